@@ -1,0 +1,1 @@
+//! ESP (RFC 4303) without I/O.

@@ -1,0 +1,1 @@
+//! IKEv2 (RFC 7296) without I/O.

@@ -1,0 +1,1 @@
+//! What only unsafe code can do.
