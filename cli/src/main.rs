@@ -1,0 +1,3 @@
+//! levee: the operator's command
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! levee: agrees keys and hands each to the one vault of its label
+
+fn main() {}

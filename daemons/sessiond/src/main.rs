@@ -1,0 +1,3 @@
+//! levee: credentials, sessions, audit log
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! levee: the trusted path server, one sandboxed child per client
+
+fn main() {}

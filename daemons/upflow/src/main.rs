@@ -1,0 +1,3 @@
+//! levee: copies a store to the labels that dominate it
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! levee: the IPsec stack of one label
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! levee: starts, supervises, hands out descriptors
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! levee: the trusted path extension, on the workstation
+
+fn main() {}
