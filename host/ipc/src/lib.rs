@@ -1,1 +1,21 @@
-//! Messages between daemons.
+//! Messages between levee's processes.
+//!
+//! A [`Channel`] is one end of a private `SOCK_SEQPACKET` pair that the warden made and handed out, so holding
+//! a descriptor *is* the permission to speak on it: there is no name to connect to and no credential to check.
+//! Each pair of processes has one file here, and that file is the whole interface between them.
+//!
+//! | file | who speaks |
+//! |---|---|
+//! | `warden` | the warden and every process it starts |
+//! | `vault` | sessiond → vault, keyer ↔ vault |
+//! | `keyer` | sessiond ↔ keyer |
+//! | `signer` | tps, keyer, sessiond → signer |
+//! | `client` | a person's TPE ↔ tps child ↔ sessiond |
+//! | `operator` | the `levee` command ↔ sessiond |
+#![forbid(unsafe_code)]
+
+mod channel;
+mod secret;
+
+pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
+pub use secret::Secret;

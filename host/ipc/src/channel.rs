@@ -1,0 +1,254 @@
+//! One end of a `SOCK_SEQPACKET` pair: whole messages, descriptors beside them.
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use zeroize::Zeroizing;
+
+/// The most bytes one message may have.
+pub const MAX_MESSAGE: usize = 64 * 1024;
+/// The most descriptors one message may carry.
+pub const MAX_FDS: usize = 16;
+
+/// Why a message could not be sent.
+#[derive(Debug)]
+pub enum SendError {
+    /// The peer is gone.
+    Closed,
+    /// The peer does not read: its queue is full (non-blocking sends only).
+    Full,
+    /// The message does not fit [`MAX_MESSAGE`], or carries more than [`MAX_FDS`] descriptors.
+    TooLarge,
+    /// Anything else the kernel said.
+    Io(io::Error),
+}
+
+/// Why no message was received.
+#[derive(Debug)]
+pub enum RecvError {
+    /// The peer is gone; nothing more will come.
+    Closed,
+    /// Nothing is there yet (non-blocking receives only).
+    Empty,
+    /// A message came that is not of the expected type, is cut off, or has bytes left over.
+    Malformed,
+    /// Anything else the kernel said.
+    Io(io::Error),
+}
+
+impl std::fmt::Display for SendError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the peer is gone"),
+            Self::Full => f.write_str("the peer does not read its messages"),
+            Self::TooLarge => f.write_str("the message is too large"),
+            Self::Io(e) => write!(f, "sending: {e}"),
+        }
+    }
+}
+impl std::error::Error for SendError {}
+
+impl std::fmt::Display for RecvError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the peer is gone"),
+            Self::Empty => f.write_str("no message yet"),
+            Self::Malformed => f.write_str("a malformed message"),
+            Self::Io(e) => write!(f, "receiving: {e}"),
+        }
+    }
+}
+impl std::error::Error for RecvError {}
+
+/// A message and the descriptors that came with it.
+#[derive(Debug)]
+pub struct Received<T> {
+    /// The message, already of its type.
+    pub message: T,
+    /// Its descriptors, in the sender's order, close-on-exec.
+    pub fds: Vec<OwnedFd>,
+}
+
+impl<T> Received<T> {
+    /// The only descriptor, or `None` if there is not exactly one.
+    pub fn into_fd(mut self) -> Option<OwnedFd> {
+        if self.fds.len() == 1 { self.fds.pop() } else { None }
+    }
+}
+
+/// One end of a private, connected `SOCK_SEQPACKET` pair.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+impl Channel {
+    /// Two connected ends, both close-on-exec.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(a), Self(b)))
+    }
+
+    /// Takes over a descriptor that was inherited or received.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// The descriptor, to hand it on.
+    pub fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Sends one message, waiting while the peer's queue is full.
+    pub fn send<T: Serialize>(&self, message: &T) -> Result<(), SendError> {
+        self.transmit(message, &[], SendFlags::NOSIGNAL)
+    }
+
+    /// Sends one message and descriptors, waiting while the peer's queue is full.
+    pub fn send_with<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        self.transmit(message, fds, SendFlags::NOSIGNAL)
+    }
+
+    /// Sends one message now or says [`SendError::Full`]: for senders that must never wait for a peer.
+    pub fn try_send<T: Serialize>(&self, message: &T) -> Result<(), SendError> {
+        self.transmit(message, &[], SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    /// As [`Channel::try_send`], with descriptors.
+    pub fn try_send_with<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        self.transmit(message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    fn transmit<T: Serialize>(
+        &self,
+        message: &T,
+        fds: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> Result<(), SendError> {
+        if fds.len() > MAX_FDS {
+            return Err(SendError::TooLarge);
+        }
+        // Sized beforehand: a buffer that grows would leave unerased copies of keys behind.
+        let mut buffer = Zeroizing::new(vec![0u8; MAX_MESSAGE]);
+        let bytes: &[u8] = postcard::to_slice(message, &mut buffer).map_err(|_| SendError::TooLarge)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(SendError::TooLarge);
+        }
+        loop {
+            match sendmsg(&self.0, &[IoSlice::new(bytes)], &mut ancillary, flags) {
+                Ok(n) if n == bytes.len() => return Ok(()),
+                // SOCK_SEQPACKET sends whole messages or none.
+                Ok(_) => return Err(SendError::Io(io::ErrorKind::WriteZero.into())),
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(SendError::Closed),
+                Err(Errno::AGAIN) => return Err(SendError::Full),
+                Err(e) => return Err(SendError::Io(e.into())),
+            }
+        }
+    }
+
+    /// Waits for one message.
+    pub fn recv<T: DeserializeOwned>(&self) -> Result<Received<T>, RecvError> {
+        self.receive(RecvFlags::CMSG_CLOEXEC)
+    }
+
+    /// Takes one message if one is there, else says [`RecvError::Empty`].
+    pub fn try_recv<T: DeserializeOwned>(&self) -> Result<Received<T>, RecvError> {
+        self.receive(RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
+    }
+
+    fn receive<T: DeserializeOwned>(&self, flags: RecvFlags) -> Result<Received<T>, RecvError> {
+        let mut buffer = Zeroizing::new(vec![0u8; MAX_MESSAGE]);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let result = loop {
+            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, flags) {
+                Ok(result) => break result,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(RecvError::Empty),
+                Err(Errno::CONNRESET) => return Err(RecvError::Closed),
+                Err(e) => return Err(RecvError::Io(e.into())),
+            }
+        };
+        // Collected before anything is judged, so that descriptors of a bad message are closed, not leaked.
+        let mut fds = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        if result.bytes == 0 {
+            // No message of ours is empty, so this is the end of the stream.
+            return Err(RecvError::Closed);
+        }
+        if result.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(RecvError::Malformed);
+        }
+        let bytes = buffer.get(..result.bytes).ok_or(RecvError::Malformed)?;
+        match postcard::take_from_bytes(bytes) {
+            Ok((message, [])) => Ok(Received { message, fds }),
+            _ => Err(RecvError::Malformed),
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_message_arrives_whole_with_its_descriptors() {
+        let (a, b) = Channel::pair().unwrap();
+        let (reader, writer) = io::pipe().unwrap();
+        a.send_with(&(7u32, String::from("seven")), &[writer.as_fd()]).unwrap();
+        drop(writer);
+        let got = b.recv::<(u32, String)>().unwrap();
+        assert_eq!(got.message, (7, String::from("seven")));
+        drop(got.into_fd().expect("one descriptor"));
+        let mut rest = Vec::new();
+        let mut reader = reader;
+        reader.read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_message_of_another_type_is_malformed_and_costs_nothing_else() {
+        let (a, b) = Channel::pair().unwrap();
+        a.send(&[1u8, 2, 3, 4, 5].to_vec()).unwrap();
+        assert!(matches!(b.try_recv::<u8>(), Err(RecvError::Malformed)));
+        a.send(&9u8).unwrap();
+        assert_eq!(b.try_recv::<u8>().unwrap().message, 9);
+        assert!(matches!(b.try_recv::<u8>(), Err(RecvError::Empty)));
+        drop(a);
+        assert!(matches!(b.recv::<u8>(), Err(RecvError::Closed)));
+        assert!(matches!(b.send(&1u8), Err(SendError::Closed)));
+    }
+
+    #[test]
+    fn a_sender_that_must_not_wait_learns_that_the_peer_does_not_read() {
+        let (a, _b) = Channel::pair().unwrap();
+        let mut sent = 0;
+        loop {
+            match a.try_send(&vec![0u8; 1000]) {
+                Ok(()) => sent += 1,
+                Err(SendError::Full) => break,
+                Err(e) => panic!("{e}"),
+            }
+            assert!(sent < 100_000);
+        }
+        assert!(sent > 0);
+    }
+}
