@@ -6,16 +6,23 @@
 //!
 //! | file | who speaks |
 //! |---|---|
-//! | `warden` | the warden and every process it starts |
-//! | `vault` | sessiond → vault, keyer ↔ vault |
-//! | `keyer` | sessiond ↔ keyer |
-//! | `signer` | tps, keyer, sessiond → signer |
-//! | `client` | a person's TPE ↔ tps child ↔ sessiond |
-//! | `operator` | the `levee` command ↔ sessiond |
+//! | [`warden`] | the warden and every process it starts |
+//! | [`vault`] | sessiond → vault, keyer ↔ vault |
+//! | [`keyer`] | sessiond ↔ keyer |
+//! | [`signer`] | tps, keyer, sessiond → signer |
+//! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
+//! | [`operator`] | the `levee` command ↔ sessiond |
 #![forbid(unsafe_code)]
 
 mod channel;
+pub mod client;
+pub mod keyer;
+pub mod operator;
 mod secret;
+pub mod signer;
+pub mod tpe;
+pub mod vault;
+pub mod warden;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
 pub use secret::Secret;

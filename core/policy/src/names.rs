@@ -1,0 +1,160 @@
+//! Names, each valid by construction wherever it came from.
+//!
+//! They pass between processes as plain strings and are checked again on the way in.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a string is not a name of the wanted kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidName {
+    what: &'static str,
+    rule: &'static str,
+}
+
+impl InvalidName {
+    /// What a name of this kind looks like.
+    pub fn rule(&self) -> &'static str {
+        self.rule
+    }
+}
+
+impl fmt::Display for InvalidName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a valid {}: {}", self.what, self.rule)
+    }
+}
+
+impl std::error::Error for InvalidName {}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $valid:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Checks and takes the name.
+            pub fn new(text: &str) -> Result<Self, InvalidName> {
+                let valid: fn(&str) -> bool = $valid;
+                if valid(text) { Ok(Self(text.into())) } else { Err(InvalidName { what: $what, rule: $rule }) }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+            fn try_from(text: String) -> Result<Self, InvalidName> {
+                Self::new(&text)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = InvalidName;
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.into()
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    };
+}
+
+fn lower_or_digit(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+/// `[a-z0-9][a-z0-9._-]*`, at most `max` bytes: safe as one component of a path.
+fn plain(text: &str, max: usize) -> bool {
+    text.len() <= max
+        && text.bytes().next().is_some_and(lower_or_digit)
+        && text.bytes().all(|byte| lower_or_digit(byte) || b"._-".contains(&byte))
+}
+
+name_type! {
+    /// A site's name: it goes into interface, namespace and cgroup names, hence so short.
+    SiteName, "site name", "a lower-case letter, then up to 11 of a-z, 0-9 and '-'",
+    |text| text.len() <= 12
+        && text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
+        && text.bytes().all(|byte| lower_or_digit(byte) || byte == b'-')
+}
+
+name_type! {
+    /// A person's name at the site.
+    UserName, "user name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    |text| plain(text, 32)
+}
+
+name_type! {
+    /// A workstation's (TPE's) name, as in its certificate.
+    HostName, "host name", "1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    |text| plain(text, 64)
+}
+
+name_type! {
+    /// A service's name.
+    ServiceName, "service name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    |text| plain(text, 32)
+}
+
+name_type! {
+    /// A name in the sense of the DNS, in lower case: letters, digits, hyphens and dots.
+    DomainName, "domain name", "labels of 1 to 63 of a-z, 0-9 and inner '-', joined by '.', 253 bytes in all",
+    |text| !text.is_empty() && text.len() <= 253 && text.split('.').all(|part| {
+        (1..=63).contains(&part.len())
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+            && part.bytes().all(|byte| lower_or_digit(byte) || byte == b'-')
+    })
+}
+
+name_type! {
+    /// A network interface's name as Linux takes it (IFNAMSIZ less the NUL).
+    InterfaceName, "interface name", "1 to 15 of A-Z, a-z, 0-9, '.', '_', '-' and '@', not '.' or '..'",
+    |text| (1..=15).contains(&text.len())
+        && text != "." && text != ".."
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte))
+}
+
+name_type! {
+    /// A label in the site's own words, in canonical form as [`crate::Vocabulary::print`] gives it.
+    ///
+    /// This is what passes between processes, and on the wire as the security label of RFC 9478 2.2. That
+    /// it is well formed says nothing about whether the site knows it: ask [`crate::Site::label`].
+    LabelName, "label", "1 to 255 of A-Z, a-z, 0-9, '_', '-', '/', ',' and '@', the first a letter or digit",
+    |text| text.len() <= LabelName::MAX
+        && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-/,@".contains(&byte))
+}
+
+impl LabelName {
+    /// Most bytes a label's name can have.
+    pub const MAX: usize = 255;
+
+    /// The name with `+` for each `/`: one component of a path, different for different labels.
+    pub fn file_name(&self) -> String {
+        self.as_str().replace('/', "+")
+    }
+}

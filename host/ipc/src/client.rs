@@ -1,0 +1,173 @@
+//! The trusted path: a person's TPE ↔ tps child (inside TLS 1.3) ↔ sessiond.
+//!
+//! On the wire each message is a big-endian `u16` length and that many bytes of postcard. The tps child parses
+//! a message into these types and encodes it again for sessiond, which therefore never reads a client's bytes.
+
+use crate::Secret;
+use crate::keyer::KeyOffer;
+use ipnet::IpNet;
+use levee_policy::{DomainName, HostName, LabelName, UserName};
+use levee_session::SessionId;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// The most bytes one message has on the wire, length not counted.
+pub const MAX_FRAME: usize = 16 * 1024;
+
+/// tps → sessiond, on the parent's own channel.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum TpsToSessiond {
+    /// A client has connected from here; the channel of the child that serves it comes along.
+    Client(SocketAddr),
+    /// Connections that were refused or came to nothing since the last such message, by reason.
+    Dropped(Vec<(String, u64)>),
+}
+
+/// tps child → sessiond.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ChildToSessiond {
+    /// First, once: TLS is up, and the device certificate names this TPE.
+    Hello {
+        /// From the certificate that the site's authority signed.
+        device: HostName,
+        /// SHA-256 of the certificate.
+        fingerprint: [u8; 32],
+    },
+    /// What the client asks.
+    Request(Request),
+}
+
+/// TPE → server.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Sign a person on.
+    Login {
+        /// Who.
+        user: UserName,
+        /// Their password.
+        password: Secret,
+    },
+    /// Take a session up again after the trusted path was lost.
+    Resume(SessionId),
+    /// Open a session at this label, ending the one there is.
+    Level {
+        /// At which label.
+        label: LabelName,
+        /// This side's part of the key exchange.
+        offer: KeyOffer,
+    },
+    /// Agree on new keys for the session there is.
+    Rekey(KeyOffer),
+    /// Change the password of the person signed on.
+    Passwd {
+        /// The present one.
+        old: Secret,
+        /// The new one.
+        new: Secret,
+    },
+    /// What is so now?
+    Status,
+    /// Nothing; keeps the trusted path alive.
+    KeepAlive,
+    /// End the session there is and sign off.
+    Logout,
+}
+
+/// Server → TPE: one for each request, in order, and [`Reply::Ended`] at any time.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// Signed on.
+    LoggedIn(Login),
+    /// A session is open at this label.
+    Opened(Box<Opened>),
+    /// The session goes on.
+    Resumed(Status),
+    /// New keys are in place.
+    Rekeyed(KeyOffer),
+    /// The password is changed.
+    PasswordChanged,
+    /// Answer to [`Request::Status`].
+    Status(Status),
+    /// Answer to [`Request::KeepAlive`].
+    Alive,
+    /// Signed off; no packet of the session will pass any more.
+    LoggedOut,
+    /// No, and why, in words for the person.
+    Refused {
+        /// For programs.
+        kind: RefusalKind,
+        /// For people.
+        reason: String,
+    },
+    /// Unasked: the session was ended by the server.
+    Ended {
+        /// Why, in words for the person.
+        reason: String,
+    },
+}
+
+/// What a refusal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusalKind {
+    /// Unknown user or wrong password; which of them is not said.
+    Credentials,
+    /// Nobody is signed on here.
+    NotLoggedIn,
+    /// Somebody is signed on here.
+    AlreadyLoggedIn,
+    /// There is no session, or not this one.
+    NoSession,
+    /// The label is outside what this person, TPE or site allows, or unknown.
+    Label,
+    /// The server cannot do it now.
+    Unavailable,
+    /// The request makes no sense here.
+    Protocol,
+}
+
+/// Somebody signed on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Login {
+    /// Who.
+    pub user: UserName,
+    /// The labels at which a session may be opened from this TPE, lowest first, at most 256 of them.
+    pub labels: Vec<LabelName>,
+    /// The person's clearance, as the site file has it.
+    pub clearance: String,
+}
+
+/// A session was opened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    /// Its name.
+    pub session: SessionId,
+    /// Its label.
+    pub label: LabelName,
+    /// The banner's colour.
+    pub colour: Option<String>,
+    /// The session's inner addresses.
+    pub inner: Vec<IpAddr>,
+    /// Inner addresses at which the services answer, the same at every level.
+    pub services: Vec<IpAddr>,
+    /// Names for the first of `services`.
+    pub names: Vec<DomainName>,
+    /// What is reached through the tunnel.
+    pub reach: Vec<IpNet>,
+    /// Inner MTU in bytes.
+    pub mtu: u16,
+    /// UDP port of the tunnel at the address of the trusted path.
+    pub tunnel_port: u16,
+    /// The server's part of the key exchange.
+    pub answer: KeyOffer,
+}
+
+/// What is so now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Who is signed on.
+    pub user: Option<UserName>,
+    /// The session's name and label, if one is open.
+    pub session: Option<(SessionId, LabelName)>,
+    /// Seconds since the session was opened.
+    pub age: u64,
+}

@@ -1,0 +1,65 @@
+//! The `levee` command ↔ sessiond, on a Unix socket that only root can open.
+
+use crate::vault::Report;
+use crate::warden::CompartmentStatus;
+use levee_policy::{HostName, LabelName, SiteName, UserName};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// The `levee` command → sessiond: one request a connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Command {
+    /// Everything that runs.
+    Status,
+    /// End the session shown by this name.
+    End(String),
+}
+
+/// sessiond → the `levee` command.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// Answer to [`Command::Status`].
+    Status(Box<ServerStatus>),
+    /// The session is over: no packet of it will pass any more.
+    Ended,
+    /// It cannot be done, and why.
+    Failed(String),
+}
+
+/// Everything that runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerStatus {
+    /// The site.
+    pub site: SiteName,
+    /// Sessions, at most 256 of them.
+    pub sessions: Vec<SessionStatus>,
+    /// How many sessions there are in all.
+    pub session_count: u64,
+    /// Compartments.
+    pub compartments: Vec<CompartmentStatus>,
+    /// Each vault's last report; at most 64 of them.
+    pub vaults: Vec<(LabelName, Report)>,
+    /// sessiond's own counters: what was refused or dropped, by reason.
+    pub counters: Vec<(String, u64)>,
+    /// Audit records written.
+    pub audit_records: u64,
+}
+
+/// One session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionStatus {
+    /// As operators name it.
+    pub id: String,
+    /// Who.
+    pub user: UserName,
+    /// From which TPE.
+    pub host: HostName,
+    /// At which label.
+    pub label: LabelName,
+    /// Its inner addresses.
+    pub inner: Vec<IpAddr>,
+    /// Seconds since it was opened.
+    pub age: u64,
+    /// Whether its trusted path is up; if not, it ends after the site's grace time.
+    pub attached: bool,
+}

@@ -1,0 +1,44 @@
+//! tps, keyer, sessiond → signer: one typed thing at a time.
+//!
+//! The warden says which [`Use`] a channel has when it attaches it; a request of another use is refused.
+
+use serde::{Deserialize, Serialize};
+
+/// What a key, and a channel to the signer, is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Use {
+    /// TLS 1.3 CertificateVerify of a server or client (RFC 8446 4.4.3).
+    Tls,
+    /// IKEv2 AUTH payload (RFC 7296 2.15, RFC 7427).
+    Ike,
+    /// A checkpoint of the audit log.
+    Audit,
+}
+
+/// To the signer.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToSigner {
+    /// From the TPS alone: a further channel, with the same use, for one client; its descriptor comes along.
+    Join,
+    /// Sign the content of a TLS 1.3 CertificateVerify with the TLS key (ECDSA P-256, SHA-256). It has 64
+    /// spaces, the context string, a zero byte and a transcript hash; anything else is refused.
+    TlsVerify(Vec<u8>),
+    /// Sign an IKE_AUTH octets string, bounded in length, with the IKE key.
+    IkeAuth(Vec<u8>),
+    /// Sign an audit checkpoint: the number of records and the log's running hash.
+    AuditCheckpoint {
+        /// Records before this checkpoint.
+        count: u64,
+        /// SHA-256 over the sealed records so far.
+        hash: [u8; 32],
+    },
+}
+
+/// From the signer.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromSigner {
+    /// An ASN.1 ECDSA signature (RFC 3279 2.2.3).
+    Signature(Vec<u8>),
+    /// Not a thing that this channel may have signed.
+    Refused,
+}

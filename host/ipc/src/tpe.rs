@@ -1,0 +1,101 @@
+//! `levee-tpe` as a command ↔ `levee-tpe` as the workstation's agent, on a Unix `SOCK_SEQPACKET` socket.
+
+use crate::Secret;
+use crate::client::RefusalKind;
+use levee_policy::{LabelName, UserName};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// Command → agent. A connection carries one command; `Run` keeps it until the program ends.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Command {
+    /// Sign a person on.
+    Login {
+        /// Who.
+        user: UserName,
+        /// Their password.
+        password: Secret,
+    },
+    /// Open a session at this label, ending the one there is.
+    Level(LabelName),
+    /// Start a program in the session's compartment. Standard input, output and error come along: pipes or a
+    /// pseudo-terminal made for the purpose, never the person's own terminal.
+    Run {
+        /// Program and arguments.
+        argv: Vec<String>,
+        /// Environment, `NAME=value`.
+        env: Vec<String>,
+        /// Whether the descriptors are a pseudo-terminal.
+        terminal: bool,
+    },
+    /// While a program runs: send it this signal.
+    Signal(i32),
+    /// What is so now?
+    Status,
+    /// Change the password of the person signed on.
+    Passwd {
+        /// The present one.
+        old: Secret,
+        /// The new one.
+        new: Secret,
+    },
+    /// End the session and sign off.
+    Logout,
+}
+
+/// Agent → command.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// Signed on; these labels may be chosen.
+    LoggedIn {
+        /// Labels, lowest first.
+        labels: Vec<LabelName>,
+        /// The person's clearance.
+        clearance: String,
+    },
+    /// The session is open, and its tunnel has keys.
+    Opened(Session),
+    /// The program has ended.
+    Exited(u8),
+    /// Answer to [`Command::Status`].
+    Status(Status),
+    /// The password is changed.
+    PasswordChanged,
+    /// Signed off.
+    LoggedOut,
+    /// No, and why.
+    Refused {
+        /// For programs.
+        kind: RefusalKind,
+        /// For people.
+        reason: String,
+    },
+}
+
+/// A session as its person sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Session {
+    /// As operators name it.
+    pub id: String,
+    /// Its label.
+    pub label: LabelName,
+    /// The banner's colour.
+    pub colour: Option<String>,
+    /// Its inner addresses.
+    pub inner: Vec<IpAddr>,
+    /// Where the services answer.
+    pub services: Vec<IpAddr>,
+}
+
+/// What is so now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Whether the trusted path to the server is up.
+    pub connected: bool,
+    /// Who is signed on.
+    pub user: Option<UserName>,
+    /// The session there is.
+    pub session: Option<Session>,
+    /// Why the last session ended, if the server ended it.
+    pub ended: Option<String>,
+}

@@ -1,0 +1,190 @@
+//! What a vault hears: sessions from sessiond, keys from the keyer. It needs both before a packet passes.
+
+use crate::Secret;
+use ipnet::IpNet;
+use levee_session::SessionId;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// One row of a session's policy: what may pass through its security associations (RFC 4301 4.4.1).
+///
+/// `local` is the vault's own side, `remote` the other end of the tunnel. A port range counts for TCP, UDP
+/// and SCTP alone; `0..=65535` is the only one that lets a fragment without ports pass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selector {
+    /// Inner addresses on the vault's side.
+    pub local: IpNet,
+    /// Inner addresses on the peer's side.
+    pub remote: IpNet,
+    /// IP protocol number; `None` for any.
+    pub protocol: Option<u8>,
+    /// First and last port on the vault's side.
+    pub local_ports: (u16, u16),
+    /// First and last port on the peer's side.
+    pub remote_ports: (u16, u16),
+}
+
+/// A session as its label's vault knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// The session.
+    pub id: SessionId,
+    /// The session's inner addresses, at most one of each family.
+    pub inner: Vec<IpAddr>,
+    /// Everything it may send or receive; none means nothing.
+    pub selectors: Vec<Selector>,
+}
+
+/// sessiond (on a workstation: the TPE) → vault.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum SessiondToVault {
+    /// This session exists; keys for it may now be taken. Sent again, it replaces the record.
+    Open(SessionRecord),
+    /// This session is over: erase its keys, drop its waiting packets, then answer [`VaultToSessiond::Closed`].
+    Close(SessionId),
+    /// Every live session has been named on this channel; close all others.
+    Synced,
+    /// Answer with the same number, to show that you live.
+    Ping(u64),
+    /// Answer with [`VaultToSessiond::Report`].
+    Report,
+}
+
+/// Vault → sessiond.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum VaultToSessiond {
+    /// The record is in place.
+    Opened(SessionId),
+    /// The session's keys are erased and no packet of it will pass any more.
+    Closed(SessionId),
+    /// Answer to [`SessiondToVault::Ping`].
+    Pong(u64),
+    /// What has passed and what was dropped.
+    Report(Report),
+}
+
+/// A vault's counters and its security associations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Counter name and value, since the vault's start.
+    pub counters: Vec<(String, u64)>,
+    /// One row per inbound security association, at most 256 of them.
+    pub sas: Vec<SaReport>,
+    /// How many inbound security associations there are in all.
+    pub sa_count: u64,
+}
+
+/// One pair of security associations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaReport {
+    /// The session it belongs to.
+    pub session: SessionId,
+    /// The SPI by which packets arrive here.
+    pub inbound_spi: u32,
+    /// The SPI under which packets leave.
+    pub outbound_spi: u32,
+    /// Cipher suite.
+    pub suite: Suite,
+    /// Where its packets go: the peer's outer address and port, once known.
+    pub peer: Option<SocketAddr>,
+    /// Inner packets received and sent.
+    pub packets: (u64, u64),
+    /// Inner bytes received and sent.
+    pub bytes: (u64, u64),
+}
+
+/// An AEAD and its key length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Suite {
+    /// AES-GCM with a 16-byte tag and 128-bit key (RFC 4106).
+    Aes128Gcm,
+    /// AES-GCM with a 16-byte tag and 256-bit key (RFC 4106).
+    Aes256Gcm,
+    /// ChaCha20-Poly1305 (RFC 7634).
+    ChaCha20Poly1305,
+}
+
+impl Suite {
+    /// Bytes of keying material: the key, then a salt of 4 bytes (RFC 4106 8.1, RFC 7634 2).
+    pub fn keying_material(self) -> usize {
+        match self {
+            Self::Aes128Gcm => 16 + 4,
+            Self::Aes256Gcm | Self::ChaCha20Poly1305 => 32 + 4,
+        }
+    }
+}
+
+/// One direction's security association.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Sa {
+    /// Its SPI, chosen by the receiver.
+    pub spi: u32,
+    /// Key and salt, as long as [`Suite::keying_material`] says.
+    pub keying_material: Secret,
+}
+
+/// Keyer → vault.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum KeyerToVault {
+    /// Keys for a session. Refused unless sessiond has opened that session here.
+    Install {
+        /// Whose.
+        session: SessionId,
+        /// For both directions.
+        suite: Suite,
+        /// Extended sequence numbers (RFC 4303 2.2.1).
+        esn: bool,
+        /// Packets that arrive.
+        inbound: Sa,
+        /// Packets that leave; they leave under the newest pair.
+        outbound: Sa,
+        /// The peer's outer address, where it is known before its first packet.
+        peer: Option<SocketAddr>,
+    },
+    /// Erase the pair that arrives under this SPI.
+    Delete {
+        /// The inbound SPI.
+        spi: u32,
+    },
+}
+
+/// Vault → keyer.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum VaultToKeyer {
+    /// The keys are in use.
+    Installed {
+        /// The inbound SPI.
+        spi: u32,
+    },
+    /// The keys were not taken, and are erased.
+    Refused {
+        /// The inbound SPI.
+        spi: u32,
+        /// Why.
+        reason: Refusal,
+    },
+    /// A packet of this session waits for keys.
+    Acquire(SessionId),
+    /// This pair is near its end (sequence numbers or age): agree on another.
+    Expiring {
+        /// The inbound SPI.
+        spi: u32,
+        /// Whose.
+        session: SessionId,
+    },
+}
+
+/// Why a vault does not take keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// sessiond has not opened this session here, or has closed it.
+    NoSession,
+    /// The SPI is reserved, or not in this vault's slot.
+    Spi,
+    /// The SPI is in use.
+    SpiInUse,
+    /// The keying material is not of the suite's length.
+    KeyLength,
+    /// There is no room for more.
+    Full,
+}

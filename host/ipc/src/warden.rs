@@ -1,0 +1,271 @@
+//! The warden and what it starts. Every process finds its channel to the warden at descriptor [`CONTROL_FD`].
+//!
+//! The warden first sends [`FromWarden::Attach`] once for each descriptor of the process's job, then
+//! [`FromWarden::Begin`]. The process sandboxes itself, answers [`ToWarden::Ready`], and only then reads a
+//! byte from outside. A process whose channel to the warden closes ends at once.
+
+use crate::signer::Use;
+use ipnet::IpNet;
+use levee_policy::{DomainName, LabelName};
+use levee_session::SessionId;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// The descriptor at which a process finds its channel to the warden.
+pub const CONTROL_FD: i32 = 3;
+
+/// A process that the warden starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// Credentials, sessions, audit log.
+    Sessiond,
+    /// Long-term private keys.
+    Signer,
+    /// The trusted path's server.
+    Tps,
+    /// Key agreement.
+    Keyer,
+    /// The IPsec stack of one label.
+    Vault,
+    /// Copies stores upward.
+    Upflow,
+    /// The trusted path extension's agent (workstation).
+    Tpe,
+}
+
+impl Role {
+    /// The program's name.
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Sessiond => "levee-sessiond",
+            Self::Signer => "levee-signer",
+            Self::Tps => "levee-tps",
+            Self::Keyer => "levee-keyer",
+            Self::Vault => "levee-vault",
+            Self::Upflow => "levee-upflow",
+            Self::Tpe => "levee-tpe",
+        }
+    }
+}
+
+/// Where levee runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// A server: many sessions, services.
+    Server,
+    /// A workstation: one person, one session at a time.
+    Workstation,
+}
+
+/// What a descriptor is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attachment {
+    /// A channel to another process. A second one for the same role and label replaces the first.
+    Peer {
+        /// Who is at the other end.
+        role: Role,
+        /// For a vault: its label.
+        label: Option<LabelName>,
+        /// For a vault: its steering slot, the top 12 bits of its inbound SPIs.
+        slot: Option<u16>,
+    },
+    /// To the signer: a channel, and what may be signed on it.
+    SignerClient(Use),
+    /// A sealed memory file with the site file's text, already checked.
+    Site,
+    /// A sealed memory file with PEM certificates: own chain first.
+    Chain,
+    /// A sealed memory file with PEM certificates: the site's authority.
+    Authority,
+    /// To the signer: a file with a PKCS#8 private key in PEM, for this use.
+    PrivateKey(Use),
+    /// The directory of the process's own files (sessiond: store, credentials, audit log).
+    Directory,
+    /// A listening socket: tps: the trusted path's TCP; sessiond: operators' Unix `SOCK_SEQPACKET`;
+    /// tpe: the same for `levee-tpe` commands.
+    Listener,
+    /// To a vault or the keyer: its socket of the steering group of this local address.
+    Udp(SocketAddr),
+    /// To a vault: its TUN queue and the inner MTU in bytes.
+    Tun {
+        /// Inner MTU in bytes.
+        mtu: u16,
+    },
+    /// To the tpe: the outer address of the server's trusted path, and the name in its certificate.
+    Server {
+        /// Address and port.
+        address: SocketAddr,
+        /// The name that the certificate must have.
+        name: DomainName,
+    },
+}
+
+/// The warden → a process.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromWarden {
+    /// A descriptor for the process, which comes along ([`Attachment::Server`] has none).
+    Attach(Attachment),
+    /// Everything that the process needs to begin with has been attached.
+    Begin(Place),
+    /// To sessiond.
+    Label(LabelEvent),
+    /// To the tpe.
+    Workstation(WorkstationEvent),
+    /// End in good order.
+    Stop,
+}
+
+/// A process → the warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToWarden {
+    /// Sandboxed, and at work.
+    Ready,
+    /// From sessiond alone.
+    Sessiond(SessiondRequest),
+    /// From the tpe alone.
+    Tpe(TpeRequest),
+}
+
+/// sessiond → warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum SessiondRequest {
+    /// A session opens at this label: have its vault and compartment run. Answered by [`LabelEvent::Up`] or
+    /// [`LabelEvent::Failed`]; the channels to the vault are attached before.
+    Need(LabelName),
+    /// No session is left at this label.
+    Release(LabelName),
+    /// This label's vault does not answer: kill it. Answered by [`LabelEvent::Died`].
+    Kill(LabelName),
+    /// Destroy the sockets of this session's inner address in the label's compartment. Answered by
+    /// [`LabelEvent::Cut`].
+    Cut {
+        /// In which compartment.
+        label: LabelName,
+        /// The session's inner address.
+        inner: IpAddr,
+        /// The asker's own number.
+        ticket: u64,
+    },
+    /// Answered by [`LabelEvent::Compartments`].
+    Compartments,
+}
+
+/// Warden → sessiond.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum LabelEvent {
+    /// Vault and compartment run, and the vault's channel has been attached.
+    Up(LabelName),
+    /// They cannot be started; nothing of them is left.
+    Failed {
+        /// Which.
+        label: LabelName,
+        /// The step that failed, and why.
+        reason: String,
+    },
+    /// The label's vault is dead, its keys with it. A new one follows with [`LabelEvent::Up`].
+    Died(LabelName),
+    /// The sockets are gone.
+    Cut {
+        /// The asker's number.
+        ticket: u64,
+        /// How many there were; `None` if they could not be destroyed.
+        sockets: Option<u32>,
+    },
+    /// What runs.
+    Compartments(Vec<CompartmentStatus>),
+    /// Something the warden did that belongs in the audit log.
+    Note {
+        /// At which label.
+        label: Option<LabelName>,
+        /// What it was about.
+        object: String,
+        /// Whether it was done.
+        done: bool,
+        /// Why, or why not.
+        reason: String,
+    },
+}
+
+/// One compartment as the warden sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompartmentStatus {
+    /// Its label.
+    pub label: LabelName,
+    /// Its steering slot.
+    pub slot: u16,
+    /// Its first process, as the host numbers it.
+    pub init: u32,
+    /// Its vault, as the host numbers it.
+    pub vault: u32,
+    /// Milliseconds since it started.
+    pub age: u64,
+    /// Services that have been started, and how often.
+    pub services: Vec<(String, u32)>,
+    /// How often its vault was started.
+    pub vault_starts: u32,
+}
+
+/// The tpe → the workstation's warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum TpeRequest {
+    /// A session was opened: start a vault and an ephemeral compartment for it. There is one at a time.
+    Open {
+        /// The session.
+        session: SessionId,
+        /// Its label.
+        label: LabelName,
+        /// Its inner addresses.
+        inner: Vec<IpAddr>,
+        /// Names for the compartment's `/etc/hosts`.
+        hosts: Vec<(IpAddr, Vec<DomainName>)>,
+        /// What is reached through the tunnel.
+        reach: Vec<IpNet>,
+        /// Inner MTU in bytes.
+        mtu: u16,
+    },
+    /// The session is over: kill everything in its compartment and remove it.
+    Close(SessionId),
+    /// Start a program in the compartment. Three descriptors come along: standard input, output, error.
+    Run {
+        /// The asker's own number.
+        ticket: u64,
+        /// Program and arguments.
+        argv: Vec<String>,
+        /// Environment, `NAME=value`.
+        env: Vec<String>,
+        /// Whether standard input is a terminal, to become the controlling one.
+        terminal: bool,
+    },
+    /// Send a signal to a program that was started.
+    Signal {
+        /// Its number.
+        ticket: u64,
+        /// The signal's number.
+        signal: i32,
+    },
+}
+
+/// The workstation's warden → the tpe.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum WorkstationEvent {
+    /// Vault and compartment run, and the vault's channel has been attached.
+    Up(SessionId),
+    /// They cannot be started; nothing of them is left.
+    Failed {
+        /// The session.
+        session: SessionId,
+        /// The step that failed, and why.
+        reason: String,
+    },
+    /// The vault or the compartment is dead; nothing of either is left.
+    Died(SessionId),
+    /// Nothing of the session's vault and compartment is left.
+    Closed(SessionId),
+    /// A program has ended, or could not be started.
+    Exited {
+        /// Its number.
+        ticket: u64,
+        /// Exit status, or 128 plus the signal's number.
+        status: Result<u8, String>,
+    },
+}
