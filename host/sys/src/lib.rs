@@ -1,1 +1,5 @@
 //! What only unsafe code can do.
+
+pub mod tun;
+pub mod udp;
+pub mod wipe;

@@ -1,0 +1,156 @@
+//! TUN devices (Linux `Documentation/networking/tuntap.rst`).
+//!
+//! The warden opens a device inside the compartment's network namespace and hands the queue to the vault, which
+//! then only reads and writes it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+
+/// Bytes of the vnet header before each packet (`struct virtio_net_hdr`, virtio 1.2 section 5.1.6, without
+/// `num_buffers`).
+pub const VNET_HEADER: usize = 10;
+
+/// What the kernel may leave to the reader, and the writer to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Checksums, TCP and UDP super-segments (kernels from 6.2 on).
+    TcpAndUdp,
+    /// Checksums and TCP super-segments.
+    Tcp,
+    /// None: one packet a read, checksums complete.
+    None,
+}
+
+/// How to open a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Several queues on one device, one per worker.
+    pub multi_queue: bool,
+    /// Fail if the device exists already (the first queue of a device that must be ours alone).
+    pub exclusive: bool,
+    /// Every read and write begins with a [`VNET_HEADER`]; super-segments as far as the kernel has them.
+    pub vnet_header: bool,
+}
+
+/// An open queue of a TUN device; the device lives as long as one of its queues.
+#[derive(Debug)]
+pub struct Queue {
+    fd: OwnedFd,
+    name: String,
+    offload: Offload,
+}
+
+impl Queue {
+    /// The device's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The offloads that the kernel accepted.
+    #[must_use]
+    pub fn offload(&self) -> Offload {
+        self.offload
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<Queue> for OwnedFd {
+    fn from(queue: Queue) -> OwnedFd {
+        queue.fd
+    }
+}
+
+/// Creates the TUN device `name` (1 to 15 bytes) in the caller's network namespace, or adds a queue to it; without
+/// the packet-information header, non-blocking, close-on-exec.
+///
+/// # Errors
+/// `InvalidInput` for a bad name; otherwise the kernel's: `EPERM` without CAP_NET_ADMIN, `EBUSY` when it exists
+/// and `exclusive` was asked, `ENOENT` when `/dev/net/tun` is missing.
+pub fn open(name: &str, options: Options) -> io::Result<Queue> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty()
+        || bytes.len() >= libc::IFNAMSIZ
+        || bytes.iter().any(|&b| b == 0 || b == b'/' || b == b'%')
+    {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a device name has 1 to 15 bytes, no '/' or '%'",
+        ));
+    }
+    let fd =
+        rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+
+    let mut flags = libc::IFF_TUN | libc::IFF_NO_PI;
+    if options.multi_queue {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    if options.exclusive {
+        flags |= libc::IFF_TUN_EXCL;
+    }
+    if options.vnet_header {
+        flags |= libc::IFF_VNET_HDR;
+    }
+    let mut request = libc::ifreq {
+        ifr_name: [0; libc::IFNAMSIZ],
+        // The flag bits all lie in the low 16 bits; the kernel reads this field as unsigned.
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags as libc::c_short },
+    };
+    for (to, &from) in request.ifr_name.iter_mut().zip(bytes) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq`; `request` is one, initialised, and outlives the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+
+    let offload = if options.vnet_header { negotiate(fd.as_fd())? } else { Offload::None };
+    Ok(Queue { fd, name: name.to_owned(), offload })
+}
+
+fn negotiate(fd: BorrowedFd<'_>) -> io::Result<Offload> {
+    let size = libc::c_int::try_from(VNET_HEADER).map_err(io::Error::other)?;
+    // SAFETY: TUNSETVNETHDRSZ reads one `int` through the pointer; `size` is one and outlives the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const size) })?;
+
+    let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    let steps = [
+        (tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6, Offload::TcpAndUdp),
+        (tcp, Offload::Tcp),
+        (0, Offload::None),
+    ];
+    let mut last = io::Error::from(io::ErrorKind::Unsupported);
+    for (bits, offload) in steps {
+        // SAFETY: TUNSETOFFLOAD takes its argument by value; no memory is passed.
+        match check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(bits)) }) {
+            Ok(()) => return Ok(offload),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Lets the device outlive its queues (`true`) or end with them (`false`, as made).
+///
+/// # Errors
+/// The kernel's.
+pub fn set_persistent(queue: &Queue, persistent: bool) -> io::Result<()> {
+    // SAFETY: TUNSETPERSIST takes its argument by value; no memory is passed.
+    check(unsafe { libc::ioctl(queue.fd.as_raw_fd(), libc::TUNSETPERSIST, libc::c_ulong::from(persistent)) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// True when the host has the TUN driver; for `levee doctor`.
+#[must_use]
+pub fn available() -> bool {
+    File::open("/dev/net/tun").is_ok()
+}

@@ -1,0 +1,468 @@
+//! UDP with segmentation and receive offload by control message, and the SO_REUSEPORT group that steers ESP by SPI.
+//!
+//! Everything that needs `setsockopt` is done here before a socket is handed out, so that a vault's filter can forbid
+//! it.
+
+use std::io;
+use std::mem::{offset_of, size_of, zeroed};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// `linux/udp.h`: segment size of a send (`u16`).
+const UDP_SEGMENT: libc::c_int = 103;
+/// `linux/udp.h`: accept aggregates; as a control message their segment size (`int`).
+const UDP_GRO: libc::c_int = 104;
+
+/// Most segments that one send may have (`UDP_MAX_SEGMENTS` of the kernel, 128 since 6.9, 64 before).
+pub const MAX_SEGMENTS: usize = 64;
+
+/// Most bytes of payload in one send over IPv4, all segments together.
+pub const MAX_SEND: usize = 65_507;
+
+/// Highest number of vault slots: the top 12 bits of an SPI name a slot and slot 0 is nobody's.
+pub const MAX_SLOTS: u16 = 4_095;
+
+/// What one receive gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes placed at the start of the buffer.
+    pub length: usize,
+    /// Size of each datagram in an aggregate (the last may be shorter); `None` for a single datagram.
+    pub segment: Option<u16>,
+    /// The sender.
+    pub from: SocketAddr,
+    /// The ECN field of the outer IP header (RFC 3168), 0 when the socket does not report it.
+    pub ecn: u8,
+    /// The datagram was longer than the buffer; the rest is lost.
+    pub truncated: bool,
+}
+
+/// The control buffer, aligned as `cmsghdr` needs it.
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+/// Receives one datagram or, when the socket accepts them, one aggregate; never blocks.
+///
+/// # Errors
+/// The kernel's: `WouldBlock` when nothing waits, and errors that ICMP brought for earlier sends (such as
+/// `ConnectionRefused`), which say nothing about this socket.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
+    // SAFETY: sockaddr_storage and msghdr are plain C structs for which all-zero bytes are a valid value.
+    let (mut name, mut message): (libc::sockaddr_storage, libc::msghdr) = unsafe { (zeroed(), zeroed()) };
+    let mut control = Control([0; 128]);
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    // SAFETY: every pointer in `message` refers to a live local or to `buffer`, each with its true length, and all
+    // outlive the call.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+
+    let mut segment = None;
+    let mut ecn = 0;
+    // SAFETY: `message` describes `control`, which the kernel has filled up to `msg_controllen`; CMSG_FIRSTHDR and
+    // CMSG_NXTHDR give null or a header that lies wholly inside it.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    while !header.is_null() {
+        // SAFETY: non-null, so a whole, aligned cmsghdr inside `control` (above).
+        let (level, kind, len) = unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
+        // SAFETY: as above; CMSG_DATA only computes an address.
+        let data = unsafe { libc::CMSG_DATA(header) };
+        // SAFETY: CMSG_LEN only computes a length.
+        let head = unsafe { libc::CMSG_LEN(0) } as usize;
+        let payload = len.saturating_sub(head);
+        match (level, kind) {
+            (libc::SOL_UDP, UDP_GRO) if payload >= size_of::<libc::c_int>() => {
+                // SAFETY: the message carries at least one `int` (checked), which may be unaligned.
+                let size = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                segment = u16::try_from(size).ok().filter(|&size| size > 0);
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) if payload >= 1 => {
+                // SAFETY: the message carries at least one byte (checked).
+                ecn = unsafe { data.read() } & 3;
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if payload >= size_of::<libc::c_int>() => {
+                // SAFETY: the message carries at least one `int` (checked), which may be unaligned.
+                let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                ecn = (class & 3) as u8;
+            }
+            _ => {}
+        }
+        // SAFETY: as for CMSG_FIRSTHDR.
+        header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
+    }
+    // GRO reports the size even for a lone datagram; a single one is not an aggregate.
+    let segment = segment.filter(|&size| usize::from(size) < length);
+    let from = from_storage(&name, message.msg_namelen)?;
+    Ok(Received { length, segment, from, ecn, truncated: message.msg_flags & libc::MSG_TRUNC != 0 })
+}
+
+/// Sends `bytes` to `to`: one datagram, or with `segment` datagrams of that size (the last may be shorter), with the
+/// given ECN field in the outer header. The whole is sent or nothing.
+///
+/// # Errors
+/// The kernel's: `WouldBlock` when the socket's buffer is full, `EINVAL`/`EMSGSIZE` when the path's MTU or the kernel
+/// does not allow that segment size (send the datagrams one by one then), `EIO` when a device cannot checksum.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    to: SocketAddr,
+    segment: Option<u16>,
+    ecn: u8,
+) -> io::Result<()> {
+    let segment = segment.filter(|&size| size > 0 && usize::from(size) < bytes.len());
+    // SAFETY: sockaddr_storage and msghdr are plain C structs for which all-zero bytes are a valid value.
+    let (mut name, mut message): (libc::sockaddr_storage, libc::msghdr) = unsafe { (zeroed(), zeroed()) };
+    let mut control = Control([0; 128]);
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    message.msg_namelen = to_storage(to, &mut name);
+    message.msg_name = (&raw mut name).cast();
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    let mut used = 0;
+    if let Some(size) = segment {
+        used += put(&mut control.0, used, libc::SOL_UDP, UDP_SEGMENT, &size.to_ne_bytes());
+    }
+    if ecn & 3 != 0 {
+        let value = libc::c_int::from(ecn & 3).to_ne_bytes();
+        let (level, kind) = if to.is_ipv4() {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        } else {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        };
+        used += put(&mut control.0, used, level, kind, &value);
+    }
+    if used > 0 {
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = used;
+    }
+    // SAFETY: every pointer in `message` refers to a live local or to `bytes`, each with its true length, and all
+    // outlive the call; the kernel only reads through `msg_iov` on a send.
+    let sent = unsafe {
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    };
+    match usize::try_from(sent) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(io::Error::from(io::ErrorKind::WriteZero)),
+    }
+}
+
+/// Writes one control message at `at`; answers the space it takes. At most two of at most 4 bytes are ever written,
+/// 48 bytes of the 128.
+fn put(control: &mut [u8; 128], at: usize, level: libc::c_int, kind: libc::c_int, data: &[u8]) -> usize {
+    // SAFETY: CMSG_LEN and CMSG_SPACE only compute lengths.
+    let (len, head, space) = unsafe {
+        let size = data.len() as libc::c_uint;
+        (libc::CMSG_LEN(size) as usize, libc::CMSG_LEN(0) as usize, libc::CMSG_SPACE(size) as usize)
+    };
+    let Some(area) = control.get_mut(at..at + space) else { return 0 };
+    let fields: [(usize, &[u8]); 4] = [
+        (offset_of!(libc::cmsghdr, cmsg_len), &len.to_ne_bytes()),
+        (offset_of!(libc::cmsghdr, cmsg_level), &level.to_ne_bytes()),
+        (offset_of!(libc::cmsghdr, cmsg_type), &kind.to_ne_bytes()),
+        (head, data),
+    ];
+    for (offset, bytes) in fields {
+        if let Some(field) = area.get_mut(offset..offset + bytes.len()) {
+            field.copy_from_slice(bytes);
+        }
+    }
+    space
+}
+
+fn to_storage(address: SocketAddr, storage: &mut libc::sockaddr_storage) -> libc::socklen_t {
+    match address {
+        SocketAddr::V4(v4) => {
+            let value = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is at least as large and as aligned as sockaddr_in, and ours to write.
+            unsafe { (&raw mut *storage).cast::<libc::sockaddr_in>().write(value) };
+            size_of::<libc::sockaddr_in>() as libc::socklen_t
+        }
+        SocketAddr::V6(v6) => {
+            let value = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: sockaddr_storage is at least as large and as aligned as sockaddr_in6, and ours to write.
+            unsafe { (&raw mut *storage).cast::<libc::sockaddr_in6>().write(value) };
+            size_of::<libc::sockaddr_in6>() as libc::socklen_t
+        }
+    }
+}
+
+fn from_storage(storage: &libc::sockaddr_storage, length: libc::socklen_t) -> io::Result<SocketAddr> {
+    let length = length as usize;
+    match libc::c_int::from(storage.ss_family) {
+        libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
+            // SAFETY: the family says sockaddr_in, the kernel wrote at least that much, and storage is aligned for it.
+            let value = unsafe { (&raw const *storage).cast::<libc::sockaddr_in>().read() };
+            let ip = IpAddr::V4(u32::from_be(value.sin_addr.s_addr).into());
+            Ok(SocketAddr::new(ip, u16::from_be(value.sin_port)))
+        }
+        libc::AF_INET6 if length >= size_of::<libc::sockaddr_in6>() => {
+            // SAFETY: the family says sockaddr_in6, the kernel wrote at least that much, and storage is aligned for it.
+            let value = unsafe { (&raw const *storage).cast::<libc::sockaddr_in6>().read() };
+            let ip = Ipv6Addr::from(value.sin6_addr.s6_addr);
+            let port = u16::from_be(value.sin6_port);
+            Ok(SocketAddrV6::new(ip, port, value.sin6_flowinfo, value.sin6_scope_id).into())
+        }
+        family => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, format!("a sender of address family {family}")))
+        }
+    }
+}
+
+/// The sockets of one UDP address: the keyer's, one per vault slot, and a sink.
+///
+/// Keep all of them open for as long as the address is served: closing one re-orders the others. Whoever holds one
+/// may not have `setsockopt`, `connect` or `shutdown` (each would move or break the group).
+#[derive(Debug)]
+pub struct SteeringGroup {
+    /// Index 0 is the keyer, 1 to N the slots, N+1 the sink; the order in which the kernel knows them.
+    sockets: Vec<OwnedFd>,
+    address: SocketAddr,
+}
+
+impl SteeringGroup {
+    /// The address that all sockets are bound to, with the port the kernel chose if none was given.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Number of vault slots; slots are 1 to this.
+    #[must_use]
+    pub fn slots(&self) -> u16 {
+        u16::try_from(self.sockets.len().saturating_sub(2)).unwrap_or(u16::MAX)
+    }
+
+    /// The socket that receives datagrams whose first word is zero (RFC 3948 2.2, the non-ESP marker) or is not
+    /// whole (such as NAT keepalives).
+    #[must_use]
+    pub fn keyer(&self) -> Option<BorrowedFd<'_>> {
+        self.sockets.first().map(AsFd::as_fd)
+    }
+
+    /// The socket that receives ESP whose SPI has `slot` as its top 12 bits; `None` outside 1 to [`Self::slots`].
+    #[must_use]
+    pub fn slot(&self, slot: u16) -> Option<BorrowedFd<'_>> {
+        if slot == 0 || slot > self.slots() {
+            return None;
+        }
+        self.sockets.get(usize::from(slot)).map(AsFd::as_fd)
+    }
+
+    /// Lets datagrams reach `slot`, which drops all of them until then.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a slot that is none; the kernel's.
+    pub fn admit(&self, slot: u16) -> io::Result<()> {
+        set(self.checked(slot)?, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
+    }
+
+    /// Drops every datagram for `slot` in the kernel from now on, and what waits in its queue.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a slot that is none; the kernel's.
+    pub fn idle(&self, slot: u16) -> io::Result<()> {
+        let socket = self.checked(slot)?;
+        drop_everything(socket)?;
+        let mut byte = [0_u8; 1];
+        loop {
+            match receive(socket, &mut byte) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                // An error that ICMP left is taken by the read that reports it.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn checked(&self, slot: u16) -> io::Result<BorrowedFd<'_>> {
+        self.slot(slot)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("there is no slot {slot}")))
+    }
+}
+
+/// Binds a socket for the keyer, one for each of `slots` vault slots and a sink to `address` (port 0: the kernel's
+/// choice), in this order, and has the kernel steer each datagram: first 32-bit word zero → keyer; top 12 bits a
+/// slot → that slot's socket; anything else → sink. All sockets are non-blocking, accept aggregates (UDP_GRO) and
+/// report ECN. The keyer's socket receives at once; every slot drops until [`SteeringGroup::admit`]; the sink drops for ever.
+///
+/// `buffer` is the size in bytes asked for each socket's send and receive queue; above the host's limit it needs
+/// CAP_NET_ADMIN.
+///
+/// # Errors
+/// `InvalidInput` when `slots` is 0 or above [`MAX_SLOTS`]; the kernel's, such as `EADDRINUSE` when someone who did
+/// not set SO_REUSEPORT has the port.
+pub fn steering_group(address: SocketAddr, slots: u16, buffer: usize) -> io::Result<SteeringGroup> {
+    if slots == 0 || slots > MAX_SLOTS {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("slots: 1 to {MAX_SLOTS}, not {slots}"),
+        ));
+    }
+    // Another process's sockets may be in the group of this port already (same uid): then our indices would be wrong.
+    // A bind without SO_REUSEPORT succeeds only when there are none.
+    let mut bound = address;
+    if address.port() != 0 {
+        drop(plain(address)?);
+    }
+    let count = usize::from(slots) + 2;
+    let mut sockets = Vec::with_capacity(count);
+    for _ in 0..count {
+        let socket = open(bound.ip())?;
+        set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)?;
+        // Before the bind: between it and the program below the kernel would spread datagrams over the group by hash.
+        drop_everything(socket.as_fd())?;
+        configure(socket.as_fd(), bound.ip(), buffer)?;
+        rustix::net::bind(&socket, &bound)?;
+        if bound.port() == 0 {
+            bound = local_address(socket.as_fd())?;
+        }
+        sockets.push(socket);
+    }
+    let group = SteeringGroup { sockets, address: bound };
+    if let Some(keyer) = group.keyer() {
+        attach(keyer, libc::SO_ATTACH_REUSEPORT_CBPF, &steering_program(slots))?;
+        set(keyer, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)?;
+    }
+    Ok(group)
+}
+
+/// A lone non-blocking UDP socket bound to `address`, with aggregates, ECN and queues as in [`steering_group`].
+///
+/// # Errors
+/// The kernel's.
+pub fn bind(address: SocketAddr, buffer: usize) -> io::Result<OwnedFd> {
+    let socket = plain(address)?;
+    configure(socket.as_fd(), address.ip(), buffer)?;
+    Ok(socket)
+}
+
+/// The address a socket is bound to.
+///
+/// # Errors
+/// The kernel's; `InvalidData` for a family other than IPv4 and IPv6.
+pub fn local_address(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    rustix::net::getsockname(socket)?.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+fn open(ip: IpAddr) -> io::Result<OwnedFd> {
+    let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(rustix::net::ipproto::UDP))?;
+    if ip.is_ipv6() {
+        set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1)?;
+    }
+    Ok(socket)
+}
+
+fn plain(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = open(address.ip())?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+fn configure(socket: BorrowedFd<'_>, ip: IpAddr, buffer: usize) -> io::Result<()> {
+    // Kernels without UDP_GRO give single datagrams: slower, and as correct.
+    let _ = set(socket, libc::SOL_UDP, UDP_GRO, &1);
+    if ip.is_ipv4() {
+        set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, &1)?;
+    } else {
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
+    }
+    let size = libc::c_int::try_from(buffer).unwrap_or(libc::c_int::MAX);
+    for (force, ordinary) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        if set(socket, libc::SOL_SOCKET, force, &size).is_err() {
+            set(socket, libc::SOL_SOCKET, ordinary, &size)?;
+        }
+    }
+    Ok(())
+}
+
+fn set(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the option reads one `int`; `value` points at one, with its true size, and outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const *value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn drop_everything(socket: BorrowedFd<'_>) -> io::Result<()> {
+    attach(socket, libc::SO_ATTACH_FILTER, &[ret(0)])
+}
+
+fn attach(socket: BorrowedFd<'_>, option: libc::c_int, program: &[libc::sock_filter]) -> io::Result<()> {
+    let value = libc::sock_fprog {
+        len: libc::c_ushort::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the option reads one sock_fprog, which `value` is; its `filter` points at `len` instructions, which the
+    // kernel copies; both outlive the call and neither is written.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Which socket of the group gets a datagram; offset 0 is the first byte behind the UDP header. A load beyond the
+/// datagram's end answers 0: the keyer.
+fn steering_program(slots: u16) -> [libc::sock_filter; 8] {
+    use libc::{BPF_A, BPF_ABS, BPF_ALU, BPF_JEQ, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_RSH, BPF_W};
+    let slots = u32::from(slots);
+    [
+        op(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),      // A = first word
+        op(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, 0),     // zero → keyer
+        op(BPF_ALU | BPF_RSH | BPF_K, 0, 0, 20),    // A = slot
+        op(BPF_JMP | BPF_JEQ | BPF_K, 3, 0, 0),     // slot 0 → sink
+        op(BPF_JMP | BPF_JGT | BPF_K, 2, 0, slots), // above the last → sink
+        op(BPF_RET | BPF_A, 0, 0, 0),               // the slot's socket
+        ret(0),                                     // keyer
+        ret(slots + 1),                             // sink
+    ]
+}
+
+fn op(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
+    // Every classic BPF opcode fits in the 16 bits of the field.
+    libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
+}
+
+fn ret(k: u32) -> libc::sock_filter {
+    op(libc::BPF_RET | libc::BPF_K, 0, 0, k)
+}

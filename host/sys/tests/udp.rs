@@ -1,0 +1,154 @@
+//! Steering, segmentation and aggregation on this host's kernel.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use levee_sys::udp;
+
+const LOCAL: &str = "127.0.0.1:0";
+
+fn local() -> SocketAddr {
+    LOCAL.parse().unwrap()
+}
+
+fn esp(slot: u32, filler: u8, length: usize) -> Vec<u8> {
+    let mut bytes = ((slot << 20) | 0x1234).to_be_bytes().to_vec();
+    bytes.resize(length, filler);
+    bytes
+}
+
+/// Waits up to a second for one datagram.
+fn wait(socket: BorrowedFd<'_>) -> io::Result<(udp::Received, Vec<u8>)> {
+    let mut buffer = vec![0; 65_536];
+    let end = Instant::now() + Duration::from_secs(1);
+    loop {
+        match udp::receive(socket, &mut buffer) {
+            Ok(received) => {
+                buffer.truncate(received.length);
+                return Ok((received, buffer));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn nothing(socket: BorrowedFd<'_>) -> bool {
+    std::thread::sleep(Duration::from_millis(30));
+    let mut buffer = [0; 2048];
+    matches!(udp::receive(socket, &mut buffer), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn each_datagram_reaches_the_socket_that_its_first_word_names() {
+    let group = udp::steering_group(local(), 5, 1 << 20).unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for slot in 1..=5 {
+        group.admit(slot).unwrap();
+    }
+    for slot in [3_u32, 1, 5, 2, 4] {
+        peer.send_to(&esp(slot, 7, 100), group.address()).unwrap();
+        let (received, bytes) = wait(group.slot(slot as u16).unwrap()).unwrap();
+        assert_eq!(bytes, esp(slot, 7, 100));
+        assert_eq!(received.from, peer.local_addr().unwrap());
+    }
+    peer.send_to(&[0, 0, 0, 0, 1, 2], group.address()).unwrap();
+    assert_eq!(wait(group.keyer().unwrap()).unwrap().1, [0, 0, 0, 0, 1, 2]);
+    peer.send_to(&[0xff], group.address()).unwrap();
+    assert_eq!(wait(group.keyer().unwrap()).unwrap().1, [0xff], "a NAT keepalive is the keyer's");
+}
+
+#[test]
+fn an_spi_of_no_slot_reaches_nobody() {
+    let group = udp::steering_group(local(), 3, 1 << 20).unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for slot in 1..=3 {
+        group.admit(slot).unwrap();
+    }
+    for slot in [0_u32, 4, 5, 4095] {
+        peer.send_to(&esp(slot, 1, 64), group.address()).unwrap();
+    }
+    assert!(nothing(group.keyer().unwrap()));
+    for slot in 1..=3 {
+        assert!(nothing(group.slot(slot).unwrap()), "slot {slot}");
+    }
+}
+
+#[test]
+fn a_slot_drops_until_it_is_admitted_and_again_when_it_is_idle() {
+    let group = udp::steering_group(local(), 2, 1 << 20).unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = group.slot(2).unwrap();
+    peer.send_to(&esp(2, 1, 64), group.address()).unwrap();
+    assert!(nothing(socket));
+    group.admit(2).unwrap();
+    peer.send_to(&esp(2, 2, 64), group.address()).unwrap();
+    assert_eq!(wait(socket).unwrap().1, esp(2, 2, 64));
+    peer.send_to(&esp(2, 3, 64), group.address()).unwrap();
+    peer.send_to(&esp(2, 3, 64), group.address()).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    group.idle(2).unwrap();
+    assert!(nothing(socket), "what waited is gone");
+    peer.send_to(&esp(2, 4, 64), group.address()).unwrap();
+    assert!(nothing(socket));
+}
+
+#[test]
+fn the_highest_slot_of_a_full_group_receives() {
+    let group = udp::steering_group(local(), 1_000, 1 << 16).unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    group.admit(1_000).unwrap();
+    peer.send_to(&esp(1_000, 9, 64), group.address()).unwrap();
+    assert_eq!(wait(group.slot(1_000).unwrap()).unwrap().1, esp(1_000, 9, 64));
+}
+
+#[test]
+fn a_group_needs_its_address_for_itself() {
+    let group = udp::steering_group(local(), 1, 1 << 16).unwrap();
+    let error = udp::steering_group(group.address(), 1, 1 << 16).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    assert_eq!(udp::steering_group(local(), 0, 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(udp::steering_group(local(), 4_096, 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_segmented_send_arrives_whole_at_its_slot_with_its_ecn() {
+    for address in [LOCAL, "[::1]:0"] {
+        let group = udp::steering_group(address.parse().unwrap(), 2, 1 << 22).unwrap();
+        group.admit(1).unwrap();
+        let peer = udp::bind(address.parse().unwrap(), 1 << 22).unwrap();
+        let mut burst = Vec::new();
+        for n in 0..20 {
+            burst.extend(esp(1, n, 1_000));
+        }
+        burst.extend(esp(1, 99, 500));
+        udp::send(peer.as_fd(), &burst, group.address(), Some(1_000), 1).unwrap();
+        let mut got = Vec::new();
+        while got.len() < burst.len() {
+            let (received, bytes) = wait(group.slot(1).unwrap()).unwrap();
+            assert_eq!(received.ecn, 1);
+            assert!(!received.truncated);
+            if bytes.len() > 1_000 {
+                assert_eq!(received.segment, Some(1_000));
+            }
+            got.extend(bytes);
+        }
+        assert_eq!(got, burst);
+    }
+}
+
+#[test]
+fn a_datagram_longer_than_the_buffer_is_reported_truncated() {
+    let socket = udp::bind(local(), 1 << 20).unwrap();
+    let to = udp::local_address(socket.as_fd()).unwrap();
+    udp::send(socket.as_fd(), &[5; 300], to, None, 0).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let mut buffer = [0; 100];
+    let received = udp::receive(socket.as_fd(), &mut buffer).unwrap();
+    assert!(received.truncated);
+    assert_eq!((received.length, received.segment, received.ecn), (100, None, 0));
+}
