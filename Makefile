@@ -1,0 +1,34 @@
+# levee's commands. `make run` and `make test` need root; both install what is missing.
+CARGO ?= cargo
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: help run test test-pure test-system bench fuzz lint build install clean
+
+help:
+	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
+	@echo 'make test         everything that CI runs'
+	@echo 'make test-pure    the tests that need no privilege'
+	@echo 'make lint         formatting, clippy, licences'
+	@echo 'make bench        speed, as ratios of paired, interleaved runs'
+	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
+
+run:
+	@scripts/need run
+	$(CARGO) build --release --workspace --bins
+	@scripts/demo target/release
+
+test:
+	@scripts/need test
+	@scripts/test
+
+test-pure:
+	$(CARGO) test -p levee-policy -p levee-session -p levee-esp -p levee-ike
+
+lint:
+	@scripts/lint
+
+build:
+	$(CARGO) build --release --workspace --bins
+
+clean:
+	$(CARGO) clean
