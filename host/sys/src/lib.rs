@@ -1,5 +1,15 @@
-//! What only unsafe code can do.
+//! What only the host's kernel can do: namespaces, mounts, network set-up, processes and their sandboxes.
+//!
+//! This is levee's only crate with unsafe code. Each module is one idea; each unsafe block states the
+//! invariant that makes it sound. Nothing here knows what a label is.
 
+mod error;
+
+pub mod net;
+pub mod ns;
+pub mod sockdiag;
 pub mod tun;
 pub mod udp;
 pub mod wipe;
+
+pub use error::{Error, Result};

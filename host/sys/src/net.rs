@@ -1,0 +1,323 @@
+//! Interfaces, addresses and routes of one network namespace, by rtnetlink (synchronous).
+
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use ipnet::IpNet;
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::error::Step;
+use crate::{Error, Result, ns};
+
+/// Longest interface name, in bytes (`IFNAMSIZ` less the NUL).
+const NAME_MAX: usize = 15;
+
+/// An rtnetlink socket: a handle to one network namespace, the one it was opened in.
+pub struct Net {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// One interface of the namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Interface index in this namespace.
+    pub index: u32,
+    /// Interface name.
+    pub name: String,
+    /// Administratively up.
+    pub up: bool,
+    /// Largest packet, in bytes.
+    pub mtu: u32,
+}
+
+impl Net {
+    /// The namespace of the calling thread.
+    pub fn here() -> Result<Self> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            Ok::<_, std::io::Error>(socket)
+        };
+        Ok(Self { socket: open().step(|| "open an rtnetlink socket".into())?, sequence: 0 })
+    }
+
+    /// The namespace that `net` refers to.
+    pub fn in_ns(net: BorrowedFd<'_>) -> Result<Self> {
+        ns::in_net(net, Self::here)?
+    }
+
+    /// Every interface of the namespace.
+    pub fn links(&mut self) -> Result<Vec<Link>> {
+        let step = || "list the interfaces".to_owned();
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.exchange(request, NLM_F_REQUEST | NLM_F_DUMP).step(step)?;
+        Ok(answers
+            .into_iter()
+            .filter_map(|answer| match answer {
+                RouteNetlinkMessage::NewLink(link) => Some(Link::of(&link)),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// The interface called `name`, if there is one.
+    pub fn find(&mut self, name: &str) -> Result<Option<Link>> {
+        Ok(self.links()?.into_iter().find(|link| link.name == name))
+    }
+
+    /// Index of the interface called `name`; an error where there is none.
+    pub fn index(&mut self, name: &str) -> Result<u32> {
+        self.find(name)?
+            .map(|link| link.index)
+            .ok_or_else(|| Error::new(format!("find interface {name}"), rustix::io::Errno::NODEV))
+    }
+
+    /// Sets `name` administratively up.
+    pub fn set_up(&mut self, name: &str) -> Result<()> {
+        self.set_flags(name, true)
+    }
+
+    /// Sets `name` administratively down.
+    pub fn set_down(&mut self, name: &str) -> Result<()> {
+        self.set_flags(name, false)
+    }
+
+    /// Sets the largest packet of `name`, in bytes.
+    pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<()> {
+        self.set_link(name, vec![LinkAttribute::Mtu(mtu)], || format!("set the MTU of {name} to {mtu}"))
+    }
+
+    /// Sets the largest segment that the stack may hand to `name` for it to cut up, in bytes.
+    pub fn set_gso_max_size(&mut self, name: &str, bytes: u32) -> Result<()> {
+        let attributes = vec![LinkAttribute::GsoMaxSize(bytes), LinkAttribute::GsoIpv4MaxSize(bytes)];
+        self.set_link(name, attributes, || format!("set gso_max_size of {name} to {bytes}"))
+    }
+
+    /// Renames `name`, which must be down.
+    pub fn rename(&mut self, name: &str, new: &str) -> Result<()> {
+        check_name(new)?;
+        self.set_link(name, vec![LinkAttribute::IfName(new.to_owned())], || format!("rename {name} to {new}"))
+    }
+
+    /// Moves `name` to another network namespace, where it arrives down and without addresses.
+    pub fn move_to(&mut self, name: &str, target: BorrowedFd<'_>) -> Result<()> {
+        self.set_link(name, vec![LinkAttribute::NetNsFd(target.as_raw_fd())], || {
+            format!("move {name} to another network namespace")
+        })
+    }
+
+    /// Adds an address with its prefix length. An IPv6 address is usable at once (no duplicate detection).
+    pub fn add_address(&mut self, name: &str, address: IpNet) -> Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.index = self.index(name)?;
+        message.header.prefix_len = address.prefix_len();
+        message.header.family = family(address.addr());
+        message.attributes = vec![AddressAttribute::Address(address.addr())];
+        match address.addr() {
+            IpAddr::V4(_) => message.attributes.push(AddressAttribute::Local(address.addr())),
+            IpAddr::V6(_) => message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad)),
+        }
+        self.create(RouteNetlinkMessage::NewAddress(message), || format!("add address {address} to {name}"))
+    }
+
+    /// Takes an address off again.
+    pub fn delete_address(&mut self, name: &str, address: IpNet) -> Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.index = self.index(name)?;
+        message.header.prefix_len = address.prefix_len();
+        message.header.family = family(address.addr());
+        message.attributes =
+            vec![AddressAttribute::Local(address.addr()), AddressAttribute::Address(address.addr())];
+        self.exchange(RouteNetlinkMessage::DelAddress(message), NLM_F_REQUEST | NLM_F_ACK)
+            .step(|| format!("delete address {address} from {name}"))?;
+        Ok(())
+    }
+
+    /// Adds a route to `destination` out of `name`, through `gateway` where one is given.
+    pub fn add_route(&mut self, destination: IpNet, gateway: Option<IpAddr>, name: &str) -> Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination.addr());
+        message.header.destination_prefix_length = destination.prefix_len();
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.kind = RouteType::Unicast;
+        message.header.scope = if gateway.is_some() { RouteScope::Universe } else { RouteScope::Link };
+        if destination.prefix_len() > 0 {
+            message.attributes.push(RouteAttribute::Destination(route_address(destination.network())));
+        }
+        if let Some(gateway) = gateway {
+            message.attributes.push(RouteAttribute::Gateway(route_address(gateway)));
+        }
+        message.attributes.push(RouteAttribute::Oif(self.index(name)?));
+        self.create(RouteNetlinkMessage::NewRoute(message), || match gateway {
+            Some(gateway) => format!("add a route to {destination} via {gateway} on {name}"),
+            None => format!("add a route to {destination} on {name}"),
+        })
+    }
+
+    /// Creates a pair of virtual Ethernet interfaces; `peer` is born in `peer_ns` where one is given.
+    pub fn add_veth(&mut self, name: &str, peer: &str, peer_ns: Option<BorrowedFd<'_>>) -> Result<()> {
+        check_name(name)?;
+        check_name(peer)?;
+        let mut other = LinkMessage::default();
+        other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
+        if let Some(fd) = peer_ns {
+            other.attributes.push(LinkAttribute::NetNsFd(fd.as_raw_fd()));
+        }
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
+        ]));
+        self.create(RouteNetlinkMessage::NewLink(message), || format!("create veth pair {name}, {peer}"))
+    }
+
+    /// Deletes a virtual interface (and the other end, where it has one).
+    pub fn delete(&mut self, name: &str) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        self.exchange(RouteNetlinkMessage::DelLink(message), NLM_F_REQUEST | NLM_F_ACK)
+            .step(|| format!("delete interface {name}"))?;
+        Ok(())
+    }
+
+    fn set_flags(&mut self, name: &str, up: bool) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.header.change_mask = LinkFlags::Up;
+        message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+        self.exchange(RouteNetlinkMessage::SetLink(message), NLM_F_REQUEST | NLM_F_ACK)
+            .step(|| format!("set {name} {}", if up { "up" } else { "down" }))?;
+        Ok(())
+    }
+
+    fn set_link(
+        &mut self,
+        name: &str,
+        attributes: Vec<LinkAttribute>,
+        step: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.attributes = attributes;
+        self.exchange(RouteNetlinkMessage::SetLink(message), NLM_F_REQUEST | NLM_F_ACK).step(step)?;
+        Ok(())
+    }
+
+    fn create(&mut self, message: RouteNetlinkMessage, step: impl FnOnce() -> String) -> Result<()> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).step(step)?;
+        Ok(())
+    }
+
+    /// Sends one request and collects its answers until the acknowledgement or the end of the dump.
+    fn exchange(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> std::io::Result<Vec<RouteNetlinkMessage>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = flags;
+        request.header.sequence_number = self.sequence;
+        exchange(&self.socket, request)
+    }
+}
+
+/// One netlink request and its answers. Datagrams with another sequence number are leftovers of an
+/// earlier request that failed half-way; they are skipped.
+pub(crate) fn exchange<M, A>(socket: &Socket, mut request: NetlinkMessage<M>) -> std::io::Result<Vec<A>>
+where
+    M: netlink_packet_core::NetlinkSerializable,
+    A: netlink_packet_core::NetlinkDeserializable,
+{
+    let invalid =
+        |e: &dyn std::fmt::Display| std::io::Error::new(std::io::ErrorKind::InvalidData, e.to_string());
+    request.finalize();
+    let sequence = request.header.sequence_number;
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+
+    let mut answers = Vec::new();
+    loop {
+        let (datagram, from) = socket.recv_from_full()?;
+        if from.port_number() != 0 {
+            continue; // only the kernel (port 0) may answer
+        }
+        let mut rest: &[u8] = &datagram;
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<A>::deserialize(rest).map_err(|e| invalid(&e))?;
+            let length = usize::try_from(message.header.length).map_err(|e| invalid(&e))?;
+            // Messages are aligned to four bytes; the last one may lack its padding.
+            rest = length.checked_next_multiple_of(4).and_then(|n| rest.get(n..)).unwrap_or(&[]);
+            if message.header.sequence_number != sequence {
+                continue;
+            }
+            match message.payload {
+                NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                NetlinkPayload::Done(_) => return Ok(answers),
+                NetlinkPayload::Error(e) => match e.code {
+                    None => return Ok(answers),
+                    Some(code) => return Err(std::io::Error::from_raw_os_error(code.get().saturating_neg())),
+                },
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Link {
+    fn of(message: &LinkMessage) -> Self {
+        let mut link = Self {
+            index: message.header.index,
+            name: String::new(),
+            up: message.header.flags.contains(LinkFlags::Up),
+            mtu: 0,
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                _ => {}
+            }
+        }
+        link
+    }
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+fn route_address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(v4) => RouteAddress::Inet(v4),
+        IpAddr::V6(v6) => RouteAddress::Inet6(v6),
+    }
+}
+
+/// What the kernel's `dev_valid_name` takes, and no `%`, which it would fill in with a number.
+fn check_name(name: &str) -> Result<()> {
+    let allowed = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '%');
+    if name.is_empty() || name.len() > NAME_MAX || name == "." || name == ".." || !name.chars().all(allowed) {
+        return Err(Error::invalid(format!("name an interface {name:?}"), "not an interface name"));
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Needs root: real network namespaces.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+
+use levee_sys::net::Net;
+use levee_sys::{ns, sockdiag};
+
+#[test]
+fn two_namespaces_talk_over_a_veth_pair_with_addresses_and_routes() {
+    let (a, b) = (ns::new_net().unwrap(), ns::new_net().unwrap());
+    let mut net_a = Net::in_ns(a.as_fd()).unwrap();
+    let mut net_b = Net::in_ns(b.as_fd()).unwrap();
+    net_a.add_veth("va", "vb", Some(b.as_fd())).unwrap();
+    net_a.add_address("va", "10.9.0.1/24".parse().unwrap()).unwrap();
+    net_b.add_address("vb", "10.9.0.2/24".parse().unwrap()).unwrap();
+    net_a.add_address("va", "fd00:9::1/64".parse().unwrap()).unwrap();
+    net_b.add_address("vb", "fd00:9::2/64".parse().unwrap()).unwrap();
+    net_a.set_mtu("va", 1400).unwrap();
+    for (net, name) in [(&mut net_a, "va"), (&mut net_b, "vb")] {
+        net.set_up(name).unwrap();
+        net.set_up("lo").unwrap();
+    }
+    net_b.add_address("lo", "192.0.2.7/32".parse().unwrap()).unwrap();
+    net_a.add_route("192.0.2.0/24".parse().unwrap(), Some("10.9.0.2".parse().unwrap()), "va").unwrap();
+    net_b.add_route("0.0.0.0/0".parse().unwrap(), None, "vb").unwrap();
+    assert_eq!(net_a.find("va").unwrap().unwrap().mtu, 1400);
+
+    for target in ["192.0.2.7:80", "[fd00:9::2]:80"] {
+        let listener = ns::in_net(b.as_fd(), || TcpListener::bind(target)).unwrap().unwrap();
+        let mut client = ns::in_net(a.as_fd(), || TcpStream::connect(target)).unwrap().unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        client.write_all(b"hello").unwrap();
+        let mut got = [0; 5];
+        server.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"hello");
+    }
+}
+
+#[test]
+fn an_interface_moves_to_another_namespace_under_a_new_name() {
+    let (a, b) = (ns::new_net().unwrap(), ns::new_net().unwrap());
+    let mut net_a = Net::in_ns(a.as_fd()).unwrap();
+    net_a.add_veth("here", "there", None).unwrap();
+    net_a.rename("there", "lan0").unwrap();
+    net_a.move_to("lan0", b.as_fd()).unwrap();
+    assert!(net_a.find("lan0").unwrap().is_none());
+    let mut net_b = Net::in_ns(b.as_fd()).unwrap();
+    assert!(!net_b.find("lan0").unwrap().unwrap().up);
+    net_a.delete("here").unwrap();
+    assert!(net_b.find("lan0").unwrap().is_none());
+}
+
+#[test]
+fn an_error_names_the_step_and_the_cause() {
+    let a = ns::new_net().unwrap();
+    let mut net = Net::in_ns(a.as_fd()).unwrap();
+    let error = net.set_up("nowhere").unwrap_err();
+    assert!(error.to_string().contains("find interface nowhere"), "{error}");
+    assert_eq!(error.raw_os_error(), Some(19));
+    assert!(net.add_veth("name/with/slash", "b", None).is_err());
+    assert!(net.add_veth("sixteen-letters-", "b", None).is_err());
+}
+
+#[test]
+fn destroying_an_address_cuts_its_connections_and_no_others() {
+    let net = ns::new_net().unwrap();
+    let mut link = Net::in_ns(net.as_fd()).unwrap();
+    link.set_up("lo").unwrap();
+    let (listener, mut cut, mut kept, udp) = ns::in_net(net.as_fd(), || {
+        // A dual-stack listener, as nginx has: its sockets carry IPv4-mapped addresses.
+        let listener = TcpListener::bind("[::]:80").unwrap();
+        let from = |last: u8| {
+            let source = Ipv4Addr::new(127, 0, 0, last);
+            let socket =
+                rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None)
+                    .unwrap();
+            rustix::net::bind(&socket, &std::net::SocketAddr::from((source, 0))).unwrap();
+            rustix::net::connect(&socket, &"127.0.0.1:80".parse::<std::net::SocketAddr>().unwrap()).unwrap();
+            TcpStream::from(socket)
+        };
+        let udp = std::net::UdpSocket::bind("127.0.0.5:53").unwrap();
+        (listener, from(5), from(6), udp)
+    })
+    .unwrap();
+    let (mut first, _) = listener.accept().unwrap();
+    let (mut second, _) = listener.accept().unwrap();
+
+    // Both ends of the connection are in this namespace, so the first one's reset may end the second.
+    assert!(matches!(sockdiag::destroy(net.as_fd(), "127.0.0.5".parse().unwrap()).unwrap(), 2 | 3));
+
+    assert!(cut.write_all(b"x").is_err());
+    assert!(first.read(&mut [0; 1]).is_err());
+    assert!(udp.recv(&mut [0; 1]).is_err());
+    kept.write_all(b"y").unwrap();
+    let mut got = [0; 1];
+    second.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"y");
+    // The listener still listens.
+    let _again = ns::in_net(net.as_fd(), || TcpStream::connect("127.0.0.6:80")).unwrap().unwrap();
+}
