@@ -73,7 +73,7 @@ pub enum Request {
     Logout,
 }
 
-/// Server → TPE: one for each request, in order, and [`Reply::Ended`] at any time.
+/// Server → TPE: one for each request, in order, and [`Reply::Ended`] and [`Reply::Renew`] at any time.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// Signed on.
@@ -104,6 +104,9 @@ pub enum Reply {
         /// Why, in words for the person.
         reason: String,
     },
+    /// Unasked: the server's vault has no keys for the session any more, or soon none; send
+    /// [`Request::Rekey`].
+    Renew,
 }
 
 /// What a refusal is about.
