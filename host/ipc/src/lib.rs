@@ -16,6 +16,7 @@
 
 mod channel;
 pub mod client;
+mod frame;
 pub mod keyer;
 pub mod operator;
 mod secret;
@@ -25,4 +26,5 @@ pub mod vault;
 pub mod warden;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
+pub use frame::{FrameError, FrameReader, encode_frame};
 pub use secret::Secret;

@@ -4,6 +4,7 @@
 //! invariant that makes it sound. Nothing here knows what a label is.
 
 mod error;
+pub mod fork;
 
 pub mod net;
 pub mod ns;
