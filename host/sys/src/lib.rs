@@ -8,7 +8,11 @@ pub mod fork;
 
 pub mod net;
 pub mod ns;
+pub mod pidfd;
+pub mod sandbox;
+pub mod seccomp;
 pub mod sockdiag;
+pub mod spawn;
 pub mod tun;
 pub mod udp;
 pub mod wipe;

@@ -1,0 +1,216 @@
+//! System-call filters: commented data in `conf/seccomp/`, compiled into each program, made BPF at start.
+//!
+//! ```toml
+//! default = "kill"             # what happens to a call that is not listed: "kill", or an errno's name
+//!
+//! [allow]
+//! read = "why it is needed"
+//! mmap = { why = "memory, never executable", when = ["arg2 & 4 == 0"] }
+//!
+//! [refuse]                     # listed here, a call fails with that errno instead of the default
+//! clone3 = { errno = "ENOSYS", why = "its flags are out of sight; libc falls back to clone" }
+//! ```
+//!
+//! `when` lists alternatives; in each, conditions joined by `and` must all hold. A condition compares the low
+//! 32 bits of an argument: `argN == V`, `argN != V`, `argN & MASK == V`; numbers are decimal or `0x…`.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+
+use seccompiler::{BpfProgram, TargetArch, sock_filter};
+use serde::Deserialize;
+
+use crate::{Error, Result};
+
+/// The vault's filter.
+pub const VAULT: &str = include_str!("../../../conf/seccomp/vault.toml");
+/// The keyer's filter.
+pub const KEYER: &str = include_str!("../../../conf/seccomp/keyer.toml");
+/// The signer's filter.
+pub const SIGNER: &str = include_str!("../../../conf/seccomp/signer.toml");
+/// The filter of the trusted path server's listener.
+pub const TPS: &str = include_str!("../../../conf/seccomp/tps.toml");
+/// The filter of the trusted path server's child, one per client.
+pub const TPS_CHILD: &str = include_str!("../../../conf/seccomp/tps-child.toml");
+/// sessiond's filter.
+pub const SESSIOND: &str = include_str!("../../../conf/seccomp/sessiond.toml");
+/// Upflow's filter.
+pub const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
+/// What services in a compartment run under.
+pub const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
+
+/// A compiled filter.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    program: BpfProgram,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Source {
+    default: String,
+    allow: BTreeMap<String, Allow>,
+    #[serde(default)]
+    refuse: BTreeMap<String, Refuse>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Allow {
+    Always(String),
+    When(When),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct When {
+    why: String,
+    when: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refuse {
+    errno: String,
+    why: String,
+}
+
+impl Filter {
+    /// Compiles the text of a filter for the machine's architecture.
+    ///
+    /// # Errors
+    /// Says what is wrong where: not TOML, an unknown key, call, errno or condition, or an empty reason.
+    pub fn compile(text: &str) -> Result<Self> {
+        let invalid = |why: String| Error::invalid("compile a system-call filter", why);
+        let source: Source = toml::from_str(text).map_err(|e| invalid(e.to_string()))?;
+        let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|e| invalid(e.to_string()))?;
+
+        let default = match source.default.as_str() {
+            "kill" => "\"kill_process\"".to_owned(),
+            name => {
+                format!("{{\"errno\":{}}}", errno(name).ok_or_else(|| invalid(format!("no errno {name}")))?)
+            }
+        };
+        let mut rules = Vec::new();
+        for (call, allow) in &source.allow {
+            let (why, alternatives) = match allow {
+                Allow::Always(why) => (why, None),
+                Allow::When(when) => (&when.why, Some(&when.when)),
+            };
+            if why.trim().is_empty() {
+                return Err(invalid(format!("{call} is allowed without a reason")));
+            }
+            match alternatives {
+                None => rules.push(format!("{{\"syscall\":{call:?}}}")),
+                Some(none) if none.is_empty() => return Err(invalid(format!("{call}: `when` is empty"))),
+                Some(alternatives) => {
+                    for alternative in alternatives {
+                        let args =
+                            conditions(alternative).map_err(|why| invalid(format!("{call}: {why}")))?;
+                        rules.push(format!("{{\"syscall\":{call:?},\"args\":[{args}]}}"));
+                    }
+                }
+            }
+        }
+        let compile = |mismatch: &str, matched: &str, rules: &[String]| {
+            let json = format!(
+                "{{\"filter\":{{\"mismatch_action\":{mismatch},\"match_action\":{matched},\"filter\":[{}]}}}}",
+                rules.join(",")
+            );
+            seccompiler::compile_from_json(json.as_bytes(), arch)
+                .map_err(|e| invalid(e.to_string()))?
+                .remove("filter")
+                .ok_or_else(|| invalid("no program came out".into()))
+        };
+        let main = compile(&default, "\"allow\"", &rules)?;
+
+        // Refusals go in front: they decide before the list does. The number of each call is taken from the
+        // compiler's own table, by compiling a filter for that call alone.
+        let mut program = Vec::new();
+        let mut seen = HashSet::new();
+        for (call, refuse) in &source.refuse {
+            if refuse.why.trim().is_empty() {
+                return Err(invalid(format!("{call} is refused without a reason")));
+            }
+            if source.allow.contains_key(call) {
+                return Err(invalid(format!("{call} is both allowed and refused")));
+            }
+            let code = errno(&refuse.errno).ok_or_else(|| invalid(format!("no errno {}", refuse.errno)))?;
+            let alone = compile("\"allow\"", "\"kill_process\"", &[format!("{{\"syscall\":{call:?}}}")])?;
+            let number = alone
+                .iter()
+                .filter(|i| i.code == JUMP_IF_EQUAL)
+                .nth(1)
+                .map(|i| i.k)
+                .ok_or_else(|| invalid(format!("no number for {call}")))?;
+            if seen.insert(number) {
+                if program.is_empty() {
+                    program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: OFFSET_OF_NUMBER });
+                }
+                program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: number });
+                program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | code });
+            }
+        }
+        program.extend(main);
+        Ok(Self { program })
+    }
+
+    /// Puts every thread of the process under the filter, for good and for whatever it executes.
+    /// Wants `no_new_privs` set or `CAP_SYS_ADMIN`.
+    pub fn apply(&self) -> Result<()> {
+        seccompiler::apply_filter_all_threads(&self.program)
+            .map_err(|e| Error::invalid("install the system-call filter", e.to_string()))
+    }
+}
+
+const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+/// `offsetof(struct seccomp_data, nr)`.
+const OFFSET_OF_NUMBER: u32 = 0;
+
+/// One alternative of `when`, as the compiler's JSON.
+fn conditions(text: &str) -> std::result::Result<String, String> {
+    let mut json = String::new();
+    for condition in text.split(" and ") {
+        let words: Vec<&str> = condition.split_whitespace().collect();
+        let (argument, op, value) = match words.as_slice() {
+            [argument, "==", value] => (argument, "\"eq\"".to_owned(), value),
+            [argument, "!=", value] => (argument, "\"ne\"".to_owned(), value),
+            [argument, "&", mask, "==", value] => {
+                (argument, format!("{{\"masked_eq\":{}}}", number(mask)?), value)
+            }
+            _ => return Err(format!("not a condition: {condition:?}")),
+        };
+        let index = argument
+            .strip_prefix("arg")
+            .and_then(|n| n.parse::<u8>().ok())
+            .filter(|n| *n < 6)
+            .ok_or_else(|| format!("not an argument: {argument:?}"))?;
+        let comma = if json.is_empty() { "" } else { "," };
+        let value = number(value)?;
+        write!(json, "{comma}{{\"index\":{index},\"type\":\"dword\",\"op\":{op},\"val\":{value}}}")
+            .map_err(|e| e.to_string())?;
+    }
+    Ok(json)
+}
+
+fn number(text: &str) -> std::result::Result<u32, String> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    }
+    .map_err(|e| format!("{text:?}: {e}"))
+}
+
+fn errno(name: &str) -> Option<u32> {
+    let code = match name {
+        "EPERM" => libc::EPERM,
+        "EACCES" => libc::EACCES,
+        "ENOSYS" => libc::ENOSYS,
+        "EINVAL" => libc::EINVAL,
+        "EAFNOSUPPORT" => libc::EAFNOSUPPORT,
+        _ => return None,
+    };
+    u32::try_from(code).ok()
+}

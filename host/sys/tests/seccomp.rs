@@ -1,0 +1,173 @@
+//! What the filters in `conf/seccomp` allow and forbid, tried in child processes.
+
+use std::time::Duration;
+
+use levee_sys::pidfd::Exit;
+use levee_sys::sandbox::{Access, Sandbox};
+use levee_sys::{seccomp, spawn};
+use rustix::fd::AsFd;
+
+const ALL: [(&str, &str); 8] = [
+    ("vault", seccomp::VAULT),
+    ("keyer", seccomp::KEYER),
+    ("signer", seccomp::SIGNER),
+    ("tps", seccomp::TPS),
+    ("tps-child", seccomp::TPS_CHILD),
+    ("sessiond", seccomp::SESSIOND),
+    ("upflow", seccomp::UPFLOW),
+    ("service", seccomp::SERVICE),
+];
+
+/// Runs `f` in a child under `filter` and says how the child ended; 99 is a sandbox that failed.
+fn under(filter: &str, f: impl FnOnce() -> i32) -> Exit {
+    let child = spawn::fork(|| match Sandbox::new(filter).enter() {
+        Ok(()) => f(),
+        Err(e) => {
+            eprintln!("{e}");
+            99
+        }
+    })
+    .unwrap();
+    child.wait(Duration::from_secs(20)).unwrap().expect("the child ends")
+}
+
+/// The errno of a raw system call with integer arguments; 0 if it succeeds.
+fn errno(call: libc::c_long, args: [libc::c_long; 5]) -> i32 {
+    // SAFETY: every caller passes integers, null pointers or descriptors that are not open.
+    let answer = unsafe { libc::syscall(call, args[0], args[1], args[2], args[3], args[4], 0usize) };
+    if answer < 0 { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1) } else { 0 }
+}
+
+#[test]
+fn every_filter_compiles_and_loads_and_lets_the_process_end_in_order() {
+    for (name, text) in ALL {
+        assert_eq!(under(text, || 7), Exit::Status(7), "{name}");
+    }
+}
+
+#[test]
+fn a_vault_or_keyer_that_touches_its_socket_or_a_process_dies() {
+    for (name, text) in &ALL[..2] {
+        for (what, call) in [
+            ("setsockopt", libc::SYS_setsockopt),
+            ("connect", libc::SYS_connect),
+            ("bind", libc::SYS_bind),
+            ("shutdown", libc::SYS_shutdown),
+            ("ioctl", libc::SYS_ioctl),
+            ("ptrace", libc::SYS_ptrace),
+            ("socket", libc::SYS_socket),
+            ("openat", libc::SYS_openat),
+            ("execve", libc::SYS_execve),
+            ("clone", libc::SYS_clone),
+            ("pidfd_getfd", libc::SYS_pidfd_getfd),
+        ] {
+            let exit = under(text, || {
+                errno(call, [-1, 0, 0, 0, 0]);
+                0
+            });
+            assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}: {what}");
+        }
+    }
+}
+
+#[test]
+fn no_daemon_may_map_memory_executable() {
+    for (name, text) in &ALL[..7] {
+        let exit = under(text, || errno(libc::SYS_mmap, [0, 4096, 5, 0x22, -1]));
+        assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}");
+        assert_eq!(under(text, || errno(libc::SYS_mmap, [0, 4096, 3, 0x22, -1])), Exit::Status(0), "{name}");
+    }
+}
+
+#[test]
+fn a_service_is_refused_what_namespaces_do_not_separate() {
+    let new_user = i64::from(libc::CLONE_NEWUSER);
+    for (what, call, args, expected) in [
+        ("sysinfo", libc::SYS_sysinfo, [0, 0, 0, 0, 0], libc::EPERM),
+        ("AF_VSOCK", libc::SYS_socket, [40, 1, 0, 0, 0], libc::EPERM),
+        ("AF_ALG", libc::SYS_socket, [38, 5, 0, 0, 0], libc::EPERM),
+        ("AF_PACKET", libc::SYS_socket, [17, 3, 0, 0, 0], libc::EPERM),
+        ("sock_diag netlink", libc::SYS_socket, [16, 3, 4, 0, 0], libc::EPERM),
+        ("io_uring_setup", libc::SYS_io_uring_setup, [1, 0, 0, 0, 0], libc::ENOSYS),
+        ("clone3", libc::SYS_clone3, [0, 0, 0, 0, 0], libc::ENOSYS),
+        ("clone(NEWUSER)", libc::SYS_clone, [new_user | 17, 0, 0, 0, 0], libc::EPERM),
+        ("unshare", libc::SYS_unshare, [new_user, 0, 0, 0, 0], libc::EPERM),
+        ("setns", libc::SYS_setns, [-1, 0, 0, 0, 0], libc::EPERM),
+        ("keyctl", libc::SYS_keyctl, [0, 0, 0, 0, 0], libc::EPERM),
+        ("add_key", libc::SYS_add_key, [0, 0, 0, 0, 0], libc::EPERM),
+        ("request_key", libc::SYS_request_key, [0, 0, 0, 0, 0], libc::EPERM),
+        ("bpf", libc::SYS_bpf, [0, 0, 0, 0, 0], libc::EPERM),
+        ("perf_event_open", libc::SYS_perf_event_open, [0, 0, 0, 0, 0], libc::EPERM),
+        ("ptrace", libc::SYS_ptrace, [0, 0, 0, 0, 0], libc::EPERM),
+        ("process_vm_readv", libc::SYS_process_vm_readv, [1, 0, 0, 0, 0], libc::EPERM),
+        ("mount", libc::SYS_mount, [0, 0, 0, 0, 0], libc::EPERM),
+        ("fsopen", libc::SYS_fsopen, [0, 0, 0, 0, 0], libc::EPERM),
+        ("open_tree", libc::SYS_open_tree, [-1, 0, 0, 0, 0], libc::EPERM),
+        ("move_mount", libc::SYS_move_mount, [-1, 0, -1, 0, 0], libc::EPERM),
+        ("mount_setattr", libc::SYS_mount_setattr, [-1, 0, 0, 0, 0], libc::EPERM),
+        ("umount2", libc::SYS_umount2, [0, 0, 0, 0, 0], libc::EPERM),
+        ("pivot_root", libc::SYS_pivot_root, [0, 0, 0, 0, 0], libc::EPERM),
+        ("chroot", libc::SYS_chroot, [0, 0, 0, 0, 0], libc::EPERM),
+        ("userfaultfd", libc::SYS_userfaultfd, [0, 0, 0, 0, 0], libc::EPERM),
+        ("kexec_load", libc::SYS_kexec_load, [0, 0, 0, 0, 0], libc::EPERM),
+        ("init_module", libc::SYS_init_module, [0, 0, 0, 0, 0], libc::EPERM),
+        ("syslog", libc::SYS_syslog, [10, 0, 0, 0, 0], libc::EPERM),
+        ("open_by_handle_at", libc::SYS_open_by_handle_at, [-1, 0, 0, 0, 0], libc::EPERM),
+        ("TIOCSTI", libc::SYS_ioctl, [-1, 0x5412, 0, 0, 0], libc::EPERM),
+        ("personality", libc::SYS_personality, [0x0008_0000, 0, 0, 0, 0], libc::EPERM),
+    ] {
+        assert_eq!(under(seccomp::SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");
+    }
+}
+
+#[test]
+fn a_service_may_still_start_threads_and_processes_and_open_sockets() {
+    let exit = under(seccomp::SERVICE, || {
+        let thread = std::thread::spawn(|| 5).join().unwrap_or(0);
+        let socket = i32::from(std::net::UdpSocket::bind("127.0.0.1:0").is_ok());
+        let child = spawn::fork(|| 3).and_then(|c| c.wait(Duration::from_secs(5)));
+        thread + socket + i32::from(matches!(child, Ok(Some(Exit::Status(3)))))
+    });
+    assert_eq!(exit, Exit::Status(7));
+}
+
+#[test]
+fn landlock_leaves_only_the_given_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("inside"), "x").unwrap();
+    let fd = std::fs::File::open(dir.path()).unwrap();
+    let child = spawn::fork(|| {
+        let files = [(fd.as_fd(), Access::Read)];
+        if (Sandbox { filter: seccomp::SERVICE, files: &files, tcp: false }).enter().is_err() {
+            return 99;
+        }
+        let read = |path: &std::path::Path| std::fs::read(path).is_ok();
+        let write = std::fs::write(dir.path().join("new"), "y").is_ok();
+        let connect = std::net::TcpStream::connect("127.0.0.1:1").err().and_then(|e| e.raw_os_error());
+        i32::from(read(&dir.path().join("inside")))
+            + 2 * i32::from(read("/etc/hostname".as_ref()) || read("/etc/passwd".as_ref()))
+            + 4 * i32::from(write)
+            + 8 * i32::from(connect != Some(libc::EACCES))
+    })
+    .unwrap();
+    assert_eq!(child.wait(Duration::from_secs(5)).unwrap(), Some(Exit::Status(1)));
+}
+
+#[test]
+fn a_filter_with_a_mistake_is_refused_with_the_place() {
+    for (text, expected) in [
+        ("default = \"kill\"\n[allow]\nread = \"\"", "read is allowed without a reason"),
+        ("default = \"kill\"\n[allow]\nreed = \"x\"", "reed"),
+        ("default = \"EWHAT\"\n[allow]\nread = \"x\"", "no errno EWHAT"),
+        ("default = \"kill\"\n[allow]\nread = { why = \"x\", when = [\"arg9 == 1\"] }", "arg9"),
+        ("default = \"kill\"\n[allow]\nread = { why = \"x\", when = [] }", "empty"),
+        ("default = \"kill\"\nextra = 1\n[allow]\nread = \"x\"", "extra"),
+        (
+            "default = \"kill\"\n[allow]\nread = \"x\"\n[refuse]\nread = { errno = \"EPERM\", why = \"y\" }",
+            "both allowed and refused",
+        ),
+    ] {
+        let error = seccomp::Filter::compile(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Needs root: what a started program has, and that it has nothing else.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use levee_sys::pidfd::Exit;
+use levee_sys::spawn::Program;
+use rustix::process::Resource;
+use rustix::thread::{CapabilitySet, Gid, Uid};
+
+/// Starts `sh -c script` by `change`, and answers what it wrote and how it ended.
+fn run(script: &str, change: impl for<'f> FnOnce(&mut Program<'f>)) -> (String, Exit) {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let mut program = Program::new("/bin/sh");
+    program.args = ["sh", "-c", script].map(Into::into).to_vec();
+    program.stdio[1] = Some(writer.as_fd());
+    change(&mut program);
+    let child = program.start().unwrap();
+    drop(program);
+    drop(writer);
+    let mut out = String::new();
+    File::from(reader).read_to_string(&mut out).unwrap();
+    (out, child.wait(Duration::from_secs(10)).unwrap().expect("it ends"))
+}
+
+#[test]
+fn a_program_runs_as_the_given_uid_without_groups_capabilities_or_new_privileges() {
+    let (out, exit) = run("cat /proc/self/status; exit 3", |p| {
+        p.identity = Some((Uid::from_raw(4321), Gid::from_raw(8765)));
+    });
+    assert_eq!(exit, Exit::Status(3));
+    let field = |name: &str| {
+        let line = out.lines().find(|l| l.starts_with(&format!("{name}:"))).unwrap();
+        line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(field("Uid"), "4321 4321 4321 4321");
+    assert_eq!(field("Gid"), "8765 8765 8765 8765");
+    assert_eq!(field("Groups"), "");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(field("NoNewPrivs"), "1");
+    assert_eq!(field("SigBlk"), "0000000000000000");
+    assert_eq!(field("SigIgn"), "0000000000000000");
+}
+
+#[test]
+fn root_without_capabilities_has_none_and_listed_ones_survive_the_change_of_uid() {
+    let (out, _) = run("grep CapEff /proc/self/status", |_| {});
+    assert_eq!(out.split_whitespace().last(), Some("0000000000000000"));
+    let (out, _) = run("grep CapEff /proc/self/status", |p| {
+        p.identity = Some((Uid::from_raw(4321), Gid::from_raw(4321)));
+        p.capabilities = CapabilitySet::NET_BIND_SERVICE;
+    });
+    assert_eq!(out.split_whitespace().last(), Some("0000000000000400"));
+}
+
+#[test]
+fn exactly_the_given_descriptors_arrive_in_order_whatever_their_numbers_were() {
+    let mut files: Vec<OwnedFd> = Vec::new();
+    for i in 0..6 {
+        let (reader, writer) = rustix::pipe::pipe().unwrap(); // inheritable on purpose
+        rustix::io::write(&writer, format!("{i}").as_bytes()).unwrap();
+        files.push(reader);
+    }
+    let _leak = rustix::io::dup(&files[0]).unwrap(); // not close-on-exec either
+    // The last of them is given first, so that sources and targets cross.
+    let given: Vec<_> = files.iter().rev().collect();
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let mut program = Program::new("/bin/sh");
+    let script = "for i in 3 4 5 6 7 8; do eval \"head -c1 <&$i\"; done; echo; ls /proc/$$/fd | tr '\\n' ' '";
+    program.args = ["sh", "-c", script].map(Into::into).to_vec();
+    program.stdio[1] = Some(writer.as_fd());
+    program.fds = given.iter().map(|fd| fd.as_fd()).collect();
+    let child = program.start().unwrap();
+    drop(program);
+    drop(writer);
+    let mut out = String::new();
+    File::from(reader).read_to_string(&mut out).unwrap();
+    child.wait(Duration::from_secs(10)).unwrap();
+    assert_eq!(out, "543210\n0 1 2 3 4 5 6 7 8 ");
+}
+
+#[test]
+fn an_isolated_program_has_an_empty_environment_and_network_and_its_limits() {
+    let (out, _) = run(
+        "env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=; cat /proc/net/dev | wc -l; ulimit -n; ulimit -c",
+        |p| {
+            p.new_namespaces = Program::ISOLATED;
+            p.limits.push((Resource::Nofile, 77));
+        },
+    );
+    assert_eq!(out.split_whitespace().collect::<Vec<_>>(), ["3", "77", "0"]);
+}
+
+#[test]
+fn a_step_that_fails_is_named_and_leaves_no_child() {
+    let error = Program::new("/nonexistent/daemon").start().unwrap_err();
+    assert_eq!(error.to_string().split(':').nth(1), Some(" execute the program"), "{error}");
+    assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    let wrong = File::open("/dev/null").unwrap();
+    let mut program = Program::new("/bin/true");
+    program.net = Some(wrong.as_fd());
+    let error = program.start().unwrap_err();
+    assert!(error.to_string().contains("join the network namespace"), "{error}");
+}
+
+#[test]
+fn a_child_dies_with_the_thread_that_started_it() {
+    let child = std::thread::spawn(|| {
+        let mut program = Program::new("/bin/sleep");
+        program.args = ["sleep", "60"].map(Into::into).to_vec();
+        program.identity = Some((Uid::from_raw(4321), Gid::from_raw(4321)));
+        program.start().unwrap()
+    })
+    .join()
+    .unwrap();
+    assert_eq!(child.wait(Duration::from_secs(5)).unwrap(), Some(Exit::Signal(libc::SIGKILL)));
+}
