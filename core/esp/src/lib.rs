@@ -1,1 +1,40 @@
-//! ESP (RFC 4303) without I/O.
+//! ESP (RFC 4303) in tunnel mode, without I/O: bytes and time are arguments.
+//!
+//! A [`Sad`] holds the sessions of one label and their security associations. A datagram from the socket goes into
+//! [`Sad::open`] and comes out as an inner packet that its session's selectors allow, or as a [`DropReason`]; an
+//! inner packet from the TUN device goes into [`Sad::seal`] and comes out as a datagram. Nothing else passes, and a
+//! packet passes only when there are both keys and a session.
+//!
+//! The bytes are those behind the UDP header (RFC 3948): a security parameter index, never zero, first.
+//!
+//! ```text
+//! 0       4        8          16                                            n-16      n
+//! | SPI   | seq    | IV (8)   | inner packet | padding | pad len | next hdr | tag (16)|
+//! ```
+#![forbid(unsafe_code)]
+
+mod aead;
+mod drops;
+pub mod ecn;
+mod inner;
+mod replay;
+mod sa;
+mod sad;
+mod selector;
+mod spi;
+mod suite;
+mod wait;
+
+pub use aead::{Aead, AeadError, AeadProvider, NONCE, TAG};
+pub use drops::{Counters, DropReason};
+pub use inner::{Fragment, Inner, IpVersion};
+pub use replay::{ReplayWindow, WINDOW};
+pub use sa::{Decrypted, ESP_HEADER, InboundSa, OutboundSa, sealed_length};
+pub use sad::{
+    Install, InstallError, Lane, Opened, Pair, PairView, Route, Sad, Sealed, SessionError, SessionPolicy,
+    Side,
+};
+pub use selector::{AddressRange, PortRange, Selector, SelectorSet};
+pub use spi::Spi;
+pub use suite::{SaKeys, Suite};
+pub use wait::WaitQueue;

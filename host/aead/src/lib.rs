@@ -1,1 +1,147 @@
-//! AEAD implementations.
+//! The AEADs of ESP by two libraries, ring and aws-lc-rs, behind [`levee_esp::Aead`].
+//!
+//! Both are always built and always tested, against published vectors and each other; which one a process uses is
+//! decided at its start by a short measurement ([`fastest`]) or by the operator.
+#![forbid(unsafe_code)]
+
+mod probe;
+
+use levee_esp::{Aead, AeadError, AeadProvider, NONCE, Suite, TAG};
+use levee_sys::wipe::Wiped;
+
+pub use probe::{Probe, fastest, measure};
+
+/// A cryptographic library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Library {
+    /// `ring`.
+    Ring,
+    /// `aws-lc-rs`.
+    AwsLc,
+}
+
+impl Library {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ring, Self::AwsLc];
+}
+
+impl std::str::FromStr for Library {
+    type Err = UnknownLibrary;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLibrary> {
+        Self::ALL.into_iter().find(|library| library.name() == name).ok_or(UnknownLibrary)
+    }
+}
+
+/// The name is of neither library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownLibrary;
+
+impl std::fmt::Display for UnknownLibrary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the AEAD library is \"ring\" or \"aws-lc\"")
+    }
+}
+
+impl std::error::Error for UnknownLibrary {}
+
+impl AeadProvider for Library {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::AwsLc => "aws-lc",
+        }
+    }
+
+    fn key(&self, suite: Suite, key: &[u8]) -> Result<Box<dyn Aead>, AeadError> {
+        if key.len() != suite.key_length() {
+            return Err(AeadError);
+        }
+        Ok(match self {
+            Self::Ring => Box::new(RingKey(Wiped::try_new(|| ring_key(suite, key))?)),
+            Self::AwsLc => Box::new(AwsLcKey(Wiped::try_new(|| aws_lc_key(suite, key))?)),
+        })
+    }
+}
+
+struct RingKey(Wiped<ring::aead::LessSafeKey>);
+
+fn ring_key(suite: Suite, key: &[u8]) -> Result<ring::aead::LessSafeKey, AeadError> {
+    use ring::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
+    let algorithm = match suite {
+        Suite::Aes128Gcm => &AES_128_GCM,
+        Suite::Aes256Gcm => &AES_256_GCM,
+        Suite::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+    };
+    Ok(LessSafeKey::new(UnboundKey::new(algorithm, key).map_err(|_| AeadError)?))
+}
+
+impl Aead for RingKey {
+    fn seal_in_place(
+        &self,
+        nonce: &[u8; NONCE],
+        aad: &[u8],
+        text: &mut [u8],
+    ) -> Result<[u8; TAG], AeadError> {
+        use ring::aead::{Aad, Nonce};
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(aad), text).map_err(|_| AeadError)?;
+        tag.as_ref().try_into().map_err(|_| AeadError)
+    }
+
+    fn open_within(
+        &self,
+        nonce: &[u8; NONCE],
+        aad: &[u8],
+        buffer: &mut [u8],
+        from: usize,
+    ) -> Result<usize, AeadError> {
+        use ring::aead::{Aad, Nonce};
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        self.0
+            .open_within(nonce, Aad::from(aad), buffer, from..)
+            .map(|plain| plain.len())
+            .map_err(|_| AeadError)
+    }
+}
+
+struct AwsLcKey(Wiped<aws_lc_rs::aead::LessSafeKey>);
+
+fn aws_lc_key(suite: Suite, key: &[u8]) -> Result<aws_lc_rs::aead::LessSafeKey, AeadError> {
+    use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
+    let algorithm = match suite {
+        Suite::Aes128Gcm => &AES_128_GCM,
+        Suite::Aes256Gcm => &AES_256_GCM,
+        Suite::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+    };
+    Ok(LessSafeKey::new(UnboundKey::new(algorithm, key).map_err(|_| AeadError)?))
+}
+
+impl Aead for AwsLcKey {
+    fn seal_in_place(
+        &self,
+        nonce: &[u8; NONCE],
+        aad: &[u8],
+        text: &mut [u8],
+    ) -> Result<[u8; TAG], AeadError> {
+        use aws_lc_rs::aead::{Aad, Nonce};
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(aad), text).map_err(|_| AeadError)?;
+        tag.as_ref().try_into().map_err(|_| AeadError)
+    }
+
+    fn open_within(
+        &self,
+        nonce: &[u8; NONCE],
+        aad: &[u8],
+        buffer: &mut [u8],
+        from: usize,
+    ) -> Result<usize, AeadError> {
+        use aws_lc_rs::aead::{Aad, Nonce};
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        self.0
+            .open_within(nonce, Aad::from(aad), buffer, from..)
+            .map(|plain| plain.len())
+            .map_err(|_| AeadError)
+    }
+}

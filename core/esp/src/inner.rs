@@ -1,0 +1,180 @@
+//! What the selectors need to know of an inner packet.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::DropReason;
+
+/// Which way a packet goes, seen from this end of the tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    In,
+    Out,
+}
+
+/// The version of an inner packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// RFC 791.
+    V4,
+    /// RFC 8200.
+    V6,
+}
+
+impl IpVersion {
+    /// The value of ESP's next header field in tunnel mode.
+    #[must_use]
+    pub const fn next_header(self) -> u8 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 41,
+        }
+    }
+}
+
+/// Which part of a datagram a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fragment {
+    /// The whole.
+    Whole,
+    /// The first fragment: it begins with the next layer's header.
+    First,
+    /// A later fragment: it has no ports.
+    Later,
+}
+
+/// An inner packet's headers, checked once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inner {
+    /// IP version.
+    pub version: IpVersion,
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Next layer protocol, behind the IPv6 extension headers.
+    pub protocol: u8,
+    /// Source and destination port of TCP, UDP, UDP-Lite, SCTP and DCCP, unless a later fragment.
+    pub ports: Option<(u16, u16)>,
+    /// Whole or fragment.
+    pub fragment: Fragment,
+    /// Bytes up to the next layer's header.
+    pub header: usize,
+    /// Bytes of the packet by its own header; what follows is padding (RFC 4303 2.7).
+    pub length: usize,
+}
+
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+const DCCP: u8 = 33;
+const SCTP: u8 = 132;
+const UDP_LITE: u8 = 136;
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
+const MOBILITY: u8 = 135;
+const HIP: u8 = 139;
+const SHIM6: u8 = 140;
+
+/// The most IPv6 extension headers followed; a packet with more is malformed to us.
+const MAX_EXTENSIONS: usize = 8;
+
+impl Inner {
+    /// Reads the headers of the packet at the start of `bytes`.
+    ///
+    /// # Errors
+    /// [`DropReason::Malformed`] when it is not a whole IPv4 or IPv6 packet by its own length field, when its header
+    /// chain does not come to an end within the packet and 8 extension headers, or when a whole packet or first
+    /// fragment of a protocol with ports is too short to have them. Jumbograms (RFC 2675) are among these.
+    pub fn parse(bytes: &[u8]) -> Result<Self, DropReason> {
+        let parsed = match bytes.first().ok_or(DropReason::Malformed)? >> 4 {
+            4 => Self::parse_v4(bytes),
+            6 => Self::parse_v6(bytes),
+            _ => None,
+        };
+        parsed.ok_or(DropReason::Malformed)
+    }
+
+    fn parse_v4(bytes: &[u8]) -> Option<Self> {
+        let fixed: &[u8; 20] = bytes.first_chunk()?;
+        let &[first, _, l0, l1, _, _, f0, f1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] = fixed;
+        let header = usize::from(first & 0xf) * 4;
+        let length = usize::from(u16::from_be_bytes([l0, l1]));
+        if header < 20 || length < header || bytes.len() < length {
+            return None;
+        }
+        let flags = u16::from_be_bytes([f0, f1]);
+        let fragment = match (flags & 0x1fff, flags & 0x2000 != 0) {
+            (0, false) => Fragment::Whole,
+            (0, true) => Fragment::First,
+            _ => Fragment::Later,
+        };
+        let ports = ports(protocol, fragment, bytes.get(header..length)?)?;
+        Some(Self {
+            version: IpVersion::V4,
+            source: Ipv4Addr::new(s0, s1, s2, s3).into(),
+            destination: Ipv4Addr::new(d0, d1, d2, d3).into(),
+            protocol,
+            ports,
+            fragment,
+            header,
+            length,
+        })
+    }
+
+    fn parse_v6(bytes: &[u8]) -> Option<Self> {
+        let (fixed, rest) = bytes.split_first_chunk::<40>()?;
+        let (&[_, _, _, _, l0, l1, next, _], addresses) = fixed.split_first_chunk::<8>()?;
+        let (source, destination) = addresses.split_first_chunk::<16>()?;
+        let destination: &[u8; 16] = destination.first_chunk()?;
+        let body = rest.get(..usize::from(u16::from_be_bytes([l0, l1])))?;
+        let (mut protocol, mut at, mut fragment) = (next, 0, Fragment::Whole);
+        let mut extensions = 0;
+        while matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION | MOBILITY | HIP | SHIM6) {
+            // What follows a later fragment's header is the middle of something.
+            if fragment == Fragment::Later {
+                break;
+            }
+            extensions += 1;
+            if extensions > MAX_EXTENSIONS {
+                return None;
+            }
+            let extension: &[u8; 8] = body.get(at..)?.first_chunk()?;
+            let &[next, length, o0, o1, ..] = extension;
+            if protocol == FRAGMENT {
+                let offset = u16::from_be_bytes([o0, o1]);
+                fragment = match (offset & 0xfff8, offset & 1 != 0) {
+                    // An atomic fragment (RFC 6946) is a whole packet.
+                    (0, false) => fragment,
+                    (0, true) => Fragment::First,
+                    _ => Fragment::Later,
+                };
+                at += 8;
+            } else {
+                at += 8 + usize::from(length) * 8;
+            }
+            protocol = next;
+        }
+        let ports = ports(protocol, fragment, body.get(at..)?)?;
+        Some(Self {
+            version: IpVersion::V6,
+            source: Ipv6Addr::from(*source).into(),
+            destination: Ipv6Addr::from(*destination).into(),
+            protocol,
+            ports,
+            fragment,
+            header: 40 + at,
+            length: 40 + body.len(),
+        })
+    }
+}
+
+/// The ports, `Some(None)` where there are none to have, `None` where they are cut off.
+fn ports(protocol: u8, fragment: Fragment, payload: &[u8]) -> Option<Option<(u16, u16)>> {
+    if fragment == Fragment::Later || !matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE) {
+        return Some(None);
+    }
+    let &[s0, s1, d0, d1] = payload.first_chunk()?;
+    Some(Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]))))
+}

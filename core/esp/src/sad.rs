@@ -1,0 +1,519 @@
+//! The security association database (RFC 4301 4.4.2) with the sessions that its associations serve.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use zeroize::Zeroizing;
+
+use crate::aead::AeadProvider;
+use crate::sa::{DUMMY, Decrypted, InboundSa, OutboundSa};
+use crate::{Counters, DropReason, Inner, IpVersion, SaKeys, SelectorSet, Spi, Suite, WaitQueue, ecn};
+
+/// Which end of the tunnels this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The sessions' inner addresses are at the far ends: a packet's destination names its session. Follows peers
+    /// that move.
+    Server,
+    /// The session's inner addresses are here: a packet's source names its session. The peer stays where it is.
+    Workstation,
+}
+
+/// A session: whose packets, and which of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionPolicy {
+    /// Inner addresses; each belongs to one session.
+    pub inner: Vec<IpAddr>,
+    /// What may pass.
+    pub selectors: SelectorSet,
+}
+
+/// Why a session is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionError {
+    /// Another session has one of the inner addresses.
+    AddressInUse,
+    /// No more sessions fit.
+    Full,
+}
+
+/// A pair of associations to install.
+pub struct Install<K> {
+    /// Whose.
+    pub session: K,
+    /// 64-bit sequence numbers.
+    pub extended: bool,
+    /// Our SPI and the keys of packets that arrive.
+    pub inbound: (Spi, SaKeys),
+    /// The peer's SPI and the keys of packets that leave.
+    pub outbound: (Spi, SaKeys),
+    /// Where the peer is, if known.
+    pub peer: Option<SocketAddr>,
+}
+
+/// Why a pair is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstallError {
+    /// There is no such session.
+    NoSession,
+    /// The inbound SPI is of another slot.
+    WrongSlot,
+    /// The inbound SPI is in use.
+    SpiInUse,
+    /// The AEAD library does not take the keys.
+    Keys,
+    /// No more pairs fit, in all or for this session.
+    Full,
+}
+
+/// An inbound and an outbound association, installed and deleted together.
+pub struct Pair<K> {
+    session: K,
+    inbound: InboundSa,
+    outbound: OutboundSa,
+    peer: Option<SocketAddr>,
+    installed: Duration,
+    /// Something has arrived: the peer has the pair too.
+    confirmed: bool,
+    packets: (u64, u64),
+    bytes: (u64, u64),
+}
+
+/// A pair as shown to operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairView<K> {
+    /// Whose.
+    pub session: K,
+    /// Our SPI.
+    pub inbound: Spi,
+    /// The peer's SPI.
+    pub outbound: Spi,
+    /// The suite of both.
+    pub suite: Suite,
+    /// Where its packets go.
+    pub peer: Option<SocketAddr>,
+    /// Inner packets received and sent.
+    pub packets: (u64, u64),
+    /// Inner bytes received and sent.
+    pub bytes: (u64, u64),
+}
+
+struct Session {
+    policy: SessionPolicy,
+    /// Places of its pairs, oldest first.
+    pairs: Vec<usize>,
+    waiting: WaitQueue,
+    asked: Option<Duration>,
+}
+
+/// An inner packet that may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened<K> {
+    /// Whose.
+    pub session: K,
+    /// Its headers; it lies at the start of the buffer, `inner.length` bytes long.
+    pub inner: Inner,
+    /// The peer has moved to the sender's address.
+    pub moved: bool,
+}
+
+/// A datagram ready to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Its bytes, from the start of the buffer.
+    pub length: usize,
+    /// Where it goes.
+    pub peer: SocketAddr,
+}
+
+/// Where an inner packet goes.
+pub enum Route<'a, K> {
+    /// Through this pair.
+    Through(Lane<'a, K>),
+    /// Nowhere until the session has keys: give it to [`Sad::hold`].
+    Wait(K),
+}
+
+/// The way out for packets of one flow. Borrowed, so that it cannot outlive a change of keys.
+pub struct Lane<'a, K> {
+    pair: &'a mut Pair<K>,
+    counters: &'a mut Counters,
+    expiring: &'a mut Vec<(Spi, K)>,
+    version: IpVersion,
+    peer: SocketAddr,
+}
+
+/// The sessions and security associations of one label.
+pub struct Sad<K> {
+    side: Side,
+    slot: Option<u16>,
+    sessions: BTreeMap<K, Session>,
+    by_address: BTreeMap<IpAddr, K>,
+    pairs: Vec<Option<Box<Pair<K>>>>,
+    by_spi: BTreeMap<Spi, usize>,
+    expiring: Vec<(Spi, K)>,
+    /// What passed and what did not.
+    pub counters: Counters,
+}
+
+impl<K: Copy + Ord> Sad<K> {
+    /// The most sessions.
+    pub const SESSIONS: usize = 16_384;
+    /// The most pairs.
+    pub const PAIRS: usize = 65_536;
+    /// The most pairs of one session: one in use, one coming, and what simultaneous rekeys leave behind.
+    pub const PAIRS_OF_ONE: usize = 16;
+    /// How long a new pair's outbound half gives way to an older one while nothing has arrived through it: the peer
+    /// that answers a rekey has the pair before the one that asked.
+    pub const SETTLE: Duration = Duration::from_millis(500);
+    /// How long until keys are asked for again.
+    pub const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+    /// An empty database: nothing passes. With `slot`, only SPIs of that steering slot are taken.
+    #[must_use]
+    pub fn new(side: Side, slot: Option<u16>) -> Self {
+        Self {
+            side,
+            slot,
+            sessions: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            pairs: Vec::new(),
+            by_spi: BTreeMap::new(),
+            expiring: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes a session, or replaces the policy of one that is there; its pairs stay.
+    ///
+    /// # Errors
+    /// [`SessionError`]; nothing has changed then.
+    pub fn open_session(&mut self, id: K, policy: SessionPolicy) -> Result<(), SessionError> {
+        if policy.inner.iter().any(|address| self.by_address.get(address).is_some_and(|&owner| owner != id)) {
+            return Err(SessionError::AddressInUse);
+        }
+        if self.sessions.len() >= Self::SESSIONS && !self.sessions.contains_key(&id) {
+            return Err(SessionError::Full);
+        }
+        self.by_address.retain(|_, owner| *owner != id);
+        self.by_address.extend(policy.inner.iter().map(|&address| (address, id)));
+        match self.sessions.get_mut(&id) {
+            Some(session) => session.policy = policy,
+            None => {
+                let waiting = WaitQueue::default();
+                self.sessions.insert(id, Session { policy, pairs: Vec::new(), waiting, asked: None });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a session: its keys and its waiting packets are erased when this returns. Answers whether it was there.
+    pub fn close_session(&mut self, id: K) -> bool {
+        let Some(mut session) = self.sessions.remove(&id) else { return false };
+        self.by_address.retain(|_, owner| *owner != id);
+        for place in session.pairs {
+            self.remove(place);
+        }
+        self.counters.count_many(DropReason::NoSession, session.waiting.clear());
+        true
+    }
+
+    /// The sessions there are.
+    pub fn sessions(&self) -> impl Iterator<Item = K> + '_ {
+        self.sessions.keys().copied()
+    }
+
+    /// Whether this session is there.
+    #[must_use]
+    pub fn has_session(&self, id: K) -> bool {
+        self.sessions.contains_key(&id)
+    }
+
+    /// Takes a pair of associations; packets leave through it at once, or after [`Self::SETTLE`] where there is an
+    /// older pair.
+    ///
+    /// # Errors
+    /// [`InstallError`]; nothing has changed then and the keys are erased.
+    pub fn install(
+        &mut self,
+        now: Duration,
+        install: Install<K>,
+        provider: &dyn AeadProvider,
+    ) -> Result<(), InstallError> {
+        let Install { session: id, extended, inbound: (spi, in_keys), outbound: (out_spi, out_keys), peer } =
+            install;
+        let session = self.sessions.get_mut(&id).ok_or(InstallError::NoSession)?;
+        if self.slot.is_some_and(|slot| slot != spi.slot()) {
+            return Err(InstallError::WrongSlot);
+        }
+        if self.by_spi.contains_key(&spi) {
+            return Err(InstallError::SpiInUse);
+        }
+        if self.by_spi.len() >= Self::PAIRS || session.pairs.len() >= Self::PAIRS_OF_ONE {
+            return Err(InstallError::Full);
+        }
+        // A rekeyed pair's peer is where the older one's is, if the keyer does not know better.
+        let last = session.pairs.last().and_then(|&place| self.pairs.get(place)?.as_ref()?.peer);
+        let pair = Box::new(Pair {
+            session: id,
+            inbound: InboundSa::new(spi, &in_keys, extended, provider).map_err(|_| InstallError::Keys)?,
+            outbound: OutboundSa::new(out_spi, &out_keys, extended, provider)
+                .map_err(|_| InstallError::Keys)?,
+            peer: peer.or(last),
+            installed: now,
+            confirmed: false,
+            packets: (0, 0),
+            bytes: (0, 0),
+        });
+        let place = match self.pairs.iter().position(Option::is_none) {
+            Some(place) => place,
+            None => {
+                self.pairs.push(None);
+                self.pairs.len() - 1
+            }
+        };
+        if let Some(free) = self.pairs.get_mut(place) {
+            *free = Some(pair);
+        }
+        self.by_spi.insert(spi, place);
+        session.pairs.push(place);
+        Ok(())
+    }
+
+    /// Erases the pair with this inbound SPI; answers whose it was.
+    pub fn delete(&mut self, spi: Spi) -> Option<K> {
+        let place = *self.by_spi.get(&spi)?;
+        let id = self.remove(place)?;
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.pairs.retain(|&other| other != place);
+        }
+        Some(id)
+    }
+
+    fn remove(&mut self, place: usize) -> Option<K> {
+        let pair = self.pairs.get_mut(place)?.take()?;
+        self.by_spi.remove(&pair.inbound.spi());
+        self.expiring.retain(|(spi, _)| *spi != pair.inbound.spi());
+        Some(pair.session)
+    }
+
+    /// Opens the datagram at `buffer[from..]` that came from `sender` with this ECN field outside, checks what was
+    /// in it against the session's selectors, and leaves it at the start of `buffer`.
+    ///
+    /// # Errors
+    /// The reason why it is dropped, counted already; the content of `buffer` is then unspecified.
+    pub fn open(
+        &mut self,
+        buffer: &mut [u8],
+        from: usize,
+        sender: SocketAddr,
+        outer_ecn: u8,
+    ) -> Result<Opened<K>, DropReason> {
+        let opened = self.try_open(buffer, from, sender, outer_ecn);
+        match &opened {
+            Ok(opened) => {
+                self.counters.packets_in += 1;
+                self.counters.bytes_in += opened.inner.length as u64;
+            }
+            Err(reason) => self.counters.count(*reason),
+        }
+        opened
+    }
+
+    fn try_open(
+        &mut self,
+        buffer: &mut [u8],
+        from: usize,
+        sender: SocketAddr,
+        outer_ecn: u8,
+    ) -> Result<Opened<K>, DropReason> {
+        let datagram = buffer.get(from..).ok_or(DropReason::Truncated)?;
+        if datagram.len() < 4 {
+            return Err(DropReason::Truncated);
+        }
+        let spi = Spi::of(datagram).ok_or(DropReason::UnknownSpi)?;
+        let pair = match self.by_spi.get(&spi).and_then(|&place| self.pairs.get_mut(place)) {
+            Some(Some(pair)) => pair,
+            _ if self.slot.is_some_and(|slot| slot != spi.slot()) => return Err(DropReason::ForeignSlot),
+            _ => return Err(DropReason::UnknownSpi),
+        };
+        let Decrypted { length, next_header, newest } = pair.inbound.open(buffer, from)?;
+        pair.confirmed = true;
+        // RFC 7296 2.23: the end that is not behind a NAT follows the one that is, on authenticated packets alone;
+        // an older packet that arrives late says nothing about now.
+        let moved = newest
+            && pair.peer != Some(sender)
+            && match self.side {
+                Side::Server => true,
+                Side::Workstation => pair.peer.is_none(),
+            };
+        if moved {
+            pair.peer = Some(sender);
+        }
+        let packet = buffer.get_mut(..length).ok_or(DropReason::Malformed)?;
+        if next_header == DUMMY {
+            return Err(DropReason::Dummy);
+        }
+        if next_header != IpVersion::V4.next_header() && next_header != IpVersion::V6.next_header() {
+            return Err(DropReason::BadNextHeader);
+        }
+        let inner = Inner::parse(packet)?;
+        if inner.version.next_header() != next_header {
+            return Err(DropReason::Malformed);
+        }
+        let session = self.sessions.get(&pair.session).ok_or(DropReason::NoSession)?;
+        let own = match self.side {
+            Side::Server => inner.source,
+            Side::Workstation => inner.destination,
+        };
+        if !session.policy.inner.contains(&own) {
+            return Err(DropReason::Selector);
+        }
+        session.policy.selectors.allow_in(&inner)?;
+        let before = ecn::of(packet);
+        let after = ecn::decapsulated(before, outer_ecn)?;
+        if after != before {
+            ecn::set(packet, after);
+        }
+        pair.packets.0 += 1;
+        pair.bytes.0 += inner.length as u64;
+        Ok(Opened { session: pair.session, inner, moved })
+    }
+
+    /// Where a packet that came from the device goes. Checked before anything waits or is asked for, so that a packet
+    /// that may not pass causes nothing.
+    ///
+    /// # Errors
+    /// The reason why it is dropped, counted already.
+    pub fn route(&mut self, now: Duration, inner: &Inner) -> Result<Route<'_, K>, DropReason> {
+        // Looked up twice, because a borrow that is returned from one branch lasts through all of them.
+        match self.find(now, inner) {
+            Ok((_, Some((place, peer)))) => match self.pairs.get_mut(place) {
+                Some(Some(pair)) => Ok(Route::Through(Lane {
+                    pair,
+                    counters: &mut self.counters,
+                    expiring: &mut self.expiring,
+                    version: inner.version,
+                    peer,
+                })),
+                _ => {
+                    self.counters.count(DropReason::NoSa);
+                    Err(DropReason::NoSa)
+                }
+            },
+            Ok((id, None)) => Ok(Route::Wait(id)),
+            Err(reason) => {
+                self.counters.count(reason);
+                Err(reason)
+            }
+        }
+    }
+
+    fn find(&self, now: Duration, inner: &Inner) -> Result<(K, Option<(usize, SocketAddr)>), DropReason> {
+        let address = match self.side {
+            Side::Server => inner.destination,
+            Side::Workstation => inner.source,
+        };
+        let id = *self.by_address.get(&address).ok_or(DropReason::NoSession)?;
+        let session = self.sessions.get(&id).ok_or(DropReason::NoSession)?;
+        session.policy.selectors.allow_out(inner)?;
+        let pair = |place: &usize| self.pairs.get(*place).and_then(|pair| Some((*place, pair.as_ref()?)));
+        let settled = |pair: &Pair<K>| pair.confirmed || now.saturating_sub(pair.installed) >= Self::SETTLE;
+        let newest_first = || session.pairs.iter().rev().filter_map(pair);
+        let chosen = newest_first()
+            .find(|(_, pair)| settled(pair))
+            // None has settled: then the oldest is the likeliest to be known to the peer.
+            .or_else(|| session.pairs.first().and_then(pair));
+        match chosen {
+            None => Ok((id, None)),
+            Some((place, pair)) => Ok((id, Some((place, pair.peer.ok_or(DropReason::NoPeer)?)))),
+        }
+    }
+
+    /// Keeps a copy of what [`Self::route`] said must wait. True when keys should be asked for now.
+    pub fn hold(&mut self, now: Duration, id: K, packet: &[u8]) -> bool {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            self.counters.count(DropReason::NoSession);
+            return false;
+        };
+        self.counters.count_many(DropReason::NoSa, session.waiting.push(now, packet));
+        let ask = session.asked.is_none_or(|asked| now.saturating_sub(asked) >= Self::ASK_AGAIN);
+        if ask {
+            session.asked = Some(now);
+        }
+        ask
+    }
+
+    /// The next packet of this session that waited; to be routed anew.
+    pub fn release(&mut self, id: K) -> Option<Zeroizing<Vec<u8>>> {
+        self.sessions.get_mut(&id)?.waiting.pop()
+    }
+
+    /// Drops packets that have waited too long. To be called about once a second.
+    pub fn expire(&mut self, now: Duration) {
+        let mut dropped = 0;
+        for session in self.sessions.values_mut() {
+            dropped += session.waiting.expire(now);
+        }
+        self.counters.count_many(DropReason::WaitedTooLong, dropped);
+    }
+
+    /// A pair that is near the end of its sequence numbers, each named once.
+    pub fn next_expiring(&mut self) -> Option<(Spi, K)> {
+        self.expiring.pop()
+    }
+
+    /// Every pair, in no order.
+    pub fn pairs(&self) -> impl Iterator<Item = PairView<K>> + '_ {
+        self.pairs.iter().flatten().map(|pair| PairView {
+            session: pair.session,
+            inbound: pair.inbound.spi(),
+            outbound: pair.outbound.spi(),
+            suite: pair.outbound.suite(),
+            peer: pair.peer,
+            packets: pair.packets,
+            bytes: pair.bytes,
+        })
+    }
+
+    /// How many pairs there are.
+    #[must_use]
+    pub fn pair_count(&self) -> usize {
+        self.by_spi.len()
+    }
+}
+
+impl<K: Copy> Lane<'_, K> {
+    /// Where its datagrams go.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Seals the packet at `buffer[ESP_HEADER..][..length]`, of the flow that was routed, where it lies.
+    ///
+    /// # Errors
+    /// The reason why it is dropped, counted already.
+    pub fn seal(&mut self, buffer: &mut [u8], length: usize) -> Result<Sealed, DropReason> {
+        let sealed = self.pair.outbound.seal(buffer, length, self.version.next_header());
+        if self.pair.outbound.is_expiring() {
+            self.expiring.push((self.pair.inbound.spi(), self.pair.session));
+        }
+        match sealed {
+            Ok(sealed) => {
+                for packets in [&mut self.pair.packets.1, &mut self.counters.packets_out] {
+                    *packets += 1;
+                }
+                for bytes in [&mut self.pair.bytes.1, &mut self.counters.bytes_out] {
+                    *bytes += length as u64;
+                }
+                Ok(Sealed { length: sealed, peer: self.peer })
+            }
+            Err(reason) => {
+                self.counters.count(reason);
+                Err(reason)
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Traffic selectors (RFC 4301 4.4.1.1), from the tunnel's point of view: `local` is this end's side.
+
+use core::net::IpAddr;
+
+use crate::DropReason;
+use crate::inner::{Direction, Fragment, Inner};
+
+/// Addresses of one family, first to last, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    first: IpAddr,
+    last: IpAddr,
+}
+
+impl AddressRange {
+    /// From `first` to `last`; `None` when they are of two families or the wrong way round.
+    #[must_use]
+    pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
+        (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
+    }
+
+    /// The addresses that share the first `length` bits with `address`; `None` when it has not so many.
+    #[must_use]
+    pub fn prefix(address: IpAddr, length: u8) -> Option<Self> {
+        match address {
+            IpAddr::V4(v4) => {
+                let host = 32_u32.checked_sub(u32::from(length))?;
+                let mask = u32::MAX.checked_shl(host).unwrap_or(0);
+                let bits = v4.to_bits();
+                Self::new(IpAddr::V4((bits & mask).into()), IpAddr::V4((bits | !mask).into()))
+            }
+            IpAddr::V6(v6) => {
+                let host = 128_u32.checked_sub(u32::from(length))?;
+                let mask = u128::MAX.checked_shl(host).unwrap_or(0);
+                let bits = v6.to_bits();
+                Self::new(IpAddr::V6((bits & mask).into()), IpAddr::V6((bits | !mask).into()))
+            }
+        }
+    }
+
+    /// Whether `address` is one of them.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        // IpAddr's order puts every IPv4 address before every IPv6 one, and both ends are of one family.
+        self.first <= address && address <= self.last
+    }
+}
+
+/// Ports, first to last, both included; the whole range stands for ANY and also lets pass what has no ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// Every port, and packets that have none.
+    pub const ANY: Self = Self { first: 0, last: u16::MAX };
+
+    /// From `first` to `last`; `None` when they are the wrong way round.
+    #[must_use]
+    pub const fn new(first: u16, last: u16) -> Option<Self> {
+        if first <= last { Some(Self { first, last }) } else { None }
+    }
+
+    /// This port alone.
+    #[must_use]
+    pub const fn only(port: u16) -> Self {
+        Self { first: port, last: port }
+    }
+
+    fn is_any(self) -> bool {
+        self == Self::ANY
+    }
+
+    fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}
+
+/// One row of what may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// Inner addresses on this side.
+    pub local: AddressRange,
+    /// Inner addresses on the peer's side.
+    pub remote: AddressRange,
+    /// Next layer protocol (IPv6: behind the extension headers); `None` for any.
+    pub protocol: Option<u8>,
+    /// Ports on this side.
+    pub local_ports: PortRange,
+    /// Ports on the peer's side.
+    pub remote_ports: PortRange,
+}
+
+/// How far one selector goes with a packet.
+#[derive(PartialEq, Eq)]
+enum Match {
+    Yes,
+    /// All but the ports match, which this fragment does not carry.
+    NeedsPorts,
+    No,
+}
+
+impl Selector {
+    fn matches(&self, packet: &Inner, direction: Direction) -> Match {
+        let (local, remote) = match direction {
+            Direction::In => (packet.destination, packet.source),
+            Direction::Out => (packet.source, packet.destination),
+        };
+        if !self.local.contains(local)
+            || !self.remote.contains(remote)
+            || self.protocol.is_some_and(|protocol| protocol != packet.protocol)
+        {
+            return Match::No;
+        }
+        if self.local_ports.is_any() && self.remote_ports.is_any() {
+            return Match::Yes;
+        }
+        match packet.ports {
+            Some((source, destination)) => {
+                let (local, remote) = match direction {
+                    Direction::In => (destination, source),
+                    Direction::Out => (source, destination),
+                };
+                if self.local_ports.contains(local) && self.remote_ports.contains(remote) {
+                    Match::Yes
+                } else {
+                    Match::No
+                }
+            }
+            None if packet.fragment == Fragment::Later => Match::NeedsPorts,
+            None => Match::No,
+        }
+    }
+}
+
+/// Everything that may pass; an empty set lets nothing pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelectorSet(Vec<Selector>);
+
+impl SelectorSet {
+    /// The set of these rows.
+    #[must_use]
+    pub fn new(selectors: Vec<Selector>) -> Self {
+        Self(selectors)
+    }
+
+    /// The rows.
+    #[must_use]
+    pub fn rows(&self) -> &[Selector] {
+        &self.0
+    }
+
+    /// Whether a packet that arrives through the tunnel may go on (RFC 4301 5.2, step 4).
+    ///
+    /// # Errors
+    /// [`DropReason::Fragment`] when only the ports that it lacks are missing, else [`DropReason::Selector`].
+    pub fn allow_in(&self, packet: &Inner) -> Result<(), DropReason> {
+        self.allow(packet, Direction::In)
+    }
+
+    /// Whether a packet may leave through the tunnel (RFC 4301 5.1).
+    ///
+    /// # Errors
+    /// As [`Self::allow_in`].
+    pub fn allow_out(&self, packet: &Inner) -> Result<(), DropReason> {
+        self.allow(packet, Direction::Out)
+    }
+
+    fn allow(&self, packet: &Inner, direction: Direction) -> Result<(), DropReason> {
+        let mut reason = DropReason::Selector;
+        for selector in &self.0 {
+            match selector.matches(packet, direction) {
+                Match::Yes => return Ok(()),
+                Match::NeedsPorts => reason = DropReason::Fragment,
+                Match::No => {}
+            }
+        }
+        Err(reason)
+    }
+}
