@@ -1,0 +1,105 @@
+//! The client's part of every workload: one trial, one [`Outcome`].
+
+mod tcp;
+mod udp;
+
+use crate::counters::Net;
+use crate::workload::{Kind, Latency, Outcome, Task};
+use hdrhistogram::Histogram;
+use nix::sys::resource::{UsageWho, getrusage};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The longest one answer may take before the trial fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the two ports of the server are.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Every workload but TCP_CC, TCP and UDP.
+    pub all: SocketAddr,
+    /// TCP_CC.
+    pub close: SocketAddr,
+}
+
+/// What a workload hands back before counters and processor time are added.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    pub seconds: f64,
+    pub bytes: u64,
+    pub transactions: u64,
+    pub latency: Option<Latency>,
+    pub udp: Option<crate::workload::UdpCount>,
+    pub congestion: Option<String>,
+    /// Overrides the rate of bytes or transactions (UDP_STREAM: at the highest rate without loss).
+    pub value: Option<f64>,
+}
+
+/// A recorder from 1 ns to 60 s with three significant digits.
+pub(crate) fn recorder() -> io::Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| io::Error::other(e.to_string()))
+}
+
+fn processor_time() -> f64 {
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |r| {
+        let s = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+        s(r.user_time()) + s(r.system_time())
+    })
+}
+
+/// Seconds spent runnable on the run queue (Documentation/scheduler/sched-stats.rst).
+fn waited() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
+    text.split_whitespace().nth(1)?.parse::<f64>().ok().map(|ns| ns / 1e9)
+}
+
+/// Runs one trial against a server that is ready.
+///
+/// # Errors
+/// When a connection fails, the server breaks off, or the congestion control asked for is not in force.
+pub fn run(task: &Task, target: Target) -> io::Result<Outcome> {
+    let net0 = Net::read("self").ok();
+    let cpu0 = processor_time();
+    let waited0 = waited();
+    let m = match task.kind {
+        Kind::TcpStream => tcp::stream(task, target.all)?,
+        Kind::TcpMaerts => tcp::maerts(task, target.all)?,
+        Kind::TcpRr => tcp::rr(task, target.all)?,
+        Kind::TcpCc => tcp::cc(task, target)?,
+        Kind::TcpCrr => tcp::crr(task, target.all)?,
+        Kind::TcpFetch => tcp::fetch(task, target.all)?,
+        Kind::UdpStream => udp::stream(task, target.all)?,
+        Kind::UdpRr => udp::rr(task, target.all)?,
+    };
+    if let Some(c) = &m.congestion
+        && *c != task.congestion
+    {
+        return Err(io::Error::other(format!("congestion control is {c}, not {}", task.congestion)));
+    }
+    let cpu_seconds = processor_time() - cpu0;
+    let net1 = Net::read("self").ok();
+    let rate = if task.kind.is_bulk() {
+        m.bytes as f64 * 8.0 / 1e6 / m.seconds
+    } else {
+        m.transactions as f64 / m.seconds
+    };
+    let value = m.value.unwrap_or(rate);
+    if !(value.is_finite() && value > 0.0) {
+        return Err(io::Error::other("nothing was measured: no transaction and no byte arrived"));
+    }
+    Ok(Outcome {
+        kind: task.kind,
+        seconds: m.seconds,
+        bytes: m.bytes,
+        transactions: m.transactions,
+        value,
+        latency: m.latency,
+        udp: m.udp,
+        congestion: m.congestion,
+        cpu_seconds,
+        waited: waited0.zip(waited()).map(|(a, b)| b - a),
+        time_wait: net0.as_ref().zip(net1.as_ref()).map(|(a, b)| (a.time_wait, b.time_wait)),
+        net: net0.zip(net1).map(|(a, b)| b.since(&a)),
+    })
+}

@@ -1,0 +1,252 @@
+//! The TCP workloads, client's side.
+
+use super::{Measured, PATIENCE, Target, recorder};
+use crate::serve::crr_verb;
+use crate::workload::{Closer, Latency, Task};
+use rustix::net::sockopt;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A connection with the congestion control set before the handshake, and what the kernel says it uses.
+fn connect(task: &Task, to: SocketAddr) -> io::Result<TcpStream> {
+    let s = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    sockopt::set_tcp_congestion(&s, &task.congestion)?;
+    s.set_tcp_nodelay(true)?;
+    s.connect(&to.into())?;
+    Ok(s.into())
+}
+
+fn patient(task: &Task, to: SocketAddr) -> io::Result<TcpStream> {
+    let s = connect(task, to)?;
+    s.set_read_timeout(Some(PATIENCE + Duration::from_secs_f64(task.seconds)))?;
+    s.set_write_timeout(Some(PATIENCE))?;
+    Ok(s)
+}
+
+fn closed_early() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed where an answer was due")
+}
+
+/// Sends for `seconds` on a connection of its own; the receiver says bytes and seconds.
+fn stream_once(task: &Task, to: SocketAddr, seconds: f64) -> io::Result<(u64, f64, String)> {
+    let mut s = patient(task, to)?;
+    let block = vec![0x5a_u8; task.write_size];
+    s.write_all(b"s")?;
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < end {
+        s.write_all(&block)?;
+    }
+    let congestion = sockopt::tcp_congestion(&s)?;
+    s.shutdown(Shutdown::Write)?;
+    let (mut bytes, mut nanos) = ([0; 8], [0; 8]);
+    s.read_exact(&mut bytes)?;
+    s.read_exact(&mut nanos)?;
+    Ok((u64::from_be_bytes(bytes), u64::from_be_bytes(nanos) as f64 / 1e9, congestion))
+}
+
+pub(super) fn stream(task: &Task, to: SocketAddr) -> io::Result<Measured> {
+    stream_once(task, to, task.warmup)?;
+    let (bytes, seconds, congestion) = stream_once(task, to, task.seconds)?;
+    Ok(Measured { seconds, bytes, congestion: Some(congestion), ..Measured::default() })
+}
+
+pub(super) fn maerts(task: &Task, to: SocketAddr) -> io::Result<Measured> {
+    let mut s = patient(task, to)?;
+    let total = Duration::from_secs_f64(task.warmup + task.seconds);
+    let mut ask = vec![b'm'];
+    ask.extend_from_slice(&(total.as_millis() as u32).saturating_add(5_000).to_be_bytes());
+    s.write_all(&ask)?;
+    let mut buf = vec![0_u8; 131_072];
+    let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
+    while Instant::now() < warm {
+        if s.read(&mut buf)? == 0 {
+            return Err(closed_early());
+        }
+    }
+    let start = Instant::now();
+    let mut bytes = 0_u64;
+    let seconds = loop {
+        let n = s.read(&mut buf)?;
+        if n == 0 {
+            return Err(closed_early());
+        }
+        bytes += n as u64;
+        let t = start.elapsed().as_secs_f64();
+        if t >= task.seconds {
+            break t;
+        }
+    };
+    let congestion = sockopt::tcp_congestion(&s)?;
+    // What is still under way is of no use to anyone: reset, and wait for nothing.
+    socket2::SockRef::from(&s).set_linger(Some(Duration::ZERO))?;
+    Ok(Measured { seconds, bytes, congestion: Some(congestion), ..Measured::default() })
+}
+
+pub(super) fn rr(task: &Task, to: SocketAddr) -> io::Result<Measured> {
+    let mut s = patient(task, to)?;
+    let mut byte = [0_u8; 1];
+    let congestion = Some(sockopt::tcp_congestion(&s)?);
+    let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
+    while Instant::now() < warm {
+        s.write_all(b"e")?;
+        s.read_exact(&mut byte)?;
+    }
+    if let Some(rate) = task.open_rate {
+        return Ok(Measured { congestion, ..open_loop(task, s, rate)? });
+    }
+    let mut h = recorder()?;
+    let start = Instant::now();
+    let end = start + Duration::from_secs_f64(task.seconds);
+    let mut transactions = 0;
+    let mut before = start;
+    while before < end {
+        s.write_all(b"e")?;
+        s.read_exact(&mut byte)?;
+        let now = Instant::now();
+        h.saturating_record((now - before).as_nanos() as u64);
+        before = now;
+        transactions += 1;
+    }
+    Ok(Measured {
+        seconds: (before - start).as_secs_f64(),
+        transactions,
+        latency: Some(Latency::of(&h)),
+        congestion,
+        ..Measured::default()
+    })
+}
+
+/// Requests leave when they are due, whether or not the last was answered; latency counts from when a
+/// request was due, so a stall is charged to every request it delays (no coordinated omission).
+fn open_loop(task: &Task, s: TcpStream, rate: f64) -> io::Result<Measured> {
+    if !(rate.is_finite() && rate > 0.0) {
+        return Err(io::Error::other("an open-loop rate must be above zero"));
+    }
+    let total = (rate * task.seconds).ceil() as u64;
+    let start = Instant::now() + Duration::from_millis(2);
+    let due = |i: u64| start + Duration::from_secs_f64(i as f64 / rate);
+    let mut reader = s.try_clone()?;
+    thread::scope(|scope| {
+        let sender = scope.spawn(move || -> io::Result<()> {
+            let mut s = s;
+            for i in 0..total {
+                let wait = due(i).saturating_duration_since(Instant::now());
+                if !wait.is_zero() {
+                    thread::sleep(wait);
+                }
+                s.write_all(b"e")?;
+            }
+            Ok(())
+        });
+        let mut h = recorder()?;
+        let mut buf = [0_u8; 4096];
+        let mut got = 0_u64;
+        while got < total {
+            let n = reader.read(&mut buf)?;
+            if n == 0 {
+                return Err(closed_early());
+            }
+            let now = Instant::now();
+            for i in got..got + n as u64 {
+                h.saturating_record(now.saturating_duration_since(due(i)).as_nanos() as u64);
+            }
+            got += n as u64;
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        sender.join().map_err(|_| io::Error::other("the sender died"))??;
+        Ok(Measured { seconds, transactions: got, latency: Some(Latency::of(&h)), ..Measured::default() })
+    })
+}
+
+/// Repeats a whole transaction for the warm-up, then for the measured time.
+fn repeat(task: &Task, mut one: impl FnMut() -> io::Result<u64>) -> io::Result<Measured> {
+    let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
+    while Instant::now() < warm {
+        one()?;
+    }
+    let mut h = recorder()?;
+    let start = Instant::now();
+    let end = start + Duration::from_secs_f64(task.seconds);
+    let (mut transactions, mut bytes) = (0, 0);
+    let mut before = start;
+    while before < end {
+        bytes += one()?;
+        let now = Instant::now();
+        h.saturating_record((now - before).as_nanos() as u64);
+        before = now;
+        transactions += 1;
+    }
+    Ok(Measured {
+        seconds: (before - start).as_secs_f64(),
+        bytes,
+        transactions,
+        latency: Some(Latency::of(&h)),
+        ..Measured::default()
+    })
+}
+
+/// Reads to the end of the stream: the server has closed.
+fn to_end(s: &mut TcpStream, buf: &mut [u8]) -> io::Result<u64> {
+    let mut bytes = 0;
+    loop {
+        match s.read(buf)? {
+            0 => return Ok(bytes),
+            n => bytes += n as u64,
+        }
+    }
+}
+
+pub(super) fn cc(task: &Task, to: Target) -> io::Result<Measured> {
+    let mut buf = [0_u8; 16];
+    let congestion = {
+        let mut s = connect(task, to.close)?;
+        to_end(&mut s, &mut buf)?; // or this side would close first
+        Some(sockopt::tcp_congestion(&s)?)
+    };
+    let m = match task.closer {
+        Closer::Server => repeat(task, || to_end(&mut connect(task, to.close)?, &mut buf))?,
+        Closer::Client => repeat(task, || {
+            let mut s = connect(task, to.all)?;
+            s.shutdown(Shutdown::Write)?;
+            to_end(&mut s, &mut buf)
+        })?,
+    };
+    Ok(Measured { congestion, bytes: 0, ..m })
+}
+
+pub(super) fn crr(task: &Task, to: SocketAddr) -> io::Result<Measured> {
+    let mut buf = [0_u8; 16];
+    let verb = [crr_verb(task.closer)];
+    let m = repeat(task, || {
+        let mut s = connect(task, to)?;
+        s.write_all(&verb)?;
+        if task.closer == Closer::Client {
+            s.read_exact(&mut [0])?;
+            s.shutdown(Shutdown::Write)?;
+            return Ok(1 + to_end(&mut s, &mut buf)?);
+        }
+        match to_end(&mut s, &mut buf)? {
+            1 => Ok(1),
+            _ => Err(closed_early()),
+        }
+    })?;
+    Ok(Measured { congestion: Some(task.congestion.clone()), ..m })
+}
+
+pub(super) fn fetch(task: &Task, to: SocketAddr) -> io::Result<Measured> {
+    let mut buf = vec![0_u8; 131_072];
+    let mut ask = vec![b'f'];
+    ask.extend_from_slice(&task.fetch.to_be_bytes());
+    let m = repeat(task, || {
+        let mut s = connect(task, to)?;
+        s.write_all(&ask)?;
+        match to_end(&mut s, &mut buf)? {
+            n if n == u64::from(task.fetch) => Ok(n),
+            _ => Err(closed_early()),
+        }
+    })?;
+    Ok(Measured { congestion: Some(task.congestion.clone()), ..m })
+}

@@ -1,0 +1,25 @@
+//! levee's laboratory.
+//!
+//! What does each protection cost on this host, per connection, per request, per byte? An experiment is
+//! data ([`experiment`]); it is laid out in randomised complete blocks ([`design`]), run on real network
+//! namespaces ([`run`]) with workloads of our own ([`workload`], [`client`], [`serve`]), and analysed
+//! ([`stats`], [`analysis`]) into one self-contained page ([`report`]).
+//!
+//! The laboratory uses levee's programs from outside, as a person would: it links none of levee's crates.
+
+pub mod analysis;
+pub mod client;
+pub mod counters;
+pub mod design;
+pub mod experiment;
+pub mod host;
+pub mod netns;
+pub mod paper;
+pub mod report;
+pub mod role;
+pub mod run;
+pub mod sample;
+pub mod serve;
+pub mod stand;
+pub mod stats;
+pub mod workload;

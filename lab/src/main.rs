@@ -1,0 +1,215 @@
+//! `levee-lab`: measure what each protection costs on this host.
+
+use clap::{ArgGroup, Parser, Subcommand};
+use levee_lab::client::{self, Target};
+use levee_lab::experiment::Experiment;
+use levee_lab::role::Role;
+use levee_lab::run::{self, End};
+use levee_lab::sample::Common;
+use levee_lab::serve::{Source, serve};
+use levee_lab::workload::{Closer, Task};
+use rand::{Rng, SeedableRng};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What does each protection cost on this host, per connection, per request, per byte?
+#[derive(Parser)]
+#[command(name = "levee-lab", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+#[derive(Subcommand)]
+enum Cmd {
+    /// List the experiments
+    List,
+    /// Run an experiment, and write its report
+    #[command(group(ArgGroup::new("form").args(["quick", "full", "paper"])))]
+    Run(Run),
+    /// Write the report of a run's directory again
+    Report {
+        /// The run's directory
+        dir: PathBuf,
+    },
+    /// Set two runs of one experiment side by side
+    Compare {
+        /// The earlier run
+        before: PathBuf,
+        /// The later run
+        after: PathBuf,
+    },
+    /// Serve the workloads
+    Serve(Serve),
+    /// Make one trial against a server, and print what it measured as JSON
+    Client(Client),
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// The experiment (see `levee-lab list`)
+    name: String,
+    /// At least 12 blocks, a few arms: a first look (the default)
+    #[arg(long)]
+    quick: bool,
+    /// At least 30 blocks, every arm
+    #[arg(long)]
+    full: bool,
+    /// 100 blocks, as long as the paper's trials
+    #[arg(long)]
+    paper: bool,
+    /// Go on with the newest unfinished run, or with the one in --out
+    #[arg(long)]
+    resume: bool,
+    /// Where to keep the run
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Seed of the order of trials; random when absent, kept in the manifest
+    #[arg(long)]
+    seed: Option<u64>,
+    /// As in the MYSEA study: the client closes first, and two minutes pass before each trial
+    #[arg(long)]
+    two_minutes: bool,
+}
+
+#[derive(clap::Args)]
+#[command(group(ArgGroup::new("how").required(true).args(["listen", "passed", "inetd"])))]
+struct Serve {
+    /// Listen here, TCP and UDP
+    #[arg(long)]
+    listen: Option<SocketAddr>,
+    /// Close at once what connects here (TCP_CC); with --inetd: the connection itself
+    #[arg(long, num_args = 0..=1, default_missing_value = "0.0.0.0:0")]
+    close: Option<SocketAddr>,
+    /// Take the sockets that LISTEN_FDS passes
+    #[arg(long)]
+    passed: bool,
+    /// Serve the one connection on descriptor 0
+    #[arg(long)]
+    inetd: bool,
+    /// TCP congestion control
+    #[arg(long, default_value = "cubic")]
+    congestion: String,
+    #[command(flatten)]
+    role: Role,
+}
+
+#[derive(clap::Args)]
+struct Client {
+    /// What to do, as JSON
+    #[arg(long)]
+    task: String,
+    /// The server
+    #[arg(long)]
+    target: SocketAddr,
+    /// Its port for TCP_CC
+    #[arg(long)]
+    close: SocketAddr,
+    #[command(flatten)]
+    role: Role,
+}
+
+fn list() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for e in Experiment::all().map_err(io::Error::other)? {
+        writeln!(out, "{:<8} {}", e.name, e.question)?;
+        for name in ["quick", "full", "paper"] {
+            let Some(f) = e.forms.get(name) else { continue };
+            let arms = e.arms_of(f);
+            let here = arms.iter().filter(|a| levee_lab::stand::absent(a.drive).is_none()).count();
+            let trials = f.blocks * e.units(Some(f)).len() * f.layouts.len() * (here + 1);
+            let minutes = trials as f64 * (f.seconds + f.warmup + 0.03) / 60.0;
+            writeln!(
+                out,
+                "{:>10}: {} blocks, {} of {} arms can be built here, {trials} trials, about {minutes:.0} min",
+                name,
+                f.blocks,
+                here,
+                arms.len(),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn run(r: &Run) -> io::Result<ExitCode> {
+    let e = Experiment::named(&r.name).map_err(io::Error::other)?;
+    let form = if r.paper {
+        "paper"
+    } else if r.full {
+        "full"
+    } else {
+        "quick"
+    };
+    let root = PathBuf::from("lab-results");
+    let (dir, manifest) = if r.resume {
+        let dir = r.out.clone().map_or_else(|| run::unfinished(&root, &e.name, form), Ok)?;
+        let m = run::manifest(&dir)?;
+        (dir, m)
+    } else {
+        let stamp: String = levee_lab::host::now().chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+        let dir = r.out.clone().unwrap_or_else(|| root.join(format!("{}-{form}-{stamp}", e.name)));
+        let mut common = Common::default();
+        if r.two_minutes {
+            (common.closer, common.wait) = (Closer::Client, 120.0);
+        }
+        let seed = r.seed.unwrap_or_else(|| rand::rngs::StdRng::from_os_rng().random());
+        let m = run::create(&dir, &e, form, seed, common)?;
+        (dir, m)
+    };
+    eprintln!("{}: {} form into {}", e.title, manifest.form_name, dir.display());
+    for (arm, why) in &manifest.absent {
+        eprintln!("  absent: {arm}: {why}");
+    }
+    if run::go(&dir, &manifest)? == End::Stopped {
+        eprintln!(
+            "\nstopped; what was measured is kept. Go on with: levee lab run {} --{} --resume --out {}",
+            e.name,
+            manifest.form_name,
+            dir.display()
+        );
+        return Ok(ExitCode::from(130));
+    }
+    let page = levee_lab::report::write(&dir)?;
+    println!("{}", page.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn do_it(cli: Cli) -> io::Result<ExitCode> {
+    match cli.command {
+        Cmd::List => list()?,
+        Cmd::Run(r) => return run(&r),
+        Cmd::Report { dir } => println!("{}", levee_lab::report::write(&dir)?.display()),
+        Cmd::Compare { before, after } => {
+            io::stdout().lock().write_all(levee_lab::report::compare(&before, &after)?.as_bytes())?;
+        }
+        Cmd::Serve(s) => {
+            s.role.take()?;
+            let source = match (s.listen, s.passed, s.inetd) {
+                (Some(all), _, _) => Source::Listen { all, close: s.close },
+                (None, true, _) => Source::Passed,
+                _ => Source::Inetd { close: s.close.is_some() },
+            };
+            serve(&source, &s.congestion)?;
+        }
+        Cmd::Client(c) => {
+            c.role.take()?;
+            let task: Task = serde_json::from_str(&c.task)?;
+            let o = client::run(&task, Target { all: c.target, close: c.close })?;
+            serde_json::to_writer(io::stdout().lock(), &o)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn main() -> ExitCode {
+    match do_it(Cli::parse()) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("levee-lab: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What a client or server process does to itself before it measures: enter its namespace, its control
+//! group, its processor. Done by the process itself, while it has one thread, so that the runner forks
+//! nothing and nothing here is unsafe.
+
+use rustix::process::Signal;
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+/// Where a process of the laboratory runs.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+pub struct Role {
+    /// Network namespace to enter (a file, as under /run/netns)
+    #[arg(long)]
+    pub netns: Option<PathBuf>,
+    /// Control group (cgroup v2 directory) to enter, for its processor time
+    #[arg(long)]
+    pub cgroup: Option<PathBuf>,
+    /// Processor to stay on
+    #[arg(long)]
+    pub cpu: Option<usize>,
+    /// End when the process that started this one ends
+    #[arg(long)]
+    pub with_parent: bool,
+}
+
+impl Role {
+    /// Takes the role. Call it before any thread is made.
+    ///
+    /// # Errors
+    /// Which step failed, and on what.
+    pub fn take(&self) -> io::Result<()> {
+        let named = |what: String| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+        if self.with_parent {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        }
+        if let Some(dir) = &self.cgroup {
+            fs::write(dir.join("cgroup.procs"), "0")
+                .map_err(named(format!("entering control group {}", dir.display())))?;
+        }
+        if let Some(path) = &self.netns {
+            let what = || format!("entering network namespace {}", path.display());
+            let ns = File::open(path).map_err(named(what()))?;
+            move_into_link_name_space(ns.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(|e| named(what())(e.into()))?;
+        }
+        if let Some(cpu) = self.cpu {
+            let mut set = CpuSet::new();
+            if cpu >= CpuSet::MAX_CPU {
+                return Err(io::Error::other(format!("no processor {cpu}")));
+            }
+            set.set(cpu);
+            sched_setaffinity(None, &set)
+                .map_err(|e| named(format!("staying on processor {cpu}"))(e.into()))?;
+        }
+        Ok(())
+    }
+
+    /// The same as arguments for a command line.
+    pub fn args(&self) -> Vec<String> {
+        let mut a = Vec::new();
+        if let Some(n) = &self.netns {
+            a.extend(["--netns".into(), n.display().to_string()]);
+        }
+        if let Some(c) = &self.cgroup {
+            a.extend(["--cgroup".into(), c.display().to_string()]);
+        }
+        if let Some(c) = self.cpu {
+            a.extend(["--cpu".into(), c.to_string()]);
+        }
+        if self.with_parent {
+            a.push("--with-parent".into());
+        }
+        a
+    }
+}

@@ -1,0 +1,420 @@
+//! Running an experiment: every trial of the plan, judged, kept, and made again where the rules say so.
+
+use crate::counters::Cpu;
+use crate::design::{Trial, plan};
+use crate::experiment::{Experiment, Unit};
+use crate::host::{self, Env, now};
+use crate::netns::{self, Group};
+use crate::sample::{Common, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
+use crate::stand::{Place, Stand, absent, counters};
+use crate::workload::{Outcome, Task};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Every trial of the plan was made.
+    Complete,
+    /// Stopped by a signal; what was measured is kept, and `--resume` goes on.
+    Stopped,
+}
+
+/// Sets up a directory for a new run.
+///
+/// # Errors
+/// When the form is unknown, its baseline cannot be built here, or the directory is not empty.
+pub fn create(
+    dir: &Path,
+    e: &Experiment,
+    form_name: &str,
+    seed: u64,
+    common: Common,
+) -> io::Result<Manifest> {
+    let form = e
+        .forms
+        .get(form_name)
+        .ok_or_else(|| io::Error::other(format!("experiment {} has no form {form_name}", e.name)))?;
+    let base = e.baseline().map_err(io::Error::other)?;
+    if let Some(why) = absent(base.drive) {
+        return Err(io::Error::other(format!("the baseline {:?} {why}", base.name)));
+    }
+    fs::create_dir_all(dir)?;
+    if fs::read_dir(dir)?.next().is_some() {
+        return Err(io::Error::other(format!(
+            "{} is not empty; use --resume to go on with it",
+            dir.display()
+        )));
+    }
+    let m = Manifest {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").into(),
+        experiment: e.clone(),
+        form_name: form_name.into(),
+        form: form.clone(),
+        seed,
+        begun: now(),
+        rules: Rules::default(),
+        absent: e
+            .arms_of(form)
+            .iter()
+            .filter_map(|a| absent(a.drive).map(|why| (a.name.clone(), why)))
+            .collect(),
+        common,
+    };
+    write_json(&dir.join("manifest.json"), &m)?;
+    Ok(m)
+}
+
+/// Writes a file whole or not at all.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
+    let part = path.with_extension("part");
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    fs::write(&part, text)?;
+    fs::rename(part, path)
+}
+
+/// Reads a run's manifest.
+///
+/// # Errors
+/// When there is none, or it is of another schema.
+pub fn manifest(dir: &Path) -> io::Result<Manifest> {
+    let path = dir.join("manifest.json");
+    let text = fs::read_to_string(&path).map_err(|e| {
+        io::Error::new(e.kind(), format!("{}: {e} (is it a run's directory?)", path.display()))
+    })?;
+    let m: Manifest =
+        serde_json::from_str(&text).map_err(|e| io::Error::other(format!("{}: {e}", path.display())))?;
+    if m.schema == SCHEMA {
+        Ok(m)
+    } else {
+        Err(io::Error::other(format!(
+            "{} has schema {}, this program reads {SCHEMA}",
+            path.display(),
+            m.schema
+        )))
+    }
+}
+
+/// Reads a run's samples. A last line that a kill cut short is left out.
+///
+/// # Errors
+/// When any other line is wrong.
+pub fn samples(dir: &Path) -> io::Result<Vec<Sample>> {
+    let path = dir.join("samples.ndjson");
+    let mut out = Vec::new();
+    let file = match File::open(&path) {
+        Ok(f) => f,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(out),
+        Err(e) => return Err(e),
+    };
+    for (n, line) in BufReader::new(file).split(b'\n').enumerate() {
+        let line = line?;
+        if line.is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(s) => out.push(s),
+            Err(e) if e.is_eof() => break,
+            Err(e) => return Err(io::Error::other(format!("{}:{}: {e}", path.display(), n + 1))),
+        }
+    }
+    Ok(out)
+}
+
+/// The plan of a run: the same each time it is asked for.
+pub fn plan_of(m: &Manifest) -> io::Result<Vec<Trial>> {
+    let units: Vec<_> = m
+        .experiment
+        .units(Some(&m.form))
+        .into_iter()
+        .flat_map(|u| m.form.layouts.iter().map(move |l| (u.id.clone(), *l)).collect::<Vec<_>>())
+        .collect();
+    let arms: Vec<_> = m
+        .experiment
+        .arms_of(&m.form)
+        .into_iter()
+        .map(|a| a.name.clone())
+        .filter(|n| m.absent.iter().all(|(a, _)| a != n))
+        .collect();
+    let base = &m.experiment.baseline().map_err(io::Error::other)?.name;
+    Ok(plan(m.seed, m.form.blocks, &units, &arms, base))
+}
+
+/// The first trial that has no accepted sample and attempts left.
+fn next_trial(samples: &[Sample], rules: &Rules) -> usize {
+    samples.last().map_or(0, |s| if s.accepted || s.attempt > rules.reruns { s.trial + 1 } else { s.trial })
+}
+
+fn client(place: &Place, task: &Task) -> io::Result<Outcome> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("client")
+        .args(["--task", &serde_json::to_string(task)?])
+        .args(["--target", &place.target.all.to_string(), "--close", &place.target.close.to_string()])
+        .args(place.role.args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let (done, wait) = mpsc::channel();
+    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+    std::thread::spawn(move || {
+        let (mut said, mut wrong) = (Vec::new(), String::new());
+        drop(out.as_mut().map(|o| o.read_to_end(&mut said)));
+        drop(err.as_mut().map(|e| e.read_to_string(&mut wrong)));
+        drop(done.send((said, wrong)));
+    });
+    let limit = Duration::from_secs_f64(30.0 + 3.0 * (task.seconds + task.warmup));
+    let said = wait.recv_timeout(limit);
+    if said.is_err() {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    match said {
+        Err(_) => Err(io::Error::other(format!("no answer within {} s", limit.as_secs()))),
+        Ok((said, _)) if status.success() => serde_json::from_slice(&said).map_err(io::Error::other),
+        Ok((_, wrong)) => Err(io::Error::other(wrong.trim().to_owned())),
+    }
+}
+
+struct Runner<'a> {
+    m: &'a Manifest,
+    stand: &'a Stand,
+    units: Vec<Unit>,
+}
+
+impl Runner<'_> {
+    fn task(&self, unit: &Unit) -> Task {
+        let (f, c) = (&self.m.form, &self.m.common);
+        Task {
+            kind: unit.kind,
+            seconds: f.seconds,
+            warmup: f.warmup,
+            write_size: c.write_size,
+            datagram: c.datagram,
+            fetch: c.fetch,
+            open_rate: unit.rate,
+            closer: c.closer,
+            congestion: c.congestion.clone(),
+        }
+    }
+
+    fn attempt(&self, trial: &Trial, index: usize, attempt: u32, seq: u64) -> io::Result<Sample> {
+        let wrong = |what: &str| io::Error::other(format!("the manifest has no {what} of trial {index}"));
+        let unit = self.units.iter().find(|u| u.id == trial.workload).ok_or_else(|| wrong("workload"))?;
+        let arm = self.m.experiment.arms.iter().find(|a| a.name == trial.arm).ok_or_else(|| wrong("arm"))?;
+        let place = self.stand.place(arm, trial.layout)?;
+        let at = now();
+        let seconds = |g: &Option<Group>| g.as_ref().and_then(Group::seconds);
+        let before = (seconds(&self.stand.client_group), seconds(&self.stand.server_group));
+        let net0 = counters(place.server);
+        let (cpu0, clock) = (Cpu::read()?, Instant::now());
+        let outcome = client(&place, &self.task(unit));
+        let wall = clock.elapsed().as_secs_f64();
+        let cpu = Cpu::read()?.since(&cpu0);
+        let net = net0.zip(counters(place.server)).map(|(a, b)| b.since(&a));
+        let grew = |g: &Option<Group>, before: Option<f64>| seconds(g).zip(before).map(|(b, a)| b - a);
+        let client = grew(&self.stand.client_group, before.0);
+        let server = grew(&self.stand.server_group, before.1);
+        let ours = client.unwrap_or(0.0) + server.unwrap_or(0.0);
+        let load = Load {
+            wall,
+            client,
+            server,
+            between: None,
+            // soft interrupts in a role's own time are in both: the sum counts each second once
+            background: (cpu.busy + cpu.interrupts - ours).max(0.0),
+            interrupts: cpu.interrupts,
+            steal: cpu.steal,
+        };
+        let (outcome, error) = match outcome {
+            Ok(o) => (Some(o), None),
+            Err(e) => (None, Some(e.to_string())),
+        };
+        let ledger = outcome.as_ref().and_then(|o| Ledger::of(o, &o.net?, &net?));
+        let (mut flags, mut why) = judge(
+            outcome.as_ref(),
+            net.as_ref(),
+            ledger.as_ref(),
+            &load,
+            &self.m.rules,
+            trial.layout,
+            self.m.common.closer,
+        );
+        if let Some(e) = error {
+            flags.insert(0, "error".into());
+            why = Some(e);
+        }
+        // A contended trial that cannot be had better is analysed and stays flagged; a broken one never is.
+        let last = attempt > self.m.rules.reruns;
+        let accepted = flags.is_empty() || (last && flags.iter().all(|f| f == "contended"));
+        Ok(Sample {
+            schema: SCHEMA,
+            seq,
+            trial: index,
+            attempt,
+            at,
+            block: trial.block,
+            workload: trial.workload.clone(),
+            layout: trial.layout,
+            arm: trial.arm.clone(),
+            copy: trial.copy,
+            accepted,
+            flags,
+            why,
+            outcome,
+            server_net: net,
+            ledger,
+            load,
+        })
+    }
+}
+
+/// Appends the environment to `env.json`: one entry for each time the run was begun or resumed.
+fn note_environment(dir: &Path, stand: &Stand) -> io::Result<()> {
+    let path = dir.join("env.json");
+    let mut all: Vec<Env> = match fs::read(&path) {
+        Ok(t) => serde_json::from_slice(&t)?,
+        Err(_) => Vec::new(),
+    };
+    all.push(host::look(&stand.namespaces()));
+    write_json(&path, &all)
+}
+
+/// Cuts a half-written last line off, so that the next one stands alone.
+fn open_samples(dir: &Path) -> io::Result<File> {
+    let path = dir.join("samples.ndjson");
+    if let Ok(text) = fs::read(&path)
+        && !text.is_empty()
+        && text.last() != Some(&b'\n')
+    {
+        let keep = text.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+        OpenOptions::new().write(true).open(&path)?.set_len(keep as u64)?;
+    }
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+struct Progress {
+    start: Instant,
+    first: usize,
+    total: usize,
+    shown: Instant,
+    terminal: bool,
+    rejected: usize,
+}
+
+impl Progress {
+    fn show(&mut self, t: &Trial, done: usize, blocks: usize) {
+        let every = if self.terminal { Duration::from_millis(200) } else { Duration::from_secs(15) };
+        if self.shown.elapsed() < every && done < self.total {
+            return;
+        }
+        self.shown = Instant::now();
+        let made = done.saturating_sub(self.first).max(1);
+        let left = self.start.elapsed().as_secs_f64() / made as f64 * (self.total - done) as f64;
+        let line = format!(
+            "block {}/{blocks}  trial {done}/{}  {} {}  rejected {}  {}:{:02} to go",
+            t.block + 1,
+            self.total,
+            t.workload,
+            t.arm,
+            self.rejected,
+            left as u64 / 60,
+            left as u64 % 60,
+        );
+        if self.terminal {
+            eprint!("\r\x1b[K{line}");
+            if done == self.total {
+                eprintln!();
+            }
+        } else {
+            eprintln!("{line}");
+        }
+    }
+}
+
+/// Makes every trial of the plan that has not been made yet.
+///
+/// # Errors
+/// When the stand cannot be built, or samples cannot be written. A trial that fails is no error: it is a
+/// rejected sample.
+pub fn go(dir: &Path, m: &Manifest) -> io::Result<End> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for s in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(s, Arc::clone(&stop))?;
+    }
+    netns::sweep()?;
+    let plan = plan_of(m)?;
+    let earlier = samples(dir)?;
+    let first = next_trial(&earlier, &m.rules);
+    let mut seq = earlier.last().map_or(0, |s| s.seq + 1);
+    let mut attempt = earlier.last().filter(|s| s.trial == first).map_or(1, |s| s.attempt + 1);
+    let arms = m.experiment.arms_of(&m.form);
+    let stand = Stand::build(&arms, &m.form.layouts, &m.common.congestion)?;
+    note_environment(dir, &stand)?;
+    let mut out = open_samples(dir)?;
+    let runner = Runner { m, stand: &stand, units: m.experiment.units(Some(&m.form)) };
+    let mut progress = Progress {
+        start: Instant::now(),
+        first,
+        total: plan.len(),
+        shown: Instant::now(),
+        terminal: io::stderr().is_terminal(),
+        rejected: earlier.iter().filter(|s| !s.accepted).count(),
+    };
+    for (index, trial) in plan.iter().enumerate().skip(first) {
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(End::Stopped);
+            }
+            if m.common.wait > 0.0 {
+                std::thread::sleep(Duration::from_secs_f64(m.common.wait));
+            }
+            let sample = runner.attempt(trial, index, attempt, seq)?;
+            let mut line = serde_json::to_vec(&sample)?;
+            line.push(b'\n');
+            out.write_all(&line)?;
+            seq += 1;
+            progress.rejected += usize::from(!sample.accepted);
+            if sample.accepted || attempt > m.rules.reruns {
+                attempt = 1;
+                break;
+            }
+            attempt += 1;
+        }
+        progress.show(trial, index + 1, m.form.blocks);
+    }
+    Ok(End::Complete)
+}
+
+/// The newest run of an experiment and form under `root` that is not complete.
+///
+/// # Errors
+/// When there is none.
+pub fn unfinished(root: &Path, experiment: &str, form: &str) -> io::Result<PathBuf> {
+    let mut dirs: Vec<PathBuf> =
+        fs::read_dir(root).map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default();
+    dirs.sort();
+    for d in dirs.into_iter().rev() {
+        if let Ok(m) = manifest(&d)
+            && m.experiment.name == experiment
+            && m.form_name == form
+            && next_trial(&samples(&d)?, &m.rules) < plan_of(&m)?.len()
+        {
+            return Ok(d);
+        }
+    }
+    Err(io::Error::other(format!("no unfinished {form} run of {experiment} under {}", root.display())))
+}

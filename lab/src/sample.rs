@@ -1,0 +1,346 @@
+//! What a run leaves behind: its manifest and its samples. The files are described in `SCHEMA.md`.
+
+use crate::counters::NetDelta;
+use crate::design::Layout;
+use crate::experiment::{Experiment, Form};
+use crate::workload::{Kind, Outcome};
+use serde::{Deserialize, Serialize};
+
+/// Version of every file of a run. It rises when a field changes its meaning or goes; a new field does not raise it.
+pub const SCHEMA: u32 = 1;
+
+/// When a trial is rejected, and what then: declared before the first trial, and kept in the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rules {
+    /// Processor seconds of others per second of trial above which a trial is contended.
+    pub background: f64,
+    /// Seconds per second that a client with a processor of its own waited for it, above which likewise.
+    pub waited: f64,
+    /// The same of time taken by the hypervisor.
+    pub steal: f64,
+    /// How often a rejected trial is made again, at once.
+    pub reruns: u32,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { background: 0.15, waited: 0.05, steal: 0.02, reruns: 2 }
+    }
+}
+
+/// `manifest.json`: what the run set out to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The laboratory's version.
+    pub version: String,
+    /// The experiment, whole.
+    pub experiment: Experiment,
+    /// Name of the form.
+    pub form_name: String,
+    /// The form as run.
+    pub form: Form,
+    /// Seed of the order of trials and of every bootstrap.
+    pub seed: u64,
+    /// When it began, RFC 3339.
+    pub begun: String,
+    /// Rejection and rerun.
+    pub rules: Rules,
+    /// Arms that could not be built here, and why. Never filled in.
+    pub absent: Vec<(String, String)>,
+    /// Who closes first, congestion control, write and datagram sizes: common to all trials.
+    pub common: Common,
+}
+
+/// Settings common to all trials of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Common {
+    /// Congestion control at both ends.
+    pub congestion: String,
+    /// Bytes per write of a stream.
+    pub write_size: usize,
+    /// Payload bytes of a UDP_STREAM datagram.
+    pub datagram: usize,
+    /// Bytes of a TCP_FETCH answer.
+    pub fetch: u32,
+    /// Which side closes first in TCP_CC and TCP_CRR.
+    pub closer: crate::workload::Closer,
+    /// Seconds to wait before each TCP_CC, TCP_CRR and TCP_RR trial (120 in the MYSEA study).
+    pub wait: f64,
+}
+
+impl Default for Common {
+    fn default() -> Common {
+        Common {
+            congestion: "cubic".into(),
+            write_size: 65_536,
+            datagram: 1_344,
+            fetch: 65_536,
+            closer: crate::workload::Closer::Server,
+            wait: 0.0,
+        }
+    }
+}
+
+/// Where each datagram of a trial went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Handed to the client's socket.
+    pub sent: i64,
+    /// Left the client's IP layer.
+    pub wire: i64,
+    /// Dropped at an interface on the way.
+    pub device_drops: i64,
+    /// Put together from fragments at the server; none, as they fit the path MTU.
+    pub reassembled: i64,
+    /// Dropped at the server's full socket.
+    pub socket_drops: i64,
+    /// Lost to checksums or ports.
+    pub other_drops: i64,
+    /// Read by the server's program, by the kernel's count.
+    pub read: i64,
+    /// Read by the server's program, by its own count.
+    pub delivered: i64,
+    /// Left the client and were counted nowhere.
+    pub missing: i64,
+}
+
+impl Ledger {
+    /// From what the client counted and what moved in both namespaces, for client-to-server datagrams.
+    pub fn of(o: &Outcome, client: &NetDelta, server: &NetDelta) -> Option<Ledger> {
+        let u = o.udp.as_ref()?;
+        let arrived = server.udp_in + server.udp_buffer_errors + server.udp_other_errors;
+        let device_drops = client.device_drops + server.device_drops;
+        // UDP_RR's server reads and answers each; its client's count is of answers
+        let delivered = if o.kind == Kind::UdpRr { server.udp_in } else { u.delivered as i64 };
+        Some(Ledger {
+            sent: u.sent as i64,
+            wire: client.udp_out,
+            device_drops,
+            reassembled: server.reassembled,
+            socket_drops: server.udp_buffer_errors,
+            other_drops: server.udp_other_errors,
+            read: server.udp_in,
+            delivered,
+            missing: client.udp_out - arrived - device_drops,
+        })
+    }
+
+    /// Why it does not balance; `None` when it does.
+    pub fn fault(&self) -> Option<String> {
+        if self.sent != self.wire {
+            return Some(format!("{} sent, {} left the host", self.sent, self.wire));
+        }
+        if self.missing != 0 {
+            return Some(format!("{} of {} counted nowhere", self.missing, self.wire));
+        }
+        if self.read != self.delivered {
+            return Some(format!(
+                "{} read by the kernel's count, {} by the program's",
+                self.read, self.delivered
+            ));
+        }
+        None
+    }
+}
+
+/// Processor seconds during a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Seconds on the clock.
+    pub wall: f64,
+    /// Of the client's control group.
+    pub client: Option<f64>,
+    /// Of the server's control group.
+    pub server: Option<f64>,
+    /// Of everything between them that belongs to the arm (levee's processes).
+    pub between: Option<f64>,
+    /// Of everything else on the host.
+    pub background: f64,
+    /// In interrupts, of whomever.
+    pub interrupts: f64,
+    /// Taken by the hypervisor.
+    pub steal: f64,
+}
+
+/// One line of `samples.ndjson`: one attempt at one trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Place in the order of attempts, from 0.
+    pub seq: u64,
+    /// Place in the plan, from 0.
+    pub trial: usize,
+    /// 1 for the first attempt.
+    pub attempt: u32,
+    /// When it began, RFC 3339.
+    pub at: String,
+    /// Block, from 0.
+    pub block: usize,
+    /// Workload id.
+    pub workload: String,
+    /// Layout.
+    pub layout: Layout,
+    /// Arm.
+    pub arm: String,
+    /// 1 for the second copy of the baseline.
+    pub copy: u8,
+    /// Whether it is analysed. Rejected attempts are kept and shown.
+    pub accepted: bool,
+    /// `error`, `ledger`, `time-wait`, `contended`.
+    pub flags: Vec<String>,
+    /// What was wrong, in words.
+    pub why: Option<String>,
+    /// What the client measured.
+    pub outcome: Option<Outcome>,
+    /// What moved in the server's namespace.
+    pub server_net: Option<NetDelta>,
+    /// Where each datagram went.
+    pub ledger: Option<Ledger>,
+    /// Processor time.
+    pub load: Load,
+}
+
+impl Sample {
+    /// The metric, of an accepted sample.
+    pub fn value(&self) -> Option<f64> {
+        self.accepted.then_some(())?;
+        self.outcome.as_ref().map(|o| o.value)
+    }
+}
+
+/// Looks a trial over by the rules: its flags, and the first thing that is wrong. Pure, so that it can be tested.
+pub fn judge(
+    outcome: Option<&Outcome>,
+    server: Option<&NetDelta>,
+    ledger: Option<&Ledger>,
+    load: &Load,
+    rules: &Rules,
+    layout: Layout,
+    closer: crate::workload::Closer,
+) -> (Vec<String>, Option<String>) {
+    let mut flags = Vec::new();
+    let mut why: Option<String> = None;
+    let mut flag = |f: &str, w: String| {
+        flags.push(f.to_owned());
+        why.get_or_insert(w);
+    };
+    if let Some(fault) = ledger.and_then(Ledger::fault) {
+        flag("ledger", fault);
+    }
+    let connects = outcome.is_some_and(|o| matches!(o.kind, Kind::TcpCc | Kind::TcpCrr | Kind::TcpFetch));
+    if connects && closer == crate::workload::Closer::Server {
+        if let Some((before, after)) = outcome.and_then(|o| o.time_wait)
+            && after > before
+        {
+            flag("time-wait", format!("{} client sockets went into TIME_WAIT", after - before));
+        }
+        let reused = outcome.and_then(|o| o.net).map_or(0, |n| n.tw_reused);
+        if reused > 0 {
+            flag("time-wait", format!("{reused} connections took over a socket in TIME_WAIT"));
+        }
+        if let Some(s) = server.filter(|s| s.tw_overflow > 0 || s.listen_overflows > 0) {
+            flag(
+                "time-wait",
+                format!(
+                    "the server ran out of room: {} TIME_WAIT, {} accept queue",
+                    s.tw_overflow, s.listen_overflows
+                ),
+            );
+        }
+    }
+    let share = |s: f64| if load.wall > 0.0 { s / load.wall } else { 0.0 };
+    // /proc/stat counts ticks of a hundredth of a second on each processor: a few say nothing
+    if share(load.background - 0.03) > rules.background {
+        flag(
+            "contended",
+            format!("other programs used {:.0} % of a processor", 100.0 * share(load.background)),
+        );
+    }
+    if let Some(w) =
+        outcome.and_then(|o| o.waited).filter(|w| layout == Layout::Apart && share(*w) > rules.waited)
+    {
+        flag(
+            "contended",
+            format!("the client waited {:.0} % of the time for its processor", 100.0 * share(w)),
+        );
+    }
+    if share(load.steal - 0.011) > rules.steal {
+        flag("contended", format!("the hypervisor took {:.0} % of a processor", 100.0 * share(load.steal)));
+    }
+    flags.dedup();
+    (flags, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Closer, UdpCount};
+
+    fn outcome(kind: Kind) -> Outcome {
+        Outcome {
+            kind,
+            seconds: 1.0,
+            bytes: 1,
+            transactions: 1,
+            value: 1.0,
+            latency: None,
+            udp: None,
+            congestion: None,
+            cpu_seconds: 0.0,
+            waited: Some(0.0),
+            net: None,
+            time_wait: Some((0, 0)),
+        }
+    }
+
+    fn look(o: &Outcome, server: &NetDelta, ledger: Option<&Ledger>, load: &Load) -> Vec<String> {
+        judge(Some(o), Some(server), ledger, load, &Rules::default(), Layout::Apart, Closer::Server).0
+    }
+
+    #[test]
+    fn a_ledger_that_loses_a_datagram_flags_the_trial() {
+        let mut o = outcome(Kind::UdpStream);
+        o.udp = Some(UdpCount { sent: 100, delivered: 97, ..UdpCount::default() });
+        let client = NetDelta { udp_out: 100, ..NetDelta::default() };
+        let good = NetDelta { udp_in: 97, udp_buffer_errors: 3, ..NetDelta::default() };
+        let l = Ledger::of(&o, &client, &good).expect("counts");
+        assert_eq!(l.fault(), None);
+        let bad = NetDelta { udp_in: 97, udp_buffer_errors: 2, ..NetDelta::default() };
+        let l = Ledger::of(&o, &client, &bad).expect("counts");
+        assert_eq!(look(&o, &bad, Some(&l), &Load::default()), ["ledger"]);
+        let unread = NetDelta { udp_in: 98, udp_buffer_errors: 2, ..NetDelta::default() };
+        assert!(Ledger::of(&o, &client, &unread).expect("counts").fault().is_some());
+    }
+
+    #[test]
+    fn a_time_wait_counter_that_moved_flags_the_trial() {
+        let mut o = outcome(Kind::TcpCc);
+        assert!(look(&o, &NetDelta::default(), None, &Load::default()).is_empty());
+        o.time_wait = Some((3, 9));
+        assert_eq!(look(&o, &NetDelta::default(), None, &Load::default()), ["time-wait"]);
+        o.time_wait = Some((9, 3)); // older ones ran out: nothing of this trial
+        o.net = Some(NetDelta { tw_reused: 1, ..NetDelta::default() });
+        assert_eq!(look(&o, &NetDelta::default(), None, &Load::default()), ["time-wait"]);
+        let full = NetDelta { tw_overflow: 1, ..NetDelta::default() };
+        o.net = None;
+        assert_eq!(look(&o, &full, None, &Load::default()), ["time-wait"]);
+    }
+
+    #[test]
+    fn a_contended_processor_flags_the_trial() {
+        let o = outcome(Kind::TcpRr);
+        let busy = Load { wall: 1.0, background: 0.3, ..Load::default() };
+        assert_eq!(look(&o, &NetDelta::default(), None, &busy), ["contended"]);
+        let stolen = Load { wall: 1.0, steal: 0.05, ..Load::default() };
+        assert_eq!(look(&o, &NetDelta::default(), None, &stolen), ["contended"]);
+        let mut late = outcome(Kind::TcpRr);
+        late.waited = Some(0.2);
+        let own = Load { wall: 1.0, ..Load::default() };
+        assert_eq!(look(&late, &NetDelta::default(), None, &own), ["contended"]);
+        let one_tick = Load { wall: 0.05, background: 0.01, ..Load::default() };
+        assert!(look(&o, &NetDelta::default(), None, &one_tick).is_empty());
+    }
+}

@@ -1,0 +1,310 @@
+//! The server's part of every workload.
+//!
+//! Three ways to start, so that it can be a bare daemon or a service under a mediator: it listens itself;
+//! it takes listeners passed by `LISTEN_FDS` (sd_listen_fds(3)); or it serves the one connection it was
+//! started for, on descriptor 0 (inetd) or passed by `LISTEN_FDS`.
+
+use crate::workload::Closer;
+use listenfd::ListenFd;
+use rustix::net::sockopt;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections served at once: more than any workload opens, so that none waits for another's end.
+const WORKERS: usize = 8;
+/// Trials whose datagram counts are kept.
+const TRIALS: usize = 64;
+/// The longest a `m` request may ask for, milliseconds.
+const LONGEST_SEND: u32 = 600_000;
+
+/// How the server gets its connections.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Own listeners: everything on the first address (TCP and UDP); the second closes what it accepts.
+    Listen {
+        /// Every workload but TCP_CC.
+        all: SocketAddr,
+        /// TCP_CC.
+        close: Option<SocketAddr>,
+    },
+    /// `LISTEN_FDS`: the first socket serves, a second closes, a datagram socket counts. Also one connection.
+    Passed,
+    /// One connection on descriptor 0.
+    Inetd {
+        /// Close it at once (TCP_CC).
+        close: bool,
+    },
+}
+
+/// Datagrams of one trial.
+#[derive(Clone, Debug, Default)]
+struct Count {
+    delivered: u64,
+    bytes: u64,
+    duplicates: u64,
+    highest: u64,
+}
+
+type Counts = Arc<Mutex<HashMap<u64, Count>>>;
+
+fn big_endian<const N: usize>(s: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut b = [0; N];
+    s.read_exact(&mut b)?;
+    Ok(b)
+}
+
+/// Sends until `until` says stop; true means go on.
+fn send_while(s: &mut TcpStream, mut more: impl FnMut(usize) -> usize) -> io::Result<()> {
+    let block = vec![0x5a_u8; 65_536];
+    loop {
+        let n = more(block.len());
+        match block.get(..n) {
+            None | Some([]) => return Ok(()),
+            Some(part) => s.write_all(part)?,
+        }
+    }
+}
+
+/// Serves one connection to its end, by its first byte.
+fn connection(mut s: TcpStream, congestion: &str, counts: &Counts) -> io::Result<()> {
+    s.set_nodelay(true)?;
+    let mut verb = [0_u8; 1];
+    if s.read(&mut verb)? == 0 {
+        return Ok(()); // TCP_CC with the client closing first
+    }
+    match verb {
+        [b'e'] => {
+            s.write_all(b"e")?;
+            let mut buf = [0_u8; 4096];
+            loop {
+                let n = s.read(&mut buf)?;
+                match buf.get(..n) {
+                    None | Some([]) => return Ok(()),
+                    Some(part) => s.write_all(part)?,
+                }
+            }
+        }
+        [b'c'] => s.write_all(b"c"),
+        [b'C'] => {
+            // TCP_CRR with the client closing first
+            s.write_all(b"C")?;
+            s.read(&mut verb).map(|_| ())
+        }
+        [b's'] => {
+            let start = Instant::now();
+            let mut buf = vec![0_u8; 131_072];
+            let mut bytes = 0_u64;
+            loop {
+                let n = s.read(&mut buf)?;
+                if n == 0 {
+                    break;
+                }
+                bytes += n as u64;
+            }
+            s.write_all(&bytes.to_be_bytes())?;
+            s.write_all(&(start.elapsed().as_nanos() as u64).to_be_bytes())
+        }
+        [b'm'] => {
+            sockopt::set_tcp_congestion(&s, congestion)?;
+            let ms = u32::from_be_bytes(big_endian(&mut s)?).min(LONGEST_SEND);
+            let end = Instant::now() + Duration::from_millis(ms.into());
+            // the client closes when it has enough: not an error
+            match send_while(&mut s, |n| if Instant::now() < end { n } else { 0 }) {
+                Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                    Ok(())
+                }
+                r => r,
+            }
+        }
+        [b'f'] => {
+            let mut left = u32::from_be_bytes(big_endian(&mut s)?) as usize;
+            send_while(&mut s, |n| {
+                let now = left.min(n);
+                left -= now;
+                now
+            })
+        }
+        [b'u'] => {
+            let trial = u64::from_be_bytes(big_endian(&mut s)?);
+            let c = counts
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&trial)
+                .cloned()
+                .unwrap_or_default();
+            for n in [c.delivered, c.bytes, c.duplicates] {
+                s.write_all(&n.to_be_bytes())?;
+            }
+            Ok(())
+        }
+        [b'G'] => {
+            let mut buf = [0_u8; 4096];
+            let mut seen: Vec<u8> = verb.to_vec();
+            while !seen.ends_with(b"\r\n\r\n") && seen.len() < 16_384 {
+                let n = s.read(&mut buf)?;
+                match buf.get(..n) {
+                    None | Some([]) => return Ok(()),
+                    Some(part) => seen.extend_from_slice(part),
+                }
+            }
+            s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        }
+        _ => Ok(()), // an unknown verb gets no answer
+    }
+}
+
+/// Reads datagrams for ever: `e…` is sent back, `d` with trial and sequence number is counted.
+fn datagrams(s: &UdpSocket, counts: &Counts) -> io::Result<()> {
+    let mut buf = vec![0_u8; 65_536];
+    loop {
+        let (n, from) = match s.recv_from(&mut buf) {
+            Ok(r) => r,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        match buf.get(..n) {
+            Some(all @ [b'e', ..]) => drop(s.send_to(all, from)), // a lost answer is the client's to count
+            Some([b'd', rest @ ..]) => {
+                let mut r = rest;
+                let (Ok(trial), Ok(seq)) = (big_endian::<8>(&mut r), big_endian::<8>(&mut r)) else {
+                    continue;
+                };
+                let (trial, seq) = (u64::from_be_bytes(trial), u64::from_be_bytes(seq));
+                let mut all = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                if all.len() >= TRIALS && !all.contains_key(&trial) {
+                    all.clear();
+                }
+                let c = all.entry(trial).or_default();
+                c.delivered += 1;
+                c.bytes += n as u64;
+                if c.delivered > 1 && seq <= c.highest {
+                    c.duplicates += 1; // or out of order: on one path with one queue, neither may be
+                }
+                c.highest = c.highest.max(seq);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let s = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    s.set_reuse_address(true)?;
+    s.bind(&addr.into())?;
+    s.listen(1024)?;
+    Ok(s.into())
+}
+
+/// The receive buffer asked for; the kernel grants up to `net.core.rmem_max`, and `granted` is recorded.
+pub const RECEIVE_BUFFER: usize = 4 << 20;
+
+fn udp_ready(s: UdpSocket) -> io::Result<UdpSocket> {
+    let s = Socket::from(s);
+    s.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    Ok(s.into())
+}
+
+fn accept_for_ever(l: &TcpListener, each: impl Fn(TcpStream)) -> io::Result<()> {
+    loop {
+        match l.accept() {
+            Ok((s, _)) => each(s),
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn run_daemon(
+    all: Vec<TcpListener>,
+    close: Option<TcpListener>,
+    udp: Option<UdpSocket>,
+    congestion: &str,
+) -> io::Result<()> {
+    let counts = Counts::default();
+    for l in all.iter().chain(&close) {
+        sockopt::set_tcp_congestion(l, congestion)?;
+        rustix::io::ioctl_fionbio(l, false)?;
+    }
+    thread::scope(|scope| {
+        let counts = &counts;
+        let mut threads = Vec::new();
+        for l in &all {
+            for _ in 0..WORKERS {
+                threads.push(
+                    scope.spawn(move || accept_for_ever(l, |s| drop(connection(s, congestion, counts)))),
+                );
+            }
+        }
+        if let Some(l) = &close {
+            threads.push(scope.spawn(move || accept_for_ever(l, drop)));
+        }
+        if let Some(u) = &udp {
+            threads.push(scope.spawn(move || datagrams(u, counts)));
+        }
+        println!("ready");
+        for t in threads {
+            match t.join() {
+                Ok(r) => r?,
+                Err(_) => return Err(io::Error::other("a worker died")),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Serves until killed, or until the one connection ends. Prints `ready` when it listens.
+///
+/// # Errors
+/// When it cannot listen, set the congestion control, or was passed nothing.
+pub fn serve(source: &Source, congestion: &str) -> io::Result<()> {
+    let one = |s: OwnedFd, close: bool| -> io::Result<()> {
+        let s = TcpStream::from(s);
+        rustix::io::ioctl_fionbio(&s, false)?;
+        if close {
+            return Ok(());
+        }
+        sockopt::set_tcp_congestion(&s, congestion)?;
+        connection(s, congestion, &Counts::default())
+    };
+    match source {
+        Source::Listen { all, close } => {
+            let udp = udp_ready(UdpSocket::bind(all)?)?;
+            run_daemon(vec![listen(*all)?], close.map(listen).transpose()?, Some(udp), congestion)
+        }
+        Source::Inetd { close } => one(io::stdin().as_fd().try_clone_to_owned()?, *close),
+        Source::Passed => {
+            let mut env = ListenFd::from_env();
+            let mut tcp = Vec::new();
+            let mut udp = None;
+            for i in 0..env.len() {
+                if let Ok(Some(u)) = env.take_udp_socket(i) {
+                    udp = Some(udp_ready(u)?);
+                } else if let Some(t) = env.take_tcp_listener(i)? {
+                    if !sockopt::socket_acceptconn(&t)? {
+                        return one(t.into(), false);
+                    }
+                    tcp.push(t);
+                }
+            }
+            if tcp.is_empty() {
+                return Err(io::Error::other("LISTEN_FDS passed no socket"));
+            }
+            let close = if tcp.len() > 1 { tcp.pop() } else { None };
+            run_daemon(tcp, close, udp, congestion)
+        }
+    }
+}
+
+/// The verb of a TCP_CRR request: who closes first is the client's choice.
+pub fn crr_verb(closer: Closer) -> u8 {
+    match closer {
+        Closer::Server => b'c',
+        Closer::Client => b'C',
+    }
+}

@@ -1,0 +1,195 @@
+//! The stand: namespaces, links and servers that the arms of a run need, made once and removed at its end.
+
+use crate::client::Target;
+use crate::counters::Net;
+use crate::design::Layout;
+use crate::experiment::{Arm, Drive, Mediation, Path, Session};
+use crate::host::processors;
+use crate::netns::{Group, Namespace};
+use crate::role::Role;
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// First port of a server; each layout has two of its own.
+const PORT: u16 = 12_865;
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 213, 1, 1);
+const HERE: Ipv4Addr = Ipv4Addr::new(10, 213, 1, 2);
+const CLIENT2: Ipv4Addr = Ipv4Addr::new(10, 213, 2, 1);
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 213, 2, 2);
+
+/// Where an arm's client runs, and what it talks to.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The client's role.
+    pub role: Role,
+    /// The server.
+    pub target: Target,
+    /// Its process, for its namespace's counters.
+    pub server: u32,
+}
+
+/// A server process, killed when dropped.
+#[derive(Debug)]
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Processors of (client, server), or why not.
+fn processors_of(layout: Layout) -> Result<(usize, usize), String> {
+    match layout {
+        Layout::Apart if processors() < 2 => Err("client and server apart need two processors".into()),
+        Layout::Apart => Ok((0, 1)),
+        Layout::Together => Ok((0, 0)),
+    }
+}
+
+fn target(layout: Layout, server: Ipv4Addr) -> Target {
+    let port = match layout {
+        Layout::Apart => PORT,
+        Layout::Together => PORT + 2,
+    };
+    Target { all: SocketAddr::from((server, port)), close: SocketAddr::from((server, port + 1)) }
+}
+
+/// Everything that stands during a run. Fields drop in order: servers, then groups, then namespaces.
+#[derive(Debug)]
+pub struct Stand {
+    servers: BTreeMap<(String, Layout), Server>,
+    /// Processor time of clients.
+    pub client_group: Option<Group>,
+    /// Processor time of servers.
+    pub server_group: Option<Group>,
+    client: Namespace,
+    here: Namespace,
+    elsewhere: Namespace,
+}
+
+/// Why an arm cannot be built on this host; `None` when it can.
+pub fn absent(drive: Drive) -> Option<String> {
+    if !drive.needs_levee() {
+        return None;
+    }
+    let what = match (drive.path, drive.mediation) {
+        (Path::Tunnel, Mediation::None) => "the vaults' tunnel".to_owned(),
+        (Path::Link, m) => format!("mediation {m:?}").to_lowercase(),
+        (Path::Tunnel, m) => format!("the vaults' tunnel and mediation {m:?}").to_lowercase(),
+    };
+    let whence = match drive.session {
+        Session::Here => "",
+        Session::Elsewhere => ", and a federation",
+    };
+    Some(format!("needs {what}{whence}: the laboratory cannot build it with levee yet"))
+}
+
+fn start(role: &Role, target: Target, congestion: &str) -> io::Result<Server> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("serve")
+        .args(["--listen", &target.all.to_string(), "--close", &target.close.to_string()])
+        .args(["--congestion", congestion])
+        .args(role.args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let out = child.stdout.take();
+    let server = Server(child);
+    let mut line = String::new();
+    if let Some(out) = out {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    if line.trim() == "ready" {
+        Ok(server)
+    } else {
+        Err(io::Error::other(format!("the server on {} did not start (see above)", target.all)))
+    }
+}
+
+impl Stand {
+    /// Builds what the arms need.
+    ///
+    /// # Errors
+    /// Which step failed; what was made until then is removed.
+    pub fn build(arms: &[&Arm], layouts: &[Layout], congestion: &str) -> io::Result<Stand> {
+        let client = Namespace::new("c")?;
+        let here = Namespace::new("s")?;
+        let elsewhere = Namespace::new("t")?;
+        client.link(&here, CLIENT, HERE, "eth0")?;
+        client.link(&elsewhere, CLIENT2, ELSEWHERE, "eth1")?;
+        let mut stand = Stand {
+            servers: BTreeMap::new(),
+            client_group: Group::new("c")?,
+            server_group: Group::new("s")?,
+            client,
+            here,
+            elsewhere,
+        };
+        for arm in arms.iter().filter(|a| absent(a.drive).is_none()) {
+            for &layout in layouts {
+                let (_, cpu) = processors_of(layout).map_err(io::Error::other)?;
+                let (ns, addr) = stand.server_of(arm.drive);
+                let key = (ns.name.clone(), layout);
+                if stand.servers.contains_key(&key) {
+                    continue;
+                }
+                let role = Role {
+                    netns: Some(ns.path()),
+                    cgroup: stand.server_group.as_ref().map(Group::path),
+                    cpu: Some(cpu),
+                    with_parent: true,
+                };
+                let server = start(&role, target(layout, addr), congestion)?;
+                stand.servers.insert(key, server);
+            }
+        }
+        Ok(stand)
+    }
+
+    fn server_of(&self, drive: Drive) -> (&Namespace, Ipv4Addr) {
+        match drive.session {
+            Session::Here => (&self.here, HERE),
+            // On a bare link the paper's F is a second machine that serves; the session is nobody's.
+            Session::Elsewhere => (&self.elsewhere, ELSEWHERE),
+        }
+    }
+
+    /// Where an arm runs.
+    ///
+    /// # Errors
+    /// When it was not built.
+    pub fn place(&self, arm: &Arm, layout: Layout) -> io::Result<Place> {
+        let (ns, addr) = self.server_of(arm.drive);
+        let server = self
+            .servers
+            .get(&(ns.name.clone(), layout))
+            .ok_or_else(|| io::Error::other(format!("no server for {}", arm.name)))?;
+        let (cpu, _) = processors_of(layout).map_err(io::Error::other)?;
+        Ok(Place {
+            role: Role {
+                netns: Some(self.client.path()),
+                cgroup: self.client_group.as_ref().map(Group::path),
+                cpu: Some(cpu),
+                with_parent: true,
+            },
+            target: target(layout, addr),
+            server: server.0.id(),
+        })
+    }
+
+    /// The namespaces whose links `env.json` describes.
+    pub fn namespaces(&self) -> [&str; 3] {
+        [&self.client.name, &self.here.name, &self.elsewhere.name]
+    }
+}
+
+/// Counters of a server's namespace, where they can be read.
+pub fn counters(server: u32) -> Option<Net> {
+    Net::read(&server.to_string()).ok()
+}
