@@ -31,8 +31,8 @@ pub use inner::{Fragment, Inner, IpVersion};
 pub use replay::{ReplayWindow, WINDOW};
 pub use sa::{Decrypted, ESP_HEADER, InboundSa, OutboundSa, sealed_length};
 pub use sad::{
-    Install, InstallError, Lane, Opened, Pair, PairView, Route, Sad, Sealed, SessionError, SessionPolicy,
-    Side,
+    Install, InstallError, Lane, Opened, Outer, Pair, PairView, Route, Sad, Sealed, SessionError,
+    SessionPolicy, Side,
 };
 pub use selector::{AddressRange, PortRange, Selector, SelectorSet};
 pub use spi::Spi;

@@ -20,6 +20,15 @@ pub enum Side {
     Workstation,
 }
 
+/// An address outside the tunnel, and which of the caller's sockets reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outer {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// The caller's own number for the socket.
+    pub socket: usize,
+}
+
 /// A session: whose packets, and which of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionPolicy {
@@ -49,7 +58,7 @@ pub struct Install<K> {
     /// The peer's SPI and the keys of packets that leave.
     pub outbound: (Spi, SaKeys),
     /// Where the peer is, if known.
-    pub peer: Option<SocketAddr>,
+    pub peer: Option<Outer>,
 }
 
 /// Why a pair is not taken.
@@ -72,7 +81,7 @@ pub struct Pair<K> {
     session: K,
     inbound: InboundSa,
     outbound: OutboundSa,
-    peer: Option<SocketAddr>,
+    peer: Option<Outer>,
     installed: Duration,
     /// Something has arrived: the peer has the pair too.
     confirmed: bool,
@@ -124,7 +133,7 @@ pub struct Sealed {
     /// Its bytes, from the start of the buffer.
     pub length: usize,
     /// Where it goes.
-    pub peer: SocketAddr,
+    pub peer: Outer,
 }
 
 /// Where an inner packet goes.
@@ -141,7 +150,7 @@ pub struct Lane<'a, K> {
     counters: &'a mut Counters,
     expiring: &'a mut Vec<(Spi, K)>,
     version: IpVersion,
-    peer: SocketAddr,
+    peer: Outer,
 }
 
 /// The sessions and security associations of one label.
@@ -307,7 +316,7 @@ impl<K: Copy + Ord> Sad<K> {
         &mut self,
         buffer: &mut [u8],
         from: usize,
-        sender: SocketAddr,
+        sender: Outer,
         outer_ecn: u8,
     ) -> Result<Opened<K>, DropReason> {
         let opened = self.try_open(buffer, from, sender, outer_ecn);
@@ -325,7 +334,7 @@ impl<K: Copy + Ord> Sad<K> {
         &mut self,
         buffer: &mut [u8],
         from: usize,
-        sender: SocketAddr,
+        sender: Outer,
         outer_ecn: u8,
     ) -> Result<Opened<K>, DropReason> {
         let datagram = buffer.get(from..).ok_or(DropReason::Truncated)?;
@@ -410,7 +419,7 @@ impl<K: Copy + Ord> Sad<K> {
         }
     }
 
-    fn find(&self, now: Duration, inner: &Inner) -> Result<(K, Option<(usize, SocketAddr)>), DropReason> {
+    fn find(&self, now: Duration, inner: &Inner) -> Result<(K, Option<(usize, Outer)>), DropReason> {
         let address = match self.side {
             Side::Server => inner.destination,
             Side::Workstation => inner.source,
@@ -459,6 +468,12 @@ impl<K: Copy + Ord> Sad<K> {
         self.counters.count_many(DropReason::WaitedTooLong, dropped);
     }
 
+    /// Whether any packet waits for keys.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        self.sessions.values().any(|session| !session.waiting.is_empty())
+    }
+
     /// A pair that is near the end of its sequence numbers, each named once.
     pub fn next_expiring(&mut self) -> Option<(Spi, K)> {
         self.expiring.pop()
@@ -471,7 +486,7 @@ impl<K: Copy + Ord> Sad<K> {
             inbound: pair.inbound.spi(),
             outbound: pair.outbound.spi(),
             suite: pair.outbound.suite(),
-            peer: pair.peer,
+            peer: pair.peer.map(|peer| peer.address),
             packets: pair.packets,
             bytes: pair.bytes,
         })
@@ -485,9 +500,15 @@ impl<K: Copy + Ord> Sad<K> {
 }
 
 impl<K: Copy> Lane<'_, K> {
+    /// Whose packets these are.
+    #[must_use]
+    pub fn session(&self) -> K {
+        self.pair.session
+    }
+
     /// Where its datagrams go.
     #[must_use]
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> Outer {
         self.peer
     }
 

@@ -1,3 +1,28 @@
-//! levee: the IPsec stack of one label
+//! levee: the IPsec stack of one label.
+//!
+//! One thread, one loop. Everything it works with is handed to it by the warden before it begins: a TUN queue, UDP
+//! sockets, channels to sessiond (on a workstation: the TPE) and to the keyer. It then gives up every other power.
+//!
+//! A packet passes only with keys from the keyer *and* a session record from sessiond. When sessiond or the keyer is
+//! gone, what is established runs on; when the warden is gone, the vault ends.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod convert;
+mod outbox;
+mod plane;
+mod serve;
+mod start;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match start::start().and_then(serve::serve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Standard error may be gone; the exit status says it too.
+            let _ = writeln!(std::io::stderr(), "levee-vault: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

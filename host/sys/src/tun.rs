@@ -154,3 +154,29 @@ fn check(result: libc::c_int) -> io::Result<()> {
 pub fn available() -> bool {
     File::open("/dev/net/tun").is_ok()
 }
+
+/// Whether reads and writes of this queue begin with a [`VNET_HEADER`].
+///
+/// # Errors
+/// The kernel's; `InvalidData` when the queue has a vnet header of another size.
+pub fn has_vnet_header(queue: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut request = libc::ifreq {
+        ifr_name: [0; libc::IFNAMSIZ],
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: 0 },
+    };
+    // SAFETY: TUNGETIFF writes one `struct ifreq`; `request` is one, initialised, and outlives the call.
+    check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    // SAFETY: TUNGETIFF has filled in the flags, and any bits make a valid `short`.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    if libc::c_int::from(flags) & libc::IFF_VNET_HDR == 0 {
+        return Ok(false);
+    }
+    let mut size: libc::c_int = 0;
+    // SAFETY: TUNGETVNETHDRSZ writes one `int` through the pointer; `size` is one and outlives the call.
+    check(unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNGETVNETHDRSZ, &raw mut size) })?;
+    if usize::try_from(size) == Ok(VNET_HEADER) {
+        Ok(true)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidData, format!("a vnet header of {size} bytes")))
+    }
+}

@@ -1,12 +1,12 @@
 //! Two ends of a tunnel, and packets for it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use levee_aead::Library;
 use levee_esp::{
-    AddressRange, ESP_HEADER, Inner, Install, PortRange, Route, SaKeys, Sad, Selector, SelectorSet,
+    AddressRange, ESP_HEADER, Inner, Install, Outer, PortRange, Route, SaKeys, Sad, Selector, SelectorSet,
     SessionPolicy, Side, Spi, Suite,
 };
 
@@ -17,15 +17,15 @@ pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-pub fn at(text: &str) -> SocketAddr {
-    text.parse().unwrap()
+pub fn at(text: &str) -> Outer {
+    Outer { address: text.parse().unwrap(), socket: 3 }
 }
 
-pub fn client_address() -> SocketAddr {
+pub fn client_address() -> Outer {
     at("192.0.2.9:40000")
 }
 
-pub fn server_address() -> SocketAddr {
+pub fn server_address() -> Outer {
     at("198.51.100.1:4500")
 }
 
@@ -119,10 +119,7 @@ impl Tunnel {
 }
 
 /// Routes and seals; `None` when it has to wait.
-pub fn seal(
-    sad: &mut Sad<u32>,
-    packet: &[u8],
-) -> Result<Option<(Vec<u8>, SocketAddr)>, levee_esp::DropReason> {
+pub fn seal(sad: &mut Sad<u32>, packet: &[u8]) -> Result<Option<(Vec<u8>, Outer)>, levee_esp::DropReason> {
     let inner = Inner::parse(packet)?;
     match sad.route(NOW, &inner)? {
         Route::Wait(_) => Ok(None),
@@ -137,7 +134,7 @@ pub fn seal(
 }
 
 /// Opens; answers the inner packet.
-pub fn open(sad: &mut Sad<u32>, datagram: &[u8], from: SocketAddr) -> Result<Vec<u8>, levee_esp::DropReason> {
+pub fn open(sad: &mut Sad<u32>, datagram: &[u8], from: Outer) -> Result<Vec<u8>, levee_esp::DropReason> {
     let mut buffer = datagram.to_vec();
     let opened = sad.open(&mut buffer, 0, from, 0)?;
     buffer.truncate(opened.inner.length);

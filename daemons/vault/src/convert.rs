@@ -1,0 +1,80 @@
+//! From messages to the types of `levee-esp`, which cannot be wrong.
+
+use levee_esp::{
+    AddressRange, Install, InstallError, Outer, PairView, PortRange, SaKeys, Selector, SelectorSet,
+    SessionPolicy, Spi, Suite,
+};
+use levee_ipc::vault::{self, Refusal, SaReport, SessionRecord};
+use levee_session::SessionId;
+
+/// A session's policy; `None` when a row makes no sense, which then must not be read as any other.
+pub fn policy(record: SessionRecord) -> Option<SessionPolicy> {
+    let rows = record.selectors.iter().map(selector).collect::<Option<Vec<_>>>()?;
+    Some(SessionPolicy { inner: record.inner, selectors: SelectorSet::new(rows) })
+}
+
+fn selector(row: &vault::Selector) -> Option<Selector> {
+    Some(Selector {
+        local: AddressRange::prefix(row.local.addr(), row.local.prefix_len())?,
+        remote: AddressRange::prefix(row.remote.addr(), row.remote.prefix_len())?,
+        protocol: row.protocol,
+        local_ports: PortRange::new(row.local_ports.0, row.local_ports.1)?,
+        remote_ports: PortRange::new(row.remote_ports.0, row.remote_ports.1)?,
+    })
+}
+
+fn suite(suite: vault::Suite) -> Suite {
+    match suite {
+        vault::Suite::Aes128Gcm => Suite::Aes128Gcm,
+        vault::Suite::Aes256Gcm => Suite::Aes256Gcm,
+        vault::Suite::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
+    }
+}
+
+/// The pair in an install message; the message's own copy of the keys is erased with it.
+///
+/// # Errors
+/// What to tell the keyer.
+pub fn install(
+    session: SessionId,
+    with: vault::Suite,
+    extended: bool,
+    inbound: &vault::Sa,
+    outbound: &vault::Sa,
+    peer: Option<Outer>,
+) -> Result<Install<SessionId>, Refusal> {
+    let half = |sa: &vault::Sa| {
+        let spi = Spi::new(sa.spi).ok_or(Refusal::Spi)?;
+        let keys = SaKeys::new(suite(with), sa.keying_material.expose()).ok_or(Refusal::KeyLength)?;
+        Ok((spi, keys))
+    };
+    Ok(Install { session, extended, inbound: half(inbound)?, outbound: half(outbound)?, peer })
+}
+
+/// Why the pair was not taken, in the keyer's terms.
+pub fn refusal(error: InstallError) -> Refusal {
+    match error {
+        InstallError::NoSession => Refusal::NoSession,
+        InstallError::WrongSlot => Refusal::Spi,
+        InstallError::SpiInUse => Refusal::SpiInUse,
+        InstallError::Keys => Refusal::KeyLength,
+        InstallError::Full => Refusal::Full,
+    }
+}
+
+/// One row of a report.
+pub fn report(pair: PairView<SessionId>) -> SaReport {
+    SaReport {
+        session: pair.session,
+        inbound_spi: pair.inbound.get(),
+        outbound_spi: pair.outbound.get(),
+        suite: match pair.suite {
+            Suite::Aes128Gcm => vault::Suite::Aes128Gcm,
+            Suite::Aes256Gcm => vault::Suite::Aes256Gcm,
+            Suite::ChaCha20Poly1305 => vault::Suite::ChaCha20Poly1305,
+        },
+        peer: pair.peer,
+        packets: pair.packets,
+        bytes: pair.bytes,
+    }
+}

@@ -1,0 +1,138 @@
+//! From the first instruction to the sandbox: collect what the warden hands out, then give up the rest.
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+
+use levee_aead::Library;
+use levee_esp::Suite;
+use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, Role, ToWarden};
+use levee_ipc::{Channel, Received};
+use levee_sys::sandbox::Sandbox;
+use levee_sys::seccomp;
+use rustix::fs::OFlags;
+
+use crate::plane::{Socket, Tun};
+
+/// Why the vault ends.
+#[derive(Debug)]
+pub struct Fatal {
+    step: &'static str,
+    why: String,
+}
+
+impl Fatal {
+    /// `step` failed because of `why`.
+    pub fn new(step: &'static str, why: impl fmt::Display) -> Self {
+        Self { step, why: why.to_string() }
+    }
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.step, self.why)
+    }
+}
+
+/// Everything that the vault works with.
+pub struct Started {
+    /// Channel to the warden.
+    pub control: Channel,
+    /// Channel to sessiond, or on a workstation to the TPE.
+    pub sessiond: Option<Channel>,
+    /// Channel to the keyer.
+    pub keyer: Option<Channel>,
+    /// The TUN queue.
+    pub tun: Tun,
+    /// The UDP sockets, in the order in which they came.
+    pub sockets: Vec<Socket>,
+    /// Our slot, where the warden says it.
+    pub slot: Option<u16>,
+    /// Server or workstation.
+    pub place: Place,
+    /// The library for each suite, in the order of [`Suite::ALL`].
+    pub libraries: [Library; 3],
+}
+
+/// Collects the attachments, chooses the AEAD libraries, enters the sandbox and tells the warden.
+///
+/// # Errors
+/// The step that failed; the process must then end.
+pub fn start() -> Result<Started, Fatal> {
+    let libraries = libraries()?;
+    let control =
+        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
+    let control = Channel::from_fd(control);
+    let (mut sessiond, mut keyer, mut tun, mut sockets, mut slot) = (None, None, None, Vec::new(), None);
+    let place = loop {
+        let received: Received<FromWarden> =
+            control.recv().map_err(|why| Fatal::new("hear the warden", why))?;
+        let Received { message, mut fds } = received;
+        let attachment = match message {
+            FromWarden::Begin(place) => break place,
+            FromWarden::Attach(attachment) => attachment,
+            FromWarden::Stop | FromWarden::Label(_) | FromWarden::Workstation(_) => {
+                return Err(Fatal::new("hear the warden", "told to end before the beginning"));
+            }
+        };
+        let (Some(fd), true) = (fds.pop(), fds.is_empty()) else {
+            return Err(Fatal::new(
+                "take an attachment",
+                format!("{attachment:?} needs exactly one descriptor"),
+            ));
+        };
+        match attachment {
+            Attachment::Peer { role: Role::Sessiond | Role::Tpe, slot: given, .. } => {
+                slot = given.or(slot);
+                sessiond = Some(Channel::from_fd(fd));
+            }
+            Attachment::Peer { role: Role::Keyer, slot: given, .. } => {
+                slot = given.or(slot);
+                keyer = Some(Channel::from_fd(fd));
+            }
+            Attachment::Tun { mtu } => tun = Some(open_tun(fd, mtu)?),
+            Attachment::Udp(address) => {
+                unblock(&fd)?;
+                sockets.push(Socket { fd, address });
+            }
+            other => return Err(Fatal::new("take an attachment", format!("{other:?} is not for a vault"))),
+        }
+    };
+    let tun = tun.ok_or_else(|| Fatal::new("begin", "no TUN queue was attached"))?;
+    if sockets.is_empty() {
+        return Err(Fatal::new("begin", "no UDP socket was attached"));
+    }
+    Sandbox::new(seccomp::VAULT).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
+    control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
+    Ok(Started { control, sessiond, keyer, tun, sockets, slot, place, libraries })
+}
+
+fn open_tun(fd: OwnedFd, mtu: u16) -> Result<Tun, Fatal> {
+    unblock(&fd)?;
+    let vnet =
+        levee_sys::tun::has_vnet_header(fd.as_fd()).map_err(|why| Fatal::new("ask the TUN queue", why))?;
+    Ok(Tun { fd, mtu, vnet })
+}
+
+fn unblock(fd: &OwnedFd) -> Result<(), Fatal> {
+    let set = || rustix::fs::fcntl_setfl(fd, rustix::fs::fcntl_getfl(fd)? | OFlags::NONBLOCK);
+    set().map_err(|why| Fatal::new("make a descriptor non-blocking", why))
+}
+
+/// `--aead NAME` takes one library for every suite; else the faster one for each.
+fn libraries() -> Result<[Library; 3], Fatal> {
+    let mut arguments = std::env::args().skip(1);
+    match (arguments.next().as_deref(), arguments.next(), arguments.next()) {
+        (None, ..) => {}
+        (Some("--aead"), Some(name), None) => {
+            return name.parse().map(|library| [library; 3]).map_err(|why| Fatal::new("read --aead", why));
+        }
+        _ => return Err(Fatal::new("read the arguments", "only --aead ring or --aead aws-lc")),
+    }
+    let mut chosen = [Library::Ring; 3];
+    for (place, suite) in chosen.iter_mut().zip(Suite::ALL) {
+        *place = levee_aead::fastest(suite).ok_or_else(|| {
+            Fatal::new("choose an AEAD library", format!("none passes its own test of {suite:?}"))
+        })?;
+    }
+    Ok(chosen)
+}

@@ -1,0 +1,357 @@
+//! Two hosts joined by a veth pair, each with a compartment behind a TUN device and a real vault process; the test
+//! plays warden, sessiond and keyer over the real channels. Needs root.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use levee_ipc::vault::{
+    KeyerToVault, Report, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond,
+};
+use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
+use levee_ipc::{Channel, RecvError, Secret};
+use levee_session::SessionId;
+use levee_sys::net::Net;
+use levee_sys::pidfd::Child;
+use levee_sys::spawn::Program;
+use levee_sys::udp::{self, SteeringGroup};
+use levee_sys::{ns, tun};
+use serde::de::DeserializeOwned;
+
+pub const SLOT: u16 = 3;
+pub const OTHER_SLOT: u16 = 4;
+pub const SERVER_INNER: &str = "10.9.0.1";
+pub const CLIENT_INNER: &str = "10.0.0.2";
+pub const SERVER_INNER6: &str = "fd00:9::1";
+pub const CLIENT_INNER6: &str = "fd00::2";
+pub const MTU: u16 = 1400;
+
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub fn prefix(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+pub fn session(n: u8) -> SessionId {
+    SessionId::from_random([n; 16])
+}
+
+/// Waits up to `limit` for a message.
+pub fn hear_within<T: DeserializeOwned>(channel: &Channel, limit: Duration) -> Option<T> {
+    let end = Instant::now() + limit;
+    loop {
+        match channel.try_recv() {
+            Ok(received) => return Some(received.message),
+            Err(RecvError::Empty) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
+            Err(RecvError::Empty | RecvError::Closed) => return None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub fn hear<T: DeserializeOwned>(channel: &Channel) -> T {
+    hear_within(channel, Duration::from_secs(5)).expect("a message within 5 s")
+}
+
+/// A running vault and the other ends of its channels.
+pub struct Vault {
+    pub child: Child,
+    pub warden: Channel,
+    pub sessiond: Channel,
+    pub keyer: Channel,
+}
+
+impl Vault {
+    /// Starts a vault with these descriptors; returns once it is ready.
+    pub fn start(
+        place: Place,
+        slot: u16,
+        tun: BorrowedFd<'_>,
+        sockets: &[(SocketAddr, BorrowedFd<'_>)],
+    ) -> Self {
+        Self::start_with(place, slot, tun, sockets, &[])
+    }
+
+    pub fn start_with(
+        place: Place,
+        slot: u16,
+        tun: BorrowedFd<'_>,
+        sockets: &[(SocketAddr, BorrowedFd<'_>)],
+        arguments: &[&str],
+    ) -> Self {
+        let (warden, theirs) = Channel::pair().unwrap();
+        let mut program = Program::new(env!("CARGO_BIN_EXE_levee-vault"));
+        program.args.extend(arguments.iter().map(Into::into));
+        program.new_namespaces = Program::ISOLATED;
+        // The tests start it from threads that end before it should.
+        program.die_with_parent = false;
+        let stderr = io::stderr();
+        program.stdio[2] = Some(stderr.as_fd());
+        program.fds = vec![theirs.as_fd()];
+        let child = program.start().expect("needs root");
+        drop(program);
+        drop(theirs);
+        let (sessiond, sessiond_end) = Channel::pair().unwrap();
+        let (keyer, keyer_end) = Channel::pair().unwrap();
+        let asker = match place {
+            Place::Server => Role::Sessiond,
+            Place::Workstation => Role::Tpe,
+        };
+        let peer = |role| Attachment::Peer { role, label: None, slot: Some(slot) };
+        let give = |attachment, fd: BorrowedFd<'_>| {
+            warden.send_with(&FromWarden::Attach(attachment), &[fd]).unwrap();
+        };
+        give(peer(asker), sessiond_end.as_fd());
+        give(peer(Role::Keyer), keyer_end.as_fd());
+        give(Attachment::Tun { mtu: MTU }, tun);
+        for (address, socket) in sockets {
+            give(Attachment::Udp(*address), *socket);
+        }
+        warden.send(&FromWarden::Begin(place)).unwrap();
+        assert!(matches!(hear(&warden), ToWarden::Ready));
+        Self { child, warden, sessiond, keyer }
+    }
+
+    pub fn open(&self, record: SessionRecord) {
+        let id = record.id;
+        self.sessiond.send(&SessiondToVault::Open(record)).unwrap();
+        assert!(matches!(hear(&self.sessiond), VaultToSessiond::Opened(opened) if opened == id));
+    }
+
+    pub fn close(&self, id: SessionId) {
+        self.sessiond.send(&SessiondToVault::Close(id)).unwrap();
+        assert!(matches!(hear(&self.sessiond), VaultToSessiond::Closed(closed) if closed == id));
+    }
+
+    pub fn report(&self) -> Report {
+        self.sessiond.send(&SessiondToVault::Report).unwrap();
+        match hear(&self.sessiond) {
+            VaultToSessiond::Report(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        self.report().counters.into_iter().collect()
+    }
+
+    pub fn count(&self, name: &str) -> u64 {
+        self.counters()[name]
+    }
+
+    /// Waits until this counter is at least `value`.
+    pub fn reaches(&self, name: &str, value: u64) {
+        let end = Instant::now() + Duration::from_secs(5);
+        while self.count(name) < value {
+            assert!(Instant::now() < end, "{name} stays below {value}: {:?}", self.counters());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Vault {
+    fn drop(&mut self) {
+        // Gone already when the test ended it.
+        let _ = self.child.kill();
+    }
+}
+
+/// One host: the outer namespace with the sockets, the compartment with the TUN device.
+pub struct Host {
+    pub outer: OwnedFd,
+    pub compartment: OwnedFd,
+    pub tun: tun::Queue,
+    pub group: SteeringGroup,
+    pub vault: Vault,
+}
+
+pub struct Bench {
+    pub server: Host,
+    pub client: Host,
+    next: u32,
+}
+
+pub fn record(id: SessionId, place: Place) -> SessionRecord {
+    let row = |server: &str, client: &str| {
+        let (local, remote) = match place {
+            Place::Server => (server, client),
+            Place::Workstation => (client, server),
+        };
+        Selector {
+            local: prefix(local),
+            remote: prefix(remote),
+            protocol: None,
+            local_ports: (0, 65_535),
+            remote_ports: (0, 65_535),
+        }
+    };
+    SessionRecord {
+        id,
+        inner: vec![ip(CLIENT_INNER), ip(CLIENT_INNER6)],
+        selectors: vec![row("10.9.0.0/16", "10.0.0.2/32"), row("fd00:9::/32", "fd00::2/128")],
+    }
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(false, false)
+    }
+
+    /// `vnet`: with offloads; `outer6`: over IPv6 outside.
+    pub fn with(vnet: bool, outer6: bool) -> Self {
+        let spaces: Vec<OwnedFd> = (0..4).map(|_| ns::new_net().expect("needs root")).collect();
+        let [server_outer, client_outer, server_inner, client_inner]: [OwnedFd; 4] =
+            spaces.try_into().unwrap();
+        let mut net = Net::in_ns(server_outer.as_fd()).unwrap();
+        net.add_veth("up", "up", Some(client_outer.as_fd())).unwrap();
+        for (space, v4, v6) in [
+            (&server_outer, "192.0.2.1/24", "2001:db8::1/64"),
+            (&client_outer, "192.0.2.2/24", "2001:db8::2/64"),
+        ] {
+            let mut net = Net::in_ns(space.as_fd()).unwrap();
+            net.set_up("lo").unwrap();
+            net.add_address("up", prefix(v4)).unwrap();
+            net.set_up("up").unwrap();
+            net.add_address("up", prefix(v6)).unwrap();
+        }
+        let host = |outer: OwnedFd, compartment: OwnedFd, place: Place| {
+            let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: vnet };
+            let tun = ns::in_net(compartment.as_fd(), || tun::open("tun0", options)).unwrap().unwrap();
+            let mut net = Net::in_ns(compartment.as_fd()).unwrap();
+            let (v4, v6, routes) = match place {
+                Place::Server => ("10.9.0.1/32", "fd00:9::1/128", ["10.0.0.0/24", "fd00::/64"]),
+                Place::Workstation => ("10.0.0.2/32", "fd00::2/128", ["10.9.0.0/16", "fd00:9::/32"]),
+            };
+            net.set_up("lo").unwrap();
+            net.set_mtu("tun0", u32::from(MTU)).unwrap();
+            if vnet {
+                net.set_gso_max_size("tun0", 60_000).unwrap();
+            }
+            net.add_address("tun0", prefix(v4)).unwrap();
+            net.set_up("tun0").unwrap();
+            net.add_address("tun0", prefix(v6)).unwrap();
+            for route in routes {
+                net.add_route(prefix(route), None, "tun0").unwrap();
+            }
+            let (address, slots) = match (place, outer6) {
+                (Place::Server, false) => ("192.0.2.1:4500", 5),
+                (Place::Server, true) => ("[2001:db8::1]:4500", 5),
+                (Place::Workstation, false) => ("192.0.2.2:0", 1),
+                (Place::Workstation, true) => ("[2001:db8::2]:0", 1),
+            };
+            let group = ns::in_net(outer.as_fd(), || {
+                udp::steering_group(address.parse().unwrap(), slots, 4 << 20).unwrap()
+            })
+            .unwrap();
+            let slot = Self::slot(place);
+            group.admit(slot).unwrap();
+            let vault =
+                Vault::start(place, slot, tun.as_fd(), &[(group.address(), group.slot(slot).unwrap())]);
+            Host { outer, compartment, tun, group, vault }
+        };
+        let server = host(server_outer, server_inner, Place::Server);
+        let client = host(client_outer, client_inner, Place::Workstation);
+        Self { server, client, next: 1 }
+    }
+
+    pub fn slot(place: Place) -> u16 {
+        match place {
+            Place::Server => SLOT,
+            Place::Workstation => 1,
+        }
+    }
+
+    /// Session 1 open at both ends.
+    pub fn sessions(&self) {
+        self.server.vault.open(record(session(1), Place::Server));
+        self.client.vault.open(record(session(1), Place::Workstation));
+    }
+
+    /// A new pair for session `id` at both ends; answers the server's and the client's inbound SPI.
+    pub fn keys(&mut self, id: SessionId, suite: Suite, esn: bool) -> (u32, u32) {
+        let n = self.next;
+        self.next += 1;
+        let spis = (u32::from(SLOT) << 20 | n, 1 << 20 | n);
+        let sa = |spi: u32, from_client: bool| {
+            let length = suite.keying_material() as u32;
+            let bytes = (0..length).map(|b| (b * 7 + n * 31 + u32::from(from_client)) as u8).collect();
+            Sa { spi, keying_material: Secret::new(bytes).unwrap() }
+        };
+        for (vault, inbound, outbound, peer) in [
+            (&self.server.vault, sa(spis.0, true), sa(spis.1, false), None),
+            (&self.client.vault, sa(spis.1, false), sa(spis.0, true), Some(self.server.group.address())),
+        ] {
+            let spi = inbound.spi;
+            vault
+                .keyer
+                .send(&KeyerToVault::Install { session: id, suite, esn, inbound, outbound, peer })
+                .unwrap();
+            loop {
+                match hear(&vault.keyer) {
+                    VaultToKeyer::Installed { spi: installed } if installed == spi => break,
+                    VaultToKeyer::Acquire(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        spis
+    }
+
+    /// Sessions and keys: traffic flows.
+    pub fn up(vnet: bool) -> Self {
+        let mut bench = Self::with(vnet, false);
+        bench.sessions();
+        bench.keys(session(1), Suite::Aes256Gcm, true);
+        bench
+    }
+
+    /// Sends one ICMP echo from the client's compartment; whether the answer came within `limit`.
+    pub fn ping(&self, limit: Duration) -> bool {
+        ns::in_net(self.client.compartment.as_fd(), || ping(SERVER_INNER.parse().unwrap(), 56, limit))
+            .unwrap()
+    }
+}
+
+/// One ICMP echo with a payload of `length` bytes; whether the answer came within `limit`.
+pub fn ping(to: Ipv4Addr, length: usize, limit: Duration) -> bool {
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+    static NUMBER: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(1);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(ipproto::ICMP)).unwrap();
+    let mut echo = vec![8, 0, 0, 0, 0x4c, 0x56];
+    echo.extend(number.to_be_bytes());
+    echo.resize(8 + length, 0x61);
+    let sum = checksum(&echo);
+    echo[2..4].copy_from_slice(&sum.to_be_bytes());
+    let to = SocketAddr::new(to.into(), 0);
+    rustix::net::sendto(&socket, &echo, SendFlags::empty(), &to).unwrap();
+    let end = Instant::now() + limit;
+    let mut buffer = vec![0; 65_536];
+    while Instant::now() < end {
+        match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
+            Ok((_, length)) if buffer[20] == 0 && buffer[24..length] == echo[4..] => return true,
+            Ok(_) => {}
+            Err(_) => std::thread::sleep(Duration::from_micros(200)),
+        }
+    }
+    false
+}
+
+pub fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum: u32 = bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0)))
+        .sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}

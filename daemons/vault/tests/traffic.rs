@@ -1,0 +1,154 @@
+//! Traffic through two vault processes.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use common::*;
+use levee_ipc::vault::Suite;
+use levee_sys::ns;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_millis(150);
+
+/// Sends `length` bytes each way over one TCP connection and compares them.
+fn tcp(bench: &Bench, to: &str, length: usize) -> Duration {
+    let address: SocketAddr = SocketAddr::new(ip(to), 8080);
+    let data: Vec<u8> = (0..length).map(|n| (n * 31 + n / 253) as u8).collect();
+    let listener =
+        ns::in_net(bench.server.compartment.as_fd(), || TcpListener::bind(address)).unwrap().unwrap();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(10 * SECOND)).unwrap();
+            let mut got = vec![0; length];
+            stream.read_exact(&mut got).unwrap();
+            stream.write_all(&got).unwrap();
+            got
+        });
+        let mut stream =
+            ns::in_net(bench.client.compartment.as_fd(), || TcpStream::connect_timeout(&address, 5 * SECOND))
+                .unwrap()
+                .unwrap();
+        stream.set_read_timeout(Some(10 * SECOND)).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        let sent = &data;
+        scope.spawn(move || writer.write_all(sent).unwrap());
+        let mut back = vec![0; length];
+        stream.read_exact(&mut back).unwrap();
+        assert!(echo.join().unwrap() == data && back == data, "bytes changed on the way");
+    });
+    start.elapsed()
+}
+
+#[test]
+fn icmp_and_tcp_pass_under_every_suite_with_and_without_esn() {
+    let mut bench = Bench::new();
+    bench.sessions();
+    for suite in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305] {
+        for esn in [true, false] {
+            bench.keys(session(1), suite, esn);
+            // The newest pair is in use once it has settled.
+            std::thread::sleep(Duration::from_millis(550));
+            assert!(bench.ping(SECOND), "{suite:?} {esn}");
+            tcp(&bench, SERVER_INNER, 300_000);
+            tcp(&bench, SERVER_INNER6, 300_000);
+        }
+    }
+    let report = bench.server.vault.report();
+    assert_eq!(report.sa_count, 6);
+    assert!(report.sas.iter().all(|sa| sa.packets.0 > 100 && sa.packets.1 > 100), "{:?}", report.sas);
+    assert_eq!(bench.server.vault.count("auth-failed") + bench.client.vault.count("auth-failed"), 0);
+}
+
+#[test]
+fn a_tunnel_over_ipv6_carries_both_families() {
+    let mut bench = Bench::with(false, true);
+    bench.sessions();
+    bench.keys(session(1), Suite::Aes256Gcm, true);
+    assert!(bench.ping(SECOND));
+    tcp(&bench, SERVER_INNER, 300_000);
+    tcp(&bench, SERVER_INNER6, 300_000);
+}
+
+#[test]
+fn datagrams_of_every_size_arrive_as_they_were_sent() {
+    let bench = Bench::up(false);
+    let server = ns::in_net(bench.server.compartment.as_fd(), || UdpSocket::bind((SERVER_INNER, 53)))
+        .unwrap()
+        .unwrap();
+    let client =
+        ns::in_net(bench.client.compartment.as_fd(), || UdpSocket::bind((CLIENT_INNER, 0))).unwrap().unwrap();
+    server.set_read_timeout(Some(SECOND)).unwrap();
+    client.set_read_timeout(Some(SECOND)).unwrap();
+    let mut buffer = vec![0; 65_536];
+    // Beyond 1,372 in fragments.
+    for length in (0..1_450).step_by(7).chain([1_372, 1_373, 4_000, 20_000, 60_000]) {
+        let data: Vec<u8> = (0..length).map(|n| (n ^ length) as u8).collect();
+        client.send_to(&data, (SERVER_INNER, 53)).unwrap();
+        let (got, from) = server.recv_from(&mut buffer).unwrap_or_else(|e| panic!("{length}: {e}"));
+        assert_eq!(buffer[..got], data[..]);
+        server.send_to(&data, from).unwrap();
+        let got = client.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[..got], data[..]);
+    }
+}
+
+#[test]
+fn the_end_of_a_session_cuts_a_running_download_before_it_is_acknowledged() {
+    let bench = Bench::up(false);
+    let address: SocketAddr = SocketAddr::new(ip(SERVER_INNER), 8080);
+    let listener =
+        ns::in_net(bench.server.compartment.as_fd(), || TcpListener::bind(address)).unwrap().unwrap();
+    let mut stream =
+        ns::in_net(bench.client.compartment.as_fd(), || TcpStream::connect(address)).unwrap().unwrap();
+    let (mut sender, _) = listener.accept().unwrap();
+    sender.set_write_timeout(Some(SHORT)).unwrap();
+    let flood = std::thread::spawn(move || while sender.write(&[7; 4_096]).is_ok() {});
+    stream.set_read_timeout(Some(SECOND)).unwrap();
+    stream.read_exact(&mut vec![0; 1 << 20]).unwrap();
+    bench.server.vault.close(session(1));
+    let before = bench.server.vault.counters();
+    assert_eq!(bench.server.vault.report().sa_count, 0);
+    std::thread::sleep(SHORT);
+    assert!(!bench.ping(SHORT));
+    let after = bench.server.vault.counters();
+    for counter in ["packets-in", "packets-out", "bytes-in", "bytes-out"] {
+        assert_eq!(before[counter], after[counter], "{counter}");
+    }
+    assert!(after["unknown-spi"] > before["unknown-spi"], "what still arrives is dropped");
+    assert!(after["no-session"] > before["no-session"], "what still would leave is dropped");
+    flood.join().unwrap();
+}
+
+#[test]
+fn packets_wait_for_keys_and_then_go() {
+    let mut bench = Bench::new();
+    bench.sessions();
+    assert!(!bench.ping(SHORT));
+    let asked: levee_ipc::vault::VaultToKeyer = hear(&bench.client.vault.keyer);
+    assert!(matches!(asked, levee_ipc::vault::VaultToKeyer::Acquire(id) if id == session(1)));
+    let client =
+        ns::in_net(bench.client.compartment.as_fd(), || UdpSocket::bind((CLIENT_INNER, 0))).unwrap().unwrap();
+    let server = ns::in_net(bench.server.compartment.as_fd(), || UdpSocket::bind((SERVER_INNER, 53)))
+        .unwrap()
+        .unwrap();
+    for n in 0..10_u8 {
+        client.send_to(&[n], (SERVER_INNER, 53)).unwrap();
+    }
+    std::thread::sleep(SHORT);
+    bench.keys(session(1), Suite::Aes256Gcm, true);
+    server.set_read_timeout(Some(SECOND)).unwrap();
+    for n in 0..10_u8 {
+        let mut buffer = [0; 10];
+        assert_eq!(
+            (server.recv(&mut buffer).unwrap(), buffer[0]),
+            (1, n),
+            "in the order in which they were sent"
+        );
+    }
+}
