@@ -4,13 +4,19 @@
 //! invariant that makes it sound. Nothing here knows what a label is.
 
 mod error;
+
 pub mod fork;
 
+pub mod cgroup;
+pub mod creds;
+pub mod loopdev;
+pub mod mount;
 pub mod net;
 pub mod ns;
 pub mod pidfd;
 pub mod sandbox;
 pub mod seccomp;
+pub mod signals;
 pub mod sockdiag;
 pub mod spawn;
 pub mod tun;

@@ -1,7 +1,7 @@
 //! Namespaces: made, entered for the length of a closure, and kept alive by a descriptor.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
@@ -46,4 +46,64 @@ fn on_own_thread<T: Send>(step: &str, f: impl FnOnce() -> Result<T> + Send) -> R
             .join()
             .map_err(|_| Error::invalid(step, "the thread in the namespace panicked"))?
     })
+}
+
+/// One line of a uid or gid map: `count` ids from `inside` on are those from `outside` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdRange {
+    /// First id in the namespace.
+    pub inside: u32,
+    /// First id in the caller's namespace.
+    pub outside: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// A new user namespace with this map for uids and gids, owned by the caller. It has no process: it serves
+/// idmapped mounts, and is joined later.
+pub fn new_user(map: IdRange) -> Result<OwnedFd> {
+    let step = || "make a user namespace".to_owned();
+    let (wait, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(step)?;
+    let flags = libc::c_ulong::try_from(libc::CLONE_NEWUSER | libc::SIGCHLD)
+        .map_err(|e| Error::invalid(step(), e.to_string()))?;
+    // SAFETY: without CLONE_VM this is a fork; the child only closes and reads descriptors of its own copy and
+    // ends by _exit, all plain system calls, so that other threads' locks do not matter to it.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    if pid == 0 {
+        let mut byte = 0_u8;
+        // SAFETY: as above; one writable byte. The read ends when the parent has dropped `hold`.
+        unsafe {
+            libc::close(hold.as_raw_fd());
+            libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
+            libc::_exit(0)
+        }
+    }
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .ok_or_else(|| Error::new(step(), std::io::Error::last_os_error()))?;
+    let line = format!("{} {} {}", map.inside, map.outside, map.count);
+    let made = || {
+        let proc = format!("/proc/{}", pid.as_raw_nonzero());
+        std::fs::write(format!("{proc}/uid_map"), &line).step(|| "map uids of a user namespace".into())?;
+        std::fs::write(format!("{proc}/gid_map"), &line).step(|| "map gids of a user namespace".into())?;
+        File::open(format!("{proc}/ns/user")).step(|| "open a user namespace".into())
+    };
+    let made = made();
+    drop(hold);
+    rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).step(step)?;
+    Ok(made?.into())
+}
+
+/// Joins a user namespace, with every capability in it and none outside. For a process with one thread.
+pub fn join_user(user: BorrowedFd<'_>) -> Result<()> {
+    rustix::thread::move_into_link_name_space(user, Some(LinkNameSpaceType::User))
+        .step(|| "join the user namespace".into())
+}
+
+/// Makes the calling thread's control group the root of what it sees from now on.
+pub fn hide_cgroups() -> Result<()> {
+    // SAFETY: CLONE_NEWCGROUP changes only how control groups are named to this thread and its children.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }
+        .step(|| "make a control-group namespace".into())
 }

@@ -58,6 +58,13 @@ impl<'fd> Program<'fd> {
     /// New network, IPC and UTS namespaces: what a daemon that needs no network of its own runs in.
     pub const ISOLATED: u32 = (libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u32;
 
+    /// The same for one that joins a network namespace instead.
+    pub const ISOLATED_BUT_NETWORK: u32 = (libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u32;
+
+    /// New mount, pid, IPC and UTS namespaces: what process 1 of a compartment starts in.
+    pub const CONTAINED: u32 =
+        (libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u32;
+
     /// `path` with its own file name as only argument, an empty environment, no descriptor, no core dumps,
     /// the caller's uid but no capabilities, to die with its parent.
     pub fn new(path: impl Into<PathBuf>) -> Self {

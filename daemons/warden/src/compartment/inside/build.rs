@@ -1,0 +1,160 @@
+//! Carries out the inner half of a plan, step by step, on the process itself.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use levee_sys::mount::{self, Attributes, Mount};
+use levee_sys::sandbox::{self, Access};
+use levee_sys::seccomp::{self, Filter};
+use levee_sys::{Error, Result, creds, ns};
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::process::Signal;
+use rustix::thread::{CapabilitySet, Gid, Uid};
+
+use crate::compartment::plan::Inside;
+
+/// Where the new root is built: a directory that every host has and that no step needs of the host.
+const NEW_ROOT: &str = "/tmp";
+
+/// Where programs inside may write; everything else they may read and execute.
+const WRITABLE: [&str; 7] = ["/dev", "/home", "/proc", "/run", "/srv", "/tmp", "/var"];
+
+/// The inner half of a compartment's start. On an error the process must end.
+pub(super) fn carry_out(steps: &[Inside], user: &OwnedFd, images: Vec<OwnedFd>) -> Result<()> {
+    rustix::process::umask(Mode::empty());
+    let images: Vec<Mount> = images.into_iter().map(Mount::from_fd).collect();
+    for step in steps {
+        carry_out_one(step, user, &images).map_err(|e| Error::invalid(step.to_string(), e.to_string()))?;
+    }
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
+    Ok(())
+}
+
+fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> {
+    match step {
+        Inside::PrivateMounts => mount::make_private(),
+        Inside::Root { bytes } => {
+            let root = Attributes { devices: true, ..Attributes::default() };
+            Mount::tmpfs(*bytes, 4096, 0o755, root)?.attach(NEW_ROOT)
+        }
+        Inside::Directory { path } => {
+            rustix::fs::mkdir(new(path), mode(0o755)).map_err(|e| Error::new("make the directory", e))
+        }
+        Inside::Link { path, to } => {
+            rustix::fs::symlink(to.as_str(), new(path)).map_err(|e| Error::new("make the link", e))
+        }
+        Inside::File { path, content } => write(path, content.as_bytes()),
+        Inside::Copy { from, path } => copy(Path::new(from), path),
+        Inside::Programs { from, path } => {
+            // Two layers, the first of them empty: an overlay wants two where nothing is to be written. The
+            // first also answers statfs, so that the host's free space is not shown.
+            let layers = format!("{}:{from}", new(path));
+            Mount::new("overlay", &[("source", "levee"), ("lowerdir", &layers)], Attributes::READ_ONLY)?
+                .attach(&new(path))
+        }
+        Inside::Device { path, major, minor } => {
+            let device = rustix::fs::makedev(*major, *minor);
+            rustix::fs::mknodat(CWD, new(path), FileType::CharacterDevice, mode(0o666), device)
+                .map_err(|e| Error::new("make the device", e))
+        }
+        Inside::Tmpfs { path, bytes, owner, mode } => {
+            let (size, mode, owner) = (bytes.to_string(), format!("{mode:o}"), owner.to_string());
+            // An inode costs about a kilobyte of the kernel's memory.
+            let inodes = (bytes >> 10).max(64).to_string();
+            let options = [
+                ("size", size.as_str()),
+                ("nr_inodes", inodes.as_str()),
+                ("mode", mode.as_str()),
+                ("uid", owner.as_str()),
+                ("gid", owner.as_str()),
+            ];
+            Mount::new("tmpfs", &options, Attributes::default())?.attach(&new(path))
+        }
+        Inside::Proc => Mount::new("proc", &[("subset", "pid"), ("hidepid", "invisible")], Attributes::DATA)?
+            .attach(&new("/proc")),
+        Inside::Terminals { gid } => {
+            let gid = gid.to_string();
+            let options = [("gid", gid.as_str()), ("mode", "620"), ("ptmxmode", "666")];
+            let attributes = Attributes { no_exec: true, devices: true, ..Attributes::default() };
+            Mount::new("devpts", &options, attributes)?.attach(&new("/dev/pts"))
+        }
+        Inside::Image { number, path } => images
+            .get(*number)
+            .ok_or_else(|| Error::invalid("find the image", "the warden gave fewer"))?
+            .attach(&new(path)),
+        Inside::ChangeRoot => {
+            mount::change_root(NEW_ROOT)?;
+            mount::seal_root()
+        }
+        Inside::HostName { name } => {
+            rustix::system::sethostname(name.as_bytes()).map_err(|e| Error::new("set it", e))
+        }
+        Inside::HideControlGroups => ns::hide_cgroups(),
+        Inside::JoinUserNamespace => ns::join_user(user.as_fd()),
+        Inside::Identity => creds::become_identity(Uid::ROOT, Gid::ROOT),
+        Inside::DropCapabilities => {
+            creds::keep_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL)
+        }
+        Inside::TieToWarden => {
+            sandbox::forbid_dumps()?;
+            rustix::thread::set_no_new_privs(true).map_err(|e| Error::new("set no_new_privs", e))?;
+            // Cleared by every change of identity before. Should the warden have died already, its end of the
+            // channel is closed, and that ends process 1 as well.
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+                .map_err(|e| Error::new("set the death signal", e))
+        }
+        Inside::Landlock => landlock(),
+        Inside::SystemCalls => Filter::compile(seccomp::SERVICE)?.apply(),
+    }
+}
+
+fn landlock() -> Result<()> {
+    let open = |path: &str| {
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::new(format!("open {path}"), e))
+    };
+    let root = open("/")?;
+    let writable = WRITABLE.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let mut files = vec![(root.as_fd(), Access::ReadExecute)];
+    files.extend(writable.iter().map(|fd| (fd.as_fd(), Access::All)));
+    sandbox::restrict(&files, true)
+}
+
+fn write(path: &str, content: &[u8]) -> Result<()> {
+    if let Some(parent) = Path::new(&new(path)).parent() {
+        fs::create_dir_all(parent).map_err(|e| Error::new("make its directory", e))?;
+    }
+    fs::write(new(path), content).map_err(|e| Error::new("write the file", e))?;
+    rustix::fs::chmod(new(path), mode(0o644)).map_err(|e| Error::new("set its mode", e))
+}
+
+/// Files are followed to their contents; links within a tree stay links.
+fn copy(from: &Path, path: &str) -> Result<()> {
+    let failed = |e: std::io::Error| Error::new(format!("copy {}", from.display()), e);
+    let Ok(metadata) = fs::metadata(from) else { return Ok(()) };
+    if metadata.is_file() {
+        return write(path, &fs::read(from).map_err(failed)?);
+    }
+    fs::create_dir(new(path)).map_err(failed)?;
+    for entry in fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let target = format!("{path}/{name}");
+        if entry.file_type().map_err(failed)?.is_symlink() {
+            let to = fs::read_link(entry.path()).map_err(failed)?;
+            std::os::unix::fs::symlink(to, new(&target)).map_err(failed)?;
+        } else {
+            copy(&entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn new(path: &str) -> String {
+    format!("{NEW_ROOT}{path}")
+}
+
+fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits)
+}

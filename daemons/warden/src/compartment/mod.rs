@@ -1,0 +1,33 @@
+//! Compartments: one place per label, with its own network, mounts, processes, uids and limits.
+//!
+//! | file | idea |
+//! |---|---|
+//! | [`spec`](Spec) | what a compartment is to be, as data |
+//! | [`plan`](Plan) | every step of its start, in order: what `levee plan` prints is what is carried out |
+//! | `rootfs` | the steps that build its root file system |
+//! | [`network`](Network) | its network namespace, which outlives it |
+//! | [`store`](Store) | an image that holds a label's files |
+//! | `start` | the warden's side: one function that carries the plan out or leaves nothing behind |
+//! | [`inside`] | the other side: process 1 of the compartment, which shuts the door behind itself |
+//! | [`proto`] | what the two sides say to each other |
+//! | [`service`] | unmodified services: their configuration and arguments |
+//!
+//! The order keeps privilege out. Network, mounts and process numbers belong to the host's user namespace, so
+//! that nothing inside has power over them whatever its uid; the compartment's user namespace is joined last,
+//! when there is nothing left to set up.
+
+pub mod inside;
+mod network;
+mod plan;
+pub mod proto;
+mod rootfs;
+pub mod service;
+mod spec;
+mod start;
+mod store;
+
+pub use network::{Interface, Network};
+pub use plan::{Inside, Outside, Plan};
+pub use spec::{Files, SERVICE_UID, Spec, UIDS};
+pub use start::{Compartment, Event, StartError};
+pub use store::Store;

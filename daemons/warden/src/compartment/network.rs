@@ -1,0 +1,116 @@
+//! A compartment's network namespace. The warden makes it and keeps it, so that it outlives the compartment.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ipnet::IpNet;
+use levee_sys::net::Net;
+use levee_sys::{Error, Result, ns};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// An interface of the compartment, as far as it is set up here.
+#[derive(Debug, Clone)]
+pub struct Interface {
+    /// Its name inside.
+    pub name: String,
+    /// Largest packet, in bytes.
+    pub mtu: u32,
+    /// Its addresses with prefix lengths.
+    pub addresses: Vec<IpNet>,
+    /// What is reached through it.
+    pub routes: Vec<IpNet>,
+}
+
+/// A network namespace, owned by the host's user namespace: nothing inside has power over it.
+#[derive(Debug)]
+pub struct Network {
+    ns: OwnedFd,
+}
+
+/// Settings of the namespace, under `/proc/sys/net`; the ones for IPv6 only where the host has IPv6.
+const SETTINGS: [(&str, &str); 7] = [
+    // Services bind low ports without privilege: every port in here is the compartment's.
+    ("ipv4/ip_unprivileged_port_start", "0"),
+    // Nothing is forwarded from one interface to another.
+    ("ipv4/conf/all/forwarding", "0"),
+    ("ipv4/conf/all/accept_redirects", "0"),
+    ("ipv6/conf/all/forwarding", "0"),
+    // Addresses and routes come from the warden alone: no router advertisements, no link-local addresses.
+    ("ipv6/conf/default/accept_ra", "0"),
+    ("ipv6/conf/all/accept_ra", "0"),
+    ("ipv6/conf/default/addr_gen_mode", "1"),
+];
+
+impl Network {
+    /// A namespace with `lo` up and the settings of every compartment.
+    pub fn new() -> Result<Self> {
+        let network = Self { ns: ns::new_net()? };
+        ns::in_net(network.ns.as_fd(), || {
+            let ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
+            for (name, value) in SETTINGS {
+                if ipv6 || !name.starts_with("ipv6") {
+                    std::fs::write(format!("/proc/sys/net/{name}"), value).map_err(|e| {
+                        Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e)
+                    })?;
+                }
+            }
+            Ok(())
+        })??;
+        network.net()?.set_up("lo")?;
+        Ok(network)
+    }
+
+    /// Creates an interface by `make` (a TUN queue, say) in the namespace, then configures and raises it.
+    pub fn add<T: Send>(
+        &self,
+        interface: &Interface,
+        make: impl FnOnce() -> io::Result<T> + Send,
+    ) -> Result<T> {
+        let made = ns::in_net(self.ns.as_fd(), make)?
+            .map_err(|e| Error::new(format!("make interface {}", interface.name), e))?;
+        self.configure(interface)?;
+        Ok(made)
+    }
+
+    /// Sets MTU, addresses and routes of an interface that is in the namespace, and raises it.
+    pub fn configure(&self, interface: &Interface) -> Result<()> {
+        let mut net = self.net()?;
+        net.set_mtu(&interface.name, interface.mtu)?;
+        for address in &interface.addresses {
+            net.add_address(&interface.name, *address)?;
+        }
+        net.set_up(&interface.name)?;
+        for route in &interface.routes {
+            net.add_route(*route, None, &interface.name)?;
+        }
+        Ok(())
+    }
+
+    /// A non-blocking listening TCP socket in the namespace, for a service to inherit.
+    pub fn listen(&self, address: SocketAddr) -> Result<OwnedFd> {
+        let open = || -> io::Result<OwnedFd> {
+            let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+            rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+            if address.is_ipv6() {
+                rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+            }
+            rustix::net::bind(&socket, &address)?;
+            rustix::net::listen(&socket, 511)?;
+            Ok(socket)
+        };
+        ns::in_net(self.ns.as_fd(), open)?.map_err(|e| Error::new(format!("listen on {address}"), e))
+    }
+
+    /// A handle to interfaces, addresses and routes of the namespace.
+    pub fn net(&self) -> Result<Net> {
+        Net::in_ns(self.ns.as_fd())
+    }
+
+    /// The namespace.
+    pub fn ns(&self) -> BorrowedFd<'_> {
+        self.ns.as_fd()
+    }
+}

@@ -1,0 +1,262 @@
+//! The start of a compartment as data: every step in order, readable, and exactly what is carried out.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use levee_policy::LabelName;
+use levee_sys::cgroup::Limits;
+use serde::{Deserialize, Serialize};
+
+use super::rootfs;
+use super::spec::{Files, Spec, UIDS};
+
+/// The start of one compartment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The label, for people to read.
+    pub label: LabelName,
+    /// What the warden does.
+    pub outside: Vec<Outside>,
+    /// What process 1 of the compartment then does to itself.
+    pub inside: Vec<Inside>,
+}
+
+/// A step of the warden's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outside {
+    /// Make the control group and set its limits.
+    ControlGroup {
+        /// Relative to each hierarchy's root.
+        name: String,
+        /// Bytes of memory.
+        memory: u64,
+        /// Processes and threads.
+        processes: u64,
+        /// Hundredths of one processor.
+        cpu_percent: u32,
+    },
+    /// Make the user namespace, for idmapped mounts now and to be joined last.
+    UserNamespace {
+        /// The host's uid for 0 inside.
+        base: u32,
+        /// How many.
+        count: u32,
+    },
+    /// Mount an image, detached, with its ids mapped. Process 1 gets it.
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// Whether only to read.
+        read_only: bool,
+    },
+    /// Start process 1 in new mount, pid, IPC and UTS namespaces and the compartment's network namespace, in
+    /// the control group, with a session keyring of its own.
+    Process1,
+}
+
+/// A step of process 1's, still with the host's privileges until [`Inside::JoinUserNamespace`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Inside {
+    /// Cut the mounts off from the host's.
+    PrivateMounts,
+    /// An empty tmpfs to build the root in.
+    Root {
+        /// Bytes it may hold.
+        bytes: u64,
+    },
+    /// A directory, owned by the host's root.
+    Directory {
+        /// Where.
+        path: String,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where.
+        path: String,
+        /// To what.
+        to: String,
+    },
+    /// A file with this content.
+    File {
+        /// Where.
+        path: String,
+        /// What is in it.
+        content: String,
+    },
+    /// A copy of a file or directory tree of the host's, where the host has it.
+    Copy {
+        /// The host's.
+        from: String,
+        /// Where.
+        path: String,
+    },
+    /// The host's programs, read-only, through an overlay so that locks on them are not shared.
+    Programs {
+        /// The host's directory.
+        from: String,
+        /// Where.
+        path: String,
+    },
+    /// A character device of its own (not the host's inode).
+    Device {
+        /// Where.
+        path: String,
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+    },
+    /// A tmpfs.
+    Tmpfs {
+        /// Where.
+        path: String,
+        /// Bytes it may hold.
+        bytes: u64,
+        /// The host's uid of its owner.
+        owner: u32,
+        /// Mode of its root.
+        mode: u32,
+    },
+    /// The compartment's own `/proc`: processes only, and each only to its own uid.
+    Proc,
+    /// Pseudo-terminals of its own.
+    Terminals {
+        /// The host's gid for their group.
+        gid: u32,
+    },
+    /// One of the images that the warden mounted.
+    Image {
+        /// Which, counted from 0.
+        number: usize,
+        /// Where.
+        path: String,
+    },
+    /// Make the new root the root, detach the host's, and make the new one read-only.
+    ChangeRoot,
+    /// Set the host name.
+    HostName {
+        /// It.
+        name: String,
+    },
+    /// Make the compartment's control group the root of what it sees.
+    HideControlGroups,
+    /// Join the user namespace: no power over anything made so far is left.
+    JoinUserNamespace,
+    /// Become its root, without groups.
+    Identity,
+    /// Empty the bounding set and keep only SETUID, SETGID and KILL, within the user namespace.
+    DropCapabilities,
+    /// No dumps, `no_new_privs`, and die when the warden does.
+    TieToWarden,
+    /// Landlock on everything from here on.
+    Landlock,
+    /// The filter of `conf/seccomp/service.toml` on everything from here on.
+    SystemCalls,
+}
+
+impl Plan {
+    /// Every step that starting `spec` takes.
+    pub fn new(spec: &Spec) -> Self {
+        let Limits { memory, processes, cpu_percent } = spec.limits;
+        let mut outside = vec![
+            Outside::ControlGroup { name: spec.cgroup.clone(), memory, processes, cpu_percent },
+            Outside::UserNamespace { base: spec.uid_base, count: UIDS },
+        ];
+        if let Files::Store { own, below } = &spec.files {
+            outside.push(Outside::Image { path: own.clone(), read_only: false });
+            if let Some(below) = below {
+                outside.push(Outside::Image { path: below.clone(), read_only: true });
+            }
+        }
+        outside.push(Outside::Process1);
+
+        let mut inside = vec![Inside::PrivateMounts];
+        inside.extend(rootfs::steps(spec));
+        inside.extend([
+            Inside::ChangeRoot,
+            Inside::HostName { name: spec.hostname.clone() },
+            Inside::HideControlGroups,
+            Inside::JoinUserNamespace,
+            Inside::Identity,
+            Inside::DropCapabilities,
+            Inside::TieToWarden,
+            Inside::Landlock,
+            Inside::SystemCalls,
+        ]);
+        Self { label: spec.label.clone(), outside, inside }
+    }
+}
+
+impl fmt::Display for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ControlGroup { name, memory, processes, cpu_percent } => write!(
+                f,
+                "make control group {name}: memory {} MiB, {processes} processes, {cpu_percent} % of a processor",
+                memory / (1 << 20)
+            ),
+            Self::UserNamespace { base, count } => {
+                write!(f, "make a user namespace: 0 to {} inside are {base} on", count.saturating_sub(1))
+            }
+            Self::Image { path, read_only } => {
+                let how = if *read_only { "read-only" } else { "read-write" };
+                write!(f, "mount image {} {how}, no devices, no set-uid, ids mapped", path.display())
+            }
+            Self::Process1 => f.write_str(
+                "start process 1: new mount, pid, IPC and UTS namespaces, the compartment's network, its control \
+                 group, a fresh session keyring",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PrivateMounts => f.write_str("cut its mounts off from the host's"),
+            Self::Root { bytes } => write!(f, "mount a tmpfs of {} KiB to build the root in", bytes >> 10),
+            Self::Directory { path } => write!(f, "make directory {path}"),
+            Self::Link { path, to } => write!(f, "link {path} to {to}"),
+            Self::File { path, content } => write!(f, "write {path} ({} bytes)", content.len()),
+            Self::Copy { from, path } => write!(f, "copy the host's {from} to {path}"),
+            Self::Programs { from, path } => {
+                write!(f, "mount the host's {from} at {path}: overlay, read-only, no devices, no set-uid")
+            }
+            Self::Device { path, major, minor } => {
+                write!(f, "make device {path} (character {major}:{minor})")
+            }
+            Self::Tmpfs { path, bytes, owner, mode } => {
+                write!(f, "mount a tmpfs of {} KiB at {path}, mode {mode:o}, owner {owner}", bytes >> 10)
+            }
+            Self::Proc => f.write_str("mount proc at /proc: subset=pid, hidepid=invisible"),
+            Self::Terminals { .. } => f.write_str("mount devpts at /dev/pts"),
+            Self::Image { number, path } => write!(f, "attach image {} at {path}", number + 1),
+            Self::ChangeRoot => f.write_str("change the root, detach the host's, make the new one read-only"),
+            Self::HostName { name } => write!(f, "set the host name {name}"),
+            Self::HideControlGroups => f.write_str("make a control-group namespace"),
+            Self::JoinUserNamespace => f.write_str("join the user namespace"),
+            Self::Identity => f.write_str("become its uid and gid 0, without supplementary groups"),
+            Self::DropCapabilities => {
+                f.write_str("empty the bounding set; keep SETUID, SETGID and KILL in the user namespace")
+            }
+            Self::TieToWarden => f.write_str("forbid dumps, set no_new_privs, die with the warden"),
+            Self::Landlock => {
+                f.write_str("restrict by Landlock: files of this root, no signal or socket outward")
+            }
+            Self::SystemCalls => f.write_str("load the system-call filter service"),
+        }
+    }
+}
+
+/// The steps, numbered, one a line.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "compartment {}", self.label)?;
+        let outside = self.outside.iter().map(|step| ("warden", step.to_string()));
+        let inside = self.inside.iter().map(|step| ("process 1", step.to_string()));
+        for (number, (who, step)) in outside.chain(inside).enumerate() {
+            writeln!(f, "{:3}  {who:9}  {step}", number + 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Between the warden and process 1 of a compartment, on a private channel.
+//!
+//! What comes from inside is input from an untrusted side: a message that is not one of these, or that answers
+//! nothing, condemns the compartment.
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::Inside;
+
+/// The descriptor at which process 1 finds its channel; the user namespace and the images follow.
+pub const CHANNEL_FD: i32 = 3;
+
+/// The longest reason that process 1 gives, in bytes.
+pub const REASON_MAX: usize = 512;
+
+/// Warden → process 1.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToInit {
+    /// One more step, in order.
+    Step(Inside),
+    /// That was all of them: carry them out. How many images there are among the descriptors.
+    Build {
+        /// Images.
+        images: usize,
+    },
+    /// Start a program. Its descriptors come along: standard input, output and error first, then 3, 4, ….
+    Start(Start),
+    /// Send a signal to a program that was started, and its process group.
+    Signal {
+        /// Which.
+        ticket: u64,
+        /// The signal's number.
+        signal: i32,
+    },
+}
+
+/// A program to start inside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Start {
+    /// The warden's own number for it.
+    pub ticket: u64,
+    /// Absolute path, or a name that is looked up in `/usr/local/bin:/usr/bin:/usr/sbin`.
+    pub program: String,
+    /// The whole argument vector, the program's name first.
+    pub argv: Vec<String>,
+    /// The whole environment, each entry `NAME=value`.
+    pub env: Vec<String>,
+    /// Uid and gid inside; not 0.
+    pub uid: u32,
+    /// Whether standard input is a terminal, to become the controlling one.
+    pub terminal: bool,
+}
+
+/// Process 1 → warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromInit {
+    /// Every step is done; programs may be started.
+    Built,
+    /// A step failed; nothing runs.
+    Failed {
+        /// Which step, and why.
+        reason: String,
+    },
+    /// A program runs.
+    Started {
+        /// Which.
+        ticket: u64,
+    },
+    /// A program could not be started.
+    Refused {
+        /// Which.
+        ticket: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A program has ended.
+    Exited {
+        /// Which.
+        ticket: u64,
+        /// Exit status, or 128 plus the signal's number.
+        status: u8,
+    },
+}

@@ -1,0 +1,112 @@
+//! The root file system: the host's programs to read, little else, and nothing that is shared to write.
+//!
+//! `/usr` comes through an overlay of its own: a plain bind mount would share inodes with every other
+//! compartment, and an advisory lock that one label takes on a program file would be seen by all others. The
+//! system-call filter takes away what an overlay does not hide (inotify, leases, directory notification).
+
+use super::plan::Inside;
+use super::spec::{Files, SERVICE_UID, Spec};
+
+/// What is built on the root tmpfs itself: `/etc`, links, mount points.
+const ROOT_BYTES: u64 = 4 << 20;
+
+/// Directories of the host that are merged into `/usr` there, as symbolic links (`/bin` → `usr/bin`).
+const MERGED: [(&str, &str); 4] =
+    [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
+
+/// Files of the host's `/etc` that programs need and that say nothing about the host's users or network.
+const COPIED: [&str; 8] = [
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nginx/mime.types",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/alternatives",
+];
+
+/// `/dev`: name, major, minor.
+const DEVICES: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
+    let mut steps = vec![Inside::Root { bytes: ROOT_BYTES }];
+    let directory = |path: &str| Inside::Directory { path: path.to_owned() };
+    let link = |path: &str, to: &str| Inside::Link { path: path.to_owned(), to: to.to_owned() };
+    let file = |path: &str, content: String| Inside::File { path: path.to_owned(), content };
+    let tmpfs = |path: &str, bytes: u64, owner: u32, mode: u32| Inside::Tmpfs {
+        path: path.to_owned(),
+        bytes,
+        owner,
+        mode,
+    };
+
+    steps.push(directory("/usr"));
+    steps.push(Inside::Programs { from: "/usr".into(), path: "/usr".into() });
+    steps.extend(MERGED.map(|(path, to)| link(path, to)));
+
+    steps.extend(["/etc", "/etc/nginx", "/etc/ssl", "/etc/ssl/certs"].map(directory));
+    steps.extend(COPIED.map(|from| Inside::Copy { from: from.into(), path: from.into() }));
+    steps.push(file("/etc/passwd", passwd()));
+    steps.push(file("/etc/group", format!("root:x:0:\ntty:x:5:\nuser:x:{SERVICE_UID}:\nnogroup:x:65534:\n")));
+    steps.push(file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".into()));
+    steps.push(file("/etc/hosts", hosts(spec)));
+    steps.push(file("/etc/hostname", format!("{}\n", spec.hostname)));
+    steps.push(file("/etc/resolv.conf", String::new()));
+    for (path, content) in &spec.extra {
+        steps.push(file(path, content.clone()));
+    }
+
+    let user = spec.uid_base.saturating_add(SERVICE_UID);
+    steps.push(directory("/dev"));
+    steps.extend(DEVICES.map(|(name, major, minor)| Inside::Device {
+        path: format!("/dev/{name}"),
+        major,
+        minor,
+    }));
+    steps.extend(["/dev/pts", "/dev/shm"].map(directory));
+    steps.push(Inside::Terminals { gid: spec.uid_base.saturating_add(5) });
+    steps.push(link("/dev/ptmx", "pts/ptmx"));
+    steps.push(link("/dev/fd", "/proc/self/fd"));
+    steps.push(link("/dev/stdin", "/proc/self/fd/0"));
+    steps.push(link("/dev/stdout", "/proc/self/fd/1"));
+    steps.push(link("/dev/stderr", "/proc/self/fd/2"));
+    steps.push(tmpfs("/dev/shm", spec.scratch, spec.uid_base, 0o1777));
+
+    steps.extend(["/proc", "/tmp", "/run", "/var", "/srv", "/home", "/root"].map(directory));
+    steps.push(Inside::Proc);
+    steps.push(tmpfs("/tmp", spec.scratch, spec.uid_base, 0o1777));
+    steps.push(tmpfs("/run", spec.scratch, user, 0o755));
+    steps.push(tmpfs("/var", spec.scratch, user, 0o755));
+    match &spec.files {
+        Files::Store { below, .. } => {
+            steps.extend(["/srv/own", "/srv/below"].map(directory));
+            steps.push(Inside::Image { number: 0, path: "/srv/own".into() });
+            if below.is_some() {
+                steps.push(Inside::Image { number: 1, path: "/srv/below".into() });
+            }
+        }
+        Files::Scratch { bytes } => {
+            steps.push(directory("/home/user"));
+            steps.push(tmpfs("/home/user", *bytes, user, 0o700));
+        }
+    }
+    steps
+}
+
+fn passwd() -> String {
+    format!(
+        "root:x:0:0:root:/root:/usr/sbin/nologin\n\
+         user:x:{SERVICE_UID}:{SERVICE_UID}:user:/home/user:/bin/sh\n\
+         nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    )
+}
+
+fn hosts(spec: &Spec) -> String {
+    let mut text = String::from("127.0.0.1 localhost\n::1 localhost\n");
+    for (address, names) in &spec.hosts {
+        text.push_str(&format!("{address} {}\n", names.join(" ")));
+    }
+    text
+}

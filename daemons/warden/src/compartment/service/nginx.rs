@@ -1,0 +1,130 @@
+//! nginx as Debian ships it: a page that names its label, the label's own documents to read and write, and the
+//! documents of dominated labels to read.
+
+use std::net::SocketAddr;
+
+use levee_policy::LabelName;
+
+use super::Launch;
+
+/// Where its configuration lies inside.
+const CONFIGURATION: &str = "/etc/nginx/nginx.conf";
+/// Where its page lies inside.
+const PAGE: &str = "/etc/nginx/levee/index.html";
+/// The first descriptor that a service inherits beside the standard ones.
+const FIRST_LISTENER: usize = 3;
+
+/// One instance of nginx, in the compartment of one label.
+#[derive(Debug, Clone)]
+pub struct Nginx {
+    /// The label that its page names.
+    pub label: LabelName,
+    /// The directories in `/srv/below`, each with the label that it is a copy of.
+    pub below: Vec<(String, LabelName)>,
+    /// What it listens on: the listeners' own addresses, in the order in which it inherits them.
+    pub listen: Vec<SocketAddr>,
+}
+
+impl Nginx {
+    /// The files it needs inside: path and content.
+    pub fn files(&self) -> Vec<(String, String)> {
+        vec![(CONFIGURATION.into(), self.configuration()), (PAGE.into(), self.page())]
+    }
+
+    /// How it is started. The listeners come along as descriptors 3, 4, …, in the order of `listen`; they must be
+    /// non-blocking.
+    pub fn launch(&self) -> Launch {
+        // nginx takes listeners over by this variable, as it does when it replaces its own program file.
+        let inherited: String =
+            (0..self.listen.len()).map(|n| format!("{};", n.saturating_add(FIRST_LISTENER))).collect();
+        Launch {
+            program: "/usr/sbin/nginx".into(),
+            argv: ["nginx", "-c", CONFIGURATION, "-e", "stderr"].map(Into::into).to_vec(),
+            env: vec![format!("NGINX={inherited}"), "PATH=/usr/bin:/usr/sbin".into()],
+        }
+    }
+
+    fn configuration(&self) -> String {
+        let listen: String =
+            self.listen.iter().map(|address| format!("        listen {address};\n")).collect();
+        // Label names have no character that means something to nginx's quoting (LabelName's own rule).
+        let label = self.label.as_str();
+        format!(
+            r#"daemon off;
+master_process on;
+worker_processes 1;
+pid /run/nginx.pid;
+error_log stderr warn;
+events {{
+    worker_connections 1024;
+}}
+http {{
+    include /etc/nginx/mime.types;
+    default_type application/octet-stream;
+    access_log off;
+    server_tokens off;
+    sendfile on;
+    keepalive_timeout 65;
+    client_max_body_size 0;
+    # Beside the documents, so that a finished upload is renamed into its place.
+    client_body_temp_path /srv/own/.incoming;
+    proxy_temp_path /run/proxy;
+    fastcgi_temp_path /run/fastcgi;
+    uwsgi_temp_path /run/uwsgi;
+    scgi_temp_path /run/scgi;
+    server {{
+{listen}        server_name _;
+        root /srv;
+        add_header X-Label "{label}" always;
+        location = / {{
+            root /etc/nginx/levee;
+            ssi on;
+            ssi_silent_errors on;
+            try_files /index.html =404;
+        }}
+        location /own/ {{
+            autoindex on;
+            dav_methods PUT DELETE MKCOL COPY MOVE;
+            create_full_put_path on;
+            dav_access user:rw group:r all:r;
+            # A full store.
+            error_page 500 =507 @full;
+        }}
+        location /below/ {{
+            autoindex on;
+            # Tried for real: the mount refuses.
+            dav_methods PUT DELETE MKCOL COPY MOVE;
+            error_page 409 500 =403 @dominated;
+        }}
+        location @full {{
+            internal;
+            return 507 "not written: the store of {label} is full or refuses\n";
+        }}
+        location @dominated {{
+            internal;
+            return 403 "not written: {label} may read this label and not write to it\n";
+        }}
+        location / {{
+            return 404;
+        }}
+    }}
+}}
+"#
+        )
+    }
+
+    fn page(&self) -> String {
+        let label = self.label.as_str();
+        let below: String = self
+            .below
+            .iter()
+            .map(|(directory, label)| {
+                format!("<h2>{label} (read-only)</h2>\n<!--# include virtual=\"/below/{directory}/\" -->\n")
+            })
+            .collect();
+        format!(
+            "<!doctype html>\n<html><head><meta charset=\"utf-8\"><title>{label}</title></head>\n<body>\n\
+             <h1>{label}</h1>\n<h2>{label}</h2>\n<!--# include virtual=\"/own/\" -->\n{below}</body></html>\n"
+        )
+    }
+}

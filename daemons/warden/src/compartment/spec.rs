@@ -1,0 +1,55 @@
+//! What a compartment is to be.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use levee_policy::LabelName;
+use levee_sys::cgroup::Limits;
+use serde::{Deserialize, Serialize};
+
+/// Uids and gids in a compartment: its 0 to 65,535 are the host's from its base on.
+pub const UIDS: u32 = 65_536;
+
+/// The uid and gid inside that services run as, and that owns the store.
+pub const SERVICE_UID: u32 = 1000;
+
+/// A compartment, before it is planned.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Its label, for people to read.
+    pub label: LabelName,
+    /// Its control group, relative to each hierarchy's root, such as `levee/site/2`. Unique on the host.
+    pub cgroup: String,
+    /// The first of its [`UIDS`] uids on the host, which are nobody else's.
+    pub uid_base: u32,
+    /// What it may use.
+    pub limits: Limits,
+    /// Its host name.
+    pub hostname: String,
+    /// Its `/etc/hosts`, beside `localhost`.
+    pub hosts: Vec<(IpAddr, Vec<String>)>,
+    /// What is at `/srv` and in home directories.
+    pub files: Files,
+    /// Files written for its services: absolute path, content.
+    pub extra: Vec<(String, String)>,
+    /// Bytes that `/tmp`, `/run`, `/var` and `/dev/shm` may hold, each.
+    pub scratch: u64,
+}
+
+/// What a compartment's programs keep their data in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Files {
+    /// A label's own store, read-write at `/srv/own`, and copies of the stores that it dominates, read-only at
+    /// `/srv/below`.
+    Store {
+        /// The image of the own store.
+        own: PathBuf,
+        /// The image with the copies, one directory per label; `None` for a label that dominates no other.
+        below: Option<PathBuf>,
+    },
+    /// A scratch file system at `/home/user` that ends with the compartment (a workstation's session).
+    Scratch {
+        /// Its size in bytes.
+        bytes: u64,
+    },
+}

@@ -1,0 +1,317 @@
+//! The warden's side of a compartment: starting it, what it says, and leaving nothing of it behind.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use levee_ipc::{Channel, RecvError};
+use levee_policy::LabelName;
+use levee_sys::cgroup::{Cgroup, Limits};
+use levee_sys::mount::{Attributes, Mount};
+use levee_sys::ns::{self, IdRange};
+use levee_sys::pidfd::{self, Child};
+use levee_sys::spawn::Program;
+use levee_sys::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use super::network::Network;
+use super::plan::{Outside, Plan};
+use super::proto::{FromInit, Start, ToInit};
+use super::store::Store;
+
+/// How long process 1 may take to build the compartment.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Most messages taken from inside in one turn, so that one compartment cannot keep the warden from others.
+const TURN: usize = 64;
+
+/// The step that failed, and why. Nothing that was made for the compartment is left.
+#[derive(Debug)]
+pub struct StartError {
+    label: LabelName,
+    step: String,
+    reason: String,
+}
+
+impl StartError {
+    /// The step, as the plan prints it.
+    pub fn step(&self) -> &str {
+        &self.step
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "compartment {} does not start: {}: {}", self.label, self.step, self.reason)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A running compartment. Dropping it kills everything in it.
+#[derive(Debug)]
+pub struct Compartment {
+    label: LabelName,
+    channel: Channel,
+    /// Tickets of programs that were asked for and have not ended.
+    running: BTreeSet<u64>,
+    parts: Parts,
+}
+
+/// What exists on the host for a compartment; dropped, it is undone.
+#[derive(Debug, Default)]
+struct Parts {
+    child: Option<Child>,
+    cgroup: Option<Cgroup>,
+    images: Vec<Store>,
+}
+
+/// What happened inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A program runs.
+    Started(u64),
+    /// A program could not be started, and why.
+    Refused(u64, String),
+    /// A program has ended: its status, or 128 plus the signal's number.
+    Exited(u64, u8),
+}
+
+impl Compartment {
+    /// Carries out `plan` with the program `init` (levee-init) as process 1, in `network`.
+    ///
+    /// Call it from a thread that lives as long as the warden: its end is the compartment's.
+    ///
+    /// # Errors
+    /// The step that failed; everything that had been made is undone.
+    pub fn start(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
+        let failed = |step: &dyn fmt::Display, e: &dyn fmt::Display| StartError {
+            label: plan.label.clone(),
+            step: step.to_string(),
+            reason: e.to_string(),
+        };
+        let mut parts = Parts::default();
+        let mut user: Option<OwnedFd> = None;
+        let mut mounts: Vec<Mount> = Vec::new();
+        let mut channel: Option<Channel> = None;
+        for step in &plan.outside {
+            let done: Result<()> = match step {
+                Outside::ControlGroup { name, memory, processes, cpu_percent } => {
+                    let limits = Limits { memory: *memory, processes: *processes, cpu_percent: *cpu_percent };
+                    Cgroup::create(name, limits).map(|group| parts.cgroup = Some(group))
+                }
+                Outside::UserNamespace { base, count } => {
+                    ns::new_user(IdRange { inside: 0, outside: *base, count: *count })
+                        .map(|ns| user = Some(ns))
+                }
+                Outside::Image { path, read_only } => {
+                    image(path, *read_only, user.as_ref()).map(|(store, mount)| {
+                        parts.images.push(store);
+                        mounts.push(mount);
+                    })
+                }
+                Outside::Process1 => process_1(init, network, user.as_ref(), &mounts, parts.cgroup.as_ref())
+                    .map(|(child, ours)| {
+                        parts.child = Some(child);
+                        channel = Some(ours);
+                    }),
+            };
+            done.map_err(|e| failed(step, &e))?;
+        }
+        let Some(channel) = channel else {
+            return Err(failed(&Outside::Process1, &"the plan does not have this step"));
+        };
+        build(plan, &channel, mounts.len()).map_err(|(step, why)| failed(&step, &why))?;
+        Ok(Self { label: plan.label.clone(), channel, running: BTreeSet::new(), parts })
+    }
+
+    /// Its label.
+    pub fn label(&self) -> &LabelName {
+        &self.label
+    }
+
+    /// Readable when [`Compartment::events`] has something to say.
+    pub fn channel(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    /// Process 1: readable once the compartment has ended.
+    pub fn process(&self) -> Option<&Child> {
+        self.parts.child.as_ref()
+    }
+
+    /// The images that it uses, in the order of the plan: the own store, then the copies.
+    pub fn images(&self) -> &[Store] {
+        &self.parts.images
+    }
+
+    /// Starts a program inside, with these descriptors: standard input, output and error, then 3, 4, …. What
+    /// comes of it is told by [`Compartment::events`].
+    ///
+    /// # Errors
+    /// If the ticket is in use or the compartment does not listen any more.
+    pub fn run(&mut self, start: Start, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let step = || format!("start {} in compartment {}", start.program, self.label);
+        let ticket = start.ticket;
+        if self.running.contains(&ticket) {
+            return Err(Error::invalid(step(), "the ticket is in use"));
+        }
+        let sent = self.channel.try_send_with(&ToInit::Start(start.clone()), fds);
+        sent.map_err(|e| Error::invalid(step(), e.to_string()))?;
+        self.running.insert(ticket);
+        Ok(())
+    }
+
+    /// Sends a signal to a program that was started. No error if it has ended.
+    pub fn signal(&self, ticket: u64, signal: i32) -> Result<()> {
+        self.channel.try_send(&ToInit::Signal { ticket, signal }).map_err(|e| {
+            Error::invalid(format!("send a signal in compartment {}", self.label), e.to_string())
+        })
+    }
+
+    /// What has happened inside since the last time.
+    ///
+    /// # Errors
+    /// If process 1 is gone or said what it may not say: then stop the compartment.
+    pub fn events(&mut self) -> Result<Vec<Event>> {
+        let broken = |why: &str| Error::invalid(format!("listen to compartment {}", self.label), why);
+        let mut events = Vec::new();
+        for _ in 0..TURN {
+            let event = match self.channel.try_recv::<FromInit>() {
+                Ok(received) => match received.message {
+                    FromInit::Started { ticket } if self.running.contains(&ticket) => Event::Started(ticket),
+                    FromInit::Refused { ticket, reason } if self.running.remove(&ticket) => {
+                        Event::Refused(ticket, printable(&reason))
+                    }
+                    FromInit::Exited { ticket, status } if self.running.remove(&ticket) => {
+                        Event::Exited(ticket, status)
+                    }
+                    _ => return Err(broken("process 1 says what it may not say")),
+                },
+                Err(RecvError::Empty) => break,
+                // Events that came before the end are worth having; the end shows again next time.
+                Err(RecvError::Closed) if !events.is_empty() => break,
+                Err(e) => return Err(broken(&e.to_string())),
+            };
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    /// Kills everything inside at once; [`Compartment::stop`] then removes the rest.
+    pub fn kill(&self) -> Result<()> {
+        self.parts.child.as_ref().map_or(Ok(()), |child| pidfd::send(&child.pidfd, Signal::KILL))
+    }
+
+    /// Kills everything inside and removes what the host had for it.
+    ///
+    /// # Errors
+    /// If something could not be removed; what could has been.
+    pub fn stop(mut self) -> Result<()> {
+        self.parts.undo()
+    }
+}
+
+impl Parts {
+    /// Undoes in reverse: processes, control group, images. Goes on after an error and returns the first.
+    fn undo(&mut self) -> Result<()> {
+        let mut first = Ok(());
+        let mut note = |result: Result<()>| {
+            if first.is_ok() {
+                first = result;
+            }
+        };
+        if let Some(child) = self.child.take() {
+            // The end of process 1 is the end of its pid namespace: waiting for it waits for all of them.
+            note(child.kill().map(drop));
+        }
+        if let Some(mut cgroup) = self.cgroup.take() {
+            note(cgroup.remove());
+        }
+        self.images.clear();
+        first
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // Whoever drops instead of stopping has no use for the error.
+        let _ = self.undo();
+    }
+}
+
+fn image(path: &Path, read_only: bool, user: Option<&OwnedFd>) -> Result<(Store, Mount)> {
+    let user = user.ok_or_else(|| Error::invalid("map its ids", "the plan has no user namespace yet"))?;
+    let store = Store::open(path)?;
+    let attributes = if read_only { Attributes::READ_ONLY } else { Attributes::default() };
+    let mount = store.mount_for(attributes, user)?;
+    Ok((store, mount))
+}
+
+fn process_1(
+    init: &Path,
+    network: &Network,
+    user: Option<&OwnedFd>,
+    mounts: &[Mount],
+    cgroup: Option<&Cgroup>,
+) -> Result<(Child, Channel)> {
+    let missing = |what: &str| Error::invalid("start process 1", format!("the plan has no {what} yet"));
+    let user = user.ok_or_else(|| missing("user namespace"))?;
+    let cgroup = cgroup.ok_or_else(|| missing("control group"))?;
+    let (ours, theirs) = Channel::pair().map_err(|e| Error::new("make a channel", e))?;
+    let stderr = std::io::stderr();
+    let mut program = Program::new(init);
+    program.fds = vec![theirs.as_fd(), user.as_fd()];
+    program.fds.extend(mounts.iter().map(Mount::root));
+    program.stdio = [None, None, Some(stderr.as_fd())];
+    program.privileged = true;
+    program.new_namespaces = Program::CONTAINED;
+    program.net = Some(network.ns());
+    program.cgroups = cgroup.procs().collect();
+    program.new_keyring = true;
+    Ok((program.start()?, ours))
+}
+
+/// Hands process 1 its steps and waits until it has carried them out. An error is a step and the reason.
+fn build(plan: &Plan, channel: &Channel, images: usize) -> std::result::Result<(), (String, String)> {
+    let step = "build the compartment".to_owned();
+    let gone = |e: &dyn fmt::Display| (step.clone(), e.to_string());
+    for inside in &plan.inside {
+        channel.send(&ToInit::Step(inside.clone())).map_err(|e| gone(&e))?;
+    }
+    channel.send(&ToInit::Build { images }).map_err(|e| gone(&e))?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(gone(&"process 1 takes too long"));
+        }
+        let left = Timespec::try_from(left).map_err(|e| gone(&e))?;
+        let mut fds = [PollFd::new(channel, PollFlags::IN)];
+        match poll(&mut fds, Some(&left)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(e) => return Err(gone(&e)),
+        }
+        return match channel.try_recv::<FromInit>().map(|received| received.message) {
+            Ok(FromInit::Built) => Ok(()),
+            Ok(FromInit::Failed { reason }) => {
+                let reason = printable(&reason);
+                let (step, why) = reason.split_once(": ").unwrap_or((step.as_str(), &reason));
+                Err((step.to_owned(), why.to_owned()))
+            }
+            Ok(_) => Err(gone(&"process 1 says what it may not say")),
+            Err(RecvError::Empty) => continue,
+            Err(RecvError::Closed) => Err(gone(&"process 1 ended without a word")),
+            Err(e) => Err(gone(&e)),
+        };
+    }
+}
+
+/// Text from inside, for logs: printable characters, at most [`REASON_MAX`](super::proto::REASON_MAX).
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(super::proto::REASON_MAX).collect()
+}

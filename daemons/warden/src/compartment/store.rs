@@ -1,0 +1,99 @@
+//! A label's files: an ext4 image of a fixed, preallocated size.
+//!
+//! An image of its own per label, so that free space and inode counts are not shared: on a shared file system
+//! both can be read by every label and changed by any.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use levee_sys::loopdev::LoopDevice;
+use levee_sys::mount::{Attributes, Mount};
+use levee_sys::ns::IdRange;
+use levee_sys::{Error, Result, ns};
+use rustix::fs::{AtFlags, FallocateFlags};
+
+use super::spec::SERVICE_UID;
+
+/// An image in use, as a block device; every mount of it is a view of the same file system.
+#[derive(Debug)]
+pub struct Store {
+    device: LoopDevice,
+}
+
+impl Store {
+    /// Makes an image of `bytes` at `path`, which must not exist, with an empty file system that belongs to the
+    /// uid services run as. All of its blocks are allocated at once.
+    ///
+    /// # Errors
+    /// If the space is not there or `mkfs.ext4` (package e2fsprogs) fails; then no file is left.
+    pub fn create(path: &Path, bytes: u64) -> Result<()> {
+        let step = || format!("make the store {}", path.display());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map_err(|e| Error::new(step(), e))?;
+        let made = fill(&file, path, bytes);
+        if made.is_err() {
+            // The first error is the one to report.
+            let _ = std::fs::remove_file(path);
+        }
+        made.map_err(|e| Error::new(step(), e))
+    }
+
+    /// Binds the image to a block device, for as long as this value or a mount of it lives.
+    pub fn open(path: &Path) -> Result<Self> {
+        let image = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|e| Error::new(format!("open the store {}", path.display()), e))?;
+        Ok(Self { device: LoopDevice::attach(&image, false)? })
+    }
+
+    /// A detached mount of the store. With `map`, ids are shown through it: id `inside` of the store appears as
+    /// `outside`, all others as nobody's.
+    pub fn mount(&self, attributes: Attributes, map: Option<IdRange>) -> Result<Mount> {
+        let mount = self.mount_as_is(attributes)?;
+        if let Some(map) = map {
+            mount.map_ids(ns::new_user(map)?.as_fd())?;
+        }
+        Ok(mount)
+    }
+
+    /// A detached mount with the ids of a user namespace.
+    pub(super) fn mount_for(&self, attributes: Attributes, user: impl AsFd) -> Result<Mount> {
+        let mount = self.mount_as_is(attributes)?;
+        mount.map_ids(user.as_fd())?;
+        Ok(mount)
+    }
+
+    fn mount_as_is(&self, attributes: Attributes) -> Result<Mount> {
+        Mount::new("ext4", &[("source", self.device.path())], attributes)
+    }
+}
+
+fn fill(file: &File, path: &Path, bytes: u64) -> std::io::Result<()> {
+    rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)?;
+    let owner = format!("root_owner={SERVICE_UID}:{SERVICE_UID}");
+    // Nothing is left to do later (lazy_…=0), and the preallocated blocks stay (nodiscard).
+    let options = format!("{owner},lazy_itable_init=0,lazy_journal_init=0,nodiscard");
+    let output = Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-m", "0", "-E", &options])
+        .arg(path)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| std::io::Error::new(e.kind(), format!("run mkfs.ext4 (package e2fsprogs): {e}")))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(std::io::Error::other(format!("mkfs.ext4: {}", said.trim())));
+    }
+    let store = Store::open(path).map_err(std::io::Error::other)?;
+    let mount = store.mount_as_is(Attributes::DATA).map_err(std::io::Error::other)?;
+    // fsck makes it again when it needs it; a person's list of documents does not.
+    rustix::fs::unlinkat(mount.root(), "lost+found", AtFlags::REMOVEDIR)?;
+    Ok(())
+}

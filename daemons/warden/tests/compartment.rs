@@ -1,0 +1,186 @@
+//! Needs root, e2fsprogs and nginx: real compartments.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Lab, fetch};
+use levee_warden::compartment::{Event, Plan};
+
+#[test]
+fn nginx_serves_its_label_from_inherited_listeners_through_the_compartments_own_network() {
+    let lab = Lab::new("serve");
+    let mut running = lab.start();
+    lab.start_nginx(&mut running);
+    let page = fetch(&lab, "GET", "/", b"");
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    assert!(page.contains("<h1>SECRET</h1>") && page.contains("X-Label: SECRET"), "{page}");
+    running.stop().unwrap();
+}
+
+#[test]
+fn documents_are_written_to_the_own_store_and_survive_a_restart() {
+    let lab = Lab::new("store");
+    let mut running = lab.start();
+    lab.start_nginx(&mut running);
+    let answer = fetch(&lab, "PUT", "/own/dir/plan.txt", b"attack at dawn");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    running.stop().unwrap();
+    let mut running = lab.start();
+    lab.start_nginx(&mut running);
+    assert!(fetch(&lab, "GET", "/own/dir/plan.txt", b"").ends_with("attack at dawn"));
+    assert!(fetch(&lab, "GET", "/", b"").contains("dir/"), "the page lists the own documents");
+    running.stop().unwrap();
+}
+
+#[test]
+fn copies_of_dominated_labels_are_read_and_writing_them_is_refused_by_the_mount() {
+    let lab = Lab::new("below");
+    lab.put_below("U/low.txt", "unclassified");
+    let mut running = lab.start();
+    lab.start_nginx(&mut running);
+    assert!(fetch(&lab, "GET", "/below/U/low.txt", b"").ends_with("unclassified"));
+    assert!(fetch(&lab, "GET", "/", b"").contains("low.txt"), "the page lists the dominated documents");
+    for (method, path) in
+        [("PUT", "/below/U/low.txt"), ("PUT", "/below/U/new.txt"), ("DELETE", "/below/U/low.txt")]
+    {
+        let body: &[u8] = if method == "PUT" { b"x" } else { b"" };
+        let answer = fetch(&lab, method, path, body);
+        assert!(answer.starts_with("HTTP/1.1 403"), "{method} {path}: {answer}");
+    }
+    let (out, _) = lab
+        .shell(&mut running, "echo x > /srv/below/U/low.txt; rm -f /srv/below/U/low.txt; mkdir /srv/below/d");
+    assert_eq!(out.matches("Read-only file system").count(), 3, "{out}");
+    assert!(fetch(&lab, "GET", "/below/U/low.txt", b"").ends_with("unclassified"));
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_full_store_is_the_labels_own_trouble() {
+    let lab = Lab::new("full");
+    let mut running = lab.start();
+    let (out, _) = lab.shell(&mut running, "head -c 100000000 /dev/zero > /srv/own/big");
+    assert!(out.contains("No space left on device"), "{out}");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_program_inside_has_no_capability_no_host_uid_no_new_privileges_and_a_filter() {
+    let lab = Lab::new("status");
+    let mut running = lab.start();
+    let (status, _) = lab.shell(&mut running, "cat /proc/self/status; cat /proc/self/uid_map");
+    for line in [
+        "Uid:\t1000\t1000\t1000\t1000",
+        "Groups:\t ",
+        "CapInh:\t0000000000000000",
+        "CapPrm:\t0000000000000000",
+        "CapEff:\t0000000000000000",
+        "CapBnd:\t0000000000000000",
+        "CapAmb:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ] {
+        assert!(status.lines().any(|l| l.trim_end() == line.trim_end()), "{line:?} is not in {status}");
+    }
+    let map: Vec<&str> = status.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(map, ["0", lab.spec.uid_base.to_string().as_str(), "65536"]);
+    // And process 1 has no more than it needs, as the host sees it.
+    let init = running.process().unwrap().pid.as_raw_nonzero();
+    let status = std::fs::read_to_string(format!("/proc/{init}/status")).unwrap();
+    assert!(status.contains(&format!("Uid:\t{0}\t{0}\t{0}\t{0}", lab.spec.uid_base)), "{status}");
+    assert!(status.contains("CapEff:\t00000000000000e0"), "{status}");
+    assert!(status.contains("CapBnd:\t0000000000000000"), "{status}");
+    running.stop().unwrap();
+}
+
+#[test]
+fn the_host_is_out_of_sight() {
+    let lab = Lab::new("sight");
+    let secret = lab.directory.path().join("host-secret");
+    std::fs::write(&secret, "x").unwrap();
+    let mut running = lab.start();
+    let script = format!(
+        "cat {}; ls -A /root /home /mnt /sys /boot /opt 2>&1; ls /proc | grep -v '^[0-9]'; ls -d /proc/[0-9]*; \
+         cat /proc/1/status /proc/1/environ; kill -9 1; hostname; wc -l < /proc/self/mounts; cat /etc/shadow; \
+         cat /proc/self/cgroup; ls /etc; touch /usr/x /etc/x /x; ls /dev",
+        secret.display()
+    );
+    let (out, _) = lab.shell(&mut running, &script);
+    assert!(out.contains("host-secret: No such file"), "{out}");
+    for gone in ["/mnt", "/sys", "/boot", "/opt"] {
+        assert!(out.contains(&format!("cannot access '{gone}'")), "{gone}: {out}");
+    }
+    for word in ["meminfo", "cpuinfo", "loadavg", "sysrq-trigger", "kallsyms"] {
+        assert!(!out.contains(word), "{word}: {out}");
+    }
+    // Its own processes alone, and process 1 not even by name.
+    assert!(!out.contains("/proc/1\n"), "{out}");
+    assert!(out.contains("compartment-sight"), "{out}");
+    assert!(out.contains("/etc/shadow: No such file"), "{out}");
+    assert!(out.contains("0::/\n"), "{out}");
+    assert_eq!(out.matches("Read-only file system").count(), 3, "{out}");
+    for device in ["mem", "kmsg", "loop0", "net", "vsock", "vhost-net", "fuse"] {
+        assert!(!out.lines().any(|l| l == device), "{device}: {out}");
+    }
+    running.stop().unwrap();
+}
+
+#[test]
+fn free_space_of_the_host_is_not_shown() {
+    let lab = Lab::new("statfs");
+    let mut running = lab.start();
+    let (out, _) = lab.shell(
+        &mut running,
+        "for d in / /usr /etc /tmp /run /var /dev /srv/own; do stat -f -c '%n %b %S' $d; done",
+    );
+    for line in out.lines() {
+        let words: Vec<u64> = line.split(' ').skip(1).filter_map(|w| w.parse().ok()).collect();
+        let [blocks, size] = words.as_slice() else { panic!("{line}") };
+        assert!(blocks * size <= 64 << 20, "a file system of the host's size: {line}");
+    }
+    assert_eq!(out.lines().count(), 8, "{out}");
+    running.stop().unwrap();
+}
+
+#[test]
+fn limits_of_memory_and_processes_hold() {
+    let lab = Lab::new("limits");
+    let mut running = lab.start();
+    let (out, _) = lab.shell(&mut running, "for i in $(seq 1 200); do sleep 5 & done 2>&1; echo end");
+    assert!(out.contains("Cannot fork") || out.contains("Resource temporarily unavailable"), "{out}");
+    running.stop().unwrap();
+    let mut running = lab.start();
+    let (out, status) = lab.shell(&mut running, "tail /dev/zero");
+    assert_eq!(status, 137, "killed for its memory: {out}");
+    running.stop().unwrap();
+}
+
+#[test]
+fn killing_a_process_or_a_compartment_leaves_the_others_running() {
+    let (a, b) = (Lab::new("one"), Lab::new("two"));
+    let (mut one, mut two) = (a.start(), b.start());
+    a.start_nginx(&mut one);
+    b.start_nginx(&mut two);
+    one.kill().unwrap();
+    assert!(levee_sys::pidfd::ended(&one.process().unwrap().pidfd, Duration::from_secs(5)).unwrap());
+    assert!(fetch(&b, "GET", "/", b"").starts_with("HTTP/1.1 200"));
+    one.stop().unwrap();
+    // A killed service is reported and can be started again.
+    two.signal(1, 9).unwrap();
+    assert_eq!(b.next(&mut two), Event::Exited(1, 137));
+    b.start_nginx(&mut two);
+    assert!(fetch(&b, "GET", "/", b"").starts_with("HTTP/1.1 200"));
+    two.stop().unwrap();
+}
+
+#[test]
+fn the_plan_is_printed_as_it_is_carried_out() {
+    let lab = Lab::new("plan");
+    let text = Plan::new(&lab.spec).to_string();
+    assert!(text.starts_with("compartment SECRET\n  1  warden     make control group"), "{text}");
+    let last: Vec<&str> = text.lines().rev().take(4).collect();
+    assert!(last[0].contains("system-call filter") && last[1].contains("Landlock"), "{text}");
+    let position = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
+    assert!(position("change the root") < position("join the user namespace"));
+    assert!(position("join the user namespace") < position("empty the bounding set"));
+}

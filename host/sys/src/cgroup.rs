@@ -1,0 +1,243 @@
+//! Control groups: limits on memory, processes and processor time, and killing everything in one.
+//!
+//! On a host with the unified hierarchy alone, one directory does all. On a hybrid host the limits go through
+//! the v1 controllers and the unified hierarchy, which has none, only kills.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::error::Step;
+use crate::{Error, Result};
+
+/// What a group may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory in bytes, page cache included; no swap on top.
+    pub memory: u64,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Processor time in hundredths of one processor: 150 is one and a half.
+    pub cpu_percent: u32,
+}
+
+/// A group of processes, in every hierarchy that the host has for it. Dropping it removes nothing.
+#[derive(Debug)]
+pub struct Cgroup {
+    /// In the unified hierarchy.
+    unified: PathBuf,
+    /// The v1 controllers' directories on a hybrid host.
+    v1: Vec<PathBuf>,
+    /// `cgroup.procs` of each.
+    procs: Vec<File>,
+}
+
+/// Where the hierarchies are mounted.
+#[derive(Debug, PartialEq, Eq)]
+struct Hierarchies {
+    unified: PathBuf,
+    /// Mount point of the v1 controllers `memory`, `pids` and `cpu`; `None` where they are unified.
+    v1: Option<[PathBuf; 3]>,
+}
+
+const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// Period of processor limits, in microseconds.
+const PERIOD: u64 = 100_000;
+
+impl Cgroup {
+    /// Makes the group `name` (a relative path, such as `levee/site/2`) with its limits.
+    ///
+    /// # Errors
+    /// If the group exists, a limit cannot be set, or the host has no controller for it. Then nothing is left.
+    pub fn create(name: &str, limits: Limits) -> Result<Self> {
+        if Path::new(name).components().any(|c| !matches!(c, Component::Normal(_))) || name.is_empty() {
+            return Err(Error::invalid(format!("make the control group {name:?}"), "not a relative path"));
+        }
+        let hierarchies = Hierarchies::find()?;
+        let mut group = Self {
+            unified: hierarchies.unified.join(name),
+            v1: hierarchies.v1.iter().flatten().map(|mount| mount.join(name)).collect(),
+            procs: Vec::new(),
+        };
+        if let Err(e) = group.fill(&hierarchies, limits) {
+            // The first error is the one to report.
+            let _ = group.remove();
+            return Err(e);
+        }
+        Ok(group)
+    }
+
+    fn fill(&mut self, hierarchies: &Hierarchies, limits: Limits) -> Result<()> {
+        if hierarchies.v1.is_none() {
+            for parent in self.unified.ancestors().skip(1) {
+                if !parent.starts_with(&hierarchies.unified) {
+                    break;
+                }
+                fs::create_dir_all(parent).step(|| format!("make {}", parent.display()))?;
+            }
+            let mut above: Vec<_> = self.unified.ancestors().skip(1).collect();
+            above.retain(|p| p.starts_with(&hierarchies.unified));
+            for parent in above.into_iter().rev() {
+                for controller in CONTROLLERS {
+                    set(parent, "cgroup.subtree_control", &format!("+{controller}"))?;
+                }
+            }
+        }
+        for directory in self.directories() {
+            if let Some(parent) = directory.parent() {
+                fs::create_dir_all(parent).step(|| format!("make {}", parent.display()))?;
+            }
+            fs::create_dir(directory).step(|| format!("make {}", directory.display()))?;
+        }
+        let quota = PERIOD.saturating_mul(limits.cpu_percent.into()) / 100;
+        let (memory, processes) = (limits.memory.to_string(), limits.processes.to_string());
+        match self.v1.as_slice() {
+            [memory_dir, pids_dir, cpu_dir] => {
+                set(memory_dir, "memory.limit_in_bytes", &memory)?;
+                // Without swap accounting the file is missing, and with it the means to swap beyond the limit.
+                if memory_dir.join("memory.memsw.limit_in_bytes").exists() {
+                    set(memory_dir, "memory.memsw.limit_in_bytes", &memory)?;
+                }
+                set(pids_dir, "pids.max", &processes)?;
+                set(cpu_dir, "cpu.cfs_period_us", &PERIOD.to_string())?;
+                set(cpu_dir, "cpu.cfs_quota_us", &quota.to_string())?;
+            }
+            _ => {
+                set(&self.unified, "memory.max", &memory)?;
+                if self.unified.join("memory.swap.max").exists() {
+                    set(&self.unified, "memory.swap.max", "0")?;
+                }
+                set(&self.unified, "pids.max", &processes)?;
+                set(&self.unified, "cpu.max", &format!("{quota} {PERIOD}"))?;
+            }
+        }
+        let procs = self.directories().map(|directory| {
+            let path = directory.join("cgroup.procs");
+            OpenOptions::new().write(true).open(&path).step(|| format!("open {}", path.display()))
+        });
+        self.procs = procs.collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// `cgroup.procs` of every hierarchy: a process that writes `0` to each is in the group.
+    pub fn procs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.procs.iter().map(AsFd::as_fd)
+    }
+
+    /// Kills every process in the group, at once and whatever they do.
+    pub fn kill(&self) -> Result<()> {
+        set(&self.unified, "cgroup.kill", "1")
+    }
+
+    /// Kills what is left in the group and removes it, and the directories above it that are then empty.
+    /// Removing a group that was removed already is no error.
+    pub fn remove(&mut self) -> Result<()> {
+        self.procs.clear();
+        if self.unified.exists() {
+            self.kill()?;
+        }
+        let until = Instant::now() + Duration::from_secs(10);
+        for directory in self.directories() {
+            loop {
+                match fs::remove_dir(directory) {
+                    Ok(()) => break,
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => break,
+                    // Processes that were killed take a moment to be gone.
+                    Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                    Err(e) => return Err(e).step(|| format!("remove {}", directory.display())),
+                }
+            }
+            let above = directory.ancestors().skip(1).take_while(|p| fs::remove_dir(p).is_ok());
+            above.for_each(drop);
+        }
+        Ok(())
+    }
+
+    fn directories(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.unified).chain(&self.v1).map(PathBuf::as_path)
+    }
+}
+
+impl Hierarchies {
+    fn find() -> Result<Self> {
+        let mounts =
+            fs::read_to_string("/proc/self/mountinfo").step(|| "read /proc/self/mountinfo".into())?;
+        let available =
+            |unified: &Path| fs::read_to_string(unified.join("cgroup.controllers")).unwrap_or_default();
+        Self::parse(&mounts, available)
+    }
+
+    fn parse(mountinfo: &str, available: impl Fn(&Path) -> String) -> Result<Self> {
+        let missing = |what: &str| {
+            Error::invalid("find the control groups", format!("the host has no {what} hierarchy mounted"))
+        };
+        // «36 35 98:0 /root /mount/point options - type source super-options»
+        let mounts: Vec<(&str, &str, &str)> = mountinfo
+            .lines()
+            .filter_map(|line| {
+                let (mount, fs) = line.split_once(" - ")?;
+                let mut fs = fs.split(' ');
+                Some((mount.split(' ').nth(4)?, fs.next()?, fs.nth(1)?))
+            })
+            .collect();
+        let unified = mounts
+            .iter()
+            .find(|(_, kind, _)| *kind == "cgroup2")
+            .map(|(point, ..)| PathBuf::from(point))
+            .ok_or_else(|| missing("unified (cgroup2)"))?;
+        let controllers = available(&unified);
+        if CONTROLLERS.iter().all(|c| controllers.split_whitespace().any(|a| a == *c)) {
+            return Ok(Self { unified, v1: None });
+        }
+        let v1 = |controller: &str| {
+            mounts
+                .iter()
+                .find(|(_, kind, options)| *kind == "cgroup" && options.split(',').any(|o| o == controller))
+                .map(|(point, ..)| PathBuf::from(point))
+                .ok_or_else(|| missing(controller))
+        };
+        let [memory, pids, cpu] = CONTROLLERS;
+        Ok(Self { unified, v1: Some([v1(memory)?, v1(pids)?, v1(cpu)?]) })
+    }
+}
+
+fn set(directory: &Path, file: &str, value: &str) -> Result<()> {
+    let path = directory.join(file);
+    fs::write(&path, value).step(|| format!("write {value} to {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unified_host_needs_no_v1_and_a_hybrid_one_takes_its_limits_from_v1() {
+        let unified = "29 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+        let all = |_: &Path| "cpuset cpu io memory pids".to_owned();
+        let found = Hierarchies::parse(unified, all).unwrap();
+        assert_eq!(found, Hierarchies { unified: "/sys/fs/cgroup".into(), v1: None });
+
+        let hybrid = "30 24 0:27 / /cg/unified rw - cgroup2 cgroup2 rw\n\
+            31 24 0:28 / /cg/memory rw - cgroup cgroup rw,memory\n\
+            32 24 0:29 / /cg/pids rw shared:3 - cgroup cgroup rw,pids\n\
+            33 24 0:30 / /cg/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+        let found = Hierarchies::parse(hybrid, |_| String::new()).unwrap();
+        assert_eq!(found.unified, Path::new("/cg/unified"));
+        assert_eq!(
+            found.v1.unwrap().map(|p| p.display().to_string()),
+            ["/cg/memory", "/cg/pids", "/cg/cpu,cpuacct"]
+        );
+    }
+
+    #[test]
+    fn a_host_without_a_needed_controller_is_an_error_that_names_it() {
+        let hybrid = "30 24 0:27 / /cg/unified rw - cgroup2 cgroup2 rw\n\
+            31 24 0:28 / /cg/memory rw - cgroup cgroup rw,memory\n";
+        let error = Hierarchies::parse(hybrid, |_| String::new()).unwrap_err();
+        assert!(error.to_string().contains("pids"), "{error}");
+        assert!(Hierarchies::parse("", |_| String::new()).unwrap_err().to_string().contains("cgroup2"));
+    }
+}
