@@ -7,6 +7,8 @@ use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, Role, ToWarde
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
 use levee_session::SessionId;
+use levee_sys::sandbox::Sandbox;
+use levee_sys::seccomp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -86,6 +88,7 @@ pub fn serve() -> Result<(), String> {
             Err(error) => return Err(format!("from the warden: {error}")),
         }
     }
+    Sandbox::new(seccomp::KEYER).enter().map_err(|e| e.to_string())?;
     keyer.control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
     while keyer.turn()? {}
     Ok(())

@@ -19,6 +19,7 @@ pub mod seccomp;
 pub mod signals;
 pub mod sockdiag;
 pub mod spawn;
+pub mod tcp;
 pub mod tun;
 pub mod udp;
 pub mod wipe;

@@ -1,0 +1,305 @@
+//! `levee enrol`: keys and certificates for a site's authority, server and hosts.
+//!
+//! ```text
+//! STATE/authority/   ca.key ca.pem                       the site's authority: keep it off line where you can
+//! STATE/server/      tls.key ike.key audit.key           the server's keys
+//!                    chain.pem ike-chain.pem audit.pub authority.pem
+//! STATE/hosts/NAME/  device.key chain.pem authority.pem workstation.toml
+//!                                                        one host's bundle: copy it to that workstation
+//! ```
+
+mod files;
+mod pki;
+
+use files::Mode;
+use levee_policy::{DomainName, HostName, SiteName};
+use pki::PkiError;
+use rcgen::{Issuer, KeyPair};
+use serde::Serialize;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// What a site file says about the server and its hosts.
+pub struct Facts {
+    /// The site.
+    pub site: SiteName,
+    /// The server's name, as in its certificate.
+    pub server: DomainName,
+    /// The server's outer addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The trusted path's TCP port.
+    pub port: u16,
+    /// Hosts, each with its accreditation: a range of labels in the site's words.
+    pub hosts: Vec<(HostName, String)>,
+}
+
+/// What a workstation needs to know of its server: `workstation.toml`.
+#[derive(Serialize)]
+struct Workstation<'a> {
+    site: &'a str,
+    host: &'a str,
+    server: &'a str,
+    addresses: &'a [IpAddr],
+    port: u16,
+}
+
+/// Why nothing was enrolled.
+#[derive(Debug)]
+pub enum EnrolError {
+    /// The file is there already.
+    Exists(PathBuf),
+    /// There is no authority to sign with.
+    NoAuthority(PathBuf),
+    /// The site file has no such host.
+    UnknownHost(String),
+    /// A file could not be read or written.
+    File(PathBuf, io::Error),
+    /// A key or certificate could not be made.
+    Pki(PkiError),
+    /// A text could not be written as TOML.
+    Toml(toml::ser::Error),
+}
+
+impl fmt::Display for EnrolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists(path) => {
+                write!(
+                    f,
+                    "{} is there already; --force replaces it, and what it signed or named",
+                    path.display()
+                )
+            }
+            Self::NoAuthority(path) => {
+                write!(f, "there is no authority at {}; make one: levee enrol authority", path.display())
+            }
+            Self::UnknownHost(name) => write!(f, "the site file has no host {name}"),
+            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Pki(error) => error.fmt(f),
+            Self::Toml(error) => error.fmt(f),
+        }
+    }
+}
+impl std::error::Error for EnrolError {}
+
+impl From<PkiError> for EnrolError {
+    fn from(error: PkiError) -> Self {
+        Self::Pki(error)
+    }
+}
+
+/// Where certificates and keys go, and whether what is there may be replaced.
+pub struct Enroller<'a> {
+    /// The state directory.
+    pub state: &'a Path,
+    /// Replace what is there.
+    pub force: bool,
+}
+
+/// The files that were written, in order.
+pub type Written = Vec<PathBuf>;
+
+impl Enroller<'_> {
+    /// Makes the site's authority.
+    pub fn authority(&self, facts: &Facts) -> Result<Written, EnrolError> {
+        let directory = self.state.join("authority");
+        let key = pki::key()?;
+        let certificate = pki::authority(&facts.site, &key)?;
+        let mut files = self.open(&directory)?;
+        files.private("ca.key", &key)?;
+        files.public("ca.pem", &certificate.pem())?;
+        Ok(files.written)
+    }
+
+    /// Makes the server's keys and certificates.
+    pub fn server(&self, facts: &Facts) -> Result<Written, EnrolError> {
+        let (authority, issuer) = self.issuer()?;
+        let (tls, ike, audit) = (pki::key()?, pki::key()?, pki::key()?);
+        let tls_certificate = pki::server(&facts.server, &facts.addresses, &tls, &issuer)?;
+        let ike_certificate = pki::server(&facts.server, &facts.addresses, &ike, &issuer)?;
+        let mut files = self.open(&self.state.join("server"))?;
+        files.private("tls.key", &tls)?;
+        files.private("ike.key", &ike)?;
+        files.private("audit.key", &audit)?;
+        files.public("chain.pem", &tls_certificate.pem())?;
+        files.public("ike-chain.pem", &ike_certificate.pem())?;
+        files.public("audit.pub", &audit.public_key_pem())?;
+        files.public("authority.pem", &authority)?;
+        Ok(files.written)
+    }
+
+    /// Makes one host's bundle.
+    pub fn host(&self, facts: &Facts, name: &str) -> Result<Written, EnrolError> {
+        let (host, accreditation) = facts
+            .hosts
+            .iter()
+            .find(|(host, _)| host.as_str() == name)
+            .ok_or_else(|| EnrolError::UnknownHost(name.to_owned()))?;
+        let (authority, issuer) = self.issuer()?;
+        let key = pki::key()?;
+        let certificate = pki::host(host, accreditation, &key, &issuer)?;
+        let workstation = toml::to_string(&Workstation {
+            site: facts.site.as_str(),
+            host: host.as_str(),
+            server: facts.server.as_str(),
+            addresses: &facts.addresses,
+            port: facts.port,
+        })
+        .map_err(EnrolError::Toml)?;
+        let mut files = self.open(&self.state.join("hosts").join(host.as_str()))?;
+        files.private("device.key", &key)?;
+        files.public("chain.pem", &certificate.pem())?;
+        files.public("authority.pem", &authority)?;
+        files.public("workstation.toml", &workstation)?;
+        Ok(files.written)
+    }
+
+    /// The authority, the server and every host of the site.
+    pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
+        let mut written = self.authority(facts)?;
+        written.extend(self.server(facts)?);
+        for (host, _) in &facts.hosts {
+            written.extend(self.host(facts, host.as_str())?);
+        }
+        Ok(written)
+    }
+
+    fn issuer(&self) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
+        let directory = self.state.join("authority");
+        let read = |name: &str| {
+            let path = directory.join(name);
+            match std::fs::read_to_string(&path) {
+                Ok(text) => Ok(zeroize::Zeroizing::new(text)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Err(EnrolError::NoAuthority(directory.clone()))
+                }
+                Err(error) => Err(EnrolError::File(path, error)),
+            }
+        };
+        let (certificate, key) = (read("ca.pem")?, read("ca.key")?);
+        let key = KeyPair::from_pem(&key).map_err(PkiError::from)?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(PkiError::from)?;
+        Ok((certificate.to_string(), issuer))
+    }
+
+    fn open(&self, directory: &Path) -> Result<Files, EnrolError> {
+        files::directory(directory).map_err(|error| EnrolError::File(directory.to_owned(), error))?;
+        Ok(Files { directory: directory.to_owned(), force: self.force, written: Vec::new() })
+    }
+}
+
+struct Files {
+    directory: PathBuf,
+    force: bool,
+    written: Written,
+}
+
+impl Files {
+    fn private(&mut self, name: &str, key: &KeyPair) -> Result<(), EnrolError> {
+        self.put(name, zeroize::Zeroizing::new(key.serialize_pem()).as_bytes(), Mode::Private)
+    }
+
+    fn public(&mut self, name: &str, text: &str) -> Result<(), EnrolError> {
+        self.put(name, text.as_bytes(), Mode::Public)
+    }
+
+    fn put(&mut self, name: &str, content: &[u8], mode: Mode) -> Result<(), EnrolError> {
+        let path = self.directory.join(name);
+        match files::write(&path, content, mode, self.force) {
+            Ok(()) => {
+                self.written.push(path);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(EnrolError::Exists(path)),
+            Err(error) => Err(EnrolError::File(path, error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use x509_parser::prelude::{FromDer, X509Certificate, parse_x509_pem};
+
+    fn facts() -> Facts {
+        Facts {
+            site: SiteName::new("small").unwrap(),
+            server: DomainName::new("server.small.example").unwrap(),
+            addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+            port: 4433,
+            hosts: vec![
+                (HostName::new("ws1").unwrap(), "UNCLASSIFIED..SECRET/NATO".into()),
+                (HostName::new("ws2").unwrap(), "UNCLASSIFIED".into()),
+            ],
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_whole_site_is_enrolled_and_every_certificate_is_the_authoritys() {
+        let directory = tempfile::tempdir().unwrap();
+        let enroller = Enroller { state: directory.path(), force: false };
+        let written = enroller.all(&facts()).unwrap();
+        assert_eq!(written.len(), 2 + 7 + 2 * 4);
+        for path in &written {
+            let private = path.extension().is_some_and(|extension| extension == "key");
+            assert_eq!(mode(path), if private { 0o600 } else { 0o644 }, "{}", path.display());
+        }
+        let authority = std::fs::read(directory.path().join("authority/ca.pem")).unwrap();
+        let (_, authority) = parse_x509_pem(&authority).unwrap();
+        let authority = authority.parse_x509().unwrap();
+        for path in
+            written.iter().filter(|path| path.ends_with("chain.pem") || path.ends_with("ike-chain.pem"))
+        {
+            let (_, pem) = parse_x509_pem(&std::fs::read(path).unwrap()).unwrap();
+            let certificate = pem.parse_x509().unwrap();
+            certificate.verify_signature(Some(authority.public_key())).unwrap();
+            assert!(!certificate.is_ca());
+            assert!(certificate.validity().is_valid());
+        }
+    }
+
+    #[test]
+    fn a_hosts_certificate_carries_its_accreditation_in_an_extension_that_is_not_critical() {
+        let directory = tempfile::tempdir().unwrap();
+        Enroller { state: directory.path(), force: false }.all(&facts()).unwrap();
+        let pem = std::fs::read(directory.path().join("hosts/ws1/chain.pem")).unwrap();
+        let (_, pem) = parse_x509_pem(&pem).unwrap();
+        let (_, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
+        let dotted = pki::ACCREDITATION_OID.map(|arc| arc.to_string()).join(".");
+        let extension = certificate.extensions().iter().find(|e| e.oid.to_id_string() == dotted).unwrap();
+        assert!(!extension.critical);
+        let text = b"UNCLASSIFIED..SECRET/NATO";
+        assert_eq!(extension.value[..2], [0x0c, u8::try_from(text.len()).unwrap()]);
+        assert_eq!(&extension.value[2..], text);
+    }
+
+    #[test]
+    fn nothing_is_overwritten_without_force() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut enroller = Enroller { state: directory.path(), force: false };
+        enroller.all(&facts()).unwrap();
+        let before = std::fs::read(directory.path().join("authority/ca.key")).unwrap();
+        assert!(matches!(enroller.authority(&facts()), Err(EnrolError::Exists(_))));
+        assert!(matches!(enroller.host(&facts(), "ws1"), Err(EnrolError::Exists(_))));
+        assert_eq!(std::fs::read(directory.path().join("authority/ca.key")).unwrap(), before);
+        enroller.force = true;
+        enroller.authority(&facts()).unwrap();
+        assert_ne!(std::fs::read(directory.path().join("authority/ca.key")).unwrap(), before);
+    }
+
+    #[test]
+    fn a_host_that_the_site_does_not_know_and_a_missing_authority_are_errors() {
+        let directory = tempfile::tempdir().unwrap();
+        let enroller = Enroller { state: directory.path(), force: false };
+        assert!(matches!(enroller.host(&facts(), "ws1"), Err(EnrolError::NoAuthority(_))));
+        enroller.authority(&facts()).unwrap();
+        assert!(matches!(enroller.host(&facts(), "ws9"), Err(EnrolError::UnknownHost(_))));
+    }
+}

@@ -1,0 +1,117 @@
+//! Keys and X.509 certificates of a site: its authority, its server, its hosts. ECDSA P-256 throughout.
+
+use levee_policy::{DomainName, HostName, SiteName};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CustomExtension, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    SerialNumber,
+};
+use ring::rand::{SecureRandom, SystemRandom};
+use std::net::IpAddr;
+use time::{Duration, OffsetDateTime};
+
+/// The certificate extension with a host's accreditation: see `docs/accreditation.md`.
+pub const ACCREDITATION_OID: [u64; 14] =
+    [1, 2, 840, 113_556, 1, 8000, 2554, 36_053, 36_488, 38_356, 17_904, 41_662, 1_017_755, 10_205_640];
+
+const AUTHORITY_DAYS: i64 = 3650;
+const LEAF_DAYS: i64 = 730;
+/// Certificates begin a little before they are made, for hosts whose clocks are late.
+const BACKDATE: Duration = Duration::hours(1);
+
+/// Why no certificate could be made.
+#[derive(Debug)]
+pub struct PkiError(pub String);
+
+impl std::fmt::Display for PkiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for PkiError {}
+
+impl From<rcgen::Error> for PkiError {
+    fn from(error: rcgen::Error) -> Self {
+        Self(format!("making a certificate: {error}"))
+    }
+}
+
+/// A new private key.
+pub fn key() -> Result<KeyPair, PkiError> {
+    Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+}
+
+fn params(common_name: &str, days: i64) -> Result<CertificateParams, PkiError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - BACKDATE;
+    params.not_after = now + Duration::days(days);
+    let mut serial = [0u8; 16];
+    SystemRandom::new().fill(&mut serial).map_err(|_| PkiError("no random bytes".into()))?;
+    // RFC 5280 4.1.2.2: a positive integer.
+    if let Some(first) = serial.first_mut() {
+        *first = *first & 0x7f | 0x40;
+    }
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    Ok(params)
+}
+
+/// The site's authority: signs hosts' and servers' certificates, no further authorities.
+pub fn authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+    let mut params = params(&format!("levee authority of {site}"), AUTHORITY_DAYS)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params.self_signed(key)?)
+}
+
+fn leaf(common_name: &str, usage: ExtendedKeyUsagePurpose) -> Result<CertificateParams, PkiError> {
+    let mut params = params(common_name, LEAF_DAYS)?;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![usage];
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+/// A server's certificate: its name and addresses, good for servers alone.
+pub fn server(
+    name: &DomainName,
+    addresses: &[IpAddr],
+    key: &KeyPair,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    let mut params = leaf(name.as_str(), ExtendedKeyUsagePurpose::ServerAuth)?;
+    params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
+    params.subject_alt_names.extend(addresses.iter().map(|&address| SanType::IpAddress(address)));
+    Ok(params.signed_by(key, issuer)?)
+}
+
+/// A host's certificate: its name and accreditation, good for clients alone.
+pub fn host(
+    name: &HostName,
+    accreditation: &str,
+    key: &KeyPair,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    let mut params = leaf(name.as_str(), ExtendedKeyUsagePurpose::ClientAuth)?;
+    params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
+    let mut extension = CustomExtension::from_oid_content(&ACCREDITATION_OID, utf8_string(accreditation)?);
+    extension.set_criticality(false);
+    params.custom_extensions.push(extension);
+    Ok(params.signed_by(key, issuer)?)
+}
+
+/// DER of a UTF8String (X.690 8.23).
+fn utf8_string(text: &str) -> Result<Vec<u8>, PkiError> {
+    let length = text.len();
+    let mut der = vec![0x0c];
+    match u16::try_from(length).map_err(|_| PkiError("the accreditation is too long".into()))?.to_be_bytes() {
+        [0, low] if low < 0x80 => der.push(low),
+        [0, low] => der.extend([0x81, low]),
+        [high, low] => der.extend([0x82, high, low]),
+    }
+    der.extend_from_slice(text.as_bytes());
+    Ok(der)
+}

@@ -1,0 +1,300 @@
+//! One client: TLS, its messages to sessiond, sessiond's answers to it. Whatever it is sent, only this child errs.
+
+use levee_ipc::client::{ChildToSessiond, RefusalKind, Reply, Request};
+use levee_ipc::{Channel, FrameReader, RecvError, encode_frame};
+use levee_sys::seccomp::Filter;
+use levee_tls::SignerHandle;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::{ServerConfig, ServerConnection};
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// From the first byte to the end of the handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Between two whole requests. A TPE with nothing to say sends a keep-alive each ten seconds.
+const IDLE: Duration = Duration::from_secs(30);
+/// While bytes wait for the client to take them.
+const WRITE: Duration = Duration::from_secs(10);
+/// TLS data that may wait to be sent.
+const OUTGOING: usize = 64 * 1024;
+
+/// What a child tells its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum News {
+    /// TLS is up, and sessiond may know.
+    Up,
+    /// The end, and why.
+    End(End),
+}
+
+/// Why a child ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum End {
+    /// The client closed the connection in good order.
+    Closed,
+    /// The connection broke.
+    Lost,
+    /// No handshake within its time.
+    HandshakeDeadline,
+    /// A handshake that is not TLS 1.3 with a certificate of the site's authority.
+    Handshake,
+    /// The certificate names no device.
+    Device,
+    /// Something else than a TLS record or a request.
+    Malformed,
+    /// No request within its time.
+    Idle,
+    /// The client does not take its answers.
+    Slow,
+    /// sessiond is gone or does not listen.
+    Sessiond,
+    /// The sandbox could not be entered.
+    Sandbox,
+}
+
+impl End {
+    /// The name of the counter.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Lost => "lost",
+            Self::HandshakeDeadline => "handshake_deadline",
+            Self::Handshake => "handshake",
+            Self::Device => "device_name",
+            Self::Malformed => "malformed",
+            Self::Idle => "idle",
+            Self::Slow => "slow",
+            Self::Sessiond => "sessiond",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+/// All that a child has.
+pub struct Child {
+    /// The client.
+    pub stream: TcpStream,
+    /// To sessiond.
+    pub sessiond: Channel,
+    /// To the signer.
+    pub signer: Channel,
+    /// To the parent.
+    pub parent: Channel,
+}
+
+/// What a child takes over from its parent's memory.
+pub struct Prepared {
+    /// TLS.
+    pub config: Arc<ServerConfig>,
+    /// Where `config` looks for the signer.
+    pub handle: SignerHandle,
+    /// The child's system-call filter.
+    pub filter: Filter,
+}
+
+/// Serves one client to its end.
+pub fn serve(child: Child, prepared: &Prepared) {
+    let Child { stream, sessiond, signer, parent } = child;
+    prepared.handle.set(signer);
+    let end = match prepared.filter.apply() {
+        Ok(()) => match ServerConnection::new(Arc::clone(&prepared.config)) {
+            Ok(mut tls) => {
+                tls.set_buffer_limit(Some(OUTGOING));
+                let now = Instant::now();
+                Client {
+                    stream,
+                    tls,
+                    sessiond,
+                    frames: FrameReader::default(),
+                    busy: false,
+                    heard: now,
+                    stuck: None,
+                }
+                .run(&parent)
+            }
+            Err(_) => End::Handshake,
+        },
+        Err(_) => End::Sandbox,
+    };
+    // A parent that is gone has taken its children with it.
+    let _ = parent.try_send(&News::End(end));
+}
+
+struct Client {
+    stream: TcpStream,
+    tls: ServerConnection,
+    sessiond: Channel,
+    frames: FrameReader,
+    /// A request is with sessiond. Until it is answered the client is not read: it waits in its own buffers.
+    busy: bool,
+    /// When the last whole request came, or was answered.
+    heard: Instant,
+    /// Since when bytes wait for the client.
+    stuck: Option<Instant>,
+}
+
+impl Client {
+    fn run(mut self, parent: &Channel) -> End {
+        match self.handshake().and_then(|()| self.introduce(parent)).and_then(|()| self.converse()) {
+            Ok(end) | Err(end) => {
+                self.tls.send_close_notify();
+                let _ = self.tls.write_tls(&mut self.stream);
+                end
+            }
+        }
+    }
+
+    fn handshake(&mut self) -> Result<(), End> {
+        let deadline = self.heard + HANDSHAKE;
+        while self.tls.is_handshaking() {
+            self.wait(deadline, false)?;
+            self.read_tls(End::Handshake)?;
+            self.flush()?;
+            if Instant::now() >= deadline && self.tls.is_handshaking() {
+                return Err(End::HandshakeDeadline);
+            }
+        }
+        Ok(())
+    }
+
+    fn introduce(&mut self, parent: &Channel) -> Result<(), End> {
+        let certificate = self.tls.peer_certificates().and_then(|chain| chain.first()).ok_or(End::Device)?;
+        let (device, fingerprint) = levee_tls::device(certificate).map_err(|_| End::Device)?;
+        self.tell(&ChildToSessiond::Hello { device, fingerprint })?;
+        parent.try_send(&News::Up).map_err(|_| End::Lost)?;
+        self.heard = Instant::now();
+        Ok(())
+    }
+
+    fn converse(&mut self) -> Result<End, End> {
+        loop {
+            if self.requests()? {
+                return Ok(End::Closed);
+            }
+            self.flush()?;
+            let idle = (!self.busy).then(|| self.heard + IDLE);
+            let stuck = self.stuck.map(|since| since + WRITE);
+            let now = Instant::now();
+            if stuck.is_some_and(|until| now >= until) {
+                return Err(End::Slow);
+            }
+            if idle.is_some_and(|until| now >= until) {
+                return Err(End::Idle);
+            }
+            let until = [idle, stuck].into_iter().flatten().min();
+            self.wait(until.unwrap_or(now + IDLE), true)?;
+            self.answers()?;
+            if !self.busy {
+                self.read_tls(End::Malformed)?;
+            }
+        }
+    }
+
+    /// Waits until the client or (if `both`) sessiond has something to say, or can take something, or `until`.
+    fn wait(&self, until: Instant, both: bool) -> Result<(), End> {
+        let mut interest = PollFlags::empty();
+        if !self.busy {
+            interest |= PollFlags::IN;
+        }
+        if self.tls.wants_write() {
+            interest |= PollFlags::OUT;
+        }
+        let mut fds = vec![PollFd::new(&self.stream, interest)];
+        if both {
+            fds.push(PollFd::new(&self.sessiond, PollFlags::IN));
+        }
+        // Rounded up, so that the last turn does not spin.
+        let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        let timeout = Timespec::try_from(left).map_err(|_| End::Lost)?;
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(End::Lost),
+        }
+        // A client that is not read shows its end in this way alone.
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        if self.busy && fds.first().is_some_and(|fd| fd.revents().intersects(gone)) {
+            return Err(End::Lost);
+        }
+        Ok(())
+    }
+
+    fn read_tls(&mut self, bad: End) -> Result<(), End> {
+        match self.tls.read_tls(&mut self.stream) {
+            Ok(0) => return Err(End::Lost),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
+            // rustls: its buffer of plaintext is full; what is in it is read first.
+            Err(error) if error.kind() == ErrorKind::Other => return Ok(()),
+            Err(_) => return Err(End::Lost),
+        }
+        if self.tls.process_new_packets().is_err() {
+            // Says what is wrong, as far as the client will hear it.
+            let _ = self.tls.write_tls(&mut self.stream);
+            return Err(bad);
+        }
+        Ok(())
+    }
+
+    /// Sends what the client takes.
+    fn flush(&mut self) -> Result<(), End> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.stream) {
+                Ok(_) => self.stuck = None,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.stuck.get_or_insert_with(Instant::now);
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(End::Lost),
+            }
+        }
+        self.stuck = None;
+        Ok(())
+    }
+
+    /// Hands requests on, one at a time. True if the client has closed the connection.
+    fn requests(&mut self) -> Result<bool, End> {
+        while !self.busy {
+            if let Some(request) = self.frames.take::<Request>().map_err(|_| End::Malformed)? {
+                self.tell(&ChildToSessiond::Request(request))?;
+                (self.busy, self.heard) = (true, Instant::now());
+                return Ok(false);
+            }
+            match self.tls.reader().read(self.frames.space()) {
+                Ok(0) => return Ok(true),
+                Ok(bytes) => self.frames.advance(bytes),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(_) => return Err(End::Lost),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Hands answers on.
+    fn answers(&mut self) -> Result<(), End> {
+        loop {
+            let reply = match self.sessiond.try_recv::<Reply>() {
+                Ok(received) => received.message,
+                Err(RecvError::Empty) => return Ok(()),
+                Err(_) => return Err(End::Sessiond),
+            };
+            if !matches!(reply, Reply::Ended { .. } | Reply::Renew) {
+                (self.busy, self.heard) = (false, Instant::now());
+            }
+            let frame = encode_frame(&reply).or_else(|_| {
+                let reason = "the answer is too long for the trusted path".to_owned();
+                encode_frame(&Reply::Refused { kind: RefusalKind::Unavailable, reason })
+            });
+            let sent = frame.map_err(io::Error::other).and_then(|frame| self.tls.writer().write_all(&frame));
+            sent.map_err(|_| End::Slow)?;
+        }
+    }
+
+    fn tell(&self, message: &ChildToSessiond) -> Result<(), End> {
+        self.sessiond.try_send(message).map_err(|_| End::Sessiond)
+    }
+}

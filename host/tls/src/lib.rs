@@ -1,0 +1,117 @@
+//! The trusted path's TLS: version 1.3 alone, mutual, no resumption; the private key stays with the signer.
+#![forbid(unsafe_code)]
+
+mod signer;
+
+pub use signer::SignerHandle;
+
+use levee_policy::{DomainName, HostName};
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring as provider};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use std::sync::Arc;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// Why TLS cannot be set up, or a certificate is of no use.
+#[derive(Debug)]
+pub struct Error(String);
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for Error {}
+
+fn error(what: &str, why: impl std::fmt::Display) -> Error {
+    Error(format!("{what}: {why}"))
+}
+
+fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let certificates =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(|why| error(what, why))?;
+    if certificates.is_empty() { Err(error(what, "no certificate in it")) } else { Ok(certificates) }
+}
+
+fn roots(authority: &[u8]) -> Result<Arc<RootCertStore>, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("the authority's certificate", authority)? {
+        roots.add(certificate).map_err(|why| error("the authority's certificate", why))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn crypto() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            provider::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            provider::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..provider::default_provider()
+    })
+}
+
+fn own(chain: &[u8], signer: &SignerHandle) -> Result<CertifiedKey, Error> {
+    let chain = certificates("the own certificate chain", chain)?;
+    Ok(CertifiedKey::new(chain, Arc::new(signer.clone())))
+}
+
+/// A server that talks only to clients with a certificate of the authority. `chain` and `authority` are PEM.
+pub fn server(chain: &[u8], authority: &[u8], signer: &SignerHandle) -> Result<Arc<ServerConfig>, Error> {
+    let crypto = crypto();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, Arc::clone(&crypto))
+        .build()
+        .map_err(|why| error("the verifier of clients", why))?;
+    let key = own(chain, signer)?;
+    let mut config = ServerConfig::builder_with_provider(crypto)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|why| error("TLS 1.3", why))?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(signer::Only(Arc::new(key))));
+    // A ticket would let a device in again without its key.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// A client with a certificate of its own. `chain` and `authority` are PEM.
+pub fn client(chain: &[u8], authority: &[u8], signer: &SignerHandle) -> Result<Arc<ClientConfig>, Error> {
+    let key = own(chain, signer)?;
+    let mut config = ClientConfig::builder_with_provider(crypto())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|why| error("TLS 1.3", why))?
+        .with_root_certificates(roots(authority)?)
+        .with_client_cert_resolver(Arc::new(signer::Only(Arc::new(key))));
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// The name that the server's certificate must have, as rustls wants it.
+pub fn server_name(name: &DomainName) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(name.as_str().to_owned()).map_err(|why| error("the server's name", why))
+}
+
+/// The device that a certificate, already verified, names: its only DNS name, else its only common name.
+pub fn device(certificate: &CertificateDer<'_>) -> Result<(HostName, [u8; 32]), Error> {
+    let what = "the device's certificate";
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|why| error(what, why))?;
+    let mut names = Vec::new();
+    if let Some(alternative) = parsed.subject_alternative_name().map_err(|why| error(what, why))? {
+        names.extend(alternative.value.general_names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some(*name),
+            _ => None,
+        }));
+    }
+    if names.is_empty() {
+        names.extend(parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok()));
+    }
+    let [name] = names.as_slice() else { return Err(error(what, "it names no device, or several")) };
+    let host = HostName::new(name).map_err(|why| error(what, why))?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+    let fingerprint = digest.as_ref().try_into().map_err(|why| error(what, why))?;
+    Ok((host, fingerprint))
+}

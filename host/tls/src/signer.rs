@@ -1,0 +1,92 @@
+//! A TLS private key whose operations are questions to the signer.
+
+use levee_ipc::Channel;
+use levee_ipc::signer::{FromSigner, ToSigner};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::client::ResolvesClientCert;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::{Error, SignatureAlgorithm, SignatureScheme};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The signer answers in well under a millisecond; a handshake waits no longer than this.
+const DEADLINE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// The channel to the signer, once there is one; copies share it.
+#[derive(Clone, Debug, Default)]
+pub struct SignerHandle(Arc<Mutex<Option<Channel>>>);
+
+impl SignerHandle {
+    /// None yet: every signature fails.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Signs over this channel from now on.
+    pub fn set(&self, channel: Channel) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(channel);
+    }
+
+    fn request(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let failed = |why: &str| Error::General(format!("the signer: {why}"));
+        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = guard.as_ref().ok_or_else(|| failed("there is none"))?;
+        // An answer that came after its deadline is not the answer to this question.
+        while channel.try_recv::<FromSigner>().is_ok() {}
+        channel.try_send(&ToSigner::TlsVerify(message.to_vec())).map_err(|e| failed(&e.to_string()))?;
+        match poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&DEADLINE)) {
+            Ok(1..) => {}
+            Ok(0) => return Err(failed("it does not answer")),
+            Err(e) => return Err(failed(&e.to_string())),
+        }
+        match channel.try_recv::<FromSigner>() {
+            Ok(received) => match received.message {
+                FromSigner::Signature(signature) => Ok(signature),
+                FromSigner::Refused => Err(failed("refused")),
+            },
+            Err(e) => Err(failed(&e.to_string())),
+        }
+    }
+}
+
+impl SigningKey for SignerHandle {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        offered
+            .contains(&SignatureScheme::ECDSA_NISTP256_SHA256)
+            .then(|| Box::new(self.clone()) as Box<dyn Signer>)
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        SignatureAlgorithm::ECDSA
+    }
+}
+
+impl Signer for SignerHandle {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        self.request(message)
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        SignatureScheme::ECDSA_NISTP256_SHA256
+    }
+}
+
+/// The one certificate there is.
+#[derive(Debug)]
+pub(crate) struct Only(pub(crate) Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Only {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+impl ResolvesClientCert for Only {
+    fn resolve(&self, _roots: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
