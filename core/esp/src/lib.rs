@@ -17,6 +17,7 @@ mod aead;
 mod drops;
 pub mod ecn;
 mod inner;
+pub mod offload;
 mod replay;
 mod sa;
 mod sad;

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use levee_aead::Library;
+use levee_esp::offload::{MAX_HEADER, Run, Segments, VNET_HEADER, Vnet, complete_checksum};
 use levee_esp::{
     Aead, AeadError, AeadProvider, DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Suite, ecn,
 };
 use levee_session::SessionId;
-use levee_sys::tun::VNET_HEADER;
 use levee_sys::udp;
 use rustix::io::Errno;
 use zeroize::Zeroize as _;
@@ -85,7 +85,11 @@ pub struct Plane {
     from_tun: Vec<u8>,
     /// Bytes in `from_tun` that still have to go, because a socket was full.
     stalled: usize,
+    /// The pieces of a super-segment in `from_tun` that have gone.
+    gone: usize,
     from_net: Vec<u8>,
+    /// One packet, cut out of what the device would not take whole.
+    piece: Vec<u8>,
     batch: Batch,
     /// Sessions whose first packet waits: the keyer is to be asked.
     pub acquire: Vec<SessionId>,
@@ -110,6 +114,8 @@ impl Plane {
                 lost: 0,
             },
             stalled: 0,
+            gone: 0,
+            piece: vec![0; VNET_HEADER + LONGEST],
             acquire: Vec::new(),
         }
     }
@@ -136,8 +142,8 @@ impl Plane {
             self.sad.counters.count_many(DropReason::NoSession, self.batch.packets as u64);
             self.batch.clear();
         }
-        self.stalled = 0;
-        for buffer in [&mut self.from_tun, &mut self.from_net] {
+        (self.stalled, self.gone) = (0, 0);
+        for buffer in [&mut self.from_tun, &mut self.from_net, &mut self.piece] {
             buffer.as_mut_slice().zeroize();
         }
     }
@@ -177,31 +183,46 @@ impl Plane {
 
     /// Sends again what waited for keys of this session.
     pub fn release(&mut self, now: Duration, id: SessionId) {
+        let gone = std::mem::take(&mut self.gone);
         while let Some(packet) = self.sad.release(id) {
             if self.send(now, &packet).is_some() {
+                self.gone = 0;
                 self.sad.counters.count(DropReason::NotTaken);
             }
         }
+        self.gone = gone;
         // A socket that is full now is tried again at the next turn.
         let _ = self.flush();
     }
 
-    /// Seals the inner packet in `bytes`, behind its vnet header, and adds it to the batch. Answers the socket that
-    /// is full when there is no room; then nothing has been done.
+    /// Seals the inner packet in `bytes`, behind its vnet header, and adds it to the batch; a super-segment in pieces.
+    /// Answers the socket that is full when there is no room; `gone` then says how many pieces are done with.
     fn send(&mut self, now: Duration, bytes: &[u8]) -> Option<usize> {
-        let packet = bytes.get(VNET_HEADER..).unwrap_or(&[]);
-        let inner = match Inner::parse(packet) {
-            Ok(inner) => inner,
+        match self.try_send(now, bytes) {
+            Ok(blocked) => blocked,
             Err(reason) => {
                 self.sad.counters.count(reason);
-                return None;
+                None
             }
-        };
-        let packet = packet.get(..inner.length).unwrap_or(&[]);
+        }
+    }
+
+    fn try_send(&mut self, now: Duration, bytes: &[u8]) -> Result<Option<usize>, DropReason> {
+        let (header, packet) = bytes.split_first_chunk::<VNET_HEADER>().ok_or(DropReason::Malformed)?;
+        let vnet = if self.tun.vnet { Vnet::parse(header)? } else { Vnet::default() };
+        let inner = Inner::parse(packet)?;
+        let packet = packet.get(..inner.length).ok_or(DropReason::Malformed)?;
+        let segments = vnet.gso.map(|gso| Segments::new(packet, inner, gso)).transpose()?;
+        if vnet
+            .checksum
+            .is_some_and(|(start, offset)| start.saturating_add(offset).saturating_add(2) > packet.len())
+        {
+            return Err(DropReason::Malformed);
+        }
         // The device's MTU sees to this, unless someone in the compartment's network has raised it.
-        if packet.len() > usize::from(self.tun.mtu) {
-            self.sad.counters.count(DropReason::Oversize);
-            return None;
+        let longest = segments.map_or(packet.len(), |segments| segments.longest());
+        if longest > usize::from(self.tun.mtu) {
+            return Err(DropReason::Oversize);
         }
         let mut lane = match self.sad.route(now, &inner) {
             Ok(Route::Through(lane)) => lane,
@@ -209,18 +230,39 @@ impl Plane {
                 if self.sad.hold(now, id, bytes) {
                     self.acquire.push(id);
                 }
-                return None;
+                return Ok(None);
             }
-            Err(_) => return None,
+            // Counted where it was found.
+            Err(_) => return Ok(None),
         };
         let to = (lane.peer(), ecn::of(packet), lane.session());
-        if !self.batch.takes(to, levee_esp::sealed_length(packet.len()))
-            && let Some(socket) = self.batch.flush(&self.sockets)
-        {
-            return Some(socket);
+        let count = segments.map_or(1, |segments| segments.count());
+        while self.gone < count {
+            let number = self.gone;
+            let length = segments.map_or(packet.len(), |segments| segments.length(number));
+            if !self.batch.takes(to, levee_esp::sealed_length(length))
+                && let Some(socket) = self.batch.flush(&self.sockets)
+            {
+                return Ok(Some(socket));
+            }
+            self.gone += 1;
+            self.batch.add(
+                to,
+                length,
+                |place| match (segments, vnet.checksum) {
+                    (Some(segments), _) => segments.write(number, place).is_some(),
+                    (None, checksum) => {
+                        place.copy_from_slice(packet);
+                        checksum.is_none_or(|(start, offset)| {
+                            complete_checksum(place, start, offset, inner.protocol).is_ok()
+                        })
+                    }
+                },
+                |buffer| lane.seal(buffer, length).map(|sealed| sealed.length).ok(),
+            );
         }
-        self.batch.add(to, packet, |buffer| lane.seal(buffer, packet.len()).map(|sealed| sealed.length).ok());
-        None
+        self.gone = 0;
+        Ok(None)
     }
 
     /// Sends what is gathered; answers the socket that is full, if one is.
@@ -247,33 +289,125 @@ impl Plane {
             }
             let from = Outer { address: received.from, socket: number };
             let step = received.segment.map_or(received.length.max(1), usize::from);
-            let mut at = 0;
+            let (mut at, mut joined) = (0, None);
             // An empty datagram is one as well.
             while at < received.length || (at == 0 && received.length == 0) {
                 let end = received.length.min(at + step);
-                self.open(at, end, from, received.ecn);
+                joined = self.open(joined, VNET_HEADER + at, VNET_HEADER + end, from, received.ecn);
                 at += step;
             }
+            self.deliver(joined);
         }
         Turn::More
     }
 
-    /// Opens the datagram at `at..end` behind the headroom. Its plaintext begins where the datagram began, so the
-    /// vnet header before it lies on what has been dealt with.
-    fn open(&mut self, at: usize, end: usize, from: Outer, outer_ecn: u8) {
-        let start = VNET_HEADER + at;
-        let Some(datagram) = self.from_net.get_mut(start..VNET_HEADER + end) else { return };
-        let Ok(opened) = self.sad.open(datagram, 0, from, outer_ecn) else { return };
-        let first = if self.tun.vnet { start - VNET_HEADER } else { start };
-        if let Some(header) = self.from_net.get_mut(first..start) {
-            header.fill(0);
+    /// Opens the datagram at `from_net[begin..end]`. Where packets have been joined before it, its plaintext is laid so
+    /// that its payload follows theirs, on the assumption that it goes with them: then nothing is moved.
+    fn open(
+        &mut self,
+        joined: Option<Joined>,
+        begin: usize,
+        end: usize,
+        from: Outer,
+        outer_ecn: u8,
+    ) -> Option<Joined> {
+        let Some(mut joined) = joined else {
+            let opened = self.sad.open(self.from_net.get_mut(begin..end)?, 0, from, outer_ecn).ok()?;
+            return self.begin(begin, opened.inner);
+        };
+        let headers = joined.run.headers();
+        let tail = joined.start + joined.run.length();
+        let place = tail - headers;
+        // The end of the last payload lies where the new headers go.
+        let mut under = [0; MAX_HEADER];
+        let under = under.get_mut(..headers)?;
+        under.copy_from_slice(self.from_net.get(place..tail)?);
+        let opened = match self.sad.open(self.from_net.get_mut(place..end)?, begin - place, from, outer_ecn) {
+            Ok(opened) => opened,
+            Err(_) => {
+                self.from_net.get_mut(place..tail)?.copy_from_slice(under);
+                return Some(joined);
+            }
+        };
+        let packet = self.from_net.get(place..place + opened.inner.length)?;
+        if joined.run.append(&mut joined.first, packet, &opened.inner) {
+            self.from_net.get_mut(place..tail)?.copy_from_slice(under);
+            return Some(joined);
         }
-        let Some(packet) = self.from_net.get(first..start + opened.inner.length) else { return };
-        match rustix::io::write(&self.tun.fd, packet) {
-            Ok(written) if written == packet.len() => {}
-            _ => self.sad.counters.count(DropReason::NotTaken),
+        let over = self.from_net.get_mut(place..tail)?;
+        over.swap_with_slice(under);
+        self.deliver(Some(joined));
+        self.from_net.get_mut(place..tail)?.copy_from_slice(under);
+        self.begin(place, opened.inner)
+    }
+
+    /// Passes the packet at `from_net[start..]` on, or keeps it for those that follow.
+    fn begin(&mut self, start: usize, inner: Inner) -> Option<Joined> {
+        let packet = self.from_net.get(start..start + inner.length)?;
+        if self.tun.vnet
+            && let Some(run) = Run::start(packet, inner)
+        {
+            let mut first = [0; MAX_HEADER];
+            first.get_mut(..run.headers())?.copy_from_slice(packet.get(..run.headers())?);
+            return Some(Joined { run, start, first });
+        }
+        if !self.write([0; VNET_HEADER], start, inner.length) {
+            self.sad.counters.count(DropReason::NotTaken);
+        }
+        None
+    }
+
+    fn deliver(&mut self, joined: Option<Joined>) {
+        let Some(Joined { run, start, first }) = joined else { return };
+        let Some(packet) = self.from_net.get_mut(start..start + run.length()) else { return };
+        if let (Some(to), Some(from)) = (packet.get_mut(..run.headers()), first.get(..run.headers())) {
+            to.copy_from_slice(from);
+        }
+        let header = run.finish(packet);
+        if !self.write(header, start, run.length()) {
+            let lost = self.write_in_pieces(header, start, run.length());
+            self.sad.counters.count_many(DropReason::NotTaken, lost.unwrap_or(run.packets() as u64));
         }
     }
+
+    /// Writes `from_net[start..][..length]` to the device, with this header if it takes one. What lies before has been
+    /// dealt with, so the header may lie on it.
+    fn write(&mut self, header: [u8; VNET_HEADER], start: usize, length: usize) -> bool {
+        let mut first = start;
+        if self.tun.vnet {
+            first = start - VNET_HEADER;
+            if let Some(place) = self.from_net.get_mut(first..start) {
+                place.copy_from_slice(&header);
+            }
+        }
+        let Some(bytes) = self.from_net.get(first..start + length) else { return false };
+        rustix::io::write(&self.tun.fd, bytes) == Ok(bytes.len())
+    }
+
+    /// Writes a super-segment that the device did not take as packets; answers how many of them it did not take either.
+    fn write_in_pieces(&mut self, header: [u8; VNET_HEADER], start: usize, length: usize) -> Option<u64> {
+        let packet = self.from_net.get(start..start + length)?;
+        let gso = Vnet::parse(&header).ok()?.gso?;
+        let segments = Segments::new(packet, Inner::parse(packet).ok()?, gso).ok()?;
+        let mut lost = 0;
+        for number in 0..segments.count() {
+            let (header, place) = self.piece.split_first_chunk_mut::<VNET_HEADER>()?;
+            *header = [0; VNET_HEADER];
+            let end = VNET_HEADER + segments.write(number, place)?;
+            let piece = self.piece.get(..end)?;
+            lost += u64::from(rustix::io::write(&self.tun.fd, piece) != Ok(piece.len()));
+        }
+        Some(lost)
+    }
+}
+
+/// Packets laid one behind the other in `from_net`.
+struct Joined {
+    run: Run,
+    /// Where the first begins.
+    start: usize,
+    /// Its headers as they now stand; those in the buffer are covered when later ones are opened.
+    first: [u8; MAX_HEADER],
 }
 
 impl Batch {
@@ -291,22 +425,25 @@ impl Batch {
                 && self.used + sealed <= udp::MAX_SEND)
     }
 
+    /// Adds a packet of `length` bytes: `write` lays it out and `seal` seals it, where it is then sent from.
     fn add(
         &mut self,
         to: (Outer, u8, SessionId),
-        packet: &[u8],
+        length: usize,
+        write: impl FnOnce(&mut [u8]) -> bool,
         seal: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) {
         let Some(free) = self.buffer.get_mut(self.used..) else { return };
-        let Some(place) = free.get_mut(ESP_HEADER..ESP_HEADER + packet.len()) else { return };
-        place.copy_from_slice(packet);
-        let Some(length) = seal(free) else {
+        let Some(place) = free.get_mut(ESP_HEADER..ESP_HEADER + length) else { return };
+        let sealed = if write(place) { seal(free) } else { None };
+        let Some(sealed) = sealed else {
             // Not sealed, so it is still plaintext.
-            if let Some(place) = free.get_mut(ESP_HEADER..ESP_HEADER + packet.len()) {
+            if let Some(place) = free.get_mut(ESP_HEADER..ESP_HEADER + length) {
                 place.zeroize();
             }
             return;
         };
+        let length = sealed;
         if self.packets == 0 {
             self.segment = length;
             self.to = Some(to);
@@ -318,7 +455,7 @@ impl Batch {
 
     /// Sends everything; answers the socket that would block, with everything kept.
     fn flush(&mut self, sockets: &[Socket]) -> Option<usize> {
-        let Some((to, ecn, _)) = self.to else { return None };
+        let (to, ecn, _) = self.to?;
         let Some(socket) = sockets.get(to.socket) else {
             self.lost += self.packets as u64;
             self.clear();
