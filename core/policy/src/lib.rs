@@ -1,8 +1,23 @@
-//! Labels and the lattice they form.
-#![forbid(unsafe_code)]
+//! Labels, the lattice they form, the site file, and every decision that follows from them.
+//!
+//! This crate decides and does nothing: no unsafe code, no input or output, no clock. It builds for
+//! `wasm32-unknown-unknown`. The invariant it keeps: a [`decision::Grant`] exists only if a decision in
+//! [`decision`] made it, and a [`Site`] exists only if its file had no problem at all.
 
+pub mod audit;
+mod categories;
+pub mod decision;
+mod label;
 mod names;
+pub mod selinux;
+pub mod site;
+mod vocabulary;
 
+pub use categories::{CategorySet, MAX_CATEGORIES};
+pub use decision::{Denial, DenialKind, Grant, Who};
+pub use label::{Class, Label, Range, flow_allowed};
 pub use names::{
     DomainName, HostName, InterfaceName, InvalidName, LabelName, ServiceName, SiteName, UserName,
 };
+pub use site::{Problem, Site};
+pub use vocabulary::{MAX_LEVELS, NameList, SyntaxError, SyntaxKind, Vocabulary, VocabularyError};

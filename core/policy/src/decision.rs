@@ -1,0 +1,378 @@
+//! Decisions, and the permissions that only they can make.
+//!
+//! Everything that grants something takes a [`Grant`], and nothing outside this module can build one. A
+//! grant is used once: it is neither `Clone` nor readable from bytes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::audit::{Event, Verdict};
+use crate::label::Label;
+use crate::names::{HostName, LabelName, ServiceName, UserName};
+use crate::site::{Reach, Service, Site};
+
+/// A permission to do what `A` describes, made by a decision of this module and by nothing else.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a grant is worth nothing unless it is carried out"]
+pub struct Grant<A> {
+    action: A,
+    event: Event,
+}
+
+impl<A> Grant<A> {
+    /// What is permitted.
+    pub fn action(&self) -> &A {
+        &self.action
+    }
+
+    /// What must be in the audit log, synced, before the grant takes effect.
+    pub fn audit(&self) -> &Event {
+        &self.event
+    }
+
+    /// Uses the grant up.
+    pub fn into_parts(self) -> (A, Event) {
+        (self.action, self.event)
+    }
+}
+
+/// Why something was denied, for a program to act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DenialKind {
+    /// The site file does not name this user.
+    UnknownUser,
+    /// The site file does not name this host.
+    UnknownHost,
+    /// The site file does not name this service.
+    UnknownService,
+    /// The label is not one of the site's.
+    UnknownLabel,
+    /// The user's clearance does not contain the label.
+    NotCleared,
+    /// The host's accreditation does not contain the label.
+    NotAccredited,
+    /// No service or network host can be reached at the label.
+    NothingThere,
+    /// The service's range does not contain the label.
+    NotOffered,
+    /// The subject does not dominate the object.
+    NotDominated,
+    /// Subject and object are not at one label.
+    NotEqual,
+}
+
+/// A decision against, with its reason in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    kind: DenialKind,
+    event: Event,
+}
+
+impl Denial {
+    /// The reason, for a program.
+    pub fn kind(&self) -> DenialKind {
+        self.kind
+    }
+
+    /// The reason, in words. It names labels and clearances: it is for the audit log and the operator, and
+    /// for a person who has already signed on.
+    pub fn reason(&self) -> &str {
+        &self.event.reason
+    }
+
+    /// What must be in the audit log.
+    pub fn audit(&self) -> &Event {
+        &self.event
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason())
+    }
+}
+
+impl std::error::Error for Denial {}
+
+/// To read an object at its label from a subject at its own.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Read {
+    subject: Label,
+    object: Label,
+}
+
+impl Read {
+    /// The reader's label.
+    pub fn subject(&self) -> &Label {
+        &self.subject
+    }
+
+    /// The label of what is read.
+    pub fn object(&self) -> &Label {
+        &self.object
+    }
+}
+
+/// To change an object at the subject's own label.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Write {
+    label: Label,
+}
+
+impl Write {
+    /// The label of both.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+}
+
+/// To reach a service at the session's label.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Connect {
+    label: Label,
+    service: ServiceName,
+}
+
+impl Connect {
+    /// The label of the session and of the service's instance.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// The service.
+    pub fn service(&self) -> &ServiceName {
+        &self.service
+    }
+}
+
+/// To open a session.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Session {
+    user: UserName,
+    host: HostName,
+    label: Label,
+    name: LabelName,
+    reach: Vec<Reach>,
+}
+
+impl Session {
+    /// Whose session it is.
+    pub fn user(&self) -> &UserName {
+        &self.user
+    }
+
+    /// The workstation it runs on.
+    pub fn host(&self) -> &HostName {
+        &self.host
+    }
+
+    /// The session's label.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// The label's canonical name.
+    pub fn label_name(&self) -> &LabelName {
+        &self.name
+    }
+
+    /// All the session may reach, and nothing else: the selectors of its security association.
+    pub fn reach(&self) -> &[Reach] {
+        &self.reach
+    }
+}
+
+/// Who asks, for the audit record. Decisions themselves look at labels only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Who<'a> {
+    /// The user on whose behalf, if one.
+    pub user: Option<&'a UserName>,
+    /// The workstation from which, if one.
+    pub host: Option<&'a HostName>,
+}
+
+impl Site {
+    /// May a subject read an object: only if the subject's label dominates the object's (simple security
+    /// property; for integrity, Biba's simple integrity).
+    pub fn decide_read(
+        &self,
+        who: Who<'_>,
+        subject: &Label,
+        object: &Label,
+    ) -> Result<Grant<Read>, Box<Denial>> {
+        let ask = Ask { who, label: self.label_name(subject), verb: "read", object: self.words(object) };
+        self.check_known(&ask, subject)?;
+        self.check_known(&ask, object)?;
+        if !subject.dominates(object) {
+            return Err(ask.deny(
+                DenialKind::NotDominated,
+                format!("{} does not dominate {}", self.words(subject), self.words(object)),
+            ));
+        }
+        Ok(ask.grant(
+            Read { subject: subject.clone(), object: object.clone() },
+            format!("{} dominates {}", self.words(subject), self.words(object)),
+        ))
+    }
+
+    /// May a subject write an object: only if their labels are equal. A blind write up would keep the
+    /// *-property, but lets a low subject destroy what it cannot see; Biba's dual holds with equality too.
+    pub fn decide_write(
+        &self,
+        who: Who<'_>,
+        subject: &Label,
+        object: &Label,
+    ) -> Result<Grant<Write>, Box<Denial>> {
+        let ask = Ask { who, label: self.label_name(subject), verb: "write", object: self.words(object) };
+        self.check_known(&ask, subject)?;
+        self.check_known(&ask, object)?;
+        if subject != object {
+            return Err(ask.deny(
+                DenialKind::NotEqual,
+                format!(
+                    "writing needs equal labels, and {} is not {}",
+                    self.words(subject),
+                    self.words(object)
+                ),
+            ));
+        }
+        Ok(ask.grant(
+            Write { label: object.clone() },
+            format!("{} is {}", self.words(subject), self.words(object)),
+        ))
+    }
+
+    /// May a session at this label reach this service: only if the service's range contains the label. It
+    /// reaches the instance at its own label, so that the traffic both ways stays at one label.
+    pub fn decide_connect(
+        &self,
+        who: Who<'_>,
+        session: &Label,
+        service: &ServiceName,
+    ) -> Result<Grant<Connect>, Box<Denial>> {
+        let ask = Ask { who, label: self.label_name(session), verb: "connect", object: service.to_string() };
+        self.check_known(&ask, session)?;
+        let Some(found) = self.service(service) else {
+            return Err(ask.deny(DenialKind::UnknownService, format!("the site has no service `{service}`")));
+        };
+        if !found.range().contains(session) {
+            return Err(ask.deny(
+                DenialKind::NotOffered,
+                format!(
+                    "`{service}` is offered at {}, not at {}",
+                    self.range_words(found.range()),
+                    self.words(session)
+                ),
+            ));
+        }
+        Ok(ask.grant(
+            Connect { label: session.clone(), service: service.clone() },
+            format!("`{service}` is offered at {}", self.words(session)),
+        ))
+    }
+
+    /// May this user open a session at this label on this host: only if the label is in the user's
+    /// clearance and the host's accreditation, and something can be reached there.
+    ///
+    /// A change of level is the same decision for the new label.
+    pub fn decide_session(
+        &self,
+        user: &UserName,
+        host: &HostName,
+        label: &LabelName,
+    ) -> Result<Grant<Session>, Box<Denial>> {
+        let ask = Ask {
+            who: Who { user: Some(user), host: Some(host) },
+            label: Some(label.clone()),
+            verb: "session",
+            object: self.name().to_string(),
+        };
+        let Some(found_host) = self.host(host) else {
+            return Err(ask.deny(DenialKind::UnknownHost, format!("the site has no host `{host}`")));
+        };
+        let Some(found_user) = self.user(user) else {
+            return Err(ask.deny(DenialKind::UnknownUser, format!("the site has no user `{user}`")));
+        };
+        let Some(wanted) = self.label(label) else {
+            return Err(ask.deny(DenialKind::UnknownLabel, format!("the site has no label `{label}`")));
+        };
+        if !found_user.clearance().contains(&wanted) {
+            return Err(ask.deny(
+                DenialKind::NotCleared,
+                format!(
+                    "`{user}` is cleared for {}, not for {label}",
+                    self.range_words(found_user.clearance())
+                ),
+            ));
+        }
+        if !found_host.accreditation().contains(&wanted) {
+            return Err(ask.deny(
+                DenialKind::NotAccredited,
+                format!(
+                    "`{host}` is accredited for {}, not for {label}",
+                    self.range_words(found_host.accreditation())
+                ),
+            ));
+        }
+        let reach = self.reachable(&wanted);
+        if reach.is_empty() {
+            return Err(ask.deny(DenialKind::NothingThere, format!("nothing can be reached at {label}")));
+        }
+        let session =
+            Session { user: user.clone(), host: host.clone(), label: wanted, name: label.clone(), reach };
+        Ok(ask.grant(session, format!("`{user}` is cleared and `{host}` accredited for {label}")))
+    }
+
+    /// Why a service is or is not one that runs at a label, as a decision without a subject: what the
+    /// warden asks before it starts an instance.
+    pub fn decide_start(&self, label: &Label, service: &Service) -> Result<Grant<Connect>, Box<Denial>> {
+        self.decide_connect(Who::default(), label, service.name())
+    }
+
+    fn check_known(&self, ask: &Ask<'_>, label: &Label) -> Result<(), Box<Denial>> {
+        if self.vocabulary().knows(label) {
+            return Ok(());
+        }
+        Err(ask.deny(DenialKind::UnknownLabel, format!("the site has no label {label:?}")))
+    }
+
+    fn words(&self, label: &Label) -> String {
+        self.vocabulary().text(label).unwrap_or_else(|| format!("{label:?}"))
+    }
+
+    fn range_words(&self, range: &crate::label::Range) -> String {
+        self.vocabulary().print_range(range).unwrap_or_else(|| format!("{range:?}"))
+    }
+}
+
+/// What is asked, for the record of the answer.
+struct Ask<'a> {
+    who: Who<'a>,
+    label: Option<LabelName>,
+    verb: &'static str,
+    object: String,
+}
+
+impl Ask<'_> {
+    fn event(&self, verdict: Verdict, reason: String) -> Event {
+        Event {
+            user: self.who.user.cloned(),
+            host: self.who.host.cloned(),
+            label: self.label.clone(),
+            action: self.verb.to_owned(),
+            object: self.object.clone(),
+            verdict,
+            reason,
+        }
+    }
+
+    fn grant<A>(self, action: A, reason: String) -> Grant<A> {
+        Grant { event: self.event(Verdict::Granted, reason), action }
+    }
+
+    fn deny(&self, kind: DenialKind, reason: String) -> Box<Denial> {
+        Box::new(Denial { kind, event: self.event(Verdict::Denied, reason) })
+    }
+}

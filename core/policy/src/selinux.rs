@@ -1,0 +1,163 @@
+//! SELinux MLS syntax: `s2:c0.c3,c7`, ranges `s0-s2:c0.c3`. Lossless both ways, or refused.
+//!
+//! A level's number is its position in the site's list, a category's likewise. The printed form is the one
+//! the kernel prints (security/selinux/ss/mls.c): a run of three or more is `c0.c2`, of two `c0,c1`.
+
+use std::fmt;
+
+use crate::categories::{CategorySet, MAX_CATEGORIES};
+use crate::label::{Class, Label, Range};
+use crate::vocabulary::Vocabulary;
+
+/// Why a label or text has no equivalent on the other side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelinuxError {
+    /// SELinux levels have no integrity part: translating this label would lose it.
+    Integrity,
+    /// The site does not declare this level or category.
+    Unknown,
+    /// The text is not a level or range, from this byte on.
+    Syntax(usize),
+    /// The range's high end does not dominate its low end.
+    EmptyRange,
+}
+
+impl fmt::Display for SelinuxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integrity => f.write_str("SELinux levels have no integrity part, which would be lost"),
+            Self::Unknown => f.write_str("a level or category that the site does not declare"),
+            Self::Syntax(at) => {
+                write!(f, "not an SELinux level from byte {at} on; write `s0` or `s2:c0.c3,c7`")
+            }
+            Self::EmptyRange => f.write_str("the range's high end does not dominate its low end"),
+        }
+    }
+}
+
+impl std::error::Error for SelinuxError {}
+
+/// The label as an SELinux level.
+pub fn print(vocabulary: &Vocabulary, label: &Label) -> Result<String, SelinuxError> {
+    if vocabulary.has_integrity() || label.integrity != Class::bottom() {
+        return Err(SelinuxError::Integrity);
+    }
+    if !vocabulary.knows(label) {
+        return Err(SelinuxError::Unknown);
+    }
+    Ok(print_class(&label.confidentiality))
+}
+
+/// The range as an SELinux range; a range of one label as that level alone.
+pub fn print_range(vocabulary: &Vocabulary, range: &Range) -> Result<String, SelinuxError> {
+    let low = print(vocabulary, range.low())?;
+    let high = print(vocabulary, range.high())?;
+    Ok(if low == high { low } else { format!("{low}-{high}") })
+}
+
+/// Reads an SELinux level.
+pub fn parse(vocabulary: &Vocabulary, text: &str) -> Result<Label, SelinuxError> {
+    let mut reader = Reader { text, at: 0 };
+    let label = reader.label(vocabulary)?;
+    reader.end()?;
+    Ok(label)
+}
+
+/// Reads an SELinux range, or a level as a range of one.
+pub fn parse_range(vocabulary: &Vocabulary, text: &str) -> Result<Range, SelinuxError> {
+    let mut reader = Reader { text, at: 0 };
+    let low = reader.label(vocabulary)?;
+    let range = if reader.eat('-') {
+        let high = reader.label(vocabulary)?;
+        Range::new(low, high).ok_or(SelinuxError::EmptyRange)?
+    } else {
+        Range::single(low)
+    };
+    reader.end()?;
+    Ok(range)
+}
+
+fn print_class(class: &Class) -> String {
+    let mut text = format!("s{}", class.level);
+    let mut separator = ':';
+    let mut numbers = class.categories.iter().peekable();
+    while let Some(first) = numbers.next() {
+        let mut last = first;
+        while let Some(next) = numbers.next_if(|next| *next == last + 1) {
+            last = next;
+        }
+        text.push_str(&format!("{separator}c{first}"));
+        separator = ',';
+        match last - first {
+            0 => {}
+            1 => text.push_str(&format!(",c{last}")),
+            _ => text.push_str(&format!(".c{last}")),
+        }
+    }
+    text
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn rest(&self) -> &str {
+        self.text.get(self.at..).unwrap_or("")
+    }
+
+    fn eat(&mut self, wanted: char) -> bool {
+        let found = self.rest().starts_with(wanted);
+        if found {
+            self.at += wanted.len_utf8();
+        }
+        found
+    }
+
+    /// A letter and a number without leading zeros, so that every level has one spelling.
+    fn number(&mut self, letter: char) -> Result<u16, SelinuxError> {
+        let start = self.at;
+        if !self.eat(letter) {
+            return Err(SelinuxError::Syntax(start));
+        }
+        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
+        let text = self.rest().get(..digits).unwrap_or("");
+        if text.len() > 1 && text.starts_with('0') {
+            return Err(SelinuxError::Syntax(start));
+        }
+        let number = text.parse().map_err(|_| SelinuxError::Syntax(start))?;
+        self.at += digits;
+        Ok(number)
+    }
+
+    fn label(&mut self, vocabulary: &Vocabulary) -> Result<Label, SelinuxError> {
+        if vocabulary.has_integrity() {
+            return Err(SelinuxError::Integrity);
+        }
+        let level = u8::try_from(self.number('s')?).map_err(|_| SelinuxError::Unknown)?;
+        let mut categories = CategorySet::empty();
+        let mut more = self.eat(':');
+        while more {
+            let start = self.at;
+            let first = self.number('c')?;
+            let last = if self.eat('.') { self.number('c')? } else { first };
+            if usize::from(first.max(last)) >= MAX_CATEGORIES {
+                return Err(SelinuxError::Unknown);
+            }
+            if last < first {
+                return Err(SelinuxError::Syntax(start));
+            }
+            for number in first..=last {
+                categories.insert(number);
+            }
+            more = self.eat(',');
+        }
+        let label = Label::confidential(level, categories);
+        if vocabulary.knows(&label) { Ok(label) } else { Err(SelinuxError::Unknown) }
+    }
+
+    fn end(&self) -> Result<(), SelinuxError> {
+        if self.at == self.text.len() { Ok(()) } else { Err(SelinuxError::Syntax(self.at)) }
+    }
+}

@@ -1,0 +1,421 @@
+//! Holds the parts of a site against each other.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::parse::{Draft, DraftServer};
+use super::problem::ProblemKind;
+use super::read::{At, Reader};
+use crate::label::Range;
+use crate::names::LabelName;
+use crate::vocabulary::{Vocabulary, nearest};
+
+pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
+    duplicates(reader, "user", draft.users.iter().map(|user| &user.name));
+    duplicates(reader, "host", draft.hosts.iter().map(|host| &host.name));
+    duplicates(reader, "service", draft.services.iter().map(|service| &service.name));
+    duplicates(reader, "interface", draft.networks.iter().map(|network| &network.interface));
+    if let Some(vocabulary) = &draft.vocabulary {
+        let clearances = draft.users.iter().map(|user| &user.clearance);
+        for range in clearances {
+            name_length(reader, vocabulary, range);
+        }
+        for network in &draft.networks {
+            let range = At::new(Range::single(network.label.value.clone()), network.label.span.clone());
+            name_length(reader, vocabulary, &range);
+        }
+        // A part that could not be read might be the one that would make another reachable.
+        if draft.complete {
+            unreachable(reader, draft, vocabulary);
+        }
+        service_ports(reader, draft, vocabulary);
+        networks(reader, draft, vocabulary);
+    }
+    if let Some(server) = &draft.server {
+        server_addresses(reader, server, draft.hosts.len());
+    }
+    overlaps(reader, draft);
+}
+
+fn duplicates<'a, T: AsRef<str> + 'a>(
+    reader: &mut Reader<'_>,
+    what: &str,
+    names: impl Iterator<Item = &'a At<T>>,
+) {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        let line = reader.line(&name.span);
+        match seen.get(name.value.as_ref()) {
+            Some(first) => reader.problem(
+                ProblemKind::Duplicate,
+                &name.span,
+                format!("a second {what} `{}`; the first is on line {first}", name.value.as_ref()),
+                "remove or rename one of them",
+            ),
+            None => {
+                seen.insert(name.value.as_ref(), line);
+            }
+        }
+    }
+}
+
+/// Every label that a session could have must have a name that fits RFC 9478 and our messages.
+fn name_length(reader: &mut Reader<'_>, vocabulary: &Vocabulary, range: &At<Range>) {
+    let longest = longest_name(vocabulary, &range.value);
+    if longest > LabelName::MAX {
+        reader.problem(
+            ProblemKind::TooLarge,
+            &range.span,
+            format!("a label in this range has a name of {longest} bytes, where {} can be", LabelName::MAX),
+            "shorten the names of categories, or narrow the range",
+        );
+    }
+}
+
+fn longest_name(vocabulary: &Vocabulary, range: &Range) -> usize {
+    fn class<'a>(
+        low: u8,
+        high: u8,
+        levels: impl Iterator<Item = &'a str>,
+        categories: impl Iterator<Item = &'a str>,
+    ) -> usize {
+        let count = usize::from(high.saturating_sub(low)) + 1;
+        let level = levels.skip(usize::from(low)).take(count).map(str::len).max().unwrap_or(0);
+        let categories: usize = categories.map(|name| name.len() + 1).sum();
+        level + if categories == 0 { 0 } else { categories + 1 }
+    }
+    let (low, high) = (range.low(), range.high());
+    let (c_low, c_high) = (&low.confidentiality, &high.confidentiality);
+    // A range's low end has the higher integrity.
+    let (i_low, i_high) = (&high.integrity, &low.integrity);
+    let confidentiality = class(
+        c_low.level,
+        c_high.level,
+        vocabulary.levels(),
+        (0u16..).zip(vocabulary.categories()).filter(|(at, _)| c_high.categories.contains(*at)).map(|c| c.1),
+    );
+    if !vocabulary.has_integrity() {
+        return confidentiality;
+    }
+    let integrity = class(
+        i_low.level,
+        i_high.level,
+        vocabulary.integrity_levels(),
+        (0u16..)
+            .zip(vocabulary.integrity_categories())
+            .filter(|(at, _)| i_high.categories.contains(*at))
+            .map(|c| c.1),
+    );
+    confidentiality + 1 + integrity
+}
+
+/// What nobody could ever use is a mistake, and most often one in a range.
+fn unreachable(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
+    let words = |range: &Range| vocabulary.print_range(range).unwrap_or_default();
+    for service in &draft.services {
+        let cleared = draft.users.iter().any(|user| meets(&user.clearance, &service.range));
+        let networked = draft.networks.iter().any(|network| {
+            service.range.value.contains(&network.label.value)
+                && network.services.iter().any(|name| name.value == service.name.value)
+        });
+        if !cleared && !networked {
+            reader.problem(
+                ProblemKind::Unreachable,
+                &service.range.span,
+                format!(
+                    "the service `{}` at {} is outside every clearance",
+                    service.name.value,
+                    words(&service.range.value)
+                ),
+                "widen its range or a user's clearance, or remove the service",
+            );
+        }
+    }
+    for user in &draft.users {
+        if !draft.hosts.is_empty()
+            && !draft.hosts.iter().any(|host| meets(&host.accreditation, &user.clearance))
+        {
+            reader.problem(
+                ProblemKind::Unreachable,
+                &user.clearance.span,
+                format!(
+                    "no host is accredited for any label in the clearance {} of `{}`",
+                    words(&user.clearance.value),
+                    user.name.value
+                ),
+                "widen the clearance or a host's accreditation, or remove the user",
+            );
+        }
+    }
+    for host in &draft.hosts {
+        if !draft.users.is_empty()
+            && !draft.users.iter().any(|user| meets(&host.accreditation, &user.clearance))
+        {
+            reader.problem(
+                ProblemKind::Unreachable,
+                &host.accreditation.span,
+                format!(
+                    "no user is cleared for any label in the accreditation {} of `{}`",
+                    words(&host.accreditation.value),
+                    host.name.value
+                ),
+                "widen the accreditation or a user's clearance, or remove the host",
+            );
+        }
+    }
+}
+
+fn meets(one: &At<Range>, other: &At<Range>) -> bool {
+    one.value.intersection(&other.value).is_some()
+}
+
+/// At one label, one port belongs to one service.
+fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
+    for (at, service) in draft.services.iter().enumerate() {
+        for earlier in draft.services.iter().take(at) {
+            if earlier.port.value != service.port.value || earlier.protocol != service.protocol {
+                continue;
+            }
+            if let Some(both) = earlier.range.value.intersection(&service.range.value) {
+                reader.problem(
+                    ProblemKind::Duplicate,
+                    &service.port.span,
+                    format!(
+                        "`{}` and `{}` both take {} port {} at {}",
+                        earlier.name.value,
+                        service.name.value,
+                        service.protocol.as_str(),
+                        service.port.value,
+                        vocabulary.print_range(&both).unwrap_or_default()
+                    ),
+                    "give one of them another port, or part their ranges",
+                );
+            }
+        }
+    }
+}
+
+fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
+    for network in &draft.networks {
+        let label = vocabulary.text(&network.label.value).unwrap_or_default();
+        if network.addresses.is_empty() {
+            reader.problem(
+                ProblemKind::TooSmall,
+                &network.interface.span,
+                format!("the network at `{}` has no address", network.interface.value),
+                "give the interface an address with its prefix length",
+            );
+        }
+        duplicates(reader, "service of this network", network.services.iter());
+        for name in &network.services {
+            let Some(service) = draft.services.iter().find(|service| service.name.value == name.value) else {
+                let near = nearest(name.value.as_str(), draft.services.iter().map(|s| s.name.value.as_str()));
+                if draft.complete {
+                    reader.problem_near(
+                        ProblemKind::UnknownName,
+                        &name.span,
+                        format!("the site has no service `{}`", name.value),
+                        near.clone(),
+                        match near {
+                            Some(near) => format!("did you mean `{near}`?"),
+                            None => "declare it under [[service]], or remove it here".to_owned(),
+                        },
+                    );
+                }
+                continue;
+            };
+            if !service.range.value.contains(&network.label.value) {
+                reader.problem(
+                    ProblemKind::Unreachable,
+                    &name.span,
+                    format!("`{}` does not run at {label}, the label of this network", name.value),
+                    "widen the service's range, or remove it here",
+                );
+            }
+        }
+        for (at, host) in network.hosts.iter().enumerate() {
+            if !network.addresses.iter().any(|net| net.value.contains(&host.value.address)) {
+                reader.problem(
+                    ProblemKind::BadValue,
+                    &host.span,
+                    format!("{} is not on this network", host.value.address),
+                    format!("choose an address in {}", list(&network.addresses)),
+                );
+            }
+            if network.addresses.iter().any(|net| net.value.addr() == host.value.address) {
+                reader.problem(
+                    ProblemKind::Duplicate,
+                    &host.span,
+                    format!("{} is the interface's own address", host.value.address),
+                    "name the other host's address; the site's services are listed under `services`",
+                );
+            }
+            if network.hosts.iter().take(at).any(|earlier| earlier.value == host.value) {
+                reader.problem(
+                    ProblemKind::Duplicate,
+                    &host.span,
+                    "this address, protocol and port stand twice",
+                    "remove one of them",
+                );
+            }
+        }
+    }
+}
+
+fn list(networks: &[At<IpNet>]) -> String {
+    networks.iter().map(|net| net.value.trunc().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn family(address: &IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+fn server_addresses(reader: &mut Reader<'_>, server: &DraftServer, hosts: usize) {
+    if server.addresses.is_empty() {
+        reader.problem(
+            ProblemKind::TooSmall,
+            &server.span,
+            "the server has no outer address",
+            "list at least one under `addresses`",
+        );
+    }
+    if server.ike_port.value == server.tunnel_port.value {
+        reader.problem(
+            ProblemKind::Duplicate,
+            &server.tunnel_port.span,
+            format!("`ike-port` and `tunnel-port` are both {}", server.tunnel_port.value),
+            "give them different ports, such as 500 and 4500",
+        );
+    }
+    duplicates(reader, "name of the server", std::iter::once(&server.name).chain(&server.names));
+    let texts: Vec<At<String>> = (server.addresses.iter().chain(&server.inner_addresses))
+        .map(|address| At::new(address.value.to_string(), address.span.clone()))
+        .collect();
+    duplicates(reader, "address", texts.iter());
+    for address in server.addresses.iter().chain(&server.inner_addresses) {
+        if address.value.is_unspecified() || address.value.is_multicast() {
+            reader.problem(
+                ProblemKind::BadValue,
+                &address.span,
+                format!("{} is not the address of a host", address.value),
+                "write the address that the server is to have",
+            );
+        }
+    }
+    one_per_family(reader, server);
+    // One address in use for each host, and as long as an address rests after a session, some more for
+    // those who sign on again.
+    let wanted = (hosts as u128).saturating_mul(4).max(4);
+    for pool in &server.inner_pools {
+        if pool.value.trunc() != pool.value {
+            reader.problem(
+                ProblemKind::BadValue,
+                &pool.span,
+                format!("{} has bits behind its prefix", pool.value),
+                format!("write {}", pool.value.trunc()),
+            );
+        }
+        let bits = u32::from(pool.value.max_prefix_len() - pool.value.prefix_len());
+        let usable = 1u128.checked_shl(bits).unwrap_or(u128::MAX).saturating_sub(2);
+        if usable < wanted {
+            reader.problem(
+                ProblemKind::TooSmall,
+                &pool.span,
+                format!("the pool {} has {usable} addresses for {hosts} hosts", pool.value),
+                format!("choose a shorter prefix, for {wanted} addresses at least: four for each host"),
+            );
+        }
+    }
+}
+
+fn one_per_family(reader: &mut Reader<'_>, server: &DraftServer) {
+    if server.inner_addresses.is_empty() {
+        reader.problem(
+            ProblemKind::TooSmall,
+            &server.span,
+            "the server has no inner address",
+            "give one under `inner-address`",
+        );
+    }
+    for (at, address) in server.inner_addresses.iter().enumerate() {
+        let name = family(&address.value);
+        if server.inner_addresses.iter().take(at).any(|other| family(&other.value) == name) {
+            reader.problem(
+                ProblemKind::Duplicate,
+                &address.span,
+                format!("a second inner {name} address"),
+                "give one of each family at most",
+            );
+        }
+        if !server.inner_pools.iter().any(|pool| family(&pool.value.addr()) == name) {
+            reader.problem(
+                ProblemKind::MissingKey,
+                &address.span,
+                format!("no inner pool is {name}, as {} is", address.value),
+                format!("add an {name} network to `inner-pool`"),
+            );
+        }
+    }
+    for (at, pool) in server.inner_pools.iter().enumerate() {
+        let name = family(&pool.value.addr());
+        if server.inner_pools.iter().take(at).any(|other| family(&other.value.addr()) == name) {
+            reader.problem(
+                ProblemKind::Duplicate,
+                &pool.span,
+                format!("a second {name} pool"),
+                "give one of each family at most, with a prefix as short as you need",
+            );
+        }
+        if !server.inner_addresses.is_empty()
+            && !server.inner_addresses.iter().any(|address| family(&address.value) == name)
+        {
+            reader.problem(
+                ProblemKind::MissingKey,
+                &pool.span,
+                format!("no inner address is {name}, as {} is", pool.value),
+                format!("add an {name} address to `inner-address`"),
+            );
+        }
+    }
+}
+
+/// Every address of the site belongs to one thing.
+fn overlaps(reader: &mut Reader<'_>, draft: &Draft) {
+    let mut taken: Vec<(String, At<IpNet>)> = Vec::new();
+    if let Some(server) = &draft.server {
+        for address in &server.addresses {
+            let span = address.span.clone();
+            taken.push(("the server's address".to_owned(), At::new(IpNet::from(address.value), span)));
+        }
+        for address in &server.inner_addresses {
+            let span = address.span.clone();
+            taken.push(("the inner address".to_owned(), At::new(IpNet::from(address.value), span)));
+        }
+        for pool in &server.inner_pools {
+            taken.push(("the inner pool".to_owned(), pool.clone()));
+        }
+    }
+    for network in &draft.networks {
+        for address in &network.addresses {
+            taken.push((format!("the network at `{}`", network.interface.value), address.clone()));
+        }
+    }
+    for (at, (what, net)) in taken.iter().enumerate() {
+        for (earlier_what, earlier) in taken.iter().take(at) {
+            let (one, other) = (net.value.trunc(), earlier.value.trunc());
+            // Two single addresses that are equal have been told as duplicates.
+            let single = one.prefix_len() == one.max_prefix_len() && one == other;
+            if !single && (one.contains(&other) || other.contains(&one)) {
+                let line = reader.line(&earlier.span);
+                reader.problem(
+                    ProblemKind::Overlap,
+                    &net.span,
+                    format!("{what} {one} overlaps {earlier_what} {other} of line {line}"),
+                    "choose networks that share no address",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The site: everything `site.toml` says, in types that an invalid site has no value in.
+
+mod check;
+mod parse;
+mod problem;
+mod quantity;
+mod read;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+pub use problem::{Problem, ProblemKind};
+
+use crate::label::{Label, Range};
+use crate::names::{DomainName, HostName, InterfaceName, LabelName, ServiceName, SiteName, UserName};
+use crate::vocabulary::Vocabulary;
+
+/// Steering slots at most: SPIs give them 12 bits, and slot 0 is the keyer's.
+pub const MAX_SLOTS: u16 = 4095;
+
+/// A colour for the banner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Colour {
+    /// `red`
+    Red,
+    /// `green`
+    Green,
+    /// `yellow`
+    Yellow,
+    /// `blue`
+    Blue,
+    /// `magenta`
+    Magenta,
+    /// `cyan`
+    Cyan,
+    /// `white`
+    White,
+    /// `orange`
+    Orange,
+}
+
+/// A transport protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// `tcp`
+    Tcp,
+    /// `udp`
+    Udp,
+}
+
+impl Protocol {
+    /// The number IANA gave it.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+
+    /// Its name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// The server of the site.
+#[derive(Clone, Debug)]
+pub struct Server {
+    name: DomainName,
+    addresses: Vec<IpAddr>,
+    trusted_path_port: u16,
+    ike_port: u16,
+    tunnel_port: u16,
+    inner_addresses: Vec<IpAddr>,
+    inner_pools: Vec<IpNet>,
+    names: Vec<DomainName>,
+    slots: u16,
+    grace: Duration,
+}
+
+impl Server {
+    /// The name in its certificate, which resolves to the inner addresses within a session.
+    pub fn name(&self) -> &DomainName {
+        &self.name
+    }
+
+    /// Outer addresses, at least one.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// TCP port of the trusted path.
+    pub fn trusted_path_port(&self) -> u16 {
+        self.trusted_path_port
+    }
+
+    /// UDP port of IKE (RFC 7296 2).
+    pub fn ike_port(&self) -> u16 {
+        self.ike_port
+    }
+
+    /// UDP port of the tunnel, and of IKE behind NAT (RFC 3948).
+    pub fn tunnel_port(&self) -> u16 {
+        self.tunnel_port
+    }
+
+    /// Where every label's services answer: at least one, at most one of each family.
+    pub fn inner_addresses(&self) -> &[IpAddr] {
+        &self.inner_addresses
+    }
+
+    /// Networks that sessions' inner addresses come from: one for each family of the inner addresses.
+    pub fn inner_pools(&self) -> &[IpNet] {
+        &self.inner_pools
+    }
+
+    /// Further names of the inner addresses.
+    pub fn names(&self) -> &[DomainName] {
+        &self.names
+    }
+
+    /// Every name of the inner addresses, the server's own first.
+    pub fn all_names(&self) -> impl Iterator<Item = &DomainName> {
+        std::iter::once(&self.name).chain(&self.names)
+    }
+
+    /// Labels that can run at once, from 1 to [`MAX_SLOTS`].
+    pub fn slots(&self) -> u16 {
+        self.slots
+    }
+
+    /// How long a session outlives its trusted path.
+    pub fn grace(&self) -> Duration {
+        self.grace
+    }
+}
+
+/// What one compartment may use at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Processes and threads.
+    pub processes: u32,
+    /// Processor time in percent of one processor: 150 is one and a half.
+    pub cpu_percent: u32,
+    /// Size of the store's image in bytes.
+    pub store: u64,
+}
+
+/// A person.
+#[derive(Clone, Debug)]
+pub struct User {
+    name: UserName,
+    clearance: Range,
+}
+
+impl User {
+    /// The person's name.
+    pub fn name(&self) -> &UserName {
+        &self.name
+    }
+
+    /// The labels at which the person may work.
+    pub fn clearance(&self) -> &Range {
+        &self.clearance
+    }
+}
+
+/// A workstation (TPE).
+#[derive(Clone, Debug)]
+pub struct Host {
+    name: HostName,
+    accreditation: Range,
+}
+
+impl Host {
+    /// The name in its certificate.
+    pub fn name(&self) -> &HostName {
+        &self.name
+    }
+
+    /// The labels that may be worked at on it.
+    pub fn accreditation(&self) -> &Range {
+        &self.accreditation
+    }
+}
+
+/// How a service is mediated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The daemon listens in its compartment; the security association's selectors decide.
+    Direct,
+}
+
+/// What runs as a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Program {
+    /// nginx with levee's configuration: the label's and the dominated documents.
+    Nginx,
+    /// A command line; the first word is an absolute path. It finds its listener as `LISTEN_FDS` says.
+    Command(Vec<String>),
+}
+
+/// A service.
+#[derive(Clone, Debug)]
+pub struct Service {
+    name: ServiceName,
+    port: u16,
+    protocol: Protocol,
+    range: Range,
+    mode: Mode,
+    program: Program,
+}
+
+impl Service {
+    /// Its name.
+    pub fn name(&self) -> &ServiceName {
+        &self.name
+    }
+
+    /// The port at which it answers, on the inner addresses.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The port's protocol.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The labels at which an instance of its own runs.
+    pub fn range(&self) -> &Range {
+        &self.range
+    }
+
+    /// How it is mediated.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
+/// A host on a single-level network that sessions at its label may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NetworkHost {
+    /// Its address, within the network.
+    pub address: IpAddr,
+    /// The port that may be reached.
+    pub port: u16,
+    /// The port's protocol.
+    pub protocol: Protocol,
+}
+
+/// A single-level network: an interface that belongs to one label.
+#[derive(Clone, Debug)]
+pub struct Network {
+    interface: InterfaceName,
+    label: Label,
+    addresses: Vec<IpNet>,
+    services: Vec<ServiceName>,
+    hosts: Vec<NetworkHost>,
+}
+
+impl Network {
+    /// The interface that is moved into the label's compartment.
+    pub fn interface(&self) -> &InterfaceName {
+        &self.interface
+    }
+
+    /// Its label, and that of everything on it.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// The interface's own addresses there, with the network's prefix length.
+    pub fn addresses(&self) -> &[IpNet] {
+        &self.addresses
+    }
+
+    /// The services that hosts on it may reach at its label; none means none.
+    pub fn services(&self) -> &[ServiceName] {
+        &self.services
+    }
+
+    /// The hosts on it that sessions at its label may reach; none means none.
+    pub fn hosts(&self) -> &[NetworkHost] {
+        &self.hosts
+    }
+}
+
+/// What stands behind an address that a session may reach.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Destination {
+    /// A service of the site, in its instance at the session's label.
+    Service(ServiceName),
+    /// A host on the single-level network at this interface.
+    Network(InterfaceName),
+}
+
+/// One address, protocol and port that a session may reach: one traffic selector.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Reach {
+    /// The address as the session sees it.
+    pub address: IpAddr,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+    /// What answers there.
+    pub destination: Destination,
+}
+
+/// A site without a problem. [`Site::parse`] is the only way to one.
+#[derive(Clone, Debug)]
+pub struct Site {
+    name: SiteName,
+    vocabulary: Vocabulary,
+    colours: BTreeMap<u8, Colour>,
+    server: Server,
+    limits: Limits,
+    users: BTreeMap<UserName, User>,
+    hosts: BTreeMap<HostName, Host>,
+    services: BTreeMap<ServiceName, Service>,
+    networks: Vec<Network>,
+}
+
+impl Site {
+    /// Reads a site file.
+    ///
+    /// # Errors
+    /// Every problem of the file, in its order. A file with any problem at all is not a site.
+    pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
+        parse::site(text)
+    }
+
+    /// The site's name.
+    pub fn name(&self) -> &SiteName {
+        &self.name
+    }
+
+    /// The site's words for its labels.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// What one compartment may use at most.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The banner's colour at a label, if the site gives its level one.
+    pub fn colour(&self, label: &Label) -> Option<Colour> {
+        self.colours.get(&label.confidentiality.level).copied()
+    }
+
+    /// A user by name.
+    pub fn user(&self, name: &UserName) -> Option<&User> {
+        self.users.get(name)
+    }
+
+    /// All users, by name.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = &User> {
+        self.users.values()
+    }
+
+    /// A host by name.
+    pub fn host(&self, name: &HostName) -> Option<&Host> {
+        self.hosts.get(name)
+    }
+
+    /// All hosts, by name.
+    pub fn hosts(&self) -> impl ExactSizeIterator<Item = &Host> {
+        self.hosts.values()
+    }
+
+    /// A service by name.
+    pub fn service(&self, name: &ServiceName) -> Option<&Service> {
+        self.services.get(name)
+    }
+
+    /// All services, by name.
+    pub fn services(&self) -> impl ExactSizeIterator<Item = &Service> {
+        self.services.values()
+    }
+
+    /// All single-level networks, in the file's order.
+    pub fn networks(&self) -> &[Network] {
+        &self.networks
+    }
+
+    /// The services that run at a label.
+    pub fn services_at<'a>(&'a self, label: &'a Label) -> impl Iterator<Item = &'a Service> {
+        self.services.values().filter(|service| service.range.contains(label))
+    }
+
+    /// The single-level networks at a label.
+    pub fn networks_at<'a>(&'a self, label: &'a Label) -> impl Iterator<Item = &'a Network> {
+        self.networks.iter().filter(move |network| network.label == *label)
+    }
+
+    /// All that a session at a label may reach, and nothing else.
+    pub fn reachable(&self, label: &Label) -> Vec<Reach> {
+        let services = self.services_at(label).flat_map(|service| {
+            self.server.inner_addresses.iter().map(|address| Reach {
+                address: *address,
+                protocol: service.protocol,
+                port: service.port,
+                destination: Destination::Service(service.name.clone()),
+            })
+        });
+        let hosts = self.networks_at(label).flat_map(|network| {
+            network.hosts.iter().map(|host| Reach {
+                address: host.address,
+                protocol: host.protocol,
+                port: host.port,
+                destination: Destination::Network(network.interface.clone()),
+            })
+        });
+        services.chain(hosts).collect()
+    }
+
+    /// The label's canonical name; `None` only if the label is not one of the site's, or lies in nobody's
+    /// clearance and has a name longer than [`LabelName::MAX`].
+    pub fn label_name(&self, label: &Label) -> Option<LabelName> {
+        self.vocabulary.print(label)
+    }
+
+    /// The label of a canonical name.
+    pub fn label(&self, name: &LabelName) -> Option<Label> {
+        self.vocabulary.parse_name(name)
+    }
+
+    /// The labels at which a user may open a session on a host: clearance ∩ accreditation.
+    pub fn session_range(&self, user: &UserName, host: &HostName) -> Option<Range> {
+        self.user(user)?.clearance.intersection(&self.host(host)?.accreditation)
+    }
+
+    /// The names of the labels at which [`Site::decide_session`] would grant this user a session on this
+    /// host, low first; `None` if the range holds more than `limit` labels.
+    pub fn session_labels(&self, user: &UserName, host: &HostName, limit: u64) -> Option<Vec<LabelName>> {
+        let Some(range) = self.session_range(user, host) else { return Some(Vec::new()) };
+        let labels = range.labels(limit)?;
+        Some(
+            labels
+                .filter(|label| !self.reachable(label).is_empty())
+                .filter_map(|label| self.label_name(&label))
+                .collect(),
+        )
+    }
+}

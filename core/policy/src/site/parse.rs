@@ -1,0 +1,627 @@
+//! From the file's text to a site: every table is read whole before anything is given up.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::Range as Span;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::{Problem, ProblemKind};
+use super::read::{At, Keys, Reader};
+use super::{
+    Colour, Host, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Program, Protocol, Server, Service, Site,
+    User, check, quantity,
+};
+use crate::label::{Label, Range};
+use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
+use crate::vocabulary::{NameList, Vocabulary, nearest};
+
+/// A site file is not larger than this, in bytes.
+const MAX_TEXT: usize = 4 << 20;
+
+/// Everything read, with its places, before the parts have been held against each other.
+///
+/// A part that could not be read is missing here, and a problem says so.
+pub(super) struct Draft {
+    pub vocabulary: Option<Vocabulary>,
+    pub server: Option<DraftServer>,
+    pub users: Vec<DraftUser>,
+    pub hosts: Vec<DraftHost>,
+    pub services: Vec<DraftService>,
+    pub networks: Vec<DraftNetwork>,
+    /// Whether every user, host and service could be read: only then can something be said to have none.
+    pub complete: bool,
+}
+
+pub(super) struct DraftServer {
+    pub span: Span<usize>,
+    pub name: At<DomainName>,
+    pub addresses: Vec<At<IpAddr>>,
+    pub trusted_path_port: u16,
+    pub ike_port: At<u16>,
+    pub tunnel_port: At<u16>,
+    pub inner_addresses: Vec<At<IpAddr>>,
+    pub inner_pools: Vec<At<IpNet>>,
+    pub names: Vec<At<DomainName>>,
+    pub slots: u16,
+    pub grace: Duration,
+}
+
+pub(super) struct DraftUser {
+    pub name: At<UserName>,
+    pub clearance: At<Range>,
+}
+
+pub(super) struct DraftHost {
+    pub name: At<HostName>,
+    pub accreditation: At<Range>,
+}
+
+pub(super) struct DraftService {
+    pub name: At<ServiceName>,
+    pub port: At<u16>,
+    pub protocol: Protocol,
+    pub range: At<Range>,
+    pub mode: Mode,
+    pub program: Program,
+}
+
+pub(super) struct DraftNetwork {
+    pub interface: At<InterfaceName>,
+    pub label: At<Label>,
+    pub addresses: Vec<At<IpNet>>,
+    pub services: Vec<At<ServiceName>>,
+    pub hosts: Vec<At<NetworkHost>>,
+}
+
+pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
+    let mut reader = Reader::new(text);
+    if text.len() > MAX_TEXT {
+        reader.problem(
+            ProblemKind::TooLarge,
+            &(0..1),
+            format!("the file has {} bytes", text.len()),
+            format!("keep it below {MAX_TEXT}"),
+        );
+        return Err(reader.finish());
+    }
+    let (root, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        reader.syntax(error);
+    }
+    let whole = root.span();
+    match build(&mut reader, root.get_ref(), whole) {
+        Some(site) if reader.is_clean() => Ok(site),
+        _ => Err(reader.finish()),
+    }
+}
+
+fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>) -> Option<Site> {
+    const TABLES: &[&str] = &["site", "labels", "server", "limits", "user", "host", "service", "network"];
+    let root = reader.table(root, whole.start..whole.start, "the site file", TABLES);
+    let name = site_name(reader, &root);
+    let (vocabulary, colours) = labels(reader, &root);
+    let server = server(reader, &root);
+    let limits = limits(reader, &root);
+    let mut draft = Draft {
+        vocabulary,
+        server,
+        users: Vec::new(),
+        hosts: Vec::new(),
+        services: Vec::new(),
+        networks: Vec::new(),
+        complete: true,
+    };
+    for keys in reader.tables(root.get("user"), "[user]", &["name", "clearance"]) {
+        match user(reader, &draft, &keys) {
+            Some(user) => draft.users.push(user),
+            None => draft.complete = false,
+        }
+    }
+    for keys in reader.tables(root.get("host"), "[host]", &["name", "accreditation"]) {
+        match host(reader, &draft, &keys) {
+            Some(host) => draft.hosts.push(host),
+            None => draft.complete = false,
+        }
+    }
+    const SERVICE: &[&str] = &["name", "port", "protocol", "range", "mode", "program", "command"];
+    for keys in reader.tables(root.get("service"), "[service]", SERVICE) {
+        match service(reader, &draft, &keys) {
+            Some(service) => draft.services.push(service),
+            None => draft.complete = false,
+        }
+    }
+    const NETWORK: &[&str] = &["interface", "label", "address", "services", "hosts"];
+    for keys in reader.tables(root.get("network"), "[network]", NETWORK) {
+        if let Some(network) = network(reader, &draft, &keys) {
+            draft.networks.push(network);
+        }
+    }
+    check::all(reader, &draft);
+    let server = draft.server?;
+    Some(Site {
+        name: name?,
+        vocabulary: draft.vocabulary?,
+        colours,
+        server: Server {
+            name: server.name.value,
+            addresses: values(server.addresses),
+            trusted_path_port: server.trusted_path_port,
+            ike_port: server.ike_port.value,
+            tunnel_port: server.tunnel_port.value,
+            inner_addresses: values(server.inner_addresses),
+            inner_pools: values(server.inner_pools),
+            names: values(server.names),
+            slots: server.slots,
+            grace: server.grace,
+        },
+        limits: limits?,
+        users: (draft.users.into_iter())
+            .map(|user| {
+                (user.name.value.clone(), User { name: user.name.value, clearance: user.clearance.value })
+            })
+            .collect(),
+        hosts: (draft.hosts.into_iter())
+            .map(|host| {
+                let accreditation = host.accreditation.value;
+                (host.name.value.clone(), Host { name: host.name.value, accreditation })
+            })
+            .collect(),
+        services: (draft.services.into_iter())
+            .map(|service| {
+                let DraftService { name, port, protocol, range, mode, program } = service;
+                let (name, port, range) = (name.value, port.value, range.value);
+                (name.clone(), Service { name, port, protocol, range, mode, program })
+            })
+            .collect(),
+        networks: (draft.networks.into_iter())
+            .map(|network| Network {
+                interface: network.interface.value,
+                label: network.label.value,
+                addresses: values(network.addresses),
+                services: values(network.services),
+                hosts: values(network.hosts),
+            })
+            .collect(),
+    })
+}
+
+fn values<T>(items: Vec<At<T>>) -> Vec<T> {
+    items.into_iter().map(|item| item.value).collect()
+}
+
+fn site_name(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<SiteName> {
+    let value = reader.need(root, "site", "{ name = \"harbour\" }")?;
+    let keys = reader.subtable(value, "[site]", &["name"])?;
+    let name = reader.need(&keys, "name", "\"harbour\"")?;
+    Some(reader.parsed(name, "site name", "a lower-case letter, then up to 11 of a-z, 0-9 and '-'")?.value)
+}
+
+fn labels(reader: &mut Reader<'_>, root: &Keys<'_>) -> (Option<Vocabulary>, BTreeMap<u8, Colour>) {
+    const KEYS: &[&str] = &["levels", "categories", "integrity-levels", "integrity-categories", "colours"];
+    let mut colours = BTreeMap::new();
+    let Some(value) = reader.need(root, "labels", "{ levels = [\"UNCLASSIFIED\", \"SECRET\"] }") else {
+        return (None, colours);
+    };
+    let Some(keys) = reader.subtable(value, "[labels]", KEYS) else { return (None, colours) };
+    let mut spans: BTreeMap<&str, Vec<Span<usize>>> = BTreeMap::new();
+    let mut whole: BTreeMap<&str, Span<usize>> = BTreeMap::new();
+    let mut read = |reader: &mut Reader<'_>, list: NameList, needed: bool| -> Option<Vec<String>> {
+        let key = list.key();
+        let value = if needed { reader.need(&keys, key, "[\"LOW\", \"HIGH\"]") } else { keys.get(key) };
+        let Some(value) = value else { return (!needed).then(Vec::new) };
+        let names = reader.strings(value, key)?;
+        whole.insert(key, value.span());
+        spans.insert(key, names.iter().map(|name| name.span.clone()).collect());
+        Some(names.iter().map(|name| name.value.to_owned()).collect())
+    };
+    let levels = read(reader, NameList::Levels, true);
+    let categories = read(reader, NameList::Categories, false);
+    let integrity_levels = read(reader, NameList::IntegrityLevels, false);
+    let integrity_categories = read(reader, NameList::IntegrityCategories, false);
+    let vocabulary = match (levels, categories, integrity_levels, integrity_categories) {
+        (Some(a), Some(b), Some(c), Some(d)) => match Vocabulary::new(a, b, c, d) {
+            Ok(vocabulary) => Some(vocabulary),
+            Err(errors) => {
+                for error in errors {
+                    let key = error.list.key();
+                    let entry = error.index.and_then(|index| spans.get(key)?.get(index));
+                    let span = entry.or(whole.get(key)).cloned().unwrap_or(keys.span());
+                    let kind = match error.index {
+                        Some(_) if error.what.ends_with("declared twice") => ProblemKind::Duplicate,
+                        Some(_) => ProblemKind::BadValue,
+                        None => ProblemKind::OutOfBounds,
+                    };
+                    reader.problem(kind, &span, error.what, error.remedy);
+                }
+                None
+            }
+        },
+        _ => None,
+    };
+    if let Some(value) = keys.get("colours") {
+        colour_table(reader, value, vocabulary.as_ref(), &mut colours);
+    }
+    (vocabulary, colours)
+}
+
+fn colour_table<'t>(
+    reader: &mut Reader<'_>,
+    value: &'t Spanned<DeValue<'t>>,
+    vocabulary: Option<&Vocabulary>,
+    colours: &mut BTreeMap<u8, Colour>,
+) {
+    const COLOURS: &[(&str, Colour)] = &[
+        ("red", Colour::Red),
+        ("green", Colour::Green),
+        ("yellow", Colour::Yellow),
+        ("blue", Colour::Blue),
+        ("magenta", Colour::Magenta),
+        ("cyan", Colour::Cyan),
+        ("white", Colour::White),
+        ("orange", Colour::Orange),
+    ];
+    let Some(vocabulary) = vocabulary else { return };
+    let levels: Vec<&str> = vocabulary.levels().collect();
+    let Some(keys) = reader.subtable(value, "`colours`", &levels) else { return };
+    for (level, value) in keys.iter() {
+        let Some(word) = reader.string(value, level.value) else { continue };
+        let colour = COLOURS.iter().find(|(name, _)| *name == word.value);
+        match (colour, vocabulary.level(level.value)) {
+            (Some((_, colour)), Some(number)) => {
+                colours.insert(number, *colour);
+            }
+            (None, _) => unknown_word(reader, &word, "colour", COLOURS.iter().map(|(name, _)| *name)),
+            // An unknown level has been told as an unknown key.
+            (Some(_), None) => {}
+        }
+    }
+}
+
+fn unknown_word<'a>(
+    reader: &mut Reader<'_>,
+    word: &At<&str>,
+    what: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) {
+    let near = nearest(word.value, known.clone());
+    let list = known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let remedy = match &near {
+        Some(near) => format!("did you mean `{near}`? There are {list}"),
+        None => format!("use one of {list}"),
+    };
+    reader.problem_near(
+        ProblemKind::UnknownName,
+        &word.span,
+        format!("`{}` is no {what}", word.value),
+        near,
+        remedy,
+    );
+}
+
+fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
+    const KEYS: &[&str] = &[
+        "name",
+        "addresses",
+        "trusted-path-port",
+        "ike-port",
+        "tunnel-port",
+        "inner-address",
+        "inner-pool",
+        "names",
+        "slots",
+        "grace",
+    ];
+    let value = reader.need(root, "server", "{ name = \"server.harbour.example\", … }")?;
+    let keys = reader.subtable(value, "[server]", KEYS)?;
+    const NAME: &str = "a DNS name in lower case, such as \"server.harbour.example\"";
+    const ADDRESS: &str = "an IPv4 or IPv6 address, such as \"10.80.0.1\"";
+    let name = (reader.need(&keys, "name", "\"server.harbour.example\""))
+        .and_then(|value| reader.parsed(value, "server name", NAME));
+    let addresses = (reader.need(&keys, "addresses", "[\"192.0.2.1\"]"))
+        .and_then(|value| reader.parsed_list(value, "address", ADDRESS));
+    let trusted_path_port = port_or(reader, &keys, "trusted-path-port", 7443);
+    let ike_port = port_or(reader, &keys, "ike-port", 500);
+    let tunnel_port = port_or(reader, &keys, "tunnel-port", 4500);
+    let inner_addresses = (reader.need(&keys, "inner-address", "\"10.80.0.1\""))
+        .and_then(|value| reader.one_or_more(value, "inner-address", ADDRESS));
+    let inner_pools = (reader.need(&keys, "inner-pool", "\"10.80.1.0/24\"")).and_then(|value| {
+        reader.one_or_more(value, "inner-pool", "a network with its prefix length, such as \"10.80.1.0/24\"")
+    });
+    let names = match keys.get("names") {
+        Some(value) => reader.parsed_list(value, "name", NAME),
+        None => Some(Vec::new()),
+    };
+    let slots = match keys.get("slots") {
+        Some(value) => reader.integer(value, "slots", 1..=u64::from(MAX_SLOTS)),
+        None => Some(64),
+    };
+    let grace = match keys.get("grace") {
+        Some(value) => quantity(
+            reader,
+            value,
+            "grace",
+            |text| quantity::duration(text).and_then(|time| u64::try_from(time.as_millis()).ok()),
+            1_000..=3_600_000,
+            "a time from \"1s\" to \"1h\"",
+        ),
+        None => Some(30_000),
+    };
+    Some(DraftServer {
+        span: keys.span(),
+        name: name?,
+        addresses: addresses?,
+        trusted_path_port: trusted_path_port?.value,
+        ike_port: ike_port?,
+        tunnel_port: tunnel_port?,
+        inner_addresses: inner_addresses?,
+        inner_pools: inner_pools?,
+        names: names?,
+        slots: u16::try_from(slots?).ok()?,
+        grace: Duration::from_millis(grace?),
+    })
+}
+
+fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, default: u16) -> Option<At<u16>> {
+    match keys.get(key) {
+        Some(value) => reader.port(value, key).map(|port| At::new(port, value.span())),
+        None => Some(At::new(default, keys.span())),
+    }
+}
+
+/// A string with a unit, read by `read` and kept within bounds.
+fn quantity(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    key: &str,
+    read: impl Fn(&str) -> Option<u64>,
+    bounds: std::ops::RangeInclusive<u64>,
+    form: &str,
+) -> Option<u64> {
+    let text = reader.string(value, key)?;
+    let Some(number) = read(text.value) else {
+        let what = format!("`{}` is not a valid {key}", text.value);
+        reader.problem(ProblemKind::BadValue, &text.span, what, format!("write {form}"));
+        return None;
+    };
+    if !bounds.contains(&number) {
+        let what = format!("`{key}` is {}", text.value);
+        reader.problem(ProblemKind::OutOfBounds, &text.span, what, format!("write {form}"));
+        return None;
+    }
+    Some(number)
+}
+
+fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
+    let default = Limits { memory: 512 << 20, processes: 256, cpu_percent: 100, store: 64 << 20 };
+    let Some(value) = root.get("limits") else { return Some(default) };
+    let keys = reader.subtable(value, "[limits]", &["memory", "processes", "cpu", "store"])?;
+    let memory = match keys.get("memory") {
+        Some(value) => {
+            let form = "a size from \"16M\" to \"1T\"";
+            quantity(reader, value, "memory", quantity::size, 16 << 20..=1 << 40, form)
+        }
+        None => Some(default.memory),
+    };
+    let processes = match keys.get("processes") {
+        Some(value) => reader.integer(value, "processes", 8..=32_768),
+        None => Some(u64::from(default.processes)),
+    };
+    let cpu = match keys.get("cpu") {
+        Some(value) => {
+            let form = "a share of one processor from \"1%\" to \"102400%\"";
+            quantity(reader, value, "cpu", quantity::percent, 1..=102_400, form)
+        }
+        None => Some(u64::from(default.cpu_percent)),
+    };
+    let store = match keys.get("store") {
+        Some(value) => {
+            let form = "a size from \"4M\" to \"1T\"";
+            quantity(reader, value, "store", quantity::size, 4 << 20..=1 << 40, form)
+        }
+        None => Some(default.store),
+    };
+    Some(Limits {
+        memory: memory?,
+        processes: u32::try_from(processes?).ok()?,
+        cpu_percent: u32::try_from(cpu?).ok()?,
+        store: store?,
+    })
+}
+
+/// A range in the site's own words; nothing is said of it while the words themselves are at fault.
+fn range(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>, key: &str) -> Option<At<Range>> {
+    let value = reader.need(keys, key, "\"LOW..HIGH\"")?;
+    let text = reader.string(value, key)?;
+    match draft.vocabulary.as_ref()?.parse_range(text.value) {
+        Ok(range) => Some(At::new(range, text.span)),
+        Err(error) => {
+            reader.label_fault(&text, error);
+            None
+        }
+    }
+}
+
+const NAME: &str = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
+
+fn user(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<DraftUser> {
+    let name = reader.need(keys, "name", "\"ada\"");
+    let name = name.and_then(|value| reader.parsed(value, "user name", NAME));
+    let clearance = range(reader, draft, keys, "clearance");
+    Some(DraftUser { name: name?, clearance: clearance? })
+}
+
+fn host(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<DraftHost> {
+    let name = reader.need(keys, "name", "\"ws1\"");
+    let name = name.and_then(|value| reader.parsed(value, "host name", &NAME.replace("32", "64")));
+    let accreditation = range(reader, draft, keys, "accreditation");
+    Some(DraftHost { name: name?, accreditation: accreditation? })
+}
+
+fn protocol(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Protocol> {
+    let value = reader.need(keys, "protocol", "\"tcp\"")?;
+    let word = reader.string(value, "protocol")?;
+    match word.value {
+        "tcp" => Some(Protocol::Tcp),
+        "udp" => Some(Protocol::Udp),
+        _ => {
+            unknown_word(reader, &word, "protocol", ["tcp", "udp"].into_iter());
+            None
+        }
+    }
+}
+
+fn port(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<At<u16>> {
+    let value = reader.need(keys, "port", "80")?;
+    reader.port(value, "port").map(|port| At::new(port, value.span()))
+}
+
+fn service(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<DraftService> {
+    let name = reader.need(keys, "name", "\"web\"");
+    let name = name.and_then(|value| reader.parsed(value, "service name", NAME));
+    let port = port(reader, keys);
+    let protocol = protocol(reader, keys);
+    let range = range(reader, draft, keys, "range");
+    let mode = reader.need(keys, "mode", "\"direct\"").and_then(|value| {
+        let word = reader.string(value, "mode")?;
+        if word.value == "direct" {
+            return Some(Mode::Direct);
+        }
+        unknown_word(reader, &word, "mediation mode", ["direct"].into_iter());
+        None
+    });
+    let program = program(reader, keys);
+    let service = DraftService {
+        name: name?,
+        port: port?,
+        protocol: protocol?,
+        range: range?,
+        mode: mode?,
+        program: program?,
+    };
+    if service.program == Program::Nginx && service.protocol != Protocol::Tcp {
+        reader.problem(
+            ProblemKind::BadValue,
+            &service.name.span,
+            format!("`{}` runs nginx over udp", service.name.value),
+            "write `protocol = \"tcp\"`",
+        );
+    }
+    Some(service)
+}
+
+fn program(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Program> {
+    match (keys.get("program"), keys.get("command")) {
+        (Some(value), None) => {
+            let word = reader.string(value, "program")?;
+            if word.value == "nginx" {
+                return Some(Program::Nginx);
+            }
+            let near = nearest(word.value, ["nginx"].into_iter());
+            reader.problem_near(
+                ProblemKind::UnknownName,
+                &word.span,
+                format!("`{}` is no program that levee configures", word.value),
+                near,
+                "write `program = \"nginx\"`, or `command = [\"/path/to/program\", \"argument\"]`",
+            );
+            None
+        }
+        (None, Some(value)) => {
+            let words = reader.strings(value, "command")?;
+            let fault = match words.first() {
+                None => Some("`command` is empty".to_owned()),
+                Some(first) if !first.value.starts_with('/') => {
+                    Some(format!("`{}` is not an absolute path", first.value))
+                }
+                // An argument ends at a NUL: what follows would be silently lost (execve(2)).
+                Some(_) if words.iter().any(|word| word.value.contains('\0')) => {
+                    Some("a NUL in `command`".to_owned())
+                }
+                Some(_) => None,
+            };
+            if let Some(what) = fault {
+                reader.problem(
+                    ProblemKind::BadValue,
+                    &value.span(),
+                    what,
+                    "write the program's absolute path, then its arguments",
+                );
+                return None;
+            }
+            Some(Program::Command(words.iter().map(|word| word.value.to_owned()).collect()))
+        }
+        (None, None) => {
+            reader.need(keys, "program", "\"nginx\"` or `command = [\"/path/to/program\"]");
+            None
+        }
+        (Some(_), Some(command)) => {
+            reader.problem(
+                ProblemKind::Duplicate,
+                &command.span(),
+                "both `program` and `command` say what runs",
+                "keep one of them",
+            );
+            None
+        }
+    }
+}
+
+fn network(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<DraftNetwork> {
+    let interface = reader.need(keys, "interface", "\"ship0\"").and_then(|value| {
+        reader.parsed(value, "interface name", "1 to 15 letters, digits, '.', '_', '-' or '@'")
+    });
+    let label = reader.need(keys, "label", "\"SECRET\"").and_then(|value| {
+        let text = reader.string(value, "label")?;
+        match draft.vocabulary.as_ref()?.parse(text.value) {
+            Ok(label) => Some(At::new(label, text.span)),
+            Err(error) => {
+                reader.label_fault(&text, error);
+                None
+            }
+        }
+    });
+    let addresses = reader.need(keys, "address", "\"192.168.7.1/24\"").and_then(|value| {
+        reader.one_or_more(value, "address", "an address with its prefix length, such as \"192.168.7.1/24\"")
+    });
+    let services = match keys.get("services") {
+        Some(value) => reader.parsed_list(value, "service name", NAME),
+        None => Some(Vec::new()),
+    };
+    let hosts = match keys.get("hosts") {
+        Some(value) => network_hosts(reader, value),
+        None => Some(Vec::new()),
+    };
+    Some(DraftNetwork {
+        interface: interface?,
+        label: label?,
+        addresses: addresses?,
+        services: services?,
+        hosts: hosts?,
+    })
+}
+
+fn network_hosts<'t>(
+    reader: &mut Reader<'_>,
+    value: &'t Spanned<DeValue<'t>>,
+) -> Option<Vec<At<NetworkHost>>> {
+    let items = reader.list(value, "hosts")?;
+    let read: Vec<_> = items
+        .iter()
+        .map(|item| {
+            let keys = reader.subtable(item, "a network's host", &["address", "port", "protocol"])?;
+            let address = reader.need(&keys, "address", "\"192.168.7.9\"").and_then(|value| {
+                reader.parsed::<IpAddr>(value, "address", "an IPv4 or IPv6 address, such as \"192.168.7.9\"")
+            });
+            let port = port(reader, &keys);
+            let protocol = protocol(reader, &keys);
+            let (address, port, protocol) = (address?, port?, protocol?);
+            let host = NetworkHost { address: address.value, port: port.value, protocol };
+            Some(At::new(host, address.span))
+        })
+        .collect();
+    read.into_iter().collect()
+}
