@@ -1,1 +1,37 @@
-//! IKEv2 (RFC 7296) without I/O.
+//! IKEv2 (RFC 7296) without I/O: a state machine for both roles and any number of IKE SAs, to which datagrams, time and random
+//! octets are arguments, and which answers with datagrams, timers and events.
+//!
+//! [`Endpoint`] has three verbs. [`handle`](Endpoint::handle) takes a datagram from the network, [`command`](Endpoint::command) (with
+//! [`connect`](Endpoint::connect)) takes a wish or an answer of the surrounding program, and [`poll`](Endpoint::poll) does what is due and
+//! gives, one at a time, what there is to send, to decide or to know, and at last the time of the next timer.
+//!
+//! Three things are deliberately absent. Private keys: who signs is another process, reached by [`Event::Sign`] and
+//! [`Command::Signed`]. Decisions about who may have which child SA: [`Event::ChildRequested`] and [`Command::Decide`]. And the keys of
+//! child SAs: they leave in [`Event::ChildEstablished`], once, and are kept nowhere here.
+//!
+//! Any datagram from anyone leads to no panic, bounded memory and bounded time; what is dropped is counted by reason ([`Drop`]).
+
+mod api;
+mod channel;
+mod config;
+mod crypto;
+mod drops;
+mod endpoint;
+mod sa;
+mod wire;
+
+pub use api::{
+    ChildClosed, ChildDecision, ChildError, ChildEstablished, ChildRequested, CloseReason, Command,
+    CommandError, Event, IkeId, InnerAddress, NewChild, Now, Output, Path, PeerIdentity, Random, RequestId,
+    Role,
+};
+pub use config::{Childless, Config, Limits, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId, Timers};
+pub use crypto::keys::EspKeys;
+pub use crypto::pki::{CertificateError, InvalidCertificate, PeerCertificate, TrustAnchors};
+pub use crypto::sign::SignatureScheme;
+pub use crypto::suite::{
+    ChildProposal, ChildSuite, Encryption, IkeProposal, IkeSuite, Integrity, KeyExchange, Prf,
+};
+pub use drops::{Counters, Drop};
+pub use endpoint::Endpoint;
+pub use wire::{Identity, InvalidLabel, Malformed, SecurityLabel, Selector};

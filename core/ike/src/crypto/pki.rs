@@ -1,0 +1,205 @@
+//! Certificates: path validation (RFC 5280, by rustls-webpki), revocation lists, and the match between a certificate and an
+//! identity (RFC 4945 3.1).
+
+use super::sign::{CERTIFICATE_ALGORITHMS, SignatureScheme};
+use crate::wire::{CertPayload, Identity, cert_encoding};
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use sha1::{Digest, Sha1};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use webpki::{
+    CertRevocationList, EndEntityCert, ExpirationPolicy, ExtendedKeyUsageValidator, KeyPurposeIdIter,
+    RevocationCheckDepth, RevocationOptionsBuilder, UnknownStatusPolicy,
+};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Certificates of one message that are looked at: the peer's own and the authorities between.
+const MOST_CERTIFICATES: usize = 10;
+
+/// The authorities whose certificates are believed, and what they have revoked.
+#[derive(Debug)]
+pub struct TrustAnchors {
+    anchors: Vec<TrustAnchor<'static>>,
+    hashes: Vec<[u8; 20]>,
+    lists: Vec<CertRevocationList<'static>>,
+}
+
+/// What is wrong with a certificate or list in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidCertificate(pub String);
+
+impl std::fmt::Display for InvalidCertificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidCertificate {}
+
+impl TrustAnchors {
+    /// Reads authorities and revocation lists, all DER. With at least one list, every certificate that a peer shows must be
+    /// covered by a current list and not be on it.
+    pub fn new(authorities: &[Vec<u8>], lists: &[Vec<u8>]) -> Result<Self, InvalidCertificate> {
+        let bad = |what: &str, i: usize, e: &dyn std::fmt::Display| {
+            InvalidCertificate(format!("{what} {}: {e}", i + 1))
+        };
+        let mut out = Self { anchors: Vec::new(), hashes: Vec::new(), lists: Vec::new() };
+        for (i, der) in authorities.iter().enumerate() {
+            let der = CertificateDer::from(der.as_slice());
+            let anchor = webpki::anchor_from_trusted_cert(&der).map_err(|e| bad("authority", i, &e))?;
+            let (_, parsed) = X509Certificate::from_der(&der).map_err(|e| bad("authority", i, &e))?;
+            out.hashes.push(Sha1::digest(parsed.public_key().raw).into());
+            out.anchors.push(anchor.to_owned());
+        }
+        for (i, der) in lists.iter().enumerate() {
+            let list =
+                webpki::OwnedCertRevocationList::from_der(der).map_err(|e| bad("revocation list", i, &e))?;
+            out.lists.push(list.into());
+        }
+        Ok(out)
+    }
+
+    /// The data of a CERTREQ payload: SHA-1 of each authority's SubjectPublicKeyInfo (RFC 7296 3.7). Here SHA-1 names keys; it
+    /// protects nothing.
+    pub(crate) fn request(&self) -> Vec<u8> {
+        self.hashes.concat()
+    }
+}
+
+/// A peer's own certificate, after its path was validated. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate(Arc<[u8]>);
+
+impl PeerCertificate {
+    /// The certificate in DER.
+    pub fn der(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The octets of the extension with the given object identifier in dotted form: the place of a host's accreditation.
+    pub fn extension(&self, oid: &str) -> Option<Vec<u8>> {
+        let (_, parsed) = X509Certificate::from_der(&self.0).ok()?;
+        let mut found = parsed.extensions().iter().filter(|e| e.oid.to_id_string() == oid);
+        match (found.next(), found.next()) {
+            (Some(e), None) => Some(e.value.to_vec()),
+            _ => None,
+        }
+    }
+}
+
+/// RFC 4945 5.1.3.12: extended key usages, where a certificate has any, must name IKE or all uses.
+struct IkeUsage;
+
+impl ExtendedKeyUsageValidator for IkeUsage {
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        const IPSEC_IKE: &[usize] = &[1, 3, 6, 1, 5, 5, 7, 3, 17];
+        const IKE_INTERMEDIATE: &[usize] = &[1, 3, 6, 1, 5, 5, 8, 2, 2];
+        const ANY: &[usize] = &[2, 5, 29, 37, 0];
+        let mut empty = true;
+        for purpose in purposes {
+            let oid = purpose?.to_decoded_oid();
+            if [IPSEC_IKE, IKE_INTERMEDIATE, ANY].contains(&oid.as_slice()) {
+                return Ok(());
+            }
+            empty = false;
+        }
+        if empty { Ok(()) } else { Err(webpki::Error::UnsupportedCertVersion) }
+    }
+}
+
+/// Why a peer's signature was not believed. It goes to the log, never to the peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CertificateError {
+    /// The peer sent no certificate of the one encoding levee reads.
+    Missing,
+    /// No valid path leads from the certificate to an authority.
+    Path(String),
+    /// The certificate does not name the identity that the peer claims.
+    WrongName,
+    /// The signature's algorithm is not accepted or does not fit the key.
+    Algorithm,
+    /// The signature is not by the certificate's key over this exchange.
+    Signature,
+}
+
+impl std::fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing => f.write_str("no X.509 certificate was sent"),
+            Self::Path(why) => write!(f, "no valid certification path: {why}"),
+            Self::WrongName => f.write_str("the certificate does not name the claimed identity"),
+            Self::Algorithm => f.write_str("the signature algorithm is not accepted"),
+            Self::Signature => f.write_str("the signature is wrong"),
+        }
+    }
+}
+
+/// Checks the AUTH payload's signature over `octets` and that an authority vouches for who signed.
+pub(crate) fn verify(
+    anchors: &TrustAnchors,
+    accepted: &[SignatureScheme],
+    certs: &[CertPayload<'_>],
+    id: &Identity,
+    auth_data: &[u8],
+    octets: &[&[u8]],
+    unix_seconds: u64,
+) -> Result<PeerCertificate, CertificateError> {
+    let mut chain = certs
+        .iter()
+        .filter(|c| c.encoding == cert_encoding::X509_SIGNATURE)
+        .take(MOST_CERTIFICATES)
+        .map(|c| CertificateDer::from(c.data));
+    let own = chain.next().ok_or(CertificateError::Missing)?;
+    let between: Vec<_> = chain.collect();
+    let path_error = |e: webpki::Error| CertificateError::Path(format!("{e:?}"));
+    let cert = EndEntityCert::try_from(&own).map_err(path_error)?;
+
+    // The cheap checks first: the path costs several signatures, and none is worth it when the peer does not hold the key.
+    if !names(&own, id) {
+        return Err(CertificateError::WrongName);
+    }
+    let (scheme, signature) =
+        SignatureScheme::split(auth_data, accepted).ok_or(CertificateError::Algorithm)?;
+    cert.verify_signature(scheme.verifier(), &octets.concat(), signature).map_err(|e| match e {
+        webpki::Error::InvalidSignatureForPublicKey => CertificateError::Signature,
+        _ => CertificateError::Algorithm,
+    })?;
+
+    let lists: Vec<&CertRevocationList<'_>> = anchors.lists.iter().collect();
+    let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|b| {
+        b.with_depth(RevocationCheckDepth::Chain)
+            .with_status_policy(UnknownStatusPolicy::Deny)
+            .with_expiration_policy(ExpirationPolicy::Enforce)
+            .build()
+    });
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds));
+    cert.verify_for_usage(
+        &CERTIFICATE_ALGORITHMS,
+        &anchors.anchors,
+        &between,
+        now,
+        IkeUsage,
+        revocation,
+        None,
+    )
+    .map_err(path_error)?;
+    Ok(PeerCertificate(own.as_ref().into()))
+}
+
+/// Whether the certificate names the identity: in its subject for a DN, else in its subjectAltName (RFC 4945 3.1).
+fn names(der: &[u8], id: &Identity) -> bool {
+    let Ok((_, cert)) = X509Certificate::from_der(der) else { return false };
+    if let Identity::DistinguishedName(dn) = id {
+        return cert.subject().as_raw() == dn.as_slice();
+    }
+    let Ok(Some(names)) = cert.subject_alternative_name() else { return false };
+    names.value.general_names.iter().any(|name| match (name, id) {
+        (GeneralName::DNSName(n), Identity::Fqdn(_)) => Identity::Fqdn((*n).to_owned()) == *id,
+        (GeneralName::RFC822Name(n), Identity::Mail(_)) => Identity::Mail((*n).to_owned()) == *id,
+        (GeneralName::IPAddress(octets), Identity::Address(IpAddr::V4(a))) => *octets == a.octets(),
+        (GeneralName::IPAddress(octets), Identity::Address(IpAddr::V6(a))) => *octets == a.octets(),
+        _ => false,
+    })
+}

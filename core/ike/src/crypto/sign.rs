@@ -1,0 +1,255 @@
+//! Signatures: RFC 7427 (ECDSA, RSASSA-PSS), RFC 8420 (Ed25519). levee verifies here; it signs elsewhere, in the process that
+//! holds the private key.
+
+use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm, alg_id};
+use sha2::{Digest, Sha256, Sha384, Sha512};
+
+/// A signature algorithm of the AUTH payload (RFC 7427, RFC 8420).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SignatureScheme {
+    /// ECDSA on P-256 with SHA-256; the signature is the DER `ECDSA-Sig-Value`.
+    EcdsaP256Sha256,
+    /// ECDSA on P-384 with SHA-384; the signature is the DER `ECDSA-Sig-Value`.
+    EcdsaP384Sha384,
+    /// Ed25519 over the octets themselves (RFC 8420).
+    Ed25519,
+    /// RSASSA-PSS with SHA-256, MGF1 of the same and a salt of 32 octets.
+    RsaPssSha256,
+    /// RSASSA-PSS with SHA-384, MGF1 of the same and a salt of 48 octets.
+    RsaPssSha384,
+    /// RSASSA-PSS with SHA-512, MGF1 of the same and a salt of 64 octets.
+    RsaPssSha512,
+    /// RSASSA-PKCS1-v1_5 with SHA-256: for old peers, never a default.
+    RsaPkcs1Sha256,
+}
+
+impl SignatureScheme {
+    /// What a peer may sign with unless the site says otherwise.
+    pub const DEFAULT: [Self; 6] = [
+        Self::EcdsaP384Sha384,
+        Self::EcdsaP256Sha256,
+        Self::Ed25519,
+        Self::RsaPssSha384,
+        Self::RsaPssSha256,
+        Self::RsaPssSha512,
+    ];
+
+    /// The hash's number in SIGNATURE_HASH_ALGORITHMS (RFC 7427 7, RFC 8420 2).
+    pub(crate) fn hash(self) -> u16 {
+        match self {
+            Self::EcdsaP256Sha256 | Self::RsaPssSha256 | Self::RsaPkcs1Sha256 => 2,
+            Self::EcdsaP384Sha384 | Self::RsaPssSha384 => 3,
+            Self::RsaPssSha512 => 4,
+            Self::Ed25519 => 5,
+        }
+    }
+
+    fn algorithm(self) -> &'static Verifier {
+        match self {
+            Self::EcdsaP256Sha256 => &P256_SHA256,
+            Self::EcdsaP384Sha384 => &P384_SHA384,
+            Self::Ed25519 => &ED25519,
+            Self::RsaPssSha256 => &PSS_SHA256,
+            Self::RsaPssSha384 => &PSS_SHA384,
+            Self::RsaPssSha512 => &PSS_SHA512,
+            Self::RsaPkcs1Sha256 => &PKCS1_SHA256,
+        }
+    }
+
+    pub(crate) fn verifier(self) -> &'static dyn SignatureVerificationAlgorithm {
+        self.algorithm()
+    }
+
+    /// The DER AlgorithmIdentifier, with its SEQUENCE, as the AUTH payload carries it (RFC 7427 3).
+    pub(crate) fn identifier(self) -> Vec<u8> {
+        let inner = self.algorithm().signature;
+        let mut out = vec![0x30, u8::try_from(inner.len()).unwrap_or(0)];
+        out.extend_from_slice(inner.as_ref());
+        out
+    }
+
+    /// Splits the data of an AUTH payload of method 14 into the scheme, out of `accepted`, and the signature.
+    pub(crate) fn split<'a>(data: &'a [u8], accepted: &[Self]) -> Option<(Self, &'a [u8])> {
+        let (length, rest) = data.split_first()?;
+        let (identifier, signature) = rest.split_at_checked(usize::from(*length))?;
+        let scheme = accepted.iter().copied().find(|s| s.identifier() == identifier)?;
+        Some((scheme, signature))
+    }
+
+    /// The data of an AUTH payload of method 14: length, AlgorithmIdentifier, signature.
+    pub(crate) fn auth_data(self, signature: &[u8]) -> Vec<u8> {
+        let identifier = self.identifier();
+        let mut out = vec![u8::try_from(identifier.len()).unwrap_or(0)];
+        out.extend_from_slice(&identifier);
+        out.extend_from_slice(signature);
+        out
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Hash {
+    Sha256,
+    Sha384,
+    Sha512,
+}
+
+impl Hash {
+    fn of(self, message: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Sha256 => Sha256::digest(message).to_vec(),
+            Self::Sha384 => Sha384::digest(message).to_vec(),
+            Self::Sha512 => Sha512::digest(message).to_vec(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Algorithm {
+    P256(Hash),
+    P384(Hash),
+    Ed25519,
+    Pss(Hash),
+    Pkcs1(Hash),
+}
+
+/// One algorithm as rustls-webpki wants it: which keys, which signatures, and how to check.
+#[derive(Debug)]
+struct Verifier {
+    algorithm: Algorithm,
+    key: AlgorithmIdentifier,
+    signature: AlgorithmIdentifier,
+}
+
+const P256_SHA256: Verifier = Verifier {
+    algorithm: Algorithm::P256(Hash::Sha256),
+    key: alg_id::ECDSA_P256,
+    signature: alg_id::ECDSA_SHA256,
+};
+const P256_SHA384: Verifier = Verifier {
+    algorithm: Algorithm::P256(Hash::Sha384),
+    key: alg_id::ECDSA_P256,
+    signature: alg_id::ECDSA_SHA384,
+};
+const P384_SHA256: Verifier = Verifier {
+    algorithm: Algorithm::P384(Hash::Sha256),
+    key: alg_id::ECDSA_P384,
+    signature: alg_id::ECDSA_SHA256,
+};
+const P384_SHA384: Verifier = Verifier {
+    algorithm: Algorithm::P384(Hash::Sha384),
+    key: alg_id::ECDSA_P384,
+    signature: alg_id::ECDSA_SHA384,
+};
+const ED25519: Verifier =
+    Verifier { algorithm: Algorithm::Ed25519, key: alg_id::ED25519, signature: alg_id::ED25519 };
+const PSS_SHA256: Verifier = Verifier {
+    algorithm: Algorithm::Pss(Hash::Sha256),
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PSS_SHA256,
+};
+const PSS_SHA384: Verifier = Verifier {
+    algorithm: Algorithm::Pss(Hash::Sha384),
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PSS_SHA384,
+};
+const PSS_SHA512: Verifier = Verifier {
+    algorithm: Algorithm::Pss(Hash::Sha512),
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PSS_SHA512,
+};
+const PKCS1_SHA256: Verifier = Verifier {
+    algorithm: Algorithm::Pkcs1(Hash::Sha256),
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PKCS1_SHA256,
+};
+const PKCS1_SHA384: Verifier = Verifier {
+    algorithm: Algorithm::Pkcs1(Hash::Sha384),
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PKCS1_SHA384,
+};
+const PKCS1_SHA512: Verifier = Verifier {
+    algorithm: Algorithm::Pkcs1(Hash::Sha512),
+    key: alg_id::RSA_ENCRYPTION,
+    signature: alg_id::RSA_PKCS1_SHA512,
+};
+
+/// The algorithms that authorities may sign certificates and revocation lists with.
+pub(crate) static CERTIFICATE_ALGORITHMS: [&dyn SignatureVerificationAlgorithm; 11] = [
+    &P256_SHA256,
+    &P256_SHA384,
+    &P384_SHA256,
+    &P384_SHA384,
+    &ED25519,
+    &PSS_SHA256,
+    &PSS_SHA384,
+    &PSS_SHA512,
+    &PKCS1_SHA256,
+    &PKCS1_SHA384,
+    &PKCS1_SHA512,
+];
+
+/// Moduli outside these bounds, in bits, are refused: too weak, or too slow to be handed to anyone who asks.
+const RSA_BITS: std::ops::RangeInclusive<u32> = 2048..=8192;
+
+impl SignatureVerificationAlgorithm for Verifier {
+    fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
+        self.check(key, message, signature).ok_or(InvalidSignature)
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        self.key
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        self.signature
+    }
+}
+
+impl Verifier {
+    fn check(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Option<()> {
+        use p256::ecdsa::signature::hazmat::PrehashVerifier;
+        match self.algorithm {
+            Algorithm::P256(hash) => p256::ecdsa::VerifyingKey::from_sec1_bytes(key)
+                .ok()?
+                .verify_prehash(&hash.of(message), &p256::ecdsa::DerSignature::try_from(signature).ok()?)
+                .ok(),
+            Algorithm::P384(hash) => p384::ecdsa::VerifyingKey::from_sec1_bytes(key)
+                .ok()?
+                .verify_prehash(&hash.of(message), &p384::ecdsa::DerSignature::try_from(signature).ok()?)
+                .ok(),
+            Algorithm::Ed25519 => ed25519_dalek::VerifyingKey::from_bytes(key.try_into().ok()?)
+                .ok()?
+                .verify_strict(message, &ed25519_dalek::Signature::from_slice(signature).ok()?)
+                .ok(),
+            Algorithm::Pss(hash) => {
+                let key = rsa_key(key)?;
+                let digest = hash.of(message);
+                match hash {
+                    Hash::Sha256 => key.verify(rsa::Pss::<Sha256>::new(), &digest, signature),
+                    Hash::Sha384 => key.verify(rsa::Pss::<Sha384>::new(), &digest, signature),
+                    Hash::Sha512 => key.verify(rsa::Pss::<Sha512>::new(), &digest, signature),
+                }
+                .ok()
+            }
+            Algorithm::Pkcs1(hash) => {
+                let key = rsa_key(key)?;
+                let digest = hash.of(message);
+                match hash {
+                    Hash::Sha256 => key.verify(rsa::Pkcs1v15Sign::new::<Sha256>(), &digest, signature),
+                    Hash::Sha384 => key.verify(rsa::Pkcs1v15Sign::new::<Sha384>(), &digest, signature),
+                    Hash::Sha512 => key.verify(rsa::Pkcs1v15Sign::new::<Sha512>(), &digest, signature),
+                }
+                .ok()
+            }
+        }
+    }
+}
+
+fn rsa_key(key: &[u8]) -> Option<rsa::RsaPublicKey> {
+    use rsa::pkcs1::DecodeRsaPublicKey;
+    use rsa::traits::PublicKeyParts;
+    // The modulus is most of the encoding: a longer key is refused before any arithmetic.
+    (key.len() <= 1100).then_some(())?;
+    let key = rsa::RsaPublicKey::from_pkcs1_der(key).ok()?;
+    RSA_BITS.contains(&key.n().bits()).then_some(key)
+}

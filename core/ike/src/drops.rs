@@ -1,0 +1,69 @@
+//! Why datagrams come to nothing, each reason with its counter.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Why a datagram, or a part of one, was dropped.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Drop {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Drop {
+            /// All reasons, in the order of their counters.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+reasons! {
+    /// No IKE header, a wrong length, or no non-ESP marker where there must be one.
+    Header,
+    /// A higher major version (answered, RFC 7296 2.5).
+    Version,
+    /// An exchange type that levee does not take part in.
+    Exchange,
+    /// No IKE SA has the SPIs.
+    UnknownSpi,
+    /// The flags contradict the SA's roles, or the message does not belong in the SA's state.
+    Unexpected,
+    /// The message's form is wrong.
+    Malformed,
+    /// Not from the peer, or changed on the way.
+    Forged,
+    /// Outside the window of message IDs, or a repeated response.
+    MessageId,
+    /// A request that is being answered already came again.
+    InProgress,
+    /// A fragment that contradicts those before it, or too many.
+    Fragment,
+    /// IKE_SA_INIT without a valid cookie while cookies are demanded (answered, RFC 7296 2.6).
+    Cookie,
+    /// Too many half-open IKE SAs.
+    HalfOpen,
+    /// Too many IKE SAs.
+    Full,
+    /// IKE_SA_INIT that matched no proposal or had a bad key share (answered).
+    Refused,
+}
+
+/// How many datagrams were dropped, by reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters([u64; Drop::ALL.len()]);
+
+impl Counters {
+    pub(crate) fn count(&mut self, why: Drop) {
+        if let Some(n) = self.0.get_mut(why as usize) {
+            *n = n.saturating_add(1);
+        }
+    }
+
+    /// The count of one reason.
+    pub fn get(&self, why: Drop) -> u64 {
+        self.0.get(why as usize).copied().unwrap_or(0)
+    }
+
+    /// Every reason with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Drop, u64)> + '_ {
+        Drop::ALL.iter().map(|d| (*d, self.get(*d)))
+    }
+}

@@ -1,0 +1,516 @@
+//! All IKE SAs of one program, and the way from a datagram to the one that it is for.
+
+use crate::api::{Command, CommandError, IkeId, NewChild, Now, Output, Path, Random, RequestId};
+use crate::channel::transmit;
+use crate::config::Config;
+use crate::crypto::Secret;
+use crate::crypto::prf::prf;
+use crate::crypto::suite::Prf;
+use crate::drops::{Counters, Drop};
+use crate::sa::{Opening, Sa, Start, State, connect, open};
+use crate::wire::{
+    Chain, Exchange, Fields, HEADER, Header, HeaderError, Notify, NotifyKind, Outer, Problem, kind, outer,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+
+/// How long a cookie's secret is used; the one before is still accepted (RFC 7296 2.6).
+const COOKIE_LIFE: Duration = Duration::from_secs(60);
+
+/// What a state needs of its surroundings for one step.
+pub(crate) struct Ctx<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) rng: &'a mut dyn Random,
+    pub(crate) now: Now,
+    pub(crate) out: &'a mut VecDeque<Output>,
+    pub(crate) counters: &'a mut Counters,
+    /// Inbound SPIs in use or promised.
+    pub(crate) spis: &'a mut BTreeMap<u32, IkeId>,
+    /// IKE SAs that a step made besides its own.
+    pub(crate) spawned: Vec<(u64, Sa)>,
+    /// Questions that a step put.
+    asked: Vec<RequestId>,
+    next_request: &'a mut u64,
+    taken: &'a dyn Fn(u64) -> bool,
+}
+
+impl Ctx<'_> {
+    /// A new question's name.
+    pub(crate) fn ask(&mut self) -> RequestId {
+        let id = RequestId(*self.next_request);
+        *self.next_request += 1;
+        self.asked.push(id);
+        id
+    }
+
+    /// A new IKE SPI: random, not zero, not in use here.
+    pub(crate) fn new_spi(&mut self) -> u64 {
+        new_spi(self.rng, self.taken)
+    }
+}
+
+fn new_spi(rng: &mut dyn Random, taken: &dyn Fn(u64) -> bool) -> u64 {
+    let mut bytes = [0; 8];
+    rng.fill(&mut bytes);
+    let mut spi = u64::from_be_bytes(bytes);
+    // The next free one: a loop that ends even when the source repeats itself.
+    while spi == 0 || taken(spi) {
+        spi = spi.wrapping_add(1);
+    }
+    spi
+}
+
+/// All IKE SAs of one program.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    /// By the SPI that we chose.
+    sas: BTreeMap<u64, Sa>,
+    /// Where each SA is now; rekeyings move it.
+    ids: BTreeMap<IkeId, u64>,
+    timers: BTreeSet<(Duration, u64)>,
+    due: BTreeMap<u64, Duration>,
+    questions: BTreeMap<RequestId, u64>,
+    /// Half-open SAs by where the initiator is and the SPI it chose, so that a repeated request finds its own.
+    opening: BTreeMap<(SocketAddr, u64), u64>,
+    spis: BTreeMap<u32, IkeId>,
+    half_open: BTreeMap<IpAddr, usize>,
+    half_open_total: usize,
+    counters: Counters,
+    out: VecDeque<Output>,
+    next_id: u64,
+    next_request: u64,
+    cookie: Option<Cookies>,
+}
+
+#[derive(Debug)]
+struct Cookies {
+    since: Duration,
+    version: u8,
+    now: Secret,
+    before: Option<Secret>,
+}
+
+impl Endpoint {
+    /// An endpoint without IKE SAs.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            sas: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            due: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            opening: BTreeMap::new(),
+            spis: BTreeMap::new(),
+            half_open: BTreeMap::new(),
+            half_open_total: 0,
+            counters: Counters::default(),
+            out: VecDeque::new(),
+            next_id: 1,
+            next_request: 1,
+            cookie: None,
+        }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many IKE SAs there are: half-open, established, and on their way out.
+    pub fn len(&self) -> usize {
+        self.sas.len()
+    }
+
+    /// Whether there are no IKE SAs.
+    pub fn is_empty(&self) -> bool {
+        self.sas.is_empty()
+    }
+
+    /// How many half-open IKE SAs there are as responder.
+    pub fn half_open(&self) -> usize {
+        self.half_open_total
+    }
+
+    /// What was dropped.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Takes a datagram that came from `path.remote` to `path.local`.
+    pub fn handle(&mut self, datagram: &[u8], path: Path, now: Now, rng: &mut dyn Random) {
+        if let Err(why) = self.try_handle(datagram, path, now, rng) {
+            self.counters.count(why);
+        }
+    }
+
+    fn try_handle(
+        &mut self,
+        datagram: &[u8],
+        path: Path,
+        now: Now,
+        rng: &mut dyn Random,
+    ) -> Result<(), Drop> {
+        let message = match path.marker {
+            true => datagram.strip_prefix(&[0; 4]).ok_or(Drop::Header)?,
+            false => datagram,
+        };
+        let header = match Header::parse(message) {
+            Ok((header, _)) => header,
+            Err(HeaderError::Malformed) => return Err(Drop::Header),
+            Err(HeaderError::UnknownExchange) => return Err(Drop::Exchange),
+            Err(HeaderError::MajorVersion { spi_i, spi_r, exchange, message_id, response }) => {
+                // RFC 7296 2.5: a request is answered, with the highest version spoken, which the header says.
+                if !response && exchange == 34 && spi_r == 0 {
+                    let header = Header {
+                        spi_i,
+                        spi_r,
+                        next: 0,
+                        exchange: Exchange::Init,
+                        from_initiator: false,
+                        response: true,
+                        message_id,
+                    };
+                    self.answer(
+                        notification(NotifyKind::InvalidMajorVersion, &[]).message(header),
+                        path,
+                        now,
+                        rng,
+                    );
+                }
+                return Err(Drop::Version);
+            }
+        };
+        let first = header.exchange == Exchange::Init && !header.response;
+        if first {
+            return self.on_init(&header, message, path, now, rng);
+        }
+        let spi = if header.from_initiator { header.spi_r } else { header.spi_i };
+        let known = self.sas.get(&spi).is_some_and(|sa| sa.peer_spi_fits(&header));
+        if !known {
+            return Err(Drop::UnknownSpi);
+        }
+        self.step(spi, now, rng, |state, ctx| (state.on_message(&header, message, path, ctx), ()));
+        Ok(())
+    }
+
+    fn answer(&mut self, message: Vec<u8>, path: Path, now: Now, rng: &mut dyn Random) {
+        self.with_ctx(now, rng, |ctx| transmit(ctx, path, message));
+    }
+
+    fn on_init(
+        &mut self,
+        header: &Header,
+        message: &[u8],
+        path: Path,
+        now: Now,
+        rng: &mut dyn Random,
+    ) -> Result<(), Drop> {
+        if !header.from_initiator || header.spi_r != 0 || header.message_id != 0 {
+            return Err(Drop::Unexpected);
+        }
+        if let Some(spi) = self.opening.get(&(path.remote, header.spi_i)).copied() {
+            self.step(spi, now, rng, |state, ctx| {
+                match &state {
+                    State::HalfOpen(s) => s.init_again(message, path, ctx),
+                    _ => ctx.counters.count(Drop::InProgress),
+                }
+                (Some(state), ())
+            });
+            return Ok(());
+        }
+        let body = message.get(HEADER..).ok_or(Drop::Header)?;
+        let Outer::Clear(chain) = outer(header.next, body).map_err(|_| Drop::Malformed)? else {
+            return Err(Drop::Unexpected);
+        };
+        let answer_header = Header { from_initiator: false, response: true, ..*header };
+        let fields = match Fields::parse(header.next, chain) {
+            Ok(fields) => fields,
+            Err(Problem::Malformed(_)) => return Err(Drop::Malformed),
+            Err(Problem::Critical(kind)) => {
+                let chain = notification(NotifyKind::UnsupportedCriticalPayload, &[kind]);
+                self.answer(chain.message(answer_header), path, now, rng);
+                return Err(Drop::Malformed);
+            }
+        };
+        let limits = &self.config.limits;
+        let here = self.half_open.get(&path.remote.ip()).copied().unwrap_or(0);
+        // RFC 7296 2.6: before any state or key exchange, under load, the initiator shows that it is where it says.
+        if self.half_open_total >= limits.cookie_above || here >= limits.half_open_per_address / 2 {
+            let nonce = fields.nonce.ok_or(Drop::Malformed)?;
+            let said = fields.notify(NotifyKind::Cookie).map(|n| n.data.to_vec());
+            if !self.cookie_is_good(said.as_deref(), nonce, header.spi_i, path, now, rng) {
+                let cookie = self.make_cookie(nonce, header.spi_i, path, now, rng);
+                self.answer(notification(NotifyKind::Cookie, &cookie).message(answer_header), path, now, rng);
+                return Err(Drop::Cookie);
+            }
+        }
+        let limits = &self.config.limits;
+        if self.half_open_total >= limits.half_open || here >= limits.half_open_per_address {
+            return Err(Drop::HalfOpen);
+        }
+        if self.sas.len() >= limits.ike_sas {
+            return Err(Drop::Full);
+        }
+        let id = self.new_id();
+        let spi = new_spi(rng, &|s| self.sas.contains_key(&s));
+        let opening = self.with_ctx(now, rng, |ctx| open(id, spi, header, message, &fields, path, ctx));
+        match opening {
+            Some(Opening::Open(state)) => {
+                self.opening.insert((path.remote, header.spi_i), spi);
+                *self.half_open.entry(path.remote.ip()).or_default() += 1;
+                self.half_open_total += 1;
+                self.insert(spi, Sa { id, state }, now);
+                Ok(())
+            }
+            Some(Opening::Answer(message)) => {
+                self.answer(message, path, now, rng);
+                Err(Drop::Refused)
+            }
+            None => Err(Drop::Refused),
+        }
+    }
+
+    fn new_id(&mut self) -> IkeId {
+        let id = IkeId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    fn with_ctx<T>(&mut self, now: Now, rng: &mut dyn Random, f: impl FnOnce(&mut Ctx<'_>) -> T) -> T {
+        let sas = &self.sas;
+        let mut ctx = Ctx {
+            config: &self.config,
+            rng,
+            now,
+            out: &mut self.out,
+            counters: &mut self.counters,
+            spis: &mut self.spis,
+            spawned: Vec::new(),
+            asked: Vec::new(),
+            next_request: &mut self.next_request,
+            taken: &|s| sas.contains_key(&s),
+        };
+        f(&mut ctx)
+    }
+
+    /// Takes one SA's state through a step and puts what comes of it back.
+    fn step<T>(
+        &mut self,
+        spi: u64,
+        now: Now,
+        rng: &mut dyn Random,
+        f: impl FnOnce(State, &mut Ctx<'_>) -> (Option<State>, T),
+    ) -> Option<T> {
+        let Sa { id, state } = self.sas.remove(&spi)?;
+        let was_half_open = state.is_half_open().then(|| state.opened_at());
+        let (next, asked, spawned, answer) = self.with_ctx(now, rng, |ctx| {
+            let (next, answer) = f(state, ctx);
+            (next, std::mem::take(&mut ctx.asked), std::mem::take(&mut ctx.spawned), answer)
+        });
+        let still_half_open = next.as_ref().is_some_and(State::is_half_open);
+        if let Some(Some((address, spi_i))) = was_half_open
+            && !still_half_open
+        {
+            self.opening.remove(&(address, spi_i));
+            self.half_open_total = self.half_open_total.saturating_sub(1);
+            if let Some(n) = self.half_open.get_mut(&address.ip()) {
+                *n = n.saturating_sub(1);
+                if *n == 0 {
+                    self.half_open.remove(&address.ip());
+                }
+            }
+        }
+        match next {
+            Some(state) => {
+                for q in asked {
+                    self.questions.insert(q, spi);
+                }
+                self.insert_timer(spi, &state, now);
+                self.sas.insert(spi, Sa { id, state });
+            }
+            None => self.forget(spi, id),
+        }
+        for (spi, sa) in spawned {
+            self.insert(spi, sa, now);
+        }
+        Some(answer)
+    }
+
+    fn insert(&mut self, spi: u64, sa: Sa, now: Now) {
+        self.ids.insert(sa.id, spi);
+        self.insert_timer(spi, &sa.state, now);
+        self.sas.insert(spi, sa);
+    }
+
+    fn insert_timer(&mut self, spi: u64, state: &State, _: Now) {
+        let due = state.timer(&self.config);
+        if let Some(old) = self.due.remove(&spi) {
+            self.timers.remove(&(old, spi));
+        }
+        if let Some(due) = due {
+            self.due.insert(spi, due);
+            self.timers.insert((due, spi));
+        }
+    }
+
+    fn forget(&mut self, spi: u64, id: IkeId) {
+        if let Some(old) = self.due.remove(&spi) {
+            self.timers.remove(&(old, spi));
+        }
+        if self.ids.get(&id) == Some(&spi) {
+            self.ids.remove(&id);
+        }
+        self.questions.retain(|_, s| *s != spi);
+    }
+
+    /// Begins an IKE SA with `Config::peers[peer]`, and with it a child if one is given. `float` is our address with a socket that
+    /// carries ESP, to go on from when a NAT is found and `path` has no marker (RFC 7296 2.23).
+    pub fn connect(
+        &mut self,
+        peer: usize,
+        path: Path,
+        float: Option<SocketAddr>,
+        child: Option<NewChild>,
+        now: Now,
+        rng: &mut dyn Random,
+    ) -> Result<IkeId, CommandError> {
+        if peer >= self.config.peers.len() {
+            return Err(CommandError::NoSuchPeer);
+        }
+        if self.sas.len() >= self.config.limits.ike_sas {
+            return Err(CommandError::Busy);
+        }
+        if let Some(child) = &child
+            && (child.spi < 256 || self.spis.contains_key(&child.spi))
+        {
+            return Err(CommandError::SpiInUse);
+        }
+        let id = self.new_id();
+        let spi = new_spi(rng, &|s| self.sas.contains_key(&s));
+        let inbound = child.as_ref().map(|c| c.spi);
+        let initial_contact =
+            !self.sas.values().any(|sa| matches!(&sa.state, State::Established(e) if e.peer == peer));
+        let start = Start { id, peer, spi, path, float, child, initial_contact };
+        let state = self.with_ctx(now, rng, |ctx| connect(start, ctx))?;
+        if let Some(inbound) = inbound {
+            self.spis.insert(inbound, id);
+        }
+        self.insert(spi, Sa { id, state }, now);
+        Ok(id)
+    }
+
+    /// Takes a wish or an answer. An error leaves everything as it was.
+    pub fn command(&mut self, command: Command, now: Now, rng: &mut dyn Random) -> Result<(), CommandError> {
+        let spi = match &command {
+            Command::Signed { request, .. } | Command::Decide { request, .. } => {
+                self.questions.get(request).copied().ok_or(CommandError::NoSuchRequest)?
+            }
+            Command::CreateChild { ike, .. }
+            | Command::RekeyChild { ike, .. }
+            | Command::CloseChild { ike, .. }
+            | Command::RekeyIke { ike }
+            | Command::CloseIke { ike }
+            | Command::Probe { ike } => self.ids.get(ike).copied().ok_or(CommandError::NoSuchIke)?,
+        };
+        let request = match &command {
+            Command::Signed { request, .. } | Command::Decide { request, .. } => Some(*request),
+            _ => None,
+        };
+        let result = self.step(spi, now, rng, |state, ctx| match command {
+            Command::Signed { request, signature } => state.on_signed(request, signature, ctx),
+            Command::Decide { request, decision } => state.on_decision(request, decision, ctx),
+            other => state.on_command(other, ctx),
+        });
+        let result = result.unwrap_or(Err(CommandError::NoSuchIke));
+        if let Some(request) = request
+            && result.is_ok()
+        {
+            self.questions.remove(&request);
+        }
+        result
+    }
+
+    /// Does what is due and gives the next thing to send, to decide, or to know; [`Output::Wait`] when there is none.
+    pub fn poll(&mut self, now: Now, rng: &mut dyn Random) -> Output {
+        loop {
+            if let Some(out) = self.out.pop_front() {
+                return out;
+            }
+            match self.timers.first().copied() {
+                Some((due, spi)) if due <= now.monotonic => {
+                    self.timers.remove(&(due, spi));
+                    self.due.remove(&spi);
+                    self.step(spi, now, rng, |state, ctx| (state.on_timer(ctx), ()));
+                }
+                next => return Output::Wait(next.map(|(due, _)| due)),
+            }
+        }
+    }
+
+    /// A cookie is prf(secret, Ni | address | port | SPIi) behind the secret's version (RFC 7296 2.6 suggests the like).
+    fn cookie(secret: &[u8], version: u8, nonce: &[u8], spi_i: u64, path: Path) -> Vec<u8> {
+        let address = match path.remote.ip() {
+            IpAddr::V4(a) => a.octets().to_vec(),
+            IpAddr::V6(a) => a.octets().to_vec(),
+        };
+        let port = path.remote.port().to_be_bytes();
+        let mac = prf(Prf::HmacSha256, secret, &[&[version], &spi_i.to_be_bytes(), &port, &address, nonce]);
+        [&[version], mac.as_slice()].concat()
+    }
+
+    fn refresh_cookies(&mut self, now: Now, rng: &mut dyn Random) -> &Cookies {
+        let fresh = |rng: &mut dyn Random| {
+            let mut secret = Secret::new(vec![0; 32]);
+            rng.fill(&mut secret);
+            secret
+        };
+        let next = match self.cookie.take() {
+            Some(c) if now.monotonic < c.since.saturating_add(COOKIE_LIFE) => c,
+            Some(c) => {
+                let before = (now.monotonic < c.since.saturating_add(COOKIE_LIFE * 2)).then_some(c.now);
+                Cookies { since: now.monotonic, version: c.version.wrapping_add(1), now: fresh(rng), before }
+            }
+            None => Cookies { since: now.monotonic, version: 0, now: fresh(rng), before: None },
+        };
+        self.cookie.insert(next)
+    }
+
+    fn make_cookie(
+        &mut self,
+        nonce: &[u8],
+        spi_i: u64,
+        path: Path,
+        now: Now,
+        rng: &mut dyn Random,
+    ) -> Vec<u8> {
+        let c = self.refresh_cookies(now, rng);
+        Self::cookie(&c.now, c.version, nonce, spi_i, path)
+    }
+
+    fn cookie_is_good(
+        &mut self,
+        said: Option<&[u8]>,
+        nonce: &[u8],
+        spi_i: u64,
+        path: Path,
+        now: Now,
+        rng: &mut dyn Random,
+    ) -> bool {
+        let Some(said) = said else { return false };
+        let c = self.refresh_cookies(now, rng);
+        let good = |secret: &Secret, version| {
+            bool::from(Self::cookie(secret, version, nonce, spi_i, path).as_slice().ct_eq(said))
+        };
+        good(&c.now, c.version) || c.before.as_ref().is_some_and(|s| good(s, c.version.wrapping_sub(1)))
+    }
+}
+
+fn notification(kind_: NotifyKind, data: &[u8]) -> Chain {
+    let mut chain = Chain::new();
+    chain.push(kind::NOTIFY, Notify::write(kind_, data));
+    chain
+}

@@ -1,0 +1,526 @@
+//! An established IKE SA: its children, its queue of things to do, and its news (RFC 7296 1.4, 2.4, 2.25).
+
+use super::child::{Child, usable_spi};
+use super::create::{Asked, Creating};
+use super::handshake::Handshake;
+use super::rekey::Rekeying;
+use super::responder::problem;
+use super::{NEWS, State, notification};
+use crate::api::{
+    ChildClosed, ChildError, CloseReason, Command, CommandError, Event, IkeId, NewChild, Output, Path,
+    PeerIdentity, Role,
+};
+use crate::channel::{Channel, Received, Waiting};
+use crate::config::Config;
+use crate::drops::Drop;
+use crate::endpoint::Ctx;
+use crate::wire::{Chain, Delete, Exchange, Fields, Header, NotifyKind, kind};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Things to do that one IKE SA remembers.
+const MOST_TASKS: usize = 1_024;
+
+/// Something to do once the exchange before it is over.
+#[derive(Debug, Clone)]
+pub(super) enum Task {
+    Create {
+        wanted: NewChild,
+        rekeys: Option<u32>,
+    },
+    /// Children by inbound SPI.
+    Delete(u32, ChildClosed),
+    RekeyIke,
+    CloseIke,
+    Probe,
+}
+
+/// A task, when to do it, and how often the peer has put it off.
+#[derive(Debug, Clone)]
+pub(super) struct Queued {
+    pub(super) task: Task,
+    pub(super) due: Duration,
+    pub(super) tries: u8,
+}
+
+/// Our exchange that is under way.
+#[derive(Debug)]
+pub(super) enum Current {
+    Creating(Box<Creating>),
+    Deleting {
+        inbound: u32,
+        why: ChildClosed,
+    },
+    RekeyingIke(Box<Rekeying>),
+    ClosingIke,
+    /// A request whose response matters only in that it comes.
+    News,
+}
+
+/// An established IKE SA.
+#[derive(Debug)]
+pub(crate) struct Established {
+    pub(crate) id: IkeId,
+    pub(crate) channel: Channel,
+    pub(crate) peer: usize,
+    pub(crate) identity: PeerIdentity,
+    /// Who began the first IKE SA; rekeyings do not change it.
+    pub(crate) role: Role,
+    /// ESP goes in UDP.
+    pub(crate) udp: bool,
+    /// By inbound SPI.
+    pub(crate) children: BTreeMap<u32, Child>,
+    /// The nonces of IKE_SA_INIT, until the first child was made or not.
+    pub(crate) first_ni: Vec<u8>,
+    pub(crate) first_nr: Vec<u8>,
+    pub(super) queue: VecDeque<Queued>,
+    pub(super) current: Option<Current>,
+    /// The peer's request that waits for a decision.
+    pub(super) asked: Option<Box<Asked>>,
+    /// Another IKE SA has taken over; this one only waits for its end.
+    pub(super) superseded: bool,
+    pub(super) since: Duration,
+    told_due: bool,
+}
+
+impl Established {
+    pub(super) fn new(hs: Handshake, peer: usize, identity: PeerIdentity, role: Role, ctx: &Ctx<'_>) -> Self {
+        let Handshake { id, mut channel, ni, nr, features, .. } = hs;
+        channel.follow = !features.nat_here;
+        Self {
+            id,
+            channel,
+            peer,
+            identity,
+            role,
+            udp: features.udp || ctx.config.force_udp,
+            children: BTreeMap::new(),
+            first_ni: ni,
+            first_nr: nr,
+            queue: VecDeque::new(),
+            current: None,
+            asked: None,
+            superseded: false,
+            since: ctx.now.monotonic,
+            told_due: false,
+        }
+    }
+
+    /// The SA that takes over from `self` with a new channel: it has its children and its queue.
+    pub(super) fn successor(&mut self, channel: Channel, ctx: &Ctx<'_>) -> Self {
+        self.superseded = true;
+        Self {
+            id: self.id,
+            channel,
+            peer: self.peer,
+            identity: self.identity.clone(),
+            role: self.role,
+            udp: self.udp,
+            children: std::mem::take(&mut self.children),
+            first_ni: Vec::new(),
+            first_nr: Vec::new(),
+            queue: std::mem::take(&mut self.queue),
+            current: None,
+            asked: None,
+            superseded: false,
+            since: ctx.now.monotonic,
+            told_due: false,
+        }
+    }
+
+    /// The nonces of IKE_SA_INIT are of use for the first child alone.
+    pub(super) fn forget_first_nonces(&mut self) {
+        self.first_ni = Vec::new();
+        self.first_nr = Vec::new();
+    }
+
+    pub(super) fn timer(&self, config: &Config) -> Option<Duration> {
+        let timers = &config.timers;
+        let queued = if self.current.is_none() { self.queue.iter().map(|q| q.due).min() } else { None };
+        let live = !self.superseded && self.current.is_none();
+        [
+            self.channel.timer(),
+            queued,
+            timers.liveness.filter(|_| live).map(|d| self.channel.heard.saturating_add(d)),
+            timers.ike_rekey.filter(|_| live && !self.told_due).map(|d| self.since.saturating_add(d)),
+            // A superseded SA whose deletion the peer forgets is forgotten too.
+            self.superseded.then(|| self.since.saturating_add(timers.half_open.saturating_mul(2))),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    pub(super) fn on_timer(mut self: Box<Self>, ctx: &mut Ctx<'_>) -> Option<State> {
+        if self.channel.on_timer(ctx) == Waiting::Silent {
+            return self.end(CloseReason::PeerSilent, ctx);
+        }
+        let now = ctx.now.monotonic;
+        let timers = &ctx.config.timers;
+        if self.superseded {
+            if now >= self.since.saturating_add(timers.half_open.saturating_mul(2)) {
+                return None;
+            }
+        } else {
+            if let Some(d) = timers.ike_rekey
+                && !self.told_due
+                && now >= self.since.saturating_add(d)
+            {
+                self.told_due = true;
+                ctx.out.push_back(Output::Event(Event::IkeRekeyDue { ike: self.id }));
+            }
+            if let Some(d) = timers.liveness
+                && self.current.is_none()
+                && self.queue.is_empty()
+                && now >= self.channel.heard.saturating_add(d)
+            {
+                self.push(Task::Probe, ctx);
+            }
+        }
+        self.next(ctx)
+    }
+
+    /// Ends the SA at once. What it held is free again; only a current SA is announced.
+    pub(super) fn end(mut self: Box<Self>, reason: CloseReason, ctx: &mut Ctx<'_>) -> Option<State> {
+        let children: Vec<u32> = std::mem::take(&mut self.children).into_keys().collect();
+        for spi in &children {
+            ctx.spis.remove(spi);
+        }
+        for q in std::mem::take(&mut self.queue) {
+            if let Task::Create { wanted, .. } = q.task {
+                ctx.spis.remove(&wanted.spi);
+            }
+        }
+        if let Some(Current::Creating(c)) = self.current.take() {
+            ctx.spis.remove(&c.wanted.spi);
+        }
+        if !self.superseded {
+            ctx.out.push_back(Output::Event(Event::IkeClosed { ike: self.id, reason, children }));
+        }
+        None
+    }
+
+    fn push(&mut self, task: Task, ctx: &Ctx<'_>) {
+        self.queue.push_back(Queued { task, due: ctx.now.monotonic, tries: 0 });
+    }
+
+    /// Puts a task off because the peer was busy (RFC 7296 2.25: TEMPORARY_FAILURE), for a time that differs between the two
+    /// sides. Gives it back when it was put off too often.
+    pub(super) fn put_off(&mut self, task: Task, tries: u8, ctx: &mut Ctx<'_>) -> Option<Task> {
+        if tries >= 8 {
+            return Some(task);
+        }
+        let mut jitter = [0; 2];
+        ctx.rng.fill(&mut jitter);
+        let wait = Duration::from_millis(100 + u64::from(u16::from_be_bytes(jitter)) / 64);
+        let due = ctx.now.monotonic.saturating_add(wait);
+        self.queue.push_back(Queued { task, due, tries: tries + 1 });
+        None
+    }
+
+    /// Begins the next task, when no exchange of ours is under way.
+    pub(super) fn next(mut self: Box<Self>, ctx: &mut Ctx<'_>) -> Option<State> {
+        while self.current.is_none() && !self.channel.is_busy() && !self.superseded {
+            let now = ctx.now.monotonic;
+            let Some(at) = self.queue.iter().position(|q| q.due <= now) else { break };
+            let Some(Queued { task, tries, .. }) = self.queue.remove(at) else { break };
+            let sent = match task {
+                Task::Create { wanted, rekeys } => {
+                    self.begin_create(wanted, rekeys, None, tries, ctx);
+                    true
+                }
+                Task::Delete(inbound, why) => self.begin_delete(inbound, why, ctx),
+                Task::RekeyIke => self.begin_rekey(tries, None, ctx),
+                Task::CloseIke => self.begin_close(ctx),
+                Task::Probe => self.send(Current::News, Exchange::Informational, &Chain::new(), ctx),
+            };
+            if !sent {
+                return self.end(CloseReason::Protocol("message IDs used up"), ctx);
+            }
+        }
+        Some(State::Established(self))
+    }
+
+    /// Sends a request and remembers what it was.
+    pub(super) fn send(
+        &mut self,
+        current: Current,
+        exchange: Exchange,
+        chain: &Chain,
+        ctx: &mut Ctx<'_>,
+    ) -> bool {
+        let sent = self.channel.request(exchange, chain, ctx).is_some();
+        if sent {
+            self.current = Some(current);
+        }
+        sent
+    }
+
+    fn begin_delete(&mut self, inbound: u32, why: ChildClosed, ctx: &mut Ctx<'_>) -> bool {
+        if !self.children.contains_key(&inbound) {
+            return true;
+        }
+        self.send(Current::Deleting { inbound, why }, NEWS, &delete_children(&[inbound]), ctx)
+    }
+
+    pub(super) fn begin_close(&mut self, ctx: &mut Ctx<'_>) -> bool {
+        let mut chain = Chain::new();
+        chain.push(kind::DELETE, |out| out.extend_from_slice(&[1, 0, 0, 0]));
+        self.send(Current::ClosingIke, NEWS, &chain, ctx)
+    }
+
+    /// Takes a child away that the peer made by an answer which we do not accept. Its outbound SPI is of no use; the inbound one
+    /// is what the Delete payload names.
+    pub(super) fn delete_unmade(&mut self, inbound: u32, ctx: &mut Ctx<'_>) {
+        if self.current.is_none() {
+            self.send(Current::News, NEWS, &delete_children(&[inbound]), ctx);
+        }
+    }
+
+    /// Queues a child that could not be asked for in IKE_AUTH. Its SPI is taken already.
+    pub(super) fn want_child(&mut self, wanted: NewChild, ctx: &mut Ctx<'_>) {
+        self.begin_create(wanted, None, None, 0, ctx);
+    }
+
+    pub(super) fn on_message(
+        mut self: Box<Self>,
+        header: &Header,
+        message: &[u8],
+        from: Path,
+        ctx: &mut Ctx<'_>,
+    ) -> Option<State> {
+        let before = self.channel.path;
+        let Some(received) = self.channel.receive(header, message, from, ctx) else {
+            return Some(State::Established(self));
+        };
+        if self.channel.path != before && !self.superseded {
+            ctx.out.push_back(Output::Event(Event::PathChanged { ike: self.id, path: self.channel.path }));
+        }
+        let next = if received.response {
+            self.on_response(&received, ctx)
+        } else {
+            self.on_request(&received, ctx)
+        };
+        match next {
+            Some(State::Established(sa)) => sa.next(ctx),
+            other => other,
+        }
+    }
+
+    fn on_request(mut self: Box<Self>, r: &Received, ctx: &mut Ctx<'_>) -> Option<State> {
+        let fields = match Fields::parse(r.first, &r.plain) {
+            Ok(fields) => fields,
+            Err(p) => {
+                // RFC 7296 2.21.3: a request that is authentic and malformed ends the IKE SA; an unknown critical payload does not.
+                let fatal = matches!(p, crate::wire::Problem::Malformed(_));
+                self.respond(r.exchange, &problem(p), ctx);
+                if fatal {
+                    return self.end(CloseReason::Protocol("malformed request"), ctx);
+                }
+                return Some(State::Established(self));
+            }
+        };
+        match r.exchange {
+            Exchange::Informational => self.on_news(&fields, ctx),
+            Exchange::CreateChild => {
+                self.on_create_request(&fields, ctx);
+                Some(State::Established(self))
+            }
+            Exchange::Init | Exchange::Auth | Exchange::Intermediate | Exchange::FollowupKe => {
+                ctx.counters.count(Drop::Unexpected);
+                self.respond(r.exchange, &notification(NotifyKind::InvalidSyntax, &[]), ctx);
+                Some(State::Established(self))
+            }
+        }
+    }
+
+    /// Answers the peer's request. That nothing can be sent means that 2^32 messages were: the SA ends by its timers.
+    pub(super) fn respond(&mut self, exchange: Exchange, chain: &Chain, ctx: &mut Ctx<'_>) {
+        self.channel.respond(exchange, chain, ctx);
+    }
+
+    fn on_news(mut self: Box<Self>, fields: &Fields<'_>, ctx: &mut Ctx<'_>) -> Option<State> {
+        if fields.deletes.contains(&Delete::Ike) {
+            // RFC 7296 1.4.1: the answer to the deletion of an IKE SA is empty.
+            self.respond(NEWS, &Chain::new(), ctx);
+            return self.end(CloseReason::Peer, ctx);
+        }
+        if fields.has(NotifyKind::AuthenticationFailed) {
+            self.respond(NEWS, &Chain::new(), ctx);
+            return self.end(CloseReason::Notified(NotifyKind::AuthenticationFailed.name()), ctx);
+        }
+        let mut ours = Vec::new();
+        for delete in &fields.deletes {
+            let Delete::Esp(spis) = delete else { continue };
+            for spi in spis {
+                let Some(inbound) = self.children.values().find(|c| c.outbound == *spi).map(|c| c.inbound)
+                else {
+                    continue;
+                };
+                // RFC 7296 1.4.1: SAs that we are deleting ourselves are not named in the answer.
+                let crossing =
+                    matches!(self.current, Some(Current::Deleting { inbound: i, .. }) if i == inbound);
+                if !crossing {
+                    ours.push(inbound);
+                }
+                let replaced = self.children.values().any(|c| c.replaces == Some(inbound));
+                let why = if replaced { ChildClosed::Rekeyed } else { ChildClosed::Peer };
+                self.drop_child(inbound, why, ctx);
+            }
+        }
+        let chain = if ours.is_empty() { Chain::new() } else { delete_children(&ours) };
+        self.respond(NEWS, &chain, ctx);
+        Some(State::Established(self))
+    }
+
+    /// Forgets a child and tells so.
+    pub(super) fn drop_child(&mut self, inbound: u32, reason: ChildClosed, ctx: &mut Ctx<'_>) {
+        if let Some(child) = self.children.remove(&inbound) {
+            ctx.spis.remove(&inbound);
+            let (ike, outbound) = (self.id, child.outbound);
+            ctx.out.push_back(Output::Event(Event::ChildClosed { ike, inbound, outbound, reason }));
+        }
+    }
+
+    fn on_response(mut self: Box<Self>, r: &Received, ctx: &mut Ctx<'_>) -> Option<State> {
+        let current = self.current.take();
+        let fields = match Fields::parse(r.first, &r.plain) {
+            Ok(fields) => fields,
+            Err(_) => {
+                // RFC 7296 2.21.3: a malformed authentic response means that the two sides no longer understand each other.
+                self.current = current;
+                return self.end(CloseReason::Protocol("malformed response"), ctx);
+            }
+        };
+        match current {
+            Some(Current::Creating(creating)) => {
+                self.on_created(*creating, &fields, ctx);
+                Some(State::Established(self))
+            }
+            Some(Current::Deleting { inbound, why }) => {
+                self.drop_child(inbound, why, ctx);
+                Some(State::Established(self))
+            }
+            Some(Current::RekeyingIke(rekeying)) => self.on_rekeyed(*rekeying, &fields, ctx),
+            Some(Current::ClosingIke) => self.end(CloseReason::Local, ctx),
+            Some(Current::News) | None => Some(State::Established(self)),
+        }
+    }
+
+    pub(super) fn on_command(
+        mut self: Box<Self>,
+        command: Command,
+        ctx: &mut Ctx<'_>,
+    ) -> (Option<State>, Result<(), CommandError>) {
+        match self.enqueue(command, ctx) {
+            Ok(()) => (self.next(ctx), Ok(())),
+            Err(e) => (Some(State::Established(self)), Err(e)),
+        }
+    }
+
+    fn enqueue(&mut self, command: Command, ctx: &mut Ctx<'_>) -> Result<(), CommandError> {
+        if self.superseded {
+            return Err(CommandError::NoSuchIke);
+        }
+        if self.queue.len() >= MOST_TASKS {
+            return Err(CommandError::Busy);
+        }
+        let task = match command {
+            Command::CreateChild { child, .. } => {
+                self.take_spi(child.spi, ctx)?;
+                Task::Create { wanted: child, rekeys: None }
+            }
+            Command::RekeyChild { inbound, spi, .. } => {
+                let old = self.children.get(&inbound).ok_or(CommandError::NoSuchChild)?;
+                if self.is_leaving(inbound) || self.children.values().any(|c| c.replaces == Some(inbound)) {
+                    return Err(CommandError::NoSuchChild);
+                }
+                let wanted = NewChild {
+                    spi,
+                    label: old.label.clone(),
+                    local: old.local.clone(),
+                    remote: old.remote.clone(),
+                    want_address: false,
+                };
+                self.take_spi(spi, ctx)?;
+                Task::Create { wanted, rekeys: Some(inbound) }
+            }
+            Command::CloseChild { inbound, .. } => {
+                if !self.children.contains_key(&inbound) {
+                    return Err(CommandError::NoSuchChild);
+                }
+                // Closing goes before all else: revocation must not wait behind new children.
+                let queued = Queued {
+                    task: Task::Delete(inbound, ChildClosed::Local),
+                    due: ctx.now.monotonic,
+                    tries: 0,
+                };
+                self.queue.push_front(queued);
+                return Ok(());
+            }
+            Command::RekeyIke { .. } => Task::RekeyIke,
+            Command::CloseIke { .. } => {
+                self.queue.push_front(Queued { task: Task::CloseIke, due: ctx.now.monotonic, tries: 0 });
+                return Ok(());
+            }
+            Command::Probe { .. } => Task::Probe,
+            Command::Signed { .. } | Command::Decide { .. } => return Err(CommandError::NoSuchRequest),
+        };
+        self.push(task, ctx);
+        Ok(())
+    }
+
+    fn take_spi(&self, spi: u32, ctx: &mut Ctx<'_>) -> Result<(), CommandError> {
+        if !usable_spi(spi) || ctx.spis.contains_key(&spi) {
+            return Err(CommandError::SpiInUse);
+        }
+        ctx.spis.insert(spi, self.id);
+        Ok(())
+    }
+
+    /// Whether a child is being deleted, or rekeyed by us, or soon will be.
+    pub(super) fn is_leaving(&self, inbound: u32) -> bool {
+        let task = |t: &Task| match t {
+            Task::Delete(i, _) => *i == inbound,
+            Task::Create { rekeys, .. } => *rekeys == Some(inbound),
+            Task::RekeyIke | Task::CloseIke | Task::Probe => false,
+        };
+        self.is_deleting(inbound)
+            || matches!(&self.current, Some(Current::Creating(c)) if c.rekeys == Some(inbound))
+            || self.queue.iter().any(|q| task(&q.task))
+    }
+
+    /// Whether our deletion of a child is under way.
+    pub(super) fn is_deleting(&self, inbound: u32) -> bool {
+        matches!(self.current, Some(Current::Deleting { inbound: i, .. }) if i == inbound)
+    }
+
+    /// Queues the deletion of a child.
+    pub(super) fn delete_later(&mut self, inbound: u32, why: ChildClosed, ctx: &Ctx<'_>) {
+        self.push(Task::Delete(inbound, why), ctx);
+    }
+
+    /// Tells that a wanted child did not come about.
+    pub(super) fn child_failed(
+        &self,
+        inbound: u32,
+        rekeys: Option<u32>,
+        reason: ChildError,
+        ctx: &mut Ctx<'_>,
+    ) {
+        ctx.spis.remove(&inbound);
+        ctx.out.push_back(Output::Event(Event::ChildFailed { ike: self.id, inbound, rekeys, reason }));
+    }
+}
+
+fn delete_children(inbound: &[u32]) -> Chain {
+    let mut chain = Chain::new();
+    chain.push(kind::DELETE, |out| {
+        out.extend_from_slice(&[3, 4]);
+        out.extend_from_slice(&u16::try_from(inbound.len()).unwrap_or(0).to_be_bytes());
+        for spi in inbound {
+            out.extend_from_slice(&spi.to_be_bytes());
+        }
+    });
+    chain
+}

@@ -1,0 +1,162 @@
+//! CREATE_CHILD_SA for the IKE SA itself: new keys for it and an unbroken life for its children (RFC 7296 1.3.2, 2.8, 2.18).
+
+use super::established::{Current, Established, Task};
+use super::handshake::NONCE;
+use super::initiator::push_ke;
+use super::{Sa, State, notification};
+use crate::api::{CloseReason, Event, Output, Role};
+use crate::channel::Channel;
+use crate::crypto::ke::{self, Private};
+use crate::crypto::keys::IkeKeys;
+use crate::crypto::suite::{IkeSuite, KeyExchange, choose_ike};
+use crate::endpoint::Ctx;
+use crate::wire::{Chain, Exchange, Fields, NotifyKind, Proposal, kind};
+
+/// Our rekeying of the IKE SA, under way.
+#[derive(Debug)]
+pub(super) struct Rekeying {
+    spi: u64,
+    private: Private,
+    ni: Vec<u8>,
+    tried: Vec<KeyExchange>,
+    tries: u8,
+}
+
+fn ike_spi(spi: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(spi.try_into().ok()?)).filter(|s| *s != 0)
+}
+
+impl Established {
+    pub(super) fn begin_rekey(
+        &mut self,
+        tries: u8,
+        method: Option<(KeyExchange, Vec<KeyExchange>)>,
+        ctx: &mut Ctx<'_>,
+    ) -> bool {
+        let (method, mut tried) = method.unwrap_or((self.channel.suite.key_exchange, Vec::new()));
+        tried.push(method);
+        let Ok((private, public)) = Private::generate(method, ctx.rng) else { return false };
+        let spi = ctx.new_spi();
+        let mut ni = vec![0; NONCE];
+        ctx.rng.fill(&mut ni);
+        let mut chain = Chain::new();
+        let offers: Vec<Proposal> = (1u8..)
+            .zip(&ctx.config.ike)
+            .map(|(number, p)| Proposal { number, ..p.offer(Some(spi)) })
+            .collect();
+        chain.push(kind::SA, |out| Proposal::write_all(&offers, out));
+        chain.push(kind::NONCE, |out| out.extend_from_slice(&ni));
+        push_ke(&mut chain, method, &public);
+        let rekeying = Rekeying { spi, private, ni, tried, tries };
+        self.send(Current::RekeyingIke(Box::new(rekeying)), Exchange::CreateChild, &chain, ctx)
+    }
+
+    /// The peer's answer to our rekeying.
+    pub(super) fn on_rekeyed(
+        mut self: Box<Self>,
+        r: Rekeying,
+        fields: &Fields<'_>,
+        ctx: &mut Ctx<'_>,
+    ) -> Option<State> {
+        let Rekeying { spi, private, ni, tried, tries } = r;
+        if let Some(n) = fields.error() {
+            let other =
+                <[u8; 2]>::try_from(n.data).ok().and_then(|c| KeyExchange::from_code(u16::from_be_bytes(c)));
+            match (n.kind, other) {
+                (NotifyKind::InvalidKePayload, Some(k))
+                    if ctx.config.ike.iter().any(|p| p.key_exchange.contains(&k)) && !tried.contains(&k) =>
+                {
+                    self.begin_rekey(tries, Some((k, tried)), ctx);
+                    return Some(State::Established(self));
+                }
+                (NotifyKind::TemporaryFailure, _) if self.put_off(Task::RekeyIke, tries, ctx).is_none() => {
+                    return Some(State::Established(self));
+                }
+                // The SA is as good as before; whoever wanted it rekeyed is told again when it is due.
+                _ => return Some(State::Established(self)),
+            }
+        }
+        let read = || -> Option<(IkeSuite, u64, Vec<u8>, crate::crypto::Secret)> {
+            let [proposal] = fields.sa.as_deref()? else { return None };
+            let chosen = choose_ike(&ctx.config.ike, std::slice::from_ref(proposal))?;
+            let method = private.method();
+            let ke =
+                fields.ke.filter(|ke| ke.method == method.code() && chosen.suite.key_exchange == method)?;
+            let nr = fields.nonce?.to_vec();
+            let peer_spi = ike_spi(&chosen.spi)?;
+            let shared = private.agree(ke.data).ok()?;
+            Some((chosen.suite, peer_spi, nr, shared))
+        };
+        let Some((suite, peer_spi, nr, shared)) = read() else {
+            return self.end(CloseReason::Protocol("answer to the rekeying of the IKE SA"), ctx);
+        };
+        let channel = self.new_channel(Role::Initiator, spi, peer_spi, suite, &shared, &ni, &nr, ctx);
+        let successor = self.successor(channel, ctx);
+        self.announce(successor, spi, ctx);
+        // RFC 7296 2.8: who began the rekeying deletes the old IKE SA.
+        self.begin_close(ctx);
+        Some(State::Established(self))
+    }
+
+    /// SKEYSEED = prf(SK_d (old), g^ir (new) | Ni | Nr) with the old SA's prf, and new message IDs from 0 (RFC 7296 2.18).
+    #[expect(clippy::too_many_arguments, reason = "the inputs of one formula")]
+    fn new_channel(
+        &self,
+        role: Role,
+        spi_i: u64,
+        spi_r: u64,
+        suite: IkeSuite,
+        shared: &[u8],
+        ni: &[u8],
+        nr: &[u8],
+        ctx: &Ctx<'_>,
+    ) -> Channel {
+        let old = &self.channel;
+        let seed = IkeKeys::next_seed(old.suite.prf, &old.sk_d, shared, ni, nr);
+        let keys = IkeKeys::derive(&suite, &seed, ni, nr, spi_i, spi_r);
+        let mut channel =
+            Channel::new(role, spi_i, spi_r, suite, &keys, old.path, old.fragments, ctx.now, 0, 0);
+        channel.follow = old.follow;
+        channel
+    }
+
+    fn announce(&self, successor: Established, spi: u64, ctx: &mut Ctx<'_>) {
+        let suite = successor.channel.suite.clone();
+        ctx.out.push_back(Output::Event(Event::IkeRekeyed { ike: self.id, suite }));
+        ctx.spawned.push((spi, Sa { id: self.id, state: State::Established(Box::new(successor)) }));
+    }
+
+    /// The peer rekeys the IKE SA. `Err` is the answer to a request that cannot be granted.
+    pub(super) fn on_rekey_request(&mut self, fields: &Fields<'_>, ctx: &mut Ctx<'_>) -> Result<(), Chain> {
+        let refuse = |kind: NotifyKind| notification(kind, &[]);
+        // RFC 7296 2.25.2: not while an exchange about children is under way. Our own rekeying under way counts too: the RFC would
+        // have both answered and one deleted by comparing nonces; putting off both and trying again after random times
+        // comes to one new IKE SA as well, and at no moment are there two.
+        if self.superseded || matches!(&self.current, Some(c) if !matches!(c, Current::News)) {
+            return Err(refuse(NotifyKind::TemporaryFailure));
+        }
+        let (Some(sa), Some(ke), Some(ni)) = (&fields.sa, fields.ke, fields.nonce) else {
+            return Err(refuse(NotifyKind::InvalidSyntax));
+        };
+        let chosen = choose_ike(&ctx.config.ike, sa).ok_or_else(|| refuse(NotifyKind::NoProposalChosen))?;
+        let peer_spi = ike_spi(&chosen.spi).ok_or_else(|| refuse(NotifyKind::NoProposalChosen))?;
+        let method = chosen.suite.key_exchange;
+        if ke.method != method.code() {
+            return Err(notification(NotifyKind::InvalidKePayload, &method.code().to_be_bytes()));
+        }
+        let (public, shared) =
+            ke::respond(method, ke.data, ctx.rng).map_err(|_| refuse(NotifyKind::InvalidSyntax))?;
+        let spi = ctx.new_spi();
+        let mut nr = vec![0; NONCE];
+        ctx.rng.fill(&mut nr);
+        let mut chain = Chain::new();
+        chain.push(kind::SA, |out| Proposal::write_all(&[chosen.answer(Some(spi))], out));
+        chain.push(kind::NONCE, |out| out.extend_from_slice(&nr));
+        push_ke(&mut chain, method, &public);
+        self.respond(Exchange::CreateChild, &chain, ctx);
+        let channel = self.new_channel(Role::Responder, peer_spi, spi, chosen.suite, &shared, ni, &nr, ctx);
+        let successor = self.successor(channel, ctx);
+        self.announce(successor, spi, ctx);
+        Ok(())
+    }
+}

@@ -1,0 +1,418 @@
+//! The exchanges of RFC 7296 between two endpoints, over a wire that delivers everything.
+
+mod pair;
+
+use levee_ike::*;
+use pair::*;
+use std::time::Duration;
+
+fn connected(child: Option<&str>) -> (Pair, IkeId, IkeId) {
+    let mut p = Pair::new(psk_configs(), 7);
+    let first = child.map(|l| p.child(A, Some(l)));
+    p.connect(A, first);
+    p.run();
+    let (a, b) = (p.established(A), p.established(B));
+    assert_eq!((a.len(), b.len()), (1, 1), "A {:?}, B {:?}", p.sides[A].events, p.sides[B].events);
+    let (a, b) = (a[0], b[0]);
+    (p, a, b)
+}
+
+#[test]
+fn two_endpoints_with_a_shared_key_make_a_childless_sa() {
+    let (p, ..) = connected(None);
+    assert!(p.children(A).is_empty() && p.children(B).is_empty());
+    assert_eq!(p.log.len(), 4, "IKE_SA_INIT and IKE_AUTH are two messages each");
+}
+
+#[test]
+fn a_labelled_child_has_its_label_on_both_sides_and_a_key_exchange_of_its_own() {
+    let (p, ..) = connected(Some("SECRET"));
+    p.assert_children_agree();
+    let c = p.children(A);
+    assert_eq!(c[0].label, Some(label("SECRET")));
+    assert_eq!(c[0].suite.key_exchange, Some(KeyExchange::X25519));
+    assert_eq!(c[0].role, Role::Initiator);
+}
+
+#[test]
+fn a_first_child_in_ike_auth_comes_where_childless_sas_are_not_wanted() {
+    let mut configs = psk_configs();
+    configs[0].peers[0].childless = Childless::Never;
+    let mut p = Pair::new(configs, 7);
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    p.assert_children_agree();
+    assert_eq!(p.children(A).len(), 1);
+    assert_eq!(p.children(A)[0].suite.key_exchange, None);
+    assert_eq!(p.log.len(), 4);
+}
+
+#[test]
+fn a_host_that_forces_childless_sas_gives_no_child_in_ike_auth() {
+    let mut configs = psk_configs();
+    configs[0].peers[0].childless = Childless::Never;
+    configs[1].peers[0].childless = Childless::Force;
+    let mut p = Pair::new(configs, 7);
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    assert_eq!(p.established(A).len(), 1);
+    assert_eq!(p.failed(A), [&ChildError::Notified("NO_PROPOSAL_CHOSEN".into())]);
+    assert!(p.children(B).is_empty());
+}
+
+#[test]
+fn another_shared_key_establishes_nothing() {
+    let mut configs = psk_configs();
+    configs[1].peers[0] = psk_peer("b.test", "a.test", b"another");
+    let mut p = Pair::new(configs, 7);
+    p.connect(A, None);
+    p.run();
+    assert_eq!(p.closed(A), [&CloseReason::Notified("AUTHENTICATION_FAILED".into())]);
+    assert_eq!(p.closed(B), [&CloseReason::Authentication("the shared key differs")]);
+    assert!(p.sides[A].endpoint.is_empty() && p.sides[B].endpoint.is_empty());
+}
+
+#[test]
+fn a_label_that_the_responder_does_not_grant_leaves_the_ike_sa_without_the_child() {
+    let (mut p, a, _) = connected(None);
+    let child = p.child(A, Some("TOPSECRET"));
+    p.command(A, Command::CreateChild { ike: a, child });
+    p.run();
+    assert_eq!(p.failed(A), [&ChildError::Notified("TS_UNACCEPTABLE".into())]);
+    let child = p.child(A, Some("SECRET"));
+    p.command(A, Command::CreateChild { ike: a, child });
+    p.run();
+    p.assert_children_agree();
+    assert_eq!(p.children(A).len(), 1);
+}
+
+#[test]
+fn a_missing_label_is_refused_where_labels_are_demanded() {
+    let (mut p, a, _) = connected(None);
+    p.sides[B].allowed.retain(Option::is_some);
+    let child = p.child(A, None);
+    p.command(A, Command::CreateChild { ike: a, child });
+    p.run();
+    assert_eq!(p.failed(A), [&ChildError::Notified("TS_UNACCEPTABLE".into())]);
+    assert!(p.children(B).is_empty());
+}
+
+#[test]
+fn two_children_with_the_same_selectors_and_different_labels_live_side_by_side() {
+    let (mut p, a, _) = connected(Some("SECRET"));
+    let child = p.child(A, Some("CONFIDENTIAL"));
+    p.command(A, Command::CreateChild { ike: a, child });
+    p.run();
+    p.assert_children_agree();
+    assert_eq!(p.children(A).len(), 2);
+    assert!(p.gone(A).is_empty() && p.gone(B).is_empty());
+    assert!(p.children(A)[0].outbound_keys != p.children(A)[1].outbound_keys);
+}
+
+#[test]
+fn the_responder_narrows_the_selectors() {
+    let (mut p, a, _) = connected(None);
+    p.sides[B].local = net(2);
+    p.sides[B].remote = net(3);
+    let child = p.child(A, Some("SECRET"));
+    p.command(A, Command::CreateChild { ike: a, child });
+    p.run();
+    p.assert_children_agree();
+    assert_eq!((&p.children(A)[0].local, &p.children(A)[0].remote), (&net(3), &net(2)));
+}
+
+#[test]
+fn selectors_without_anything_in_common_are_refused() {
+    let (mut p, a, _) = connected(None);
+    p.sides[B].local = net(2);
+    let mut child = p.child(A, Some("SECRET"));
+    child.remote = net(9);
+    p.command(A, Command::CreateChild { ike: a, child });
+    p.run();
+    assert_eq!(p.failed(A), [&ChildError::Notified("TS_UNACCEPTABLE".into())]);
+}
+
+#[test]
+fn a_rekeyed_child_keeps_label_and_selectors_and_replaces_the_old_one() {
+    for side in [A, B] {
+        let (mut p, a, b) = connected(Some("SECRET"));
+        let old = p.children(side)[0].inbound;
+        let spi = p.spi(side);
+        p.command(side, Command::RekeyChild { ike: [a, b][side], inbound: old, spi });
+        p.run();
+        p.assert_children_agree();
+        let c = p.children(side);
+        assert_eq!(c.len(), 2);
+        assert_eq!((&c[1].label, &c[1].local, c[1].rekeys), (&c[0].label, &c[0].local, Some(old)));
+        assert!(c[0].inbound_keys != c[1].inbound_keys);
+        assert_eq!(p.gone(side), [(old, ChildClosed::Rekeyed)]);
+        assert_eq!(p.gone(1 - side).len(), 1);
+        assert_eq!(p.gone(1 - side)[0].1, ChildClosed::Rekeyed);
+    }
+}
+
+#[test]
+fn of_two_simultaneous_rekeyings_of_one_child_one_child_stays() {
+    for seed in 1..40 {
+        let (mut p, a, b) = connected(Some("SECRET"));
+        p.rng = Seeded(seed * 7919);
+        let (ia, ib) = (p.children(A)[0].inbound, p.children(B)[0].inbound);
+        let (sa, sb) = (p.spi(A), p.spi(B));
+        p.command(A, Command::RekeyChild { ike: a, inbound: ia, spi: sa });
+        p.command(B, Command::RekeyChild { ike: b, inbound: ib, spi: sb });
+        p.pass(Duration::from_secs(5));
+        p.assert_children_agree();
+        let live = |p: &Pair, side| {
+            let gone: Vec<u32> = p.gone(side).into_iter().map(|(i, _)| i).collect();
+            p.children(side)
+                .into_iter()
+                .filter(|c| !gone.contains(&c.inbound))
+                .map(|c| (c.inbound, c.outbound))
+                .collect::<Vec<_>>()
+        };
+        let (la, lb) = (live(&p, A), live(&p, B));
+        assert_eq!((la.len(), lb.len()), (1, 1), "seed {seed}: A {la:?} B {lb:?}");
+        assert_eq!((la[0].0, la[0].1), (lb[0].1, lb[0].0));
+        assert_ne!(la[0].0, ia, "the old child is gone");
+    }
+}
+
+#[test]
+fn deleting_a_child_ends_it_on_both_sides_and_frees_its_spi() {
+    let (mut p, a, _) = connected(Some("SECRET"));
+    let old = p.children(A)[0].inbound;
+    p.command(A, Command::CloseChild { ike: a, inbound: old });
+    p.run();
+    assert_eq!(p.gone(A), [(old, ChildClosed::Local)]);
+    assert_eq!(p.gone(B)[0].1, ChildClosed::Peer);
+    let mut child = p.child(A, Some("SECRET"));
+    child.spi = old;
+    p.command(A, Command::CreateChild { ike: a, child });
+    p.run();
+    assert_eq!(p.children(A).len(), 2);
+}
+
+#[test]
+fn a_child_deleted_by_both_sides_at_once_is_gone_once() {
+    let (mut p, a, b) = connected(Some("SECRET"));
+    let (ia, ib) = (p.children(A)[0].inbound, p.children(B)[0].inbound);
+    p.command(A, Command::CloseChild { ike: a, inbound: ia });
+    p.command(B, Command::CloseChild { ike: b, inbound: ib });
+    p.run();
+    assert_eq!((p.gone(A).len(), p.gone(B).len()), (1, 1));
+}
+
+#[test]
+fn rekeying_the_ike_sa_keeps_its_children_and_its_name() {
+    for side in [A, B] {
+        let (mut p, a, b) = connected(Some("SECRET"));
+        p.command(side, Command::RekeyIke { ike: [a, b][side] });
+        p.run();
+        for s in [A, B] {
+            assert!(p.sides[s].events.iter().any(|e| matches!(e, Event::IkeRekeyed { .. })));
+            assert!(p.closed(s).is_empty());
+            assert_eq!(p.sides[s].endpoint.len(), 1, "the old IKE SA is gone");
+        }
+        let old = p.children(A)[0].inbound;
+        let spi = p.spi(A);
+        p.command(A, Command::RekeyChild { ike: a, inbound: old, spi });
+        let child = p.child(B, Some("CONFIDENTIAL"));
+        p.command(B, Command::CreateChild { ike: b, child });
+        p.pass(Duration::from_secs(3));
+        p.assert_children_agree();
+        assert_eq!(p.children(A).len(), 3);
+    }
+}
+
+#[test]
+fn simultaneous_rekeyings_of_the_ike_sa_end_with_one() {
+    for seed in 1..20 {
+        let (mut p, a, b) = connected(Some("SECRET"));
+        p.rng = Seeded(seed * 104_729);
+        p.command(A, Command::RekeyIke { ike: a });
+        p.command(B, Command::RekeyIke { ike: b });
+        p.pass(Duration::from_secs(20));
+        for s in [A, B] {
+            assert_eq!(p.sides[s].endpoint.len(), 1, "seed {seed}");
+            assert!(p.closed(s).is_empty());
+        }
+        p.command(A, Command::Probe { ike: a });
+        p.run();
+        assert!(p.closed(A).is_empty());
+    }
+}
+
+#[test]
+fn closing_the_ike_sa_takes_its_children_with_it() {
+    let (mut p, a, _) = connected(Some("SECRET"));
+    p.command(A, Command::CloseIke { ike: a });
+    p.run();
+    assert_eq!(p.closed(A), [&CloseReason::Local]);
+    assert_eq!(p.closed(B), [&CloseReason::Peer]);
+    assert!(p.sides[A].endpoint.is_empty() && p.sides[B].endpoint.is_empty());
+    assert_eq!(p.try_command(A, Command::Probe { ike: a }), Err(CommandError::NoSuchIke));
+}
+
+#[test]
+fn a_silent_peer_is_noticed_by_liveness_and_the_sa_ends() {
+    let (mut p, ..) = connected(Some("SECRET"));
+    // From now on nothing arrives.
+    for _ in 0..200 {
+        p.drain(A);
+        p.wire.clear();
+        p.time += Duration::from_secs(1);
+    }
+    assert_eq!(p.closed(A), [&CloseReason::PeerSilent]);
+}
+
+#[test]
+fn a_living_peer_answers_probes_for_ever() {
+    let (mut p, ..) = connected(Some("SECRET"));
+    p.pass(Duration::from_secs(1000));
+    assert!(p.closed(A).is_empty() && p.closed(B).is_empty());
+}
+
+#[test]
+fn lost_messages_are_sent_again_and_duplicates_change_nothing() {
+    for seed in 0u64..60 {
+        let mut p = Pair::new(psk_configs(), seed + 3);
+        let child = p.child(A, Some("SECRET"));
+        p.connect(A, Some(child));
+        let mut dice = Seeded(seed * 31 + 5);
+        for _ in 0..60 {
+            p.run_with(|_| {
+                let mut b = [0];
+                dice.fill(&mut b);
+                match b[0] % 4 {
+                    0 => 0,
+                    1 => 2,
+                    _ => 1,
+                }
+            });
+            p.time += Duration::from_millis(500);
+        }
+        p.pass(Duration::from_secs(1));
+        p.assert_children_agree();
+        assert_eq!(p.children(A).len(), 1, "seed {seed}: {:?}", p.sides[A].events);
+    }
+}
+
+#[test]
+fn a_responder_that_wants_another_group_gets_it() {
+    let mut configs = psk_configs();
+    configs[1].ike[0].key_exchange = vec![KeyExchange::P384];
+    configs[1].child[0].key_exchange = vec![KeyExchange::P256];
+    let mut p = Pair::new(configs, 7);
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    p.assert_children_agree();
+    assert_eq!(p.children(A)[0].suite.key_exchange, Some(KeyExchange::P256));
+}
+
+#[test]
+fn no_common_algorithm_fails_with_the_peers_reason() {
+    let mut configs = psk_configs();
+    configs[1].ike[0].encryption = vec![Encryption::ChaCha20Poly1305];
+    configs[0].ike[0].encryption = vec![Encryption::Aes256Gcm16];
+    let mut p = Pair::new(configs, 7);
+    p.connect(A, None);
+    p.pass(Duration::from_secs(3));
+    assert_eq!(p.closed(A), [&CloseReason::Notified("NO_PROPOSAL_CHOSEN".into())]);
+    assert!(p.sides[B].endpoint.is_empty());
+}
+
+#[test]
+fn every_suite_works() {
+    use Encryption::*;
+    for (encryption, integrity) in [
+        (Aes128Gcm16, None),
+        (Aes256Gcm16, None),
+        (ChaCha20Poly1305, None),
+        (Aes128Cbc, Some(Integrity::HmacSha256)),
+        (Aes256Cbc, Some(Integrity::HmacSha512)),
+    ] {
+        for prf in [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512] {
+            for ke in [KeyExchange::P256, KeyExchange::P384, KeyExchange::X25519, KeyExchange::MlKem768] {
+                let mut configs = psk_configs();
+                for c in &mut configs {
+                    c.ike[0].encryption = vec![encryption];
+                    c.ike[0].integrity = integrity.into_iter().collect();
+                    c.ike[0].prf = vec![prf];
+                    c.ike[0].key_exchange = vec![ke];
+                    c.child[0].encryption = vec![encryption];
+                    c.child[0].integrity = integrity.into_iter().collect();
+                }
+                let mut p = Pair::new(configs, 7);
+                let child = p.child(A, Some("SECRET"));
+                p.connect(A, Some(child));
+                p.run();
+                p.assert_children_agree();
+                assert_eq!(p.children(A).len(), 1, "{encryption:?} {prf:?} {ke:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_additional_post_quantum_key_exchange_is_mixed_in() {
+    let mut configs = psk_configs();
+    for c in &mut configs {
+        c.ike[0].additional = vec![vec![KeyExchange::MlKem768], vec![KeyExchange::MlKem1024]];
+    }
+    let mut p = Pair::new(configs, 7);
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    p.assert_children_agree();
+    assert_eq!(p.children(A).len(), 1);
+    let suites: Vec<_> = p.take(A, |e| match e {
+        Event::IkeEstablished { suite, .. } => Some(suite.additional.clone()),
+        _ => None,
+    });
+    assert_eq!(suites, [vec![(0, KeyExchange::MlKem768), (1, KeyExchange::MlKem1024)]]);
+}
+
+#[test]
+fn a_mandatory_ppk_must_be_known_to_both() {
+    let ppk = |key: &[u8]| Some(Ppk { id: b"the key".to_vec(), key: key.to_vec().into() });
+    for (a, b, works) in [
+        (ppk(b"one"), ppk(b"one"), true),
+        (ppk(b"one"), ppk(b"two"), false),
+        (ppk(b"one"), None, false),
+        (None, ppk(b"one"), false),
+    ] {
+        let mut configs = psk_configs();
+        configs[0].peers[0].ppk = a;
+        configs[1].peers[0].ppk = b;
+        let mut p = Pair::new(configs, 7);
+        let child = p.child(A, Some("SECRET"));
+        p.connect(A, Some(child));
+        p.run();
+        assert_eq!(p.established(A).len(), usize::from(works));
+        assert_eq!(p.children(B).len(), usize::from(works));
+        p.assert_children_agree();
+    }
+}
+
+#[test]
+fn an_address_is_assigned_to_who_asks() {
+    let mut configs = psk_configs();
+    configs[0].peers[0].childless = Childless::Never;
+    let mut p = Pair::new(configs, 7);
+    let address = [10, 9, 8, 7].into();
+    p.sides[B].assign = vec![InnerAddress::Address(address), InnerAddress::Dns([10, 9, 8, 1].into())];
+    p.sides[B].remote = vec![Selector::host(address)];
+    let mut child = p.child(A, Some("SECRET"));
+    child.want_address = true;
+    p.connect(A, Some(child));
+    p.run();
+    let got = p.take(A, |e| match e {
+        Event::IkeEstablished { assigned, .. } => Some(assigned.clone()),
+        _ => None,
+    });
+    assert_eq!(got, [vec![InnerAddress::Address(address), InnerAddress::Dns([10, 9, 8, 1].into())]]);
+    assert_eq!(p.children(A)[0].local, [Selector::host(address)]);
+}
