@@ -20,6 +20,7 @@ impl Random for Seeded {
 }
 
 pub type Side = usize;
+pub type Signer = Box<dyn FnMut(SignatureScheme, &[u8]) -> Vec<u8>>;
 pub const A: Side = 0;
 pub const B: Side = 1;
 
@@ -35,7 +36,7 @@ pub struct Shell {
     pub assign: Vec<InnerAddress>,
     pub next_spi: u32,
     /// Signs for the Sign event.
-    pub signer: Option<Box<dyn FnMut(SignatureScheme, &[u8]) -> Vec<u8>>>,
+    pub signer: Option<Signer>,
 }
 
 pub struct Pair {
