@@ -31,7 +31,7 @@ impl Tcp {
         let mut tcp = vec![];
         tcp.extend(self.sequence.to_be_bytes());
         tcp.extend(77_u32.to_be_bytes());
-        tcp.extend([((20 + self.options.len()) / 4 << 4) as u8, self.flags, 1, 0, 0, 0, 0xaa, 0xbb]);
+        tcp.extend([(((20 + self.options.len()) / 4) << 4) as u8, self.flags, 1, 0, 0, 0, 0xaa, 0xbb]);
         tcp.extend(&self.options);
         tcp.extend(&self.payload);
         if self.v6 {

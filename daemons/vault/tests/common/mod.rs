@@ -2,6 +2,8 @@
 //! plays warden, sessiond and keyer over the real channels. Needs root.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod peer;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -257,6 +259,11 @@ impl Bench {
         };
         let server = host(server_outer, server_inner, Place::Server);
         let client = host(client_outer, client_inner, Place::Workstation);
+        Self { server, client, next: 1 }
+    }
+
+    /// A bench of hosts that are there.
+    pub fn of(server: Host, client: Host) -> Self {
         Self { server, client, next: 1 }
     }
 
