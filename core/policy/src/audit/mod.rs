@@ -1,4 +1,18 @@
 //! Audit records: what was decided, sealed so that a later change shows.
+//!
+//! Each line of the log is a JSON object that ends in a seal: an HMAC under a key that changes with every
+//! record and is forgotten. Whoever takes the logging process over learns the present key, and with it can
+//! forge only what comes after (Bellare and Yee, "Forward integrity for secure audit logs", 1997). Now and
+//! then the signer, another process, signs the count and running hash of all records so far, so that a cut
+//! tail shows and the whole log cannot be written anew.
+
+mod hex;
+mod seal;
+mod verify;
+
+pub use hex::{Hash, Hex};
+pub use seal::{AuditKey, SealError, Sealer};
+pub use verify::{Fault, FaultKind, Report, Verifier};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,3 +51,47 @@ pub struct Event {
     /// Why, in words.
     pub reason: String,
 }
+
+/// One record of the log, as its line says it, less the seal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Number of the record, from 0 and without gaps.
+    pub seq: u64,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub time: u64,
+    /// What it records.
+    #[serde(flatten)]
+    pub body: Body,
+}
+
+/// What a record records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Body {
+    /// A decision, or something else that happened.
+    Event(Event),
+    /// A signature over everything before.
+    Checkpoint(Checkpoint),
+}
+
+/// A signed statement about the log's beginning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// How many records it speaks of: those numbered below this.
+    pub count: u64,
+    /// The running hash after them.
+    pub hash: Hash,
+    /// The signer's signature of [`checkpoint_message`], in hexadecimal.
+    pub signature: Hex,
+}
+
+/// The bytes that the signer signs for a checkpoint.
+pub fn checkpoint_message(count: u64, hash: &Hash) -> Vec<u8> {
+    let mut message = b"levee audit checkpoint\0".to_vec();
+    message.extend_from_slice(&count.to_be_bytes());
+    message.extend_from_slice(&hash.0);
+    message
+}
+
+/// Lines are no longer than this, in bytes with the newline.
+pub const MAX_LINE: usize = 16 << 10;

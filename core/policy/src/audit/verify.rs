@@ -1,0 +1,277 @@
+//! Finds what was altered, is missing, stands elsewhere or was cut off, and says what the rest proves.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::hex::Hash;
+use super::seal::{AuditKey, START, chain, open, read};
+use super::{Body, Checkpoint, Record, checkpoint_message};
+
+/// A checkpoint may stand this many records behind the last it speaks of, while the signer was at work.
+const BEHIND: usize = 1 << 16;
+
+/// Telling a gap or a moved record from an altered one takes evolving a key through the records between:
+/// so many steps in all, so that a log made to cost much does not.
+const STEPS: u64 = 1 << 24;
+
+/// The kind of a fault in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// Not a record at all.
+    Malformed,
+    /// The seal does not fit: the line was altered, or is another's.
+    Altered,
+    /// Records between this and the one before are not there.
+    Missing,
+    /// The record's number is one that has passed.
+    Reordered,
+    /// A checkpoint whose hash is not that of the records before it.
+    WrongHash,
+    /// A checkpoint whose signature is not the signer's.
+    BadSignature,
+    /// The log ends before it should.
+    CutOff,
+}
+
+/// One fault in a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// The line, from 1.
+    pub line: u64,
+    /// Its kind.
+    pub kind: FaultKind,
+    /// What is wrong, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+/// What a log proves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Lines read.
+    pub lines: u64,
+    /// Checkpoints that hold.
+    pub checkpoints: u64,
+    /// Records that the last of them speaks of.
+    pub signed: u64,
+    /// Everything found wrong.
+    pub faults: Vec<Fault>,
+    /// What it proves and what it does not, in sentences.
+    pub statement: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing was found wrong.
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+/// Reads a log line by line.
+pub struct Verifier<F> {
+    first: Option<AuditKey>,
+    key: Option<AuditKey>,
+    steps: u64,
+    check: F,
+    line: u64,
+    next: u64,
+    hash: Hash,
+    /// Running hashes, the newest last; the first belongs to `oldest` records.
+    hashes: VecDeque<Hash>,
+    checkpoints: u64,
+    signed: u64,
+    faults: Vec<Fault>,
+}
+
+impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
+    /// A verifier for a log from its first record on.
+    ///
+    /// With the log's first key, seals are checked. Without, only checkpoints are: `check` is given a
+    /// message ([`checkpoint_message`]) and a signature, and says whether the signature is the signer's.
+    pub fn new(key: Option<AuditKey>, check: F) -> Self {
+        Self {
+            first: key.clone(),
+            key,
+            steps: STEPS,
+            check,
+            line: 0,
+            next: 0,
+            hash: START,
+            hashes: VecDeque::from([START]),
+            checkpoints: 0,
+            signed: 0,
+            faults: Vec::new(),
+        }
+    }
+
+    /// Takes the next line, newline included. Gives back what it says, if it is a record at all.
+    pub fn line(&mut self, line: &[u8]) -> Option<Record> {
+        self.line += 1;
+        let record = self.examine(line);
+        self.hash = chain(&self.hash, line);
+        if self.hashes.len() > BEHIND {
+            self.hashes.pop_front();
+        }
+        self.hashes.push_back(self.hash);
+        record
+    }
+
+    /// Ends the log. `expected` is how many records there should be at least, from elsewhere: the
+    /// logging process's own state, or a checkpoint kept apart.
+    pub fn finish(mut self, expected: Option<u64>) -> Report {
+        if let Some(expected) = expected.filter(|expected| *expected > self.next) {
+            let what = format!("the log ends after {} records; there were {expected}", self.next);
+            self.line += 1;
+            self.fault(FaultKind::CutOff, what);
+            self.line -= 1;
+        }
+        let statement = self.statement(expected);
+        Report {
+            lines: self.line,
+            checkpoints: self.checkpoints,
+            signed: self.signed,
+            faults: self.faults,
+            statement,
+        }
+    }
+
+    fn examine(&mut self, line: &[u8]) -> Option<Record> {
+        if line.last() != Some(&b'\n') {
+            self.fault(FaultKind::CutOff, "the last line has no end: it was cut off");
+            return None;
+        }
+        let Some(record) = read(line) else {
+            self.fault(FaultKind::Malformed, "not an audit record");
+            // It stands where a record was.
+            self.step();
+            return None;
+        };
+        // With a key, a line's number is believed only if its seal fits the key of that number; otherwise
+        // one altered digit would be taken for a gap and turn everything after it into faults.
+        if record.seq != self.next && !self.number_is_real(line, record.seq) {
+            self.fault(
+                FaultKind::Altered,
+                format!("record {} was altered: its seal does not fit", self.next),
+            );
+            self.step();
+            return Some(record);
+        }
+        let Some(gap) = record.seq.checked_sub(self.next) else {
+            let what = format!("record {} stands where {} belongs", record.seq, self.next);
+            self.fault(FaultKind::Reordered, what);
+            return Some(record);
+        };
+        if gap > 0 {
+            let what = match gap {
+                1 => format!("record {} is missing", self.next),
+                _ => format!("records {} to {} are missing", self.next, record.seq - 1),
+            };
+            self.fault(FaultKind::Missing, what);
+            for _ in 0..gap {
+                self.step();
+            }
+        }
+        let sealed = self.key.as_ref().is_none_or(|key| open(line, key).is_some());
+        self.step();
+        if !sealed {
+            let what = format!("record {} was altered: its seal does not fit", record.seq);
+            self.fault(FaultKind::Altered, what);
+        } else if let Body::Checkpoint(checkpoint) = &record.body {
+            self.checkpoint(checkpoint, record.seq);
+        }
+        Some(record)
+    }
+
+    fn number_is_real(&mut self, line: &[u8], seq: u64) -> bool {
+        let (mut key, steps) = match (&self.key, &self.first) {
+            (Some(key), _) if seq >= self.next => (key.clone(), seq - self.next),
+            (_, Some(first)) => (first.clone(), seq),
+            // Without a key all there is to go by is what the line says.
+            _ => return seq.abs_diff(self.next) <= STEPS,
+        };
+        let Some(left) = self.steps.checked_sub(steps) else { return false };
+        self.steps = left;
+        for _ in 0..steps {
+            key.evolve();
+        }
+        open(line, &key).is_some()
+    }
+
+    fn step(&mut self) {
+        self.next = self.next.saturating_add(1);
+        if let Some(key) = &mut self.key {
+            key.evolve();
+        }
+    }
+
+    fn checkpoint(&mut self, checkpoint: &Checkpoint, seq: u64) {
+        // The newest hash is that of all lines before this one, which number `seq` if none is missing.
+        let hash = seq
+            .checked_sub(checkpoint.count)
+            .and_then(|back| usize::try_from(back).ok())
+            .and_then(|back| self.hashes.len().checked_sub(back + 1))
+            .and_then(|at| self.hashes.get(at));
+        if hash != Some(&checkpoint.hash) {
+            let what = format!("the first {} records are not those that were signed", checkpoint.count);
+            self.fault(FaultKind::WrongHash, what);
+            return;
+        }
+        let message = checkpoint_message(checkpoint.count, &checkpoint.hash);
+        if !(self.check)(&message, &checkpoint.signature.0) {
+            self.fault(FaultKind::BadSignature, "the checkpoint's signature is not the signer's");
+            return;
+        }
+        self.checkpoints += 1;
+        self.signed = self.signed.max(checkpoint.count);
+    }
+
+    fn fault(&mut self, kind: FaultKind, what: impl Into<String>) {
+        self.faults.push(Fault { line: self.line, kind, what: what.into() });
+    }
+
+    fn statement(&self, expected: Option<u64>) -> Vec<String> {
+        let mut said = Vec::new();
+        if !self.faults.is_empty() {
+            said.push(format!(
+                "The log has {} faults. It is not the log that was written.",
+                self.faults.len()
+            ));
+        } else if self.key.is_some() {
+            said.push(format!(
+                "Each of the {} records is as it was sealed, and in its place: \
+                 nobody who learned a later key can have changed one.",
+                self.next
+            ));
+        } else {
+            said.push("Seals were not checked, because the first key was not given.".to_owned());
+        }
+        if self.signed > 0 {
+            said.push(format!(
+                "{} checkpoints hold: the signer signed the first {} records as they stand here.",
+                self.checkpoints, self.signed
+            ));
+        } else {
+            said.push("No checkpoint holds: the whole log could have been written anew by someone who had its first key.".to_owned());
+        }
+        let tail = self.next.saturating_sub(self.signed);
+        match (self.key.is_some(), expected) {
+            _ if tail == 0 => {}
+            (true, Some(expected)) if expected <= self.next => said.push(format!(
+                "The last {tail} records rest on their seals, and on there being {expected} at least, which was given."
+            )),
+            (true, _) => said.push(format!(
+                "The last {tail} records rest on their seals alone, and records after them may have been cut off."
+            )),
+            (false, _) => said.push(format!("Nothing is proved of the last {tail} records.")),
+        }
+        said
+    }
+}

@@ -1,0 +1,226 @@
+//! The audit log: what sealing and checkpoints bring to light.
+
+use levee_policy::audit::{
+    AuditKey, Body, Event, FaultKind, Report, SealError, Sealer, Verdict, Verifier, checkpoint_message,
+};
+
+fn event(object: &str) -> Event {
+    Event {
+        user: Some("ada".parse().unwrap()),
+        host: Some("ws1".parse().unwrap()),
+        label: Some("SECRET//NATO".parse().unwrap()),
+        action: "connect".to_owned(),
+        object: object.to_owned(),
+        verdict: Verdict::Granted,
+        reason: "`web` is offered at SECRET//NATO".to_owned(),
+    }
+}
+
+fn first() -> AuditKey {
+    AuditKey::from_bytes([7; 32])
+}
+
+/// A stand-in for a signature scheme: who knows the prefix can sign. Real signatures are the signer's.
+fn sign(message: &[u8]) -> Vec<u8> {
+    let mut signature = b"signed:".to_vec();
+    signature.extend_from_slice(message);
+    signature
+}
+
+/// Records 0 to 19, with checkpoints as number 10 and 19.
+fn log() -> Vec<Vec<u8>> {
+    let mut sealer = Sealer::new(first());
+    (0..20u64)
+        .map(|number| {
+            if number == 10 || number == 19 {
+                let (count, hash) = (sealer.count(), *sealer.hash());
+                let signature = sign(&checkpoint_message(count, &hash));
+                sealer.seal_checkpoint(1_000 + number, count, hash, signature).unwrap()
+            } else {
+                sealer.seal(1_000 + number, &event(&format!("object {number}"))).unwrap()
+            }
+        })
+        .collect()
+}
+
+fn verify(lines: &[Vec<u8>], key: Option<AuditKey>, expected: Option<u64>) -> Report {
+    let mut verifier = Verifier::new(key, |message, signature| sign(message) == signature);
+    for line in lines {
+        verifier.line(line);
+    }
+    verifier.finish(expected)
+}
+
+fn kinds(report: &Report) -> Vec<(u64, FaultKind)> {
+    report.faults.iter().map(|fault| (fault.line, fault.kind)).collect()
+}
+
+#[test]
+fn an_untouched_log_is_sound_and_says_what_it_proves() {
+    let report = verify(&log(), Some(first()), Some(20));
+    assert!(report.is_sound(), "{:?}", report.faults);
+    assert_eq!((report.lines, report.checkpoints, report.signed), (20, 2, 19));
+    assert!(report.statement[0].starts_with("Each of the 20 records"), "{:?}", report.statement);
+    let report = verify(&log(), None, None);
+    assert!(report.is_sound());
+    assert!(report.statement[0].contains("not checked"));
+    assert_eq!(report.signed, 19);
+}
+
+#[test]
+fn every_line_is_json_and_reads_back_as_it_was_written() {
+    let log = log();
+    let value: serde_json::Value = serde_json::from_slice(&log[3]).unwrap();
+    assert_eq!(value["seq"], 3);
+    assert_eq!(value["time"], 1_003);
+    assert_eq!(value["event"]["user"], "ada");
+    assert_eq!(value["event"]["verdict"], "granted");
+    assert_eq!(value["seal"].as_str().unwrap().len(), 64);
+    let mut verifier = Verifier::new(Some(first()), |_, _| true);
+    let records: Vec<_> = log.iter().map(|line| verifier.line(line).unwrap()).collect();
+    assert_eq!(records[3].body, Body::Event(event("object 3")));
+    assert!(matches!(&records[19].body, Body::Checkpoint(checkpoint) if checkpoint.count == 19));
+}
+
+#[test]
+fn an_altered_byte_anywhere_is_found_at_its_line_and_nowhere_else() {
+    let whole = log();
+    for line in [0usize, 5, 18] {
+        for at in 0..whole[line].len() - 1 {
+            let mut altered = whole.clone();
+            altered[line][at] ^= 1;
+            let report = verify(&altered, Some(first()), Some(20));
+            let own: Vec<_> = report.faults.iter().filter(|f| f.line == line as u64 + 1).collect();
+            assert!(!own.is_empty(), "byte {at} of line {line} was altered unseen");
+            // What follows is sealed as before; only checkpoints no longer fit.
+            let others = report.faults.iter().filter(|f| f.line != line as u64 + 1);
+            assert!(
+                others.into_iter().all(|fault| fault.kind == FaultKind::WrongHash),
+                "{:?}",
+                report.faults
+            );
+        }
+    }
+}
+
+#[test]
+fn a_record_taken_out_is_missed_with_the_key_and_without() {
+    for gone in 0..19 {
+        let mut lines = log();
+        lines.remove(gone);
+        for key in [Some(first()), None] {
+            let report = verify(&lines, key, None);
+            let found = kinds(&report);
+            assert!(
+                found.contains(&(gone as u64 + 1, FaultKind::Missing)),
+                "record {gone} is gone, and found is {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn two_records_that_changed_places_are_found() {
+    let mut lines = log();
+    lines.swap(4, 5);
+    let found = kinds(&verify(&lines, Some(first()), None));
+    assert!(
+        found.contains(&(5, FaultKind::Missing)) && found.contains(&(6, FaultKind::Reordered)),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_cut_tail_is_found_by_the_count_and_is_admitted_as_unproved_without() {
+    let mut lines = log();
+    lines.truncate(15);
+    assert_eq!(kinds(&verify(&lines, Some(first()), Some(20))), [(16, FaultKind::CutOff)]);
+    let unproved = verify(&lines, Some(first()), None);
+    assert!(unproved.statement.iter().any(|said| said.contains("may have been cut off")));
+    let half = lines[14].len() / 2;
+    lines[14].truncate(half);
+    assert_eq!(kinds(&verify(&lines, Some(first()), None)), [(15, FaultKind::CutOff)]);
+}
+
+#[test]
+fn a_log_written_anew_with_the_first_key_fails_at_the_signers_checkpoints() {
+    let mut sealer = Sealer::new(first());
+    let mut forged: Vec<Vec<u8>> = (0..10).map(|n| sealer.seal(n, &event("forged")).unwrap()).collect();
+    let (count, hash) = (sealer.count(), *sealer.hash());
+    forged.push(sealer.seal_checkpoint(10, count, hash, b"not the signer".to_vec()).unwrap());
+    assert_eq!(kinds(&verify(&forged, Some(first()), None)), [(11, FaultKind::BadSignature)]);
+    // The signer's own checkpoint of the true log, copied into the forged one.
+    let mut sealer = Sealer::new(first());
+    let mut forged: Vec<Vec<u8>> = (0..10).map(|n| sealer.seal(n, &event("forged")).unwrap()).collect();
+    let mut honest = Sealer::new(first());
+    for line in &log()[..10] {
+        honest.catch_up(line).unwrap();
+    }
+    let signature = sign(&checkpoint_message(10, honest.hash()));
+    forged.push(sealer.seal_checkpoint(10, 10, *honest.hash(), signature).unwrap());
+    assert_eq!(kinds(&verify(&forged, Some(first()), None)), [(11, FaultKind::WrongHash)]);
+}
+
+#[test]
+fn who_takes_the_present_key_can_forge_nothing_earlier() {
+    let lines = log();
+    let mut sealer = Sealer::new(first());
+    for line in &lines[..12] {
+        sealer.catch_up(line).unwrap();
+    }
+    // All the thief has is the state at record 12; a record numbered 5 needs the key of record 5.
+    let state = sealer.save();
+    let stolen = AuditKey::from_bytes(state[8..40].try_into().unwrap());
+    let mut thief = Sealer::new(stolen);
+    let forged: Vec<Vec<u8>> = (0..6).map(|n| thief.seal(n, &event("forged")).unwrap()).collect();
+    let mut with = lines.clone();
+    with[5] = forged[5].clone();
+    assert!(kinds(&verify(&with, Some(first()), None)).contains(&(6, FaultKind::Altered)));
+}
+
+#[test]
+fn a_checkpoint_may_stand_behind_records_sealed_while_the_signer_worked() {
+    let mut sealer = Sealer::new(first());
+    let mut lines = vec![sealer.seal(0, &event("a")).unwrap()];
+    let (count, hash) = (sealer.count(), *sealer.hash());
+    lines.push(sealer.seal(1, &event("b")).unwrap());
+    lines.push(sealer.seal_checkpoint(2, count, hash, sign(&checkpoint_message(count, &hash))).unwrap());
+    let report = verify(&lines, Some(first()), Some(3));
+    assert!(report.is_sound(), "{:?}", report.faults);
+    assert_eq!(report.signed, 1);
+    assert_eq!(sealer.seal_checkpoint(3, 99, hash, vec![]), Err(SealError::Ahead));
+}
+
+#[test]
+fn a_restored_sealer_goes_on_after_the_lines_since_it_was_stored() {
+    let lines = log();
+    let mut sealer = Sealer::new(first());
+    for line in &lines[..7] {
+        sealer.catch_up(line).unwrap();
+    }
+    let mut restored = Sealer::restore(&*sealer.save()).unwrap();
+    assert_eq!(restored.catch_up(&lines[8]), Err(SealError::NotNext));
+    assert_eq!(restored.catch_up(&lines[7][..20]), Err(SealError::NotNext));
+    for line in &lines[7..] {
+        restored.catch_up(line).unwrap();
+    }
+    let mut all = lines.clone();
+    all.push(restored.seal(9_999, &event("after")).unwrap());
+    assert!(verify(&all, Some(first()), Some(21)).is_sound());
+    assert!(Sealer::restore(&[0; Sealer::STATE - 1]).is_none());
+    assert!(Sealer::restore(&[0; Sealer::STATE + 1]).is_none());
+}
+
+#[test]
+fn a_record_too_long_for_a_line_is_refused_and_the_log_does_not_move() {
+    let mut sealer = Sealer::new(first());
+    assert_eq!(sealer.seal(0, &event(&"x".repeat(20_000))), Err(SealError::TooLong));
+    let line = sealer.seal(0, &event("short")).unwrap();
+    assert!(verify(&[line], Some(first()), Some(1)).is_sound());
+}
+
+#[test]
+fn a_key_is_not_shown() {
+    assert_eq!(format!("{:?}", first()), "AuditKey(..)");
+    assert!(!format!("{:?}", Sealer::new(first())).contains('7'));
+}
