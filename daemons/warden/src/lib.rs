@@ -1,4 +1,97 @@
-//! The warden: starts levee's processes and compartments, and hands each the descriptors of its job.
+//! The warden: starts levee's processes, hands each the descriptors of its job and nothing else, and starts
+//! again what ends. It reads a checked site file and its children's small messages, and speaks to no network.
+//!
+//! It alone makes and keeps the steering groups, TUN devices, listeners and network namespaces, so that any other
+//! process can die without moving, losing or exposing what another label has.
 #![forbid(unsafe_code)]
 
 pub mod compartment;
+mod label;
+mod memfile;
+mod options;
+mod outer;
+mod poll;
+mod process;
+mod server;
+mod session;
+mod state;
+mod supervisor;
+mod uids;
+mod workstation;
+
+pub use options::{Options, USAGE};
+
+use levee_ipc::warden::Place;
+use levee_policy::LabelName;
+use levee_sys::signals::Signals;
+use rustix::process::Signal;
+use std::fmt;
+
+/// Writes a line to the warden's log.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! log {
+    ($($arg:tt)*) => {{
+        use std::io::Write;
+        // A log that cannot be written is no reason to stop serving; what must not be lost is in the audit log.
+        let _ = writeln!(std::io::stderr(), "levee-warden: {}", format_args!($($arg)*));
+    }};
+}
+
+/// Why the warden does not start, or stops.
+#[derive(Debug)]
+pub struct Fatal {
+    step: String,
+    why: String,
+}
+
+impl Fatal {
+    /// The step that failed (completing "cannot …"), and why.
+    pub fn new(step: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self { step: step.to_string(), why: why.to_string() }
+    }
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.step, self.why)
+    }
+}
+
+impl std::error::Error for Fatal {}
+
+/// How the compartment of the label that `options` names would be started, step by step.
+///
+/// # Errors
+/// The site file has problems, or does not know the label.
+pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> {
+    let (_, site) = state::site(&options.config)?;
+    let name = LabelName::new(label).map_err(|e| Fatal::new(format!("plan {label}"), e))?;
+    // As for the first warden on a host and the first label in it; the start itself picks what is free.
+    let slot = 1;
+    let resources = label::Resources { options, site: &site, uids: &uids::Uids::first(), slot };
+    Ok(compartment::Plan::new(&label::spec(&name, &resources)?))
+}
+
+/// Runs a warden until it is asked to stop. `ready` is called once everything is at work.
+///
+/// # Errors
+/// What could not be started, or what failed for good; then nothing is left running.
+pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
+    let signals =
+        Signals::new(&[Signal::TERM, Signal::INT, Signal::HUP]).map_err(|e| Fatal::new("start", e))?;
+    match options.place {
+        Place::Server => {
+            let mut server = server::Server::start(options)?;
+            let result = server.run(&signals, ready);
+            server.stop();
+            result
+        }
+        Place::Workstation => {
+            let mut workstation = workstation::Workstation::start(options)?;
+            let result = workstation.run(&signals, ready);
+            workstation.stop();
+            result
+        }
+    }
+}

@@ -1,3 +1,43 @@
-//! levee: starts, supervises, hands out descriptors
+//! `levee-warden`: see the library.
 
-fn main() {}
+use levee_warden::{Options, plan, run};
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(e) => {
+            eprintln!("levee-warden: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(label) = &options.plan {
+        return match plan(&options, label) {
+            Ok(plan) => {
+                print!("{plan}");
+                ExitCode::SUCCESS
+            }
+            Err(e) => {
+                eprintln!("levee-warden: {e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("levee-warden: must run as root, to make namespaces and give each process its own uid");
+        return ExitCode::from(2);
+    }
+    // `levee up` reads this line from standard output, and waits for it.
+    let ready = || {
+        let mut out = std::io::stdout();
+        let _ = writeln!(out, "ready").and_then(|()| out.flush());
+    };
+    match run(options, ready) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("levee-warden: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

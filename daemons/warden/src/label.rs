@@ -1,0 +1,383 @@
+//! A label that runs on a server: its network namespace and TUN device, its compartment, its services' listeners.
+
+use crate::compartment::service::{Launch, Nginx};
+use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Spec, Store};
+use crate::options::Options;
+use crate::uids::Uids;
+use crate::{Fatal, log};
+use ipnet::IpNet;
+use levee_ipc::warden::CompartmentStatus;
+use levee_policy::site::{Program, Protocol};
+use levee_policy::{LabelName, Site};
+use levee_sys::sockdiag;
+use levee_sys::tun::{self, Queue};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Inner MTU in bytes: 1,400 leaves room for the outer headers and ESP in any path of 1,500.
+pub const MTU: u16 = 1400;
+
+/// Bytes that each scratch file system of a compartment may hold.
+const SCRATCH: u64 = 16 << 20;
+
+/// What a label needs to start.
+#[derive(Debug)]
+pub struct Resources<'a> {
+    /// How the warden runs.
+    pub options: &'a Options,
+    /// The site.
+    pub site: &'a Site,
+    /// The warden's uids.
+    pub uids: &'a Uids,
+    /// The label's steering slot.
+    pub slot: u16,
+}
+
+/// A label that runs.
+#[derive(Debug)]
+pub struct Label {
+    slot: u16,
+    network: Network,
+    tun: Queue,
+    compartment: Compartment,
+    services: Vec<Service>,
+    since: Instant,
+    idle: Option<Instant>,
+    vault_starts: u32,
+    /// `/dev/null`, the services' standard input.
+    null: OwnedFd,
+    /// The last number given to a program inside.
+    tickets: u64,
+}
+
+/// A service's listeners, and whether it runs.
+#[derive(Debug)]
+struct Service {
+    name: String,
+    launch: Launch,
+    listeners: Vec<OwnedFd>,
+    ticket: Option<u64>,
+    starts: u32,
+    /// Not to be tried again before this: a service that fails at once must not fill the processor.
+    resting: Option<Instant>,
+}
+
+/// What was done, for the audit log.
+#[derive(Debug)]
+pub struct Note {
+    /// About what.
+    pub object: String,
+    /// Whether it was done.
+    pub done: bool,
+    /// Why, or why not.
+    pub reason: String,
+}
+
+/// Most labels whose documents one label's page names.
+const MOST_BELOW: u64 = 4096;
+
+/// How long a service that ended rests before a connection may start it again.
+const REST: Duration = Duration::from_secs(1);
+
+/// The compartment of `name`, as data.
+///
+/// # Errors
+/// The site does not know the label.
+pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> {
+    let site = resources.site;
+    let label =
+        site.label(name).ok_or_else(|| Fatal::new("start a label", format!("the site has no {name}")))?;
+    let stores = resources.options.state.join("stores");
+    let limits = site.limits();
+    let names: Vec<String> = site.server().all_names().map(ToString::to_string).collect();
+    let extra = site.services_at(&label).filter_map(|service| nginx(name, &label, site, service));
+    let extra = extra.flat_map(|nginx| nginx.files()).collect();
+    Ok(Spec {
+        label: name.clone(),
+        cgroup: format!("levee/{}/{}", site.name(), resources.slot),
+        uid_base: resources.uids.compartment(resources.slot),
+        limits: levee_sys::cgroup::Limits {
+            memory: limits.memory,
+            processes: limits.processes.into(),
+            cpu_percent: limits.cpu_percent,
+        },
+        hostname: site.name().to_string(),
+        hosts: site.server().inner_addresses().iter().map(|address| (*address, names.clone())).collect(),
+        files: Files::Store { own: stores.join(format!("{}.img", name.file_name())), below: None },
+        extra,
+        scratch: SCRATCH,
+    })
+}
+
+impl Label {
+    /// Makes the namespace, its TUN device and listeners, then starts the compartment.
+    ///
+    /// # Errors
+    /// The step that failed; then nothing of it is left.
+    pub fn start(name: &LabelName, resources: Resources<'_>) -> Result<Self, Fatal> {
+        let spec = spec(name, &resources)?;
+        let site = resources.site;
+        store(&spec, site.limits().store)?;
+        let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
+        let network = Network::new().map_err(step)?;
+        let interface = Interface {
+            name: "levee0".into(),
+            mtu: MTU.into(),
+            addresses: site.server().inner_addresses().iter().map(|address| IpNet::from(*address)).collect(),
+            routes: site.server().inner_pools().to_vec(),
+        };
+        let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
+        let tun = network.add(&interface, || tun::open("levee0", options)).map_err(step)?;
+        let label = site.label(name).ok_or_else(|| Fatal::new("start a label", "unknown label"))?;
+        let mut services = Vec::new();
+        for service in site.services_at(&label) {
+            let addresses = addresses(site, service);
+            let listen = |address: &SocketAddr| match service.protocol() {
+                Protocol::Tcp => network.listen(*address),
+                Protocol::Udp => datagrams(&network, *address),
+            };
+            let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
+            services.push(Service {
+                name: service.name().to_string(),
+                launch: match nginx(name, &label, site, service) {
+                    Some(nginx) => nginx.launch(),
+                    None => inherit(service.program(), addresses.len()),
+                },
+                listeners: listeners.map_err(step)?,
+                ticket: None,
+                starts: 0,
+                resting: None,
+            });
+        }
+        let init = resources.options.programs.join("levee-init");
+        let compartment = Compartment::start(&Plan::new(&spec), &network, &init)
+            .map_err(|e| Fatal::new(format!("start the compartment at {name}"), e))?;
+        let null = std::fs::File::open("/dev/null").map_err(|e| Fatal::new("open /dev/null", e))?.into();
+        Ok(Self {
+            slot: resources.slot,
+            network,
+            tun,
+            compartment,
+            services,
+            since: Instant::now(),
+            idle: None,
+            vault_starts: 0,
+            null,
+            tickets: 0,
+        })
+    }
+
+    /// The steering slot.
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// Inner MTU in bytes.
+    pub fn mtu(&self) -> u16 {
+        MTU
+    }
+
+    /// The TUN queue.
+    pub fn tun(&self) -> BorrowedFd<'_> {
+        self.tun.as_fd()
+    }
+
+    /// Counts a start of the vault.
+    pub fn vault_started(&mut self) {
+        self.vault_starts += 1;
+    }
+
+    /// Readable when the compartment's first process has said something.
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.compartment.channel()
+    }
+
+    /// Readable when the compartment has ended.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.compartment.process().map(|child| child.pidfd.as_fd())
+    }
+
+    /// Listeners of services that do not run, each with its service's index.
+    pub fn waiting(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        let now = Instant::now();
+        let waiting = move |s: &&Service| s.ticket.is_none() && s.resting.is_none_or(|until| until <= now);
+        let all = self.services.iter().enumerate();
+        all.filter(move |(_, s)| waiting(s))
+            .flat_map(|(i, s)| s.listeners.iter().map(move |l| (i, l.as_fd())))
+    }
+
+    /// Takes what the compartment's first process has said.
+    pub fn hear(&mut self) {
+        let events = match self.compartment.events() {
+            Ok(events) => events,
+            Err(e) => {
+                // It is inside, and so not to be trusted: what it says must be right, or it is over.
+                log!("{e}");
+                // Its end shows on its pidfd; if it cannot be killed it has ended already.
+                let _ = self.compartment.kill();
+                return;
+            }
+        };
+        for event in events {
+            let (ticket, how) = match event {
+                Event::Started(_) => continue,
+                Event::Refused(ticket, reason) => (ticket, format!("does not start: {reason}")),
+                Event::Exited(ticket, status) => (ticket, format!("ended with status {status}")),
+            };
+            for service in self.services.iter_mut().filter(|s| s.ticket == Some(ticket)) {
+                log!("service {} {how}", service.name);
+                service.ticket = None;
+                service.resting = Some(Instant::now() + REST);
+            }
+        }
+    }
+
+    /// Starts the service at `index` with its listeners, of which one has a first connection.
+    pub fn start_service(&mut self, index: usize) -> Note {
+        self.tickets += 1;
+        let Some(service) = self.services.get_mut(index) else {
+            return Note { object: "service".into(), done: false, reason: "no such service".into() };
+        };
+        let object = format!("service {}", service.name);
+        let log = std::io::stderr();
+        let mut fds = vec![self.null.as_fd(), log.as_fd(), log.as_fd()];
+        fds.extend(service.listeners.iter().map(AsFd::as_fd));
+        match self.compartment.run(service.launch.start(self.tickets), &fds) {
+            Ok(()) => {
+                service.ticket = Some(self.tickets);
+                service.starts += 1;
+                Note { object, done: true, reason: "started by its first connection".into() }
+            }
+            Err(e) => {
+                service.resting = Some(Instant::now() + REST);
+                Note { object, done: false, reason: e.to_string() }
+            }
+        }
+    }
+
+    /// Destroys the sockets of a session's inner address; how many there were, `None` if that failed.
+    pub fn cut(&self, inner: IpAddr) -> Option<u32> {
+        match sockdiag::destroy(self.network.ns(), inner) {
+            Ok(sockets) => u32::try_from(sockets).ok(),
+            Err(e) => {
+                log!("the sockets of {inner} cannot be destroyed: {e}");
+                None
+            }
+        }
+    }
+
+    /// No session is left.
+    pub fn release(&mut self) {
+        self.idle.get_or_insert_with(Instant::now);
+    }
+
+    /// A session is there again.
+    pub fn keep(&mut self) {
+        self.idle = None;
+    }
+
+    /// Whether no session is left.
+    pub fn is_idle(&self) -> bool {
+        self.idle.is_some()
+    }
+
+    /// For how long no session has been there.
+    pub fn idle_for(&self) -> Option<Duration> {
+        self.idle.map(|since| since.elapsed())
+    }
+
+    /// As operators see it.
+    pub fn status(&self, name: &LabelName, vault: u32) -> CompartmentStatus {
+        CompartmentStatus {
+            label: name.clone(),
+            slot: self.slot,
+            init: self
+                .compartment
+                .process()
+                .map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
+            vault,
+            age: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            services: self.services.iter().map(|s| (s.name.clone(), s.starts)).collect(),
+            vault_starts: self.vault_starts,
+        }
+    }
+
+    /// Ends the compartment and everything in it.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub fn stop(self) -> levee_sys::Result<()> {
+        self.compartment.stop()
+    }
+}
+
+/// Makes a label's image where there is none yet.
+fn store(spec: &Spec, bytes: u64) -> Result<(), Fatal> {
+    let Files::Store { own, .. } = &spec.files else { return Ok(()) };
+    if own.exists() {
+        return Ok(());
+    }
+    let directory: PathBuf = own.parent().map(Into::into).unwrap_or_default();
+    std::fs::create_dir_all(&directory)
+        .map_err(|e| Fatal::new(format!("make {}", directory.display()), e))?;
+    Store::create(own, bytes).map_err(|e| Fatal::new("make a store", e))
+}
+
+/// Where a service listens: at the server's inner addresses, the same for every label.
+fn addresses(site: &Site, service: &levee_policy::site::Service) -> Vec<SocketAddr> {
+    site.server().inner_addresses().iter().map(|address| SocketAddr::new(*address, service.port())).collect()
+}
+
+/// The nginx of a service that is one.
+fn nginx(
+    name: &LabelName,
+    label: &levee_policy::Label,
+    site: &Site,
+    service: &levee_policy::site::Service,
+) -> Option<Nginx> {
+    if !matches!(service.program(), Program::Nginx) {
+        return None;
+    }
+    let below = dominated(label, site).into_iter().map(|name| (name.file_name(), name)).collect();
+    Some(Nginx { label: name.clone(), below, listen: addresses(site, service) })
+}
+
+/// Labels below `label` at which the site has a service, and so perhaps documents; at most [`MOST_BELOW`].
+fn dominated(label: &levee_policy::Label, site: &Site) -> Vec<LabelName> {
+    let mut names: Vec<LabelName> = site
+        .services()
+        .filter_map(|service| service.range().labels(MOST_BELOW))
+        .flatten()
+        .filter(|other| other != label && label.dominates(other))
+        .filter_map(|other| site.label_name(&other))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A service given as a command: its listeners are descriptors 3, 4, …, as systemd passes them (sd_listen_fds(3)).
+fn inherit(program: &Program, listeners: usize) -> Launch {
+    let argv = match program {
+        Program::Nginx => Vec::new(),
+        Program::Command(argv) => argv.to_vec(),
+    };
+    Launch {
+        program: argv.first().cloned().unwrap_or_default(),
+        argv,
+        env: vec![format!("LISTEN_FDS={listeners}"), "PATH=/usr/bin:/usr/sbin".into()],
+    }
+}
+
+/// A non-blocking UDP socket in the namespace, for a service to inherit.
+fn datagrams(network: &Network, address: SocketAddr) -> levee_sys::Result<OwnedFd> {
+    let open = || -> std::io::Result<OwnedFd> {
+        let socket = std::net::UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    levee_sys::ns::in_net(network.ns(), open)?
+        .map_err(|e| levee_sys::Error::new(format!("listen on {address}"), e))
+}

@@ -1,0 +1,82 @@
+//! What the warden is told when it is started. `levee up` fills it in; nothing else is read from outside.
+
+use levee_ipc::warden::Place;
+use std::path::PathBuf;
+
+/// How one warden runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Server or workstation.
+    pub place: Place,
+    /// Server: the site file. Workstation: the directory that `levee enrol host` made.
+    pub config: PathBuf,
+    /// Keys, credentials, sessions, audit log, stores: what outlives a run.
+    pub state: PathBuf,
+    /// Sockets and the lock: what does not.
+    pub run: PathBuf,
+    /// Where levee's programs are.
+    pub programs: PathBuf,
+    /// Print the start of a compartment at this label, and stop.
+    pub plan: Option<String>,
+}
+
+/// How the warden is called.
+pub const USAGE: &str = "usage: levee-warden (--server SITE-FILE | --workstation BUNDLE) --state DIR --run DIR \
+                         --programs DIR [--plan LABEL]\n(started by `levee up`)";
+
+impl Options {
+    /// Reads the command line, the program's name left out.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = arguments.into_iter();
+        let (mut place, mut state, mut run, mut programs, mut plan) = (None, None, None, None, None);
+        while let Some(flag) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"));
+            match flag.as_str() {
+                "--server" => place = Some((Place::Server, PathBuf::from(value()?))),
+                "--workstation" => place = Some((Place::Workstation, PathBuf::from(value()?))),
+                "--state" => state = Some(PathBuf::from(value()?)),
+                "--run" => run = Some(PathBuf::from(value()?)),
+                "--programs" => programs = Some(PathBuf::from(value()?)),
+                "--plan" => plan = Some(value()?),
+                _ => return Err(format!("unknown argument {flag}\n{USAGE}")),
+            }
+        }
+        let missing = |what: &str| format!("{what} is missing\n{USAGE}");
+        let (place, config) = place.ok_or_else(|| missing("--server or --workstation"))?;
+        Ok(Self {
+            place,
+            config,
+            state: state.ok_or_else(|| missing("--state"))?,
+            run: run.ok_or_else(|| missing("--run"))?,
+            programs: programs.ok_or_else(|| missing("--programs"))?,
+            plan,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        Options::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn a_whole_command_line_is_read() {
+        let options = parse("--server /s/site.toml --state /var/s --run /run/s --programs /p").unwrap();
+        assert_eq!(options.place, Place::Server);
+        assert_eq!(options.config, PathBuf::from("/s/site.toml"));
+        assert_eq!(options.plan, None);
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_said() {
+        assert!(parse("--server /s --run /r --programs /p").unwrap_err().starts_with("--state is missing"));
+        assert!(parse("--server").unwrap_err().starts_with("--server needs a value"));
+        assert!(parse("--verbose").unwrap_err().starts_with("unknown argument --verbose"));
+    }
+}

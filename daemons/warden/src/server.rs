@@ -1,0 +1,480 @@
+//! The warden of a server: the outer sockets, the four processes that every server has, and a vault and a
+//! compartment for each label that somebody uses.
+
+use crate::label::{Label, Resources};
+use crate::memfile::sealed;
+use crate::options::Options;
+use crate::process::{Key, Process, Start};
+use crate::supervisor::Processes;
+use crate::uids::{Own, Uids};
+use crate::{Fatal, log, outer, poll, state};
+use levee_ipc::SendError;
+use levee_ipc::signer::Use;
+use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
+use levee_policy::{LabelName, Site};
+use levee_sys::udp::SteeringGroup;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long a label's vault and compartment stay when its last session has ended: long enough that a person who
+/// changes level and comes back does not wait, short enough that nothing lingers.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// How long the standing processes may take to say that they are at work.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Processes that every server has, in the order in which they are started.
+const STANDING: [Role; 4] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps];
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    options: Options,
+    _lock: state::Lock,
+    site: Site,
+    site_text: String,
+    uids: Uids,
+    tunnels: Vec<SteeringGroup>,
+    trusted_path: OwnedFd,
+    operators: OwnedFd,
+    processes: Processes,
+    labels: BTreeMap<LabelName, Label>,
+}
+
+impl Server {
+    /// Makes the outer sockets and starts the standing processes. Returns once all of them are at work.
+    ///
+    /// # Errors
+    /// What could not be made or started, and why; then nothing of it is left.
+    pub fn start(options: Options) -> Result<Self, Fatal> {
+        let (site_text, site) = state::site(&options.config)?;
+        let lock = state::prepare(&options)?;
+        let uids = Uids::claim(state::UIDS.as_ref()).map_err(|e| Fatal::new("claim user ids", e))?;
+        let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
+        let tunnels =
+            outer::tunnels(&at(site.server().tunnel_port()).collect::<Vec<_>>(), site.server().slots())
+                .map_err(|e| Fatal::new("open the tunnel", e))?;
+        let first = at(site.server().trusted_path_port()).next().ok_or_else(|| {
+            Fatal::new("open the trusted path", "the site file gives the server no address")
+        })?;
+        let trusted_path = outer::trusted_path(first).map_err(|e| Fatal::new("open the trusted path", e))?;
+        let operators = outer::local(&options.run.join(state::CONTROL))
+            .map_err(|e| Fatal::new("open the operators' socket", e))?;
+        let mut server = Self {
+            options,
+            _lock: lock,
+            site,
+            site_text,
+            uids,
+            tunnels,
+            trusted_path,
+            operators,
+            processes: Processes::default(),
+            labels: BTreeMap::new(),
+        };
+        for role in STANDING {
+            server.start_standing(role)?;
+        }
+        Ok(server)
+    }
+
+    /// Runs until `stop` says so or something fails for good.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn run(&mut self, signals: &levee_sys::signals::Signals, ready: impl FnOnce()) -> Result<(), Fatal> {
+        let mut ready = Some(ready);
+        let since = Instant::now();
+        loop {
+            if ready.is_some() {
+                match self.processes.unready(&STANDING) {
+                    None => ready.take().into_iter().for_each(|ready| ready()),
+                    Some(slow) if since.elapsed() > PATIENCE => {
+                        return Err(Fatal::new("start", format!("{} is not at work", slow.program())));
+                    }
+                    Some(_) => {}
+                }
+            }
+            let (sources, stop) = self.wait(signals)?;
+            if stop {
+                return Ok(());
+            }
+            for source in sources {
+                self.handle(source)?;
+            }
+            self.reap_idle();
+        }
+    }
+
+    /// Ends everything: sessions first by their daemons, then compartments, then daemons.
+    pub fn stop(mut self) {
+        if let Some(sessiond) = self.processes.get(&Key::of(Role::Sessiond)) {
+            // It writes its last checkpoint; the others hold nothing that a kill could lose.
+            let _ = sessiond.tell(&FromWarden::Stop);
+            sessiond.wait(Duration::from_secs(2));
+        }
+        for process in self.processes.iter() {
+            process.kill();
+        }
+        for process in self.processes.iter() {
+            process.wait(Duration::from_secs(5));
+        }
+        for (name, label) in std::mem::take(&mut self.labels) {
+            if let Err(e) = label.stop() {
+                log!("stopping {name}: {e}");
+            }
+        }
+    }
+
+    fn wait(&self, signals: &levee_sys::signals::Signals) -> Result<(Vec<Source>, bool), Fatal> {
+        let mut set = poll::Set::default();
+        set.add(signals.as_fd(), None);
+        for process in self.processes.iter() {
+            set.add(process.control(), Some(Source::Said(process.key.clone())));
+            set.add(process.pidfd(), Some(Source::Ended(process.key.clone())));
+        }
+        for (name, label) in &self.labels {
+            set.add(label.control(), Some(Source::Inside(name.clone())));
+            if let Some(pidfd) = label.pidfd() {
+                set.add(pidfd, Some(Source::CompartmentEnded(name.clone())));
+            }
+            for (index, listener) in label.waiting() {
+                set.add(listener, Some(Source::Wanted(name.clone(), index)));
+            }
+        }
+        let idle = self.labels.values().any(Label::is_idle);
+        let ready = set
+            .wait(Duration::from_millis(if idle { 500 } else { 5_000 }))
+            .map_err(|e| Fatal::new("wait", e))?;
+        let stop = ready.iter().any(Option::is_none)
+            && poll::asked_to_stop(signals).map_err(|e| Fatal::new("read a signal", e))?;
+        Ok((ready.into_iter().flatten().collect(), stop))
+    }
+
+    fn handle(&mut self, source: Source) -> Result<(), Fatal> {
+        match source {
+            Source::Said(key) => self.said(&key),
+            Source::Ended(key) => self.ended(&key),
+            Source::Inside(label) => {
+                if let Some(running) = self.labels.get_mut(&label) {
+                    running.hear();
+                }
+                Ok(())
+            }
+            Source::CompartmentEnded(label) => self.compartment_ended(&label),
+            Source::Wanted(label, index) => {
+                if let Some(running) = self.labels.get_mut(&label) {
+                    let note = running.start_service(index);
+                    self.tell_sessiond(LabelEvent::Note {
+                        label: Some(label),
+                        object: note.object,
+                        done: note.done,
+                        reason: note.reason,
+                    });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn said(&mut self, key: &Key) -> Result<(), Fatal> {
+        loop {
+            let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
+            match process.hear().map(|received| received.message) {
+                Ok(ToWarden::Ready) => {
+                    process.ready = true;
+                    if let (Role::Vault, Some(label)) = (key.role, &key.label) {
+                        self.vault_ready(&label.clone());
+                    }
+                }
+                Ok(ToWarden::Sessiond(request)) if key.role == Role::Sessiond => self.request(request),
+                Err(levee_ipc::RecvError::Empty) => return Ok(()),
+                // Its end follows on the pidfd.
+                Err(levee_ipc::RecvError::Closed) => {
+                    process.kill();
+                    return Ok(());
+                }
+                Ok(_) | Err(_) => {
+                    log!("{key} said what it may not say: killing it");
+                    process.kill();
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, request: SessiondRequest) {
+        match request {
+            SessiondRequest::Need(label) => self.need(label),
+            SessiondRequest::Release(label) => {
+                if let Some(running) = self.labels.get_mut(&label) {
+                    running.release();
+                }
+            }
+            SessiondRequest::Kill(label) => match self.processes.get(&Key::at(Role::Vault, &label)) {
+                Some(vault) => vault.kill(),
+                // Dead already, and its end may have been told to a sessiond that is gone.
+                None => self.tell_sessiond(LabelEvent::Died(label)),
+            },
+            SessiondRequest::Cut { label, inner, ticket } => {
+                let sockets = match self.labels.get(&label) {
+                    Some(running) => running.cut(inner),
+                    // No compartment, no sockets.
+                    None => Some(0),
+                };
+                self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
+            }
+            SessiondRequest::Compartments => {
+                let status = self.labels.iter().map(|(name, running)| {
+                    let vault = self.processes.get(&Key::at(Role::Vault, name)).map_or(0, Process::pid);
+                    running.status(name, vault)
+                });
+                let status = status.collect();
+                self.tell_sessiond(LabelEvent::Compartments(status));
+            }
+        }
+    }
+
+    /// Starts vault and compartment of a label, or keeps them.
+    fn need(&mut self, name: LabelName) {
+        let vault_ready = self.processes.get(&Key::at(Role::Vault, &name)).is_some_and(|p| p.ready);
+        if let Some(running) = self.labels.get_mut(&name) {
+            running.keep();
+            if vault_ready {
+                self.tell_sessiond(LabelEvent::Up(name));
+            }
+            return;
+        }
+        let started = self.start_label(&name);
+        let (done, reason) = match &started {
+            Ok(()) => (true, "the first session at this label".to_owned()),
+            Err(e) => (false, e.to_string()),
+        };
+        let object = "compartment".to_owned();
+        self.tell_sessiond(LabelEvent::Note {
+            label: Some(name.clone()),
+            object,
+            done,
+            reason: reason.clone(),
+        });
+        if !done {
+            log!("{name} does not start: {reason}");
+            self.end_label(&name);
+            self.tell_sessiond(LabelEvent::Failed { label: name, reason });
+        }
+    }
+
+    fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
+        let slot = self.free_slot().ok_or_else(|| {
+            Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
+        })?;
+        let resources = Resources { options: &self.options, site: &self.site, uids: &self.uids, slot };
+        let running = Label::start(name, resources)?;
+        self.labels.insert(name.clone(), running);
+        self.start_vault(name)
+    }
+
+    fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
+        let label = self.labels.get_mut(name).ok_or_else(|| Fatal::new("start a vault", "no compartment"))?;
+        let slot = label.slot();
+        let process = Process::start(Start {
+            key: Key::at(Role::Vault, name),
+            programs: &self.options.programs,
+            arguments: &[],
+            uid: self.uids.own(Own::Vault(slot)),
+            network: None,
+        })
+        .map_err(|e| Fatal::new("start a vault", e))?;
+        label.vault_started();
+        let attach = || -> Result<(), SendError> {
+            process.attach(Attachment::Tun { mtu: label.mtu() }, &label.tun())?;
+            for group in &self.tunnels {
+                let socket = group.slot(slot).ok_or(SendError::Closed)?;
+                process.attach(Attachment::Udp(group.address()), &socket)?;
+            }
+            Ok(())
+        };
+        attach().map_err(|e| Fatal::new("hand a vault its descriptors", e))?;
+        self.admit(process)
+    }
+
+    /// Lets datagrams reach the vault, and tells sessiond that the label is up.
+    fn vault_ready(&mut self, name: &LabelName) {
+        let Some(label) = self.labels.get_mut(name) else { return };
+        for group in &self.tunnels {
+            if let Err(e) = group.admit(label.slot()) {
+                log!("{name}: its slot cannot be opened: {e}");
+                return;
+            }
+        }
+        self.tell_sessiond(LabelEvent::Up(name.clone()));
+    }
+
+    fn ended(&mut self, key: &Key) -> Result<(), Fatal> {
+        let Some(how) = self.processes.get(key).and_then(Process::exit) else { return Ok(()) };
+        let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
+        log!("{key} ended: {how}");
+        if !again {
+            return Err(Fatal::new("keep the server running", format!("{key} ends again and again ({how})")));
+        }
+        match (&key.role, &key.label) {
+            (Role::Vault, Some(label)) => {
+                // What waits in its socket belongs to keys that are gone.
+                if let Some(running) = self.labels.get(label) {
+                    self.tunnels.iter().for_each(|group| drop(group.idle(running.slot())));
+                }
+                self.tell_sessiond(LabelEvent::Died(label.clone()));
+                if self.labels.contains_key(label)
+                    && let Err(e) = self.start_vault(label)
+                {
+                    self.fail(label, &e);
+                }
+                Ok(())
+            }
+            (role, _) if STANDING.contains(role) => self.start_standing(*role),
+            _ => Ok(()),
+        }
+    }
+
+    fn compartment_ended(&mut self, name: &LabelName) -> Result<(), Fatal> {
+        log!("the compartment at {name} ended");
+        self.end_label(name);
+        self.tell_sessiond(LabelEvent::Died(name.clone()));
+        self.need(name.clone());
+        Ok(())
+    }
+
+    fn fail(&mut self, name: &LabelName, why: &Fatal) {
+        log!("{name}: {why}");
+        self.end_label(name);
+        self.tell_sessiond(LabelEvent::Failed { label: name.clone(), reason: why.to_string() });
+    }
+
+    /// Ends a label's vault and compartment.
+    fn end_label(&mut self, name: &LabelName) {
+        if let Some(vault) = self.processes.remove(&Key::at(Role::Vault, name)) {
+            vault.kill();
+            vault.wait(Duration::from_secs(5));
+        }
+        if let Some(label) = self.labels.remove(name) {
+            self.tunnels.iter().for_each(|group| drop(group.idle(label.slot())));
+            if let Err(e) = label.stop() {
+                log!("stopping {name}: {e}");
+            }
+        }
+    }
+
+    fn reap_idle(&mut self) {
+        let over: Vec<LabelName> =
+            self.labels.iter().filter(|(_, l)| l.idle_for() > Some(LINGER)).map(|(n, _)| n.clone()).collect();
+        for name in over {
+            self.end_label(&name);
+            let (object, reason) = ("compartment".to_owned(), "stopped: no session is left".to_owned());
+            self.tell_sessiond(LabelEvent::Note { label: Some(name), object, done: true, reason });
+        }
+    }
+
+    /// A slot that no label has, by chance, so that a slot's number says nothing about when a label started.
+    fn free_slot(&self) -> Option<u16> {
+        let taken: Vec<u16> = self.labels.values().map(Label::slot).collect();
+        let free: Vec<u16> = (1..=self.site.server().slots()).filter(|slot| !taken.contains(slot)).collect();
+        let mut random = [0u8; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
+        let index = usize::try_from(u64::from_ne_bytes(random) % (free.len().max(1) as u64)).ok()?;
+        free.get(index).copied()
+    }
+
+    fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
+        let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
+        let own = match role {
+            Role::Sessiond => Own::Sessiond,
+            Role::Signer => Own::Signer,
+            Role::Keyer => Own::Keyer,
+            _ => Own::Tps,
+        };
+        let uid = self.uids.own(own);
+        let start = Start {
+            key: Key::of(role),
+            programs: &self.options.programs,
+            arguments: &[],
+            uid,
+            network: None,
+        };
+        let process = Process::start(start).map_err(|e| step(&e))?;
+        let directory = &self.options.state;
+        let attach = || -> Result<(), Box<dyn std::error::Error>> {
+            match role {
+                Role::Signer => {
+                    for (what, file) in
+                        [(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")]
+                    {
+                        process.give(
+                            Attachment::PrivateKey(what),
+                            state::open(&directory.join("server").join(file))?,
+                        )?;
+                    }
+                }
+                Role::Sessiond => {
+                    process.give(Attachment::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
+                    process.give(
+                        Attachment::Directory,
+                        state::own_directory(&directory.join("sessiond"), uid)?,
+                    )?;
+                    process.attach(Attachment::Listener, &self.operators)?;
+                }
+                Role::Keyer => {
+                    for group in &self.tunnels {
+                        let socket = group.keyer().ok_or("the steering group has no first socket")?;
+                        process.attach(Attachment::Udp(group.address()), &socket)?;
+                    }
+                }
+                _ => {
+                    process.give(Attachment::Chain, state::copy(&directory.join("server/chain.pem"))?)?;
+                    process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+                    process.attach(Attachment::Listener, &self.trusted_path)?;
+                }
+            }
+            Ok(())
+        };
+        attach().map_err(|e| step(&e))?;
+        self.admit(process)
+    }
+
+    /// Wires a started process to its partners and tells it to begin.
+    fn admit(&mut self, process: Process) -> Result<(), Fatal> {
+        let key = process.key.clone();
+        let labels = &self.labels;
+        let slot = |key: &Key| key.label.as_ref().and_then(|l| labels.get(l)).map(Label::slot);
+        let step = |e: SendError| Fatal::new(format!("hand {key} its channels"), e);
+        self.processes.admit(process, slot).map_err(step)?;
+        let admitted = self.processes.get(&key).ok_or_else(|| step(SendError::Closed))?;
+        admitted.begin(Place::Server).map_err(step)
+    }
+
+    fn tell_sessiond(&self, event: LabelEvent) {
+        if let Some(sessiond) = self.processes.get(&Key::of(Role::Sessiond))
+            && sessiond.tell(&FromWarden::Label(event)).is_err()
+        {
+            // It does not read: it cannot be trusted to have cut what it should. A new one reads its store.
+            log!("sessiond does not read what it is told: killing it");
+            sessiond.kill();
+        }
+    }
+}
+
+/// What a descriptor of the poll loop belongs to.
+#[derive(Clone, Debug)]
+enum Source {
+    /// A process said something.
+    Said(Key),
+    /// A process ended.
+    Ended(Key),
+    /// A compartment's first process said something.
+    Inside(LabelName),
+    /// A compartment ended.
+    CompartmentEnded(LabelName),
+    /// The first connection or datagram for a service that does not run: its index.
+    Wanted(LabelName, usize),
+}

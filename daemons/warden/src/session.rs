@@ -1,0 +1,183 @@
+//! The one session of a workstation: its steering group, its TUN device, its ephemeral compartment.
+
+use crate::compartment::proto::Start;
+use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, SERVICE_UID, Spec};
+use crate::options::Options;
+use crate::{Fatal, log, outer};
+use ipnet::IpNet;
+use levee_ipc::warden::WorkstationEvent;
+use levee_policy::{DomainName, LabelName};
+use levee_session::SessionId;
+use levee_sys::tun::{self, Queue};
+use levee_sys::udp::{SteeringGroup, steering_group};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Bytes that the session's files may hold in all.
+const SCRATCH: u64 = 256 << 20;
+/// Bytes that each of `/tmp`, `/run`, `/var` may hold.
+const TEMPORARY: u64 = 64 << 20;
+
+/// What the server gave the session.
+#[derive(Debug)]
+pub struct Open {
+    /// Its name.
+    pub id: SessionId,
+    /// Its label.
+    pub label: LabelName,
+    /// Its inner addresses.
+    pub inner: Vec<IpAddr>,
+    /// Names for `/etc/hosts`.
+    pub hosts: Vec<(IpAddr, Vec<DomainName>)>,
+    /// What is reached through the tunnel.
+    pub reach: Vec<IpNet>,
+    /// Inner MTU in bytes.
+    pub mtu: u16,
+}
+
+/// A session that runs.
+#[derive(Debug)]
+pub struct Session {
+    id: SessionId,
+    label: LabelName,
+    mtu: u16,
+    group: SteeringGroup,
+    tun: Queue,
+    compartment: Compartment,
+}
+
+impl Session {
+    /// Starts the compartment, without its vault.
+    ///
+    /// # Errors
+    /// The step that failed; then nothing of it is left.
+    pub fn start(open: Open, options: &Options, uid_base: u32, server: SocketAddr) -> Result<Self, Fatal> {
+        let step = |e: levee_sys::Error| Fatal::new("start the session's compartment", e);
+        // A port of its own, so that no other session's datagrams are merged with this one's.
+        let any: IpAddr =
+            if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let group = steering_group(SocketAddr::new(any, 0), 1, outer::QUEUE)
+            .map_err(|e| Fatal::new("open the tunnel's UDP socket", e))?;
+        let network = Network::new().map_err(step)?;
+        let interface = Interface {
+            name: "levee0".into(),
+            mtu: open.mtu.into(),
+            addresses: open.inner.iter().map(|address| IpNet::from(*address)).collect(),
+            routes: open.reach.clone(),
+        };
+        let tun_options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
+        let tun = network.add(&interface, || tun::open("levee0", tun_options)).map_err(step)?;
+        let spec = Spec {
+            label: open.label.clone(),
+            // The run directory is one warden's alone; its uids tell it from every other on the host.
+            cgroup: format!("levee/ws-{uid_base:x}/session"),
+            uid_base,
+            limits: levee_sys::cgroup::Limits { memory: 2 << 30, processes: 1024, cpu_percent: 200 },
+            hostname: "workstation".into(),
+            hosts: open
+                .hosts
+                .into_iter()
+                .map(|(address, names)| (address, names.iter().map(ToString::to_string).collect()))
+                .collect(),
+            files: Files::Scratch { bytes: SCRATCH },
+            extra: Vec::new(),
+            scratch: TEMPORARY,
+        };
+        let init = options.programs.join("levee-init");
+        let compartment = Compartment::start(&Plan::new(&spec), &network, &init)
+            .map_err(|e| Fatal::new("start the session's compartment", e))?;
+        Ok(Self { id: open.id, label: open.label, mtu: open.mtu, group, tun, compartment })
+    }
+
+    /// The session's name.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Its label.
+    pub fn label(&self) -> &LabelName {
+        &self.label
+    }
+
+    /// Inner MTU in bytes.
+    pub fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    /// Its steering group.
+    pub fn group(&self) -> &SteeringGroup {
+        &self.group
+    }
+
+    /// Its TUN queue.
+    pub fn tun(&self) -> BorrowedFd<'_> {
+        self.tun.as_fd()
+    }
+
+    /// Readable when the compartment's first process has said something.
+    pub fn control(&self) -> BorrowedFd<'_> {
+        self.compartment.channel()
+    }
+
+    /// Readable when the compartment has ended.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.compartment.process().map(|child| child.pidfd.as_fd())
+    }
+
+    /// Starts a program for the person.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn run(
+        &mut self,
+        ticket: u64,
+        argv: Vec<String>,
+        env: Vec<String>,
+        terminal: bool,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), String> {
+        if fds.len() != 3 {
+            return Err("a program needs standard input, output and error".into());
+        }
+        let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let program = argv.first().cloned().ok_or("which program?")?;
+        let start = Start { ticket, program, argv, env, uid: SERVICE_UID, terminal };
+        self.compartment.run(start, &fds).map_err(|e| e.to_string())
+    }
+
+    /// Sends a signal to a program.
+    pub fn signal(&self, ticket: u64, signal: i32) {
+        if let Err(e) = self.compartment.signal(ticket, signal) {
+            log!("{e}");
+        }
+    }
+
+    /// Takes what the compartment's first process has said: the programs that have ended.
+    pub fn hear(&mut self) -> Vec<WorkstationEvent> {
+        match self.compartment.events() {
+            Ok(events) => events
+                .into_iter()
+                .filter_map(|event| match event {
+                    Event::Started(_) => None,
+                    Event::Refused(ticket, reason) => Some((ticket, Err(reason))),
+                    Event::Exited(ticket, status) => Some((ticket, Ok(status))),
+                })
+                .map(|(ticket, status)| WorkstationEvent::Exited { ticket, status })
+                .collect(),
+            Err(e) => {
+                log!("{e}");
+                // Its end shows on its pidfd; if it cannot be killed it has ended already.
+                let _ = self.compartment.kill();
+                Vec::new()
+            }
+        }
+    }
+
+    /// Ends every program, and removes every file of the session.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub fn stop(self) -> levee_sys::Result<()> {
+        self.compartment.stop()
+    }
+}

@@ -1,0 +1,120 @@
+//! Files: where what outlives a run is kept, and how it is handed to processes that can open none.
+
+use crate::Fatal;
+use crate::memfile::sealed;
+use crate::options::Options;
+use levee_policy::Site;
+use rustix::fs::{AtFlags, FlockOperation, Gid, Uid, chownat, flock};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Where wardens on one host claim their uids; the same for all, whatever their site.
+pub const UIDS: &str = "/run/levee/.uids";
+/// The file in the run directory that a running warden holds locked, with its process number.
+pub const LOCK: &str = "lock";
+/// The operators' socket, in the run directory.
+pub const CONTROL: &str = "control";
+/// The socket of `levee-tpe`'s commands, in the run directory.
+pub const TPE: &str = "tpe.sock";
+
+/// Reads and checks the site file.
+///
+/// # Errors
+/// It cannot be read, or has problems: `levee check` shows them all.
+pub fn site(path: &Path) -> Result<(String, Site), Fatal> {
+    let step = format!("read the site file {}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|e| Fatal::new(&step, e))?;
+    match Site::parse(&text) {
+        Ok(site) => Ok((text, site)),
+        Err(problems) => Err(Fatal::new(
+            step,
+            format!(
+                "{} problems; `levee check {}` shows each with its remedy",
+                problems.len(),
+                path.display()
+            ),
+        )),
+    }
+}
+
+/// That a run directory is this warden's, as long as this value lives.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code, reason = "held for its lock")] File);
+
+/// Makes the directories of a run, for root alone, and claims the run: `levee down` finds the warden by its lock.
+///
+/// # Errors
+/// Which cannot be made, and why; or that another warden has the run directory.
+pub fn prepare(options: &Options) -> Result<Lock, Fatal> {
+    for path in [&options.state, &options.run] {
+        let make = || -> io::Result<()> {
+            std::fs::create_dir_all(path)?;
+            std::fs::set_permissions(path, Permissions::from_mode(0o700))
+        };
+        make().map_err(|e| Fatal::new(format!("make {}", path.display()), e))?;
+    }
+    let path = options.run.join(LOCK);
+    let claim = || -> io::Result<File> {
+        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+            Errno::WOULDBLOCK => io::Error::other("another warden runs there; `levee down` stops it"),
+            e => e.into(),
+        })?;
+        file.set_len(0)?;
+        writeln!(file, "{}", std::process::id())?;
+        Ok(file)
+    };
+    claim().map(Lock).map_err(|e| Fatal::new(format!("claim {}", options.run.display()), e))
+}
+
+/// Opens a file for reading, to hand it on.
+///
+/// # Errors
+/// The kernel's, with the path and where the file comes from.
+pub fn open(path: &Path) -> io::Result<OwnedFd> {
+    let hint =
+        |e: io::Error| io::Error::new(e.kind(), format!("{}: {e} (`levee enrol` makes it)", path.display()));
+    Ok(File::open(path).map_err(hint)?.into())
+}
+
+/// A sealed copy of a small public file.
+///
+/// # Errors
+/// As [`open`].
+pub fn copy(path: &Path) -> io::Result<OwnedFd> {
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::from(open(path)?), 1 << 20), &mut text)?;
+    sealed("copy", &text)
+}
+
+/// Opens a directory whose files are one process's own, made if need be, and gives that uid every file in it
+/// (a warden's uids can differ from run to run).
+///
+/// # Errors
+/// The kernel's.
+pub fn own_directory(path: &Path, uid: u32) -> io::Result<OwnedFd> {
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    let directory: OwnedFd = File::open(path)?.into();
+    give(directory.as_fd(), path, uid)?;
+    Ok(directory)
+}
+
+/// Changes the owner of a directory and all in it, through descriptors, following no link.
+fn give(directory: std::os::fd::BorrowedFd<'_>, path: &Path, uid: u32) -> io::Result<()> {
+    let (owner, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)));
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            let inner: OwnedFd = File::open(entry.path())?.into();
+            give(inner.as_fd(), &entry.path(), uid)?;
+        } else {
+            chownat(directory, entry.file_name(), owner, group, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+    }
+    Ok(rustix::fs::fchown(directory, owner, group)?)
+}

@@ -1,0 +1,341 @@
+//! The warden of a workstation: signer, keyer and TPE, and for the one session there may be a vault and an
+//! ephemeral compartment, gone when the session ends (object reuse).
+
+use crate::options::Options;
+use crate::process::{Key, Process, Start};
+use crate::session::{Open, Session};
+use crate::supervisor::Processes;
+use crate::uids::{Own, Uids};
+use crate::{Fatal, log, outer, poll, state};
+use levee_ipc::SendError;
+use levee_ipc::signer::Use;
+use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
+use levee_policy::{DomainName, SiteName};
+use serde::Deserialize;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How long the standing processes may take to say that they are at work.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Processes that every workstation has, in the order in which they are started.
+const STANDING: [Role; 3] = [Role::Signer, Role::Keyer, Role::Tpe];
+
+/// The steering slot of the only vault.
+const SLOT: u16 = 1;
+
+/// `workstation.toml`, as `levee enrol host` writes it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Bundle {
+    /// The site's name.
+    #[allow(dead_code, reason = "checked by being parsed; shown to people who read the file")]
+    site: SiteName,
+    /// The name in the server's certificate.
+    server_name: DomainName,
+    /// The server's outer addresses; the first is used.
+    addresses: Vec<IpAddr>,
+    /// The trusted path's TCP port.
+    trusted_path_port: u16,
+}
+
+/// A running workstation.
+#[derive(Debug)]
+pub struct Workstation {
+    options: Options,
+    _lock: state::Lock,
+    server: (SocketAddr, DomainName),
+    uids: Uids,
+    commands: OwnedFd,
+    network: OwnedFd,
+    processes: Processes,
+    session: Option<Session>,
+}
+
+/// What a descriptor of the poll loop belongs to.
+#[derive(Clone, Debug)]
+enum Source {
+    /// A signal came.
+    Signal,
+    /// A process said something.
+    Said(Key),
+    /// A process ended.
+    Ended(Key),
+    /// The compartment's first process said something.
+    Inside,
+    /// The compartment ended.
+    CompartmentEnded,
+}
+
+impl Workstation {
+    /// Starts the standing processes.
+    ///
+    /// # Errors
+    /// What could not be made or started, and why.
+    pub fn start(options: Options) -> Result<Self, Fatal> {
+        let path = options.config.join("workstation.toml");
+        let read = || -> Result<Bundle, Box<dyn std::error::Error>> {
+            Ok(toml::from_str(&std::fs::read_to_string(&path)?)?)
+        };
+        let bundle = read().map_err(|e| {
+            Fatal::new(format!("read {}", path.display()), format!("{e} (`levee enrol host` makes it)"))
+        })?;
+        let address = bundle.addresses.first().ok_or_else(|| {
+            Fatal::new(format!("read {}", path.display()), "it gives the server no address")
+        })?;
+        let lock = state::prepare(&options)?;
+        let uids = Uids::claim(state::UIDS.as_ref()).map_err(|e| Fatal::new("claim user ids", e))?;
+        let commands = outer::local(&options.run.join(state::TPE))
+            .map_err(|e| Fatal::new("open the socket of levee-tpe's commands", e))?;
+        let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
+        let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
+        let processes = Processes::default();
+        let mut workstation =
+            Self { options, _lock: lock, server, uids, commands, network, processes, session: None };
+        for role in STANDING {
+            workstation.start_standing(role)?;
+        }
+        Ok(workstation)
+    }
+
+    /// Runs until a signal asks for the end or something fails for good.
+    ///
+    /// # Errors
+    /// What failed.
+    pub fn run(&mut self, signals: &levee_sys::signals::Signals, ready: impl FnOnce()) -> Result<(), Fatal> {
+        let mut ready = Some(ready);
+        let since = Instant::now();
+        loop {
+            if ready.is_some() {
+                match self.processes.unready(&STANDING) {
+                    None => ready.take().into_iter().for_each(|ready| ready()),
+                    Some(slow) if since.elapsed() > PATIENCE => {
+                        return Err(Fatal::new("start", format!("{} is not at work", slow.program())));
+                    }
+                    Some(_) => {}
+                }
+            }
+            let mut set = poll::Set::default();
+            set.add(signals.as_fd(), Source::Signal);
+            for process in self.processes.iter() {
+                set.add(process.control(), Source::Said(process.key.clone()));
+                set.add(process.pidfd(), Source::Ended(process.key.clone()));
+            }
+            if let Some(session) = &self.session {
+                set.add(session.control(), Source::Inside);
+                if let Some(pidfd) = session.pidfd() {
+                    set.add(pidfd, Source::CompartmentEnded);
+                }
+            }
+            for source in set.wait(Duration::from_secs(5)).map_err(|e| Fatal::new("wait", e))? {
+                match source {
+                    Source::Signal => {
+                        if poll::asked_to_stop(signals).map_err(|e| Fatal::new("read a signal", e))? {
+                            return Ok(());
+                        }
+                    }
+                    Source::Said(key) => self.said(&key),
+                    Source::Ended(key) => self.ended(&key)?,
+                    Source::Inside => {
+                        let events: Vec<_> = self.session.iter_mut().flat_map(Session::hear).collect();
+                        for event in events {
+                            self.tell_tpe(event);
+                        }
+                    }
+                    Source::CompartmentEnded => self.died("its compartment ended"),
+                }
+            }
+        }
+    }
+
+    /// Ends everything.
+    pub fn stop(mut self) {
+        self.close();
+        for process in self.processes.iter() {
+            process.kill();
+        }
+        for process in self.processes.iter() {
+            process.wait(Duration::from_secs(5));
+        }
+    }
+
+    fn said(&mut self, key: &Key) {
+        loop {
+            let Some(process) = self.processes.get_mut(key) else { return };
+            match process.hear() {
+                Ok(received) => match received.message {
+                    ToWarden::Ready => {
+                        process.ready = true;
+                        if key.role == Role::Vault
+                            && let Some(session) = &self.session
+                        {
+                            let id = session.id();
+                            self.tell_tpe(WorkstationEvent::Up(id));
+                        }
+                    }
+                    ToWarden::Tpe(request) if key.role == Role::Tpe => self.request(request, received.fds),
+                    _ => {
+                        log!("{key} said what it may not say: killing it");
+                        process.kill();
+                        return;
+                    }
+                },
+                Err(levee_ipc::RecvError::Empty) => return,
+                Err(_) => {
+                    process.kill();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, request: TpeRequest, fds: Vec<OwnedFd>) {
+        match request {
+            TpeRequest::Open { session, label, inner, hosts, reach, mtu } => {
+                self.close();
+                let open = Open { id: session, label, inner, hosts, reach, mtu };
+                if let Err(e) = self.open(open) {
+                    log!("session {session}: {e}");
+                    self.close();
+                    self.tell_tpe(WorkstationEvent::Failed { session, reason: e.to_string() });
+                }
+            }
+            TpeRequest::Close(session) => {
+                if self.session.as_ref().is_some_and(|s| s.id() == session) {
+                    self.close();
+                }
+                self.tell_tpe(WorkstationEvent::Closed(session));
+            }
+            TpeRequest::Run { ticket, argv, env, terminal } => {
+                let started = match &mut self.session {
+                    Some(session) => session.run(ticket, argv, env, terminal, fds),
+                    None => Err("no session is open".to_owned()),
+                };
+                if let Err(e) = started {
+                    self.tell_tpe(WorkstationEvent::Exited { ticket, status: Err(e) });
+                }
+            }
+            TpeRequest::Signal { ticket, signal } => {
+                if let Some(session) = &mut self.session {
+                    session.signal(ticket, signal);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, open: Open) -> Result<(), Fatal> {
+        let label = open.label.clone();
+        let session = Session::start(open, &self.options, self.uids.compartment(SLOT), self.server.0)?;
+        let vault = Process::start(Start {
+            key: Key::at(Role::Vault, &label),
+            programs: &self.options.programs,
+            arguments: &[],
+            uid: self.uids.own(Own::Vault(SLOT)),
+            network: None,
+        })
+        .map_err(|e| Fatal::new("start the vault", e))?;
+        let handed = |e: SendError| Fatal::new("hand the vault its descriptors", e);
+        vault.attach(Attachment::Tun { mtu: session.mtu() }, &session.tun()).map_err(handed)?;
+        let group = session.group();
+        let socket = group.slot(SLOT).ok_or_else(|| handed(SendError::Closed))?;
+        vault.attach(Attachment::Udp(group.address()), &socket).map_err(handed)?;
+        if let (Some(keyer), Some(socket)) = (self.processes.get(&Key::of(Role::Keyer)), group.keyer()) {
+            keyer.attach(Attachment::Udp(group.address()), &socket).map_err(handed)?;
+        }
+        group.admit(SLOT).map_err(|e| Fatal::new("open the vault's socket", e))?;
+        self.session = Some(session);
+        self.admit(vault)
+    }
+
+    /// Ends the session there is: its programs, files and keys are gone when this returns.
+    fn close(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        if let Some(vault) = self.processes.remove(&Key::at(Role::Vault, session.label())) {
+            vault.kill();
+            vault.wait(Duration::from_secs(5));
+        }
+        if let Err(e) = session.stop() {
+            log!("ending a session's compartment: {e}");
+        }
+    }
+
+    fn died(&mut self, why: &str) {
+        if let Some(id) = self.session.as_ref().map(Session::id) {
+            log!("session {id} is over: {why}");
+            self.close();
+            self.tell_tpe(WorkstationEvent::Died(id));
+        }
+    }
+
+    fn ended(&mut self, key: &Key) -> Result<(), Fatal> {
+        let Some(how) = self.processes.get(key).and_then(Process::exit) else { return Ok(()) };
+        let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
+        log!("{key} ended: {how}");
+        match key.role {
+            Role::Vault => {
+                self.died("its vault ended");
+                Ok(())
+            }
+            _ if !again => Err(Fatal::new("keep going", format!("{key} ends again and again ({how})"))),
+            role => {
+                // Without the TPE nobody answers for the session any more.
+                if role == Role::Tpe {
+                    self.close();
+                }
+                self.start_standing(role)
+            }
+        }
+    }
+
+    fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
+        let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
+        let (own, arguments, network): (_, &[&str], Option<BorrowedFd<'_>>) = match role {
+            Role::Signer => (Own::Signer, &[], None),
+            Role::Keyer => (Own::Keyer, &[], None),
+            // It alone opens a connection: to the trusted path of the server.
+            _ => (Own::Tpe, &["agent"], Some(self.network.as_fd())),
+        };
+        let programs = &self.options.programs;
+        let start = Start { key: Key::of(role), programs, arguments, uid: self.uids.own(own), network };
+        let process = Process::start(start).map_err(|e| step(&e))?;
+        let attach = || -> Result<(), Box<dyn std::error::Error>> {
+            let file = |name: &str| self.options.config.join(name);
+            match role {
+                Role::Signer => {
+                    process.give(Attachment::PrivateKey(Use::Tls), state::open(&file("device.key"))?)?;
+                }
+                Role::Tpe => {
+                    process.give(Attachment::Chain, state::copy(&file("chain.pem"))?)?;
+                    process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
+                    process.attach(Attachment::Listener, &self.commands)?;
+                    let (address, name) = self.server.clone();
+                    process.tell(&FromWarden::Attach(Attachment::Server { address, name }))?;
+                }
+                _ => {}
+            }
+            Ok(())
+        };
+        attach().map_err(|e| step(&e))?;
+        self.admit(process)
+    }
+
+    /// Wires a started process to its partners and tells it to begin.
+    fn admit(&mut self, process: Process) -> Result<(), Fatal> {
+        let key = process.key.clone();
+        let slot = |key: &Key| (key.role == Role::Vault).then_some(SLOT);
+        let step = |e: SendError| Fatal::new(format!("hand {key} its channels"), e);
+        self.processes.admit(process, slot).map_err(step)?;
+        let admitted = self.processes.get(&key).ok_or_else(|| step(SendError::Closed))?;
+        admitted.begin(Place::Workstation).map_err(step)
+    }
+
+    fn tell_tpe(&self, event: WorkstationEvent) {
+        if let Some(tpe) = self.processes.get(&Key::of(Role::Tpe))
+            && tpe.tell(&FromWarden::Workstation(event)).is_err()
+        {
+            log!("the tpe does not read what it is told: killing it");
+            tpe.kill();
+        }
+    }
+}
