@@ -1,0 +1,396 @@
+//! A server and workstations in network namespaces of their own, run by levee's real programs as an operator
+//! would run them. Nothing outside the namespaces and one temporary directory is touched.
+//!
+//! ```text
+//!  ┌─ NAME-ws1 ─┐   veth    ┌─ NAME-server ─┐
+//!  │ 10.77.0.11 ├───────────┤ 10.77.0.1     │   (each workstation has a veth to a bridge in the server's
+//!  └────────────┘           └───────────────┘    namespace)
+//! ```
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The password of every user that [`World::new`] adds.
+pub const PASSWORD: &str = "correct horse battery staple";
+
+/// A running site.
+#[derive(Debug)]
+pub struct World {
+    name: String,
+    directory: tempfile::TempDir,
+    workstations: Vec<String>,
+    server: Option<Child>,
+    agents: Vec<Child>,
+}
+
+/// What a command gave.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Exit status, or -1 where a signal ended it.
+    pub status: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Done {
+    /// The output of a command that must have succeeded.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.status, 0, "it failed:\n{}{}", self.out, self.err);
+        self.out
+    }
+
+    /// The errors of a command that must have failed.
+    #[track_caller]
+    pub fn refused(self) -> String {
+        assert_ne!(self.status, 0, "it should have failed:\n{}{}", self.out, self.err);
+        format!("{}{}", self.out, self.err)
+    }
+}
+
+impl From<Output> for Done {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Where the programs under test are: beside the test programs.
+pub fn programs() -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    let directory = test.ancestors().nth(2).expect("target directory").to_path_buf();
+    for program in ["levee", "levee-warden", "levee-vault", "levee-tpe", "levee-sessiond"] {
+        let path = directory.join(program);
+        assert!(path.exists(), "{} is missing: run `cargo build --workspace --bins` first", path.display());
+    }
+    directory
+}
+
+/// Runs a command of this host to its end.
+#[track_caller]
+pub fn sh(program: &str, arguments: &[&str]) -> Done {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|e| panic!("{program}: {e} (scripts/need test installs it)"))
+        .into()
+}
+
+/// Waits until `what` holds; fails the test when it does not within `limit`.
+#[track_caller]
+pub fn eventually(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + limit;
+    while !holds() {
+        assert!(Instant::now() < until, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl World {
+    /// Makes the namespaces, issues the certificates, gives every user of the site [`PASSWORD`]. `name` is unique
+    /// among the tests that run at once, and short.
+    #[track_caller]
+    pub fn new(name: &str, site: &str, workstations: &[&str]) -> Self {
+        assert!(
+            fs::metadata("/proc/self/ns/net").is_ok() && sh("id", &["-u"]).ok().trim() == "0",
+            "these tests make namespaces: run them as root"
+        );
+        let name = format!("lv{}{name}", std::process::id() % 10_000);
+        let world = Self {
+            name,
+            directory: tempfile::Builder::new()
+                .prefix("levee-test-")
+                .tempdir()
+                .expect("a temporary directory"),
+            workstations: workstations.iter().map(|w| (*w).to_owned()).collect(),
+            server: None,
+            agents: Vec::new(),
+        };
+        fs::write(world.path("site.toml"), site).expect("write the site file");
+        let server = world.namespace("server");
+        sh("ip", &["netns", "add", &server]).ok();
+        world.server_sh("ip", &["link", "set", "lo", "up"]).ok();
+        world.server_sh("ip", &["link", "add", "outer", "type", "bridge"]).ok();
+        world.server_sh("ip", &["address", "add", "10.77.0.1/24", "dev", "outer"]).ok();
+        world.server_sh("ip", &["link", "set", "outer", "up"]).ok();
+        for (index, workstation) in workstations.iter().enumerate() {
+            let namespace = world.namespace(workstation);
+            sh("ip", &["netns", "add", &namespace]).ok();
+            let (port, address) = (format!("p{index}"), format!("10.77.0.{}/24", 11 + index));
+            let veth = ["link", "add", &port, "type", "veth", "peer", "name", "outer", "netns", &namespace];
+            world.server_sh("ip", &veth).ok();
+            world.server_sh("ip", &["link", "set", &port, "master", "outer", "up"]).ok();
+            world.outside(workstation, "ip", &["link", "set", "lo", "up"]).ok();
+            world.outside(workstation, "ip", &["address", "add", &address, "dev", "outer"]).ok();
+            world.outside(workstation, "ip", &["link", "set", "outer", "up"]).ok();
+        }
+        let (site, state) = (world.path("site.toml"), world.path("state"));
+        world.levee(&["enrol", "all", &text(&site), "--state", &text(&state)]).ok();
+        for user in users_of(&fs::read_to_string(&site).expect("the site file")) {
+            world.add_user(&user, PASSWORD);
+        }
+        world
+    }
+
+    /// As [`World::new`], with the server and every workstation running.
+    #[track_caller]
+    pub fn up(name: &str, site: &str, workstations: &[&str]) -> Self {
+        let mut world = Self::new(name, site, workstations);
+        world.start_server();
+        for workstation in workstations {
+            world.start_workstation(workstation);
+        }
+        world
+    }
+
+    /// A path in the test's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The namespace of the server or a workstation.
+    pub fn namespace(&self, of: &str) -> String {
+        format!("{}-{of}", self.name)
+    }
+
+    /// Gives a user a password.
+    #[track_caller]
+    pub fn add_user(&self, user: &str, password: &str) {
+        let file = self.path("password");
+        fs::write(&file, password).expect("write a password");
+        let (site, state) = (text(&self.path("site.toml")), text(&self.path("state")));
+        self.levee(&[
+            "user",
+            "add",
+            user,
+            "--site",
+            &site,
+            "--state",
+            &state,
+            "--password-file",
+            &text(&file),
+        ])
+        .ok();
+        fs::remove_file(&file).expect("remove a password");
+    }
+
+    /// Starts the server's warden and waits until it is at work.
+    #[track_caller]
+    pub fn start_server(&mut self) {
+        let (site, state, run) = (self.path("site.toml"), self.path("state"), self.path("run"));
+        self.server = Some(self.warden("server", ["--server", &text(&site)], &state, &run));
+    }
+
+    /// Starts a workstation's warden and waits until it is at work.
+    #[track_caller]
+    pub fn start_workstation(&mut self, workstation: &str) {
+        let bundle = self.path("state").join("hosts").join(workstation);
+        let (state, run) =
+            (self.path(&format!("{workstation}-state")), self.path(&format!("{workstation}-run")));
+        let agent = self.warden(workstation, ["--workstation", &text(&bundle)], &state, &run);
+        self.agents.push(agent);
+    }
+
+    #[track_caller]
+    fn warden(&self, namespace: &str, what: [&str; 2], state: &Path, run: &Path) -> Child {
+        let programs = programs();
+        let log = self.log(namespace);
+        let net = format!("--net=/run/netns/{}", self.namespace(namespace));
+        let mut child = Command::new("nsenter")
+            .arg(net)
+            .arg(programs.join("levee-warden"))
+            .args(what)
+            .args(["--state".as_ref(), state.as_os_str(), "--run".as_ref(), run.as_os_str()])
+            .args(["--programs".as_ref(), programs.as_os_str()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log"))
+            .spawn()
+            .expect("start a warden");
+        let mut line = String::new();
+        let out = child.stdout.take().expect("standard output");
+        BufReader::new(out).read_line(&mut line).expect("read from the warden");
+        assert_eq!(
+            line.trim(),
+            "ready",
+            "{namespace} does not start:\n{}",
+            fs::read_to_string(&log).unwrap_or_default()
+        );
+        child
+    }
+
+    /// What the server's or a workstation's processes have logged.
+    pub fn log(&self, of: &str) -> PathBuf {
+        self.path(&format!("{of}.log"))
+    }
+
+    /// The server's warden, to be killed.
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().expect("a running server").id()
+    }
+
+    /// Kills the server's warden without warning.
+    pub fn kill_server(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            server.kill().expect("kill the warden");
+            server.wait().expect("reap the warden");
+        }
+    }
+
+    /// Stops the server in good order.
+    #[track_caller]
+    pub fn stop_server(&mut self) {
+        if let Some(server) = self.server.take() {
+            terminate(server);
+        }
+    }
+
+    /// Runs `levee` as an operator of this host.
+    #[track_caller]
+    pub fn levee(&self, arguments: &[&str]) -> Done {
+        sh(&text(&programs().join("levee")), arguments)
+    }
+
+    /// `levee COMMAND --run …`, parsed as JSON.
+    #[track_caller]
+    pub fn status(&self) -> serde_json::Value {
+        let out = self.levee(&["status", "--json", "--run", &text(&self.path("run"))]).ok();
+        serde_json::from_str(&out).expect("levee status --json prints JSON")
+    }
+
+    /// Runs `levee-tpe` at a workstation.
+    #[track_caller]
+    pub fn tpe(&self, workstation: &str, arguments: &[&str]) -> Done {
+        self.tpe_command(workstation, arguments).output().expect("run levee-tpe").into()
+    }
+
+    /// `levee-tpe` at a workstation, not started yet.
+    pub fn tpe_command(&self, workstation: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(programs().join("levee-tpe"));
+        command.args(arguments).stdin(Stdio::null());
+        command.env("LEVEE_TPE_SOCKET", self.path(&format!("{workstation}-run")).join("tpe.sock"));
+        command
+    }
+
+    /// Signs a user on with [`PASSWORD`].
+    #[track_caller]
+    pub fn login(&self, workstation: &str, user: &str) -> Done {
+        self.login_with(workstation, user, PASSWORD)
+    }
+
+    /// Signs a user on.
+    #[track_caller]
+    pub fn login_with(&self, workstation: &str, user: &str, password: &str) -> Done {
+        let mut command = self.tpe_command(workstation, &["login", user, "--password-stdin"]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("run levee-tpe");
+        child
+            .stdin
+            .take()
+            .expect("standard input")
+            .write_all(password.as_bytes())
+            .expect("write the password");
+        child.wait_with_output().expect("wait for levee-tpe").into()
+    }
+
+    /// Opens a session at a label.
+    #[track_caller]
+    pub fn level(&self, workstation: &str, label: &str) -> Done {
+        self.tpe(workstation, &["level", label])
+    }
+
+    /// Runs a program in a workstation's session.
+    #[track_caller]
+    pub fn run(&self, workstation: &str, argv: &[&str]) -> Done {
+        let mut arguments = vec!["run", "--"];
+        arguments.extend(argv);
+        self.tpe(workstation, &arguments)
+    }
+
+    /// Fetches a page in a workstation's session.
+    #[track_caller]
+    pub fn fetch(&self, workstation: &str, url: &str) -> Done {
+        self.run(workstation, &["curl", "--silent", "--show-error", "--fail", "--max-time", "10", url])
+    }
+
+    /// Runs a program of this host in the server's outer namespace.
+    #[track_caller]
+    pub fn server_sh(&self, program: &str, arguments: &[&str]) -> Done {
+        self.outside("server", program, arguments)
+    }
+
+    /// Runs a program of this host in a namespace, outside every compartment.
+    #[track_caller]
+    pub fn outside(&self, of: &str, program: &str, arguments: &[&str]) -> Done {
+        let net = format!("--net=/run/netns/{}", self.namespace(of));
+        let mut all = vec![net.as_str(), program];
+        all.extend(arguments);
+        sh("nsenter", &all)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for of in std::iter::once("server").chain(self.workstations.iter().map(String::as_str)) {
+                let mut log = String::new();
+                if fs::File::open(self.log(of)).and_then(|mut f| f.read_to_string(&mut log)).is_ok() {
+                    eprintln!("--- log of {of}\n{log}");
+                }
+            }
+        }
+        for warden in self.agents.drain(..).chain(self.server.take()) {
+            terminate(warden);
+        }
+        for of in std::iter::once("server").chain(self.workstations.iter().map(String::as_str)) {
+            let _ = Command::new("ip").args(["netns", "delete", &self.namespace(of)]).status();
+        }
+    }
+}
+
+/// Asks a process to end; kills it when it does not.
+fn terminate(mut child: Child) {
+    let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    let until = Instant::now() + Duration::from_secs(15);
+    while Instant::now() < until {
+        if let Ok(Some(_)) = child.try_wait() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// A path as an argument.
+pub fn text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// The names under `[[user]]` in a site file.
+fn users_of(site: &str) -> Vec<String> {
+    let mut users = Vec::new();
+    let mut inside = false;
+    for line in site.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line == "[[user]]";
+        } else if inside && let Some(name) = line.strip_prefix("name") {
+            users.push(name.trim_matches(|c: char| c == '=' || c == '"' || c.is_whitespace()).to_owned());
+        }
+    }
+    users
+}
