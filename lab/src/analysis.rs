@@ -1,1 +1,512 @@
-//! From samples to effects.
+//! From samples to effects: what `summary.json` says.
+//!
+//! A cost is always a ratio of *time per unit of work* (per byte, per request, per connection), arm over
+//! baseline, so that above 1 is dearer for every workload. The baseline of a block is the geometric mean of
+//! its two copies; the copies against each other give the noise floor, which is therefore independent of the
+//! effects. A cost is stated only when Holm's adjusted p is below 5 %, the interval excludes 1, and the effect
+//! is beyond the floor.
+
+use crate::design::Layout;
+use crate::experiment::{Drive, Experiment, Form, Mediation, Path, Session, Use};
+use crate::paper::measure;
+use crate::sample::{Manifest, SCHEMA, Sample};
+use crate::stats::{self, Interval, factorial, interval, p_value, series};
+use crate::workload::Kind;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is analysed of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Obs {
+    /// Place in the plan.
+    pub trial: usize,
+    /// Block.
+    pub block: usize,
+    /// Workload id.
+    pub workload: String,
+    /// Layout.
+    pub layout: Layout,
+    /// Arm.
+    pub arm: String,
+    /// Copy of the baseline.
+    pub copy: u8,
+    /// The metric: a rate.
+    pub value: f64,
+}
+
+impl Obs {
+    /// Of every accepted sample.
+    pub fn of(samples: &[Sample]) -> Vec<Obs> {
+        samples
+            .iter()
+            .filter_map(|s| {
+                Some(Obs {
+                    trial: s.trial,
+                    block: s.block,
+                    workload: s.workload.clone(),
+                    layout: s.layout,
+                    arm: s.arm.clone(),
+                    copy: s.copy,
+                    value: s.value()?,
+                })
+            })
+            .collect()
+    }
+}
+
+/// What can be said of an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Dearer than the baseline.
+    Cost,
+    /// Cheaper than the baseline.
+    Gain,
+    /// No more than this machine's noise floor.
+    Floor,
+    /// Fewer than three complete blocks.
+    TooFew,
+}
+
+/// One arm against the baseline on one workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// Workload id.
+    pub workload: String,
+    /// Layout.
+    pub layout: Layout,
+    /// Arm.
+    pub arm: String,
+    /// Log of (time per unit of work, arm over baseline).
+    pub cost: Option<Interval>,
+    /// Two-sided p-value of its own.
+    pub p: f64,
+    /// The same adjusted by Holm over every effect of the run.
+    pub p_holm: f64,
+    /// The noise floor, log.
+    pub floor: f64,
+    /// What can be said.
+    pub verdict: Verdict,
+    /// The paper's measure: percent decrease of a stream's rate, percent increase of latency else, from medians.
+    pub paper_measure: Option<f64>,
+}
+
+/// The same against the same on one workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    /// Workload id.
+    pub workload: String,
+    /// Layout.
+    pub layout: Layout,
+    /// Log of (time per unit of work, second copy over first).
+    pub same: Option<Interval>,
+    /// The farthest that its interval reaches from no difference; infinite where there is none.
+    #[serde(with = "finite")]
+    pub floor: f64,
+}
+
+/// Infinity as JSON's `null`.
+mod finite {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    pub fn serialize<S: Serializer>(v: &f64, s: S) -> Result<S::Ok, S::Error> {
+        v.is_finite().then_some(*v).serialize(s)
+    }
+    pub fn deserialize<'d, D: Deserializer<'d>>(d: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(d)?.unwrap_or(f64::INFINITY))
+    }
+}
+
+/// The values of one arm on one workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Workload id.
+    pub workload: String,
+    /// Layout.
+    pub layout: Layout,
+    /// Arm.
+    pub arm: String,
+    /// Copy of the baseline.
+    pub copy: u8,
+    /// Trials.
+    pub n: usize,
+    /// Mean of the metric.
+    pub mean: f64,
+    /// Sample standard deviation.
+    pub sd: f64,
+    /// 5th, 25th, 50th, 75th and 95th percentiles.
+    pub percentiles: [f64; 5],
+    /// Lag-1 autocorrelation of the log of the metric, in the order made.
+    pub lag1: Option<f64>,
+    /// Places (from 0, in the order made) at which its level steps.
+    pub change_points: Vec<usize>,
+    /// Latency percentiles 50, 90, 99, 99.9 of all transactions together, nanoseconds.
+    pub latency: Option<[u64; 4]>,
+    /// Processor seconds per unit of work (per GB, or per transaction) of client, server, and between; medians.
+    pub cpu: [Option<f64>; 3],
+}
+
+/// What one set of factors costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attribution {
+    /// Workload id.
+    pub workload: String,
+    /// Layout.
+    pub layout: Layout,
+    /// Factor names of the design it comes from, with M's mode.
+    pub design: Vec<String>,
+    /// Factors of this effect: one is a main effect, more an interaction.
+    pub of: Vec<String>,
+    /// On logs: `exp` is the factor of multiplication.
+    pub multiplicative: Interval,
+    /// On times per unit of work: nanoseconds per byte or transaction.
+    pub additive: Interval,
+}
+
+/// The cost calculator's word on a workload it has not seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// Layout.
+    pub layout: Layout,
+    /// Arm.
+    pub arm: String,
+    /// The workload predicted.
+    pub workload: String,
+    /// Predicted nanoseconds per transaction.
+    pub predicted: f64,
+    /// Measured (median).
+    pub measured: f64,
+}
+
+/// `summary.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The experiment's name.
+    pub experiment: String,
+    /// The form's name.
+    pub form: String,
+    /// Attempts made, and of these analysed.
+    pub attempts: usize,
+    /// Accepted samples.
+    pub accepted: usize,
+    /// Attempts with each flag.
+    pub flags: BTreeMap<String, usize>,
+    /// Trials of the plan for which no attempt was accepted.
+    pub missing: usize,
+    /// Values.
+    pub cells: Vec<Cell>,
+    /// Noise floors.
+    pub floors: Vec<Floor>,
+    /// Effects: the family over which Holm's adjustment runs.
+    pub effects: Vec<Effect>,
+    /// Attribution to factors.
+    pub attribution: Vec<Attribution>,
+    /// The cost calculator checked.
+    pub calculator: Vec<Check>,
+}
+
+/// A workload's id and a layout.
+pub type Unit = (String, Layout);
+
+fn seed_of(seed: u64, unit: &Unit, arm: &str) -> u64 {
+    // FNV-1a: any fixed spread will do, it only has to be the same each time
+    let text = format!("{}|{}|{arm}", unit.0, unit.1.name());
+    text.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The logs of one (unit, arm, copy) by block.
+fn by_block(obs: &[Obs], unit: &Unit, arm: &str, copy: u8) -> BTreeMap<usize, f64> {
+    obs.iter()
+        .filter(|o| o.workload == unit.0 && o.layout == unit.1 && o.arm == arm && o.copy == copy)
+        .map(|o| (o.block, o.value.ln()))
+        .collect()
+}
+
+/// Floors and effects: the heart of the analysis, and all of it that the simulated machines test.
+pub fn effects(
+    obs: &[Obs],
+    units: &[Unit],
+    arms: &[String],
+    baseline: &str,
+    seed: u64,
+) -> (Vec<Floor>, Vec<Effect>) {
+    let (mut floors, mut effects) = (Vec::new(), Vec::new());
+    for unit in units {
+        let one = by_block(obs, unit, baseline, 0);
+        let two = by_block(obs, unit, baseline, 1);
+        // rates in, times out: the cost of the second over the first is first − second
+        let same: Vec<f64> = one.iter().filter_map(|(b, v)| Some(v - two.get(b)?)).collect();
+        let same = interval(&same, seed_of(seed, unit, baseline));
+        let floor = same.map_or(f64::INFINITY, |i| i.reach());
+        floors.push(Floor { workload: unit.0.clone(), layout: unit.1, same, floor });
+        for arm in arms.iter().filter(|a| *a != baseline) {
+            let d: Vec<f64> = by_block(obs, unit, arm, 0)
+                .into_iter()
+                .filter_map(|(b, v)| Some(f64::midpoint(*one.get(&b)?, *two.get(&b)?) - v))
+                .collect();
+            let seed = seed_of(seed, unit, arm);
+            effects.push(Effect {
+                workload: unit.0.clone(),
+                layout: unit.1,
+                arm: arm.clone(),
+                cost: interval(&d, seed),
+                p: p_value(&d, seed),
+                p_holm: 1.0,
+                floor,
+                verdict: Verdict::TooFew,
+                paper_measure: None,
+            });
+        }
+    }
+    let adjusted = stats::holm(&effects.iter().map(|e| e.p).collect::<Vec<_>>());
+    for (e, p) in effects.iter_mut().zip(adjusted) {
+        e.p_holm = p;
+        e.verdict = match e.cost {
+            None => Verdict::TooFew,
+            Some(c) if p < 1.0 - stats::CONFIDENCE && c.excludes_none() && c.estimate.abs() > e.floor => {
+                if c.estimate > 0.0 { Verdict::Cost } else { Verdict::Gain }
+            }
+            Some(_) => Verdict::Floor,
+        };
+    }
+    (floors, effects)
+}
+
+/// Log of (time per unit of work, `arm` over `base`) over the blocks that have both: for the papers' own
+/// pairs, whose base is not always the baseline. Of the baseline both copies count.
+pub fn contrast(obs: &[Obs], unit: &Unit, base: &str, arm: &str, seed: u64) -> Option<Interval> {
+    let of = |name: &str| {
+        let two = by_block(obs, unit, name, 1);
+        let mut one = by_block(obs, unit, name, 0);
+        for (b, v) in &mut one {
+            *v = two.get(b).map_or(*v, |w| f64::midpoint(*v, *w));
+        }
+        one
+    };
+    let (base, arm_) = (of(base), of(arm));
+    let d: Vec<f64> = base.iter().filter_map(|(b, v)| Some(v - arm_.get(b)?)).collect();
+    interval(&d, seed_of(seed, unit, arm))
+}
+
+/// Nanoseconds per unit of work (byte or transaction) at a rate.
+pub fn time_per_unit(kind: Kind, value: f64) -> f64 {
+    if kind.is_bulk() { 8e3 / value } else { 1e9 / value }
+}
+
+/// Processor seconds per GB or per transaction, warm-up included on both sides of the division.
+fn cpu_per_unit(s: &Sample, form: &Form) -> Option<[Option<f64>; 3]> {
+    let o = s.outcome.as_ref()?;
+    if o.kind == Kind::UdpStream {
+        return None; // a sweep of rates: its work is not that of its metric
+    }
+    let scaled = (form.seconds + form.warmup) * o.value;
+    let work = if o.kind.is_bulk() { scaled / 8e3 } else { scaled };
+    let per = |c: Option<f64>| c.map(|c| c / work);
+    Some([per(s.load.client), per(s.load.server), per(s.load.between)])
+}
+
+fn cell(m: &Manifest, samples: &[&Sample], seed: u64) -> Option<Cell> {
+    let first = samples.first()?;
+    let values: Vec<f64> = samples.iter().filter_map(|s| s.value()).collect();
+    let logs: Vec<f64> = values.iter().map(|v| v.ln()).collect();
+    let mut latency = crate::workload::Latency::default();
+    for l in samples.iter().filter_map(|s| s.outcome.as_ref()?.latency.as_ref()) {
+        latency.merge(l);
+    }
+    let at = |q: f64| latency.quantile(q);
+    let cpus: Vec<[Option<f64>; 3]> = samples.iter().filter_map(|s| cpu_per_unit(s, &m.form)).collect();
+    let cpu = [0, 1, 2].map(|i| {
+        let all: Vec<f64> = cpus.iter().filter_map(|c| *c.get(i)?).collect();
+        stats::quantile(&all, 0.5)
+    });
+    let p = |q: f64| stats::quantile(&values, q).unwrap_or(f64::NAN);
+    Some(Cell {
+        workload: first.workload.clone(),
+        layout: first.layout,
+        arm: first.arm.clone(),
+        copy: first.copy,
+        n: values.len(),
+        mean: stats::mean(&values)?,
+        sd: stats::sd(&values).unwrap_or(0.0),
+        percentiles: [p(0.05), p(0.25), p(0.5), p(0.75), p(0.95)],
+        lag1: series::lag1(&logs),
+        change_points: series::change_points(&logs, seed),
+        latency: at(0.5).zip(at(0.9)).zip(at(0.99)).zip(at(0.999)).map(|(((a, b), c), d)| [a, b, c, d]),
+        cpu,
+    })
+}
+
+/// The arm of an experiment with that drive.
+fn arm_of(e: &Experiment, path: Path, mediation: Mediation, session: Session) -> Option<&str> {
+    let d = Drive { path, mediation, session };
+    e.arms.iter().find(|a| a.drive == d).map(|a| a.name.as_str())
+}
+
+/// Every complete factorial design among the arms that were run: all three factors for each mode of M,
+/// or else pairs of them at the low level of the third.
+fn designs(e: &Experiment, ran: &BTreeSet<String>) -> Vec<(Vec<String>, Vec<String>)> {
+    let modes = [Mediation::Direct, Mediation::Handoff, Mediation::Relay, Mediation::SpawnCopy];
+    let mut out: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+    for mode in modes {
+        let m = format!(
+            "M({})",
+            serde_json::to_value(mode).ok().and_then(|v| Some(v.as_str()?.to_owned())).unwrap_or_default()
+        );
+        let names = ["I".to_owned(), m, "F".to_owned()];
+        // sets of factors, largest first; bit f of a cell is the level of the f-th factor of the set
+        for set in [vec![0, 1, 2], vec![0, 1], vec![0, 2], vec![1, 2]] {
+            let cells: Option<Vec<String>> = (0..1_usize << set.len())
+                .map(|cell| {
+                    let high =
+                        |f: usize| set.iter().position(|s| *s == f).is_some_and(|b| cell >> b & 1 == 1);
+                    let name = arm_of(
+                        e,
+                        if high(0) { Path::Tunnel } else { Path::Link },
+                        if high(1) { mode } else { Mediation::None },
+                        if high(2) { Session::Elsewhere } else { Session::Here },
+                    )?;
+                    ran.contains(name).then(|| name.to_owned())
+                })
+                .collect();
+            let factors: Vec<String> = set.iter().filter_map(|f| names.get(*f).cloned()).collect();
+            if let Some(cells) = cells
+                && !out.iter().any(|(f, _)| factors.iter().all(|x| f.contains(x)))
+            {
+                out.push((factors, cells));
+            }
+        }
+    }
+    out
+}
+
+fn attribution(m: &Manifest, obs: &[Obs], units: &[(Unit, Kind)]) -> Vec<Attribution> {
+    let ran: BTreeSet<String> = obs.iter().map(|o| o.arm.clone()).collect();
+    let mut out = Vec::new();
+    for (factors, arms) in designs(&m.experiment, &ran) {
+        for (unit, kind) in units {
+            let columns: Vec<BTreeMap<usize, f64>> = arms.iter().map(|a| by_block(obs, unit, a, 0)).collect();
+            let blocks: Vec<Vec<f64>> = (0..m.form.blocks)
+                .filter_map(|b| {
+                    columns.iter().map(|c| c.get(&b).map(|v| time_per_unit(*kind, v.exp()))).collect()
+                })
+                .collect();
+            let logs: Vec<Vec<f64>> = blocks.iter().map(|b| b.iter().map(|v| v.ln()).collect()).collect();
+            let seed = seed_of(m.seed, unit, &factors.join(""));
+            let (Some(mul), Some(add)) = (
+                factorial::attribute(factors.len(), &logs, seed),
+                factorial::attribute(factors.len(), &blocks, seed),
+            ) else {
+                continue;
+            };
+            out.extend(mul.into_iter().zip(add).map(|(mul, add)| Attribution {
+                workload: unit.0.clone(),
+                layout: unit.1,
+                design: factors.clone(),
+                of: mul.factors.iter().filter_map(|f| factors.get(*f).cloned()).collect(),
+                multiplicative: mul.interval,
+                additive: add.interval,
+            }));
+        }
+    }
+    out
+}
+
+/// Connection, request and byte costs of each arm, put together for TCP_CRR and TCP_FETCH.
+fn calculator(m: &Manifest, cells: &[Cell]) -> Vec<Check> {
+    let median = |layout: Layout, arm: &str, kind: Kind| {
+        cells
+            .iter()
+            .find(|c| c.layout == layout && c.arm == arm && c.copy == 0 && c.workload == kind.name())
+            .map(|c| time_per_unit(kind, c.percentiles[2]))
+    };
+    let mut out = Vec::new();
+    for &layout in &m.form.layouts {
+        for arm in m.experiment.arms_of(&m.form) {
+            let of = |k| median(layout, &arm.name, k);
+            let (Some(connection), Some(request)) = (of(Kind::TcpCc), of(Kind::TcpRr)) else { continue };
+            let byte = of(Kind::TcpMaerts).or_else(|| of(Kind::TcpStream));
+            let predictions = [
+                (Kind::TcpCrr, Some(connection + request)),
+                (Kind::TcpFetch, byte.map(|b| connection + request + b * f64::from(m.common.fetch))),
+            ];
+            for (kind, predicted) in predictions {
+                if let (Some(predicted), Some(measured)) = (predicted, of(kind)) {
+                    out.push(Check {
+                        layout,
+                        arm: arm.name.clone(),
+                        workload: kind.name().into(),
+                        predicted,
+                        measured,
+                    });
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Everything that can be said of a run, complete or not.
+///
+/// # Errors
+/// When the manifest has no baseline.
+pub fn summarise(m: &Manifest, samples: &[Sample]) -> Result<Summary, String> {
+    let baseline = m.experiment.baseline()?.name.clone();
+    let all_units = m.experiment.units(Some(&m.form));
+    let units: Vec<(Unit, Kind, Use)> = all_units
+        .iter()
+        .flat_map(|u| m.form.layouts.iter().map(move |l| ((u.id.clone(), *l), u.kind, u.usage)))
+        .collect();
+    let arms: Vec<String> = m.experiment.arms_of(&m.form).iter().map(|a| a.name.clone()).collect();
+    let present: Vec<String> =
+        arms.iter().filter(|a| m.absent.iter().all(|(n, _)| n != *a)).cloned().collect();
+    let obs = Obs::of(samples);
+    let family: Vec<Unit> = units.iter().filter(|u| u.2 == Use::Effect).map(|u| u.0.clone()).collect();
+    let (floors, mut effects) = effects(&obs, &family, &present, &baseline, m.seed);
+    let mut groups: BTreeMap<(Unit, String, u8), Vec<&Sample>> = BTreeMap::new();
+    for s in samples.iter().filter(|s| s.accepted) {
+        groups.entry(((s.workload.clone(), s.layout), s.arm.clone(), s.copy)).or_default().push(s);
+    }
+    let mut cells = Vec::new();
+    for (unit, _, _) in &units {
+        for arm in &present {
+            for copy in [0, 1] {
+                if let Some(g) = groups.get(&(unit.clone(), arm.clone(), copy)) {
+                    cells.extend(cell(m, g, seed_of(m.seed, unit, arm) ^ u64::from(copy)));
+                }
+            }
+        }
+    }
+    let median = |e: &Effect, arm: &str| {
+        cells
+            .iter()
+            .find(|c| c.workload == e.workload && c.layout == e.layout && c.arm == arm && c.copy == 0)
+            .map(|c| c.percentiles[2])
+    };
+    for e in &mut effects {
+        e.paper_measure =
+            median(e, &baseline).zip(median(e, &e.arm)).map(|(b, a)| measure(&e.workload, b, a));
+    }
+    let mut flags: BTreeMap<String, usize> = BTreeMap::new();
+    for f in samples.iter().flat_map(|s| &s.flags) {
+        *flags.entry(f.clone()).or_default() += 1;
+    }
+    let tried: BTreeSet<usize> = samples.iter().map(|s| s.trial).collect();
+    let had: BTreeSet<usize> = samples.iter().filter(|s| s.accepted).map(|s| s.trial).collect();
+    let family_kinds: Vec<(Unit, Kind)> =
+        units.iter().filter(|u| u.2 == Use::Effect).map(|u| (u.0.clone(), u.1)).collect();
+    Ok(Summary {
+        schema: SCHEMA,
+        experiment: m.experiment.name.clone(),
+        form: m.form_name.clone(),
+        attempts: samples.len(),
+        accepted: had.len(),
+        flags,
+        missing: tried.difference(&had).count(),
+        attribution: attribution(m, &obs, &family_kinds),
+        calculator: calculator(m, &cells),
+        cells,
+        floors,
+        effects,
+    })
+}

@@ -1,4 +1,4 @@
-//! Intervals and p-values for the mean of per-block log ratios.
+//! Intervals and p-values for the trimmed mean of per-block log ratios.
 
 use super::{CONFIDENCE, mean, sd};
 use rand::{Rng, SeedableRng};
@@ -9,12 +9,12 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 /// Below this many blocks an interval is Student's t; from it on, BCa.
 pub const BOOTSTRAP_FROM: usize = 20;
 /// Bootstrap and randomisation replicates.
-pub const REPLICATES: usize = 4_000;
+pub const REPLICATES: usize = 2_000;
 
 /// An estimate with its interval, on the log scale.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Mean log ratio.
+    /// Trimmed mean of log ratios.
     pub estimate: f64,
     /// Lower end.
     pub lo: f64,
@@ -45,7 +45,28 @@ fn standard_normal() -> Normal {
     Normal::standard()
 }
 
-/// The interval for the mean of `d`: Student's t below [`BOOTSTRAP_FROM`], BCa from there on.
+/// Share of the values left out at each end. A trial that stumbles (an interrupt storm, a busy neighbour)
+/// is no part of what an arm costs; with the plain mean, intervals over 30 blocks of simulated machines that
+/// stumble in one trial of forty covered 80 % instead of 95.
+pub const TRIM: f64 = 0.2;
+
+fn trimmed_count(n: usize) -> usize {
+    (TRIM * n as f64) as usize
+}
+
+/// The mean of what is left when the lowest and the highest fifth are taken away. Reorders `x`.
+fn trimmed(x: &mut [f64]) -> f64 {
+    let g = trimmed_count(x.len());
+    let last = x.len() - 2 * g - 1;
+    if g > 0 {
+        x.select_nth_unstable_by(g, f64::total_cmp);
+        x[g..].select_nth_unstable_by(last, f64::total_cmp);
+    }
+    let kept = &x[g..=g + last];
+    kept.iter().sum::<f64>() / kept.len() as f64
+}
+
+/// The interval for the trimmed mean of `d`: Student's t below [`BOOTSTRAP_FROM`], BCa from there on.
 /// `None` for fewer than three values.
 pub fn interval(d: &[f64], seed: u64) -> Option<Interval> {
     if d.len() < 3 {
@@ -57,37 +78,62 @@ pub fn interval(d: &[f64], seed: u64) -> Option<Interval> {
     }
 }
 
-/// Student's t interval for the mean.
-pub fn student(d: &[f64]) -> Option<Interval> {
-    let (m, s, n) = (mean(d)?, sd(d)?, d.len());
-    let t = StudentsT::new(0.0, 1.0, (n - 1) as f64).ok()?.inverse_cdf(0.5 + CONFIDENCE / 2.0);
-    let half = t * s / (n as f64).sqrt();
-    Some(Interval { estimate: m, lo: m - half, hi: m + half, n })
+/// (trimmed mean, its standard error, degrees of freedom) by Yuen: the error comes from the winsorised
+/// values (Wilcox, Introduction to Robust Estimation and Hypothesis Testing, 4.3).
+fn yuen(d: &[f64]) -> Option<(f64, f64, f64)> {
+    let mut x = d.to_vec();
+    let (n, g) = (x.len(), trimmed_count(x.len()));
+    if n < 3 {
+        return None;
+    }
+    let m = trimmed(&mut x);
+    x.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (x[g], x[n - g - 1]);
+    let winsorised: Vec<f64> = x.iter().map(|v| v.clamp(low, high)).collect();
+    let left = (n - 2 * g) as f64;
+    let error = sd(&winsorised)? / ((left / n as f64) * (n as f64).sqrt());
+    Some((m, error, left - 1.0))
 }
 
-/// Efron's bias-corrected and accelerated bootstrap interval for the mean.
+/// Student's t interval for the trimmed mean.
+pub fn student(d: &[f64]) -> Option<Interval> {
+    let (m, error, freedom) = yuen(d)?;
+    let half = StudentsT::new(0.0, 1.0, freedom).ok()?.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error;
+    Some(Interval { estimate: m, lo: m - half, hi: m + half, n: d.len() })
+}
+
+/// Efron's bias-corrected and accelerated bootstrap interval for the trimmed mean.
 pub fn bca(d: &[f64], seed: u64) -> Option<Interval> {
     let n = d.len();
-    let m = mean(d)?;
     if sd(d)? == 0.0 {
+        let m = mean(d)?;
         return Some(Interval { estimate: m, lo: m, hi: m, n });
     }
+    let m = trimmed(&mut d.to_vec());
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut boot: Vec<f64> =
-        (0..REPLICATES).map(|_| (0..n).map(|_| d[rng.random_range(0..n)]).sum::<f64>() / n as f64).collect();
+    let mut again = vec![0.0; n];
+    let mut boot: Vec<f64> = (0..REPLICATES)
+        .map(|_| {
+            again.iter_mut().for_each(|v| *v = d[rng.random_range(0..n)]);
+            trimmed(&mut again)
+        })
+        .collect();
     boot.sort_by(f64::total_cmp);
     let z = standard_normal();
-    let below = boot.iter().filter(|b| **b < m).count() as f64
-        + 0.5 * boot.iter().filter(|b| **b == m).count() as f64;
+    let ties = boot.iter().filter(|b| **b == m).count() as f64;
+    let below = boot.iter().filter(|b| **b < m).count() as f64 + 0.5 * ties;
     let z0 = z.inverse_cdf((below / REPLICATES as f64).clamp(1e-6, 1.0 - 1e-6));
-    // acceleration from the jackknife: for a mean, the skewness of the values
-    let (mut cubes, mut squares) = (0.0, 0.0);
-    for v in d {
-        let l = (v - m) / (n - 1) as f64;
-        cubes += l.powi(3);
-        squares += l.powi(2);
-    }
-    let a = cubes / (6.0 * squares.powf(1.5));
+    // acceleration from the jackknife
+    let without: Vec<f64> = (0..n)
+        .map(|i| {
+            let mut rest: Vec<f64> = d.iter().enumerate().filter(|(k, _)| *k != i).map(|(_, v)| *v).collect();
+            trimmed(&mut rest)
+        })
+        .collect();
+    let centre = mean(&without)?;
+    let cubes: f64 = without.iter().map(|v| (centre - v).powi(3)).sum();
+    let squares: f64 = without.iter().map(|v| (centre - v).powi(2)).sum();
+    let a = if squares > 0.0 { cubes / (6.0 * squares.powf(1.5)) } else { 0.0 };
     let end = |alpha: f64| {
         let za = z.inverse_cdf(alpha);
         let p = z.cdf(z0 + (z0 + za) / (1.0 - a * (z0 + za)));
@@ -100,32 +146,29 @@ pub fn bca(d: &[f64], seed: u64) -> Option<Interval> {
 /// Two-sided p-value against no difference: Student's t below [`BOOTSTRAP_FROM`] values, from there on
 /// the sign-flip randomisation test that the randomised blocks justify. 1 where nothing can be said.
 pub fn p_value(d: &[f64], seed: u64) -> f64 {
-    let (Some(m), Some(s)) = (mean(d), sd(d)) else { return 1.0 };
     let n = d.len();
-    if n < 3 {
-        return 1.0;
-    }
     if n < BOOTSTRAP_FROM {
-        if s == 0.0 {
-            return if m == 0.0 { 1.0 } else { 0.0 };
-        }
-        let t = m / (s / (n as f64).sqrt());
-        return StudentsT::new(0.0, 1.0, (n - 1) as f64).map_or(1.0, |d| 2.0 * d.sf(t.abs()));
+        return match yuen(d) {
+            None => 1.0,
+            Some((m, 0.0, _)) => f64::from(u8::from(m == 0.0)),
+            Some((m, error, freedom)) => {
+                StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |t| 2.0 * t.sf((m / error).abs()))
+            }
+        };
     }
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x005e_ed0f_51c9);
-    let limit = (m * n as f64).abs() * (1.0 - 1e-12);
+    let limit = trimmed(&mut d.to_vec()).abs() * (1.0 - 1e-12);
+    let mut flipped = vec![0.0; n];
     let as_far = (0..REPLICATES)
         .filter(|_| {
-            let mut sum = 0.0;
-            let mut bits = 0_u64;
-            for (i, v) in d.iter().enumerate() {
-                if i % 64 == 0 {
-                    bits = rng.random();
+            for (chunk, values) in flipped.chunks_mut(64).zip(d.chunks(64)) {
+                let mut bits: u64 = rng.random();
+                for (f, v) in chunk.iter_mut().zip(values) {
+                    *f = if bits & 1 == 1 { *v } else { -*v };
+                    bits >>= 1;
                 }
-                sum += if bits & 1 == 1 { *v } else { -*v };
-                bits >>= 1;
             }
-            sum.abs() >= limit
+            trimmed(&mut flipped).abs() >= limit
         })
         .count();
     (as_far + 1) as f64 / (REPLICATES + 1) as f64
@@ -137,11 +180,25 @@ mod tests {
 
     #[test]
     fn student_agrees_with_a_worked_example() {
-        // t.test(c(1,2,3,4,5)) in R: 95 percent interval 1.036757 4.963243, p = 0.01324
-        let d = [1.0, 2.0, 3.0, 4.0, 5.0];
-        let i = student(&d).expect("five values");
-        assert!((i.lo - 1.036_757).abs() < 1e-5 && (i.hi - 4.963_243).abs() < 1e-5, "{i:?}");
-        assert!((p_value(&d, 1) - 0.013_24).abs() < 1e-4);
+        // four values lose none to a trim of a fifth: t.test(c(1,2,3,4)) in R: 0.4457397 4.5542603, p = 0.03047
+        let d = [1.0, 2.0, 3.0, 4.0];
+        let i = student(&d).expect("four values");
+        assert!((i.lo - 0.445_739_7).abs() < 1e-5 && (i.hi - 4.554_260_3).abs() < 1e-5, "{i:?}");
+        assert!((p_value(&d, 1) - 0.030_47).abs() < 1e-4);
+    }
+
+    #[test]
+    fn yuen_agrees_with_the_definition_worked_by_hand() {
+        // ten values, two cut at each end: mean of 3..8 is 5.5; winsorised 3,3,3,4,5,6,7,8,8,8: variance 42.5 / 9;
+        // error = sqrt(4.5) / (0.6 sqrt 10), 5 degrees of freedom
+        let d = [100.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -50.0];
+        let mut e = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
+        assert_eq!(trimmed(&mut e), 5.5);
+        let (m, error, freedom) = yuen(&e).expect("ten values");
+        assert_eq!((m, freedom), (5.5, 5.0));
+        assert!((error - (42.5_f64 / 9.0).sqrt() / (0.6 * 10.0_f64.sqrt())).abs() < 1e-12, "{error}");
+        let (wild, _, _) = yuen(&d).expect("ten values");
+        assert_eq!(wild, 4.5); // what lies outside has no pull
     }
 
     #[test]

@@ -1,0 +1,149 @@
+//! Drawing: a canvas of `plotters` whose colours are names, so that one SVG serves light and dark pages.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::TextStyle;
+use std::error::Error;
+
+/// What drawing may fail with; the page then says so in the figure's place.
+pub type Drawn = Result<(), Box<dyn Error>>;
+/// A canvas.
+pub type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+// Colours that stand for names: the page's style sheet says what they are, in light and in dark.
+/// Text and whiskers.
+pub const INK: RGBColor = RGBColor(1, 1, 1);
+/// Axes and captions.
+pub const MUTED: RGBColor = RGBColor(2, 2, 2);
+/// Grid lines.
+pub const GRID: RGBColor = RGBColor(3, 3, 3);
+/// The noise floor.
+pub const SHADE: RGBColor = RGBColor(4, 4, 4);
+/// Rejected attempts.
+pub const BAD: RGBColor = RGBColor(5, 5, 5);
+/// How many colours there are for arms.
+pub const SERIES: usize = 10;
+
+/// The colour of the n-th arm.
+pub fn series(n: usize) -> RGBColor {
+    RGBColor(10, 10, (n % SERIES) as u8)
+}
+
+/// Text of a size in a colour.
+pub fn text(size: u32, colour: &RGBColor) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(colour)
+}
+
+fn named(svg: String) -> String {
+    let mut out = svg;
+    let mut put = |hex: String, name: String| {
+        for what in ["fill", "stroke"] {
+            out = out.replace(&format!("{what}=\"{hex}\""), &format!("style=\"{what}:var(--{name})\""));
+        }
+    };
+    for (c, name) in [(INK, "ink"), (MUTED, "muted"), (GRID, "grid"), (SHADE, "shade"), (BAD, "bad")] {
+        put(format!("#{:02X}{:02X}{:02X}", c.0, c.1, c.2), name.to_owned());
+    }
+    for n in 0..SERIES {
+        let c = series(n);
+        put(format!("#{:02X}{:02X}{:02X}", c.0, c.1, c.2), format!("c{n}"));
+    }
+    out
+}
+
+/// An SVG of the given size, scaling with the page.
+pub fn svg(width: u32, height: u32, draw: impl FnOnce(&Canvas) -> Drawn) -> String {
+    let mut out = String::new();
+    let drawn = {
+        let root = SVGBackend::with_string(&mut out, (width, height)).into_drawing_area();
+        draw(&root).and_then(|()| root.present().map_err(Into::into))
+    };
+    match drawn {
+        Ok(()) => named(out).replacen(
+            &format!("width=\"{width}\" height=\"{height}\""),
+            &format!("style=\"width:100%;max-width:{width}px\" role=\"img\""),
+            1,
+        ),
+        Err(e) => format!("<p class=\"bad\">This figure could not be drawn: {e}</p>"),
+    }
+}
+
+/// The range of some values with room around them; a range of one value has some too.
+pub fn around(values: impl Iterator<Item = f64>, share: f64) -> (f64, f64) {
+    let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);
+    for v in values.filter(|v| v.is_finite()) {
+        lo = lo.min(v);
+        hi = hi.max(v);
+    }
+    if lo > hi {
+        return (0.0, 1.0);
+    }
+    let room = if hi > lo { (hi - lo) * share } else { lo.abs().max(1.0) * share };
+    (lo - room, hi + room)
+}
+
+/// A number as people read it: thousands apart, three or four digits that say something.
+pub fn human(v: f64) -> String {
+    if !v.is_finite() {
+        return "–".into();
+    }
+    let digits = match v.abs() {
+        a if a >= 1000.0 => 0,
+        a if a >= 100.0 => 1,
+        a if a >= 1.0 => 2,
+        _ => 3,
+    };
+    let plain = format!("{v:.digits$}");
+    let (whole, rest) = plain.split_once('.').map_or((plain.as_str(), ""), |(w, r)| (w, r));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |w| ("−", w));
+    let mut grouped = String::new();
+    for (i, c) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(c);
+    }
+    if rest.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{rest}") }
+}
+
+/// Nanoseconds as people read them.
+pub fn nanos(v: f64) -> String {
+    match v.abs() {
+        a if a >= 1e9 => format!("{} s", human(v / 1e9)),
+        a if a >= 1e6 => format!("{} ms", human(v / 1e6)),
+        a if a >= 1e3 => format!("{} µs", human(v / 1e3)),
+        _ => format!("{} ns", human(v)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_short() {
+        assert_eq!(human(1_234_567.8), "1,234,568");
+        assert_eq!(human(-12.345), "−12.35");
+        assert_eq!(human(0.1234), "0.123");
+        assert_eq!(human(999.94), "999.9");
+        assert_eq!(nanos(12_345.0), "12.35 µs");
+    }
+
+    #[test]
+    fn a_drawing_names_its_colours_and_fits_its_place() {
+        let s = svg(100, 50, |c| {
+            c.draw(&Circle::new((10, 10), 3, series(2).filled()))?;
+            c.draw(&Text::new("a", (1, 1), text(12, &INK)))?;
+            Ok(())
+        });
+        assert!(s.contains("fill:var(--c2)") && s.contains("fill:var(--ink)"), "{s}");
+        assert!(s.contains("max-width:100px") && !s.contains("#0A0A02"), "{s}");
+    }
+
+    #[test]
+    fn a_range_of_one_value_has_room() {
+        let (a, b) = around([5.0].into_iter(), 0.1);
+        assert!(a < 5.0 && b > 5.0);
+        assert_eq!(around(std::iter::empty(), 0.1), (0.0, 1.0));
+    }
+}

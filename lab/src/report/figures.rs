@@ -1,0 +1,199 @@
+//! Which figures a run has: from its samples and summary to [`plots`].
+
+use super::Run;
+use super::plots::{self, Figure, Line};
+use crate::analysis::{Effect, time_per_unit};
+use crate::design::Layout;
+use crate::experiment::{Mediation, Path, Session, Unit, Use};
+use crate::sample::Sample;
+use crate::workload::{Kind, Latency};
+
+/// The arms that were run, in the order of the experiment; their place is their colour.
+pub fn arms(run: &Run) -> Vec<String> {
+    run.manifest
+        .experiment
+        .arms_of(&run.manifest.form)
+        .iter()
+        .map(|a| a.name.clone())
+        .filter(|n| run.manifest.absent.iter().all(|(a, _)| a != n))
+        .collect()
+}
+
+/// The values of each arm on one workload and layout.
+fn lines(run: &Run, unit: &Unit, layout: Layout) -> Vec<Line> {
+    let mut out = Vec::new();
+    for (colour, arm) in arms(run).iter().enumerate() {
+        for copy in [0, 1] {
+            let of: Vec<&Sample> = run
+                .samples
+                .iter()
+                .filter(|s| s.workload == unit.id && s.layout == layout && s.arm == *arm && s.copy == copy)
+                .collect();
+            let points: Vec<_> =
+                of.iter().filter_map(|s| Some((s.seq, s.value()?, !s.flags.is_empty()))).collect();
+            if points.is_empty() {
+                continue;
+            }
+            let mut latency = Latency::default();
+            for l in of.iter().filter(|s| s.accepted).filter_map(|s| s.outcome.as_ref()?.latency.as_ref()) {
+                latency.merge(l);
+            }
+            let name = if copy == 1 { format!("{arm} (again)") } else { arm.clone() };
+            out.push(Line { name, colour, copy, points, latency });
+        }
+    }
+    out
+}
+
+/// The forest plots: one for each layout.
+pub fn forests(run: &Run) -> Vec<Figure> {
+    run.manifest
+        .form
+        .layouts
+        .iter()
+        .map(|l| {
+            let of: Vec<&Effect> = run.summary.effects.iter().filter(|e| e.layout == *l).collect();
+            let caption = format!(
+                "Cost over the baseline, client and server {}: time per unit of work as a ratio, with its 95 % \
+                 interval. Shaded: this machine's noise floor, from the baseline against itself. A dot inside \
+                 its shade is no cost.",
+                l.name()
+            );
+            plots::forest(&format!("forest-{}", l.name()), &caption, &of)
+        })
+        .collect()
+}
+
+/// Box, histogram, scatter and, where there are latencies, ECDF: for one workload and layout.
+pub fn of_workload(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
+    let lines = lines(run, unit, layout);
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    let rejected: Vec<&Sample> =
+        run.samples.iter().filter(|s| s.workload == unit.id && s.layout == layout && !s.accepted).collect();
+    let name = |what: &str| format!("{}-{}-{what}", unit.id, layout.name());
+    let u = unit.kind.unit();
+    let mut out = vec![
+        plots::boxes(
+            &name("box"),
+            "Each arm's trials: box of quartiles, whiskers to the 5th and 95th percentile, every point beneath.",
+            u,
+            &lines,
+        ),
+        plots::histograms(&name("histogram"), "The same on bins common to all arms.", u, &lines),
+        plots::scatter(
+            &name("scatter"),
+            "In the order made. Hollow: second copy of the baseline, or contended; crossed: rejected.",
+            u,
+            &lines,
+            &rejected,
+        ),
+    ];
+    if lines.iter().any(|l| l.latency.count() > 0) {
+        out.push(plots::ecdf(
+            &name("ecdf"),
+            "Every transaction of every trial: the share that took no longer, to where all arms reach 99.9 %.",
+            &lines,
+        ));
+    }
+    out
+}
+
+/// Latency against offered load, where the experiment has an open loop.
+pub fn loads(run: &Run) -> Vec<Figure> {
+    let units = run.manifest.experiment.units(Some(&run.manifest.form));
+    let mut out = Vec::new();
+    for &layout in &run.manifest.form.layouts {
+        let curves: Vec<_> = arms(run)
+            .into_iter()
+            .enumerate()
+            .map(|(colour, arm)| {
+                let points = units
+                    .iter()
+                    .filter(|u| u.usage == Use::Load)
+                    .filter_map(|u| {
+                        let c = run.summary.cells.iter().find(|c| {
+                            c.workload == u.id && c.layout == layout && c.arm == arm && c.copy == 0
+                        })?;
+                        Some((u.rate?, c.latency?))
+                    })
+                    .collect::<Vec<_>>();
+                (arm, colour, points)
+            })
+            .filter(|c| !c.2.is_empty())
+            .collect();
+        if !curves.is_empty() {
+            let caption = format!(
+                "One-byte requests offered at a fixed rate whether or not the last was answered, client and server \
+                 {}; latency from when each was due. Solid: median; dashed: 99th percentile.",
+                layout.name()
+            );
+            out.push(plots::load(&format!("load-{}", layout.name()), &caption, &curves));
+        }
+    }
+    out
+}
+
+/// Time per unit against the level of I and of F, a line for each set-up of the rest.
+pub fn interactions(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
+    let e = &run.manifest.experiment;
+    let ran = arms(run);
+    let time =
+        |path: Path, mediation: Mediation, session: Session| {
+            let arm = e.arms.iter().find(|a| {
+                a.drive.path == path && a.drive.mediation == mediation && a.drive.session == session
+            })?;
+            let colour = ran.iter().position(|a| *a == arm.name)?;
+            let cell =
+                run.summary.cells.iter().find(|c| {
+                    c.workload == unit.id && c.layout == layout && c.arm == arm.name && c.copy == 0
+                })?;
+            let ns = time_per_unit(unit.kind, cell.percentiles[2]);
+            Some((colour, if unit.kind.is_bulk() { ns } else { ns / 1e3 }))
+        };
+    let modes = [
+        (Mediation::None, "M-"),
+        (Mediation::Direct, "M(direct)"),
+        (Mediation::Handoff, "M(handoff)"),
+        (Mediation::Relay, "M(relay)"),
+        (Mediation::SpawnCopy, "M(spawn-copy)"),
+    ];
+    let mut by_path = Vec::new();
+    let mut by_session = Vec::new();
+    for (mode, m) in modes {
+        for (session, f) in [(Session::Here, "F-"), (Session::Elsewhere, "F")] {
+            if let (Some((c, a)), Some((_, b))) =
+                (time(Path::Link, mode, session), time(Path::Tunnel, mode, session))
+            {
+                by_path.push((format!("{m} {f}"), c, [("I-".to_owned(), a), ("I".to_owned(), b)]));
+            }
+        }
+        for (path, i) in [(Path::Link, "I-"), (Path::Tunnel, "I")] {
+            if let (Some((c, a)), Some((_, b))) =
+                (time(path, mode, Session::Here), time(path, mode, Session::Elsewhere))
+            {
+                by_session.push((format!("{i} {m}"), c, [("F-".to_owned(), a), ("F".to_owned(), b)]));
+            }
+        }
+    }
+    let u = if unit.kind.is_bulk() { "ns per byte" } else { "µs per transaction" };
+    let mut out = Vec::new();
+    for (what, lines) in [("I", by_path), ("F", by_session)] {
+        if lines.len() > 1 {
+            let caption = format!(
+                "{}, client and server {}: median time against the level of {what}. Lines that are not parallel interact.",
+                unit.id,
+                layout.name()
+            );
+            let name = format!("{}-{}-interaction-{what}", unit.id, layout.name());
+            out.push(plots::interaction(&name, &caption, u, &lines));
+        }
+    }
+    out
+}
+
+/// Whether a workload is shown with figures of its own.
+pub fn shown(unit: &Unit) -> bool {
+    unit.usage != Use::Load && unit.kind != Kind::TcpFetch
+}

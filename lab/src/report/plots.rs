@@ -1,0 +1,504 @@
+//! The figures: each an SVG and the CSV behind it.
+
+use super::draw::{BAD, Canvas, GRID, INK, MUTED, SHADE, around, human, nanos, series, svg, text};
+use crate::analysis::{Attribution, Cell, Effect, Verdict};
+use crate::sample::Sample;
+use crate::stats::quantile;
+use crate::workload::Latency;
+use plotters::prelude::*;
+use std::fmt::Write as _;
+
+const WIDTH: u32 = 900;
+const LABELS: u32 = 250;
+
+/// A figure.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// File name of its CSV, without ending.
+    pub name: String,
+    /// Caption.
+    pub caption: String,
+    /// Drawing.
+    pub svg: String,
+    /// Data.
+    pub csv: String,
+}
+
+/// A field of a CSV line (RFC 4180).
+pub fn field(s: &str) -> String {
+    if s.contains([',', '"', '\n']) { format!("\"{}\"", s.replace('"', "\"\"")) } else { s.to_owned() }
+}
+
+/// The values of one arm, in the order made.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Arm, with a mark for the second copy of the baseline.
+    pub name: String,
+    /// Its colour.
+    pub colour: usize,
+    /// Second copy of the baseline: drawn hollow.
+    pub copy: u8,
+    /// (seq, value, contended) of accepted samples.
+    pub points: Vec<(u64, f64, bool)>,
+    /// All transactions' latencies together.
+    pub latency: Latency,
+}
+
+fn values(l: &Line) -> impl Iterator<Item = f64> + '_ {
+    l.points.iter().map(|p| p.1)
+}
+
+fn points_csv(unit: &str, lines: &[Line]) -> String {
+    let mut csv = format!("arm,copy,order,{unit},contended\n");
+    for l in lines {
+        for (seq, v, c) in &l.points {
+            let _ = writeln!(csv, "{},{},{seq},{v},{c}", field(&l.name), l.copy);
+        }
+    }
+    csv
+}
+
+/// Ratios with their intervals on a log axis, each row's noise floor shaded behind it.
+pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
+    let mut csv =
+        String::from("workload,layout,arm,cost_ratio,low,high,floor_low,floor_high,p,p_holm,verdict\n");
+    let rows: Vec<_> = effects.iter().filter_map(|e| Some((*e, e.cost?))).collect();
+    for (e, c) in &rows {
+        let (r, lo, hi) = c.ratio();
+        let _ = writeln!(
+            csv,
+            "{},{},{},{r},{lo},{hi},{},{},{},{},{:?}",
+            e.workload,
+            e.layout.name(),
+            field(&e.arm),
+            (-e.floor).exp(),
+            e.floor.exp(),
+            e.p,
+            e.p_holm,
+            e.verdict
+        );
+    }
+    let reach = rows
+        .iter()
+        .flat_map(|(e, c)| [c.lo.abs(), c.hi.abs(), if e.floor.is_finite() { e.floor } else { 0.0 }])
+        .fold(0.03_f64, f64::max)
+        * 1.08;
+    let height = 60 + 26 * rows.len() as u32;
+    let svg = svg(WIDTH, height, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .margin(8)
+            .margin_right(130)
+            .x_label_area_size(34)
+            .y_label_area_size(LABELS)
+            .build_cartesian_2d(-reach..reach, 0.0..rows.len() as f64)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .y_labels(0)
+            .x_labels(9)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(MUTED)
+            .label_style(text(14, &MUTED))
+            .x_label_formatter(&|v| format!("×{:.2}", v.exp()))
+            .draw()?;
+        for (i, (e, c)) in rows.iter().enumerate() {
+            let y = rows.len() as f64 - i as f64 - 0.5;
+            let f = e.floor.min(reach);
+            chart.draw_series([Rectangle::new([(-f, y - 0.46), (f, y + 0.46)], SHADE.filled())])?;
+            let colour = match e.verdict {
+                Verdict::Cost => BAD,
+                Verdict::Gain => series(2),
+                _ => MUTED,
+            };
+            chart.draw_series([PathElement::new([(c.lo, y), (c.hi, y)], colour.stroke_width(2))])?;
+            chart.draw_series([Circle::new((c.estimate, y), 4, colour.filled())])?;
+            let (_, py) = chart.backend_coord(&(0.0, y));
+            let label = format!("{}  {}", e.workload, e.arm);
+            root.draw(&Text::new(label, (8, py - 7), text(14, &INK)))?;
+            let (r, lo, hi) = c.ratio();
+            let said = format!("{r:.3} ({lo:.3}–{hi:.3})");
+            root.draw(&Text::new(said, (WIDTH as i32 - 132, py - 7), text(13, &MUTED)))?;
+        }
+        chart.draw_series([PathElement::new([(0.0, 0.0), (0.0, rows.len() as f64)], INK.stroke_width(1))])?;
+        Ok(())
+    });
+    Figure { name: name.into(), caption: caption.into(), svg, csv }
+}
+
+/// A box of quartiles, whiskers to the 5th and 95th percentile, and every point beneath.
+pub fn boxes(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figure {
+    let (lo, hi) = around(lines.iter().flat_map(values), 0.04);
+    let height = 56 + 46 * lines.len() as u32;
+    let svg = svg(WIDTH, height, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .margin(8)
+            .x_label_area_size(38)
+            .y_label_area_size(LABELS)
+            .build_cartesian_2d(lo..hi, 0.0..lines.len() as f64)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .y_labels(0)
+            .x_labels(8)
+            .x_desc(unit)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(MUTED)
+            .label_style(text(14, &MUTED))
+            .x_label_formatter(&|v| human(*v))
+            .draw()?;
+        for (i, l) in lines.iter().enumerate() {
+            let y = lines.len() as f64 - i as f64 - 0.5;
+            let all: Vec<f64> = values(l).collect();
+            let q = |p: f64| quantile(&all, p).unwrap_or(f64::NAN);
+            let colour = series(l.colour);
+            let top = y + 0.32;
+            let bottom = y - 0.02;
+            let mid = f64::midpoint(top, bottom);
+            for (a, b) in [(q(0.05), q(0.25)), (q(0.75), q(0.95))] {
+                chart.draw_series([PathElement::new([(a, mid), (b, mid)], INK.stroke_width(1))])?;
+            }
+            let fill = if l.copy == 0 { colour.mix(0.45).filled() } else { colour.mix(0.12).filled() };
+            chart.draw_series([Rectangle::new([(q(0.25), bottom), (q(0.75), top)], fill)])?;
+            chart
+                .draw_series([Rectangle::new([(q(0.25), bottom), (q(0.75), top)], colour.stroke_width(1))])?;
+            chart.draw_series([PathElement::new([(q(0.5), bottom), (q(0.5), top)], INK.stroke_width(2))])?;
+            chart.draw_series(l.points.iter().enumerate().map(|(k, (_, v, _))| {
+                // spread by a fixed pattern: chance would make two pages of one run differ
+                let dy = -0.14 - 0.26 * ((k * 7) % 10) as f64 / 10.0;
+                Circle::new((*v, y + dy), 2, colour.mix(0.7).filled())
+            }))?;
+            let (_, py) = chart.backend_coord(&(lo, y));
+            root.draw(&Text::new(l.name.clone(), (8, py - 8), text(14, &INK)))?;
+        }
+        Ok(())
+    });
+    Figure { name: name.into(), caption: caption.into(), svg, csv: points_csv(unit, lines) }
+}
+
+/// Counts on bins common to all arms.
+pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figure {
+    const BINS: usize = 30;
+    let (lo, hi) = around(lines.iter().flat_map(values), 0.001);
+    let step = (hi - lo) / BINS as f64;
+    let count = |l: &Line| {
+        let mut n = vec![0_u32; BINS];
+        for v in values(l) {
+            let i = (((v - lo) / step) as usize).min(BINS - 1);
+            if let Some(c) = n.get_mut(i) {
+                *c += 1;
+            }
+        }
+        n
+    };
+    let counts: Vec<Vec<u32>> = lines.iter().map(count).collect();
+    let top = counts.iter().flatten().copied().max().unwrap_or(1).max(1);
+    let mut csv = format!("arm,copy,from_{unit},to_{unit},count\n");
+    for (l, n) in lines.iter().zip(&counts) {
+        for (i, c) in n.iter().enumerate() {
+            let a = lo + step * i as f64;
+            let _ = writeln!(csv, "{},{},{a},{},{c}", field(&l.name), l.copy, a + step);
+        }
+    }
+    let height = 40 + 58 * lines.len() as u32;
+    let svg = svg(WIDTH, height, |root| {
+        let (plots, _) = root.split_vertically(height - 30);
+        for (i, ((l, n), area)) in
+            lines.iter().zip(&counts).zip(plots.split_evenly((lines.len().max(1), 1))).enumerate()
+        {
+            let mut chart = ChartBuilder::on(&area)
+                .margin_left(LABELS + 8)
+                .margin_right(8)
+                .margin_top(4)
+                .build_cartesian_2d(lo..hi, 0_u32..top)?;
+            chart.draw_series(n.iter().enumerate().filter(|(_, c)| **c > 0).map(|(k, c)| {
+                let a = lo + step * k as f64;
+                Rectangle::new([(a, 0), (a + step, *c)], series(l.colour).mix(0.75).filled())
+            }))?;
+            chart.draw_series([PathElement::new([(lo, 0), (hi, 0)], MUTED.stroke_width(1))])?;
+            area.draw(&Text::new(l.name.clone(), (8, 24), text(14, &INK)))?;
+            if i + 1 == lines.len() {
+                for k in 0..=6 {
+                    let v = lo + (hi - lo) * f64::from(k) / 6.0;
+                    let (px, _) = chart.backend_coord(&(v, 0));
+                    let anchor = text(14, &MUTED).pos(plotters::style::text_anchor::Pos::new(
+                        plotters::style::text_anchor::HPos::Center,
+                        plotters::style::text_anchor::VPos::Top,
+                    ));
+                    root.draw(&Text::new(human(v), (px, height as i32 - 26), anchor))?;
+                }
+            }
+        }
+        Ok(())
+    });
+    Figure { name: name.into(), caption: caption.into(), svg, csv }
+}
+
+/// Every trial where it came in the order; rejected attempts crossed.
+pub fn scatter(name: &str, caption: &str, unit: &str, lines: &[Line], rejected: &[&Sample]) -> Figure {
+    let (lo, hi) = around(lines.iter().flat_map(values), 0.05);
+    let last = lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)).max().unwrap_or(1);
+    let mut csv = points_csv(unit, lines);
+    for s in rejected {
+        let v = s.outcome.as_ref().map_or(f64::NAN, |o| o.value);
+        let _ = writeln!(csv, "{},{},{},{v},rejected: {}", field(&s.arm), s.copy, s.seq, s.flags.join(" "));
+    }
+    let svg = svg(WIDTH, 300, |root| {
+        let mut chart = frame(root, 0.0..last as f64, lo..hi, "order of trials", unit)?;
+        for l in lines {
+            let c = series(l.colour);
+            chart.draw_series(l.points.iter().map(|(x, y, contended)| {
+                let style = if l.copy == 1 || *contended { c.stroke_width(1) } else { c.filled() };
+                Circle::new((*x as f64, *y), 3, style)
+            }))?;
+        }
+        chart.draw_series(rejected.iter().filter_map(|s| {
+            let v = s.outcome.as_ref()?.value.clamp(lo, hi);
+            Some(Cross::new((s.seq as f64, v), 4, BAD.stroke_width(1)))
+        }))?;
+        Ok(())
+    });
+    Figure { name: name.into(), caption: caption.into(), svg, csv }
+}
+
+type Chart<'a, 'b> = ChartContext<
+    'a,
+    SVGBackend<'b>,
+    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
+>;
+
+fn frame<'a, 'b>(
+    root: &'a Canvas<'b>,
+    x: std::ops::Range<f64>,
+    y: std::ops::Range<f64>,
+    x_desc: &str,
+    y_desc: &str,
+) -> Result<Chart<'a, 'b>, Box<dyn std::error::Error>> {
+    let mut chart = ChartBuilder::on(root)
+        .margin(8)
+        .margin_right(24)
+        .x_label_area_size(42)
+        .y_label_area_size(78)
+        .build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(MUTED)
+        .label_style(text(14, &MUTED))
+        .x_desc(x_desc)
+        .y_desc(y_desc)
+        .x_label_formatter(&|v| human(*v))
+        .y_label_formatter(&|v| human(*v))
+        .draw()
+        .map_err(|e| e.to_string())?;
+    Ok(chart)
+}
+
+/// The share of transactions that took no longer, on a log axis of time.
+pub fn ecdf(name: &str, caption: &str, lines: &[Line]) -> Figure {
+    let mut csv = String::from("arm,nanoseconds,share\n");
+    let curves: Vec<(usize, Vec<(f64, f64)>)> = lines
+        .iter()
+        .filter(|l| l.copy == 0 && l.latency.count() > 0)
+        .map(|l| {
+            let total = l.latency.count() as f64;
+            let mut seen = 0;
+            let mut curve: Vec<(f64, f64)> = Vec::new();
+            for &(v, n) in &l.latency.buckets {
+                seen += n;
+                let share = seen as f64 / total;
+                // a step of a thousandth is finer than a pixel, except at the end of the tail
+                if curve.last().is_none_or(|(_, s)| share - s >= 0.001) || seen as f64 == total {
+                    curve.push(((v.max(1)) as f64, share));
+                    let _ = writeln!(csv, "{},{v},{share}", field(&l.name));
+                }
+            }
+            (l.colour, curve)
+        })
+        .collect();
+    let bound = |f: fn(f64, f64) -> f64, start: f64| {
+        curves.iter().flat_map(|(_, c)| c.iter().map(|p| p.0)).fold(start, f)
+    };
+    // the slowest of a million transactions would flatten all the rest: the axis ends where all reach 99.9 %
+    let right = curves
+        .iter()
+        .filter_map(|(_, c)| c.iter().find(|p| p.1 >= 0.999).or(c.last()).map(|p| p.0))
+        .fold(1.0, f64::max);
+    let left = bound(f64::min, f64::INFINITY).min(right * 0.9);
+    let svg = svg(WIDTH, 300, |root| {
+        let mut chart = frame_log(
+            root,
+            left * 0.95,
+            right * 1.05,
+            0.0..1.0,
+            "time of one transaction",
+            "share no longer",
+        )?;
+        for (colour, curve) in &curves {
+            let inside = curve.iter().copied().filter(|p| p.0 <= right * 1.05);
+            chart.draw_series(LineSeries::new(inside, series(*colour).stroke_width(2)))?;
+        }
+        Ok(())
+    });
+    Figure { name: name.into(), caption: caption.into(), svg, csv }
+}
+
+type LogChart<'a, 'b> = ChartContext<
+    'a,
+    SVGBackend<'b>,
+    Cartesian2d<plotters::coord::combinators::LogCoord<f64>, plotters::coord::types::RangedCoordf64>,
+>;
+
+fn frame_log<'a, 'b>(
+    root: &'a Canvas<'b>,
+    left: f64,
+    right: f64,
+    y: std::ops::Range<f64>,
+    x_desc: &str,
+    y_desc: &str,
+) -> Result<LogChart<'a, 'b>, Box<dyn std::error::Error>> {
+    let mut chart = ChartBuilder::on(root)
+        .margin(8)
+        .margin_right(24)
+        .x_label_area_size(42)
+        .y_label_area_size(78)
+        .build_cartesian_2d((left..right).log_scale(), y)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(MUTED)
+        .label_style(text(14, &MUTED))
+        .x_desc(x_desc)
+        .y_desc(y_desc)
+        .x_label_formatter(&|v| nanos(*v))
+        .y_label_formatter(&|v| human(*v))
+        .draw()
+        .map_err(|e| e.to_string())?;
+    Ok(chart)
+}
+
+/// Median and 99th percentile against offered load, open loop.
+pub fn load(name: &str, caption: &str, arms: &[(String, usize, Vec<(f64, [u64; 4])>)]) -> Figure {
+    let mut csv = String::from("arm,offered_per_second,p50_ns,p90_ns,p99_ns,p999_ns\n");
+    for (arm, _, points) in arms {
+        for (rate, [a, b, c, d]) in points {
+            let _ = writeln!(csv, "{},{rate},{a},{b},{c},{d}", field(arm));
+        }
+    }
+    let all = || arms.iter().flat_map(|(_, _, p)| p);
+    let right = all().map(|p| p.0).fold(1.0, f64::max) * 1.05;
+    let (_, high) = around(all().map(|p| p.1[2] as f64 / 1e3), 0.08);
+    let svg = svg(WIDTH, 300, |root| {
+        let mut chart = frame(root, 0.0..right, 0.0..high, "offered requests per second", "latency, µs")?;
+        for (_, colour, points) in arms {
+            let c = series(*colour);
+            let at = |i: usize| points.iter().map(move |(r, l)| (*r, l[i] as f64 / 1e3));
+            chart.draw_series(LineSeries::new(at(0), c.stroke_width(2)))?;
+            chart.draw_series(at(0).map(|p| Circle::new(p, 3, c.filled())))?;
+            chart.draw_series(DashedLineSeries::new(at(2), 5, 4, c.stroke_width(2)))?;
+            chart.draw_series(at(2).map(|p| Circle::new(p, 3, c.stroke_width(1))))?;
+        }
+        Ok(())
+    });
+    Figure { name: name.into(), caption: caption.into(), svg, csv }
+}
+
+/// Time per unit of work against the level of one factor, a line for each set-up of the others: lines that
+/// are not parallel interact.
+pub fn interaction(
+    name: &str,
+    caption: &str,
+    unit: &str,
+    lines: &[(String, usize, [(String, f64); 2])],
+) -> Figure {
+    let mut csv = format!("line,level,{unit}\n");
+    for (l, _, ends) in lines {
+        for (level, v) in ends {
+            let _ = writeln!(csv, "{},{},{v}", field(l), field(level));
+        }
+    }
+    let (lo, hi) = around(lines.iter().flat_map(|(_, _, e)| e.iter().map(|p| p.1)), 0.15);
+    let svg = svg(WIDTH, 280, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .margin(8)
+            .margin_right(LABELS)
+            .x_label_area_size(34)
+            .y_label_area_size(78)
+            .build_cartesian_2d(-0.2..1.2, lo..hi)?;
+        let ends = lines.first().map(|(_, _, [(a, _), (b, _)])| (a.clone(), b.clone())).unwrap_or_default();
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(MUTED)
+            .label_style(text(14, &MUTED))
+            .x_labels(8)
+            .y_desc(unit)
+            .y_label_formatter(&|v| human(*v))
+            .x_label_formatter(&|v: &f64| match v {
+                v if v.abs() < 1e-6 => ends.0.clone(),
+                v if (v - 1.0).abs() < 1e-6 => ends.1.clone(),
+                _ => String::new(),
+            })
+            .draw()?;
+        for (label, colour, [(_, a), (_, b)]) in lines {
+            let c = series(*colour);
+            chart.draw_series(LineSeries::new([(0.0, *a), (1.0, *b)], c.stroke_width(2)))?;
+            chart.draw_series([(0.0, *a), (1.0, *b)].map(|p| Circle::new(p, 4, c.filled())))?;
+            let (px, py) = chart.backend_coord(&(1.05, *b));
+            root.draw(&Text::new(label.clone(), (px, py - 7), text(14, &INK)))?;
+        }
+        Ok(())
+    });
+    Figure { name: name.into(), caption: caption.into(), svg, csv }
+}
+
+/// Attribution as CSV.
+pub fn attribution_csv(rows: &[&Attribution]) -> String {
+    let mut csv = String::from(
+        "workload,layout,design,effect,factor,factor_low,factor_high,added_ns,added_low_ns,added_high_ns\n",
+    );
+    for a in rows {
+        let (r, lo, hi) = a.multiplicative.ratio();
+        let _ = writeln!(
+            csv,
+            "{},{},{},{},{r},{lo},{hi},{},{},{}",
+            a.workload,
+            a.layout.name(),
+            a.design.join("×"),
+            a.of.join("×"),
+            a.additive.estimate,
+            a.additive.lo,
+            a.additive.hi
+        );
+    }
+    csv
+}
+
+/// Cells as CSV.
+pub fn cells_csv(cells: &[Cell]) -> String {
+    let mut csv = String::from("workload,layout,arm,copy,n,mean,sd,p5,p25,p50,p75,p95,lag1,steps\n");
+    for c in cells {
+        let [a, b, m, d, e] = c.percentiles;
+        let _ = writeln!(
+            csv,
+            "{},{},{},{},{},{},{},{a},{b},{m},{d},{e},{},{}",
+            c.workload,
+            c.layout.name(),
+            field(&c.arm),
+            c.copy,
+            c.n,
+            c.mean,
+            c.sd,
+            c.lag1.map_or(String::new(), |v| v.to_string()),
+            c.change_points.len()
+        );
+    }
+    csv
+}

@@ -1,0 +1,391 @@
+//! The tables of the page.
+
+use super::Run;
+use super::draw::{human, nanos};
+use super::page::escape;
+use crate::analysis::{Effect, Obs, Verdict, contrast};
+use crate::design::Layout;
+use crate::paper::{Paper, Row, measure};
+use crate::sample::Ledger;
+use crate::stats::{Interval, quantile};
+use crate::workload::Kind;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+fn percent(v: f64) -> String {
+    let sign = if v < 0.0 { "−" } else { "+" };
+    format!("{sign}{:.1} %", v.abs())
+}
+
+fn ratio_percent(log: f64) -> f64 {
+    (log.exp() - 1.0) * 100.0
+}
+
+fn interval_words(i: Interval) -> String {
+    format!(
+        "{} ({} to {})",
+        percent(ratio_percent(i.estimate)),
+        percent(ratio_percent(i.lo)),
+        percent(ratio_percent(i.hi))
+    )
+}
+
+/// What can be said of an effect, in words.
+pub fn verdict(e: &Effect) -> String {
+    match (e.verdict, e.cost) {
+        (Verdict::Cost | Verdict::Gain, Some(i)) => {
+            let class = if e.verdict == Verdict::Cost { "bad" } else { "good" };
+            format!("<span class=\"{class}\">{}</span>", interval_words(i))
+        }
+        (Verdict::Floor, _) if e.floor.is_finite() => {
+            format!("<span class=\"quiet\">≤ floor (±{:.1} %)</span>", ratio_percent(e.floor))
+        }
+        _ => "<span class=\"quiet\">too few blocks</span>".to_owned(),
+    }
+}
+
+/// Every arm on every workload: medians, effect, verdict.
+pub fn effects(run: &Run, layout: Layout) -> String {
+    let s = &run.summary;
+    let mut out = String::from(
+        "<table><thead><tr><th>workload<th>arm<th class=n>baseline<th class=n>arm<th>unit<th>time per unit of work, \
+         over the baseline<th class=n>p (Holm)<th class=n>the paper's measure</tr></thead><tbody>",
+    );
+    let base = run.manifest.experiment.baseline().map(|a| a.name.clone()).unwrap_or_default();
+    let median = |w: &str, arm: &str| {
+        s.cells
+            .iter()
+            .find(|c| c.workload == w && c.layout == layout && c.arm == arm && c.copy == 0)
+            .map(|c| c.percentiles[2])
+    };
+    let mut last = "";
+    for e in s.effects.iter().filter(|e| e.layout == layout) {
+        let kind = Kind::from_name(&e.workload);
+        let first = if last == e.workload { "" } else { " class=first" };
+        last = &e.workload;
+        let _ = write!(
+            out,
+            "<tr{first}><td>{}<td>{}<td class=n>{}<td class=n>{}<td>{}<td>{}<td class=n>{:.3}<td class=n>{}</tr>",
+            e.workload,
+            escape(&e.arm),
+            median(&e.workload, &base).map_or("–".into(), human),
+            median(&e.workload, &e.arm).map_or("–".into(), human),
+            kind.map_or("", Kind::unit),
+            verdict(e),
+            e.p_holm,
+            e.paper_measure.map_or("–".into(), |p| {
+                let what = if kind.is_some_and(Kind::is_bulk) { "decrease" } else { "increase" };
+                format!("{} {what}", percent(p))
+            }),
+        );
+    }
+    for (arm, why) in &run.manifest.absent {
+        let _ = write!(
+            out,
+            "<tr class=absent><td>all<td>{}<td colspan=6>absent: {}</tr>",
+            escape(arm),
+            escape(why)
+        );
+    }
+    out.push_str("</tbody></table>");
+    out
+}
+
+/// Which of our arms stand for a set-up of the paper: `M` for each of levee's modes.
+fn ours(run: &Run, name: &str) -> Vec<String> {
+    let high = name.split(' ').any(|l| l == "M");
+    run.manifest
+        .experiment
+        .arms
+        .iter()
+        .map(|a| a.name.clone())
+        .filter(|n| {
+            if !high {
+                return n == name;
+            }
+            let plain: Vec<&str> = n.split(' ').map(|l| if l.starts_with("M(") { "M" } else { l }).collect();
+            plain.join(" ") == name
+        })
+        .collect()
+}
+
+fn paper_row(run: &Run, paper: &Paper, obs: &[Obs], layout: Layout, row: &Row, out: &mut String) {
+    let bulk = row.workload.ends_with("STREAM");
+    let show = |v: Option<f64>| v.map_or("–".into(), human);
+    let (pb, pa) = (paper.mean(&row.workload, &row.base), paper.mean(&row.workload, &row.arm));
+    let again =
+        paper.change(&row.workload, &row.base, &row.arm).map_or("–".into(), |v| format!("{v:.2} %"));
+    let fault =
+        row.fault.as_ref().map_or(String::new(), |f| format!("<br><small class=quiet>{}</small>", escape(f)));
+    let theirs = format!(
+        "<td>{}<td>{} → {}<td class=n>{}<td class=n>{}<td class=n>{:.2} %{fault}<td class=n>{again}",
+        row.workload,
+        escape(&row.base),
+        escape(&row.arm),
+        show(pb),
+        show(pa),
+        row.printed
+    );
+    let arms = ours(run, &row.arm);
+    let bases = ours(run, &row.base);
+    let mut first = true;
+    for arm in &arms {
+        // a base with mediation is the same mode's
+        let mode = arm.split(' ').find(|l| l.starts_with("M("));
+        let base = bases.iter().find(|b| mode.is_none_or(|m| b.contains(m)) || bases.len() == 1);
+        let Some(base) = base else { continue };
+        let absent = [base, arm].into_iter().find_map(|n| {
+            let declared = run.manifest.absent.iter().find(|(a, _)| a == n).map(|(_, why)| why.clone());
+            let chosen = run.manifest.form.arms.as_ref().is_none_or(|f| f.contains(n));
+            declared.or_else(|| (!chosen).then(|| "not in this form of the experiment".to_owned()))
+        });
+        let left = if first { theirs.clone() } else { "<td colspan=6>".to_owned() };
+        let class = if first { " class=first" } else { "" };
+        first = false;
+        let unit = (row.workload.clone(), layout);
+        let c = contrast(obs, &unit, base, arm, run.manifest.seed);
+        let median = |name: &str| {
+            run.summary
+                .cells
+                .iter()
+                .find(|c| c.workload == row.workload && c.layout == layout && c.arm == name && c.copy == 0)
+                .map(|c| c.percentiles[2])
+        };
+        match (absent, c, median(base), median(arm)) {
+            (None, Some(c), Some(b), Some(a)) => {
+                // from the per-block ratios: decrease of a rate is 1 − 1/cost, increase of a latency cost − 1
+                let change = |log: f64| {
+                    if bulk { measure(&row.workload, 1.0, (-log).exp()) } else { ratio_percent(log) }
+                };
+                let _ = write!(
+                    out,
+                    "<tr{class}>{left}<td>{}<td class=n>{}<td class=n>{}<td class=n>{} <small>({} to {})</small></tr>",
+                    escape(arm),
+                    human(b),
+                    human(a),
+                    percent(change(c.estimate)),
+                    percent(change(c.lo)),
+                    percent(change(c.hi)),
+                );
+            }
+            (why, ..) => {
+                let why = why.unwrap_or_else(|| "too few blocks".to_owned());
+                let _ = write!(
+                    out,
+                    "<tr{class}>{left}<td>{}<td colspan=3 class=quiet>absent: {}</tr>",
+                    escape(arm),
+                    escape(&why)
+                );
+            }
+        }
+    }
+}
+
+/// The paper's tables with ours beside: same rows, same units.
+pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> String {
+    let obs = Obs::of(&run.samples);
+    let mut out = String::new();
+    for t in &paper.tables {
+        let _ = write!(
+            out,
+            "<h3>Table {}: {}</h3><table><thead><tr><th colspan=6>the paper<th colspan=4>here (medians, client and \
+             server {})</tr><tr><th>workload<th>base → set-up<th class=n>base<th class=n>set-up<th class=n>change, \
+             printed<th class=n>from its means<th>set-up<th class=n>base<th class=n>set-up<th class=n>change (95 % \
+             interval)</tr></thead><tbody>",
+            escape(&t.number),
+            escape(&t.title),
+            layout.name()
+        );
+        for row in &t.rows {
+            paper_row(run, paper, &obs, layout, row, &mut out);
+        }
+        out.push_str("</tbody></table>");
+    }
+    out
+}
+
+/// The paper's appendix on UDP beside our ledgers.
+pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
+    let mut out = String::from(
+        "<table><thead><tr><th>set-up<th class=n>sent<th class=n>dropped at interfaces<th class=n>at the socket\
+         <th class=n>counted nowhere<th class=n>read<th class=n>arrived<th>highest rate without loss</tr></thead><tbody>",
+    );
+    for p in paper.iter().flat_map(|p| &p.udp) {
+        for (sent, read) in &p.rows {
+            let _ = write!(
+                out,
+                "<tr class=quiet><td>{} (the paper, {})<td class=n>{}<td class=n>?<td class=n>?<td class=n>{}\
+                 <td class=n>{}<td class=n>{:.2} %<td>not sought</tr>",
+                escape(&p.arm),
+                escape(&p.note),
+                human(*sent as f64),
+                human((sent - read) as f64),
+                human(*read as f64),
+                100.0 * *read as f64 / *sent as f64
+            );
+        }
+    }
+    for &layout in &run.manifest.form.layouts {
+        for arm in super::figures::arms(run) {
+            let of: Vec<_> = run
+                .samples
+                .iter()
+                .filter(|s| s.accepted && s.workload == "UDP_STREAM" && s.layout == layout && s.arm == arm)
+                .collect();
+            let sum = |f: fn(&Ledger) -> i64| {
+                of.iter().filter_map(|s| s.ledger.as_ref()).map(f).sum::<i64>() as f64
+            };
+            let (sent, read) = (sum(|l| l.sent), sum(|l| l.delivered));
+            if sent == 0.0 {
+                continue;
+            }
+            let rates: Vec<f64> = of.iter().filter_map(|s| s.value()).collect();
+            let _ = write!(
+                out,
+                "<tr><td>{} (here, {}, {} sweeps)<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}\
+                 <td class=n>{:.2} %<td>{} × 10<sup>6</sup> bit/s</tr>",
+                escape(&arm),
+                layout.name(),
+                of.len(),
+                human(sent),
+                human(sum(|l| l.device_drops)),
+                human(sum(|l| l.socket_drops)),
+                human(sum(|l| l.missing)),
+                human(read),
+                100.0 * read / sent,
+                quantile(&rates, 0.5).map_or("–".into(), human)
+            );
+        }
+    }
+    out.push_str("</tbody></table>");
+    out
+}
+
+/// Attribution to factors, where a complete factorial design was run.
+pub fn attribution(run: &Run) -> String {
+    let rows = &run.summary.attribution;
+    if rows.is_empty() {
+        return "<p class=quiet>No complete factorial design among the arms of this run: nothing to attribute.</p>".into();
+    }
+    let mut out = String::from(
+        "<table><thead><tr><th>workload<th>layout<th>design<th>effect<th class=n>multiplies time by<th class=n>adds to \
+         time</tr></thead><tbody>",
+    );
+    for a in rows {
+        let (r, lo, hi) = a.multiplicative.ratio();
+        let quiet = if a.multiplicative.excludes_none() { "" } else { " class=quiet" };
+        let _ = write!(
+            out,
+            "<tr{quiet}><td>{}<td>{}<td>{}<td>{}<td class=n>×{r:.3} ({lo:.3}–{hi:.3})<td class=n>{} ({} to {})</tr>",
+            a.workload,
+            a.layout.name(),
+            escape(&a.design.join(" × ")),
+            escape(&a.of.join(" × ")),
+            nanos(a.additive.estimate),
+            nanos(a.additive.lo),
+            nanos(a.additive.hi)
+        );
+    }
+    out.push_str("</tbody></table>");
+    out
+}
+
+/// The cost calculator against workloads it has not seen.
+pub fn calculator(run: &Run) -> String {
+    let rows = &run.summary.calculator;
+    if rows.is_empty() {
+        return "<p class=quiet>This form of the experiment measures no workload that is kept from the calculator.</p>".into();
+    }
+    let mut out = String::from(
+        "<table><thead><tr><th>layout<th>arm<th>workload<th class=n>predicted<th class=n>measured<th class=n>residual\
+         </tr></thead><tbody>",
+    );
+    for c in rows {
+        let _ = write!(
+            out,
+            "<tr><td>{}<td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
+            c.layout.name(),
+            escape(&c.arm),
+            c.workload,
+            nanos(c.predicted),
+            nanos(c.measured),
+            percent((c.measured / c.predicted - 1.0) * 100.0)
+        );
+    }
+    out.push_str("</tbody></table>");
+    out
+}
+
+/// Processor time by role, latency and memory of each cell.
+pub fn cells(run: &Run) -> String {
+    let mut out = String::from(
+        "<table><thead><tr><th>workload<th>layout<th>arm<th class=n>n<th class=n>median<th class=n>mean ± sd<th class=n>p50\
+         <th class=n>p99<th class=n>p99.9<th class=n>client CPU<th class=n>server CPU<th class=n>lag-1<th class=n>steps\
+         </tr></thead><tbody>",
+    );
+    for c in &run.summary.cells {
+        let lat =
+            |i: usize| c.latency.and_then(|l| l.get(i).copied()).map_or("–".into(), |v| nanos(v as f64));
+        let bulk = Kind::from_name(&c.workload).is_some_and(Kind::is_bulk);
+        let cpu = |i: usize| {
+            let per = if bulk { "/GB" } else { "" };
+            c.cpu.get(i).copied().flatten().map_or("–".into(), |s| format!("{}{per}", nanos(s * 1e9)))
+        };
+        let again = if c.copy == 1 { " (again)" } else { "" };
+        let _ = write!(
+            out,
+            "<tr><td>{}<td>{}<td>{}{again}<td class=n>{}<td class=n>{}<td class=n>{} ± {}<td class=n>{}<td class=n>{}\
+             <td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
+            c.workload,
+            c.layout.name(),
+            escape(&c.arm),
+            c.n,
+            human(c.percentiles[2]),
+            human(c.mean),
+            human(c.sd),
+            lat(0),
+            lat(2),
+            lat(3),
+            cpu(0),
+            cpu(1),
+            c.lag1.map_or("–".into(), |v| format!("{v:+.2}")),
+            c.change_points.len()
+        );
+    }
+    out.push_str("</tbody></table>");
+    out
+}
+
+/// The rejected attempts.
+pub fn rejects(run: &Run) -> String {
+    let all: Vec<_> = run.samples.iter().filter(|s| !s.flags.is_empty()).collect();
+    let kinds: BTreeSet<&str> = all.iter().flat_map(|s| s.flags.iter().map(String::as_str)).collect();
+    if all.is_empty() {
+        return "<p>None: no attempt was flagged.</p>".into();
+    }
+    let mut out = String::from("<details><summary>");
+    for k in kinds {
+        let n = all.iter().filter(|s| s.flags.iter().any(|f| f == k)).count();
+        let kept = all.iter().filter(|s| s.accepted && s.flags.iter().any(|f| f == k)).count();
+        let _ = write!(out, "{n} {k} ({kept} kept after reruns) ");
+    }
+    out.push_str(
+        "</summary><table><thead><tr><th class=n>order<th>workload<th>layout<th>arm<th class=n>attempt<th>analysed<th>why\
+         </tr></thead><tbody>",
+    );
+    for s in all {
+        let _ = write!(
+            out,
+            "<tr><td class=n>{}<td>{}<td>{}<td>{}<td class=n>{}<td>{}<td>{}</tr>",
+            s.seq,
+            s.workload,
+            s.layout.name(),
+            escape(&s.arm),
+            s.attempt,
+            if s.accepted { "yes, marked" } else { "no" },
+            escape(s.why.as_deref().unwrap_or(""))
+        );
+    }
+    out.push_str("</tbody></table></details>");
+    out
+}
