@@ -382,8 +382,13 @@ fn frame_log<'a, 'b>(
     Ok(chart)
 }
 
+/// One arm under rising load: its name, its colour, (offered rate, latency percentiles 50, 90, 99, 99.9).
+pub type LoadCurve = (String, usize, Vec<(f64, [u64; 4])>);
+/// A line of an interaction plot: its name, its colour, (level, time) at both ends.
+pub type Slope = (String, usize, [(String, f64); 2]);
+
 /// Median and 99th percentile against offered load, open loop.
-pub fn load(name: &str, caption: &str, arms: &[(String, usize, Vec<(f64, [u64; 4])>)]) -> Figure {
+pub fn load(name: &str, caption: &str, arms: &[LoadCurve]) -> Figure {
     let mut csv = String::from("arm,offered_per_second,p50_ns,p90_ns,p99_ns,p999_ns\n");
     for (arm, _, points) in arms {
         for (rate, [a, b, c, d]) in points {
@@ -414,7 +419,7 @@ pub fn interaction(
     name: &str,
     caption: &str,
     unit: &str,
-    lines: &[(String, usize, [(String, f64); 2])],
+    lines: &[Slope],
 ) -> Figure {
     let mut csv = format!("line,level,{unit}\n");
     for (l, _, ends) in lines {
