@@ -415,12 +415,7 @@ pub fn load(name: &str, caption: &str, arms: &[LoadCurve]) -> Figure {
 
 /// Time per unit of work against the level of one factor, a line for each set-up of the others: lines that
 /// are not parallel interact.
-pub fn interaction(
-    name: &str,
-    caption: &str,
-    unit: &str,
-    lines: &[Slope],
-) -> Figure {
+pub fn interaction(name: &str, caption: &str, unit: &str, lines: &[Slope]) -> Figure {
     let mut csv = format!("line,level,{unit}\n");
     for (l, _, ends) in lines {
         for (level, v) in ends {

@@ -109,16 +109,27 @@ fn ours(run: &Run, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn paper_row(run: &Run, paper: &Paper, obs: &[Obs], layout: Layout, row: &Row, out: &mut String) {
+/// One row of the paper with each of our arms that stands for it; what is absent comes last, in one row a reason.
+fn paper_row(
+    run: &Run,
+    paper: &Paper,
+    obs: &[Obs],
+    layout: Layout,
+    row: &Row,
+    notes: &mut Vec<String>,
+    out: &mut String,
+) {
     let bulk = row.workload.ends_with("STREAM");
     let show = |v: Option<f64>| v.map_or("–".into(), human);
     let (pb, pa) = (paper.mean(&row.workload, &row.base), paper.mean(&row.workload, &row.arm));
     let again =
         paper.change(&row.workload, &row.base, &row.arm).map_or("–".into(), |v| format!("{v:.2} %"));
-    let fault =
-        row.fault.as_ref().map_or(String::new(), |f| format!("<br><small class=quiet>{}</small>", escape(f)));
-    let theirs = format!(
-        "<td>{}<td>{} → {}<td class=n>{}<td class=n>{}<td class=n>{:.2} %{fault}<td class=n>{again}",
+    let mark = row.fault.as_ref().map_or(String::new(), |f| {
+        notes.push(f.clone());
+        format!("<sup>{}</sup>", notes.len())
+    });
+    let mut left = format!(
+        "<tr class=first><td>{}<td>{} → {}<td class=n>{}<td class=n>{}<td class=n>{:.2} %{mark}<td class=n>{again}",
         row.workload,
         escape(&row.base),
         escape(&row.arm),
@@ -126,24 +137,19 @@ fn paper_row(run: &Run, paper: &Paper, obs: &[Obs], layout: Layout, row: &Row, o
         show(pa),
         row.printed
     );
-    let arms = ours(run, &row.arm);
+    let mut absent: Vec<(String, Vec<String>)> = Vec::new();
     let bases = ours(run, &row.base);
-    let mut first = true;
-    for arm in &arms {
+    for arm in ours(run, &row.arm) {
         // a base with mediation is the same mode's
         let mode = arm.split(' ').find(|l| l.starts_with("M("));
         let base = bases.iter().find(|b| mode.is_none_or(|m| b.contains(m)) || bases.len() == 1);
         let Some(base) = base else { continue };
-        let absent = [base, arm].into_iter().find_map(|n| {
+        let why = [base, &arm].into_iter().find_map(|n| {
             let declared = run.manifest.absent.iter().find(|(a, _)| a == n).map(|(_, why)| why.clone());
             let chosen = run.manifest.form.arms.as_ref().is_none_or(|f| f.contains(n));
             declared.or_else(|| (!chosen).then(|| "not in this form of the experiment".to_owned()))
         });
-        let left = if first { theirs.clone() } else { "<td colspan=6>".to_owned() };
-        let class = if first { " class=first" } else { "" };
-        first = false;
-        let unit = (row.workload.clone(), layout);
-        let c = contrast(obs, &unit, base, arm, run.manifest.seed);
+        let c = contrast(obs, &(row.workload.clone(), layout), base, &arm, run.manifest.seed);
         let median = |name: &str| {
             run.summary
                 .cells
@@ -151,7 +157,7 @@ fn paper_row(run: &Run, paper: &Paper, obs: &[Obs], layout: Layout, row: &Row, o
                 .find(|c| c.workload == row.workload && c.layout == layout && c.arm == name && c.copy == 0)
                 .map(|c| c.percentiles[2])
         };
-        match (absent, c, median(base), median(arm)) {
+        match (why, c, median(base), median(&arm)) {
             (None, Some(c), Some(b), Some(a)) => {
                 // from the per-block ratios: decrease of a rate is 1 − 1/cost, increase of a latency cost − 1
                 let change = |log: f64| {
@@ -159,25 +165,34 @@ fn paper_row(run: &Run, paper: &Paper, obs: &[Obs], layout: Layout, row: &Row, o
                 };
                 let _ = write!(
                     out,
-                    "<tr{class}>{left}<td>{}<td class=n>{}<td class=n>{}<td class=n>{} <small>({} to {})</small></tr>",
-                    escape(arm),
+                    "{left}<td>{}<td class=n>{}<td class=n>{}<td class=n>{} <small>({} to {})</small></tr>",
+                    escape(&arm),
                     human(b),
                     human(a),
                     percent(change(c.estimate)),
                     percent(change(c.lo)),
                     percent(change(c.hi)),
                 );
+                "<tr><td colspan=6>".clone_into(&mut left);
             }
             (why, ..) => {
                 let why = why.unwrap_or_else(|| "too few blocks".to_owned());
-                let _ = write!(
-                    out,
-                    "<tr{class}>{left}<td>{}<td colspan=3 class=quiet>absent: {}</tr>",
-                    escape(arm),
-                    escape(&why)
-                );
+                let name = mode.unwrap_or(&arm).to_owned();
+                match absent.iter_mut().find(|(w, _)| *w == why) {
+                    Some((_, names)) => names.push(name),
+                    None => absent.push((why, vec![name])),
+                }
             }
         }
+    }
+    for (why, names) in absent {
+        let _ = write!(
+            out,
+            "{left}<td colspan=4 class=absent>absent: {}: {}</tr>",
+            escape(&names.join(", ")),
+            escape(&why)
+        );
+        "<tr><td colspan=6>".clone_into(&mut left);
     }
 }
 
@@ -188,7 +203,7 @@ pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> String {
     for t in &paper.tables {
         let _ = write!(
             out,
-            "<h3>Table {}: {}</h3><table><thead><tr><th colspan=6>the paper<th colspan=4>here (medians, client and \
+            "<h3>Table {}: {}</h3><table class=paper><thead><tr><th colspan=6>the paper<th colspan=4>here (medians, client and \
              server {})</tr><tr><th>workload<th>base → set-up<th class=n>base<th class=n>set-up<th class=n>change, \
              printed<th class=n>from its means<th>set-up<th class=n>base<th class=n>set-up<th class=n>change (95 % \
              interval)</tr></thead><tbody>",
@@ -196,10 +211,15 @@ pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> String {
             escape(&t.title),
             layout.name()
         );
+        let mut notes = Vec::new();
         for row in &t.rows {
-            paper_row(run, paper, &obs, layout, row, &mut out);
+            paper_row(run, paper, &obs, layout, row, &mut notes, &mut out);
         }
-        out.push_str("</tbody></table>");
+        out.push_str("</tbody></table><ol class=notes>");
+        for n in notes {
+            let _ = write!(out, "<li>{}", escape(&n));
+        }
+        out.push_str("</ol>");
     }
     out
 }
