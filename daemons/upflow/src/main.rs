@@ -1,3 +1,12 @@
-//! levee: copies a store to the labels that dominate it
+//! Copies documents upward. See the library.
+#![forbid(unsafe_code)]
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    match levee_upflow::serve() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("levee-upflow: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -98,6 +98,13 @@ pub enum Attachment {
         /// The name that the certificate must have.
         name: DomainName,
     },
+    /// To upflow: the root of a label's store, to be read; together with [`Attachment::Snapshot`].
+    Store(LabelName),
+    /// To upflow: the directory with a label's snapshot: written from its store, or read for a copy.
+    Snapshot(LabelName),
+    /// To upflow: the directory with one reader's copy of a label's documents; together with
+    /// [`Attachment::Snapshot`].
+    Copy(LabelName),
 }
 
 /// The warden → a process.
@@ -111,6 +118,8 @@ pub enum FromWarden {
     Label(LabelEvent),
     /// To the tpe.
     Workstation(WorkstationEvent),
+    /// To upflow: answer with [`ToWarden::Upflow`].
+    Report,
     /// End in good order.
     Stop,
 }
@@ -124,6 +133,58 @@ pub enum ToWarden {
     Sessiond(SessiondRequest),
     /// From the tpe alone.
     Tpe(TpeRequest),
+    /// From upflow alone: what it has copied, for each label or some of them.
+    Upflow(Vec<UpflowReport>),
+}
+
+/// What upflow has done for one label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpflowReport {
+    /// Whose documents.
+    pub label: LabelName,
+    /// How many.
+    pub counters: UpflowCounters,
+}
+
+/// What upflow has copied, and what it left behind and why. Totals count since the process's start; all others are
+/// of the last pass, so that a file that stays behind counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpflowCounters {
+    /// Passes over the source (total).
+    pub passes: u64,
+    /// Files and directories that were copied, again or anew (total).
+    pub copied: u64,
+    /// Files and directories that were removed (total).
+    pub removed: u64,
+    /// Files there are.
+    pub files: u64,
+    /// Directories there are.
+    pub directories: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Files that a lease kept from being read; an older copy stays.
+    pub leased: u64,
+    /// Files that changed while they were read; an older copy stays.
+    pub changing: u64,
+    /// Links, FIFOs, sockets, devices.
+    pub special: u64,
+    /// Files and directories that may not be read.
+    pub unreadable: u64,
+    /// Files and directories beyond the limit on their number, as far as they were seen.
+    pub excess_entries: u64,
+    /// Files beyond the limit on their size together.
+    pub excess_bytes: u64,
+    /// Directories beneath too many others.
+    pub too_deep: u64,
+    /// Errors of source or destination.
+    pub failed: u64,
+}
+
+impl UpflowCounters {
+    /// Files and directories.
+    pub fn entries(&self) -> u64 {
+        self.files.saturating_add(self.directories)
+    }
 }
 
 /// sessiond → warden.

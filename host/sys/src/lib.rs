@@ -6,6 +6,7 @@
 mod error;
 
 pub mod fork;
+pub mod lease;
 
 pub mod cgroup;
 pub mod creds;

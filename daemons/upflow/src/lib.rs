@@ -1,0 +1,25 @@
+//! Copies a label's documents to the labels that dominate it, so that no inode is ever shared between labels: a
+//! reader's opens, locks and leases, watches and access times touch its own copy alone.
+//!
+//! Two stages, each a process under a uid of its own:
+//!
+//! 1. *Snapshot*, one per label, while that label runs: from the label's store to a [`area::Area`] that no
+//!    compartment sees. Its schedule depends on the store alone ([`schedule`]), so a writer learns nothing from it
+//!    about who reads.
+//! 2. *Copy*, one per reading label, while that label runs: from the snapshots of the labels it dominates to areas of
+//!    its own, whose trees its compartment mounts read-only.
+//!
+//! What is copied: regular files and directories, by name and content, with the modification time; readable by
+//! everyone, writable by nobody else. Everything else (links, FIFOs, sockets, devices, owners, modes, extended
+//! attributes, holes) stays where it is. Permissions within a label are the label's own affair and are not carried
+//! upward: who dominates a label may read its documents.
+#![forbid(unsafe_code)]
+
+pub mod area;
+mod beneath;
+mod file;
+pub mod mirror;
+pub mod schedule;
+mod serve;
+
+pub use serve::serve;

@@ -1,0 +1,446 @@
+//! Keeps one area like one source, pass by pass.
+//!
+//! What an earlier pass has seen is remembered by name and [`Version`], so that a pass over an unchanged source is one
+//! look per entry. A name is only removed from the area once a whole listing of its directory has lacked it.
+
+use crate::area::Area;
+use crate::beneath;
+use crate::file::{self, Outcome, Version};
+use levee_ipc::warden::UpflowCounters;
+use rustix::fs::{AtFlags, FileType, Mode, RawDir, mkdirat, unlinkat};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// How much is copied. Whatever is beyond stays behind, and is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Files and directories.
+    pub entries: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Directories above a file, the tree's own not counted.
+    pub depth: u32,
+    /// Entries of any kind that a pass looks at.
+    pub looks: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entries: 100_000, bytes: 4 << 30, depth: 32, looks: 200_000 }
+    }
+}
+
+/// What the area has under a name, and the last pass that saw the name in the source.
+#[derive(Debug)]
+struct Known {
+    seen: u64,
+    entry: Entry,
+}
+
+/// What the area has under a name.
+#[derive(Debug)]
+enum Entry {
+    /// A file; without a version, one that must be copied again.
+    File(Option<Version>),
+    /// A directory.
+    Directory(Directory),
+}
+
+#[derive(Debug, Default)]
+struct Directory {
+    /// Whether `entries` is all that the area has here.
+    known: bool,
+    entries: HashMap<CString, Known>,
+}
+
+/// An area and what is known of it.
+#[derive(Debug)]
+pub struct Mirror {
+    area: Area,
+    limits: Limits,
+    root: Directory,
+    counters: UpflowCounters,
+    buffer: Vec<u8>,
+}
+
+/// What one pass found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Entries of the source that were looked at.
+    pub looked: u64,
+    /// Whether the area is as the source was: nothing has to be tried again.
+    pub complete: bool,
+}
+
+impl Mirror {
+    /// Keeps `area` from now on. What it has already is kept until the first pass has seen otherwise, but is copied
+    /// once more: what it was copied from is not known.
+    pub fn new(area: Area, limits: Limits) -> Self {
+        let buffer = vec![0; file::BUFFER];
+        Self { area, limits, root: Directory::default(), counters: UpflowCounters::default(), buffer }
+    }
+
+    /// What has been copied and what was left behind, and why.
+    pub fn counters(&self) -> &UpflowCounters {
+        &self.counters
+    }
+
+    /// Makes the area like the directory `source`, as far as the limits go.
+    pub fn pass(&mut self, source: BorrowedFd<'_>) -> Passed {
+        let before = (self.counters.copied, self.counters.removed);
+        let totals = UpflowCounters {
+            passes: self.counters.passes.wrapping_add(1),
+            copied: self.counters.copied,
+            removed: self.counters.removed,
+            ..UpflowCounters::default()
+        };
+        let Self { area, limits, root, buffer, .. } = self;
+        let mut pass = Pass { area, limits, buffer, counters: totals, looked: 0, again: false };
+        match own_view(source).and_then(|source| Ok((source, own_view(area.tree())?))) {
+            Ok((from, to)) => pass.directory(from.as_fd(), to.as_fd(), root, 0),
+            Err(_) => pass.failed(),
+        }
+        let Pass { counters, looked, again, .. } = pass;
+        self.counters = counters;
+        let changed = before != (self.counters.copied, self.counters.removed);
+        let told = !changed || self.area.advance().is_ok();
+        Passed { looked, complete: !again && told }
+    }
+}
+
+/// The same directory with a position of its own.
+fn own_view(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    beneath::directory(directory, c".")
+}
+
+struct Pass<'a> {
+    area: &'a Area,
+    limits: &'a Limits,
+    buffer: &'a mut Vec<u8>,
+    counters: UpflowCounters,
+    looked: u64,
+    again: bool,
+}
+
+impl Pass<'_> {
+    fn failed(&mut self) {
+        self.counters.failed += 1;
+        self.again = true;
+    }
+
+    fn directory(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, directory: &mut Directory, depth: u32) {
+        if !directory.known && self.learn(to, directory).is_err() {
+            self.failed();
+            return;
+        }
+        let Ok((names, all)) = self.list(from, directory) else {
+            self.failed();
+            return;
+        };
+        for (name, kind) in names {
+            let was = directory.entries.remove(&name).map(|known| known.entry);
+            let is = match kind {
+                FileType::RegularFile => self.file(from, to, &name, was),
+                FileType::Directory => self.subdirectory(from, to, &name, was, depth),
+                FileType::Unknown => self.keep(was),
+                _ => {
+                    self.counters.special += 1;
+                    self.drop_entry(to, &name, was)
+                }
+            };
+            if let Some(entry) = is {
+                directory.entries.insert(name, Known { seen: self.number(), entry });
+            }
+        }
+        if !all {
+            return; // not seen in a listing that was cut short says nothing
+        }
+        let number = self.number();
+        for (name, known) in directory.entries.extract_if(|_, known| known.seen != number).collect::<Vec<_>>()
+        {
+            if let Some(entry) = self.drop_entry(to, &name, Some(known.entry)) {
+                directory.entries.insert(name, Known { seen: 0, entry });
+            }
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.counters.passes
+    }
+
+    /// The names in a directory of the source that something is to be done about, and whether the listing is whole.
+    /// A file that is unchanged costs one look here, and a file that is copied already comes before a new one where
+    /// there is no room for both.
+    fn list(
+        &mut self,
+        from: BorrowedFd<'_>,
+        directory: &mut Directory,
+    ) -> Result<(Vec<(CString, FileType)>, bool), Errno> {
+        let mut space = [MaybeUninit::uninit(); 16 * 1024];
+        let mut names = Vec::new();
+        let mut listing = RawDir::new(from, &mut space);
+        while let Some(entry) = listing.next() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            if self.looked >= self.limits.looks {
+                self.counters.excess_entries += 1;
+                return Ok((names, false));
+            }
+            self.looked += 1;
+            match directory.entries.get_mut(name) {
+                Some(Known { seen, entry: Entry::File(Some(version)) })
+                    if self.is_unchanged(from, name, version) =>
+                {
+                    *seen = self.number();
+                }
+                _ => names.push((name.to_owned(), entry.file_type())),
+            }
+        }
+        // Not every file system says in a listing what a name is.
+        for (name, kind) in &mut names {
+            if *kind == FileType::Unknown
+                && let Ok(stat) = beneath::look(from, name)
+            {
+                *kind = FileType::from_raw_mode(stat.st_mode);
+            }
+        }
+        Ok((names, true))
+    }
+
+    /// Whether a file is as it was copied and still has room; then it is counted.
+    fn is_unchanged(&mut self, from: BorrowedFd<'_>, name: &CStr, version: &Version) -> bool {
+        let Ok(stat) = beneath::look(from, name) else { return false };
+        let same =
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(&stat) == *version;
+        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        let room = self.counters.entries() < self.limits.entries
+            && size <= self.limits.bytes.saturating_sub(self.counters.bytes);
+        if same && room {
+            self.kept(None, size);
+        }
+        same && room
+    }
+
+    /// Finds out what the area has in a directory already.
+    fn learn(&mut self, to: BorrowedFd<'_>, directory: &mut Directory) -> Result<(), Errno> {
+        let view = own_view(to)?;
+        let mut space = [MaybeUninit::uninit(); 16 * 1024];
+        let mut listing = RawDir::new(&view, &mut space);
+        let mut found = HashMap::new();
+        while let Some(entry) = listing.next() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => FileType::from_raw_mode(beneath::look(to, name)?.st_mode),
+                kind => kind,
+            };
+            let entry = match kind {
+                FileType::Directory => Entry::Directory(Directory::default()),
+                _ => Entry::File(None),
+            };
+            found.insert(name.to_owned(), Known { seen: 0, entry });
+        }
+        directory.entries = found;
+        directory.known = true;
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        name: &CStr,
+        was: Option<Entry>,
+    ) -> Option<Entry> {
+        let stat = match beneath::look(from, name) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return self.drop_entry(to, name, was),
+            Err(_) => {
+                self.failed();
+                return self.keep(was);
+            }
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            self.again = true; // replaced since the listing
+            return self.keep(was);
+        }
+        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        if self.counters.entries() >= self.limits.entries {
+            self.counters.excess_entries += 1;
+            return self.drop_entry(to, name, was);
+        }
+        let left = self.limits.bytes.saturating_sub(self.counters.bytes);
+        if size > left {
+            self.counters.excess_bytes += 1;
+            return self.drop_entry(to, name, was);
+        }
+        let was = match was {
+            // Nothing can be renamed over a directory.
+            Some(Entry::Directory(_)) => self.drop_entry(to, name, was),
+            was => was,
+        };
+        if let Some(Entry::Directory(_)) = was {
+            return was;
+        }
+        match file::copy(from, to, name, left, self.area, self.buffer) {
+            Outcome::Copied { version, bytes } => {
+                self.counters.copied += 1;
+                self.again |= version.is_none();
+                self.kept(Some(Entry::File(version)), bytes)
+            }
+            Outcome::Changed => {
+                self.counters.changing += 1;
+                self.again = true;
+                self.stale(was, size)
+            }
+            Outcome::Leased => {
+                self.counters.leased += 1;
+                self.again = true;
+                self.stale(was, size)
+            }
+            Outcome::Failed => {
+                self.failed();
+                self.stale(was, size)
+            }
+            Outcome::Gone => {
+                self.again = true;
+                self.drop_entry(to, name, was)
+            }
+            Outcome::Unreadable => {
+                self.counters.unreadable += 1;
+                self.drop_entry(to, name, was)
+            }
+        }
+    }
+
+    fn subdirectory(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        name: &CStr,
+        was: Option<Entry>,
+        depth: u32,
+    ) -> Option<Entry> {
+        if depth >= self.limits.depth {
+            self.counters.too_deep += 1;
+            return self.drop_entry(to, name, was);
+        }
+        if self.counters.entries() >= self.limits.entries {
+            self.counters.excess_entries += 1;
+            return self.drop_entry(to, name, was);
+        }
+        let source = match beneath::directory(from, name) {
+            Ok(source) => source,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
+                self.again = true; // replaced since the listing; a mount is no document
+                return self.drop_entry(to, name, was);
+            }
+            Err(Errno::ACCESS | Errno::PERM) => {
+                self.counters.unreadable += 1;
+                return self.drop_entry(to, name, was);
+            }
+            Err(_) => {
+                self.failed();
+                return self.keep(was);
+            }
+        };
+        let was = match was {
+            Some(Entry::File(_)) => self.drop_entry(to, name, was),
+            was => was,
+        };
+        let mut directory = match was {
+            Some(Entry::Directory(directory)) => directory,
+            Some(file) => return Some(file),
+            None => match mkdirat(to, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) => {
+                    self.counters.copied += 1;
+                    Directory { known: true, entries: HashMap::new() }
+                }
+                Err(_) => {
+                    self.failed();
+                    return None;
+                }
+            },
+        };
+        self.counters.directories += 1;
+        match beneath::directory(to, name) {
+            Ok(target) => self.directory(source.as_fd(), target.as_fd(), &mut directory, depth + 1),
+            Err(_) => self.failed(),
+        }
+        Some(Entry::Directory(directory))
+    }
+
+    /// Counts what the area has of a file of so many bytes.
+    fn kept(&mut self, entry: Option<Entry>, bytes: u64) -> Option<Entry> {
+        self.counters.files += 1;
+        self.counters.bytes = self.counters.bytes.saturating_add(bytes);
+        entry
+    }
+
+    /// An older copy stays until there is a newer one.
+    fn stale(&mut self, was: Option<Entry>, bytes: u64) -> Option<Entry> {
+        match was {
+            Some(Entry::File(_)) => self.kept(Some(Entry::File(None)), bytes),
+            other => other,
+        }
+    }
+
+    fn keep(&mut self, was: Option<Entry>) -> Option<Entry> {
+        self.again = true;
+        was
+    }
+
+    /// Removes from the area what it has under a name. Answers what is left of it.
+    fn drop_entry(&mut self, to: BorrowedFd<'_>, name: &CStr, entry: Option<Entry>) -> Option<Entry> {
+        let removed = match entry? {
+            Entry::File(_) => match unlinkat(to, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(_) => Err(Entry::File(None)),
+            },
+            Entry::Directory(mut directory) => {
+                let emptied = match beneath::directory(to, name) {
+                    Ok(target) => self.empty(target.as_fd(), &mut directory),
+                    Err(Errno::NOENT) => return None,
+                    Err(_) => false,
+                };
+                if emptied && unlinkat(to, name, AtFlags::REMOVEDIR).is_ok() {
+                    Ok(())
+                } else {
+                    Err(Entry::Directory(directory))
+                }
+            }
+        };
+        match removed {
+            Ok(()) => {
+                self.counters.removed += 1;
+                None
+            }
+            Err(left) => {
+                self.failed();
+                Some(left)
+            }
+        }
+    }
+
+    /// Removes everything in a directory of the area; whether it is empty now.
+    fn empty(&mut self, to: BorrowedFd<'_>, directory: &mut Directory) -> bool {
+        if !directory.known && self.learn(to, directory).is_err() {
+            return false;
+        }
+        for (name, known) in std::mem::take(&mut directory.entries) {
+            if let Some(entry) = self.drop_entry(to, &name, Some(known.entry)) {
+                directory.entries.insert(name, Known { seen: 0, entry });
+            }
+        }
+        directory.entries.is_empty()
+    }
+}
