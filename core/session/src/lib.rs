@@ -1,6 +1,30 @@
 //! Sessions and their revocation, as a state machine without I/O.
+//!
+//! [`Sessions`] has three verbs: hand in what happened, take out what to do, ask when time itself is the next
+//! thing to happen. Bytes, clocks, random numbers, passwords and keys stay with the shell (`levee-sessiond`).
 #![forbid(unsafe_code)]
 
+mod address;
+mod clients;
+mod closing;
+mod delay;
+mod event;
 mod id;
+mod labels;
+mod opening;
+mod rules;
+mod sessions;
+mod state;
+mod time;
 
+pub use address::REST;
+pub use delay::LONGEST as LONGEST_DELAY;
+pub use event::{
+    Change, ClientId, CommitId, Counted, CutId, Event, OperatorId, Output, RefusalKind, Reply, Request,
+    Shown, Status, Stored, ToVault, Verified,
+};
 pub use id::SessionId;
+pub use sessions::{
+    AGREE, CLIENTS_PER_DEVICE, CUT_TRIES, PING, RETRY, SILENCE, START, Sessions,
+};
+pub use time::Time;

@@ -1,3 +1,19 @@
-//! levee: holds the long-term private keys and signs one typed thing at a time
+//! Holds the long-term private keys and signs one typed thing at a time.
+//!
+//! Every channel has one use, which the warden says when it attaches it; a request of another use, or of the
+//! wrong form, is refused. No file is opened after the start, and nothing but descriptors is ever named.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod content;
+mod keys;
+mod serve;
+
+fn main() -> std::process::ExitCode {
+    match serve::serve() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("levee-signer: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

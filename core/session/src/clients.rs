@@ -1,0 +1,429 @@
+//! Trusted paths: who sits at a TPE, signing on and off, passwords, resuming.
+
+use crate::event::*;
+use levee_policy::audit::{Event as Entry, Verdict};
+use crate::sessions::{CLIENTS_PER_DEVICE, NOT_RECORDED, Sessions};
+use crate::state::*;
+use crate::{SessionId, Time, rules};
+use levee_policy::{HostName, UserName};
+
+const NOBODY: &str = "nobody is signed on here";
+const SOMEBODY: &str = "somebody is signed on at this workstation";
+const NO_SESSION: &str = "no such session at this workstation";
+const CREDENTIALS: &str = "unknown user or wrong password";
+
+impl<K: Clone> Sessions<K> {
+    pub(crate) fn hello(&mut self, client: ClientId, device: HostName, fingerprint: [u8; 32]) {
+        if self.clients.contains_key(&client) {
+            return self.say(Output::Disconnect(client));
+        }
+        if !rules::is_known(&self.site, &device) {
+            self.count("a certificate names no host of the site", Some(device), None);
+            return self.say(Output::Disconnect(client));
+        }
+        // A TPE whose paths were cut may come back before their ends are noticed: the idle ones make room.
+        let same = |entry: &&ClientId| self.clients.get(entry).is_some_and(|c| c.device == device);
+        if self.clients.keys().filter(same).count() >= CLIENTS_PER_DEVICE {
+            let idle = self
+                .clients
+                .iter()
+                .find(|(_, c)| c.device == device && c.person.is_none() && c.busy.is_none())
+                .map(|(id, _)| *id);
+            self.count("more trusted paths than one workstation may have", Some(device.clone()), None);
+            match idle {
+                Some(idle) => {
+                    self.clients.remove(&idle);
+                    self.say(Output::Disconnect(idle));
+                }
+                None => return self.say(Output::Disconnect(client)),
+            }
+        }
+        self.clients.insert(client, Client { device, fingerprint, person: None, busy: None });
+    }
+
+    pub(crate) fn gone(&mut self, client: ClientId, now: Time) {
+        let Some(entry) = self.clients.remove(&client) else { return };
+        if self.seats.get(&entry.device) == Some(&client) {
+            self.seats.remove(&entry.device);
+        }
+        self.give_up(entry.busy, now);
+        let until = now.after(self.grace);
+        if let Some(id) = self.by_device.get(&entry.device).copied()
+            && let Some(Session { phase: Phase::Open(open), .. }) = self.sessions.get_mut(&id)
+            && open.link == Link::Attached(client)
+        {
+            open.link = Link::Detached(until);
+            self.set_timer(until, Timer::Session(id));
+        }
+    }
+
+    /// Nobody waits for this request's answer any more.
+    fn give_up(&mut self, busy: Option<Busy<K>>, now: Time) {
+        match busy {
+            Some(Busy::Opening(opening)) => self.abandon(opening, now),
+            Some(Busy::Rekeying { session, offer: None, .. }) => self.forget_answer(session),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn request(&mut self, client: ClientId, request: Request<K>, now: Time) {
+        if !self.is_ready(client) {
+            self.count("a request before the answer to the one before it", None, None);
+            self.say(Output::Disconnect(client));
+            return;
+        }
+        match request {
+            Request::Login(user) => self.login(client, user, now),
+            Request::Resume(session) => self.resume(client, session),
+            Request::Level { label, offer, id, random } => {
+                self.level(client, label, offer, (id, random), now)
+            }
+            Request::Rekey(offer) => self.rekey(client, offer, now),
+            Request::Passwd => self.passwd(client, now),
+            Request::Status => {
+                let status = self.status(client);
+                self.reply(client, Reply::Status(status));
+            }
+            Request::KeepAlive => self.reply(client, Reply::Alive),
+            Request::Logout => self.logout(client, now),
+        }
+    }
+
+    /// The session that is open over this trusted path.
+    pub(crate) fn own_session(&self, client: ClientId) -> Option<SessionId> {
+        let device = &self.clients.get(&client)?.device;
+        let id = self.by_device.get(device)?;
+        match &self.sessions.get(id)?.phase {
+            Phase::Open(open) if open.link == Link::Attached(client) => Some(*id),
+            _ => None,
+        }
+    }
+
+    fn status(&self, client: ClientId) -> Status {
+        Status {
+            user: self.clients.get(&client).and_then(|entry| entry.person.clone()),
+            session: self
+                .own_session(client)
+                .and_then(|id| self.sessions.get(&id))
+                .map(|session| (session.record.id, session.record.label.clone(), session.record.opened)),
+        }
+    }
+
+    fn login(&mut self, client: ClientId, user: UserName, now: Time) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        if entry.person.is_some() || self.seats.contains_key(&entry.device) {
+            return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
+        }
+        let start = self.delays.admit(&entry.device, &user, now);
+        if start > now {
+            entry.busy = Some(Busy::SigningOn(user, SigningOn::Delayed(start)));
+            self.set_timer(start, Timer::Client(client));
+        } else {
+            entry.busy = Some(Busy::SigningOn(user.clone(), SigningOn::Verifying));
+            self.say(Output::Verify(client, user));
+        }
+    }
+
+    fn passwd(&mut self, client: ClientId, now: Time) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let Some(user) = entry.person.clone() else {
+            return self.refuse(client, RefusalKind::NotLoggedIn, NOBODY);
+        };
+        let start = self.delays.admit(&entry.device, &user, now);
+        if start > now {
+            entry.busy = Some(Busy::ChangingPassword(ChangingPassword::Delayed(start)));
+            self.set_timer(start, Timer::Client(client));
+        } else {
+            entry.busy = Some(Busy::ChangingPassword(ChangingPassword::Verifying));
+            self.say(Output::Verify(client, user));
+        }
+    }
+
+    pub(crate) fn client_due(&mut self, client: ClientId, now: Time) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        match &mut entry.busy {
+            Some(Busy::SigningOn(user, step)) if step.is_due(now) => {
+                *step = SigningOn::Verifying;
+                let user = user.clone();
+                self.say(Output::Verify(client, user));
+            }
+            Some(Busy::ChangingPassword(step)) if step.is_due(now) => {
+                *step = ChangingPassword::Verifying;
+                if let Some(user) = entry.person.clone() {
+                    self.say(Output::Verify(client, user));
+                }
+            }
+            Some(Busy::Rekeying { deadline, .. }) if *deadline <= now => self.rekey_late(client),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn verified(&mut self, client: ClientId, verified: Verified) {
+        let Some(entry) = self.clients.get(&client) else { return };
+        let device = entry.device.clone();
+        match &entry.busy {
+            Some(Busy::SigningOn(user, SigningOn::Verifying)) => {
+                let user = user.clone();
+                self.sign_on_verified(client, device, user, verified);
+            }
+            Some(Busy::ChangingPassword(ChangingPassword::Verifying)) => {
+                let Some(user) = entry.person.clone() else { return };
+                self.passwd_verified(client, device, user, verified);
+            }
+            _ => {}
+        }
+    }
+
+    fn sign_on_verified(&mut self, client: ClientId, device: HostName, user: UserName, verified: Verified) {
+        match verified {
+            Verified::Right => {}
+            Verified::Wrong => {
+                self.count("a wrong password or an unknown user", Some(device), Some(user));
+                return self.refuse(client, RefusalKind::Credentials, CREDENTIALS);
+            }
+            Verified::Unavailable => {
+                self.count("a password that could not be looked at", Some(device), Some(user));
+                return self.refuse(client, RefusalKind::Unavailable, "the server cannot check passwords now");
+            }
+        }
+        self.delays.succeeded(&device, &user);
+        // The permission to sign on is used up here: it allows no more than to ask for sessions.
+        if let Err(reason) = rules::sign_on(&self.site, &user) {
+            self.say(Output::Audit(entry(&user, &device, "sign-on", Verdict::Denied, &reason)));
+            return self.refuse(client, RefusalKind::Label, reason);
+        }
+        if self.seats.contains_key(&device) {
+            return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
+        }
+        self.seats.insert(device.clone(), client);
+        let granted = entry(&user, &device, "sign-on", Verdict::Granted, "password");
+        let commit = self.commit(Purpose::SignOn(client), vec![granted], vec![]);
+        if let Some(entry) = self.clients.get_mut(&client) {
+            entry.busy = Some(Busy::SigningOn(user, SigningOn::Recording(commit)));
+        }
+    }
+
+    pub(crate) fn sign_on_recorded(
+        &mut self,
+        client: ClientId,
+        commit: CommitId,
+        durable: bool,
+        now: Time,
+    ) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let device = entry.device.clone();
+        match &mut entry.busy {
+            Some(Busy::SigningOn(_, step)) if step.waits_for(commit) => {
+                if !durable {
+                    self.seats.remove(&device);
+                    return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
+                }
+                *step = SigningOn::Clearing;
+            }
+            _ => return,
+        }
+        match self.by_device.get(&device).copied() {
+            Some(left) => self.close(left, "somebody signed on anew", Some(Waiter::SignOn(client)), now),
+            None => self.signed_on(client),
+        }
+    }
+
+    /// The TPE has no session any more: the person is signed on.
+    pub(crate) fn signed_on(&mut self, client: ClientId) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        if let Some(Busy::SigningOn(user, SigningOn::Clearing)) = &entry.busy {
+            let user = user.clone();
+            entry.person = Some(user.clone());
+            self.answer(client, Reply::LoggedIn(user));
+        }
+    }
+
+    /// The session that the TPE has cannot be ended in good order: nobody else may use it meanwhile.
+    pub(crate) fn sign_on_failed(&mut self, client: ClientId, reason: &str) {
+        let Some(entry) = self.clients.get(&client) else { return };
+        let device = entry.device.clone();
+        self.seats.remove(&device);
+        self.refuse(client, RefusalKind::Unavailable, reason);
+    }
+
+    fn passwd_verified(&mut self, client: ClientId, device: HostName, user: UserName, verified: Verified) {
+        match verified {
+            Verified::Right => {
+                self.delays.succeeded(&device, &user);
+                let granted = entry(&user, &device, "change-password", Verdict::Granted, "password");
+                let commit = self.commit(Purpose::Password(client), vec![granted], vec![]);
+                if let Some(entry) = self.clients.get_mut(&client) {
+                    entry.busy = Some(Busy::ChangingPassword(ChangingPassword::Recording(commit)));
+                }
+            }
+            Verified::Wrong => {
+                self.count("a wrong password in a change of password", Some(device), Some(user));
+                self.refuse(client, RefusalKind::Credentials, "the present password is another one");
+            }
+            Verified::Unavailable => {
+                self.refuse(client, RefusalKind::Unavailable, "the server cannot change the password now");
+            }
+        }
+    }
+
+    pub(crate) fn password_recorded(&mut self, client: ClientId, commit: CommitId, durable: bool) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let Some(user) = entry.person.clone() else { return };
+        match &mut entry.busy {
+            Some(Busy::ChangingPassword(step)) if step.waits_for(commit) => {
+                if durable {
+                    *step = ChangingPassword::Storing;
+                    self.say(Output::StorePassword(client, user));
+                } else {
+                    self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn password_stored(&mut self, client: ClientId, stored: bool) {
+        let Some(entry) = self.clients.get(&client) else { return };
+        if !matches!(entry.busy, Some(Busy::ChangingPassword(ChangingPassword::Storing))) {
+            return;
+        }
+        if stored {
+            self.answer(client, Reply::PasswordChanged);
+        } else {
+            self.refuse(client, RefusalKind::Unavailable, "the new password could not be written to the disk");
+        }
+    }
+
+    fn resume(&mut self, client: ClientId, id: SessionId) {
+        let Some(entry) = self.clients.get(&client) else { return };
+        let (device, fingerprint) = (entry.device.clone(), entry.fingerprint);
+        if entry.person.is_some() {
+            return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
+        }
+        // One answer for a session that does not exist and for one of another TPE.
+        let session = self.sessions.get(&id).filter(|session| {
+            session.record.device == device
+                && session.record.fingerprint == fingerprint
+                && matches!(session.phase, Phase::Open(_))
+        });
+        let Some(session) = session else {
+            self.count("a session that there is not", Some(device), None);
+            return self.refuse(client, RefusalKind::NoSession, NO_SESSION);
+        };
+        let record = &session.record;
+        let granted = Entry {
+            user: Some(record.user.clone()),
+            host: Some(device),
+            label: Some(record.label.clone()),
+            action: "resume".into(),
+            object: id.to_string(),
+            verdict: Verdict::Granted,
+            reason: "device certificate and session".into(),
+        };
+        let commit = self.commit(Purpose::Resume(client), vec![granted], vec![]);
+        if let Some(entry) = self.clients.get_mut(&client) {
+            entry.busy = Some(Busy::Resuming(id, commit));
+        }
+    }
+
+    pub(crate) fn resume_recorded(&mut self, client: ClientId, commit: CommitId, durable: bool, now: Time) {
+        let Some(entry) = self.clients.get(&client) else { return };
+        let id = match entry.busy {
+            Some(Busy::Resuming(id, of)) if of == commit => id,
+            _ => return,
+        };
+        if !durable {
+            return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
+        }
+        let device = entry.device.clone();
+        let Some(Session { record, phase: Phase::Open(open), .. }) = self.sessions.get_mut(&id) else {
+            return self.refuse(client, RefusalKind::NoSession, NO_SESSION);
+        };
+        let before = match open.link {
+            Link::Attached(before) => Some(before),
+            Link::Detached(until) if until <= now => {
+                return self.refuse(client, RefusalKind::NoSession, NO_SESSION);
+            }
+            Link::Detached(_) => None,
+        };
+        // Somebody else may be signing on at this TPE; they would end the session next.
+        if self.seats.get(&device).is_some_and(|seat| Some(*seat) != before) {
+            return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
+        }
+        open.link = Link::Attached(client);
+        let renew = open.keys_lost || open.renewing;
+        let user = record.user.clone();
+        if let Some(before) = before {
+            // The old path of the same TPE: its end has not been noticed yet.
+            if let Some(before) = self.clients.remove(&before) {
+                self.give_up(before.busy, now);
+            }
+            self.say(Output::Disconnect(before));
+        }
+        self.seats.insert(device, client);
+        if let Some(entry) = self.clients.get_mut(&client) {
+            entry.person = Some(user);
+        }
+        let status = self.status(client);
+        self.answer(client, Reply::Resumed(status));
+        if renew {
+            self.reply(client, Reply::Renew);
+        }
+    }
+
+    fn logout(&mut self, client: ClientId, now: Time) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let Some(user) = entry.person.clone() else {
+            return self.refuse(client, RefusalKind::NotLoggedIn, NOBODY);
+        };
+        entry.busy = Some(Busy::Leaving);
+        let device = entry.device.clone();
+        match self.by_device.get(&device).copied() {
+            Some(session) => self.close(session, "logout", Some(Waiter::LogOut(client)), now),
+            None => {
+                let ended = self::entry(&user, &device, "sign-off", Verdict::Noted, "logout");
+                self.say(Output::Audit(ended));
+                self.logged_out(client);
+            }
+        }
+    }
+
+    /// The TPE has no session any more: nobody is signed on.
+    pub(crate) fn logged_out(&mut self, client: ClientId) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        entry.person = None;
+        let device = entry.device.clone();
+        self.seats.remove(&device);
+        self.answer(client, Reply::LoggedOut);
+    }
+
+    pub(crate) fn count(&mut self, what: &'static str, device: Option<HostName>, user: Option<UserName>) {
+        self.say(Output::Count(Counted { what, device, user }));
+    }
+}
+
+/// A decision about a person, not about a session.
+fn entry(user: &UserName, device: &HostName, action: &str, verdict: Verdict, reason: &str) -> Entry {
+    Entry {
+        user: Some(user.clone()),
+        host: Some(device.clone()),
+        label: None,
+        action: action.into(),
+        object: device.to_string(),
+        verdict,
+        reason: reason.into(),
+    }
+}
+
+/// The end of what was granted for a session.
+pub(crate) fn ended(record: &Stored, reason: &str) -> Entry {
+    Entry {
+        user: Some(record.user.clone()),
+        host: Some(record.device.clone()),
+        label: Some(record.label.clone()),
+        action: "end".into(),
+        object: record.id.to_string(),
+        verdict: Verdict::Noted,
+        reason: reason.into(),
+    }
+}

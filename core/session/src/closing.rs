@@ -1,0 +1,284 @@
+//! Ending a session: the vault has erased its keys or is dead → its sockets are cut → the store has forgotten it
+//! → whoever waits for it is told. No step is skipped, and each waits for the one before.
+
+use crate::clients::ended;
+use crate::event::*;
+use crate::sessions::{CUT_TRIES, RETRY, SILENCE, Sessions};
+use crate::state::*;
+use crate::{SessionId, Time};
+use std::collections::BTreeSet;
+
+impl<K: Clone> Sessions<K> {
+    /// Begins a session's end, or waits with the others for one that has begun.
+    pub(crate) fn close(&mut self, id: SessionId, reason: &str, waiter: Option<Waiter>, now: Time) {
+        let mut waiters: Vec<Waiter> = waiter.into_iter().collect();
+        let mut begun = None;
+        self.transition(id, |phase| match phase {
+            Phase::Closing(mut closing) => {
+                closing.waiters.append(&mut waiters);
+                Phase::Closing(closing)
+            }
+            Phase::Making { client, ref step, .. } => {
+                begun = Some((None, matches!(step, Making::Keys)));
+                waiters.push(Waiter::Refuse(client));
+                closing(reason, std::mem::take(&mut waiters), now)
+            }
+            Phase::Open(open) => {
+                let mut told = None;
+                if let Link::Attached(client) = open.link {
+                    told = Some(client);
+                    let asked = waiters.iter().any(|waiter| {
+                        matches!(waiter, Waiter::LogOut(c) | Waiter::Replace(c) if *c == client)
+                    });
+                    if !asked {
+                        waiters.push(Waiter::TellEnded(client));
+                    }
+                }
+                begun = Some((told, true));
+                closing(reason, std::mem::take(&mut waiters), now)
+            }
+        });
+        // Left over only where there is no such session: it is over already.
+        for waiter in waiters {
+            self.notify(waiter, "it was over", now);
+        }
+        let Some((attached, keys)) = begun else { return };
+        if let Some(client) = attached
+            && let Some(path) = self.clients.get(&client)
+            && matches!(&path.busy, Some(Busy::Rekeying { .. }))
+        {
+            self.refuse(client, RefusalKind::NoSession, reason);
+        }
+        if keys {
+            self.say(Output::Revoke(id));
+        }
+        let Some(session) = self.sessions.get(&id) else { return };
+        if session.vault == InVault::Absent {
+            return self.close_sockets(id, 0);
+        }
+        // If the vault is not up, the label's next event goes on from here.
+        let label = session.record.label.clone();
+        if matches!(self.places.get(&label), Some(Place { vault: Vault::Up { .. }, .. })) {
+            self.tell_vault_closed(id, now);
+        }
+    }
+
+    /// Has the vault, which is up, erase the session; a vault that does not answer in time is killed.
+    pub(crate) fn tell_vault_closed(&mut self, id: SessionId, now: Time) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let label = session.record.label.clone();
+        if let Phase::Closing(closing) = &mut session.phase {
+            let deadline = now.after(SILENCE);
+            closing.step = Step::Vault(deadline);
+            self.set_timer(deadline, Timer::Session(id));
+            self.say(Output::Vault(label, ToVault::Close(id)));
+        }
+    }
+
+    pub(crate) fn vault_closed(&mut self, label: &levee_policy::LabelName, id: SessionId, _now: Time) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.record.label != *label {
+            return;
+        }
+        if let Phase::Closing(Closing { step: Step::Vault(_), .. }) = &session.phase {
+            session.vault = InVault::Absent;
+            self.close_sockets(id, 0);
+        }
+    }
+
+    /// The vault passes no packet of the session any more: no new socket can come to be, so now they are cut.
+    pub(crate) fn close_sockets(&mut self, id: SessionId, tries: u32) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        if !session.reached {
+            return self.record_end(id);
+        }
+        let (label, inner) = (session.record.label.clone(), session.record.inner.clone());
+        let mut cuts = BTreeSet::new();
+        for address in inner {
+            let cut = CutId(self.number());
+            self.cuts.insert(cut, id);
+            cuts.insert(cut);
+            self.say(Output::Cut(cut, label.clone(), address));
+        }
+        let none = cuts.is_empty();
+        self.step(id, Step::Sockets(cuts, tries));
+        if none {
+            self.record_end(id);
+        }
+    }
+
+    pub(crate) fn cut_done(&mut self, cut: CutId, sockets: Option<u32>, now: Time) {
+        let Some(id) = self.cuts.remove(&cut) else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Phase::Closing(Closing { step: Step::Sockets(cuts, tries), .. }) = &mut session.phase else {
+            return;
+        };
+        if sockets.is_some() {
+            cuts.remove(&cut);
+            if cuts.is_empty() {
+                self.record_end(id);
+            }
+            return;
+        }
+        let tries = tries.saturating_add(1);
+        let at = now.after(RETRY);
+        self.forget_cuts(id);
+        self.step(id, Step::SocketsAgain(at, tries));
+        self.set_timer(at, Timer::Session(id));
+        if tries == CUT_TRIES {
+            const REASON: &str = "no packet of the session passes any more, but its sockets could not be destroyed";
+            self.end_failed(id, REASON);
+        }
+    }
+
+    pub(crate) fn forget_cuts(&mut self, id: SessionId) {
+        self.cuts.retain(|_, session| *session != id);
+    }
+
+    /// Makes the end durable. Where another session replaces this one, it comes into the store by the same
+    /// change: the store never has two of one TPE.
+    pub(crate) fn record_end(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let Phase::Closing(closing) = &session.phase else { return };
+        let record = &session.record;
+        let ended = ended(record, &closing.reason);
+        let mut changes = vec![Change::Remove(id, record.inner.clone())];
+        for waiter in &closing.waiters {
+            if let Waiter::Replace(client) = waiter
+                && let Some(path) = self.clients.get_mut(client)
+                && let Some(Busy::Opening(Opening::Replacing(granted, stored))) = &mut path.busy
+            {
+                *stored = true;
+                changes.push(Change::Put(granted.record.clone()));
+            }
+        }
+        let commit = self.commit(Purpose::End(id), vec![ended], changes);
+        self.step(id, Step::Recording(commit));
+    }
+
+    pub(crate) fn end_recorded(&mut self, id: SessionId, commit: CommitId, durable: bool, now: Time) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        if !matches!(&session.phase, Phase::Closing(Closing { step: Step::Recording(c), .. }) if *c == commit) {
+            return;
+        }
+        if durable {
+            return self.finish(id, now);
+        }
+        let at = now.after(RETRY);
+        self.step(id, Step::RecordingAgain(at));
+        self.set_timer(at, Timer::Session(id));
+        const REASON: &str = "no packet of the session passes any more, but its end could not be recorded: \
+                              the server's audit log or store cannot be written";
+        self.end_failed(id, REASON);
+    }
+
+    /// Nothing of the session is left.
+    fn finish(&mut self, id: SessionId, now: Time) {
+        let Some(session) = self.sessions.remove(&id) else { return };
+        let record = session.record;
+        self.by_device.remove(&record.device);
+        self.unwanted.remove(&id);
+        self.pool.rest(&record.inner, now);
+        if let Phase::Closing(closing) = session.phase {
+            for waiter in closing.waiters {
+                self.notify(waiter, &closing.reason, now);
+            }
+        }
+        // After the waiters, so that a new session at the same label keeps what runs there.
+        if let Some(place) = self.places.get_mut(&record.label) {
+            place.sessions.remove(&id);
+            if place.sessions.is_empty() {
+                self.places.remove(&record.label);
+                self.say(Output::Release(record.label));
+            }
+        }
+    }
+
+    fn notify(&mut self, waiter: Waiter, reason: &str, now: Time) {
+        match waiter {
+            Waiter::LogOut(client) => self.logged_out(client),
+            Waiter::Replace(client) => self.replaced(client, now),
+            Waiter::SignOn(client) => self.signed_on(client),
+            Waiter::Operator(operator) => self.say(Output::Operator(operator, Ok(()))),
+            Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.to_owned())),
+            Waiter::Refuse(client) => self.refuse_opening(client, reason),
+        }
+    }
+
+    /// The session has not ended in good order, and whoever waits for that must not wait for ever. Its end is
+    /// still pursued; until then nobody else gets its TPE or its addresses.
+    fn end_failed(&mut self, id: SessionId, failure: &str) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Phase::Closing(closing) = &mut session.phase else { return };
+        let reason = closing.reason.clone();
+        for waiter in std::mem::take(&mut closing.waiters) {
+            match waiter {
+                Waiter::LogOut(client) => self.refuse(client, RefusalKind::Unavailable, failure),
+                Waiter::Replace(client) => self.not_replaced(client, failure),
+                Waiter::SignOn(client) => self.sign_on_failed(client, failure),
+                Waiter::Operator(operator) => {
+                    self.say(Output::Operator(operator, Err(failure.to_owned())));
+                }
+                Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.clone())),
+                Waiter::Refuse(client) => self.refuse_opening(client, &reason),
+            }
+        }
+    }
+
+    fn refuse_opening(&mut self, client: ClientId, reason: &str) {
+        if let Some(path) = self.clients.get(&client)
+            && matches!(&path.busy, Some(Busy::Opening(Opening::Session(_))))
+        {
+            self.refuse(client, RefusalKind::Unavailable, reason);
+        }
+    }
+
+    pub(crate) fn session_due(&mut self, id: SessionId, now: Time) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let label = session.record.label.clone();
+        match &session.phase {
+            Phase::Making { step, deadline, .. } if *deadline <= now => match (step, session.vault) {
+                (Making::Keys, _) => self.close(id, "the keyer did not agree on keys in time", None, now),
+                (Making::Vault { .. }, InVault::Absent) => {
+                    self.close(id, "the label could not be started in time", None, now);
+                }
+                (Making::Vault { .. }, _) => {
+                    self.close(id, "the label's vault did not answer", None, now);
+                    self.kill(&label);
+                }
+            },
+            Phase::Open(Open { link: Link::Detached(until), .. }) if *until <= now => {
+                self.close(id, "its workstation did not come back in time", None, now);
+            }
+            Phase::Closing(closing) => match closing.step {
+                Step::Vault(at) if at <= now => self.kill(&label),
+                Step::SocketsAgain(at, tries) if at <= now => self.close_sockets(id, tries),
+                Step::RecordingAgain(at) if at <= now => self.record_end(id),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    pub(crate) fn end_shown(&mut self, operator: OperatorId, shown: &str, now: Time) {
+        let mut found = self.sessions.keys().filter(|id| id.is_shown_as(shown));
+        let reason = match (found.next().copied(), found.next()) {
+            (Some(id), None) => {
+                return self.close(id, "ended by an operator", Some(Waiter::Operator(operator)), now);
+            }
+            (Some(_), Some(_)) => format!("more than one session is shown as {shown}; ask their people to log out"),
+            (None, _) => format!("there is no session {shown}; `levee session list` shows them"),
+        };
+        self.say(Output::Operator(operator, Err(reason)));
+    }
+
+    fn step(&mut self, id: SessionId, step: Step) {
+        if let Some(Session { phase: Phase::Closing(closing), .. }) = self.sessions.get_mut(&id) {
+            closing.step = step;
+        }
+    }
+}
+
+fn closing<K>(reason: &str, waiters: Vec<Waiter>, now: Time) -> Phase<K> {
+    Phase::Closing(Closing { reason: reason.to_owned(), step: Step::Vault(now.after(SILENCE)), waiters })
+}

@@ -1,0 +1,293 @@
+//! What the state machine hears and what it says: its whole interface with the world.
+
+use crate::{SessionId, Time};
+use levee_policy::audit::Event as Entry;
+use levee_policy::site::Reach;
+use levee_policy::{HostName, LabelName, UserName};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// One trusted path: a tps child and the client behind it. The shell never uses a number twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// One operator's command that waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperatorId(pub u64);
+
+/// Something that is to be durable before what follows from it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommitId(pub(crate) u64);
+
+/// One request to destroy the sockets of an inner address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CutId(pub u64);
+
+/// What happened. `K` is one side's public part of a key exchange; the state machine only passes it on.
+#[derive(Clone, Debug)]
+pub enum Event<K> {
+    /// A trusted path is up, and its certificate names this TPE.
+    Hello {
+        /// Which trusted path.
+        client: ClientId,
+        /// From the certificate.
+        device: HostName,
+        /// SHA-256 of the certificate.
+        fingerprint: [u8; 32],
+    },
+    /// A client asks. Only while [`crate::Sessions::is_ready`] says so; anything else ends its trusted path.
+    Request(ClientId, Request<K>),
+    /// A trusted path is gone.
+    Gone(ClientId),
+    /// Answer to [`Output::Verify`].
+    Verified(ClientId, Verified),
+    /// Answer to [`Output::StorePassword`]: whether the new password is on the disk.
+    PasswordStored(ClientId, bool),
+    /// Answer to [`Output::Commit`]: whether all of it is durable.
+    Committed(CommitId, bool),
+    /// A label's vault and compartment run; messages to the vault now reach this one.
+    LabelUp(LabelName),
+    /// They cannot be started; nothing of them is left.
+    LabelFailed(LabelName, String),
+    /// The label's vault is dead, its keys with it.
+    LabelDied(LabelName),
+    /// Answer to [`Output::Cut`]: how many sockets there were; `None` if they could not be destroyed.
+    Cut(CutId, Option<u32>),
+    /// A vault has put a session's record in place.
+    VaultOpened(LabelName, SessionId),
+    /// A vault has erased a session's keys and will pass no packet of it any more.
+    VaultClosed(LabelName, SessionId),
+    /// A vault lives.
+    VaultPong(LabelName, u64),
+    /// The channel to a vault has closed.
+    VaultLost(LabelName),
+    /// The keyer has agreed keys, and the vault has them.
+    Agreed(SessionId, K),
+    /// The keyer has not.
+    NotAgreed(SessionId, String),
+    /// A session needs new keys.
+    Renew(SessionId),
+    /// The channel to the keyer has closed or has been replaced: nothing asked on it will be answered.
+    KeyerLost,
+    /// An operator ends the session shown by this name.
+    End(OperatorId, String),
+    /// Time has passed.
+    Tick,
+}
+
+/// What a client asks.
+#[derive(Clone, Debug)]
+pub enum Request<K> {
+    /// Sign a person on; the shell keeps the password until [`Output::Verify`].
+    Login(UserName),
+    /// Take a session up again.
+    Resume(SessionId),
+    /// Open a session, ending the one there is.
+    Level {
+        /// At which label.
+        label: LabelName,
+        /// The client's part of the key exchange.
+        offer: K,
+        /// For the session's name, should there be one.
+        id: SessionId,
+        /// Random, to pick inner addresses by.
+        random: u64,
+    },
+    /// Agree on new keys.
+    Rekey(K),
+    /// Change the password; the shell keeps both until [`Output::Verify`].
+    Passwd,
+    /// What is so now?
+    Status,
+    /// Keep the trusted path alive.
+    KeepAlive,
+    /// End the session and sign off.
+    Logout,
+}
+
+/// What became of a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verified {
+    /// It is the user's.
+    Right,
+    /// It is not, or there is no such user.
+    Wrong,
+    /// It could not be looked at.
+    Unavailable,
+}
+
+/// What the shell is to do, in this order.
+#[derive(Clone, Debug)]
+pub enum Output<K> {
+    /// Write the entries to the audit log and the changes to the store, and make both durable; then answer
+    /// [`Event::Committed`]. The shell may make many commits durable at once.
+    Commit(CommitId, Vec<Entry>, Vec<Change>),
+    /// Write an entry to the audit log; nothing waits for it.
+    Audit(Entry),
+    /// Count something that anybody can cause.
+    Count(Counted),
+    /// Answer a client.
+    Reply(ClientId, Reply<K>),
+    /// End a trusted path.
+    Disconnect(ClientId),
+    /// Look whether the password that came with the client's request is this user's.
+    Verify(ClientId, UserName),
+    /// Put the new password that came with the client's request on the disk.
+    StorePassword(ClientId, UserName),
+    /// Have a label's vault and compartment run.
+    Need(LabelName),
+    /// No session is left at this label.
+    Release(LabelName),
+    /// Kill a label's vault.
+    Kill(LabelName),
+    /// Destroy the sockets of an inner address in a label's compartment.
+    Cut(CutId, LabelName, IpAddr),
+    /// To a vault.
+    Vault(LabelName, ToVault),
+    /// To the keyer: this session may have keys at this label.
+    Agree(SessionId, LabelName, K),
+    /// To the keyer: this session is over.
+    Revoke(SessionId),
+    /// Answer to [`Event::End`]: the session is over, or why not.
+    Operator(OperatorId, Result<(), String>),
+}
+
+/// sessiond → a label's vault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToVault {
+    /// This session exists.
+    Open {
+        /// Its name.
+        id: SessionId,
+        /// Its inner addresses.
+        inner: Vec<IpAddr>,
+        /// All that its grant lets it reach.
+        reach: Vec<Reach>,
+    },
+    /// This session is over.
+    Close(SessionId),
+    /// Every live session has been named; close all others.
+    Synced,
+    /// Show that you live.
+    Ping(u64),
+}
+
+/// What a client is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply<K> {
+    /// Signed on.
+    LoggedIn(UserName),
+    /// A session is open.
+    Opened {
+        /// Its name.
+        id: SessionId,
+        /// Its label.
+        label: LabelName,
+        /// Its inner addresses.
+        inner: Vec<IpAddr>,
+        /// The server's part of the key exchange.
+        answer: K,
+    },
+    /// The session goes on.
+    Resumed(Status),
+    /// New keys are in place.
+    Rekeyed(K),
+    /// The password is changed.
+    PasswordChanged,
+    /// What is so now.
+    Status(Status),
+    /// The trusted path lives.
+    Alive,
+    /// Signed off; no packet of the session will pass any more.
+    LoggedOut,
+    /// No, and why.
+    Refused(RefusalKind, String),
+    /// Unasked: the session was ended.
+    Ended(String),
+    /// Unasked: the session needs new keys.
+    Renew,
+}
+
+/// What a refusal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// Unknown user or wrong password.
+    Credentials,
+    /// Nobody is signed on here.
+    NotLoggedIn,
+    /// Somebody is signed on here.
+    AlreadyLoggedIn,
+    /// There is no session, or not this one.
+    NoSession,
+    /// The policy does not allow this label.
+    Label,
+    /// It cannot be done now.
+    Unavailable,
+}
+
+/// What is so now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Who is signed on.
+    pub user: Option<UserName>,
+    /// The session that is open: its name, its label, and since when.
+    pub session: Option<(SessionId, LabelName, Time)>,
+}
+
+/// A session as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Its name.
+    pub id: SessionId,
+    /// Who.
+    pub user: UserName,
+    /// From which TPE.
+    pub device: HostName,
+    /// At which label.
+    pub label: LabelName,
+    /// Its inner addresses.
+    pub inner: Vec<IpAddr>,
+    /// When it was granted.
+    pub opened: Time,
+    /// Whether its trusted path is up.
+    pub attached: bool,
+}
+
+/// A session as the store keeps it. To bring it back, the policy is asked again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// Its name.
+    pub id: SessionId,
+    /// Who.
+    pub user: UserName,
+    /// From which TPE.
+    pub device: HostName,
+    /// SHA-256 of the TPE's certificate.
+    pub fingerprint: [u8; 32],
+    /// At which label.
+    pub label: LabelName,
+    /// Its inner addresses.
+    pub inner: Vec<IpAddr>,
+    /// When it was granted.
+    pub opened: Time,
+}
+
+/// A change of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// This session exists.
+    Put(Stored),
+    /// This session does not exist, and these addresses rest for [`crate::REST`] from now on.
+    Remove(SessionId, Vec<IpAddr>),
+}
+
+/// Something that somebody without a permission can cause, and so is counted rather than written one by one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counted {
+    /// What happened.
+    pub what: &'static str,
+    /// At which TPE, where its certificate says so.
+    pub device: Option<HostName>,
+    /// Whom they said to be.
+    pub user: Option<UserName>,
+}

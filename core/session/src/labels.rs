@@ -1,0 +1,172 @@
+//! Labels that have sessions: their vaults' lives and deaths, and taking sessions up again.
+
+use crate::event::*;
+use levee_policy::audit::{Event as Entry, Verdict};
+use crate::sessions::{PING, SILENCE, START, Sessions};
+use crate::state::*;
+use crate::{SessionId, Time, rules};
+use levee_policy::LabelName;
+
+impl<K: Clone> Sessions<K> {
+    pub(crate) fn label_up(&mut self, label: &LabelName, now: Time) {
+        let Some(place) = self.places.get_mut(label) else {
+            return self.say(Output::Release(label.clone()));
+        };
+        let next = now.after(PING);
+        place.vault = Vault::Up { ping: None, next };
+        let sessions = place.sessions.clone();
+        self.set_timer(next, Timer::Label(label.clone()));
+        for id in sessions {
+            match self.sessions.get(&id).map(|session| &session.phase) {
+                Some(Phase::Making { .. } | Phase::Open(_)) => self.tell_vault(id, now),
+                Some(Phase::Closing(Closing { step: Step::Vault(_), .. })) => self.tell_vault_closed(id, now),
+                _ => {}
+            }
+        }
+        // Whatever else the vault knows, from before sessiond started, is over.
+        self.say(Output::Vault(label.clone(), ToVault::Synced));
+    }
+
+    pub(crate) fn label_died(&mut self, label: &LabelName, now: Time) {
+        let Some(place) = self.places.get_mut(label) else { return };
+        place.vault = Vault::Dead;
+        for id in place.sessions.clone() {
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            session.vault = InVault::Absent;
+            match &mut session.phase {
+                Phase::Making { step: Making::Vault { .. }, deadline, .. } => {
+                    *deadline = now.after(START);
+                    self.timers.insert((now.after(START), Timer::Session(id)));
+                }
+                Phase::Making { step: Making::Keys, .. } => {
+                    self.close(id, "the label's vault died while the session was opened", None, now);
+                }
+                Phase::Open(open) => open.keys_lost = true,
+                Phase::Closing(Closing { step: Step::Vault(_), .. }) => self.close_sockets(id, 0),
+                Phase::Closing(_) => {}
+            }
+        }
+    }
+
+    pub(crate) fn label_failed(&mut self, label: &LabelName, reason: &str, now: Time) {
+        // Nothing of vault and compartment is left: no keys, no sockets. The next session asks for them anew.
+        let Some(place) = self.places.remove(label) else { return };
+        for id in place.sessions {
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            session.vault = InVault::Absent;
+            session.reached = false;
+            match &session.phase {
+                Phase::Making { .. } | Phase::Open(_) => {
+                    self.close(id, &format!("the label cannot run: {reason}"), None, now);
+                }
+                Phase::Closing(closing) => match closing.step {
+                    Step::Vault(_) | Step::Sockets(..) | Step::SocketsAgain(..) => {
+                        self.forget_cuts(id);
+                        self.record_end(id);
+                    }
+                    Step::Recording(_) | Step::RecordingAgain(_) => {}
+                },
+            }
+        }
+    }
+
+    pub(crate) fn vault_pong(&mut self, label: &LabelName, number: u64, now: Time) {
+        let next = now.after(PING);
+        if let Some(Place { vault: vault @ Vault::Up { .. }, .. }) = self.places.get_mut(label)
+            && matches!(vault, Vault::Up { ping: Some(asked), .. } if *asked == number)
+        {
+            *vault = Vault::Up { ping: None, next };
+            self.set_timer(next, Timer::Label(label.clone()));
+        }
+    }
+
+    pub(crate) fn vault_lost(&mut self, label: &LabelName, now: Time) {
+        let until = now.after(SILENCE);
+        if let Some(Place { vault: vault @ Vault::Up { .. }, .. }) = self.places.get_mut(label) {
+            *vault = Vault::Lost(until);
+            self.set_timer(until, Timer::Label(label.clone()));
+        }
+    }
+
+    pub(crate) fn label_due(&mut self, label: &LabelName, now: Time) {
+        let number = self.number();
+        let Some(place) = self.places.get_mut(label) else { return };
+        match &mut place.vault {
+            Vault::Up { ping: Some(_), next } if *next <= now => self.kill(label),
+            Vault::Up { ping, next } if *next <= now => {
+                *ping = Some(number);
+                *next = now.after(SILENCE);
+                let at = *next;
+                self.set_timer(at, Timer::Label(label.clone()));
+                self.say(Output::Vault(label.clone(), ToVault::Ping(number)));
+            }
+            Vault::Lost(until) if *until <= now => self.kill(label),
+            _ => {}
+        }
+    }
+
+    /// A vault that does not answer is killed; that it is dead is the answer.
+    pub(crate) fn kill(&mut self, label: &LabelName) {
+        if let Some(Place { vault: vault @ (Vault::Up { .. } | Vault::Lost(_)), .. }) =
+            self.places.get_mut(label)
+        {
+            *vault = Vault::Dying;
+            self.say(Output::Kill(label.clone()));
+        }
+    }
+
+    /// Takes up a session that the store has.
+    pub(crate) fn restore(&mut self, record: Stored, now: Time) {
+        let id = record.id;
+        let said = |verdict, reason: String| Entry {
+            user: Some(record.user.clone()),
+            host: Some(record.device.clone()),
+            label: Some(record.label.clone()),
+            action: "restore".into(),
+            object: id.to_string(),
+            verdict,
+            reason,
+        };
+        let taken = self.pool.retake(&record.inner);
+        if self.by_device.contains_key(&record.device)
+            || self.sessions.contains_key(&id)
+            || (!taken && self.pool.is_held(&record.inner))
+        {
+            // The store never has two sessions of one TPE or address; if it does, the second is not believed.
+            let denied = said(Verdict::Denied, "the store has another session of this host or address".into());
+            self.commit(Purpose::Nothing, vec![denied], vec![Change::Remove(id, vec![])]);
+            return;
+        }
+        let until = now.after(self.grace);
+        let (label, device) = (record.label.clone(), record.device.clone());
+        let (event, phase) = match rules::open(&self.site, &record.user, &device, &label) {
+            Ok(grant) if taken => {
+                let link = Link::Detached(until);
+                let reason = "after a restart, until its workstation comes back".into();
+                let open = Open { grant, link, keys_lost: false, renewing: false };
+                (said(Verdict::Granted, reason), Phase::Open(open))
+            }
+            // Its vault may know it still, so it is ended like any other.
+            denied => {
+                let reason = match denied {
+                    Ok(_) => "its inner address is not of the site's pool any more".to_owned(),
+                    Err(denial) => denial.reason().to_owned(),
+                };
+                let step = Step::Vault(now.after(SILENCE));
+                (said(Verdict::Denied, reason.clone()), Phase::Closing(Closing { reason, step, waiters: vec![] }))
+            }
+        };
+        self.say(Output::Audit(event));
+        // The vault may have outlived sessiond: it counts as knowing the session until it has answered.
+        let session = Session { record, vault: InVault::Told, reached: true, phase };
+        self.sessions.insert(id, session);
+        self.by_device.insert(device, id);
+        self.set_timer(until, Timer::Session(id));
+        self.place(&label, id);
+    }
+
+    /// Whether a session is on its way out, for the shell's status.
+    pub fn is_closing(&self, id: SessionId) -> bool {
+        matches!(self.sessions.get(&id), Some(Session { phase: Phase::Closing(_), .. }))
+    }
+}

@@ -1,0 +1,230 @@
+//! The state machine: [`Sessions::handle`] what happened, [`Sessions::poll`] what to do, and
+//! [`Sessions::deadline`] for when to come back.
+
+use crate::address::Pool;
+use crate::delay::Delays;
+use crate::event::*;
+use levee_policy::audit::Event as Entry;
+use crate::state::*;
+use crate::{SessionId, Time, rules};
+use levee_policy::{HostName, LabelName, Site};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A vault that has not answered for so long is killed.
+pub const SILENCE: Duration = Duration::from_secs(1);
+/// How often a vault is asked whether it lives.
+pub const PING: Duration = Duration::from_secs(5);
+/// How long a label's vault and compartment may take to start.
+pub const START: Duration = Duration::from_secs(60);
+/// How long the keyer may take to agree on keys.
+pub const AGREE: Duration = Duration::from_secs(10);
+/// How long to wait before what failed in ending a session is tried again.
+pub const RETRY: Duration = Duration::from_secs(1);
+/// After so many failures to destroy sockets, whoever waits for it is told.
+pub const CUT_TRIES: u32 = 5;
+/// The most trusted paths of one TPE at a time.
+pub const CLIENTS_PER_DEVICE: usize = 8;
+
+/// All sessions of a site on this server, all trusted paths, and all labels that have sessions.
+///
+/// Invariants, each held by construction and tried by the simulation in `tests/`: a TPE has at most one session
+/// and one person; an inner address belongs to at most one session, and to none while it rests; nothing that a
+/// grant allows is put out before [`Event::Committed`] says that the grant is in the audit log; the end of a
+/// session is acknowledged only when its vault has closed it or is dead, its sockets are cut, and the store has
+/// forgotten it.
+pub struct Sessions<K> {
+    pub(crate) site: Arc<Site>,
+    pub(crate) grace: Duration,
+    pub(crate) pool: Pool,
+    pub(crate) delays: Delays,
+    pub(crate) clients: Clients<K>,
+    /// Who sits at each TPE: the client whose person is signed on or about to be.
+    pub(crate) seats: BTreeMap<HostName, ClientId>,
+    pub(crate) sessions: BTreeMap<SessionId, Session<K>>,
+    /// The one session of each TPE.
+    pub(crate) by_device: BTreeMap<HostName, SessionId>,
+    pub(crate) places: BTreeMap<LabelName, Place>,
+    pub(crate) cuts: BTreeMap<CutId, SessionId>,
+    /// Answers of the keyer that are still to come but that nobody waits for any more.
+    pub(crate) unwanted: BTreeMap<SessionId, u32>,
+    pub(crate) commits: BTreeMap<CommitId, Purpose>,
+    pub(crate) timers: BTreeSet<(Time, Timer)>,
+    pub(crate) outputs: VecDeque<Output<K>>,
+    counter: u64,
+}
+
+impl<K: Clone> Sessions<K> {
+    /// Takes up the sessions that the store has, as far as the policy still grants them; the others are ended.
+    ///
+    /// All of them are detached: each has the site's grace time to be resumed by its TPE.
+    pub fn new(
+        site: Arc<Site>,
+        stored: Vec<Stored>,
+        resting: impl IntoIterator<Item = (IpAddr, Time)>,
+        now: Time,
+    ) -> Self {
+        let mut pool = rules::pool(&site);
+        for (address, until) in resting {
+            pool.still_resting(address, until, now);
+        }
+        let mut machine = Self {
+            grace: rules::grace(&site),
+            site,
+            pool,
+            delays: Delays::default(),
+            clients: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            by_device: BTreeMap::new(),
+            places: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            unwanted: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            outputs: VecDeque::new(),
+            counter: 0,
+        };
+        for record in stored {
+            machine.restore(record, now);
+        }
+        machine
+    }
+
+    /// Takes in what happened at this time.
+    pub fn handle(&mut self, event: Event<K>, now: Time) {
+        match event {
+            Event::Hello { client, device, fingerprint } => self.hello(client, device, fingerprint),
+            Event::Request(client, request) => self.request(client, request, now),
+            Event::Gone(client) => self.gone(client, now),
+            Event::Verified(client, verified) => self.verified(client, verified),
+            Event::PasswordStored(client, stored) => self.password_stored(client, stored),
+            Event::Committed(commit, durable) => self.committed(commit, durable, now),
+            Event::LabelUp(label) => self.label_up(&label, now),
+            Event::LabelFailed(label, reason) => self.label_failed(&label, &reason, now),
+            Event::LabelDied(label) => self.label_died(&label, now),
+            Event::Cut(cut, sockets) => self.cut_done(cut, sockets, now),
+            Event::VaultOpened(label, session) => self.vault_opened(&label, session, now),
+            Event::VaultClosed(label, session) => self.vault_closed(&label, session, now),
+            Event::VaultPong(label, number) => self.vault_pong(&label, number, now),
+            Event::VaultLost(label) => self.vault_lost(&label, now),
+            Event::Agreed(session, answer) => self.agreed(session, answer),
+            Event::NotAgreed(session, reason) => self.not_agreed(session, &reason, now),
+            Event::Renew(session) => self.renew(session),
+            Event::KeyerLost => self.keyer_lost(now),
+            Event::End(operator, shown) => self.end_shown(operator, &shown, now),
+            Event::Tick => {}
+        }
+        self.tick(now);
+    }
+
+    /// The next thing to do; `None` when all is done.
+    pub fn poll(&mut self) -> Option<Output<K>> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Event::Tick`] is due, unless something else happens before.
+    pub fn deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+
+    /// Whether the client's next request may be handed in: it is known, and waits for no answer.
+    pub fn is_ready(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|client| client.busy.is_none())
+    }
+
+    /// All sessions, in the order of their names.
+    pub fn shown(&self) -> impl ExactSizeIterator<Item = Shown> {
+        self.sessions.values().map(|session| Shown {
+            id: session.record.id,
+            user: session.record.user.clone(),
+            device: session.record.device.clone(),
+            label: session.record.label.clone(),
+            inner: session.record.inner.clone(),
+            opened: session.record.opened,
+            attached: match &session.phase {
+                Phase::Open(open) => matches!(open.link, Link::Attached(_)),
+                Phase::Making { .. } => true,
+                Phase::Closing(_) => false,
+            },
+        })
+    }
+
+    /// Labels that have sessions.
+    pub fn labels(&self) -> impl Iterator<Item = &LabelName> {
+        self.places.keys()
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    pub(crate) fn say(&mut self, output: Output<K>) {
+        self.outputs.push_back(output);
+    }
+
+    pub(crate) fn set_timer(&mut self, at: Time, timer: Timer) {
+        self.timers.insert((at, timer));
+    }
+
+    pub(crate) fn commit(&mut self, purpose: Purpose, entries: Vec<Entry>, changes: Vec<Change>) -> CommitId {
+        let commit = CommitId(self.number());
+        self.commits.insert(commit, purpose);
+        self.say(Output::Commit(commit, entries, changes));
+        commit
+    }
+
+    pub(crate) fn reply(&mut self, client: ClientId, reply: Reply<K>) {
+        if self.clients.contains_key(&client) {
+            self.say(Output::Reply(client, reply));
+        }
+    }
+
+    /// Answers the request that the client waits for with a refusal.
+    pub(crate) fn refuse(&mut self, client: ClientId, kind: RefusalKind, reason: impl Into<String>) {
+        if let Some(entry) = self.clients.get_mut(&client) {
+            entry.busy = None;
+            self.say(Output::Reply(client, Reply::Refused(kind, reason.into())));
+        }
+    }
+
+    /// Answers the request that the client waits for.
+    pub(crate) fn answer(&mut self, client: ClientId, reply: Reply<K>) {
+        if let Some(entry) = self.clients.get_mut(&client) {
+            entry.busy = None;
+            self.say(Output::Reply(client, reply));
+        }
+    }
+
+    fn committed(&mut self, commit: CommitId, durable: bool, now: Time) {
+        match self.commits.remove(&commit) {
+            Some(Purpose::SignOn(client)) => self.sign_on_recorded(client, commit, durable, now),
+            Some(Purpose::Resume(client)) => self.resume_recorded(client, commit, durable, now),
+            Some(Purpose::Open(client)) => self.open_recorded(client, commit, durable, now),
+            Some(Purpose::Password(client)) => self.password_recorded(client, commit, durable),
+            Some(Purpose::End(session)) => self.end_recorded(session, commit, durable, now),
+            Some(Purpose::Nothing) | None => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        while let Some((at, _)) = self.timers.first() {
+            if *at > now {
+                return;
+            }
+            match self.timers.pop_first() {
+                Some((_, Timer::Client(client))) => self.client_due(client, now),
+                Some((_, Timer::Session(session))) => self.session_due(session, now),
+                Some((_, Timer::Label(label))) => self.label_due(&label, now),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Said to a person when the log or the store cannot be written.
+pub(crate) const NOT_RECORDED: &str =
+    "the server cannot record the decision (its audit log or store cannot be written), so nothing is granted";

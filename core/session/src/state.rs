@@ -1,0 +1,213 @@
+//! The states of clients, sessions and labels. Each variant holds what is known in that state and nothing else.
+
+use crate::event::{ClientId, CommitId, CutId, OperatorId, Stored};
+use crate::{SessionId, Time};
+use levee_policy::{Grant, HostName, UserName, decision};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A trusted path.
+pub(crate) struct Client<K> {
+    pub device: HostName,
+    pub fingerprint: [u8; 32],
+    pub person: Option<UserName>,
+    /// What the client has asked and waits for; a client asks one thing at a time.
+    pub busy: Option<Busy<K>>,
+}
+
+/// A request that takes more than one step.
+pub(crate) enum Busy<K> {
+    /// Login.
+    SigningOn(UserName, SigningOn),
+    /// Resume, until the decision is durable.
+    Resuming(SessionId, CommitId),
+    /// Level.
+    Opening(Opening<K>),
+    /// Rekey: the offer, until the vault can take keys; then the keyer has it.
+    Rekeying { session: SessionId, offer: Option<K>, deadline: Time },
+    /// Passwd.
+    ChangingPassword(ChangingPassword),
+    /// Logout, until the session is over.
+    Leaving,
+}
+
+pub(crate) enum SigningOn {
+    /// Until the password may be looked at.
+    Delayed(Time),
+    Verifying,
+    /// The password is right; until the decision is durable.
+    Recording(CommitId),
+    /// Until the session that this TPE still has is over.
+    Clearing,
+}
+
+pub(crate) enum ChangingPassword {
+    Delayed(Time),
+    Verifying,
+    Recording(CommitId),
+    Storing,
+}
+
+impl SigningOn {
+    pub fn is_due(&self, now: Time) -> bool {
+        matches!(self, Self::Delayed(at) if *at <= now)
+    }
+
+    pub fn waits_for(&self, commit: CommitId) -> bool {
+        matches!(self, Self::Recording(of) if *of == commit)
+    }
+}
+
+impl ChangingPassword {
+    pub fn is_due(&self, now: Time) -> bool {
+        matches!(self, Self::Delayed(at) if *at <= now)
+    }
+
+    pub fn waits_for(&self, commit: CommitId) -> bool {
+        matches!(self, Self::Recording(of) if *of == commit)
+    }
+}
+
+pub(crate) enum Opening<K> {
+    /// Granted; until that is durable. The flag: whether the store has it then.
+    Recording(Box<Granted<K>>, CommitId, bool),
+    /// Until the session that it replaces is over. The flag: whether the store has the new one.
+    Replacing(Box<Granted<K>>, bool),
+    /// The session exists; it says how far it is.
+    Session(SessionId),
+}
+
+/// What a new session is made of: it exists only once the decision is durable and the TPE has no other.
+pub(crate) struct Granted<K> {
+    pub grant: Grant<decision::Session>,
+    pub record: Stored,
+    pub offer: K,
+}
+
+/// A session, from its grant's effect until nothing of it is left.
+pub(crate) struct Session<K> {
+    pub record: Stored,
+    pub vault: InVault,
+    /// Whether a vault ever knew it, so that there may be sockets.
+    pub reached: bool,
+    pub phase: Phase<K>,
+}
+
+/// What the vault that now runs at the session's label knows of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InVault {
+    /// Nothing.
+    Absent,
+    /// It was told, and has not answered; or it may know it from before sessiond started.
+    Told,
+    /// It has the record.
+    Ready,
+}
+
+pub(crate) enum Phase<K> {
+    /// Under way to be used by this client. The grant ends with the session.
+    Making { grant: Grant<decision::Session>, client: ClientId, step: Making<K>, deadline: Time },
+    /// In use.
+    Open(Open),
+    /// On its way out; no permission is left.
+    Closing(Closing),
+}
+
+pub(crate) enum Making<K> {
+    /// Until the vault has the record.
+    Vault { offer: K },
+    /// Until the keyer has agreed keys.
+    Keys,
+}
+
+pub(crate) struct Open {
+    pub grant: Grant<decision::Session>,
+    pub link: Link,
+    /// The vault's keys are gone with the vault.
+    pub keys_lost: bool,
+    /// The TPE has been asked for new keys.
+    pub renewing: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Link {
+    /// Its trusted path.
+    Attached(ClientId),
+    /// It ends at this time unless its TPE takes it up again.
+    Detached(Time),
+}
+
+pub(crate) struct Closing {
+    pub reason: String,
+    pub step: Step,
+    pub waiters: Vec<Waiter>,
+}
+
+/// The steps of an end, in order: none begins before the one above it is done.
+pub(crate) enum Step {
+    /// Until the vault has erased the keys, or is dead. If it is silent until the time given, it is killed.
+    Vault(Time),
+    /// Until the sockets at the inner addresses are gone. So many times that has failed.
+    Sockets(BTreeSet<CutId>, u32),
+    /// They could not be destroyed: try again then. So many times it has failed.
+    SocketsAgain(Time, u32),
+    /// Until the end is durable.
+    Recording(CommitId),
+    /// It could not be made durable: try again then.
+    RecordingAgain(Time),
+}
+
+/// Who is told when a session is over.
+pub(crate) enum Waiter {
+    /// A client that signs off.
+    LogOut(ClientId),
+    /// A client that replaces it by a session at another level.
+    Replace(ClientId),
+    /// A client that signs on where it was left.
+    SignOn(ClientId),
+    /// An operator who ended it.
+    Operator(OperatorId),
+    /// A client that did not ask for its end.
+    TellEnded(ClientId),
+    /// A client whose session could not be opened.
+    Refuse(ClientId),
+}
+
+/// A label that has sessions.
+pub(crate) struct Place {
+    pub vault: Vault,
+    pub sessions: BTreeSet<SessionId>,
+}
+
+pub(crate) enum Vault {
+    /// The warden was asked for it.
+    Starting,
+    /// It runs. The ping that it has not answered, and when to send the next or to give it up.
+    Up { ping: Option<u64>, next: Time },
+    /// Its channel is gone; if the warden does not say by then that it is dead, it is killed.
+    Lost(Time),
+    /// It is being killed.
+    Dying,
+    /// It is dead; the warden will start another.
+    Dead,
+}
+
+/// What a commit is for.
+pub(crate) enum Purpose {
+    SignOn(ClientId),
+    Resume(ClientId),
+    Open(ClientId),
+    Password(ClientId),
+    End(SessionId),
+    /// Nobody waits for it.
+    Nothing,
+}
+
+/// Something that has a deadline. A timer that is no longer due when it fires does nothing.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    Client(ClientId),
+    Session(SessionId),
+    Label(levee_policy::LabelName),
+}
+
+pub(crate) type Clients<K> = BTreeMap<ClientId, Client<K>>;

@@ -1,0 +1,32 @@
+//! Time for the state machine: the wall clock at the start, and monotonic time since.
+
+use levee_session::Time;
+use rustix::event::Timespec;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A clock that nobody sets while it runs.
+pub struct Clock {
+    wall: Time,
+    start: Instant,
+}
+
+impl Clock {
+    /// Reads the wall clock, once.
+    pub fn start() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall: Time::default().after(wall), start: Instant::now() }
+    }
+
+    /// Now.
+    pub fn now(&self) -> Time {
+        self.wall.after(self.start.elapsed())
+    }
+
+    /// How long to poll until the first of these times; for ever if there is none.
+    pub fn until(&self, deadlines: impl IntoIterator<Item = Option<Time>>) -> Option<Timespec> {
+        let first = deadlines.into_iter().flatten().min()?;
+        // One millisecond more than it may be, for poll and clock round downwards.
+        let span = first.since(self.now()).saturating_add(Duration::from_millis(1)).min(Duration::from_secs(3600));
+        Some(Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) })
+    }
+}

@@ -1,0 +1,140 @@
+//! Between the state machine's words and the messages on the channels.
+
+use ipnet::IpNet;
+use levee_ipc::client::{self, Opened};
+use levee_ipc::keyer::KeyOffer;
+use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault};
+use levee_policy::site::{Colour, Reach};
+use levee_policy::{HostName, LabelName, Site, UserName};
+use levee_session::{RefusalKind, Reply, SessionId, Status, Time, ToVault};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// Inner MTU in bytes: what ESP in UDP adds still fits 1,500, with room for one more tunnel beneath.
+pub const INNER_MTU: u16 = 1400;
+/// The most labels that a person is shown.
+const MAX_LABELS: u64 = 256;
+
+/// To a vault.
+pub fn to_vault(message: ToVault) -> SessiondToVault {
+    match message {
+        ToVault::Open { id, inner, reach } => {
+            let selectors = selectors(&inner, &reach);
+            SessiondToVault::Open(SessionRecord { id, inner, selectors })
+        }
+        ToVault::Close(id) => SessiondToVault::Close(id),
+        ToVault::Synced => SessiondToVault::Synced,
+        ToVault::Ping(number) => SessiondToVault::Ping(number),
+    }
+}
+
+/// One selector for each thing that may be reached from each inner address of its family (RFC 4301 4.4.1).
+fn selectors(inner: &[IpAddr], reach: &[Reach]) -> Vec<Selector> {
+    let mut all = Vec::new();
+    for remote in inner {
+        for reach in reach.iter().filter(|reach| reach.address.is_ipv4() == remote.is_ipv4()) {
+            all.push(Selector {
+                local: IpNet::from(reach.address),
+                remote: IpNet::from(*remote),
+                protocol: Some(reach.protocol.number()),
+                local_ports: (reach.port, reach.port),
+                remote_ports: (0, u16::MAX),
+            });
+        }
+    }
+    all
+}
+
+/// Whom an answer goes to.
+pub struct Asker<'a> {
+    /// The TPE.
+    pub device: &'a HostName,
+    /// Now.
+    pub now: Time,
+}
+
+/// To a client; `None` if the site does not know what the state machine speaks of, which is a fault of ours.
+pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply<KeyOffer>) -> Option<client::Reply> {
+    Some(match reply {
+        Reply::LoggedIn(user) => client::Reply::LoggedIn(login(site, user, asker.device)?),
+        Reply::Opened { id, label, inner, answer } => {
+            client::Reply::Opened(Box::new(opened(site, id, label, inner, answer)?))
+        }
+        Reply::Resumed(now) => client::Reply::Resumed(status(now, asker.now)),
+        Reply::Rekeyed(answer) => client::Reply::Rekeyed(answer),
+        Reply::PasswordChanged => client::Reply::PasswordChanged,
+        Reply::Status(now) => client::Reply::Status(status(now, asker.now)),
+        Reply::Alive => client::Reply::Alive,
+        Reply::LoggedOut => client::Reply::LoggedOut,
+        Reply::Refused(kind, reason) => client::Reply::Refused { kind: refusal(kind), reason },
+        Reply::Ended(reason) => client::Reply::Ended { reason },
+        Reply::Renew => client::Reply::Renew,
+    })
+}
+
+fn login(site: &Site, user: UserName, device: &HostName) -> Option<client::Login> {
+    let clearance = site.vocabulary().print_range(site.user(&user)?.clearance())?;
+    // Where there are too many to list, the lowest and the highest say what the person may type.
+    let labels = site.session_labels(&user, device, MAX_LABELS).unwrap_or_else(|| {
+        let range = site.session_range(&user, device);
+        let ends = range.iter().flat_map(|range| [range.low(), range.high()]);
+        ends.filter_map(|label| site.label_name(label)).collect()
+    });
+    Some(client::Login { user, labels, clearance })
+}
+
+fn opened(
+    site: &Site,
+    session: SessionId,
+    label: LabelName,
+    inner: Vec<IpAddr>,
+    answer: KeyOffer,
+) -> Option<Opened> {
+    let point = site.label(&label)?;
+    let reach: BTreeSet<IpNet> =
+        site.reachable(&point).iter().map(|reach| IpNet::from(reach.address)).collect();
+    Some(Opened {
+        session,
+        label,
+        colour: site.colour(&point).map(|colour| colour_name(colour).to_owned()),
+        inner,
+        services: site.server().inner_addresses().to_vec(),
+        names: site.server().all_names().cloned().collect(),
+        reach: reach.into_iter().collect(),
+        mtu: INNER_MTU,
+        tunnel_port: site.server().tunnel_port(),
+        answer,
+    })
+}
+
+fn colour_name(colour: Colour) -> &'static str {
+    match colour {
+        Colour::Red => "red",
+        Colour::Green => "green",
+        Colour::Yellow => "yellow",
+        Colour::Blue => "blue",
+        Colour::Magenta => "magenta",
+        Colour::Cyan => "cyan",
+        Colour::White => "white",
+        Colour::Orange => "orange",
+    }
+}
+
+fn status(status: Status, now: Time) -> client::Status {
+    client::Status {
+        user: status.user,
+        age: status.session.as_ref().map_or(0, |(_, _, opened)| now.since(*opened).as_secs()),
+        session: status.session.map(|(id, label, _)| (id, label)),
+    }
+}
+
+fn refusal(kind: RefusalKind) -> client::RefusalKind {
+    match kind {
+        RefusalKind::Credentials => client::RefusalKind::Credentials,
+        RefusalKind::NotLoggedIn => client::RefusalKind::NotLoggedIn,
+        RefusalKind::AlreadyLoggedIn => client::RefusalKind::AlreadyLoggedIn,
+        RefusalKind::NoSession => client::RefusalKind::NoSession,
+        RefusalKind::Label => client::RefusalKind::Label,
+        RefusalKind::Unavailable => client::RefusalKind::Unavailable,
+    }
+}

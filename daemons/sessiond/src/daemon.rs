@@ -1,0 +1,628 @@
+//! The loop: hears every channel, hands what it hears to the state machine, and carries out what that says.
+
+use crate::audit::{AuditLog, Weight};
+use crate::clock::Clock;
+use crate::convert;
+use crate::counts::Counts;
+use crate::link::Link;
+use crate::operators::Operators;
+use crate::passwords::{self, Job, Passwords};
+use crate::store::Store;
+use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
+use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
+use levee_ipc::signer::{FromSigner, ToSigner};
+use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
+use levee_ipc::warden::{
+    Attachment, CompartmentStatus, FromWarden, LabelEvent, Role, SessiondRequest, ToWarden,
+};
+use levee_ipc::{Received, RecvError, Secret, client};
+use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::{HostName, LabelName, Site};
+use levee_session::{
+    Change, ClientId, CommitId, CutId, Event, Output, RefusalKind, Reply, Request, SessionId, Sessions, Time,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// The most messages taken from one channel a turn, so that none keeps the others waiting.
+const FAIR: usize = 64;
+/// The most trusted paths at a time, in all.
+const MAX_CLIENTS: usize = 4096;
+
+/// What a client sent along that the state machine does not see.
+enum Kept {
+    Login(Secret),
+    Passwd(Secret, Secret),
+    /// The new password's hash, until it may be stored.
+    Hash(Zeroizing<String>),
+}
+
+struct Client {
+    link: Link<client::Reply>,
+    device: Option<HostName>,
+    kept: Option<Kept>,
+}
+
+/// What waits to be made durable.
+#[derive(Default)]
+struct Batch {
+    entries: Vec<(Weight, Entry)>,
+    commits: Vec<CommitId>,
+    changes: Vec<Change>,
+}
+
+/// Everything that sessiond holds.
+pub struct Daemon {
+    pub(crate) site: Arc<Site>,
+    pub(crate) clock: Clock,
+    pub(crate) machine: Sessions<KeyOffer>,
+    pub(crate) audit: AuditLog,
+    pub(crate) counts: Counts,
+    pub(crate) vaults: BTreeMap<LabelName, Link<SessiondToVault>>,
+    pub(crate) warden: Link<ToWarden>,
+    pub(crate) operators: Operators,
+    store: Store,
+    passwords: Passwords,
+    tps: Option<Link<()>>,
+    keyer: Option<Link<ToKeyer>>,
+    signer: Option<Link<ToSigner>>,
+    clients: BTreeMap<ClientId, Client>,
+    next_client: u64,
+    batch: Batch,
+    /// Whether the warden still has to say what ran before sessiond started.
+    unswept: bool,
+}
+
+/// Who can be heard.
+enum Source {
+    Warden,
+    Tps,
+    Keyer,
+    Signer,
+    Vault(LabelName),
+    Client(ClientId),
+    Passwords,
+    Listener,
+    Operator(levee_session::OperatorId),
+}
+
+impl Daemon {
+    /// Takes up what the store has.
+    pub fn new(
+        warden: Link<ToWarden>,
+        site: Site,
+        clock: Clock,
+        store: Store,
+        audit: AuditLog,
+        passwords: Passwords,
+    ) -> Result<Self, String> {
+        let site = Arc::new(site);
+        let now = clock.now();
+        let (sessions, resting) = store.read(now).map_err(|e| e.to_string())?;
+        let machine = Sessions::new(Arc::clone(&site), sessions, resting, now);
+        Ok(Self {
+            site,
+            clock,
+            machine,
+            audit,
+            counts: Counts::new(),
+            vaults: BTreeMap::new(),
+            warden,
+            operators: Operators::new(),
+            store,
+            passwords,
+            tps: None,
+            keyer: None,
+            signer: None,
+            clients: BTreeMap::new(),
+            next_client: 0,
+            batch: Batch::default(),
+            unswept: true,
+        })
+    }
+
+    /// Serves until the warden says stop or is gone.
+    pub fn run(mut self) -> Result<(), String> {
+        self.warden.send(ToWarden::Sessiond(SessiondRequest::Compartments));
+        self.carry_out();
+        while self.turn()? {}
+        self.finish();
+        Ok(())
+    }
+
+    /// In good order: what was counted is written and the log's end is signed. Sessions stay in the store.
+    fn finish(&mut self) {
+        if let Some(summary) = self.counts.summary() {
+            self.batch.entries.push((Weight::Note, summary));
+        }
+        self.flush();
+        if let (Some(signer), Some((count, hash))) = (&self.signer, self.audit.checkpoint_due(true)) {
+            if let Some(signature) = crate::start::sign_now(signer, count, hash) {
+                let _ = self.audit.checkpoint(count, hash, &signature);
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Result<bool, String> {
+        for (source, flags) in self.wait()? {
+            match source {
+                Source::Warden => {
+                    if !self.hear_warden()? {
+                        return Ok(false);
+                    }
+                }
+                Source::Tps => self.hear_tps(),
+                Source::Keyer => self.hear_keyer(),
+                Source::Signer => self.hear_signer(),
+                Source::Vault(label) => self.hear_vault(&label),
+                Source::Client(client) => self.hear_client(client, flags),
+                Source::Passwords => self.hear_passwords(),
+                Source::Listener => self.operators.accept(&mut self.counts, self.clock.now()),
+                Source::Operator(operator) => self.hear_operator(operator),
+            }
+        }
+        self.handle(Event::Tick);
+        let now = self.clock.now();
+        if self.counts.due().is_some_and(|due| due <= now)
+            && let Some(summary) = self.counts.summary()
+        {
+            self.batch.entries.push((Weight::Note, summary));
+        }
+        self.carry_out();
+        self.answer_operators();
+        self.ask_for_checkpoint();
+        Ok(true)
+    }
+
+    fn wait(&self) -> Result<Vec<(Source, PollFlags)>, String> {
+        let mut set = PollSet::default();
+        set.add(Source::Warden, &self.warden, self.warden.interest());
+        set.add(Source::Passwords, &self.passwords, PollFlags::IN);
+        for tps in &self.tps {
+            set.add(Source::Tps, tps, tps.interest());
+        }
+        for keyer in &self.keyer {
+            set.add(Source::Keyer, keyer, keyer.interest());
+        }
+        for signer in &self.signer {
+            set.add(Source::Signer, signer, signer.interest());
+        }
+        for (label, vault) in &self.vaults {
+            set.add(Source::Vault(label.clone()), vault, vault.interest());
+        }
+        for (id, client) in &self.clients {
+            // A client that waits for an answer is not read, and so held back; that it is gone is seen anyhow.
+            let ready = client.device.is_none() || self.machine.is_ready(*id);
+            let interest = client.link.interest();
+            let interest = if ready { interest } else { interest & !PollFlags::IN };
+            set.add(Source::Client(*id), &client.link, interest);
+        }
+        if let Some(listener) = self.operators.listener() {
+            set.add(Source::Listener, listener, PollFlags::IN);
+        }
+        for (id, link) in self.operators.links() {
+            set.add(Source::Operator(id), link, link.interest());
+        }
+        let deadlines = [self.machine.deadline(), self.counts.due(), self.operators.deadline(), self.audit.deadline()];
+        match poll(&mut set.fds, self.clock.until(deadlines).as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
+            Err(error) => return Err(format!("poll: {error}")),
+        }
+        let flags = set.fds.iter().map(PollFd::revents);
+        Ok(set.sources.into_iter().zip(flags).filter(|(_, flags)| !flags.is_empty()).collect())
+    }
+
+    pub(crate) fn handle(&mut self, event: Event<KeyOffer>) {
+        self.machine.handle(event, self.clock.now());
+    }
+
+    /// False when it is time to end.
+    fn hear_warden(&mut self) -> Result<bool, String> {
+        self.warden.flush();
+        for _ in 0..FAIR {
+            let received = match self.warden.receive::<FromWarden>() {
+                Ok(received) => received,
+                Err(RecvError::Empty) => return Ok(true),
+                Err(RecvError::Closed) => return Ok(false),
+                Err(error) => return Err(format!("from the warden: {error}")),
+            };
+            match received {
+                Received { message: FromWarden::Stop, .. } => return Ok(false),
+                Received { message: FromWarden::Attach(attachment), mut fds } => {
+                    if let (Some(fd), true) = (fds.pop(), fds.is_empty()) {
+                        self.attach(attachment, fd);
+                    }
+                }
+                Received { message: FromWarden::Label(event), .. } => self.hear_label(event),
+                Received { message: FromWarden::Begin(_) | FromWarden::Workstation(_), .. } => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes a descriptor from the warden; a second channel to the same process replaces the first.
+    pub fn attach(&mut self, attachment: Attachment, fd: OwnedFd) {
+        match attachment {
+            Attachment::Peer { role: Role::Tps, .. } => self.tps = Some(Link::new(fd)),
+            Attachment::Peer { role: Role::Keyer, .. } => {
+                if self.keyer.replace(Link::new(fd)).is_some() {
+                    self.handle(Event::KeyerLost);
+                }
+            }
+            Attachment::Peer { role: Role::Vault, label: Some(label), .. } => {
+                self.vaults.insert(label, Link::new(fd));
+            }
+            Attachment::SignerClient(_) | Attachment::Peer { role: Role::Signer, .. } => {
+                self.signer = Some(Link::new(fd));
+                self.audit.signer_replaced();
+            }
+            Attachment::Listener => self.operators.listen(fd),
+            _ => {}
+        }
+    }
+
+    fn hear_label(&mut self, event: LabelEvent) {
+        match event {
+            LabelEvent::Up(label) => self.handle(Event::LabelUp(label)),
+            LabelEvent::Failed { label, reason } => {
+                self.vaults.remove(&label);
+                self.handle(Event::LabelFailed(label, reason));
+            }
+            LabelEvent::Died(label) => self.handle(Event::LabelDied(label)),
+            LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
+            LabelEvent::Compartments(running) => {
+                self.sweep(&running);
+                self.operators.compartments(running);
+            }
+            LabelEvent::Note { label, object, done, reason } => {
+                let verdict = if done { Verdict::Noted } else { Verdict::Denied };
+                let entry = Entry { user: None, host: None, label, action: "run".into(), object, verdict, reason };
+                self.batch.entries.push((Weight::Note, entry));
+            }
+        }
+    }
+
+    /// Has the warden stop what no session needs that the store has.
+    fn sweep(&mut self, running: &[CompartmentStatus]) {
+        if !std::mem::take(&mut self.unswept) {
+            return;
+        }
+        let needed: Vec<&LabelName> = self.machine.labels().collect();
+        for idle in running.iter().map(|status| &status.label).filter(|label| !needed.contains(label)) {
+            self.warden.send(ToWarden::Sessiond(SessiondRequest::Release(idle.clone())));
+        }
+    }
+
+    fn hear_tps(&mut self) {
+        for _ in 0..FAIR {
+            let Some(tps) = &self.tps else { return };
+            match tps.receive::<TpsToSessiond>() {
+                Ok(Received { message: TpsToSessiond::Client(_), mut fds }) => {
+                    let now = self.clock.now();
+                    if self.clients.len() >= MAX_CLIENTS {
+                        self.counts.add_many("trusted paths beyond the most there may be", 1, now);
+                    } else if let (Some(fd), true) = (fds.pop(), fds.is_empty()) {
+                        self.next_client += 1;
+                        let client = Client { link: Link::new(fd), device: None, kept: None };
+                        self.clients.insert(ClientId(self.next_client), client);
+                    }
+                }
+                Ok(Received { message: TpsToSessiond::Dropped(dropped), .. }) => {
+                    let now = self.clock.now();
+                    for (what, count) in dropped.into_iter().take(FAIR) {
+                        self.counts.add_many(&what, count, now);
+                    }
+                }
+                Err(RecvError::Empty) => return,
+                Err(RecvError::Malformed) => {
+                    self.counts.add_many("malformed messages of the trusted path's server", 1, self.clock.now());
+                }
+                // Its children go on; the warden attaches the next one.
+                Err(RecvError::Closed | RecvError::Io(_)) => self.tps = None,
+            }
+        }
+    }
+
+    fn hear_client(&mut self, id: ClientId, flags: PollFlags) {
+        loop {
+            let Some(client) = self.clients.get_mut(&id) else { return };
+            client.link.flush();
+            if client.device.is_some() && !self.machine.is_ready(id) {
+                if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+                    self.drop_client(id);
+                }
+                return;
+            }
+            let message = match client.link.receive::<ChildToSessiond>() {
+                Ok(received) => received.message,
+                Err(RecvError::Empty) => return,
+                Err(RecvError::Closed | RecvError::Io(_)) => return self.drop_client(id),
+                Err(RecvError::Malformed) => {
+                    self.counts.add_many("malformed messages of a trusted path", 1, self.clock.now());
+                    return self.drop_client(id);
+                }
+            };
+            match (message, &client.device) {
+                (ChildToSessiond::Hello { device, fingerprint }, None) => {
+                    client.device = Some(device.clone());
+                    self.handle(Event::Hello { client: id, device, fingerprint });
+                    // Refused there and then, it is not known to the state machine and will be disconnected.
+                    return;
+                }
+                (ChildToSessiond::Request(asked), Some(_)) => self.hear_request(id, asked),
+                _ => {
+                    self.counts.add_many("a trusted path out of order", 1, self.clock.now());
+                    return self.drop_client(id);
+                }
+            }
+        }
+    }
+
+    fn hear_request(&mut self, id: ClientId, asked: Asked) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let request = match asked {
+            Asked::Login { user, password } => {
+                client.kept = Some(Kept::Login(password));
+                Request::Login(user)
+            }
+            Asked::Resume(session) => Request::Resume(session),
+            Asked::Level { label, offer } => {
+                let mut random = [0u8; 24];
+                if passwords::fill_random(&mut random).is_err() {
+                    return self.refuse(id, "the server has no random numbers");
+                }
+                let (name, place) = random.split_at(16);
+                let (Ok(name), Ok(place)) = (name.try_into(), place.try_into()) else { return };
+                let random = u64::from_ne_bytes(place);
+                Request::Level { label, offer, id: SessionId::from_random(name), random }
+            }
+            Asked::Rekey(offer) => Request::Rekey(offer),
+            Asked::Passwd { old, new } => {
+                if new.expose().len() < passwords::MIN_PASSWORD {
+                    let least = passwords::MIN_PASSWORD;
+                    return self.refuse(id, &format!("a new password has at least {least} bytes"));
+                }
+                client.kept = Some(Kept::Passwd(old, new));
+                Request::Passwd
+            }
+            Asked::Status => Request::Status,
+            Asked::KeepAlive => Request::KeepAlive,
+            Asked::Logout => Request::Logout,
+        };
+        self.handle(Event::Request(id, request));
+    }
+
+    fn refuse(&mut self, id: ClientId, reason: &str) {
+        self.reply(id, Reply::Refused(RefusalKind::Unavailable, reason.to_owned()));
+    }
+
+    fn drop_client(&mut self, id: ClientId) {
+        if self.clients.remove(&id).is_some() {
+            self.handle(Event::Gone(id));
+        }
+    }
+
+    fn hear_passwords(&mut self) {
+        for done in self.passwords.finished() {
+            if let Some(client) = self.clients.get_mut(&done.client) {
+                client.kept = done.hash.map(Kept::Hash);
+            }
+            self.handle(Event::Verified(done.client, done.verified));
+        }
+    }
+
+    fn hear_keyer(&mut self) {
+        for _ in 0..FAIR {
+            let Some(keyer) = &mut self.keyer else { return };
+            keyer.flush();
+            match keyer.receive::<FromKeyer>() {
+                Ok(Received { message: FromKeyer::Agreed { session, answer }, .. }) => {
+                    self.handle(Event::Agreed(session, answer));
+                }
+                Ok(Received { message: FromKeyer::Failed { session: Some(session), reason, .. }, .. }) => {
+                    self.handle(Event::NotAgreed(session, reason));
+                }
+                Ok(Received { message: FromKeyer::Renew(session), .. }) => self.handle(Event::Renew(session)),
+                Ok(_) => {}
+                Err(RecvError::Empty) => return,
+                Err(RecvError::Malformed) => {
+                    self.counts.add_many("malformed messages of the keyer", 1, self.clock.now());
+                }
+                Err(RecvError::Closed | RecvError::Io(_)) => {
+                    self.keyer = None;
+                    self.handle(Event::KeyerLost);
+                }
+            }
+        }
+    }
+
+    fn hear_vault(&mut self, label: &LabelName) {
+        for _ in 0..FAIR {
+            let Some(vault) = self.vaults.get_mut(label) else { return };
+            vault.flush();
+            match vault.receive::<VaultToSessiond>() {
+                Ok(Received { message, .. }) => match message {
+                    VaultToSessiond::Opened(id) => self.handle(Event::VaultOpened(label.clone(), id)),
+                    VaultToSessiond::Closed(id) => self.handle(Event::VaultClosed(label.clone(), id)),
+                    VaultToSessiond::Pong(number) => self.handle(Event::VaultPong(label.clone(), number)),
+                    VaultToSessiond::Report(report) => self.operators.report(label, report),
+                },
+                Err(RecvError::Empty) => return,
+                Err(RecvError::Malformed) => {
+                    self.counts.add_many("malformed messages of a vault", 1, self.clock.now());
+                }
+                Err(RecvError::Closed | RecvError::Io(_)) => {
+                    self.vaults.remove(label);
+                    self.handle(Event::VaultLost(label.clone()));
+                }
+            }
+        }
+    }
+
+    fn hear_signer(&mut self) {
+        for _ in 0..FAIR {
+            let Some(signer) = &mut self.signer else { return };
+            signer.flush();
+            match signer.receive::<FromSigner>() {
+                Ok(Received { message: FromSigner::Signature(signature), .. }) => self.audit.signed(&signature),
+                Ok(Received { message: FromSigner::Refused, .. }) => self.audit.signer_replaced(),
+                Err(RecvError::Empty) => return,
+                Err(_) => {
+                    self.signer = None;
+                    self.audit.signer_replaced();
+                }
+            }
+        }
+    }
+
+    fn ask_for_checkpoint(&mut self) {
+        if let Some(signer) = &mut self.signer
+            && let Some((count, hash)) = self.audit.checkpoint_due(false)
+        {
+            signer.send(ToSigner::AuditCheckpoint { count, hash });
+        }
+    }
+
+    fn reply(&mut self, id: ClientId, reply: Reply<KeyOffer>) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(device) = &client.device else { return };
+        let asker = convert::Asker { device, now: self.clock.now() };
+        let unknown = || client::Reply::Refused {
+            kind: client::RefusalKind::Unavailable,
+            reason: "the site file does not fit the session".into(),
+        };
+        client.link.send(convert::reply(&self.site, &asker, reply).unwrap_or_else(unknown));
+    }
+
+    /// Carries out what the state machine says, makes what waits for that durable, and goes on until it says
+    /// nothing more: all decisions of one turn share one sync.
+    pub(crate) fn carry_out(&mut self) {
+        loop {
+            while let Some(output) = self.machine.poll() {
+                self.carry_out_one(output);
+            }
+            if self.batch.commits.is_empty() {
+                if !self.batch.entries.is_empty() {
+                    self.flush();
+                }
+                return;
+            }
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        let now = self.clock.now();
+        let needed = !batch.commits.is_empty();
+        let mut durable = self.audit.write(&batch.entries, now, needed);
+        // Only what is in the log comes into the store.
+        if durable && !batch.changes.is_empty()
+            && let Err(error) = self.store.apply(&batch.changes, now)
+        {
+            eprintln!("levee-sessiond: {error}");
+            durable = false;
+        }
+        for commit in batch.commits {
+            self.handle(Event::Committed(commit, durable));
+        }
+    }
+
+    fn carry_out_one(&mut self, output: Output<KeyOffer>) {
+        match output {
+            Output::Commit(commit, entries, changes) => {
+                // What ends a session needs no permission: it may use all the space there is.
+                let weight = |entry: &Entry| match entry.verdict {
+                    Verdict::Noted => Weight::End,
+                    _ => Weight::Grant,
+                };
+                self.batch.entries.extend(entries.into_iter().map(|entry| (weight(&entry), entry)));
+                self.batch.commits.push(commit);
+                self.batch.changes.extend(changes);
+            }
+            Output::Audit(entry) => self.batch.entries.push((Weight::Note, entry)),
+            Output::Count(counted) => self.counts.add(&counted, self.clock.now()),
+            Output::Reply(client, reply) => self.reply(client, reply),
+            // Already out of the state machine.
+            Output::Disconnect(client) => {
+                self.clients.remove(&client);
+                self.handle(Event::Gone(client));
+            }
+            Output::Verify(id, user) => {
+                let kept = self.clients.get_mut(&id).and_then(|client| client.kept.take());
+                let job = match kept {
+                    Some(Kept::Login(password)) => Some(Job::Verify(password)),
+                    Some(Kept::Passwd(old, new)) => Some(Job::Change(old, new)),
+                    Some(Kept::Hash(_)) | None => None,
+                };
+                if !job.is_some_and(|job| self.passwords.submit(id, user, job)) {
+                    self.handle(Event::Verified(id, levee_session::Verified::Unavailable));
+                }
+            }
+            Output::StorePassword(id, user) => {
+                let kept = self.clients.get_mut(&id).and_then(|client| client.kept.take());
+                let stored = match kept {
+                    Some(Kept::Hash(hash)) => match self.passwords.store(&user, &hash) {
+                        Ok(()) => true,
+                        Err(error) => {
+                            eprintln!("levee-sessiond: the credential file of {user}: {error}");
+                            false
+                        }
+                    },
+                    _ => false,
+                };
+                self.handle(Event::PasswordStored(id, stored));
+            }
+            Output::Need(label) => self.ask_warden(SessiondRequest::Need(label)),
+            Output::Release(label) => {
+                self.vaults.remove(&label);
+                self.ask_warden(SessiondRequest::Release(label));
+            }
+            Output::Kill(label) => self.ask_warden(SessiondRequest::Kill(label)),
+            Output::Cut(CutId(ticket), label, inner) => {
+                self.ask_warden(SessiondRequest::Cut { label, inner, ticket });
+            }
+            Output::Vault(label, message) => {
+                // A vault that is gone does not answer; the state machine acts on that.
+                if let Some(vault) = self.vaults.get_mut(&label) {
+                    vault.send(convert::to_vault(message));
+                }
+            }
+            Output::Agree(session, label, offer) => match &mut self.keyer {
+                Some(keyer) => keyer.send(ToKeyer::Agree { session, label, offer }),
+                None => self.handle(Event::NotAgreed(session, "there is no keyer".into())),
+            },
+            Output::Revoke(session) => {
+                if let Some(keyer) = &mut self.keyer {
+                    keyer.send(ToKeyer::Revoke(session));
+                }
+            }
+            Output::Operator(operator, result) => self.operators.ended(operator, result),
+        }
+    }
+
+    pub(crate) fn ask_warden(&mut self, request: SessiondRequest) {
+        self.warden.send(ToWarden::Sessiond(request));
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+}
+
+#[derive(Default)]
+struct PollSet<'a> {
+    sources: Vec<Source>,
+    fds: Vec<PollFd<'a>>,
+}
+
+impl<'a> PollSet<'a> {
+    fn add(&mut self, source: Source, fd: &'a impl std::os::fd::AsFd, flags: PollFlags) {
+        self.sources.push(source);
+        self.fds.push(PollFd::from_borrowed_fd(fd.as_fd(), flags));
+    }
+}

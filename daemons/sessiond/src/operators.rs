@@ -1,0 +1,198 @@
+//! Operators: the `levee` command on a Unix socket that only root can open.
+
+use crate::counts::Counts;
+use crate::daemon::Daemon;
+use crate::link::Link;
+use levee_ipc::operator::{Answer, Command, ServerStatus, SessionStatus};
+use levee_ipc::vault::{Report, SessiondToVault};
+use levee_ipc::warden::{CompartmentStatus, SessiondRequest};
+use levee_ipc::{Received, RecvError};
+use levee_policy::LabelName;
+use levee_session::{Event, OperatorId, Shown, Time};
+use rustix::net::SocketFlags;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// How long vaults and warden may take to say how they are; whoever has not by then is left out.
+const PATIENCE: Duration = Duration::from_millis(500);
+const MOST: usize = 16;
+const MAX_SESSIONS: usize = 256;
+const MAX_VAULTS: usize = 64;
+
+enum State {
+    /// Its command has not come yet.
+    Silent,
+    /// A status, until everybody has answered.
+    Collecting { missing: BTreeSet<LabelName>, compartments: Option<Vec<CompartmentStatus>>, until: Time },
+    /// The end of a session.
+    Ending,
+}
+
+struct Operator {
+    link: Link<Answer>,
+    state: State,
+}
+
+/// Operators' connections.
+pub struct Operators {
+    listener: Option<OwnedFd>,
+    open: BTreeMap<OperatorId, Operator>,
+    reports: BTreeMap<LabelName, Report>,
+    next: u64,
+}
+
+impl Operators {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { listener: None, open: BTreeMap::new(), reports: BTreeMap::new(), next: 0 }
+    }
+
+    /// Takes the listening socket from the warden.
+    pub fn listen(&mut self, listener: OwnedFd) {
+        self.listener = Some(listener);
+    }
+
+    /// The listening socket, while another operator may connect.
+    pub fn listener(&self) -> Option<&OwnedFd> {
+        self.listener.as_ref().filter(|_| self.open.len() < MOST)
+    }
+
+    /// The connections.
+    pub fn links(&self) -> impl Iterator<Item = (OperatorId, &Link<Answer>)> {
+        self.open.iter().map(|(id, operator)| (*id, &operator.link))
+    }
+
+    /// When the first status is answered, whoever is missing.
+    pub fn deadline(&self) -> Option<Time> {
+        let until = |operator: &Operator| match operator.state {
+            State::Collecting { until, .. } => Some(until),
+            _ => None,
+        };
+        self.open.values().filter_map(until).min()
+    }
+
+    /// Takes a connection; only root's.
+    pub fn accept(&mut self, counts: &mut Counts, now: Time) {
+        let Some(listener) = &self.listener else { return };
+        let Ok(connection) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        else {
+            return;
+        };
+        let root = rustix::net::sockopt::socket_peercred(&connection).is_ok_and(|peer| peer.uid.is_root());
+        if !root {
+            return counts.add_many("an operator who is not root", 1, now);
+        }
+        self.next += 1;
+        let operator = Operator { link: Link::new(connection), state: State::Silent };
+        self.open.insert(OperatorId(self.next), operator);
+    }
+
+    /// Takes a vault's report.
+    pub fn report(&mut self, label: &LabelName, report: Report) {
+        self.reports.insert(label.clone(), report);
+        for operator in self.open.values_mut() {
+            if let State::Collecting { missing, .. } = &mut operator.state {
+                missing.remove(label);
+            }
+        }
+    }
+
+    /// Takes what the warden says runs.
+    pub fn compartments(&mut self, running: Vec<CompartmentStatus>) {
+        for operator in self.open.values_mut() {
+            if let State::Collecting { compartments, .. } = &mut operator.state {
+                *compartments = Some(running.clone());
+            }
+        }
+    }
+
+    /// A session's end that an operator asked for is over.
+    pub fn ended(&mut self, id: OperatorId, result: Result<(), String>) {
+        if let Some(mut operator) = self.open.remove(&id) {
+            operator.link.send(result.map_or_else(Answer::Failed, |()| Answer::Ended));
+        }
+    }
+}
+
+impl Daemon {
+    pub(crate) fn hear_operator(&mut self, id: OperatorId) {
+        let until = self.now().after(PATIENCE);
+        let Some(operator) = self.operators.open.get_mut(&id) else { return };
+        match operator.link.receive::<Command>() {
+            Ok(Received { message, .. }) if matches!(operator.state, State::Silent) => match message {
+                Command::Status => {
+                    let missing = self.vaults.keys().take(MAX_VAULTS).cloned().collect();
+                    operator.state = State::Collecting { missing, compartments: None, until };
+                    self.operators.reports.retain(|label, _| self.vaults.contains_key(label));
+                    for vault in self.vaults.values_mut().take(MAX_VAULTS) {
+                        vault.send(SessiondToVault::Report);
+                    }
+                    self.ask_warden(SessiondRequest::Compartments);
+                }
+                Command::End(shown) => {
+                    operator.state = State::Ending;
+                    self.handle(Event::End(id, shown));
+                }
+            },
+            Err(RecvError::Empty) => {}
+            // One command a connection; one that is closed waits for nothing.
+            _ => {
+                self.operators.open.remove(&id);
+            }
+        }
+    }
+
+    pub(crate) fn answer_operators(&mut self) {
+        let now = self.now();
+        let ready = |operator: &Operator| match &operator.state {
+            State::Collecting { missing, compartments, until } => {
+                (missing.is_empty() && compartments.is_some()) || *until <= now
+            }
+            _ => false,
+        };
+        let done: Vec<OperatorId> = self
+            .operators
+            .open
+            .iter()
+            .filter(|(_, operator)| ready(operator))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in done {
+            let Some(mut operator) = self.operators.open.remove(&id) else { continue };
+            let State::Collecting { compartments, .. } = operator.state else { continue };
+            let status = self.status(compartments.unwrap_or_default());
+            operator.link.send(Answer::Status(Box::new(status)));
+        }
+    }
+
+    fn status(&self, compartments: Vec<CompartmentStatus>) -> ServerStatus {
+        let now = self.now();
+        let row = |shown: Shown| SessionStatus {
+            id: shown.id.to_string(),
+            user: shown.user,
+            host: shown.device,
+            label: shown.label,
+            inner: shown.inner,
+            age: now.since(shown.opened).as_secs(),
+            attached: shown.attached,
+        };
+        let sessions = self.machine.shown();
+        ServerStatus {
+            site: self.site.name().clone(),
+            session_count: sessions.len() as u64,
+            sessions: sessions.take(MAX_SESSIONS).map(row).collect(),
+            compartments,
+            vaults: self
+                .operators
+                .reports
+                .iter()
+                .filter(|(label, _)| self.vaults.contains_key(*label))
+                .take(MAX_VAULTS)
+                .map(|(label, report)| (label.clone(), report.clone()))
+                .collect(),
+            counters: self.counts.totals(),
+            audit_records: self.audit.records(),
+        }
+    }
+}

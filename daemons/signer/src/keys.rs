@@ -1,0 +1,89 @@
+//! The private keys: one for each use, read once, erased at the end.
+
+use levee_ipc::signer::Use;
+use levee_sys::wipe::Wiped;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use rustls_pki_types::pem::PemObject as _;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// A file with a P-256 key has about 250 bytes.
+const MAX_FILE: usize = 8 * 1024;
+
+/// Why a key file is not used. What is in it is not said.
+#[derive(Debug)]
+pub enum KeyError {
+    /// It cannot be read.
+    Io(std::io::Error),
+    /// It is too large, or has no `PRIVATE KEY` in PEM.
+    Pem,
+    /// The key is not for ECDSA with P-256.
+    Key,
+    /// There is a key for this use already.
+    Twice,
+}
+
+impl std::fmt::Display for KeyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(e) => write!(f, "cannot be read: {e}"),
+            Self::Pem => f.write_str("has no PKCS#8 private key in PEM, or is too large"),
+            Self::Key => f.write_str("has a key that is not ECDSA P-256"),
+            Self::Twice => f.write_str("is a second key for one use"),
+        }
+    }
+}
+
+/// Keys by use.
+pub struct Keys {
+    keys: HashMap<Use, Wiped<EcdsaKeyPair>>,
+    random: SystemRandom,
+}
+
+impl Keys {
+    /// No keys.
+    pub fn new() -> Self {
+        Self { keys: HashMap::new(), random: SystemRandom::new() }
+    }
+
+    /// Reads the key for a use.
+    pub fn read(&mut self, key_use: Use, fd: OwnedFd) -> Result<(), KeyError> {
+        if self.keys.contains_key(&key_use) {
+            return Err(KeyError::Twice);
+        }
+        let file = File::from(fd);
+        // Sized beforehand: a buffer that grows would leave unerased copies behind.
+        let mut text = Zeroizing::new(vec![0u8; MAX_FILE + 1]);
+        let mut length = 0;
+        while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
+            match file.read_at(rest, length as u64) {
+                Ok(0) => break,
+                Ok(n) => length += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(KeyError::Io(e)),
+            }
+        }
+        let text = text.get(..length).filter(|_| length <= MAX_FILE).ok_or(KeyError::Pem)?;
+        let mut der = PrivatePkcs8KeyDer::from_pem_slice(text).map_err(|_| KeyError::Pem)?;
+        let key = Wiped::try_new(|| {
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.secret_pkcs8_der(), &self.random)
+                .map_err(|_| KeyError::Key)
+        });
+        der.zeroize();
+        self.keys.insert(key_use, key?);
+        Ok(())
+    }
+
+    /// An ASN.1 ECDSA signature with SHA-256; `None` if there is no key for this use.
+    pub fn sign(&self, key_use: Use, content: &crate::content::Content) -> Option<Vec<u8>> {
+        let key = self.keys.get(&key_use)?;
+        let signature = key.sign(&self.random, content.bytes()).ok();
+        levee_sys::wipe::scrub_stack();
+        Some(signature?.as_ref().to_vec())
+    }
+}

@@ -1,0 +1,102 @@
+//! The signer's loop.
+
+use crate::content;
+use crate::keys::Keys;
+use levee_ipc::signer::{FromSigner, ToSigner, Use};
+use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, ToWarden};
+use levee_ipc::{Channel, Received, RecvError, SendError};
+use levee_sys::sandbox::Sandbox;
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// The most channels at a time: one for each client of the trusted path, and a few more.
+const MAX_CLIENTS: usize = 4096;
+
+struct Client {
+    channel: Channel,
+    key_use: Use,
+    /// Whether the warden attached it: the trusted path server's own channel, which may introduce others.
+    parent: bool,
+}
+
+/// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
+pub fn serve() -> Result<(), String> {
+    let control = levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?;
+    let control = Channel::from_fd(control);
+    let mut keys = Keys::new();
+    let mut clients = Vec::new();
+    let place = loop {
+        match control.recv::<FromWarden>() {
+            Ok(Received { message: FromWarden::Begin(place), .. }) => break place,
+            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
+            Ok(received) => match &received.message {
+                FromWarden::Attach(Attachment::PrivateKey(key_use)) => {
+                    let key_use = *key_use;
+                    let fd = received.into_fd().ok_or("the warden sent a key without its file")?;
+                    keys.read(key_use, fd).map_err(|e| format!("the key file for {key_use:?} {e}"))?;
+                }
+                _ => attach(received, &mut clients),
+            },
+            Err(error) => return Err(format!("from the warden: {error}")),
+        }
+    };
+    Sandbox::new(levee_sys::seccomp::SIGNER).enter().map_err(|e| e.to_string())?;
+    control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
+    loop {
+        let mut fds = vec![PollFd::new(&control, PollFlags::IN)];
+        fds.extend(clients.iter().map(|client: &Client| PollFd::new(&client.channel, PollFlags::IN)));
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(format!("poll: {error}")),
+        }
+        let ready: Vec<bool> = fds.iter().skip(1).map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        match control.try_recv::<FromWarden>() {
+            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
+            Ok(received) => attach(received, &mut clients),
+            Err(RecvError::Empty) => {}
+            Err(error) => return Err(format!("from the warden: {error}")),
+        }
+        // One request of each client a turn, so that none waits for more than one of each other.
+        let mut joined = Vec::new();
+        let mut ready = ready.into_iter();
+        clients.retain(|client| !ready.next().unwrap_or(false) || answer(client, &keys, place, &mut joined));
+        joined.truncate(MAX_CLIENTS.saturating_sub(clients.len()));
+        clients.append(&mut joined);
+    }
+}
+
+/// Takes a channel that the warden attaches. One that replaces another comes when that one's end is closed.
+fn attach(received: Received<FromWarden>, clients: &mut Vec<Client>) {
+    if let FromWarden::Attach(Attachment::SignerClient(key_use)) = &received.message {
+        let key_use = *key_use;
+        if let Some(fd) = received.into_fd() {
+            clients.push(Client { channel: Channel::from_fd(fd), key_use, parent: true });
+        }
+    }
+}
+
+/// Answers one request. False when the channel is done with: closed, malformed, or not read by its client.
+fn answer(client: &Client, keys: &Keys, place: Place, joined: &mut Vec<Client>) -> bool {
+    let received = match client.channel.try_recv::<ToSigner>() {
+        Ok(received) => received,
+        Err(RecvError::Empty) => return true,
+        Err(_) => return false,
+    };
+    if matches!(received.message, ToSigner::Join) {
+        // The one request without an answer. A client that was itself introduced introduces nobody.
+        if !client.parent || client.key_use != Use::Tls {
+            return false;
+        }
+        if let Some(fd) = received.into_fd() {
+            joined.push(Client { channel: Channel::from_fd(fd), key_use: client.key_use, parent: false });
+        }
+        return true;
+    }
+    let signature = content::check(received.message, client.key_use, place)
+        .and_then(|content| keys.sign(client.key_use, &content));
+    let answer = signature.map_or(FromSigner::Refused, FromSigner::Signature);
+    match client.channel.try_send(&answer) {
+        Ok(()) => true,
+        Err(SendError::Full | SendError::Closed | SendError::TooLarge | SendError::Io(_)) => false,
+    }
+}
