@@ -1,10 +1,10 @@
 //! Trusted paths: who sits at a TPE, signing on and off, passwords, resuming.
 
 use crate::event::*;
-use levee_policy::audit::{Event as Entry, Verdict};
 use crate::sessions::{CLIENTS_PER_DEVICE, NOT_RECORDED, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
+use levee_policy::audit::{Event as Entry, Verdict};
 use levee_policy::{HostName, UserName};
 
 const NOBODY: &str = "nobody is signed on here";
@@ -183,7 +183,11 @@ impl<K: Clone> Sessions<K> {
             }
             Verified::Unavailable => {
                 self.count("a password that could not be looked at", Some(device), Some(user));
-                return self.refuse(client, RefusalKind::Unavailable, "the server cannot check passwords now");
+                return self.refuse(
+                    client,
+                    RefusalKind::Unavailable,
+                    "the server cannot check passwords now",
+                );
             }
         }
         self.delays.succeeded(&device, &user);
@@ -203,13 +207,7 @@ impl<K: Clone> Sessions<K> {
         }
     }
 
-    pub(crate) fn sign_on_recorded(
-        &mut self,
-        client: ClientId,
-        commit: CommitId,
-        durable: bool,
-        now: Time,
-    ) {
+    pub(crate) fn sign_on_recorded(&mut self, client: ClientId, commit: CommitId, durable: bool, now: Time) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         let device = entry.device.clone();
         match &mut entry.busy {
@@ -290,7 +288,11 @@ impl<K: Clone> Sessions<K> {
         if stored {
             self.answer(client, Reply::PasswordChanged);
         } else {
-            self.refuse(client, RefusalKind::Unavailable, "the new password could not be written to the disk");
+            self.refuse(
+                client,
+                RefusalKind::Unavailable,
+                "the new password could not be written to the disk",
+            );
         }
     }
 

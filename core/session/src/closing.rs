@@ -27,9 +27,9 @@ impl<K: Clone> Sessions<K> {
                 let mut told = None;
                 if let Link::Attached(client) = open.link {
                     told = Some(client);
-                    let asked = waiters.iter().any(|waiter| {
-                        matches!(waiter, Waiter::LogOut(c) | Waiter::Replace(c) if *c == client)
-                    });
+                    let asked = waiters.iter().any(
+                        |waiter| matches!(waiter, Waiter::LogOut(c) | Waiter::Replace(c) if *c == client),
+                    );
                     if !asked {
                         waiters.push(Waiter::TellEnded(client));
                     }
@@ -126,7 +126,8 @@ impl<K: Clone> Sessions<K> {
         self.step(id, Step::SocketsAgain(at, tries));
         self.set_timer(at, Timer::Session(id));
         if tries == CUT_TRIES {
-            const REASON: &str = "no packet of the session passes any more, but its sockets could not be destroyed";
+            const REASON: &str =
+                "no packet of the session passes any more, but its sockets could not be destroyed";
             self.end_failed(id, REASON);
         }
     }
@@ -158,7 +159,8 @@ impl<K: Clone> Sessions<K> {
 
     pub(crate) fn end_recorded(&mut self, id: SessionId, commit: CommitId, durable: bool, now: Time) {
         let Some(session) = self.sessions.get(&id) else { return };
-        if !matches!(&session.phase, Phase::Closing(Closing { step: Step::Recording(c), .. }) if *c == commit) {
+        if !matches!(&session.phase, Phase::Closing(Closing { step: Step::Recording(c), .. }) if *c == commit)
+        {
             return;
         }
         if durable {
@@ -266,7 +268,9 @@ impl<K: Clone> Sessions<K> {
             (Some(id), None) => {
                 return self.close(id, "ended by an operator", Some(Waiter::Operator(operator)), now);
             }
-            (Some(_), Some(_)) => format!("more than one session is shown as {shown}; ask their people to log out"),
+            (Some(_), Some(_)) => {
+                format!("more than one session is shown as {shown}; ask their people to log out")
+            }
             (None, _) => format!("there is no session {shown}; `levee session list` shows them"),
         };
         self.say(Output::Operator(operator, Err(reason)));

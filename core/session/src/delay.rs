@@ -41,10 +41,8 @@ impl Delays {
         let arrival = self.hosts.entry(host.clone()).or_insert(now);
         *arrival = (*arrival).max(now).after(SLOT).min(now.after(BURST + LONGEST));
         let budget = arrival.before(BURST);
-        let pair = self
-            .pairs
-            .entry((host.clone(), user.clone()))
-            .or_insert(Pair { failures: 0, not_before: now });
+        let pair =
+            self.pairs.entry((host.clone(), user.clone())).or_insert(Pair { failures: 0, not_before: now });
         let start = now.max(pair.not_before).max(budget).min(now.after(LONGEST));
         pair.failures = pair.failures.saturating_add(1);
         pair.not_before = match pair.failures.checked_sub(FREE) {

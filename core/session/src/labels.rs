@@ -1,11 +1,11 @@
 //! Labels that have sessions: their vaults' lives and deaths, and taking sessions up again.
 
 use crate::event::*;
-use levee_policy::audit::{Event as Entry, Verdict};
 use crate::sessions::{PING, SILENCE, START, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
+use levee_policy::audit::{Event as Entry, Verdict};
 
 impl<K: Clone> Sessions<K> {
     pub(crate) fn label_up(&mut self, label: &LabelName, now: Time) {
@@ -133,7 +133,8 @@ impl<K: Clone> Sessions<K> {
             || (!taken && self.pool.is_held(&record.inner))
         {
             // The store never has two sessions of one TPE or address; if it does, the second is not believed.
-            let denied = said(Verdict::Denied, "the store has another session of this host or address".into());
+            let denied =
+                said(Verdict::Denied, "the store has another session of this host or address".into());
             self.commit(Purpose::Nothing, vec![denied], vec![Change::Remove(id, vec![])]);
             return;
         }
@@ -153,7 +154,10 @@ impl<K: Clone> Sessions<K> {
                     Err(denial) => denial.reason().to_owned(),
                 };
                 let step = Step::Vault(now.after(SILENCE));
-                (said(Verdict::Denied, reason.clone()), Phase::Closing(Closing { reason, step, waiters: vec![] }))
+                (
+                    said(Verdict::Denied, reason.clone()),
+                    Phase::Closing(Closing { reason, step, waiters: vec![] }),
+                )
             }
         };
         self.say(Output::Audit(event));

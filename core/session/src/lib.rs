@@ -24,7 +24,5 @@ pub use event::{
     Shown, Status, Stored, ToVault, Verified,
 };
 pub use id::SessionId;
-pub use sessions::{
-    AGREE, CLIENTS_PER_DEVICE, CUT_TRIES, PING, RETRY, SILENCE, START, Sessions,
-};
+pub use sessions::{AGREE, CLIENTS_PER_DEVICE, CUT_TRIES, PING, RETRY, SILENCE, START, Sessions};
 pub use time::Time;

@@ -2,11 +2,11 @@
 
 use crate::clients::ended;
 use crate::event::*;
-use levee_policy::audit::{Event as Entry, Verdict};
 use crate::sessions::{AGREE, NOT_RECORDED, SILENCE, START, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
+use levee_policy::audit::{Event as Entry, Verdict};
 use std::collections::BTreeSet;
 
 impl<K: Clone> Sessions<K> {
@@ -94,14 +94,14 @@ impl<K: Clone> Sessions<K> {
             return;
         }
         if let Some(Busy::Opening(Opening::Replacing(granted, stored))) = path.busy.take() {
-            self.dropgranted(granted, stored, reason);
+            self.drop_granted(*granted, stored, reason);
             self.refuse(client, RefusalKind::Unavailable, reason);
         }
     }
 
     fn open_or_store(&mut self, client: ClientId, granted: Box<Granted<K>>, stored: bool, now: Time) {
         if stored {
-            return self.begin(client, granted, now);
+            return self.begin(client, *granted, now);
         }
         let change = Change::Put(granted.record.clone());
         let commit = self.commit(Purpose::Open(client), vec![], vec![change]);
@@ -111,8 +111,8 @@ impl<K: Clone> Sessions<K> {
     }
 
     /// The one place where a session begins: it consumes the grant.
-    fn begin(&mut self, client: ClientId, granted: Box<Granted<K>>, now: Time) {
-        let Granted { grant, record, offer } = *granted;
+    fn begin(&mut self, client: ClientId, granted: Granted<K>, now: Time) {
+        let Granted { grant, record, offer } = granted;
         let (id, label) = (record.id, record.label.clone());
         let deadline = now.after(START);
         self.by_device.insert(record.device.clone(), id);
@@ -326,14 +326,14 @@ impl<K: Clone> Sessions<K> {
         const REASON: &str = "the trusted path was lost while the session was opened";
         match opening {
             Opening::Recording(granted, _, stored) | Opening::Replacing(granted, stored) => {
-                self.dropgranted(granted, stored, REASON);
+                self.drop_granted(*granted, stored, REASON);
             }
             Opening::Session(id) => self.close(id, REASON, None, now),
         }
     }
 
     /// Nothing comes of a grant: nobody has had its addresses, so they need no rest.
-    fn dropgranted(&mut self, granted: Box<Granted<K>>, stored: bool, reason: &str) {
+    fn drop_granted(&mut self, granted: Granted<K>, stored: bool, reason: &str) {
         let record = granted.record;
         self.pool.put_back(&record.inner);
         let ended = ended(&record, reason);

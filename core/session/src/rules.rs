@@ -1,7 +1,7 @@
 //! What the policy says: the one place where this crate asks it.
 
 use crate::address::Pool;
-use levee_policy::{Denial, Grant, decision, HostName, LabelName, Site, UserName};
+use levee_policy::{Denial, Grant, HostName, LabelName, Site, UserName, decision};
 use std::time::Duration;
 
 /// Whether this TPE may be used at all.

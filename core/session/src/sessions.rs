@@ -4,9 +4,9 @@
 use crate::address::Pool;
 use crate::delay::Delays;
 use crate::event::*;
-use levee_policy::audit::Event as Entry;
 use crate::state::*;
 use crate::{SessionId, Time, rules};
+use levee_policy::audit::Event as Entry;
 use levee_policy::{HostName, LabelName, Site};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;

@@ -26,7 +26,8 @@ impl Clock {
     pub fn until(&self, deadlines: impl IntoIterator<Item = Option<Time>>) -> Option<Timespec> {
         let first = deadlines.into_iter().flatten().min()?;
         // One millisecond more than it may be, for poll and clock round downwards.
-        let span = first.since(self.now()).saturating_add(Duration::from_millis(1)).min(Duration::from_secs(3600));
+        let span =
+            first.since(self.now()).saturating_add(Duration::from_millis(1)).min(Duration::from_secs(3600));
         Some(Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) })
     }
 }

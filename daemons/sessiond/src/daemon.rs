@@ -10,7 +10,6 @@ use crate::passwords::{self, Job, Passwords};
 use crate::store::Store;
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
 use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
-use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{
     Attachment, CompartmentStatus, FromWarden, LabelEvent, Role, SessiondRequest, ToWarden,
@@ -68,7 +67,6 @@ pub struct Daemon {
     passwords: Passwords,
     tps: Option<Link<()>>,
     keyer: Option<Link<ToKeyer>>,
-    signer: Option<Link<ToSigner>>,
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
     batch: Batch,
@@ -81,7 +79,6 @@ enum Source {
     Warden,
     Tps,
     Keyer,
-    Signer,
     Vault(LabelName),
     Client(ClientId),
     Passwords,
@@ -116,7 +113,6 @@ impl Daemon {
             passwords,
             tps: None,
             keyer: None,
-            signer: None,
             clients: BTreeMap::new(),
             next_client: 0,
             batch: Batch::default(),
@@ -139,11 +135,7 @@ impl Daemon {
             self.batch.entries.push((Weight::Note, summary));
         }
         self.flush();
-        if let (Some(signer), Some((count, hash))) = (&self.signer, self.audit.checkpoint_due(true)) {
-            if let Some(signature) = crate::start::sign_now(signer, count, hash) {
-                let _ = self.audit.checkpoint(count, hash, &signature);
-            }
-        }
+        self.audit.sync();
     }
 
     fn turn(&mut self) -> Result<bool, String> {
@@ -156,7 +148,6 @@ impl Daemon {
                 }
                 Source::Tps => self.hear_tps(),
                 Source::Keyer => self.hear_keyer(),
-                Source::Signer => self.hear_signer(),
                 Source::Vault(label) => self.hear_vault(&label),
                 Source::Client(client) => self.hear_client(client, flags),
                 Source::Passwords => self.hear_passwords(),
@@ -172,8 +163,10 @@ impl Daemon {
             self.batch.entries.push((Weight::Note, summary));
         }
         self.carry_out();
+        if self.audit.deadline().is_some_and(|due| due <= now) {
+            self.audit.sync();
+        }
         self.answer_operators();
-        self.ask_for_checkpoint();
         Ok(true)
     }
 
@@ -181,21 +174,18 @@ impl Daemon {
         let mut set = PollSet::default();
         set.add(Source::Warden, &self.warden, self.warden.interest());
         set.add(Source::Passwords, &self.passwords, PollFlags::IN);
-        for tps in &self.tps {
+        if let Some(tps) = &self.tps {
             set.add(Source::Tps, tps, tps.interest());
         }
-        for keyer in &self.keyer {
+        if let Some(keyer) = &self.keyer {
             set.add(Source::Keyer, keyer, keyer.interest());
-        }
-        for signer in &self.signer {
-            set.add(Source::Signer, signer, signer.interest());
         }
         for (label, vault) in &self.vaults {
             set.add(Source::Vault(label.clone()), vault, vault.interest());
         }
         for (id, client) in &self.clients {
             // A client that waits for an answer is not read, and so held back; that it is gone is seen anyhow.
-            let ready = client.device.is_none() || self.machine.is_ready(*id);
+            let ready = client.link.is_clear() && (client.device.is_none() || self.machine.is_ready(*id));
             let interest = client.link.interest();
             let interest = if ready { interest } else { interest & !PollFlags::IN };
             set.add(Source::Client(*id), &client.link, interest);
@@ -206,7 +196,8 @@ impl Daemon {
         for (id, link) in self.operators.links() {
             set.add(Source::Operator(id), link, link.interest());
         }
-        let deadlines = [self.machine.deadline(), self.counts.due(), self.operators.deadline(), self.audit.deadline()];
+        let deadlines =
+            [self.machine.deadline(), self.counts.due(), self.operators.deadline(), self.audit.deadline()];
         match poll(&mut set.fds, self.clock.until(deadlines).as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
@@ -249,16 +240,12 @@ impl Daemon {
         match attachment {
             Attachment::Peer { role: Role::Tps, .. } => self.tps = Some(Link::new(fd)),
             Attachment::Peer { role: Role::Keyer, .. } => {
-                if self.keyer.replace(Link::new(fd)).is_some() {
-                    self.handle(Event::KeyerLost);
-                }
+                // What another was asked will not be answered; of the first there was none.
+                self.keyer = Some(Link::new(fd));
+                self.handle(Event::KeyerLost);
             }
             Attachment::Peer { role: Role::Vault, label: Some(label), .. } => {
                 self.vaults.insert(label, Link::new(fd));
-            }
-            Attachment::SignerClient(_) | Attachment::Peer { role: Role::Signer, .. } => {
-                self.signer = Some(Link::new(fd));
-                self.audit.signer_replaced();
             }
             Attachment::Listener => self.operators.listen(fd),
             _ => {}
@@ -280,7 +267,8 @@ impl Daemon {
             }
             LabelEvent::Note { label, object, done, reason } => {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };
-                let entry = Entry { user: None, host: None, label, action: "run".into(), object, verdict, reason };
+                let entry =
+                    Entry { user: None, host: None, label, action: "run".into(), object, verdict, reason };
                 self.batch.entries.push((Weight::Note, entry));
             }
         }
@@ -319,7 +307,11 @@ impl Daemon {
                 }
                 Err(RecvError::Empty) => return,
                 Err(RecvError::Malformed) => {
-                    self.counts.add_many("malformed messages of the trusted path's server", 1, self.clock.now());
+                    self.counts.add_many(
+                        "malformed messages of the trusted path's server",
+                        1,
+                        self.clock.now(),
+                    );
                 }
                 // Its children go on; the warden attaches the next one.
                 Err(RecvError::Closed | RecvError::Io(_)) => self.tps = None,
@@ -331,6 +323,9 @@ impl Daemon {
         loop {
             let Some(client) = self.clients.get_mut(&id) else { return };
             client.link.flush();
+            if !client.link.is_clear() && !flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+                return;
+            }
             if client.device.is_some() && !self.machine.is_ready(id) {
                 if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
                     self.drop_client(id);
@@ -423,7 +418,9 @@ impl Daemon {
                 Ok(Received { message: FromKeyer::Agreed { session, answer }, .. }) => {
                     self.handle(Event::Agreed(session, answer));
                 }
-                Ok(Received { message: FromKeyer::Failed { session: Some(session), reason, .. }, .. }) => {
+                Ok(Received {
+                    message: FromKeyer::Failed { session: Some(session), reason, .. }, ..
+                }) => {
                     self.handle(Event::NotAgreed(session, reason));
                 }
                 Ok(Received { message: FromKeyer::Renew(session), .. }) => self.handle(Event::Renew(session)),
@@ -463,30 +460,6 @@ impl Daemon {
         }
     }
 
-    fn hear_signer(&mut self) {
-        for _ in 0..FAIR {
-            let Some(signer) = &mut self.signer else { return };
-            signer.flush();
-            match signer.receive::<FromSigner>() {
-                Ok(Received { message: FromSigner::Signature(signature), .. }) => self.audit.signed(&signature),
-                Ok(Received { message: FromSigner::Refused, .. }) => self.audit.signer_replaced(),
-                Err(RecvError::Empty) => return,
-                Err(_) => {
-                    self.signer = None;
-                    self.audit.signer_replaced();
-                }
-            }
-        }
-    }
-
-    fn ask_for_checkpoint(&mut self) {
-        if let Some(signer) = &mut self.signer
-            && let Some((count, hash)) = self.audit.checkpoint_due(false)
-        {
-            signer.send(ToSigner::AuditCheckpoint { count, hash });
-        }
-    }
-
     fn reply(&mut self, id: ClientId, reply: Reply<KeyOffer>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(device) = &client.device else { return };
@@ -521,7 +494,8 @@ impl Daemon {
         let needed = !batch.commits.is_empty();
         let mut durable = self.audit.write(&batch.entries, now, needed);
         // Only what is in the log comes into the store.
-        if durable && !batch.changes.is_empty()
+        if durable
+            && !batch.changes.is_empty()
             && let Err(error) = self.store.apply(&batch.changes, now)
         {
             eprintln!("levee-sessiond: {error}");

@@ -38,6 +38,11 @@ impl<M: Serialize> Link<M> {
         }
     }
 
+    /// Whether the peer has taken everything.
+    pub fn is_clear(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// What to poll for.
     pub fn interest(&self) -> PollFlags {
         if self.waiting.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }

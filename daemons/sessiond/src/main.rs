@@ -1,3 +1,26 @@
-//! levee: credentials, sessions, audit log
+//! Credentials, sessions, audit log: everything that a person's permission depends on.
+//!
+//! One thread hears every channel and holds every decision; a few more do nothing but hash passwords. It reads
+//! no byte that a client wrote: the trusted path's children parse those into the types of `levee_ipc::client`.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod audit;
+mod clock;
+mod convert;
+mod counts;
+mod daemon;
+mod link;
+mod operators;
+mod passwords;
+mod start;
+mod store;
+
+fn main() -> std::process::ExitCode {
+    match start::serve() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("levee-sessiond: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -151,13 +151,8 @@ impl Daemon {
             }
             _ => false,
         };
-        let done: Vec<OperatorId> = self
-            .operators
-            .open
-            .iter()
-            .filter(|(_, operator)| ready(operator))
-            .map(|(id, _)| *id)
-            .collect();
+        let done: Vec<OperatorId> =
+            self.operators.open.iter().filter(|(_, operator)| ready(operator)).map(|(id, _)| *id).collect();
         for id in done {
             let Some(mut operator) = self.operators.open.remove(&id) else { continue };
             let State::Collecting { compartments, .. } = operator.state else { continue };

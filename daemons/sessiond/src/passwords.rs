@@ -49,11 +49,16 @@ pub struct Passwords {
 }
 
 impl Passwords {
+    /// What wakes the loop when a job is done; made outside the sandbox, which makes no descriptors of this kind.
+    pub fn bell() -> std::io::Result<OwnedFd> {
+        Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+    }
+
     /// Starts the threads; `directory` is where the credential files are. Call it inside the sandbox, which
     /// threads inherit.
-    pub fn start(directory: OwnedFd) -> std::io::Result<Self> {
+    pub fn start(directory: OwnedFd, bell: OwnedFd) -> std::io::Result<Self> {
         let directory = Arc::new(directory);
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wake = Arc::new(bell);
         let (jobs, queue) = channel();
         let (report, done) = channel();
         let queue = Arc::new(Mutex::new(queue));
@@ -61,8 +66,8 @@ impl Passwords {
         for _ in 0..THREADS {
             let (queue, report, wake) = (Arc::clone(&queue), report.clone(), Arc::clone(&wake));
             let (directory, dummy) = (Arc::clone(&directory), Arc::clone(&dummy));
+            // Without a name: the sandbox has no prctl.
             std::thread::Builder::new()
-                .name("passwords".into())
                 .spawn(move || work(&queue, &report, &wake, directory.as_fd(), &dummy))?;
         }
         Ok(Self { directory, jobs, done, wake })
@@ -255,7 +260,7 @@ mod tests {
     fn a_stored_hash_replaces_the_file_and_leaves_no_other() {
         let place = tempfile::tempdir().unwrap();
         let open = || File::open(place.path()).unwrap().into();
-        let passwords = Passwords::start(open()).unwrap();
+        let passwords = Passwords::start(open(), Passwords::bell().unwrap()).unwrap();
         let ann = UserName::new("ann").unwrap();
         for text in ["first", "second"] {
             passwords.store(&ann, text).unwrap();
@@ -268,7 +273,7 @@ mod tests {
     fn jobs_are_done_on_threads_and_reported() {
         let place = tempfile::tempdir().unwrap();
         let open = || File::open(place.path()).unwrap().into();
-        let passwords = Passwords::start(open()).unwrap();
+        let passwords = Passwords::start(open(), Passwords::bell().unwrap()).unwrap();
         let ann = UserName::new("ann").unwrap();
         passwords.store(&ann, &hash(b"old password").unwrap()).unwrap();
         let secret = |text: &str| Secret::new(text.as_bytes().to_vec()).unwrap();

@@ -1,6 +1,7 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
 use levee_session::{Change, REST, SessionId, Stored, Time};
+use redb::backends::FileBackend;
 use redb::{Database, ReadableTable as _, TableDefinition};
 use rustix::fs::{Mode, OFlags, openat};
 use std::fs::File;
@@ -46,7 +47,7 @@ impl Store {
     pub fn open(directory: BorrowedFd<'_>) -> Result<Self, StoreError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = openat(directory, FILE, flags, Mode::RUSR | Mode::WUSR).map_err(other)?;
-        let database = Database::builder().create_file(File::from(file))?;
+        let database = Database::builder().create_with_backend(FileBackend::new(File::from(file))?)?;
         let change = database.begin_write()?;
         change.open_table(SESSIONS)?;
         change.open_table(RESTING)?;

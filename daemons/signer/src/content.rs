@@ -9,7 +9,7 @@ const TLS_PADDING: [u8; 64] = [0x20; 64];
 const TLS_SERVER: &[u8] = b"TLS 1.3, server CertificateVerify";
 const TLS_CLIENT: &[u8] = b"TLS 1.3, client CertificateVerify";
 /// What begins a signed audit checkpoint.
-const CHECKPOINT: &[u8] = b"levee audit checkpoint 1\0";
+const CHECKPOINT: &[u8] = b"levee audit checkpoint\0";
 /// The most bytes of an IKE_AUTH octets string: a message of at most 60,000 bytes, a nonce, a MAC.
 const MAX_IKE: usize = 61_000;
 /// The least: a header of 28 bytes (RFC 7296 3.1), a nonce of 16, a MAC of 16.

@@ -1,0 +1,587 @@
+//! A sessiond, as a process, and a test program at the other end of its channels.
+//!
+//! The test stands in for the warden, the trusted path's server, the keyer, the vaults and the signer: this is
+//! the boundary of the process under test. All of them together are tried in `tests/system`.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, TpsToSessiond};
+use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
+use levee_ipc::operator;
+use levee_ipc::signer::{FromSigner, ToSigner, Use};
+use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, Suite, VaultToSessiond};
+use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
+use levee_ipc::{Channel, RecvError, Secret};
+use levee_policy::{HostName, LabelName, UserName};
+use levee_session::SessionId;
+use levee_sys::pidfd::Child;
+use levee_sys::spawn::Program;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Long enough for a loaded machine; nothing waits for it that works.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+pub const SITE: &str = r#"
+[site]
+name = "harbour"
+
+[labels]
+levels = ["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]
+categories = ["NATO"]
+colours = { SECRET = "red" }
+
+[server]
+name = "server.example"
+addresses = ["10.77.0.1"]
+trusted-path-port = 7443
+ike-port = 500
+tunnel-port = 4500
+inner-address = "10.80.0.1"
+inner-pool = "10.80.1.0/24"
+names = ["www.example"]
+slots = 64
+grace = "GRACE"
+
+[limits]
+memory = "512M"
+processes = 256
+cpu = "100%"
+store = "64M"
+
+[[user]]
+name = "ada"
+clearance = "UNCLASSIFIED..SECRET//NATO"
+
+[[user]]
+name = "ugo"
+clearance = "UNCLASSIFIED"
+
+[[host]]
+name = "ws1"
+accreditation = "UNCLASSIFIED..SECRET//NATO"
+
+[[host]]
+name = "ws2"
+accreditation = "UNCLASSIFIED..SECRET//NATO"
+
+[[service]]
+name = "web"
+port = 80
+protocol = "tcp"
+range = "UNCLASSIFIED..SECRET//NATO"
+mode = "direct"
+program = "nginx"
+"#;
+
+pub const ADA: &str = "correct horse battery";
+pub const UGO: &str = "staple of the harbour";
+
+/// What the stand-ins are to do wrong.
+#[derive(Default)]
+pub struct Faults {
+    /// Vaults do not answer `Close`.
+    pub vaults_keep_sessions: bool,
+    /// The warden cannot destroy sockets.
+    pub no_cut: bool,
+    /// Do not answer `Need`.
+    pub no_labels: bool,
+    /// The signer does not answer.
+    pub no_signatures: bool,
+}
+
+/// What the stand-ins share with the test.
+#[derive(Default)]
+pub struct Shared {
+    pub faults: Faults,
+    /// What they heard and did, in order.
+    pub trace: Vec<String>,
+    /// What each vault has.
+    pub vaults: BTreeMap<LabelName, BTreeMap<SessionId, SessionRecord>>,
+    /// Kill this label's vault, as if it had crashed.
+    pub crash: Option<LabelName>,
+    ready: bool,
+    stop: bool,
+}
+
+/// Everything but sessiond that outlives it: its directory, and the vaults.
+pub struct Site {
+    pub directory: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+    pub site: String,
+    pub shared: Arc<Mutex<Shared>>,
+    pub key: Arc<Vec<u8>>,
+}
+
+impl Site {
+    pub fn new() -> Self {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = temporary.path().to_owned();
+        Self { _temporary: Some(temporary), ..Self::at(&directory) }
+    }
+
+    pub fn at(directory: &Path) -> Self {
+        let credentials = directory.join("credentials");
+        std::fs::create_dir_all(&credentials).unwrap();
+        for (user, password) in [("ada", ADA), ("ugo", UGO)] {
+            std::fs::write(credentials.join(user), format!("{}\n", phc(password))).unwrap();
+        }
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
+        Self {
+            directory: directory.to_owned(),
+            _temporary: None,
+            site: SITE.replace("GRACE", "30s"),
+            shared: Arc::default(),
+            key: Arc::new(key.as_ref().to_vec()),
+        }
+    }
+
+    pub fn with_grace(mut self, grace: &str) -> Self {
+        self.site = SITE.replace("GRACE", grace);
+        self
+    }
+
+    /// The public key that signs checkpoints, as a point.
+    pub fn public_key(&self) -> Vec<u8> {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &self.key, &random).unwrap();
+        key.public_key().as_ref().to_vec()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("audit.jsonl")).unwrap()
+    }
+}
+
+fn phc(password: &str) -> String {
+    use argon2::password_hash::{PasswordHasher as _, SaltString};
+    let salt = SaltString::encode_b64(&[7; 16]).unwrap();
+    argon2::Argon2::default().hash_password(password.as_bytes(), &salt).unwrap().to_string()
+}
+
+/// A running sessiond.
+pub struct World {
+    pub place: Site,
+    pub child: Child,
+    pub tps: Channel,
+    pub socket: PathBuf,
+    stand_ins: Option<std::thread::JoinHandle<()>>,
+    /// For the warden's own thread: what to send on the control channel.
+    control: Arc<Channel>,
+}
+
+fn pair() -> (Channel, OwnedFd) {
+    let (ours, theirs) = Channel::pair().unwrap();
+    (ours, theirs.into_fd())
+}
+
+fn sealed(text: &str) -> OwnedFd {
+    let fd = memfd_create("site", MemfdFlags::CLOEXEC).unwrap();
+    let mut file = File::from(fd);
+    file.write_all(text.as_bytes()).unwrap();
+    file.into()
+}
+
+impl World {
+    pub fn start(place: Site) -> Self {
+        let (control, theirs) = pair();
+        let mut program = Program::new(env!("CARGO_BIN_EXE_levee-sessiond"));
+        let errors = File::options().append(true).open("/dev/stderr").unwrap();
+        program.stdio = [None, None, Some(errors.as_fd())];
+        program.fds = vec![theirs.as_fd()];
+        program.die_with_parent = false;
+        let child = program.start().unwrap();
+        drop(theirs);
+
+        let attach = |attachment, fd: OwnedFd| {
+            control.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]).unwrap();
+        };
+        let peer = |role| Attachment::Peer { role, label: None, slot: None };
+        attach(Attachment::Site, sealed(&place.site));
+        attach(Attachment::Directory, File::open(&place.directory).unwrap().into());
+        let (tps, fd) = pair();
+        attach(peer(Role::Tps), fd);
+        let (keyer, fd) = pair();
+        attach(peer(Role::Keyer), fd);
+        let (signer, fd) = pair();
+        attach(Attachment::SignerClient(Use::Audit), fd);
+        let socket = std::env::temp_dir().join(format!("levee-sessiond-{}.sock", child.pid.as_raw_nonzero()));
+        let _ = std::fs::remove_file(&socket);
+        attach(Attachment::Listener, listener(&socket));
+        control.send(&FromWarden::Begin(Place::Server)).unwrap();
+
+        let control = Arc::new(control);
+        let mut stand_ins = StandIns {
+            control: Arc::clone(&control),
+            keyer,
+            signer,
+            key: Arc::clone(&place.key),
+            shared: Arc::clone(&place.shared),
+            channels: BTreeMap::new(),
+        };
+        let shared = Arc::clone(&place.shared);
+        {
+            let mut shared = shared.lock().unwrap();
+            shared.ready = false;
+            shared.stop = false;
+        }
+        let stand_ins = std::thread::spawn(move || stand_ins.run());
+        let world = Self { place, child, tps, socket, stand_ins: Some(stand_ins), control };
+        world.until("sessiond is ready", |shared| shared.ready);
+        world
+    }
+
+    pub fn until(&self, what: &str, mut done: impl FnMut(&mut Shared) -> bool) {
+        let start = Instant::now();
+        while !done(&mut self.place.shared.lock().unwrap()) {
+            assert!(start.elapsed() < PATIENCE, "waiting in vain: {what}\n{:#?}", self.trace());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn shared<R>(&self, f: impl FnOnce(&mut Shared) -> R) -> R {
+        f(&mut self.place.shared.lock().unwrap())
+    }
+
+    pub fn trace(&self) -> Vec<String> {
+        self.shared(|shared| shared.trace.clone())
+    }
+
+    pub fn note(&self, what: impl Into<String>) {
+        self.shared(|shared| shared.trace.push(what.into()));
+    }
+
+    pub fn sessions_in_vaults(&self) -> usize {
+        self.shared(|shared| shared.vaults.values().map(BTreeMap::len).sum())
+    }
+
+    /// A new trusted path from this TPE.
+    pub fn connect(&self, device: &str) -> Client {
+        let (channel, theirs) = pair();
+        let from = "10.77.0.2:50000".parse().unwrap();
+        self.tps.send_with(&TpsToSessiond::Client(from), &[theirs.as_fd()]).unwrap();
+        let hello = ChildToSessiond::Hello { device: HostName::new(device).unwrap(), fingerprint: [5; 32] };
+        channel.send(&hello).unwrap();
+        Client { channel, shared: Arc::clone(&self.place.shared) }
+    }
+
+    pub fn operator(&self, command: &operator::Command) -> operator::Answer {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+        let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&fd, &SocketAddrUnix::new(&self.socket).unwrap()).unwrap();
+        let channel = Channel::from_fd(fd);
+        channel.send(command).unwrap();
+        receive(&channel).expect("the operator's answer")
+    }
+
+    pub fn status(&self) -> operator::ServerStatus {
+        match self.operator(&operator::Command::Status) {
+            operator::Answer::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks it to end in good order, and waits for that.
+    pub fn stop(mut self) -> Site {
+        self.control.send(&FromWarden::Stop).unwrap();
+        let exit = self.child.wait(PATIENCE).unwrap().expect("it ends");
+        assert_eq!(exit.code(), 0);
+        self.end()
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) -> Site {
+        self.child.kill().unwrap();
+        self.end()
+    }
+
+    fn end(&mut self) -> Site {
+        self.shared(|shared| shared.stop = true);
+        if let Some(stand_ins) = self.stand_ins.take() {
+            stand_ins.join().unwrap();
+        }
+        let empty = Site {
+            directory: PathBuf::new(),
+            _temporary: None,
+            site: String::new(),
+            shared: Arc::default(),
+            key: Arc::default(),
+        };
+        std::mem::replace(&mut self.place, empty)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        self.shared(|shared| shared.stop = true);
+        if let Some(stand_ins) = self.stand_ins.take() {
+            let _ = stand_ins.join();
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn listener(path: &Path) -> OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+    let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&fd, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    listen(&fd, 16).unwrap();
+    fd
+}
+
+/// Waits for a message; `None` if the channel is closed.
+pub fn receive<T: DeserializeOwned>(channel: &Channel) -> Option<T> {
+    let mut fds = [PollFd::new(channel, PollFlags::IN)];
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    assert!(poll(&mut fds, Some(&patience)).unwrap() > 0, "no message in {PATIENCE:?}");
+    match channel.try_recv::<T>() {
+        Ok(received) => Some(received.message),
+        Err(RecvError::Closed) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A trusted path, as a tps child hands it on.
+pub struct Client {
+    channel: Channel,
+    shared: Arc<Mutex<Shared>>,
+}
+
+pub fn offer(spi: u32) -> KeyOffer {
+    KeyOffer { public: [9; 32], spi, suite: Suite::Aes256Gcm }
+}
+
+pub fn label(text: &str) -> LabelName {
+    LabelName::new(text).unwrap()
+}
+
+impl Client {
+    pub fn ask(&self, request: Request) {
+        self.channel.send(&ChildToSessiond::Request(request)).unwrap();
+    }
+
+    pub fn next(&self) -> Option<Reply> {
+        let reply = receive(&self.channel);
+        self.shared.lock().unwrap().trace.push(format!("client {}", name(reply.as_ref())));
+        reply
+    }
+
+    pub fn call(&self, request: Request) -> Reply {
+        self.ask(request);
+        self.next().expect("an answer")
+    }
+
+    pub fn login(&self, user: &str, password: &str) -> Reply {
+        let password = Secret::new(password.as_bytes().to_vec()).unwrap();
+        self.call(Request::Login { user: UserName::new(user).unwrap(), password })
+    }
+
+    pub fn sign_on(&self, user: &str, password: &str) -> Login {
+        match self.login(user, password) {
+            Reply::LoggedIn(login) => login,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn level(&self, at: &str, spi: u32) -> Reply {
+        self.call(Request::Level { label: label(at), offer: offer(spi) })
+    }
+
+    pub fn open(&self, at: &str, spi: u32) -> Opened {
+        match self.level(at, spi) {
+            Reply::Opened(opened) => *opened,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn refusal(reply: &Reply) -> Option<RefusalKind> {
+    match reply {
+        Reply::Refused { kind, .. } => Some(*kind),
+        _ => None,
+    }
+}
+
+fn name(reply: Option<&Reply>) -> String {
+    let text = format!("{reply:?}");
+    let text = text.strip_prefix("Some(").unwrap_or(&text);
+    text.chars().take_while(|c| c.is_alphanumeric()).collect()
+}
+
+struct StandIns {
+    control: Arc<Channel>,
+    keyer: Channel,
+    signer: Channel,
+    key: Arc<Vec<u8>>,
+    shared: Arc<Mutex<Shared>>,
+    channels: BTreeMap<LabelName, Channel>,
+}
+
+impl StandIns {
+    fn run(&mut self) {
+        loop {
+            let mut fds = vec![
+                PollFd::new(&*self.control, PollFlags::IN),
+                PollFd::new(&self.keyer, PollFlags::IN),
+                PollFd::new(&self.signer, PollFlags::IN),
+            ];
+            fds.extend(self.channels.values().map(|channel| PollFd::new(channel, PollFlags::IN)));
+            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 5_000_000 })).unwrap();
+            drop(fds);
+            let shared = Arc::clone(&self.shared);
+            let mut shared = shared.lock().unwrap();
+            if shared.stop {
+                return;
+            }
+            if let Some(label) = shared.crash.take() {
+                self.die(&label, &mut shared);
+                self.up(&label, &mut shared);
+            }
+            while let Ok(received) = self.control.try_recv::<ToWarden>() {
+                self.warden(received.message, &mut shared);
+            }
+            while let Ok(received) = self.keyer.try_recv::<ToKeyer>() {
+                self.keyer(received.message, &mut shared);
+            }
+            while let Ok(received) = self.signer.try_recv::<ToSigner>() {
+                self.signer(received.message, &mut shared);
+            }
+            for (label, channel) in &self.channels {
+                while let Ok(received) = channel.try_recv::<SessiondToVault>() {
+                    vault(label, channel, received.message, &mut shared);
+                }
+            }
+        }
+    }
+
+    fn say(&self, event: LabelEvent) {
+        let _ = self.control.send(&FromWarden::Label(event));
+    }
+
+    fn up(&mut self, label: &LabelName, shared: &mut Shared) {
+        let (channel, theirs) = pair();
+        let attachment = Attachment::Peer { role: Role::Vault, label: Some(label.clone()), slot: Some(1) };
+        let _ = self.control.send_with(&FromWarden::Attach(attachment), &[theirs.as_fd()]);
+        self.channels.insert(label.clone(), channel);
+        shared.vaults.entry(label.clone()).or_default();
+        shared.trace.push(format!("up {label}"));
+        self.say(LabelEvent::Up(label.clone()));
+    }
+
+    fn die(&mut self, label: &LabelName, shared: &mut Shared) {
+        self.channels.remove(label);
+        shared.vaults.remove(label);
+        shared.trace.push(format!("died {label}"));
+        self.say(LabelEvent::Died(label.clone()));
+    }
+
+    fn warden(&mut self, message: ToWarden, shared: &mut Shared) {
+        match message {
+            ToWarden::Ready => shared.ready = true,
+            ToWarden::Sessiond(SessiondRequest::Need(label)) => {
+                shared.trace.push(format!("need {label}"));
+                if !shared.faults.no_labels {
+                    self.up(&label, shared);
+                }
+            }
+            ToWarden::Sessiond(SessiondRequest::Release(label)) => {
+                shared.trace.push(format!("release {label}"));
+                self.channels.remove(&label);
+                shared.vaults.remove(&label);
+            }
+            ToWarden::Sessiond(SessiondRequest::Kill(label)) => {
+                shared.trace.push(format!("kill {label}"));
+                self.die(&label, shared);
+                self.up(&label, shared);
+            }
+            ToWarden::Sessiond(SessiondRequest::Cut { inner, ticket, .. }) => {
+                shared.trace.push(format!("cut {inner}"));
+                let sockets = if shared.faults.no_cut { None } else { Some(1) };
+                self.say(LabelEvent::Cut { ticket, sockets });
+            }
+            ToWarden::Sessiond(SessiondRequest::Compartments) => {
+                self.say(LabelEvent::Compartments(Vec::new()));
+            }
+            ToWarden::Tpe(_) => panic!("sessiond spoke as a tpe"),
+        }
+    }
+
+    fn keyer(&self, message: ToKeyer, shared: &mut Shared) {
+        match message {
+            ToKeyer::Agree { session, label, offer } => {
+                shared.trace.push(format!("agree {label}"));
+                let has = shared.vaults.get(&label).is_some_and(|vault| vault.contains_key(&session));
+                let answer = KeyOffer { spi: offer.spi + 1, ..offer };
+                let message = if has {
+                    FromKeyer::Agreed { session, answer }
+                } else {
+                    FromKeyer::Failed { session: Some(session), ticket: None, reason: "no record".into() }
+                };
+                let _ = self.keyer.send(&message);
+            }
+            ToKeyer::Revoke(_) => shared.trace.push("revoke".into()),
+            other => panic!("sessiond spoke as a tpe: {other:?}"),
+        }
+    }
+
+    fn signer(&self, message: ToSigner, shared: &mut Shared) {
+        if let ToSigner::AuditCheckpoint { count, hash } = message {
+            shared.trace.push(format!("checkpoint {count}"));
+            if shared.faults.no_signatures {
+                return;
+            }
+            let random = SystemRandom::new();
+            let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &self.key, &random).unwrap();
+            let mut content = b"levee audit checkpoint\0".to_vec();
+            content.extend(count.to_be_bytes());
+            content.extend(hash);
+            let signature = key.sign(&random, &content).unwrap().as_ref().to_vec();
+            let _ = self.signer.send(&FromSigner::Signature(signature));
+        }
+    }
+}
+
+fn vault(label: &LabelName, channel: &Channel, message: SessiondToVault, shared: &mut Shared) {
+    let sessions = shared.vaults.entry(label.clone()).or_default();
+    let answer = match message {
+        SessiondToVault::Open(record) => {
+            let id = record.id;
+            sessions.insert(id, record);
+            shared.trace.push(format!("open {label}"));
+            VaultToSessiond::Opened(id)
+        }
+        SessiondToVault::Close(id) => {
+            shared.trace.push(format!("close {label}"));
+            if shared.faults.vaults_keep_sessions {
+                return;
+            }
+            sessions.remove(&id);
+            VaultToSessiond::Closed(id)
+        }
+        SessiondToVault::Synced => {
+            shared.trace.push(format!("synced {label}"));
+            return;
+        }
+        SessiondToVault::Ping(number) => VaultToSessiond::Pong(number),
+        SessiondToVault::Report => VaultToSessiond::Report(Report::default()),
+    };
+    let _ = channel.send(&answer);
+}
+
+/// The different inner addresses in use.
+pub fn inner_addresses(world: &World) -> BTreeSet<std::net::IpAddr> {
+    world.shared(|shared| {
+        shared.vaults.values().flat_map(BTreeMap::values).flat_map(|record| record.inner.clone()).collect()
+    })
+}

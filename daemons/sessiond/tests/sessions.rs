@@ -1,0 +1,281 @@
+//! People sign on, open sessions and leave, against a real sessiond process.
+
+mod common;
+
+use common::*;
+use levee_ipc::client::{RefusalKind, Reply, Request};
+use levee_ipc::operator;
+use std::time::{Duration, Instant};
+
+fn position(trace: &[String], what: &str) -> usize {
+    trace
+        .iter()
+        .position(|line| line.starts_with(what))
+        .unwrap_or_else(|| panic!("no {what:?} in {trace:#?}"))
+}
+
+#[test]
+fn a_person_signs_on_opens_a_session_changes_level_and_logs_out() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    let login = client.sign_on("ada", ADA);
+    assert_eq!(login.clearance, "UNCLASSIFIED..SECRET//NATO");
+    assert_eq!(login.labels.len(), 6);
+
+    let low = client.open("UNCLASSIFIED", 70);
+    assert_eq!((low.answer.spi, low.mtu, low.tunnel_port), (71, 1400, 4500));
+    assert_eq!(low.inner.len(), 1);
+    let record = world.shared(|s| s.vaults[&label("UNCLASSIFIED")][&low.session].clone());
+    assert_eq!(record.inner, low.inner);
+    assert_eq!(record.selectors.len(), 1);
+    let selector = &record.selectors[0];
+    assert_eq!(selector.local.to_string(), "10.80.0.1/32");
+    assert_eq!(selector.remote.addr(), low.inner[0]);
+    assert_eq!(
+        (selector.protocol, selector.local_ports, selector.remote_ports),
+        (Some(6), (80, 80), (0, 65535))
+    );
+
+    let high = client.open("SECRET//NATO", 80);
+    assert_eq!(high.colour.as_deref(), Some("red"));
+    assert_ne!(high.inner, low.inner);
+    assert!(!world.shared(|s| s.vaults.contains_key(&label("UNCLASSIFIED"))));
+    let trace = world.trace();
+    let order =
+        ["close UNCLASSIFIED", "cut 10.80.1.", "open SECRET//NATO", "agree SECRET//NATO", "client Opened"];
+    let second = trace.iter().rposition(|line| line == "client Opened").unwrap();
+    assert!(position(&trace, order[0]) < position(&trace, order[1]), "{trace:#?}");
+    assert!(position(&trace, order[1]) < position(&trace, order[2]), "{trace:#?}");
+    assert!(position(&trace, order[3]) < second, "{trace:#?}");
+
+    assert!(matches!(client.call(Request::KeepAlive), Reply::Alive));
+    match client.call(Request::Status) {
+        Reply::Status(status) => assert_eq!(status.session, Some((high.session, label("SECRET//NATO")))),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+    let trace = world.trace();
+    let acknowledged = position(&trace, "client LoggedOut");
+    assert!(position(&trace, "close SECRET//NATO") < acknowledged, "{trace:#?}");
+    let cuts = trace.iter().take(acknowledged).filter(|line| line.starts_with("cut ")).count();
+    assert_eq!(cuts, 2, "{trace:#?}");
+    assert_eq!(world.sessions_in_vaults(), 0);
+}
+
+#[test]
+fn an_unknown_user_and_a_wrong_password_get_the_same_answer() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    let wrong = client.login("ada", "not the password");
+    let unknown = client.login("nobody-here", "not the password");
+    assert_eq!(refusal(&wrong), Some(RefusalKind::Credentials));
+    assert_eq!(format!("{wrong:?}"), format!("{unknown:?}"));
+    // And a right one works all the same.
+    client.sign_on("ada", ADA);
+}
+
+#[test]
+fn failures_slow_down_that_person_at_that_workstation_and_nobody_else() {
+    let world = World::start(Site::new());
+    let guesser = world.connect("ws1");
+    for _ in 0..4 {
+        guesser.login("ada", "a guess");
+    }
+    let start = Instant::now();
+    guesser.ask(Request::Login {
+        user: "ada".parse().unwrap(),
+        password: levee_ipc::Secret::new(b"a guess".to_vec()).unwrap(),
+    });
+    let elsewhere = world.connect("ws2");
+    let own = Instant::now();
+    elsewhere.sign_on("ada", ADA);
+    let waited = own.elapsed();
+    assert_eq!(refusal(&guesser.next().unwrap()), Some(RefusalKind::Credentials));
+    assert!(start.elapsed() >= Duration::from_secs(1), "the guesser waits");
+    assert!(waited < start.elapsed(), "and nobody waits for the guesser");
+}
+
+#[test]
+fn a_level_outside_the_clearance_is_refused_and_changes_nothing() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ugo", UGO);
+    let session = client.open("UNCLASSIFIED", 7).session;
+    let refused = client.level("SECRET", 8);
+    assert_eq!(refusal(&refused), Some(RefusalKind::Label), "{refused:?}");
+    assert_eq!(refusal(&client.level("NOWHERE", 8)), Some(RefusalKind::Label));
+    match client.call(Request::Status) {
+        Reply::Status(status) => assert_eq!(status.session.map(|(id, _)| id), Some(session)),
+        other => panic!("{other:?}"),
+    }
+    let log = world.stop().log();
+    assert!(log.lines().any(|line| line.contains("\"denied\"") && line.contains("\"SECRET\"")), "{log}");
+}
+
+#[test]
+fn one_person_at_a_time_sits_at_a_workstation() {
+    let world = World::start(Site::new());
+    let first = world.connect("ws1");
+    first.sign_on("ada", ADA);
+    let second = world.connect("ws1");
+    assert_eq!(refusal(&second.login("ugo", UGO)), Some(RefusalKind::AlreadyLoggedIn));
+    assert_eq!(refusal(&first.login("ada", ADA)), Some(RefusalKind::AlreadyLoggedIn));
+    assert_eq!(refusal(&second.level("UNCLASSIFIED", 4)), Some(RefusalKind::NotLoggedIn));
+    assert!(matches!(first.call(Request::Logout), Reply::LoggedOut));
+    second.sign_on("ugo", UGO);
+}
+
+#[test]
+fn a_dropped_trusted_path_is_resumed_by_the_same_workstation_alone() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let session = client.open("SECRET", 7).session;
+    drop(client);
+    let thief = world.connect("ws2");
+    assert_eq!(refusal(&thief.call(Request::Resume(session))), Some(RefusalKind::NoSession));
+    let client = world.connect("ws1");
+    match client.call(Request::Resume(session)) {
+        Reply::Resumed(status) => {
+            assert_eq!(status.session, Some((session, label("SECRET"))));
+            assert_eq!(status.user.unwrap().as_str(), "ada");
+        }
+        other => panic!("{other:?}"),
+    }
+    match client.call(Request::Rekey(offer(90))) {
+        Reply::Rekeyed(answer) => assert_eq!(answer.spi, 91),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+    assert_eq!(world.sessions_in_vaults(), 0);
+}
+
+#[test]
+fn a_session_ends_when_its_trusted_path_stays_away() {
+    let world = World::start(Site::new().with_grace("1s"));
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let session = client.open("SECRET", 7).session;
+    drop(client);
+    world.until("the session ends", |shared| shared.trace.iter().any(|line| line == "release SECRET"));
+    let client = world.connect("ws1");
+    assert_eq!(refusal(&client.call(Request::Resume(session))), Some(RefusalKind::NoSession));
+}
+
+#[test]
+fn a_vault_that_does_not_close_is_killed_and_only_then_is_the_logout_acknowledged() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.open("SECRET", 7);
+    world.shared(|shared| shared.faults.vaults_keep_sessions = true);
+    let start = Instant::now();
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    let trace = world.trace();
+    assert!(position(&trace, "kill SECRET") < position(&trace, "cut "), "{trace:#?}");
+    assert!(position(&trace, "cut ") < position(&trace, "client LoggedOut"), "{trace:#?}");
+}
+
+#[test]
+fn a_logout_whose_sockets_cannot_be_cut_is_not_acknowledged() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.open("SECRET", 7);
+    world.shared(|shared| shared.faults.no_cut = true);
+    let refused = client.call(Request::Logout);
+    assert_eq!(refusal(&refused), Some(RefusalKind::Unavailable), "{refused:?}");
+    world.shared(|shared| shared.faults.no_cut = false);
+    // It is still pursued, and the next attempt finds it done.
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+}
+
+#[test]
+fn a_vault_that_dies_gets_its_sessions_back_and_their_workstations_are_asked_for_keys() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let opened = client.open("SECRET", 7);
+    world.shared(|shared| shared.crash = Some(label("SECRET")));
+    assert!(matches!(client.next(), Some(Reply::Renew)));
+    assert!(world.shared(|shared| shared.vaults[&label("SECRET")].contains_key(&opened.session)));
+    match client.call(Request::Rekey(offer(100))) {
+        Reply::Rekeyed(answer) => assert_eq!(answer.spi, 101),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_operator_sees_sessions_and_ends_one() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let opened = client.open("SECRET", 7);
+    let status = world.status();
+    assert_eq!((status.session_count, status.sessions.len(), status.vaults.len()), (1, 1, 1));
+    let shown = &status.sessions[0];
+    assert_eq!((shown.user.as_str(), shown.host.as_str(), shown.attached), ("ada", "ws1", true));
+    assert_eq!(shown.id, opened.session.to_string());
+    assert!(matches!(
+        world.operator(&operator::Command::End("000000000000".into())),
+        operator::Answer::Failed(_)
+    ));
+    assert!(matches!(world.operator(&operator::Command::End(shown.id.clone())), operator::Answer::Ended));
+    assert_eq!(world.sessions_in_vaults(), 0);
+    assert!(matches!(client.next(), Some(Reply::Ended { .. })));
+    assert_eq!(world.status().session_count, 0);
+}
+
+#[test]
+fn a_changed_password_is_the_one_that_counts() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let secret = |text: &str| levee_ipc::Secret::new(text.as_bytes().to_vec()).unwrap();
+    let change = |old: &str, new: &str| client.call(Request::Passwd { old: secret(old), new: secret(new) });
+    assert_eq!(refusal(&change("wrong", "a new password")), Some(RefusalKind::Credentials));
+    assert_eq!(refusal(&change(ADA, "short")), Some(RefusalKind::Unavailable));
+    assert!(matches!(change(ADA, "a new password"), Reply::PasswordChanged));
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+    assert_eq!(refusal(&client.login("ada", ADA)), Some(RefusalKind::Credentials));
+    client.sign_on("ada", "a new password");
+}
+
+#[test]
+fn sessions_survive_a_kill_of_sessiond() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let kept = client.open("SECRET", 7);
+    let other = world.connect("ws2");
+    other.sign_on("ugo", UGO);
+    let gone = other.open("UNCLASSIFIED", 9);
+    assert!(matches!(other.call(Request::Logout), Reply::LoggedOut));
+    let place = world.kill();
+    place.shared.lock().unwrap().trace.clear();
+
+    let world = World::start(place);
+    world.until("the vault has the session again", |shared| {
+        shared.trace.iter().any(|line| line == "synced SECRET")
+    });
+    assert!(world.shared(|shared| shared.vaults[&label("SECRET")].contains_key(&kept.session)));
+    let trace = world.trace();
+    assert!(position(&trace, "open SECRET") < position(&trace, "synced SECRET"), "{trace:#?}");
+    let other = world.connect("ws2");
+    assert_eq!(refusal(&other.call(Request::Resume(gone.session))), Some(RefusalKind::NoSession));
+    let client = world.connect("ws1");
+    assert!(matches!(client.call(Request::Resume(kept.session)), Reply::Resumed(_)));
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+    let place = world.kill();
+    place.shared.lock().unwrap().trace.clear();
+
+    let world = World::start(place);
+    assert_eq!(world.status().session_count, 0);
+    // The address that was given back rests across restarts.
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    for spi in 0..20 {
+        assert_ne!(client.open("SECRET", spi).inner, kept.inner);
+    }
+}
