@@ -230,3 +230,134 @@ impl InboundSa {
         Ok(Decrypted { length, next_header, newest })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No cipher: the text stays as it is and the tag is zero, so that a test can write any plaintext.
+    struct Clear;
+
+    impl Aead for Clear {
+        fn seal_in_place(&self, _: &[u8; NONCE], _: &[u8], _: &mut [u8]) -> Result<[u8; TAG], AeadError> {
+            Ok([0; TAG])
+        }
+
+        fn open_within(
+            &self,
+            _: &[u8; NONCE],
+            _: &[u8],
+            buffer: &mut [u8],
+            from: usize,
+        ) -> Result<usize, AeadError> {
+            let end = buffer.len().checked_sub(TAG).ok_or(AeadError)?;
+            if buffer.get(end..) != Some(&[0; TAG]) {
+                return Err(AeadError);
+            }
+            buffer.copy_within(from..end, 0);
+            Ok(end - from)
+        }
+    }
+
+    struct InClear;
+
+    impl AeadProvider for InClear {
+        fn name(&self) -> &'static str {
+            "clear"
+        }
+
+        fn key(&self, _: Suite, _: &[u8]) -> Result<Box<dyn Aead>, AeadError> {
+            Ok(Box::new(Clear))
+        }
+    }
+
+    fn pair(extended: bool) -> (OutboundSa, InboundSa) {
+        let keys = SaKeys::new(Suite::Aes128Gcm, &[1; 20]).unwrap();
+        let spi = Spi::new(0x0010_0001).unwrap();
+        let outbound = OutboundSa::new(spi, &keys, extended, &InClear).unwrap();
+        (outbound, InboundSa::new(spi, &keys, extended, &InClear).unwrap())
+    }
+
+    /// A packet with this plaintext, trailer included.
+    fn packet(sequence: u32, plain: &[u8]) -> Vec<u8> {
+        let mut bytes = 0x0010_0001_u32.to_be_bytes().to_vec();
+        bytes.extend(sequence.to_be_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(plain);
+        bytes.extend([0; TAG]);
+        bytes
+    }
+
+    #[test]
+    fn padding_is_one_two_three_and_no_longer_than_the_packet() {
+        let (_, mut inbound) = pair(false);
+        let mut sequence = 0;
+        let mut open = |plain: &[u8]| {
+            sequence += 1;
+            inbound.open(&mut packet(sequence, plain), 0).map(|opened| (opened.length, opened.next_header))
+        };
+        assert_eq!(open(&[9, 9, 0, 4]), Ok((2, 4)));
+        assert_eq!(open(&[9, 1, 1, 4]), Ok((1, 4)));
+        assert_eq!(open(&[1, 2, 2, 41]), Ok((0, 41)));
+        assert_eq!(open(&[9, 1, 2, 3, 4, 5, 5, 4]), Ok((1, 4)));
+        assert_eq!(open(&[9, 0, 1, 4]), Err(DropReason::BadPadding));
+        assert_eq!(open(&[2, 1, 2, 4]), Err(DropReason::BadPadding));
+        assert_eq!(open(&[1, 2, 3, 4]), Err(DropReason::BadPadding), "more padding than packet");
+        assert_eq!(open(&[1, 2, 255, 4]), Err(DropReason::BadPadding));
+        let longest: Vec<u8> = [7].into_iter().chain(1..=255).chain([0, 0, 255, 4]).collect();
+        assert_eq!(open(&longest[..longest.len()]), Err(DropReason::BadPadding));
+        let longest: Vec<u8> = [7, 7, 7].into_iter().chain(1..=255).chain([255, 4]).collect();
+        assert_eq!(open(&longest), Ok((3, 4)));
+    }
+
+    #[test]
+    fn bad_padding_uses_its_sequence_number_up_because_it_was_authentic() {
+        let (_, mut inbound) = pair(false);
+        assert_eq!(inbound.open(&mut packet(5, &[9, 9, 9, 4]), 0), Err(DropReason::BadPadding));
+        assert_eq!(inbound.open(&mut packet(5, &[9, 9, 0, 4]), 0), Err(DropReason::Replay));
+    }
+
+    #[test]
+    fn a_sender_of_32_bit_numbers_stops_at_the_last_and_asks_for_keys_before() {
+        let (mut outbound, _) = pair(false);
+        let mut buffer = vec![0; sealed_length(10)];
+        outbound.sequence = ASK_AT_32 - 2;
+        outbound.seal(&mut buffer, 10, 4).unwrap();
+        assert!(!outbound.is_expiring());
+        outbound.seal(&mut buffer, 10, 4).unwrap();
+        assert!(outbound.is_expiring());
+        assert!(!outbound.is_expiring(), "once");
+        outbound.sequence = u64::from(u32::MAX) - 1;
+        assert!(outbound.seal(&mut buffer, 10, 4).is_ok());
+        assert_eq!(buffer[4..8], [0xff; 4]);
+        for _ in 0..3 {
+            assert_eq!(outbound.seal(&mut buffer, 10, 4), Err(DropReason::SequenceExhausted));
+        }
+    }
+
+    #[test]
+    fn a_sender_of_64_bit_numbers_goes_on_past_32_and_stops_at_the_last() {
+        let (mut outbound, mut inbound) = pair(true);
+        let mut buffer = vec![0; sealed_length(10)];
+        outbound.sequence = u64::from(u32::MAX) - 1;
+        inbound.window.advance(u64::from(u32::MAX) - 1).unwrap();
+        for expected in [u64::from(u32::MAX), 1 << 32, (1 << 32) + 1] {
+            outbound.seal(&mut buffer, 10, 4).unwrap();
+            assert_eq!(buffer[8..16], expected.to_be_bytes());
+            assert!(inbound.open(&mut buffer.clone(), 0).unwrap().newest);
+            assert_eq!(inbound.window().top(), expected);
+        }
+        outbound.sequence = u64::MAX - 1;
+        assert!(outbound.seal(&mut buffer, 10, 4).is_ok());
+        assert_eq!(outbound.seal(&mut buffer, 10, 4), Err(DropReason::SequenceExhausted));
+    }
+
+    #[test]
+    fn a_buffer_that_is_too_short_uses_no_sequence_number() {
+        let (mut outbound, _) = pair(true);
+        for length in 0..sealed_length(10) {
+            assert_eq!(outbound.seal(&mut vec![0; length], 10, 4), Err(DropReason::Oversize));
+        }
+        assert_eq!(outbound.sequence(), 0);
+    }
+}

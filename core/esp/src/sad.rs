@@ -160,6 +160,8 @@ pub struct Sad<K> {
     sessions: BTreeMap<K, Session>,
     by_address: BTreeMap<IpAddr, K>,
     pairs: Vec<Option<Box<Pair<K>>>>,
+    /// Places of `pairs` without one.
+    free: Vec<usize>,
     by_spi: BTreeMap<Spi, usize>,
     expiring: Vec<(Spi, K)>,
     /// What passed and what did not.
@@ -188,6 +190,7 @@ impl<K: Copy + Ord> Sad<K> {
             sessions: BTreeMap::new(),
             by_address: BTreeMap::new(),
             pairs: Vec::new(),
+            free: Vec::new(),
             by_spi: BTreeMap::new(),
             expiring: Vec::new(),
             counters: Counters::default(),
@@ -205,7 +208,9 @@ impl<K: Copy + Ord> Sad<K> {
         if self.sessions.len() >= Self::SESSIONS && !self.sessions.contains_key(&id) {
             return Err(SessionError::Full);
         }
-        self.by_address.retain(|_, owner| *owner != id);
+        for address in self.sessions.get(&id).map_or(&[][..], |session| &session.policy.inner) {
+            self.by_address.remove(address);
+        }
         self.by_address.extend(policy.inner.iter().map(|&address| (address, id)));
         match self.sessions.get_mut(&id) {
             Some(session) => session.policy = policy,
@@ -220,7 +225,9 @@ impl<K: Copy + Ord> Sad<K> {
     /// Ends a session: its keys and its waiting packets are erased when this returns. Answers whether it was there.
     pub fn close_session(&mut self, id: K) -> bool {
         let Some(mut session) = self.sessions.remove(&id) else { return false };
-        self.by_address.retain(|_, owner| *owner != id);
+        for address in &session.policy.inner {
+            self.by_address.remove(address);
+        }
         for place in session.pairs {
             self.remove(place);
         }
@@ -275,13 +282,10 @@ impl<K: Copy + Ord> Sad<K> {
             packets: (0, 0),
             bytes: (0, 0),
         });
-        let place = match self.pairs.iter().position(Option::is_none) {
-            Some(place) => place,
-            None => {
-                self.pairs.push(None);
-                self.pairs.len() - 1
-            }
-        };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.pairs.push(None);
+            self.pairs.len() - 1
+        });
         if let Some(free) = self.pairs.get_mut(place) {
             *free = Some(pair);
         }
@@ -302,6 +306,7 @@ impl<K: Copy + Ord> Sad<K> {
 
     fn remove(&mut self, place: usize) -> Option<K> {
         let pair = self.pairs.get_mut(place)?.take()?;
+        self.free.push(place);
         self.by_spi.remove(&pair.inbound.spi());
         self.expiring.retain(|(spi, _)| *spi != pair.inbound.spi());
         Some(pair.session)

@@ -404,3 +404,31 @@ proptest! {
         let _ = seal(&mut tunnel.server, &bytes);
     }
 }
+
+#[test]
+fn dummies_other_protocols_and_a_wrong_version_are_dropped_each_under_its_name() {
+    let mut tunnel = met(Suite::Aes256Gcm, true);
+    // A sender with the client's keys that puts any next header on any bytes.
+    let (to_server, _) = (Spi::new_in_slot(SLOT, 1).unwrap(), ());
+    let material: Vec<u8> = (0..36_u8).map(|b| b ^ 31 ^ 1).collect();
+    let keys = SaKeys::new(Suite::Aes256Gcm, &material).unwrap();
+    let mut sender = levee_esp::OutboundSa::new(to_server, &keys, true, &Library::Ring).unwrap();
+    let mut send = |bytes: &[u8], next_header: u8| {
+        let mut buffer = vec![0; levee_esp::sealed_length(bytes.len())];
+        buffer[levee_esp::ESP_HEADER..][..bytes.len()].copy_from_slice(bytes);
+        sender.seal(&mut buffer, bytes.len(), next_header).unwrap();
+        open(&mut tunnel.server, &buffer, client_address())
+    };
+    assert_eq!(send(&up(1), 4), Err(DropReason::Replay), "the number that the client used");
+    assert_eq!(send(&[], 59), Err(DropReason::Dummy));
+    assert_eq!(send(&up(9), 59), Err(DropReason::Dummy));
+    assert_eq!(send(&up(9), 17), Err(DropReason::BadNextHeader));
+    assert_eq!(send(&up(9), 41), Err(DropReason::Malformed));
+    assert_eq!(send(&[], 4), Err(DropReason::Malformed));
+    // RFC 4303 2.7: what follows the inner packet's own length is padding against traffic analysis.
+    assert_eq!(send(&[up(9), vec![0xee; 100]].concat(), 4), Ok(up(9)));
+    let drops = &tunnel.server.counters;
+    assert_eq!(drops.dropped(DropReason::Dummy), 2);
+    assert_eq!(drops.dropped(DropReason::Malformed), 2);
+    assert_eq!(drops.dropped_in_all(), 6);
+}
