@@ -34,6 +34,8 @@ pub const TPS: &str = include_str!("../../../conf/seccomp/tps.toml");
 pub const TPS_CHILD: &str = include_str!("../../../conf/seccomp/tps-child.toml");
 /// sessiond's filter.
 pub const SESSIOND: &str = include_str!("../../../conf/seccomp/sessiond.toml");
+/// The filter of the workstation's agent.
+pub const TPE: &str = include_str!("../../../conf/seccomp/tpe.toml");
 /// Upflow's filter.
 pub const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
 /// What services in a compartment run under.

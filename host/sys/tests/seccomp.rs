@@ -7,10 +7,11 @@ use levee_sys::sandbox::{Access, Sandbox};
 use levee_sys::{seccomp, spawn};
 use rustix::fd::AsFd;
 
-const ALL: [(&str, &str); 8] = [
+const ALL: [(&str, &str); 9] = [
     ("vault", seccomp::VAULT),
     ("keyer", seccomp::KEYER),
     ("signer", seccomp::SIGNER),
+    ("tpe", seccomp::TPE),
     ("tps", seccomp::TPS),
     ("tps-child", seccomp::TPS_CHILD),
     ("sessiond", seccomp::SESSIOND),

@@ -1,0 +1,237 @@
+//! The trusted path to the server, as its client: TLS 1.3, one answer for each request.
+
+use levee_ipc::client::{Reply, Request};
+use levee_ipc::{FrameReader, encode_frame};
+use levee_policy::DomainName;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For the TCP connection, and again for the handshake.
+const CONNECT: Duration = Duration::from_secs(3);
+/// The server hears something each so often.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// A request unanswered for so long means that the path is gone. The password hash takes its time.
+const ANSWER: Duration = Duration::from_secs(25);
+
+/// What the server said.
+pub enum Heard {
+    /// The answer to the request that the agent waits for.
+    Answer(Reply),
+    /// Something unasked.
+    Notice(Reply),
+}
+
+enum Asked {
+    KeepAlive,
+    Request,
+}
+
+struct Up {
+    stream: TcpStream,
+    tls: ClientConnection,
+    frames: FrameReader,
+    outstanding: VecDeque<(Asked, Instant)>,
+    sent: Instant,
+    peer: SocketAddr,
+}
+
+/// The trusted path, up or not.
+pub struct Link {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    addresses: Vec<SocketAddr>,
+    up: Option<Up>,
+}
+
+impl Link {
+    /// Not connected yet. `name` is what the server's certificate must say.
+    pub fn new(
+        config: Arc<ClientConfig>,
+        name: &DomainName,
+        addresses: Vec<SocketAddr>,
+    ) -> Result<Self, levee_tls::Error> {
+        Ok(Self { config, name: levee_tls::server_name(name)?, addresses, up: None })
+    }
+
+    /// Whether TLS is up.
+    pub fn is_up(&self) -> bool {
+        self.up.is_some()
+    }
+
+    /// The server's address in use.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.up.as_ref().map(|up| up.peer)
+    }
+
+    /// What to wait for.
+    pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.up.as_ref().map(|up| {
+            let write = if up.tls.wants_write() { PollFlags::OUT } else { PollFlags::empty() };
+            (up.stream.as_fd(), PollFlags::IN | write)
+        })
+    }
+
+    /// Closes the path in good order.
+    pub fn close(&mut self) {
+        if let Some(mut up) = self.up.take() {
+            up.tls.send_close_notify();
+            let _ = up.tls.write_tls(&mut up.stream);
+        }
+    }
+
+    /// Connects, to whichever of the server's addresses answers first in their order.
+    ///
+    /// # Errors
+    /// In words for the person.
+    pub fn connect(&mut self) -> Result<(), String> {
+        if self.up.is_some() {
+            return Ok(());
+        }
+        let mut failed = "no address of the server is known".to_owned();
+        for &address in &self.addresses {
+            match self.connect_to(address) {
+                Ok(up) => {
+                    self.up = Some(up);
+                    return Ok(());
+                }
+                Err(error) => failed = format!("the trusted path to {address}: {error}"),
+            }
+        }
+        Err(failed)
+    }
+
+    fn connect_to(&self, address: SocketAddr) -> Result<Up, String> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(|e| e.to_string())?;
+        let deadline = Instant::now() + CONNECT;
+        match connect(&socket, &address) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::INPROGRESS) => {
+                wait(socket.as_fd(), PollFlags::OUT, deadline)?;
+                sockopt::socket_error(&socket).map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        sockopt::set_tcp_nodelay(&socket, true).map_err(|e| e.to_string())?;
+        let mut stream = TcpStream::from(socket);
+        let mut tls =
+            ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map_err(|e| e.to_string())?;
+        let deadline = Instant::now() + CONNECT;
+        while tls.is_handshaking() || tls.wants_write() {
+            if tls.wants_write() {
+                match tls.write_tls(&mut stream) {
+                    Ok(_) => continue,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+            let write = if tls.wants_write() { PollFlags::OUT } else { PollFlags::empty() };
+            wait(stream.as_fd(), PollFlags::IN | write, deadline)?;
+            match tls.read_tls(&mut stream) {
+                Ok(0) => return Err("the server closed the connection".into()),
+                Ok(_) => {
+                    if let Err(error) = tls.process_new_packets() {
+                        let _ = tls.write_tls(&mut stream);
+                        return Err(error.to_string());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        let now = Instant::now();
+        let (frames, outstanding) = (FrameReader::default(), VecDeque::new());
+        Ok(Up { stream, tls, frames, outstanding, sent: now, peer: address })
+    }
+
+    /// Sends a request; its answer comes from [`Link::turn`].
+    pub fn send(&mut self, request: &Request) -> Result<(), String> {
+        let up = self.up.as_mut().ok_or("the trusted path is down")?;
+        let frame = encode_frame(request).map_err(|e| e.to_string())?;
+        if up.tls.writer().write_all(&frame).is_err() {
+            self.up = None;
+            return Err("the trusted path does not take any more".into());
+        }
+        let asked = if matches!(request, Request::KeepAlive) { Asked::KeepAlive } else { Asked::Request };
+        up.sent = Instant::now();
+        up.outstanding.push_back((asked, up.sent));
+        Ok(())
+    }
+
+    /// Moves bytes both ways as far as they go now. A path that breaks is closed, and [`Link::is_up`] says so.
+    pub fn turn(&mut self) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        if let Some(up) = &mut self.up
+            && let Err(()) = up.turn(&mut heard)
+        {
+            self.up = None;
+        }
+        if self.up.as_ref().is_some_and(|up| up.outstanding.is_empty() && up.sent.elapsed() >= KEEP_ALIVE) {
+            // What cannot be sent has closed the path, which is what a keep-alive is to find out.
+            let _ = self.send(&Request::KeepAlive);
+        }
+        heard
+    }
+}
+
+impl Up {
+    fn turn(&mut self, heard: &mut Vec<Heard>) -> Result<(), ()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.stream) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return Err(()),
+            }
+        }
+        let ended = match self.tls.read_tls(&mut self.stream) {
+            Ok(0) => true,
+            Ok(_) => {
+                self.tls.process_new_packets().map_err(|_| ())?;
+                false
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Other) => false,
+            Err(_) => true,
+        };
+        loop {
+            while let Some(reply) = self.frames.take::<Reply>().map_err(|_| ())? {
+                if matches!(reply, Reply::Ended { .. } | Reply::Renew) {
+                    heard.push(Heard::Notice(reply));
+                    continue;
+                }
+                match self.outstanding.pop_front() {
+                    Some((Asked::KeepAlive, _)) => {}
+                    Some((Asked::Request, _)) => heard.push(Heard::Answer(reply)),
+                    // An answer to nothing: this is not the protocol.
+                    None => return Err(()),
+                }
+            }
+            match self.tls.reader().read(self.frames.space()) {
+                Ok(0) => return Err(()),
+                Ok(bytes) => self.frames.advance(bytes),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return Err(()),
+            }
+        }
+        let late = self.outstanding.front().is_some_and(|(_, since)| since.elapsed() >= ANSWER);
+        if ended || late { Err(()) } else { Ok(()) }
+    }
+}
+
+fn wait(fd: BorrowedFd<'_>, flags: PollFlags, deadline: Instant) -> Result<(), String> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(left).map_err(|e| e.to_string())?;
+    match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&timeout)) {
+        Ok(0) => Err("no answer".into()),
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}

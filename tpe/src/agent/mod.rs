@@ -1,0 +1,319 @@
+//! The workstation's agent: holds the trusted path, and plays sessiond's part towards the local vault and keyer.
+//!
+//! What a person asks for is done one thing after the other, each a straight sequence in [`operations`]; while it
+//! waits, [`Agent::pump`] keeps everything else going.
+
+mod link;
+mod operations;
+mod people;
+
+use levee_ipc::client::{RefusalKind, Reply};
+use levee_ipc::keyer::FromKeyer;
+use levee_ipc::tpe::{Answer, Session};
+use levee_ipc::vault::VaultToSessiond;
+use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden, TpeRequest, WorkstationEvent};
+use levee_ipc::{Channel, Received, RecvError};
+use levee_policy::{DomainName, LabelName, UserName};
+use levee_session::SessionId;
+use levee_sys::sandbox::Sandbox;
+use levee_tls::SignerHandle;
+use link::{Heard, Link};
+use people::People;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Files with certificates are not larger.
+const MAX_PEM: u64 = 1024 * 1024;
+/// Time is looked at this often while there is a login.
+const TICK: Duration = Duration::from_millis(500);
+/// A session whose trusted path stays down this long ends here too.
+const GRACE: Duration = Duration::from_secs(300);
+
+/// The session there is.
+struct Live {
+    id: SessionId,
+    shown: Session,
+}
+
+/// What came in while the agent waited for something else.
+#[derive(Default)]
+struct Mail {
+    answers: VecDeque<Reply>,
+    keyer: VecDeque<FromKeyer>,
+    warden: VecDeque<WorkstationEvent>,
+    vault: VecDeque<VaultToSessiond>,
+}
+
+impl Mail {
+    fn left(&self) -> usize {
+        self.answers.len() + self.keyer.len() + self.warden.len() + self.vault.len()
+    }
+}
+
+/// What must be seen to once the present operation is over.
+#[derive(Default)]
+struct Due {
+    /// The server has ended the session.
+    ended: Option<String>,
+    /// The compartment or vault of this session is dead.
+    died: Option<SessionId>,
+    /// New keys are wanted.
+    renew: bool,
+}
+
+struct Agent {
+    control: Channel,
+    keyer: Option<Channel>,
+    vault: Option<(LabelName, Channel)>,
+    signer: SignerHandle,
+    link: Link,
+    people: People,
+    login: Option<UserName>,
+    session: Option<Live>,
+    ended: Option<String>,
+    mail: Mail,
+    due: Due,
+    tickets: u64,
+    /// Since when the trusted path is down, and when to try again.
+    down: Option<(Instant, Instant, Duration)>,
+    /// Where the server receives the tunnel.
+    tunnel: SocketAddr,
+    stop: bool,
+}
+
+#[derive(Default)]
+struct Attached {
+    keyer: Option<Channel>,
+    signer: SignerHandle,
+    listener: Option<OwnedFd>,
+    chain: Option<Vec<u8>>,
+    authority: Option<Vec<u8>>,
+    server: Vec<(SocketAddr, DomainName)>,
+}
+
+fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let file = File::from(fd);
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|e| format!("a memory file: {e}"))?;
+    file.take(MAX_PEM).read_to_end(&mut bytes).map_err(|e| format!("a memory file: {e}"))?;
+    Ok(bytes)
+}
+
+/// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
+pub fn serve() -> Result<(), String> {
+    let control = Channel::from_fd(levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?);
+    let mut attached = Attached::default();
+    loop {
+        match control.recv::<FromWarden>() {
+            Ok(Received { message: FromWarden::Begin(_), .. }) => break,
+            Ok(Received { message: FromWarden::Attach(attachment), mut fds }) => {
+                match (attachment, fds.pop()) {
+                    (Attachment::Server { address, name }, None) => attached.server.push((address, name)),
+                    (Attachment::Peer { role: Role::Keyer, .. }, Some(fd)) => {
+                        attached.keyer = Some(Channel::from_fd(fd))
+                    }
+                    (Attachment::Peer { role: Role::Signer, .. } | Attachment::SignerClient(_), Some(fd)) => {
+                        attached.signer.set(Channel::from_fd(fd));
+                    }
+                    (Attachment::Listener, Some(fd)) => attached.listener = Some(fd),
+                    (Attachment::Chain, Some(fd)) => attached.chain = Some(contents(fd)?),
+                    (Attachment::Authority, Some(fd)) => attached.authority = Some(contents(fd)?),
+                    _ => {}
+                }
+            }
+            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(format!("from the warden: {error}")),
+        }
+    }
+    let mut agent = Agent::new(control, attached)?;
+    Sandbox { tcp: true, ..Sandbox::new(levee_sys::seccomp::TPE) }.enter().map_err(|e| e.to_string())?;
+    agent.control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
+    agent.run()
+}
+
+impl Agent {
+    fn new(control: Channel, attached: Attached) -> Result<Self, String> {
+        let missing = |what: &str| format!("the warden attached no {what}");
+        let chain = attached.chain.ok_or_else(|| missing("certificate chain"))?;
+        let authority = attached.authority.ok_or_else(|| missing("authority"))?;
+        let config = levee_tls::client(&chain, &authority, &attached.signer).map_err(|e| e.to_string())?;
+        let name = attached.server.first().map(|(_, name)| name.clone()).ok_or_else(|| missing("server"))?;
+        let addresses =
+            attached.server.iter().filter(|(_, n)| *n == name).map(|(address, _)| *address).collect();
+        Ok(Self {
+            control,
+            keyer: attached.keyer,
+            vault: None,
+            signer: attached.signer,
+            link: Link::new(config, &name, addresses).map_err(|e| e.to_string())?,
+            people: People::new(attached.listener.ok_or_else(|| missing("listener"))?)?,
+            login: None,
+            session: None,
+            ended: None,
+            mail: Mail::default(),
+            due: Due::default(),
+            tickets: 0,
+            down: None,
+            tunnel: SocketAddr::from(([0; 4], 0)),
+            stop: false,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        while !self.stop {
+            let wait =
+                if self.login.is_some() || self.people.any() { TICK } else { Duration::from_secs(3600) };
+            self.pump(Instant::now() + wait)?;
+            self.settle()?;
+            while let Some((person, command)) = self.people.next_command() {
+                let answer = self.carry_out(command)?;
+                self.people.answer(person, &answer);
+                self.settle()?;
+            }
+        }
+        self.link.close();
+        Ok(())
+    }
+
+    /// Waits until something comes, or `until`, and sorts it.
+    fn pump(&mut self, until: Instant) -> Result<(), String> {
+        let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
+        fds.extend(self.keyer.iter().map(|keyer| PollFd::new(keyer, PollFlags::IN)));
+        fds.extend(self.vault.iter().map(|(_, vault)| PollFd::new(vault, PollFlags::IN)));
+        fds.extend(self.link.interest().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        fds.extend(self.people.interest().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
+        let timeout = Timespec::try_from(left).map_err(|e| e.to_string())?;
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(format!("poll: {error}")),
+        }
+        drop(fds);
+        self.hear_warden()?;
+        self.hear_keyer();
+        self.hear_vault();
+        for heard in self.link.turn() {
+            match heard {
+                Heard::Answer(reply) => self.mail.answers.push_back(reply),
+                Heard::Notice(Reply::Ended { reason }) => self.due.ended = Some(reason),
+                Heard::Notice(_) => self.due.renew = true,
+            }
+        }
+        self.hear_people();
+        Ok(())
+    }
+
+    fn hear_warden(&mut self) -> Result<(), String> {
+        loop {
+            let received = match self.control.try_recv::<FromWarden>() {
+                Ok(received) => received,
+                Err(RecvError::Empty) => return Ok(()),
+                Err(RecvError::Closed) => {
+                    self.stop = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(format!("from the warden: {error}")),
+            };
+            match received.message {
+                FromWarden::Attach(ref attachment) => {
+                    let attachment = attachment.clone();
+                    let Some(fd) = received.into_fd() else { continue };
+                    match attachment {
+                        Attachment::Peer { role: Role::Keyer, .. } => self.keyer = Some(Channel::from_fd(fd)),
+                        Attachment::Peer { role: Role::Vault, label: Some(label), .. } => {
+                            self.vault = Some((label, Channel::from_fd(fd)));
+                        }
+                        Attachment::Peer { role: Role::Signer, .. } | Attachment::SignerClient(_) => {
+                            self.signer.set(Channel::from_fd(fd));
+                        }
+                        _ => {}
+                    }
+                }
+                FromWarden::Workstation(WorkstationEvent::Exited { ticket, status }) => {
+                    self.people.program_ended(ticket, status);
+                }
+                FromWarden::Workstation(WorkstationEvent::Died(session)) => {
+                    self.mail.warden.push_back(WorkstationEvent::Died(session));
+                    self.due.died = Some(session);
+                }
+                FromWarden::Workstation(event) => self.mail.warden.push_back(event),
+                FromWarden::Stop => self.stop = true,
+                FromWarden::Begin(_) | FromWarden::Label(_) => {}
+            }
+        }
+    }
+
+    fn hear_keyer(&mut self) {
+        while let Some(keyer) = &self.keyer {
+            match keyer.try_recv::<FromKeyer>() {
+                Ok(Received { message: FromKeyer::Renew(session), .. }) => {
+                    if self.session.as_ref().is_some_and(|live| live.id == session) {
+                        self.due.renew = true;
+                    }
+                }
+                Ok(Received { message, .. }) => self.mail.keyer.push_back(message),
+                Err(RecvError::Empty) => return,
+                Err(_) => self.keyer = None,
+            }
+        }
+    }
+
+    fn hear_vault(&mut self) {
+        while let Some((_, vault)) = &self.vault {
+            match vault.try_recv::<VaultToSessiond>() {
+                Ok(Received { message, .. }) => self.mail.vault.push_back(message),
+                Err(RecvError::Empty) => return,
+                // Its end is for the warden to report.
+                Err(_) => self.vault = None,
+            }
+        }
+    }
+
+    fn hear_people(&mut self) {
+        self.people.accept();
+        let running = self.people.hear();
+        for request in running {
+            match request {
+                people::Wish::Status(person) => {
+                    let answer = Answer::Status(self.status());
+                    self.people.answer(person, &answer);
+                }
+                people::Wish::Run { person, request, fds } => {
+                    if let Err((kind, reason)) = self.start_program(request, &fds) {
+                        self.people.answer(person, &Answer::Refused { kind, reason });
+                    }
+                }
+                people::Wish::Signal { ticket, signal } => {
+                    let request = TpeRequest::Signal { ticket, signal };
+                    // A program whose signal the warden cannot take now keeps running, and its person sees it.
+                    let _ = self.control.try_send(&ToWarden::Tpe(request));
+                }
+            }
+        }
+    }
+
+    fn start_program(&self, request: TpeRequest, fds: &[OwnedFd]) -> Result<(), (RefusalKind, String)> {
+        if self.session.is_none() {
+            return Err((RefusalKind::NoSession, "no session is open: choose a level first".into()));
+        }
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        self.control
+            .try_send_with(&ToWarden::Tpe(request), &borrowed)
+            .map_err(|e| (RefusalKind::Unavailable, format!("the warden: {e}")))
+    }
+
+    fn status(&self) -> levee_ipc::tpe::Status {
+        levee_ipc::tpe::Status {
+            connected: self.link.is_up(),
+            user: self.login.clone(),
+            session: self.session.as_ref().map(|live| live.shown.clone()),
+            ended: self.ended.clone(),
+        }
+    }
+}

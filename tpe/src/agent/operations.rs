@@ -1,0 +1,449 @@
+//! What a person asks for, and what the server, the warden or time demand: each a straight sequence of steps.
+
+use super::{Agent, GRACE, Live};
+use levee_ipc::client::{Opened, RefusalKind, Reply, Request};
+use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
+use levee_ipc::tpe::{Answer, Command, Session};
+use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault, VaultToSessiond};
+use levee_ipc::warden::{ToWarden, TpeRequest, WorkstationEvent};
+use levee_policy::{LabelName, UserName};
+use levee_session::SessionId;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+const SERVER: Duration = Duration::from_secs(30);
+const KEYER: Duration = Duration::from_secs(5);
+const VAULT: Duration = Duration::from_secs(2);
+/// A compartment is made of mounts and processes; a loaded machine takes its time.
+const COMPARTMENT: Duration = Duration::from_secs(30);
+
+/// Why something was not done.
+pub(super) enum Fault {
+    /// For the person.
+    Refused(RefusalKind, String),
+    /// The agent cannot go on.
+    Fatal(String),
+}
+
+type Done<T> = Result<T, Fault>;
+
+fn unavailable<T>(reason: impl Into<String>) -> Done<T> {
+    Err(Fault::Refused(RefusalKind::Unavailable, reason.into()))
+}
+
+impl Agent {
+    /// Carries out one command.
+    pub(super) fn carry_out(&mut self, command: Command) -> Result<Answer, String> {
+        let done = match command {
+            Command::Login { user, password } => self.log_in(user, password),
+            Command::Level(label) => self.level(label),
+            Command::Passwd { old, new } => self.passwd(old, new),
+            Command::Logout => self.log_out(),
+            Command::Status => Ok(Answer::Status(self.status())),
+            Command::Run { .. } | Command::Signal(_) => {
+                Err(Fault::Refused(RefusalKind::Protocol, "not a command by itself".into()))
+            }
+        };
+        match done {
+            Ok(answer) => Ok(answer),
+            Err(Fault::Refused(kind, reason)) => {
+                if kind == RefusalKind::NotLoggedIn {
+                    self.login = None;
+                }
+                Ok(Answer::Refused { kind, reason })
+            }
+            Err(Fault::Fatal(reason)) => Err(reason),
+        }
+    }
+
+    fn log_in(&mut self, user: UserName, password: levee_ipc::Secret) -> Done<Answer> {
+        if let Some(user) = &self.login {
+            return Err(Fault::Refused(RefusalKind::AlreadyLoggedIn, format!("{user} is signed on here")));
+        }
+        self.link.connect().or_else(unavailable)?;
+        match self.ask(&Request::Login { user, password }) {
+            Ok(Reply::LoggedIn(login)) => {
+                (self.login, self.ended) = (Some(login.user), None);
+                Ok(Answer::LoggedIn { labels: login.labels, clearance: login.clearance })
+            }
+            other => {
+                self.link.close();
+                refused(other?)
+            }
+        }
+    }
+
+    fn passwd(&mut self, old: levee_ipc::Secret, new: levee_ipc::Secret) -> Done<Answer> {
+        self.need_login()?;
+        match self.ask(&Request::Passwd { old, new })? {
+            Reply::PasswordChanged => Ok(Answer::PasswordChanged),
+            other => refused(other),
+        }
+    }
+
+    fn level(&mut self, label: LabelName) -> Done<Answer> {
+        self.need_login()?;
+        let (ticket, offer) = self.offer()?;
+        let opened = match self.ask(&Request::Level { label, offer })? {
+            Reply::Opened(opened) => *opened,
+            other => return refused(other),
+        };
+        self.ended = None;
+        // The server has ended the session there was, so whatever happens now it is over here too.
+        let result = self.close_here().and_then(|()| self.open_here(ticket, &opened));
+        if let Err(fault) = result {
+            let reason = match fault {
+                Fault::Refused(_, reason) => reason,
+                fatal @ Fault::Fatal(_) => return Err(fatal),
+            };
+            self.abandon(&reason)?;
+            return unavailable(format!("{reason}; signed off"));
+        }
+        let shown = Session {
+            id: opened.session.to_string(),
+            label: opened.label,
+            colour: opened.colour,
+            inner: opened.inner,
+            services: opened.services,
+        };
+        self.session = Some(Live { id: opened.session, shown: shown.clone() });
+        Ok(Answer::Opened(shown))
+    }
+
+    fn log_out(&mut self) -> Done<Answer> {
+        self.need_login()?;
+        // The server first: it cuts what the session still sends, however long the purge here takes.
+        let told = self.ask(&Request::Logout);
+        let purged = self.close_here();
+        self.login = None;
+        self.link.close();
+        purged?;
+        match told {
+            Ok(Reply::LoggedOut) => Ok(Answer::LoggedOut),
+            Ok(other) => refused(other),
+            Err(Fault::Refused(kind, reason)) => Err(Fault::Refused(
+                kind,
+                format!(
+                    "signed off here, but the server could not be told and ends the session by itself: {reason}"
+                ),
+            )),
+            Err(fatal) => Err(fatal),
+        }
+    }
+
+    fn need_login(&self) -> Done<()> {
+        match self.login {
+            Some(_) => Ok(()),
+            None => Err(Fault::Refused(RefusalKind::NotLoggedIn, "nobody is signed on here".into())),
+        }
+    }
+
+    /// Starts vault and compartment for an opened session and gives them record and keys.
+    fn open_here(&mut self, ticket: u64, opened: &Opened) -> Done<()> {
+        let session = opened.session;
+        self.mail.warden.clear();
+        let request = TpeRequest::Open {
+            session,
+            label: opened.label.clone(),
+            inner: opened.inner.clone(),
+            hosts: opened.services.first().map(|&first| (first, opened.names.clone())).into_iter().collect(),
+            reach: opened.reach.clone(),
+            mtu: opened.mtu,
+        };
+        self.tell_warden(request)?;
+        self.wait_for(COMPARTMENT, "the compartment does not start", |agent| {
+            let event = agent.mail.warden.pop_front()?;
+            match event {
+                WorkstationEvent::Up(up) if up == session => Some(Ok(())),
+                WorkstationEvent::Failed { session: failed, reason } if failed == session => {
+                    Some(unavailable(format!("the compartment does not start: {reason}")))
+                }
+                WorkstationEvent::Died(died) if died == session => Some(unavailable("the compartment died")),
+                _ => None,
+            }
+        })?;
+        self.open_in_vault(opened)?;
+        let server = self.link.peer().ok_or_else(|| lost("the trusted path is down"))?;
+        self.tunnel = SocketAddr::new(server.ip(), opened.tunnel_port);
+        self.complete(ticket, session, opened.label.clone(), opened.answer.clone())
+    }
+
+    fn open_in_vault(&mut self, opened: &Opened) -> Done<()> {
+        self.mail.vault.clear();
+        let record = record(opened);
+        let session = record.id;
+        match &self.vault {
+            Some((label, vault)) if *label == opened.label => {
+                vault
+                    .try_send(&SessiondToVault::Open(record))
+                    .and_then(|()| vault.try_send(&SessiondToVault::Synced))
+                    .or_else(|e| unavailable(format!("the vault: {e}")))?;
+            }
+            _ => return unavailable("no vault of this level was started"),
+        }
+        self.wait_for(VAULT, "the vault does not answer", |agent| match agent.mail.vault.pop_front()? {
+            VaultToSessiond::Opened(opened) if opened == session => Some(Ok(())),
+            _ => None,
+        })
+    }
+
+    /// Ends the session here: no key, no program, no file of it is left when this returns.
+    fn close_here(&mut self) -> Done<()> {
+        let Some(Live { id, .. }) = self.session.take() else { return Ok(()) };
+        self.remove(id)
+    }
+
+    fn remove(&mut self, session: SessionId) -> Done<()> {
+        if let Some(keyer) = &self.keyer {
+            // The keyer holds no keys; what it forgets by this is which SPIs there were.
+            let _ = keyer.try_send(&ToKeyer::Revoke(session));
+        }
+        if let Some((_, vault)) = &self.vault {
+            // It dies with the compartment; this only lets it erase the keys itself.
+            let _ = vault.try_send(&SessiondToVault::Close(session));
+        }
+        self.due.died = None;
+        self.due.renew = false;
+        self.tell_warden(TpeRequest::Close(session))?;
+        let closed = self.wait_for(COMPARTMENT, "the old compartment does not end", |agent| {
+            match agent.mail.warden.pop_front()? {
+                WorkstationEvent::Closed(closed) if closed == session => Some(Ok(())),
+                _ => None,
+            }
+        });
+        self.vault = None;
+        self.people.programs_purged();
+        closed
+    }
+
+    /// Gives a session up on both sides, after something went wrong here.
+    fn abandon(&mut self, reason: &str) -> Done<()> {
+        // Best effort towards the server: if it is not told it ends the session after its grace time.
+        if let Err(fatal @ Fault::Fatal(_)) = self.ask(&Request::Logout) {
+            return Err(fatal);
+        }
+        self.link.close();
+        self.login = None;
+        self.ended = Some(reason.to_owned());
+        Ok(())
+    }
+
+    /// What came up while something else was done.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        match self.settle_inner() {
+            Ok(()) => Ok(()),
+            Err(Fault::Fatal(reason)) => Err(reason),
+            Err(Fault::Refused(_, reason)) => {
+                self.ended = Some(reason);
+                Ok(())
+            }
+        }
+    }
+
+    fn settle_inner(&mut self) -> Done<()> {
+        if let Some(reason) = self.due.ended.take() {
+            self.ended = Some(reason);
+            self.close_here()?;
+        }
+        if let Some(session) = self.due.died.take()
+            && self.session.as_ref().is_some_and(|live| live.id == session)
+        {
+            let closed = self.close_here();
+            self.abandon("the session's vault or compartment died on this workstation")?;
+            closed?;
+        }
+        if self.login.is_some() && !self.link.is_up() {
+            self.reconnect()?;
+        } else {
+            self.down = None;
+        }
+        if self.due.renew && self.link.is_up() && self.session.is_some() {
+            self.due.renew = false;
+            if let Err(fault) = self.rekey() {
+                match fault {
+                    Fault::Refused(_, reason) => {
+                        let closed = self.close_here();
+                        self.abandon(&format!("no new keys: {reason}"))?;
+                        closed?;
+                    }
+                    fatal @ Fault::Fatal(_) => return Err(fatal),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reconnect(&mut self) -> Done<()> {
+        let Some(session) = self.session.as_ref().map(|live| live.id) else {
+            // A login without a session is not kept by the server.
+            self.login = None;
+            self.ended = Some("the trusted path was lost before a session was open".into());
+            return Ok(());
+        };
+        let now = Instant::now();
+        let (since, due, pause) = *self.down.get_or_insert((now, now, Duration::from_millis(100)));
+        if now < due {
+            return Ok(());
+        }
+        if since.elapsed() >= GRACE {
+            self.login = None;
+            self.ended = Some("the trusted path was down for too long".into());
+            return self.close_here();
+        }
+        self.down = Some((since, now + pause, (pause * 2).min(Duration::from_secs(2))));
+        if self.link.connect().is_err() {
+            return Ok(());
+        }
+        match self.ask(&Request::Resume(session)) {
+            Ok(Reply::Resumed(_)) => {
+                self.down = None;
+                Ok(())
+            }
+            Ok(Reply::Refused { kind: RefusalKind::Unavailable, .. }) => {
+                self.link.close();
+                Ok(())
+            }
+            Ok(other) => {
+                self.link.close();
+                self.login = None;
+                self.ended = Some(match other {
+                    Reply::Refused { reason, .. } => reason,
+                    _ => "the server does not take the session up again".into(),
+                });
+                self.close_here()
+            }
+            // The path broke again: another try follows.
+            Err(Fault::Refused(..)) => Ok(()),
+            Err(fatal) => Err(fatal),
+        }
+    }
+
+    fn rekey(&mut self) -> Done<()> {
+        let Some((session, label)) = self.session.as_ref().map(|live| (live.id, live.shown.label.clone()))
+        else {
+            return Ok(());
+        };
+        let (ticket, offer) = self.offer()?;
+        match self.ask(&Request::Rekey(offer)) {
+            Ok(Reply::Rekeyed(answer)) => self.complete(ticket, session, label, answer),
+            Ok(Reply::Refused { kind: RefusalKind::Unavailable, .. }) => {
+                // Such as a vault that is being started anew; the server asks again, or time does.
+                self.due.renew = true;
+                self.pump(Instant::now() + Duration::from_millis(200)).map_err(Fault::Fatal)
+            }
+            Ok(other) => refused(other),
+            Err(Fault::Refused(..)) if !self.link.is_up() => {
+                self.due.renew = true;
+                Ok(())
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn offer(&mut self) -> Done<(u64, KeyOffer)> {
+        self.tickets = self.tickets.saturating_add(1);
+        let ticket = self.tickets;
+        self.tell_keyer(&ToKeyer::Offer { ticket })?;
+        let offer = self.wait_for(KEYER, "the keyer does not answer", |agent| {
+            match agent.mail.keyer.pop_front()? {
+                FromKeyer::Offered { ticket: got, offer } if got == ticket => Some(Ok(offer)),
+                FromKeyer::Failed { ticket: Some(got), reason, .. } if got == ticket => {
+                    Some(unavailable(format!("the keyer: {reason}")))
+                }
+                _ => None,
+            }
+        })?;
+        Ok((ticket, offer))
+    }
+
+    fn complete(&mut self, ticket: u64, session: SessionId, label: LabelName, answer: KeyOffer) -> Done<()> {
+        let server = self.tunnel;
+        self.tell_keyer(&ToKeyer::Complete { ticket, session, label, answer, server })?;
+        self.wait_for(KEYER, "the keyer does not answer", |agent| match agent.mail.keyer.pop_front()? {
+            FromKeyer::Completed { session: done } if done == session => Some(Ok(())),
+            FromKeyer::Failed { session: failed, ticket: of, reason }
+                if of == Some(ticket) || failed == Some(session) =>
+            {
+                Some(unavailable(format!("the keyer: {reason}")))
+            }
+            _ => None,
+        })
+    }
+
+    fn tell_keyer(&mut self, message: &ToKeyer) -> Done<()> {
+        match &self.keyer {
+            Some(keyer) => keyer.try_send(message).or_else(|e| unavailable(format!("the keyer: {e}"))),
+            None => unavailable("the keyer is not there"),
+        }
+    }
+
+    fn tell_warden(&self, request: TpeRequest) -> Done<()> {
+        self.control.try_send(&ToWarden::Tpe(request)).or_else(|e| unavailable(format!("the warden: {e}")))
+    }
+
+    /// Asks the server and waits for its answer.
+    fn ask(&mut self, request: &Request) -> Done<Reply> {
+        self.mail.answers.clear();
+        self.link.send(request).or_else(unavailable)?;
+        self.wait_for(SERVER, "the server does not answer", |agent| match agent.mail.answers.pop_front() {
+            Some(reply) => Some(Ok(reply)),
+            None if !agent.link.is_up() => Some(Err(lost("the trusted path was lost"))),
+            None => None,
+        })
+    }
+
+    /// Lets everything go on until `found` finds what is waited for.
+    fn wait_for<T>(
+        &mut self,
+        limit: Duration,
+        late: &str,
+        mut found: impl FnMut(&mut Self) -> Option<Done<T>>,
+    ) -> Done<T> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let mut seen = usize::MAX;
+            // `found` looks at one message at a time and gives back `None` for those that are not the one.
+            while seen > 0 {
+                if let Some(result) = found(self) {
+                    return result;
+                }
+                let left = self.mail.left();
+                if left >= seen {
+                    break;
+                }
+                seen = left;
+            }
+            if self.stop {
+                return unavailable("the workstation's warden ends this agent");
+            }
+            if Instant::now() >= deadline {
+                return unavailable(late);
+            }
+            self.pump(deadline).map_err(Fault::Fatal)?;
+        }
+    }
+}
+
+fn lost(reason: &str) -> Fault {
+    Fault::Refused(RefusalKind::Unavailable, reason.to_owned())
+}
+
+fn refused<T>(reply: Reply) -> Done<T> {
+    match reply {
+        Reply::Refused { kind, reason } => Err(Fault::Refused(kind, reason)),
+        _ => Err(Fault::Refused(RefusalKind::Protocol, "the server gave an answer to something else".into())),
+    }
+}
+
+/// The session as the local vault knows it: the server's selectors the other way round.
+fn record(opened: &Opened) -> SessionRecord {
+    let any = (0, u16::MAX);
+    let mut selectors = Vec::new();
+    for &inner in &opened.inner {
+        for &remote in opened.reach.iter().filter(|net| net.addr().is_ipv4() == inner.is_ipv4()) {
+            let local = IpAddr::into(inner);
+            selectors.push(Selector { local, remote, protocol: None, local_ports: any, remote_ports: any });
+        }
+    }
+    SessionRecord { id: opened.session, inner: opened.inner.clone(), selectors }
+}

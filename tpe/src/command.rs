@@ -1,0 +1,220 @@
+//! The commands: each asks the agent for one thing and says what came of it, in words or as JSON.
+
+use levee_ipc::Secret;
+use levee_ipc::client::RefusalKind;
+use levee_ipc::tpe::{Answer, Command, Session, Status};
+use levee_ipc::{Channel, RecvError, SendError};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
+use serde_json::{Value, json};
+use std::io::{self, BufRead, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// Where the agent listens, unless said otherwise.
+pub const SOCKET: &str = "/run/levee/tpe.sock";
+
+/// Why a command failed.
+#[derive(Debug)]
+pub enum Fault {
+    /// The agent, or the server behind it, says no.
+    Refused(RefusalKind, String),
+    /// It could not be asked.
+    Local(String),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused(_, reason) | Self::Local(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl Fault {
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        match self {
+            Self::Refused(kind, reason) => json!({ "error": kind, "reason": reason }),
+            Self::Local(reason) => json!({ "error": "Local", "reason": reason }),
+        }
+    }
+}
+
+fn local(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> Fault {
+    let what = what.to_string();
+    move |error| Fault::Local(format!("{what}: {error}"))
+}
+
+/// The agent's socket.
+pub struct Agent(Channel);
+
+impl Agent {
+    /// Connects to the agent.
+    pub fn connect(path: &Path) -> Result<Self, Fault> {
+        let what = format!("no agent answers at {}", path.display());
+        let connected = || -> io::Result<OwnedFd> {
+            let address = SocketAddrUnix::new(path)?;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            connect(&socket, &address)?;
+            Ok(socket)
+        };
+        connected().map(|socket| Self(Channel::from_fd(socket))).map_err(local(what))
+    }
+
+    /// The channel itself.
+    pub fn channel(&self) -> &Channel {
+        &self.0
+    }
+
+    /// Asks for one thing.
+    pub fn ask(self, command: &Command) -> Result<Answer, Fault> {
+        self.0.send(command).map_err(|error: SendError| Fault::Local(format!("the agent: {error}")))?;
+        self.answer()
+    }
+
+    /// Waits for the answer.
+    pub fn answer(&self) -> Result<Answer, Fault> {
+        match self.0.recv::<Answer>() {
+            Ok(received) => match received.message {
+                Answer::Refused { kind, reason } => Err(Fault::Refused(kind, reason)),
+                answer => Ok(answer),
+            },
+            Err(RecvError::Closed) => Err(Fault::Local("the agent ended before it answered".into())),
+            Err(error) => Err(Fault::Local(format!("the agent: {error}"))),
+        }
+    }
+}
+
+/// Where a password comes from.
+pub enum PasswordSource {
+    /// The first line of this file.
+    File(PathBuf),
+    /// The next line of standard input.
+    Stdin,
+    /// The person, without an echo.
+    Prompt,
+}
+
+fn secret(mut line: Zeroizing<Vec<u8>>) -> Result<Secret, Fault> {
+    let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
+    line.truncate(end);
+    Secret::new(line.to_vec()).ok_or_else(|| Fault::Local("the password is too long".into()))
+}
+
+fn line_of(mut source: impl BufRead) -> io::Result<Zeroizing<Vec<u8>>> {
+    // Sized beforehand: a buffer that grows would leave unerased copies behind.
+    let mut line = Zeroizing::new(Vec::with_capacity(Secret::MAX + 2));
+    let mut byte = Zeroizing::new([0u8]);
+    while line.len() <= Secret::MAX {
+        match source.read(byte.as_mut()) {
+            Ok(0) => break,
+            Ok(_) if *byte == [b'\n'] => break,
+            Ok(_) => line.extend_from_slice(byte.as_ref()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(line)
+}
+
+impl PasswordSource {
+    /// Reads one password; `prompt` says which.
+    pub fn read(&self, prompt: &str) -> Result<Secret, Fault> {
+        match self {
+            Self::File(path) => {
+                let read = || {
+                    let file = std::fs::File::open(path)?;
+                    line_of(io::BufReader::new(file))
+                };
+                secret(read().map_err(local(path.display()))?)
+            }
+            Self::Stdin => secret(line_of(io::stdin().lock()).map_err(local("standard input"))?),
+            Self::Prompt => {
+                let terminal = std::fs::File::options().read(true).write(true).open("/dev/tty");
+                let terminal = terminal.map_err(local("no terminal to ask for the password"))?;
+                if !isatty(&terminal) {
+                    return Err(Fault::Local("no terminal to ask for the password".into()));
+                }
+                let modes = tcgetattr(&terminal).map_err(|e| Fault::Local(e.to_string()))?;
+                let mut silent = modes.clone();
+                silent.local_modes.remove(LocalModes::ECHO);
+                write!(&terminal, "{prompt}: ").map_err(local("the terminal"))?;
+                tcsetattr(&terminal, OptionalActions::Flush, &silent)
+                    .map_err(|e| Fault::Local(e.to_string()))?;
+                let line = line_of(io::BufReader::new(&terminal));
+                let restored = tcsetattr(&terminal, OptionalActions::Flush, &modes);
+                let _ = writeln!(&terminal);
+                restored.map_err(|e| Fault::Local(e.to_string()))?;
+                secret(line.map_err(local("the terminal"))?)
+            }
+        }
+    }
+}
+
+fn session_json(session: &Session) -> Value {
+    json!({
+        "id": session.id,
+        "label": session.label,
+        "colour": session.colour,
+        "inner": session.inner,
+        "services": session.services,
+    })
+}
+
+/// An answer as JSON.
+pub fn to_json(answer: &Answer) -> Value {
+    match answer {
+        Answer::LoggedIn { labels, clearance } => json!({ "labels": labels, "clearance": clearance }),
+        Answer::Opened(session) => session_json(session),
+        Answer::Exited(status) => json!({ "status": status }),
+        Answer::Status(Status { connected, user, session, ended }) => json!({
+            "connected": connected,
+            "user": user,
+            "session": session.as_ref().map(session_json),
+            "ended": ended,
+        }),
+        Answer::PasswordChanged => json!({ "changed": true }),
+        Answer::LoggedOut => json!({ "signed_off": true }),
+        Answer::Refused { kind, reason } => json!({ "error": kind, "reason": reason }),
+    }
+}
+
+fn list<T: std::fmt::Display>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// An answer in words.
+pub fn to_text(answer: &Answer) -> String {
+    match answer {
+        Answer::LoggedIn { labels, clearance } => {
+            format!("signed on; clearance {clearance}; levels: {}", list(labels))
+        }
+        Answer::Opened(session) => format!(
+            "session {} at {}; own address {}; services at {}",
+            session.id,
+            session.label,
+            list(&session.inner),
+            list(&session.services)
+        ),
+        Answer::Exited(status) => format!("ended with status {status}"),
+        Answer::Status(Status { connected, user, session, ended }) => {
+            let mut lines = vec![format!("trusted path: {}", if *connected { "up" } else { "down" })];
+            lines.push(
+                user.as_ref()
+                    .map_or_else(|| "nobody is signed on".into(), |user| format!("signed on: {user}")),
+            );
+            if let Some(session) = session {
+                lines.push(format!("session {} at {}", session.id, session.label));
+            }
+            if let Some(reason) = ended {
+                lines.push(format!("the last session was ended: {reason}"));
+            }
+            lines.join("\n")
+        }
+        Answer::PasswordChanged => "the password is changed".into(),
+        Answer::LoggedOut => "signed off".into(),
+        Answer::Refused { reason, .. } => reason.clone(),
+    }
+}
