@@ -138,7 +138,7 @@ impl Keyer {
             }
             FromWarden::Begin(place) => self.place = Some(place),
             FromWarden::Stop => return false,
-            FromWarden::Label(_) | FromWarden::Workstation(_) => {}
+            _ => {}
         }
         true
     }

@@ -244,7 +244,7 @@ impl Agent {
                 }
                 FromWarden::Workstation(event) => self.mail.warden.push_back(event),
                 FromWarden::Stop => self.stop = true,
-                FromWarden::Begin(_) | FromWarden::Label(_) => {}
+                _ => {}
             }
         }
     }
