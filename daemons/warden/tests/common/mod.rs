@@ -153,7 +153,18 @@ pub struct Host {
 
 impl Host {
     pub fn look(lab: &Lab) -> Self {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap().lines().map(String::from).collect();
+        // Others may mount things on the same host meanwhile: what counts is the lab's own directory, and the
+        // place where a root is built.
+        let built =
+            ["usr", "etc", "dev", "proc", "tmp", "run", "var", "srv", "home"].map(|d| format!("/tmp/{d}"));
+        let ours = |point: &str| {
+            point == "/tmp"
+                || built.iter().any(|b| point == b || point.starts_with(&format!("{b}/")))
+                || point.starts_with(lab.directory.path().to_str().unwrap())
+        };
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounts =
+            mounts.lines().filter(|l| l.split(' ').nth(4).is_some_and(ours)).map(String::from).collect();
         let me = std::process::id();
         let mut groups = BTreeSet::new();
         for hierarchy in ["unified", "memory", "pids", "cpu", ""] {
