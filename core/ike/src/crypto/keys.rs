@@ -119,3 +119,110 @@ pub(crate) fn child_keys(
         || EspKeys { encryption: cut.next(key), salt: cut.next(salt), integrity: cut.next(integrity) };
     (one(), one())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::suite::{Encryption, Integrity, KeyExchange};
+
+    fn hex(s: &str) -> Vec<u8> {
+        s.as_bytes()
+            .chunks(2)
+            .map(|c| u8::from_str_radix(std::str::from_utf8(c).expect("ASCII"), 16).expect("hexadecimal"))
+            .collect()
+    }
+
+    /// NIST's samples for the IKEv2 key derivation of SP 800-135 (CAVP `ikev2.rsp`, SHA-256).
+    mod nist {
+        pub(super) const NI: &str = "3f302be1abcb28e1";
+        pub(super) const NR: &str = "8c332ee006064c9b";
+        pub(super) const SPI_I: u64 = 0x40da_c39e_1e1a_8640;
+        pub(super) const SPI_R: u64 = 0x8619_a1cf_9a6e_4c07;
+        pub(super) const SHARED: &str = "0f4d257d7a58fc4545c7d7a88119eee5d5c9690c5b4c989171d3abbfd99d1d29";
+        pub(super) const SKEYSEED: &str = "5f00d1bd2c58ec224b1e6b71fa0f19a1faa7a193952c444411b47c1a9d8ba6fe";
+        pub(super) const MATERIAL: &str = "0b137d669b0947d7d026d593f0305ad401ff0c471357d695778a9c7f4b4869ec\
+            e98aca531188d16041b3bb936d2dbb3b4993a6e768a809160de45d0283f273a6cdf6854379e31be72b8d3d1fa990cf9c5b015ca9f918a7df\
+            6253c958114a09d4e1c19bdcd4db14b29d98db1a74ad405c588662c14a04d0d36aa4ab55e90f8986d12d4aad";
+        pub(super) const NEW_SHARED: &str =
+            "25f3b12d6f282739256e39bf54eda53b60ffcf379bb7bcc90c27b4c4c578616c";
+        pub(super) const NEW_SKEYSEED: &str =
+            "2d63f6debc92048b4fef3889c4c99ca67d6496e0fac14a2bca9a2d6566ff2398";
+    }
+
+    #[test]
+    fn the_keys_of_an_ike_sa_are_those_of_nists_samples() {
+        let (ni, nr) = (hex(nist::NI), hex(nist::NR));
+        let seed = IkeKeys::first_seed(Prf::HmacSha256, &ni, &nr, &hex(nist::SHARED));
+        assert_eq!(*seed, hex(nist::SKEYSEED));
+        // AES-128-CBC would take 160 octets; the sample has 132, so each key that lies within them is compared.
+        let suite = IkeSuite {
+            encryption: Encryption::Aes128Gcm16,
+            integrity: None,
+            prf: Prf::HmacSha256,
+            key_exchange: KeyExchange::P256,
+            additional: vec![],
+        };
+        let keys = IkeKeys::derive(&suite, &seed, &ni, &nr, nist::SPI_I, nist::SPI_R);
+        let material = hex(nist::MATERIAL);
+        assert_eq!(*keys.d, material[..32]);
+        assert_eq!(*keys.initiator.encryption, material[32..52]);
+        assert_eq!(*keys.responder.encryption, material[52..72]);
+        assert_eq!(*keys.p_i, material[72..104]);
+        assert_eq!(keys.p_r[..28], material[104..132]);
+        let suite =
+            IkeSuite { encryption: Encryption::Aes128Cbc, integrity: Some(Integrity::HmacSha256), ..suite };
+        let keys = IkeKeys::derive(&suite, &seed, &ni, &nr, nist::SPI_I, nist::SPI_R);
+        assert_eq!(*keys.initiator.integrity, material[32..64]);
+        assert_eq!(*keys.responder.integrity, material[64..96]);
+        assert_eq!(*keys.initiator.encryption, material[96..112]);
+        assert_eq!(*keys.responder.encryption, material[112..128]);
+    }
+
+    #[test]
+    fn the_seed_of_a_rekeyed_ike_sa_is_that_of_nists_samples() {
+        let old_d = &hex(nist::MATERIAL)[..32];
+        let seed = IkeKeys::next_seed(
+            Prf::HmacSha256,
+            old_d,
+            &hex(nist::NEW_SHARED),
+            &hex(nist::NI),
+            &hex(nist::NR),
+        );
+        assert_eq!(*seed, hex(nist::NEW_SKEYSEED));
+    }
+
+    #[test]
+    fn the_prfs_are_those_of_rfc_4231() {
+        let data: [&[u8]; 2] = [b"what do ya want ", b"for nothing?"];
+        for (alg, expected) in [
+            (Prf::HmacSha256, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
+            (
+                Prf::HmacSha384,
+                "af45d2e376484031617f78d2b58a6b1b9c7ef464f5a01b47e42ec3736322445e8e2240ca5e69e2c78b3239ecfab21649",
+            ),
+            (
+                Prf::HmacSha512,
+                "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea2505549758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b\
+                 636e070a38bce737",
+            ),
+        ] {
+            assert_eq!(*prf(alg, b"Jefe", &data), hex(&expected.replace(' ', "")));
+        }
+    }
+
+    #[test]
+    fn a_childs_keys_are_cut_initiator_first_and_encryption_before_integrity() {
+        let suite = ChildSuite {
+            encryption: Encryption::Aes256Cbc,
+            integrity: Some(Integrity::HmacSha256),
+            key_exchange: None,
+            esn: false,
+        };
+        let all = prf_plus(Prf::HmacSha256, b"SK_d", &[b"g^ir", b"Ni", b"Nr"], 128);
+        let (i, r) = child_keys(Prf::HmacSha256, b"SK_d", &suite, Some(b"g^ir"), b"Ni", b"Nr");
+        assert_eq!((&*i.encryption, &*i.integrity), (&all[..32].to_vec(), &all[32..64].to_vec()));
+        assert_eq!((&*r.encryption, &*r.integrity), (&all[64..96].to_vec(), &all[96..].to_vec()));
+        let (other, _) = child_keys(Prf::HmacSha256, b"SK_d", &suite, None, b"Ni", b"Nr");
+        assert!(other != i, "the child's own key exchange counts");
+    }
+}
