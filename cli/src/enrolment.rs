@@ -1,0 +1,105 @@
+//! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
+
+use crate::enrol::{Enroller, Facts, Written};
+use clap::{Args, Subcommand};
+use levee_policy::Site;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Issue keys and certificates: for the site's authority, the server, a host
+#[derive(Debug, Args)]
+pub struct Enrol {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The site's authority, which signs all others
+    Authority(Where),
+    /// The server's keys and certificates
+    Server(Where),
+    /// One host's bundle, to be copied to that workstation
+    Host {
+        /// The host, as the site file names it
+        name: String,
+        #[command(flatten)]
+        place: Where,
+    },
+    /// Authority, server and every host of the site file
+    All(Where),
+}
+
+#[derive(Debug, Args)]
+struct Where {
+    /// The site file
+    site: PathBuf,
+    /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Replace what is there: certificates issued before stop working
+    #[arg(long)]
+    force: bool,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Enrol {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let (place, name) = match &self.what {
+            What::Authority(place) | What::Server(place) | What::All(place) => (place, None),
+            What::Host { name, place } => (place, Some(name)),
+        };
+        let done = facts(place).and_then(|(facts, state)| {
+            let enroller = Enroller { state: &state, force: place.force };
+            let written = match (&self.what, name) {
+                (What::Authority(_), _) => enroller.authority(&facts),
+                (What::Server(_), _) => enroller.server(&facts),
+                (What::Host { .. }, Some(name)) => enroller.host(&facts, name),
+                _ => enroller.all(&facts),
+            };
+            written.map_err(|e| e.to_string())
+        });
+        match done {
+            Ok(written) => report(&written, place.json),
+            Err(e) => {
+                eprintln!("levee: {e}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
+    let path = place.site.display();
+    let text = std::fs::read_to_string(&place.site).map_err(|e| format!("{path}: {e}"))?;
+    let site = Site::parse(&text).map_err(|problems| {
+        format!("{path} has {} problems; `levee check {path}` shows each with its remedy", problems.len())
+    })?;
+    let state = place.state.clone().unwrap_or_else(|| PathBuf::from("/var/lib/levee").join(site.name().as_str()));
+    let accreditation = |host: &levee_policy::site::Host| {
+        let range = site.vocabulary().print_range(host.accreditation());
+        range.map(|range| (host.name().clone(), range)).ok_or_else(|| format!("{}: no range", host.name()))
+    };
+    let facts = Facts {
+        site: site.name().clone(),
+        server: site.server().name().clone(),
+        addresses: site.server().addresses().to_vec(),
+        port: site.server().trusted_path_port(),
+        hosts: site.hosts().map(accreditation).collect::<Result<_, _>>()?,
+    };
+    Ok((facts, state))
+}
+
+fn report(written: &Written, json: bool) -> ExitCode {
+    if json {
+        println!("{}", serde_json::json!({ "written": written }));
+    } else {
+        for path in written {
+            println!("{}", path.display());
+        }
+    }
+    ExitCode::SUCCESS
+}

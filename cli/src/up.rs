@@ -1,0 +1,211 @@
+//! `levee up`, `levee down`, `levee plan`: start and stop a warden.
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to end its sessions and compartments.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Start a server, or a workstation's part
+#[derive(Debug, clap::Args)]
+pub struct Up {
+    /// The site file (with --workstation: the directory made by `levee enrol host`)
+    config: PathBuf,
+    /// Be a workstation instead of a server
+    #[arg(long)]
+    workstation: bool,
+    /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Where sockets, lock and log are made [default: /run/levee/NAME]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// Stay in the foreground, logging to standard error
+    #[arg(long)]
+    foreground: bool,
+}
+
+/// Stop a server, or a workstation's part: every session is cut, nothing is left running
+#[derive(Debug, clap::Args)]
+pub struct Down {
+    /// Its run directory [default: the only one below /run/levee]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+}
+
+/// Print, step by step, how the compartment of a label would be started
+#[derive(Debug, clap::Args)]
+pub struct Plan {
+    /// The label
+    label: String,
+    /// The site file
+    #[arg(long, value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    site: PathBuf,
+    /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+fn fail(message: impl std::fmt::Display) -> ExitCode {
+    eprintln!("levee: {message}");
+    ExitCode::FAILURE
+}
+
+fn must_be_root() -> Result<(), String> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err("this needs root, to make namespaces and give each process its own uid: run it with sudo. \
+         `levee doctor` shows what else this host has and lacks"
+        .to_owned())
+}
+
+/// The site's name, to find the default directories; the warden checks the rest.
+fn name_of(config: &Path, workstation: bool) -> Result<String, String> {
+    let file = if workstation { config.join("workstation.toml") } else { config.to_owned() };
+    let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let value: toml::Table = text.parse().map_err(|e| format!("{}: {e}", file.display()))?;
+    let site = value.get("site");
+    let name = if workstation { site } else { site.and_then(|site| site.get("name")) };
+    let name = name.and_then(toml::Value::as_str).unwrap_or_default();
+    let valid = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if name.is_empty() || !name.bytes().all(valid) {
+        return Err(format!("{}: it gives the site no valid name; `levee check` says more", file.display()));
+    }
+    Ok(if workstation { format!("{name}-ws") } else { name.to_owned() })
+}
+
+/// levee's other programs are beside this one.
+fn programs() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|e| format!("finding levee's programs: {e}"))?;
+    own.parent().map(Path::to_owned).ok_or_else(|| "levee's programs are not found".to_owned())
+}
+
+impl Up {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        match self.start() {
+            Ok(code) => code,
+            Err(e) => fail(e),
+        }
+    }
+
+    fn start(self) -> Result<ExitCode, String> {
+        must_be_root()?;
+        let name = name_of(&self.config, self.workstation)?;
+        let state = self.state.unwrap_or_else(|| Path::new("/var/lib/levee").join(&name));
+        let run = self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name));
+        let programs = programs()?;
+        let mut warden = Command::new(programs.join("levee-warden"));
+        warden
+            .arg(if self.workstation { "--workstation" } else { "--server" })
+            .arg(fs::canonicalize(&self.config).map_err(|e| format!("{}: {e}", self.config.display()))?)
+            .arg("--state")
+            .arg(&state)
+            .arg("--run")
+            .arg(&run)
+            .arg("--programs")
+            .arg(&programs);
+        if self.foreground {
+            return Err(format!("{}: {}", programs.join("levee-warden").display(), warden.exec()));
+        }
+        fs::create_dir_all(&run).map_err(|e| format!("{}: {e}", run.display()))?;
+        let path = run.join("log");
+        let mut log = File::options().create(true).append(true).read(true).open(&path);
+        let log = log.as_mut().map_err(|e| format!("{}: {e}", path.display()))?;
+        let begin = log.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
+        let error = log.try_clone().map_err(|e| e.to_string())?;
+        warden.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(error).process_group(0);
+        let mut child = warden.spawn().map_err(|e| format!("levee-warden: {e}"))?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            // Ends when the warden does.
+            BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
+        }
+        if line.trim() == "ready" {
+            println!("{name} is up; its log is {}", path.display());
+            return Ok(ExitCode::SUCCESS);
+        }
+        let _ = child.wait();
+        let mut said = String::new();
+        log.seek(SeekFrom::Start(begin)).map_err(|e| e.to_string())?;
+        log.read_to_string(&mut said).map_err(|e| e.to_string())?;
+        Err(format!("{name} does not start:\n{}", said.trim_end()))
+    }
+}
+
+/// The run directory that is meant when none is given: the only one with a lock.
+fn only_run() -> Result<PathBuf, String> {
+    let entries = fs::read_dir("/run/levee").map_err(|e| format!("/run/levee: {e}; say which with --run"))?;
+    let mut runs: Vec<PathBuf> =
+        entries.filter_map(Result::ok).map(|e| e.path()).filter(|path| path.join("lock").exists()).collect();
+    match (runs.pop(), runs.is_empty()) {
+        (Some(run), true) => Ok(run),
+        (Some(_), false) => Err("several run here; say which with --run".to_owned()),
+        (None, _) => Err("nothing runs here".to_owned()),
+    }
+}
+
+impl Down {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        match self.stop() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => fail(e),
+        }
+    }
+
+    fn stop(self) -> Result<(), String> {
+        must_be_root()?;
+        let run = self.run.map_or_else(only_run, Ok)?;
+        let path = run.join("lock");
+        let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let file = File::open(&path).map_err(|_| format!("nothing runs in {}", run.display()))?;
+        let pid = fs::read_to_string(&path).map_err(|e| at(&e))?;
+        let pid = pid.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(|| at(&"it names no process"))?;
+        // Opened before the lock is tried: if the lock is held then, this is the process that holds it.
+        let warden = pidfd_open(pid, PidfdFlags::empty());
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Err(format!("nothing runs in {}", run.display()));
+        }
+        let warden = warden.map_err(|e| at(&e))?;
+        pidfd_send_signal(&warden, Signal::TERM).map_err(|e| at(&e))?;
+        let until = Instant::now() + PATIENCE;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() > until {
+                return Err(format!("process {} has not ended within {PATIENCE:?}", pid.as_raw_nonzero()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // What is left in the directory is its log.
+        for name in ["control", "tpe.sock", "lock"] {
+            let _ = fs::remove_file(run.join(name));
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let run = || -> Result<std::convert::Infallible, String> {
+            let name = name_of(&self.site, false)?;
+            let state = self.state.unwrap_or_else(|| Path::new("/var/lib/levee").join(&name));
+            let programs = programs()?;
+            let mut warden = Command::new(programs.join("levee-warden"));
+            warden.arg("--server").arg(&self.site).arg("--state").arg(&state);
+            warden.arg("--run").arg(Path::new("/run/levee").join(&name)).arg("--programs").arg(&programs);
+            Err(warden.arg("--plan").arg(&self.label).exec().to_string())
+        };
+        match run() {
+            Ok(never) => match never {},
+            Err(e) => fail(e),
+        }
+    }
+}
