@@ -37,12 +37,12 @@ pub struct Facts {
 
 /// What a workstation needs to know of its server: `workstation.toml`.
 #[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
 struct Workstation<'a> {
     site: &'a str,
-    host: &'a str,
-    server: &'a str,
+    server_name: &'a str,
     addresses: &'a [IpAddr],
-    port: u16,
+    trusted_path_port: u16,
 }
 
 /// Why nothing was enrolled.
@@ -142,10 +142,9 @@ impl Enroller<'_> {
         let certificate = pki::host(host, accreditation, &key, &issuer)?;
         let workstation = toml::to_string(&Workstation {
             site: facts.site.as_str(),
-            host: host.as_str(),
-            server: facts.server.as_str(),
+            server_name: facts.server.as_str(),
             addresses: &facts.addresses,
-            port: facts.port,
+            trusted_path_port: facts.port,
         })
         .map_err(EnrolError::Toml)?;
         let mut files = self.open(&self.state.join("hosts").join(host.as_str()))?;
