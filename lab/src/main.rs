@@ -49,7 +49,7 @@ enum Cmd {
 
 #[derive(clap::Args)]
 struct Run {
-    /// The experiment (see `levee-lab list`)
+    /// The experiment (see `levee-lab list`), or a file that describes one
     name: String,
     /// At least 12 blocks, a few arms: a first look (the default)
     #[arg(long)]
@@ -80,7 +80,7 @@ struct Serve {
     /// Listen here, TCP and UDP
     #[arg(long)]
     listen: Option<SocketAddr>,
-    /// Close at once what connects here (TCP_CC); with --inetd: the connection itself
+    /// Close at once what connects here (TCP_CC); with --inetd or --passed: all that comes
     #[arg(long, num_args = 0..=1, default_missing_value = "0.0.0.0:0")]
     close: Option<SocketAddr>,
     /// Take the sockets that LISTEN_FDS passes
@@ -89,9 +89,9 @@ struct Serve {
     /// Serve the one connection on descriptor 0
     #[arg(long)]
     inetd: bool,
-    /// TCP congestion control
-    #[arg(long, default_value = "cubic")]
-    congestion: String,
+    /// TCP congestion control; that of the route or the system when absent
+    #[arg(long)]
+    congestion: Option<String>,
     #[command(flatten)]
     role: Role,
 }
@@ -135,7 +135,14 @@ fn list() -> io::Result<()> {
 }
 
 fn run(r: &Run) -> io::Result<ExitCode> {
-    let e = Experiment::named(&r.name).map_err(io::Error::other)?;
+    let e = if r.name.ends_with(".toml") {
+        let text = std::fs::read_to_string(&r.name)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", r.name)))?;
+        Experiment::parse(&text).map_err(|e| format!("{}: {e}", r.name))
+    } else {
+        Experiment::named(&r.name)
+    }
+    .map_err(io::Error::other)?;
     let form = if r.paper {
         "paper"
     } else if r.full {
@@ -189,10 +196,10 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
             s.role.take()?;
             let source = match (s.listen, s.passed, s.inetd) {
                 (Some(all), _, _) => Source::Listen { all, close: s.close },
-                (None, true, _) => Source::Passed,
+                (None, true, _) => Source::Passed { close: s.close.is_some() },
                 _ => Source::Inetd { close: s.close.is_some() },
             };
-            serve(&source, &s.congestion)?;
+            serve(&source, s.congestion.as_deref())?;
         }
         Cmd::Client(c) => {
             c.role.take()?;

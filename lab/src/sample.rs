@@ -113,9 +113,9 @@ impl Ledger {
         let arrived = server.udp_in + server.udp_buffer_errors + server.udp_other_errors;
         let device_drops = client.device_drops + server.device_drops;
         // UDP_RR's server reads and answers each; its client's count is of answers
-        let delivered = if o.kind == Kind::UdpRr { server.udp_in } else { u.delivered as i64 };
+        let delivered = if o.kind == Kind::UdpRr { server.udp_in } else { (u.delivered + u.answered) as i64 };
         Some(Ledger {
-            sent: u.sent as i64,
+            sent: (u.sent + u.asked) as i64,
             wire: client.udp_out,
             device_drops,
             reassembled: server.reassembled,
@@ -289,6 +289,7 @@ mod tests {
             latency: None,
             udp: None,
             congestion: None,
+            server_congestion: None,
             cpu_seconds: 0.0,
             waited: Some(0.0),
             net: None,

@@ -33,8 +33,11 @@ pub enum Source {
         /// TCP_CC.
         close: Option<SocketAddr>,
     },
-    /// `LISTEN_FDS`: the first socket serves, a second closes, a datagram socket counts. Also one connection.
-    Passed,
+    /// `LISTEN_FDS`: listeners serve, or close at once; a datagram socket counts. Also one connection.
+    Passed {
+        /// Close at once what connects (TCP_CC).
+        close: bool,
+    },
     /// One connection on descriptor 0.
     Inetd {
         /// Close it at once (TCP_CC).
@@ -71,8 +74,17 @@ fn send_while(s: &mut TcpStream, mut more: impl FnMut(usize) -> usize) -> io::Re
     }
 }
 
+/// Sets the congestion control; without one, that of the listener or of the route stays.
+fn prefer(s: impl AsFd, congestion: Option<&str>) -> io::Result<()> {
+    match congestion {
+        Some(c) => sockopt::set_tcp_congestion(s, c)
+            .map_err(|e| io::Error::other(format!("setting congestion control {c}: {e}"))),
+        None => Ok(()),
+    }
+}
+
 /// Serves one connection to its end, by its first byte.
-fn connection(mut s: TcpStream, congestion: &str, counts: &Counts) -> io::Result<()> {
+fn connection(mut s: TcpStream, congestion: Option<&str>) -> io::Result<()> {
     s.set_nodelay(true)?;
     let mut verb = [0_u8; 1];
     if s.read(&mut verb)? == 0 {
@@ -111,7 +123,7 @@ fn connection(mut s: TcpStream, congestion: &str, counts: &Counts) -> io::Result
             s.write_all(&(start.elapsed().as_nanos() as u64).to_be_bytes())
         }
         [b'm'] => {
-            sockopt::set_tcp_congestion(&s, congestion)?;
+            prefer(&s, congestion)?;
             let ms = u32::from_be_bytes(big_endian(&mut s)?).min(LONGEST_SEND);
             let end = Instant::now() + Duration::from_millis(ms.into());
             // the client closes when it has enough: not an error
@@ -130,18 +142,9 @@ fn connection(mut s: TcpStream, congestion: &str, counts: &Counts) -> io::Result
                 now
             })
         }
-        [b'u'] => {
-            let trial = u64::from_be_bytes(big_endian(&mut s)?);
-            let c = counts
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get(&trial)
-                .cloned()
-                .unwrap_or_default();
-            for n in [c.delivered, c.bytes, c.duplicates] {
-                s.write_all(&n.to_be_bytes())?;
-            }
-            Ok(())
+        [b'a'] => {
+            let name = sockopt::tcp_congestion(&s)?;
+            s.write_all(name.as_bytes())
         }
         [b'G'] => {
             let mut buf = [0_u8; 4096];
@@ -159,7 +162,8 @@ fn connection(mut s: TcpStream, congestion: &str, counts: &Counts) -> io::Result
     }
 }
 
-/// Reads datagrams for ever: `e…` is sent back, `d` with trial and sequence number is counted.
+/// Reads datagrams for ever: `e…` is sent back, `d` with trial and sequence number is counted, `q` with a
+/// trial is answered with its counts.
 fn datagrams(s: &UdpSocket, counts: &Counts) -> io::Result<()> {
     let mut buf = vec![0_u8; 65_536];
     loop {
@@ -188,6 +192,19 @@ fn datagrams(s: &UdpSocket, counts: &Counts) -> io::Result<()> {
                 }
                 c.highest = c.highest.max(seq);
             }
+            Some([b'q', rest @ ..]) => {
+                let mut r = rest;
+                let Ok(trial) = big_endian::<8>(&mut r) else { continue };
+                let trial = u64::from_be_bytes(trial);
+                let c = counts
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get(&trial)
+                    .cloned()
+                    .unwrap_or_default();
+                let answer = [trial, c.delivered, c.bytes, c.duplicates].map(u64::to_be_bytes).concat();
+                drop(s.send_to(&answer, from)); // the client asks again
+            }
             _ => {}
         }
     }
@@ -206,6 +223,7 @@ pub const RECEIVE_BUFFER: usize = 4 << 20;
 
 fn udp_ready(s: UdpSocket) -> io::Result<UdpSocket> {
     let s = Socket::from(s);
+    s.set_nonblocking(false)?; // one that was passed may be otherwise
     s.set_recv_buffer_size(RECEIVE_BUFFER)?;
     Ok(s.into())
 }
@@ -222,13 +240,13 @@ fn accept_for_ever(l: &TcpListener, each: impl Fn(TcpStream)) -> io::Result<()> 
 
 fn run_daemon(
     all: Vec<TcpListener>,
-    close: Option<TcpListener>,
+    close: Vec<TcpListener>,
     udp: Option<UdpSocket>,
-    congestion: &str,
+    congestion: Option<&str>,
 ) -> io::Result<()> {
     let counts = Counts::default();
     for l in all.iter().chain(&close) {
-        sockopt::set_tcp_congestion(l, congestion)?;
+        prefer(l, congestion)?;
         rustix::io::ioctl_fionbio(l, false)?;
     }
     thread::scope(|scope| {
@@ -236,12 +254,10 @@ fn run_daemon(
         let mut threads = Vec::new();
         for l in &all {
             for _ in 0..WORKERS {
-                threads.push(
-                    scope.spawn(move || accept_for_ever(l, |s| drop(connection(s, congestion, counts)))),
-                );
+                threads.push(scope.spawn(move || accept_for_ever(l, |s| drop(connection(s, congestion)))));
             }
         }
-        if let Some(l) = &close {
+        for l in &close {
             threads.push(scope.spawn(move || accept_for_ever(l, drop)));
         }
         if let Some(u) = &udp {
@@ -262,23 +278,28 @@ fn run_daemon(
 ///
 /// # Errors
 /// When it cannot listen, set the congestion control, or was passed nothing.
-pub fn serve(source: &Source, congestion: &str) -> io::Result<()> {
+pub fn serve(source: &Source, congestion: Option<&str>) -> io::Result<()> {
     let one = |s: OwnedFd, close: bool| -> io::Result<()> {
         let s = TcpStream::from(s);
         rustix::io::ioctl_fionbio(&s, false)?;
         if close {
             return Ok(());
         }
-        sockopt::set_tcp_congestion(&s, congestion)?;
-        connection(s, congestion, &Counts::default())
+        prefer(&s, congestion)?;
+        connection(s, congestion)
     };
     match source {
         Source::Listen { all, close } => {
             let udp = udp_ready(UdpSocket::bind(all)?)?;
-            run_daemon(vec![listen(*all)?], close.map(listen).transpose()?, Some(udp), congestion)
+            run_daemon(
+                vec![listen(*all)?],
+                close.map(listen).transpose()?.into_iter().collect(),
+                Some(udp),
+                congestion,
+            )
         }
         Source::Inetd { close } => one(io::stdin().as_fd().try_clone_to_owned()?, *close),
-        Source::Passed => {
+        Source::Passed { close } => {
             let mut env = ListenFd::from_env();
             let mut tcp = Vec::new();
             let mut udp = None;
@@ -287,16 +308,16 @@ pub fn serve(source: &Source, congestion: &str) -> io::Result<()> {
                     udp = Some(udp_ready(u)?);
                 } else if let Some(t) = env.take_tcp_listener(i)? {
                     if !sockopt::socket_acceptconn(&t)? {
-                        return one(t.into(), false);
+                        return one(t.into(), *close);
                     }
                     tcp.push(t);
                 }
             }
-            if tcp.is_empty() {
+            if tcp.is_empty() && udp.is_none() {
                 return Err(io::Error::other("LISTEN_FDS passed no socket"));
             }
-            let close = if tcp.len() > 1 { tcp.pop() } else { None };
-            run_daemon(tcp, close, udp, congestion)
+            let (all, close) = if *close { (Vec::new(), tcp) } else { (tcp, Vec::new()) };
+            run_daemon(all, close, udp, congestion)
         }
     }
 }

@@ -12,8 +12,11 @@
 //! | `s` | read to the end; answer 8 bytes received and 8 bytes nanoseconds, big endian | TCP_STREAM |
 //! | `m`, 4 bytes milliseconds | send for that long, then close | TCP_MAERTS |
 //! | `f`, 4 bytes length | send that many bytes, then close | TCP_FETCH |
-//! | `u`, 8 bytes trial | answer datagrams, bytes and duplicates of that trial, 8 bytes each | UDP_STREAM |
+//! | `a` | the name of this connection's congestion control, then close | every TCP trial |
 //! | `G`ET … | an empty HTTP/1.1 answer, then close | second opinions (wrk) |
+//!
+//! Datagrams: `e…` is sent back (UDP_RR); `d`, trial, sequence number (8 bytes each) is counted (UDP_STREAM); `q`,
+//! trial is answered with trial, datagrams, bytes and duplicates.
 //!
 //! A second port closes at once what it accepts: TCP_CC. So the **server closes first** in TCP_CC and
 //! TCP_CRR, `TIME_WAIT` stays on its side, and no port of the client is ever held back
@@ -137,7 +140,7 @@ pub struct Task {
     pub open_rate: Option<f64>,
     /// Who closes first in TCP_CC and TCP_CRR.
     pub closer: Closer,
-    /// The congestion control that must be in force at the client.
+    /// The congestion control that must be in force at both ends.
     pub congestion: String,
 }
 
@@ -202,6 +205,12 @@ pub struct UdpCount {
     pub sent: u64,
     /// Datagrams that the receiving program read.
     pub delivered: u64,
+    /// Questions to the receiving program about the above, each one datagram more on the wire.
+    #[serde(default)]
+    pub asked: u64,
+    /// Of these, how many were answered.
+    #[serde(default)]
+    pub answered: u64,
     /// Of these, more than once.
     pub duplicates: u64,
     /// The sweep.
@@ -227,6 +236,9 @@ pub struct Outcome {
     pub udp: Option<UdpCount>,
     /// Congestion control read back from the client's socket.
     pub congestion: Option<String>,
+    /// The same of the server's socket, as the server says.
+    #[serde(default)]
+    pub server_congestion: Option<String>,
     /// CPU seconds of the client process (getrusage, user and system).
     pub cpu_seconds: f64,
     /// Seconds in which the client could have run but another had its processor (`/proc/self/schedstat`).

@@ -59,9 +59,13 @@ fn waited() -> Option<f64> {
 /// # Errors
 /// When a connection fails, the server breaks off, or the congestion control asked for is not in force.
 pub fn run(task: &Task, target: Target) -> io::Result<Outcome> {
-    let net0 = Net::read("self").ok();
     let cpu0 = processor_time();
     let waited0 = waited();
+    let server_congestion = match task.kind {
+        Kind::UdpStream | Kind::UdpRr => None,
+        _ => Some(tcp::server_congestion(task, target.all)?),
+    };
+    let net0 = Net::read("self").ok();
     let m = match task.kind {
         Kind::TcpStream => tcp::stream(task, target.all)?,
         Kind::TcpMaerts => tcp::maerts(task, target.all)?,
@@ -72,10 +76,11 @@ pub fn run(task: &Task, target: Target) -> io::Result<Outcome> {
         Kind::UdpStream => udp::stream(task, target.all)?,
         Kind::UdpRr => udp::rr(task, target.all)?,
     };
-    if let Some(c) = &m.congestion
-        && *c != task.congestion
-    {
-        return Err(io::Error::other(format!("congestion control is {c}, not {}", task.congestion)));
+    for (side, c) in [("client", &m.congestion), ("server", &server_congestion)] {
+        if let Some(c) = c.as_ref().filter(|c| **c != task.congestion) {
+            let what = format!("the {side}'s congestion control is {c}, not {}", task.congestion);
+            return Err(io::Error::other(what));
+        }
     }
     let cpu_seconds = processor_time() - cpu0;
     let net1 = Net::read("self").ok();
@@ -97,6 +102,7 @@ pub fn run(task: &Task, target: Target) -> io::Result<Outcome> {
         latency: m.latency,
         udp: m.udp,
         congestion: m.congestion,
+        server_congestion,
         cpu_seconds,
         waited: waited0.zip(waited()).map(|(a, b)| b - a),
         time_wait: net0.as_ref().zip(net1.as_ref()).map(|(a, b)| (a.time_wait, b.time_wait)),

@@ -26,6 +26,15 @@ fn patient(task: &Task, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(s)
 }
 
+/// What congestion control the server's end of a connection uses.
+pub(super) fn server_congestion(task: &Task, to: SocketAddr) -> io::Result<String> {
+    let mut s = patient(task, to)?;
+    s.write_all(b"a")?;
+    let mut name = String::new();
+    s.take(64).read_to_string(&mut name)?;
+    Ok(name)
+}
+
 fn closed_early() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed where an answer was due")
 }

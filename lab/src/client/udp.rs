@@ -2,8 +2,8 @@
 
 use super::{Measured, PATIENCE, recorder};
 use crate::workload::{Latency, Task, UdpCount, UdpStep};
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,26 +21,43 @@ fn bound(to: SocketAddr) -> io::Result<UdpSocket> {
     Ok(s)
 }
 
-/// (delivered, bytes, duplicates) of a trial, from the receiving program.
-fn delivered(to: SocketAddr, trial: u64) -> io::Result<(u64, u64, u64)> {
-    let mut s = TcpStream::connect(to)?;
-    s.set_read_timeout(Some(PATIENCE))?;
-    s.write_all(b"u")?;
-    s.write_all(&trial.to_be_bytes())?;
-    let mut n = [[0_u8; 8]; 3];
-    for b in &mut n {
-        s.read_exact(b)?;
+/// (delivered, bytes, duplicates) of a trial, from the receiving program. Asked over a socket of its own: an
+/// answer that is lost is asked for again. What this took is counted.
+fn delivered(to: SocketAddr, trial: u64, count: &mut UdpCount) -> io::Result<(u64, u64, u64)> {
+    let s = bound(to)?;
+    s.set_read_timeout(Some(Duration::from_millis(200)))?;
+    let mut question = vec![b'q'];
+    question.extend_from_slice(&trial.to_be_bytes());
+    let end = Instant::now() + PATIENCE;
+    let mut buf = [0_u8; 32];
+    while Instant::now() < end {
+        s.send(&question)?;
+        count.asked += 1;
+        match s.recv(&mut buf) {
+            Ok(32) => {
+                let mut words =
+                    buf.chunks_exact(8).map(|c| c.iter().fold(0_u64, |n, b| n << 8 | u64::from(*b)));
+                if words.next() == Some(trial)
+                    && let (Some(a), Some(b), Some(c)) = (words.next(), words.next(), words.next())
+                {
+                    count.answered += 1;
+                    return Ok((a, b, c));
+                }
+            }
+            Ok(_) => {}
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(e) => return Err(e),
+        }
     }
-    let [a, b, c] = n.map(u64::from_be_bytes);
-    Ok((a, b, c))
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not say what arrived"))
 }
 
 /// Asks until the count stands still: what was queued has been read.
-fn settled(to: SocketAddr, trial: u64) -> io::Result<(u64, u64, u64)> {
+fn settled(to: SocketAddr, trial: u64, count: &mut UdpCount) -> io::Result<(u64, u64, u64)> {
     let mut last = (u64::MAX, 0, 0);
     for _ in 0..50 {
         thread::sleep(SETTLE);
-        let now = delivered(to, trial)?;
+        let now = delivered(to, trial, count)?;
         if now == last {
             break;
         }
@@ -93,7 +110,7 @@ impl Sweep<'_> {
             }
         }
         let seconds = start.elapsed().as_secs_f64();
-        let (got, _, duplicates) = settled(self.to, trial)?;
+        let (got, _, duplicates) = settled(self.to, trial, &mut self.count)?;
         self.count.sent += sent;
         self.count.delivered += got;
         self.count.duplicates += duplicates;

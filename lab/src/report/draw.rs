@@ -93,8 +93,16 @@ pub fn human(v: f64) -> String {
         a if a >= 1.0 => 2,
         _ => 3,
     };
-    let plain = format!("{v:.digits$}");
-    let (whole, rest) = plain.split_once('.').map_or((plain.as_str(), ""), |(w, r)| (w, r));
+    grouped(&format!("{v:.digits$}"))
+}
+
+/// A count: no digits behind the point.
+pub fn count(v: f64) -> String {
+    if v.is_finite() { grouped(&format!("{v:.0}")) } else { "–".into() }
+}
+
+fn grouped(plain: &str) -> String {
+    let (whole, rest) = plain.split_once('.').map_or((plain, ""), |(w, r)| (w, r));
     let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |w| ("−", w));
     let mut grouped = String::new();
     for (i, c) in whole.chars().enumerate() {
@@ -127,6 +135,7 @@ mod tests {
         assert_eq!(human(0.1234), "0.123");
         assert_eq!(human(999.94), "999.9");
         assert_eq!(nanos(12_345.0), "12.35 µs");
+        assert_eq!((count(0.0), count(1234.0)), ("0".into(), "1,234".into()));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The figures: each an SVG and the CSV behind it.
 
-use super::draw::{BAD, Canvas, GRID, INK, MUTED, SHADE, around, human, nanos, series, svg, text};
+use super::draw::{BAD, Canvas, GRID, INK, MUTED, SHADE, around, count, human, nanos, series, svg, text};
 use crate::analysis::{Attribution, Cell, Effect, Verdict};
 use crate::sample::Sample;
 use crate::stats::quantile;
@@ -184,7 +184,7 @@ pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figu
     const BINS: usize = 30;
     let (lo, hi) = around(lines.iter().flat_map(values), 0.001);
     let step = (hi - lo) / BINS as f64;
-    let count = |l: &Line| {
+    let bins = |l: &Line| {
         let mut n = vec![0_u32; BINS];
         for v in values(l) {
             let i = (((v - lo) / step) as usize).min(BINS - 1);
@@ -194,7 +194,7 @@ pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figu
         }
         n
     };
-    let counts: Vec<Vec<u32>> = lines.iter().map(count).collect();
+    let counts: Vec<Vec<u32>> = lines.iter().map(bins).collect();
     let top = counts.iter().flatten().copied().max().unwrap_or(1).max(1);
     let mut csv = format!("arm,copy,from_{unit},to_{unit},count\n");
     for (l, n) in lines.iter().zip(&counts) {
@@ -211,7 +211,7 @@ pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figu
         {
             let mut chart = ChartBuilder::on(&area)
                 .margin_left(LABELS + 8)
-                .margin_right(8)
+                .margin_right(36)
                 .margin_top(4)
                 .build_cartesian_2d(lo..hi, 0_u32..top)?;
             chart.draw_series(n.iter().enumerate().filter(|(_, c)| **c > 0).map(|(k, c)| {
@@ -291,7 +291,7 @@ fn frame<'a, 'b>(
         .label_style(text(14, &MUTED))
         .x_desc(x_desc)
         .y_desc(y_desc)
-        .x_label_formatter(&|v| human(*v))
+        .x_label_formatter(&|v| count(*v))
         .y_label_formatter(&|v| human(*v))
         .draw()
         .map_err(|e| e.to_string())?;

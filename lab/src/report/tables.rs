@@ -1,7 +1,7 @@
 //! The tables of the page.
 
 use super::Run;
-use super::draw::{human, nanos};
+use super::draw::{count, human, nanos};
 use super::page::escape;
 use crate::analysis::{Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
@@ -238,9 +238,9 @@ pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
                  <td class=n>{}<td class=n>{:.2} %<td>not sought</tr>",
                 escape(&p.arm),
                 escape(&p.note),
-                human(*sent as f64),
-                human((sent - read) as f64),
-                human(*read as f64),
+                count(*sent as f64),
+                count((sent - read) as f64),
+                count(*read as f64),
                 100.0 * *read as f64 / *sent as f64
             );
         }
@@ -267,11 +267,11 @@ pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
                 escape(&arm),
                 layout.name(),
                 of.len(),
-                human(sent),
-                human(sum(|l| l.device_drops)),
-                human(sum(|l| l.socket_drops)),
-                human(sum(|l| l.missing)),
-                human(read),
+                count(sent),
+                count(sum(|l| l.device_drops)),
+                count(sum(|l| l.socket_drops)),
+                count(sum(|l| l.missing)),
+                count(read),
                 100.0 * read / sent,
                 quantile(&rates, 0.5).map_or("–".into(), human)
             );

@@ -1,0 +1,291 @@
+//! The laboratory on this host's kernel: real namespaces, real sockets, real counters. Needs root and iproute2.
+
+use levee_lab::client::Target;
+use levee_lab::netns::{Namespace, tool};
+use levee_lab::sample::{Rules, Sample, judge};
+use levee_lab::workload::{Closer, Kind, Outcome, Task};
+use levee_lab::{design::Layout, sample::Load};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+const LAB: &str = env!("CARGO_BIN_EXE_levee-lab");
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 214, 0, 2);
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A pair of namespaces with a server in one.
+struct Pair {
+    _server: Killed,
+    client: Namespace,
+    _there: Namespace,
+}
+
+fn pair(part: &str) -> Pair {
+    let client = Namespace::new(&format!("{part}a")).expect("root and iproute2 (apt-get install iproute2)");
+    let there = Namespace::new(&format!("{part}b")).expect("root");
+    client.link(&there, Ipv4Addr::new(10, 214, 0, 1), SERVER, "eth0").expect("veth");
+    let mut child = Command::new(LAB)
+        .args(["serve", "--listen", "10.214.0.2:7000", "--close", "10.214.0.2:7001", "--congestion", "cubic"])
+        .args(["--with-parent", "--netns"])
+        .arg(there.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start the server");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    Pair { _server: Killed(child), client, _there: there }
+}
+
+fn task(kind: Kind) -> Task {
+    Task {
+        kind,
+        seconds: 0.2,
+        warmup: 0.02,
+        write_size: 65_536,
+        datagram: 1_344,
+        fetch: 65_536,
+        open_rate: None,
+        closer: Closer::Server,
+        congestion: "cubic".into(),
+    }
+}
+
+fn client(p: &Pair, t: &Task, more: &[&str]) -> Output {
+    Command::new(LAB)
+        .args(["client", "--task", &serde_json::to_string(t).expect("a task is JSON")])
+        .args(["--target", "10.214.0.2:7000", "--close", "10.214.0.2:7001", "--netns"])
+        .arg(p.client.path())
+        .args(more)
+        .output()
+        .expect("run the client")
+}
+
+fn measured(o: &Output) -> Outcome {
+    assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
+    serde_json::from_slice(&o.stdout).expect("the client prints an outcome")
+}
+
+fn flags(o: &Outcome, layout: Layout) -> Vec<String> {
+    let load = Load { wall: 0.25, ..Load::default() };
+    judge(Some(o), None, None, &load, &Rules::default(), layout, Closer::Server).0
+}
+
+#[test]
+fn every_workload_measures_and_the_congestion_control_is_that_of_both_ends() {
+    let p = pair("w");
+    for kind in Kind::ALL {
+        let o = measured(&client(&p, &task(kind), &[]));
+        assert!(o.value > 0.0 && o.seconds > 0.0, "{o:?}");
+        if !matches!(kind, Kind::UdpStream | Kind::UdpRr) {
+            assert_eq!(o.congestion.as_deref(), Some("cubic"), "{kind}");
+            assert_eq!(o.server_congestion.as_deref(), Some("cubic"), "{kind}");
+        }
+        if let Some(l) = &o.latency {
+            // the histogram holds every transaction, and its median agrees with the rate
+            assert_eq!(l.count(), o.transactions, "{kind}");
+            let mean = o.seconds / o.transactions as f64 * 1e9;
+            let median = l.quantile(0.5).expect("not empty") as f64;
+            assert!(median < 3.0 * mean, "{kind}: median {median}, mean {mean}");
+        }
+    }
+}
+
+#[test]
+fn an_open_loop_offers_its_rate_and_charges_a_stall_to_every_request_it_delays() {
+    let p = pair("o");
+    let o = measured(&client(&p, &Task { open_rate: Some(2000.0), ..task(Kind::TcpRr) }, &[]));
+    assert_eq!(o.transactions, 400);
+    assert!((o.value / 2000.0 - 1.0).abs() < 0.25, "{}", o.value);
+}
+
+#[test]
+fn a_congestion_control_that_the_server_does_not_use_fails_the_trial() {
+    let p = pair("g");
+    let o = client(&p, &Task { congestion: "reno".into(), ..task(Kind::TcpRr) }, &[]);
+    assert!(!o.status.success());
+    let said = String::from_utf8_lossy(&o.stderr).into_owned();
+    assert!(said.contains("the server's congestion control is cubic, not reno"), "{said}");
+}
+
+#[test]
+fn connections_leave_time_wait_with_the_side_that_closes_first() {
+    let p = pair("t");
+    for kind in [Kind::TcpCc, Kind::TcpCrr] {
+        let o = measured(&client(&p, &task(kind), &[]));
+        assert_eq!(o.time_wait, Some((0, 0)), "{kind}: the server closes first");
+        assert!(flags(&o, Layout::Together).is_empty());
+    }
+    let t = Task { closer: Closer::Client, seconds: 0.05, ..task(Kind::TcpCc) };
+    let o = measured(&client(&p, &t, &[]));
+    let (before, after) = o.time_wait.expect("readable");
+    assert!(after > before, "the client closed first: {before} {after}");
+    assert_eq!(flags(&o, Layout::Together), ["time-wait"], "and would be rejected");
+}
+
+#[test]
+fn a_contended_processor_is_seen_by_the_client_itself() {
+    let p = pair("c");
+    let spin = "while :; do :; done";
+    let _busy =
+        Killed(Command::new("taskset").args(["-c", "0", "sh", "-c", spin]).spawn().expect("util-linux"));
+    std::thread::sleep(Duration::from_millis(100));
+    let o = measured(&client(&p, &task(Kind::TcpRr), &["--cpu", "0"]));
+    assert!(flags(&o, Layout::Apart).contains(&"contended".to_owned()), "waited {:?}", o.waited);
+}
+
+#[test]
+fn the_server_serves_one_connection_that_inetd_hands_it() {
+    let l = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let mut near = TcpStream::connect(l.local_addr().expect("bound")).expect("connect");
+    let (far, _) = l.accept().expect("accept");
+    let mut child = Command::new(LAB)
+        .args(["serve", "--inetd"])
+        .stdin(Stdio::from(OwnedFd::from(far)))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("start");
+    near.write_all(b"e12").expect("write");
+    near.shutdown(Shutdown::Write).expect("shutdown");
+    let mut back = Vec::new();
+    near.read_to_end(&mut back).expect("read");
+    assert_eq!(back, b"e12");
+    assert!(child.wait().expect("wait").success());
+}
+
+#[test]
+fn the_server_takes_a_listener_that_listen_fds_passes() {
+    let l = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    l.set_nonblocking(true).expect("as a warden passes them");
+    let to = l.local_addr().expect("bound");
+    let _server = Killed(
+        Command::new(LAB)
+            .args(["serve", "--passed"])
+            .envs([("LISTEN_FDS", "1"), ("LISTEN_FDS_FIRST_FD", "0")])
+            .stdin(Stdio::from(OwnedFd::from(l)))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("start"),
+    );
+    for _ in 0..3 {
+        let mut s = TcpStream::connect(to).expect("connect");
+        s.write_all(b"c").expect("write");
+        let mut back = Vec::new();
+        s.read_to_end(&mut back).expect("read");
+        assert_eq!(back, b"c");
+    }
+}
+
+const TINY: &str = r#"
+name = "tiny"
+title = "Tiny"
+question = "Does a run work?"
+[[arm]]
+name = "base"
+baseline = true
+drive = { path = "link", mediation = "none", session = "here" }
+[[arm]]
+name = "other server"
+drive = { path = "link", mediation = "none", session = "elsewhere" }
+[[workload]]
+kind = "TCP_CRR"
+[[workload]]
+kind = "UDP_STREAM"
+[form.quick]
+blocks = 4
+seconds = 0.06
+warmup = 0.01
+layouts = ["together"]
+"#;
+
+fn samples(dir: &Path) -> Vec<Sample> {
+    let text = fs::read_to_string(dir.join("samples.ndjson")).expect("samples");
+    text.lines().map(|l| serde_json::from_str(l).expect("a sample")).collect()
+}
+
+fn leftovers(pid: u32) -> Vec<String> {
+    let name = format!("levlab{pid}");
+    let list = tool("ip", &["netns", "list"]).expect("iproute2");
+    list.lines()
+        .filter(|l| l.strip_prefix(&name).is_some_and(|r| !r.starts_with(|c: char| c.is_ascii_digit())))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_run_that_is_stopped_keeps_what_it_measured_and_resumes_to_its_report() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("tiny.toml");
+    fs::write(&file, TINY).expect("write");
+    let out = dir.path().join("run");
+    let run = |more: &[&str]| {
+        let mut c = Command::new(LAB);
+        c.arg("run")
+            .arg(&file)
+            .arg("--out")
+            .arg(&out)
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        c
+    };
+    let child = run(&["--seed", "7"]).spawn().expect("start");
+    let pid = child.id();
+    while samples_so_far(&out) < 3 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    tool("kill", &["-INT", &pid.to_string()]).expect("kill");
+    let o = child.wait_with_output().expect("wait");
+    assert_eq!(o.status.code(), Some(130), "{}", String::from_utf8_lossy(&o.stderr));
+    assert!(leftovers(pid).is_empty(), "{:?}", leftovers(pid));
+    let kept = samples(&out);
+    assert!(kept.iter().filter(|s| s.accepted).count() < 24, "stopped before its end");
+
+    // a kill in the middle of a line, too, costs that line only
+    let mut f = fs::OpenOptions::new().append(true).open(out.join("samples.ndjson")).expect("open");
+    f.write_all(b"{\"schema\":1,\"seq\":").expect("write");
+    let o = run(&["--resume"]).output().expect("resume");
+    assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
+    let all = samples(&out);
+    assert_eq!(all[..kept.len()], kept[..], "what was measured is kept");
+    let mut done: Vec<usize> = all.iter().filter(|s| s.accepted).map(|s| s.trial).collect();
+    let n = done.len();
+    done.dedup();
+    assert_eq!(done.len(), n, "no trial twice");
+    assert!(done.windows(2).all(|w| w[0] < w[1]));
+    // 4 blocks of 2 workloads of 3 arms; a broken trial may be missing, and then says why
+    let missing = 24 - n;
+    let rejected = all.iter().filter(|s| !s.accepted && s.flags.iter().any(|f| f != "contended")).count();
+    assert!(missing * 3 <= rejected, "{missing} missing, {rejected} rejected");
+    for file in ["manifest.json", "env.json", "samples.csv", "summary.json", "report.html"] {
+        assert!(out.join(file).exists(), "{file}");
+    }
+    let page = fs::read_to_string(out.join("report.html")).expect("the page");
+    for outside in ["src=\"http", "url(http", "<script", "@import", "<link"] {
+        assert!(!page.contains(outside), "the page needs nothing else: {outside}");
+    }
+}
+
+fn samples_so_far(out: &Path) -> usize {
+    fs::read_to_string(out.join("samples.ndjson")).map_or(0, |t| t.lines().count())
+}
+
+#[test]
+fn a_target_that_nobody_serves_is_an_error_in_words() {
+    let none =
+        Target { all: SocketAddr::from(([127, 0, 0, 1], 1)), close: SocketAddr::from(([127, 0, 0, 1], 1)) };
+    let e = levee_lab::client::run(&task(Kind::TcpCrr), none).expect_err("refused");
+    assert!(e.to_string().contains("refused"), "{e}");
+}
