@@ -1,5 +1,10 @@
-//! Where a stage writes: a directory with the tree itself, a name for the file in the making, and a number that
-//! tells the next stage whether anything has changed.
+//! Where a stage writes: a tree, beside it a place for the file in the making, and at the first stage a number that
+//! tells the second whether anything has changed.
+//!
+//! | | tree | in the making | number |
+//! |---|---|---|---|
+//! | snapshot of a label | `tree` | `new` | `generation` |
+//! | copies of a reading label | one directory for each label | `.unfinished/new` | |
 
 use crate::beneath;
 use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
@@ -7,44 +12,48 @@ use rustix::io::{Errno, pread, pwrite};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The directory of an area with the documents; a compartment mounts this one.
+/// The directory of a snapshot with the documents.
 pub const TREE: &CStr = c"tree";
 /// The file in the making: outside the tree, so that no reader sees one that is not whole.
 pub const NEW: &CStr = c"new";
+/// The directory of the copies that only upflow may enter.
+pub const UNFINISHED: &CStr = c".unfinished";
 const GENERATION: &CStr = c"generation";
 
 /// An area to write to.
 #[derive(Debug)]
 pub struct Area {
-    root: OwnedFd,
+    work: OwnedFd,
     tree: OwnedFd,
-    generation: OwnedFd,
-    number: u64,
+    generation: Option<(OwnedFd, u64)>,
 }
 
 impl Area {
-    /// Lays an area out in a directory, or takes up the one that is there.
+    /// Lays a snapshot out in the directory `root`, or takes up the one that is there.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn open(root: OwnedFd) -> Result<Self, Errno> {
-        match mkdirat(&root, TREE, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e),
-        }
-        match unlinkat(&root, NEW, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => return Err(e),
-        }
-        let tree = beneath::directory(root.as_fd(), TREE)?;
+    pub fn snapshot(root: OwnedFd) -> Result<Self, Errno> {
+        let tree = directory(root.as_fd(), TREE, 0o755)?;
+        clear(root.as_fd())?;
         let generation = beneath::updating(root.as_fd(), GENERATION)?;
         let number = number(generation.as_fd())?;
-        Ok(Self { root, tree, generation, number })
+        Ok(Self { work: root, tree, generation: Some((generation, number)) })
+    }
+
+    /// Lays out the directory `name` in the copies `root`, or takes up the one that is there.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn copy(root: BorrowedFd<'_>, name: &CStr) -> Result<Self, Errno> {
+        let work = directory(root, UNFINISHED, 0o700)?;
+        clear(work.as_fd())?;
+        Ok(Self { work, tree: directory(root, name, 0o755)?, generation: None })
     }
 
     /// The directory in which the file in the making lies.
-    pub fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+    pub fn work(&self) -> BorrowedFd<'_> {
+        self.work.as_fd()
     }
 
     /// The directory with the documents.
@@ -57,19 +66,36 @@ impl Area {
     /// # Errors
     /// The kernel's.
     pub fn advance(&mut self) -> Result<(), Errno> {
-        self.number = self.number.wrapping_add(1);
-        pwrite(&self.generation, &self.number.to_ne_bytes(), 0).map(drop)
+        let Some((file, number)) = &mut self.generation else { return Ok(()) };
+        *number = number.wrapping_add(1);
+        pwrite(file, &number.to_ne_bytes(), 0).map(drop)
     }
 }
 
-/// An area to read from, which another process writes.
+/// Opens the directory `name`, made if need be.
+fn directory(at: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<OwnedFd, Errno> {
+    match mkdirat(at, name, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => beneath::directory(at, name),
+        Err(e) => Err(e),
+    }
+}
+
+/// Removes what a process that was killed had in the making.
+fn clear(work: BorrowedFd<'_>) -> Result<(), Errno> {
+    match unlinkat(work, NEW, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// A snapshot to read from, which another process writes.
 #[derive(Debug)]
 pub struct Source {
     root: OwnedFd,
 }
 
 impl Source {
-    /// An area that may not have been laid out yet.
+    /// A snapshot that may not have been laid out yet.
     pub fn new(root: OwnedFd) -> Self {
         Self { root }
     }

@@ -98,7 +98,7 @@ pub fn copy(
         return Outcome::Changed; // grown since it was looked at; the next pass judges it anew
     }
     let outcome = match transfer(source.as_fd(), area, size, &version, buffer) {
-        Ok(true) => match renameat(area.root(), NEW, to, name) {
+        Ok(true) => match renameat(area.work(), NEW, to, name) {
             Ok(()) => {
                 return Outcome::Copied { version: version.settled(now).then_some(version), bytes: size };
             }
@@ -108,7 +108,7 @@ pub fn copy(
         Err(Errno::AGAIN) => Outcome::Leased,
         Err(_) => Outcome::Failed,
     };
-    let _ = unlinkat(area.root(), NEW, AtFlags::empty());
+    let _ = unlinkat(area.work(), NEW, AtFlags::empty());
     outcome
 }
 
@@ -120,10 +120,10 @@ fn transfer(
     version: &Version,
     buffer: &mut [u8],
 ) -> Result<bool, Errno> {
-    let new = match beneath::creating(area.root(), NEW) {
+    let new = match beneath::creating(area.work(), NEW) {
         Err(Errno::EXIST) => {
-            unlinkat(area.root(), NEW, AtFlags::empty())?;
-            beneath::creating(area.root(), NEW)?
+            unlinkat(area.work(), NEW, AtFlags::empty())?;
+            beneath::creating(area.work(), NEW)?
         }
         result => result?,
     };

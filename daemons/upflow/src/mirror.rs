@@ -3,7 +3,7 @@
 //! What an earlier pass has seen is remembered by name and [`Version`], so that a pass over an unchanged source is one
 //! look per entry. A name is only removed from the area once a whole listing of its directory has lacked it.
 
-use crate::area::Area;
+use crate::area::{self, Area};
 use crate::beneath;
 use crate::file::{self, Outcome, Version};
 use levee_ipc::warden::UpflowCounters;
@@ -63,7 +63,25 @@ pub struct Mirror {
     limits: Limits,
     root: Directory,
     counters: UpflowCounters,
-    buffer: Vec<u8>,
+}
+
+/// Removes everything from the directory `copies`, of which `area` is part, but the directories with these names.
+///
+/// # Errors
+/// The kernel's; what could be removed has been.
+pub fn keep_only(copies: BorrowedFd<'_>, names: &[CString], area: &Area) -> Result<(), Errno> {
+    let mut pass = Pass::new(area, Limits::default(), UpflowCounters::default());
+    let mut root = Directory::default();
+    pass.learn(copies, &mut root)?;
+    for (name, known) in root.entries {
+        let wanted = names.contains(&name) || name.as_c_str() == area::UNFINISHED;
+        if !(wanted && matches!(known.entry, Entry::Directory(_)))
+            && pass.drop_entry(copies, &name, Some(known.entry)).is_some()
+        {
+            return Err(Errno::BUSY);
+        }
+    }
+    Ok(())
 }
 
 /// What one pass found.
@@ -79,8 +97,12 @@ impl Mirror {
     /// Keeps `area` from now on. What it has already is kept until the first pass has seen otherwise, but is copied
     /// once more: what it was copied from is not known.
     pub fn new(area: Area, limits: Limits) -> Self {
-        let buffer = vec![0; file::BUFFER];
-        Self { area, limits, root: Directory::default(), counters: UpflowCounters::default(), buffer }
+        Self { area, limits, root: Directory::default(), counters: UpflowCounters::default() }
+    }
+
+    /// What it keeps.
+    pub fn area(&self) -> &Area {
+        &self.area
     }
 
     /// What has been copied and what was left behind, and why.
@@ -97,8 +119,8 @@ impl Mirror {
             removed: self.counters.removed,
             ..UpflowCounters::default()
         };
-        let Self { area, limits, root, buffer, .. } = self;
-        let mut pass = Pass { area, limits, buffer, counters: totals, looked: 0, again: false };
+        let Self { area, limits, root, .. } = self;
+        let mut pass = Pass::new(area, *limits, totals);
         match own_view(source).and_then(|source| Ok((source, own_view(area.tree())?))) {
             Ok((from, to)) => pass.directory(from.as_fd(), to.as_fd(), root, 0),
             Err(_) => pass.failed(),
@@ -118,14 +140,18 @@ fn own_view(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 
 struct Pass<'a> {
     area: &'a Area,
-    limits: &'a Limits,
-    buffer: &'a mut Vec<u8>,
+    limits: Limits,
+    buffer: Vec<u8>,
     counters: UpflowCounters,
     looked: u64,
     again: bool,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    fn new(area: &'a Area, limits: Limits, counters: UpflowCounters) -> Self {
+        Self { area, limits, buffer: Vec::new(), counters, looked: 0, again: false }
+    }
+
     fn failed(&mut self) {
         self.counters.failed += 1;
         self.again = true;
@@ -291,7 +317,8 @@ impl Pass<'_> {
         if let Some(Entry::Directory(_)) = was {
             return was;
         }
-        match file::copy(from, to, name, left, self.area, self.buffer) {
+        self.buffer.resize(file::BUFFER, 0);
+        match file::copy(from, to, name, left, self.area, &mut self.buffer) {
             Outcome::Copied { version, bytes } => {
                 self.counters.copied += 1;
                 self.again |= version.is_none();

@@ -1,7 +1,7 @@
 //! The process: takes its directories from the warden, goes into its sandbox, and keeps the schedule.
 
 use crate::area::{Area, Source};
-use crate::mirror::{Limits, Mirror, Passed};
+use crate::mirror::{self, Limits, Mirror, Passed};
 use crate::schedule::Schedule;
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, ToWarden, UpflowReport};
 use levee_ipc::{Channel, Received, RecvError};
@@ -9,16 +9,17 @@ use levee_policy::LabelName;
 use levee_sys::sandbox::{Access, Sandbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-/// Where the documents of one label come from and go to.
+/// What the warden has given.
 #[derive(Default)]
-struct Ends {
-    store: Option<OwnedFd>,
-    snapshot: Option<OwnedFd>,
-    copy: Option<OwnedFd>,
+struct Given {
+    store: Option<(LabelName, OwnedFd)>,
+    snapshot: Option<(LabelName, OwnedFd)>,
+    snapshots: Vec<(LabelName, OwnedFd)>,
+    copies: Option<OwnedFd>,
 }
 
 /// From where a job reads.
@@ -43,9 +44,22 @@ struct Job {
 pub fn serve() -> Result<(), String> {
     let control = levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?;
     let control = Channel::from_fd(control);
-    let Some(ends) = attachments(&control)? else { return Ok(()) };
-    confine(&ends)?;
-    let mut jobs = ends.into_iter().map(|(label, ends)| job(label, ends)).collect::<Result<Vec<_>, _>>()?;
+    let Some(given) = attachments(&control)? else { return Ok(()) };
+    let mut jobs = match given {
+        Given { store: Some(store), snapshot: Some(snapshot), snapshots, copies: None }
+            if snapshots.is_empty() =>
+        {
+            first_stage(store, snapshot)?
+        }
+        Given { store: None, snapshot: None, snapshots, copies: Some(copies) } => {
+            second_stage(snapshots, copies)?
+        }
+        _ => {
+            return Err(
+                "the warden gave neither a store and its snapshot nor snapshots and their copies".into()
+            );
+        }
+    };
     control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
 
     let mut schedule = Schedule::new(Instant::now());
@@ -68,58 +82,73 @@ pub fn serve() -> Result<(), String> {
     }
 }
 
-/// The directories that the warden gives, by label; `None` if it is gone.
-fn attachments(control: &Channel) -> Result<Option<BTreeMap<LabelName, Ends>>, String> {
-    let mut ends: BTreeMap<LabelName, Ends> = BTreeMap::new();
+/// The directories that the warden gives; `None` if it is gone.
+fn attachments(control: &Channel) -> Result<Option<Given>, String> {
+    let mut given = Given::default();
     loop {
         let received: Received<FromWarden> = match control.recv() {
             Ok(received) => received,
             Err(RecvError::Closed) => return Ok(None),
             Err(e) => return Err(format!("from the warden: {e}")),
         };
-        let Received { message, mut fds } = received;
-        match message {
-            FromWarden::Begin(_) => return Ok(Some(ends)),
+        let attachment = match received.message {
+            FromWarden::Begin(_) => return Ok(Some(given)),
             FromWarden::Stop => return Ok(None),
-            FromWarden::Attach(attachment) => {
-                let (Some(fd), true) = (fds.pop(), fds.is_empty()) else {
-                    return Err(format!("{attachment:?} came without exactly one descriptor"));
-                };
-                match attachment {
-                    Attachment::Store(label) => ends.entry(label).or_default().store = Some(fd),
-                    Attachment::Snapshot(label) => ends.entry(label).or_default().snapshot = Some(fd),
-                    Attachment::Copy(label) => ends.entry(label).or_default().copy = Some(fd),
-                    other => return Err(format!("{other:?} is nothing that upflow can use")),
-                }
-            }
+            FromWarden::Attach(attachment) => attachment,
             other => return Err(format!("the warden sent {other:?} before it said to begin")),
+        };
+        let mut fds = received.fds.into_iter();
+        let mut one = || match (fds.next(), fds.next()) {
+            (Some(fd), None) => Ok(fd),
+            _ => Err("the warden sent an attachment without exactly one descriptor".to_owned()),
+        };
+        match attachment {
+            Attachment::Store(label) => given.store = Some((label, one()?)),
+            Attachment::Snapshot(label) => given.snapshot = Some((label, one()?)),
+            Attachment::Copies => given.copies = Some(one()?),
+            Attachment::Snapshots(labels) if labels.len() == fds.len() => {
+                given.snapshots.extend(labels.into_iter().zip(fds));
+            }
+            other => return Err(format!("{other:?} is nothing that upflow can use")),
         }
     }
 }
 
-/// Gives up everything but reading beneath the sources and writing beneath the destinations.
-fn confine(ends: &BTreeMap<LabelName, Ends>) -> Result<(), String> {
-    let mut files = Vec::new();
-    for ends in ends.values() {
-        let snapshot = if ends.store.is_some() { Access::ReadWrite } else { Access::Read };
-        files.extend(ends.store.iter().map(|fd| (fd.as_fd(), Access::Read)));
-        files.extend(ends.snapshot.iter().map(|fd| (fd.as_fd(), snapshot)));
-        files.extend(ends.copy.iter().map(|fd| (fd.as_fd(), Access::ReadWrite)));
-    }
-    let sandbox = Sandbox { filter: levee_sys::seccomp::UPFLOW, files: &files, tcp: false };
+/// Gives up everything but reading and writing beneath these directories.
+fn confine(files: &[(BorrowedFd<'_>, Access)]) -> Result<(), String> {
+    let sandbox = Sandbox { filter: levee_sys::seccomp::UPFLOW, files, tcp: false };
     sandbox.enter().map_err(|e| e.to_string())
 }
 
-fn job(label: LabelName, ends: Ends) -> Result<Job, String> {
-    let (from, area) = match ends {
-        Ends { store: Some(store), snapshot: Some(snapshot), copy: None } => (From::Store(store), snapshot),
-        Ends { store: None, snapshot: Some(snapshot), copy: Some(copy) } => {
-            (From::Snapshot(Source::new(snapshot), None), copy)
-        }
-        _ => return Err(format!("{label}: neither a store and its snapshot, nor a snapshot and its copy")),
-    };
-    let area = Area::open(area).map_err(|e| format!("{label}: lay out what is written to: {e}"))?;
-    Ok(Job { label, from, mirror: Mirror::new(area, Limits::default()) })
+fn first_stage(store: (LabelName, OwnedFd), snapshot: (LabelName, OwnedFd)) -> Result<Vec<Job>, String> {
+    let (label, store) = store;
+    if label != snapshot.0 {
+        return Err(format!("a store at {label}, but a snapshot for {}", snapshot.0));
+    }
+    confine(&[(store.as_fd(), Access::Read), (snapshot.1.as_fd(), Access::ReadWrite)])?;
+    let area = Area::snapshot(snapshot.1).map_err(|e| format!("{label}: lay out the snapshot: {e}"))?;
+    Ok(vec![Job { label, from: From::Store(store), mirror: Mirror::new(area, Limits::default()) }])
+}
+
+fn second_stage(snapshots: Vec<(LabelName, OwnedFd)>, copies: OwnedFd) -> Result<Vec<Job>, String> {
+    let mut files = vec![(copies.as_fd(), Access::ReadWrite)];
+    files.extend(snapshots.iter().map(|(_, fd)| (fd.as_fd(), Access::Read)));
+    confine(&files)?;
+    let (mut jobs, mut names) = (Vec::new(), Vec::new());
+    for (label, snapshot) in snapshots {
+        let failed = |e: &dyn std::fmt::Display| format!("{label}: lay out the copies: {e}");
+        let name = CString::new(label.file_name()).map_err(|e| failed(&e))?;
+        let area = Area::copy(copies.as_fd(), &name).map_err(|e| failed(&e))?;
+        names.push(name);
+        let from = From::Snapshot(Source::new(snapshot), None);
+        jobs.push(Job { label, from, mirror: Mirror::new(area, Limits::default()) });
+    }
+    if let Some(job) = jobs.first() {
+        // Documents of labels that this one does not dominate any more.
+        let kept = mirror::keep_only(copies.as_fd(), &names, job.mirror.area());
+        kept.map_err(|e| format!("remove what is not dominated: {e}"))?;
+    }
+    Ok(jobs)
 }
 
 /// Does what the warden says; false when it is time to end.

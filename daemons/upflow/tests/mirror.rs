@@ -50,7 +50,7 @@ impl Stage {
 }
 
 fn mirror(area: &Path, limits: Limits) -> Mirror {
-    Mirror::new(Area::open(open(area)).unwrap(), limits)
+    Mirror::new(Area::snapshot(open(area)).unwrap(), limits)
 }
 
 fn open(path: &Path) -> OwnedFd {

@@ -107,9 +107,8 @@ impl Places {
     }
 
     fn second(&self) -> Running {
-        let snapshot = (Attachment::Snapshot(label()), self.at("snapshot"));
-        let copy = (Attachment::Copy(label()), self.at("copy"));
-        Running::start(SECOND, &[(snapshot.0, &snapshot.1), (copy.0, &copy.1)])
+        let snapshot = (Attachment::Snapshots(vec![label()]), self.at("snapshot"));
+        Running::start(SECOND, &[(snapshot.0, &snapshot.1), (Attachment::Copies, &self.at("copy"))])
     }
 
     fn write(&self, name: &str, content: &[u8]) {
@@ -121,7 +120,7 @@ impl Places {
 
     fn wait_for(&self, name: &str, content: &[u8]) -> Duration {
         let begun = Instant::now();
-        while fs::read(self.at("copy/tree").join(name)).ok().as_deref() != Some(content) {
+        while fs::read(self.at("copy/LOW").join(name)).ok().as_deref() != Some(content) {
             assert!(begun.elapsed() < Duration::from_secs(10), "{name} does not arrive");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -144,7 +143,7 @@ fn a_document_is_with_the_reader_within_a_second_and_goes_again_as_fast() {
     assert!(times[7] < Duration::from_secs(1), "{times:?}");
     fs::remove_file(places.at("store/report")).unwrap();
     let begun = Instant::now();
-    while places.at("copy/tree/report").exists() {
+    while places.at("copy/LOW/report").exists() {
         assert!(begun.elapsed() < Duration::from_secs(1));
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -164,6 +163,23 @@ fn a_reader_finds_what_a_label_that_does_not_run_has_left() {
     first.stop();
     let second = places.second();
     places.wait_for("report", b"old");
+    second.stop();
+}
+
+#[test]
+fn copies_of_a_label_that_is_not_dominated_any_more_are_removed() {
+    let places = Places::new();
+    for name in ["FORMER/deep", "LOW"] {
+        fs::create_dir_all(places.at("copy").join(name)).unwrap();
+    }
+    fs::write(places.at("copy/FORMER/deep/secret"), b"s").unwrap();
+    for name in ["FORMER/deep/secret", "FORMER/deep", "FORMER", "LOW"] {
+        chown(places.at("copy").join(name), Some(SECOND), Some(SECOND)).unwrap();
+    }
+    let second = places.second();
+    let mut left: Vec<_> = fs::read_dir(places.at("copy")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, [".unfinished", "LOW"]);
     second.stop();
 }
 
@@ -218,7 +234,7 @@ fn nothing_below_shows_whether_a_reader_runs_and_reads() {
     let second = places.second();
     places.wait_for("report", b"r");
     for _ in 0..50 {
-        assert_eq!(fs::read(places.at("copy/tree/report")).unwrap(), b"r");
+        assert_eq!(fs::read(places.at("copy/LOW/report")).unwrap(), b"r");
     }
     let seen = events(&watcher, Duration::from_secs(1));
     assert!(seen.is_empty(), "{seen:?}");
@@ -242,16 +258,16 @@ fn a_leased_document_is_left_alone_and_counted_and_follows_when_the_lease_ends()
     let lease = lease.unwrap();
     let begun = Instant::now();
     while first.counters().leased == 0 {
-        if fs::read(places.at("copy/tree/report")).unwrap() == b"new" {
+        if fs::read(places.at("copy/LOW/report")).unwrap() == b"new" {
             // The pass came between the write and the lease: write again under the lease.
             rustix::io::pwrite(&lease, b"newer", 0).unwrap();
         }
         assert!(begun.elapsed() < Duration::from_secs(5));
         std::thread::sleep(Duration::from_millis(50));
     }
-    let held = fs::read(places.at("copy/tree/report")).unwrap();
+    let held = fs::read(places.at("copy/LOW/report")).unwrap();
     std::thread::sleep(Duration::from_millis(700));
-    assert_eq!(fs::read(places.at("copy/tree/report")).unwrap(), held, "an old copy stays");
+    assert_eq!(fs::read(places.at("copy/LOW/report")).unwrap(), held, "an old copy stays");
     drop(lease);
     let now = fs::read(places.at("store/report")).unwrap();
     places.wait_for("report", &now);

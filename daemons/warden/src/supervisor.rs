@@ -26,7 +26,7 @@ fn use_of(role: Role) -> Option<Use> {
         Role::Tps | Role::Tpe => Some(Use::Tls),
         Role::Keyer => Some(Use::Ike),
         Role::Sessiond => Some(Use::Audit),
-        Role::Signer | Role::Vault | Role::Upflow => None,
+        Role::Signer | Role::Vault | Role::Snapshot | Role::Copy => None,
     }
 }
 
@@ -115,8 +115,16 @@ fn end(me: &Key, other: &Key, slot: Option<u16>) -> Attachment {
 mod tests {
     use super::*;
 
-    const ROLES: [Role; 7] =
-        [Role::Sessiond, Role::Signer, Role::Tps, Role::Keyer, Role::Vault, Role::Upflow, Role::Tpe];
+    const ROLES: [Role; 8] = [
+        Role::Sessiond,
+        Role::Signer,
+        Role::Tps,
+        Role::Keyer,
+        Role::Vault,
+        Role::Snapshot,
+        Role::Copy,
+        Role::Tpe,
+    ];
 
     #[test]
     fn wiring_is_symmetric_and_no_process_speaks_with_its_own_kind() {
@@ -133,7 +141,10 @@ mod tests {
         assert!(!wired(Role::Tps, Role::Vault));
         assert!(!wired(Role::Tps, Role::Keyer));
         assert!(!wired(Role::Vault, Role::Signer));
-        assert!(!wired(Role::Upflow, Role::Sessiond));
+        for role in ROLES {
+            assert!(!wired(Role::Snapshot, role));
+            assert!(!wired(Role::Copy, role));
+        }
     }
 
     #[test]

@@ -27,8 +27,10 @@ pub enum Role {
     Keyer,
     /// The IPsec stack of one label.
     Vault,
-    /// Copies stores upward.
-    Upflow,
+    /// Upflow's first stage: from a label's store to its snapshot.
+    Snapshot,
+    /// Upflow's second stage: from snapshots to one label's copies.
+    Copy,
     /// The trusted path extension's agent (workstation).
     Tpe,
 }
@@ -42,7 +44,7 @@ impl Role {
             Self::Tps => "levee-tps",
             Self::Keyer => "levee-keyer",
             Self::Vault => "levee-vault",
-            Self::Upflow => "levee-upflow",
+            Self::Snapshot | Self::Copy => "levee-upflow",
             Self::Tpe => "levee-tpe",
         }
     }
@@ -98,13 +100,14 @@ pub enum Attachment {
         /// The name that the certificate must have.
         name: DomainName,
     },
-    /// To upflow: the root of a label's store, to be read; together with [`Attachment::Snapshot`].
+    /// To upflow's first stage: the root of its label's store, to be read.
     Store(LabelName),
-    /// To upflow: the directory with a label's snapshot: written from its store, or read for a copy.
+    /// To upflow's first stage: the directory for its label's snapshot.
     Snapshot(LabelName),
-    /// To upflow: the directory with one reader's copy of a label's documents; together with
-    /// [`Attachment::Snapshot`].
-    Copy(LabelName),
+    /// To upflow's second stage: directories with the snapshots of these labels, one descriptor for each, to be read.
+    Snapshots(Vec<LabelName>),
+    /// To upflow's second stage: the root of the reading label's copies, one directory for each label.
+    Copies,
 }
 
 /// The warden → a process.
