@@ -43,6 +43,7 @@ pub struct Label {
     tun: Queue,
     compartment: Compartment,
     services: Vec<Service>,
+    below: Vec<LabelName>,
     since: Instant,
     idle: Option<Instant>,
     vault_starts: u32,
@@ -78,6 +79,9 @@ pub struct Note {
 /// Most labels whose documents one label's page names.
 const MOST_BELOW: u64 = 4096;
 
+/// An image for copies has room for at most so many full stores, however many labels there are below.
+const MOST_STORES: u64 = 8;
+
 /// How long a service that ended rests before a connection may start it again.
 const REST: Duration = Duration::from_secs(1);
 
@@ -105,7 +109,12 @@ pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> 
         },
         hostname: site.name().to_string(),
         hosts: site.server().inner_addresses().iter().map(|address| (*address, names.clone())).collect(),
-        files: Files::Store { own: stores.join(format!("{}.img", name.file_name())), below: None },
+        files: Files::Store {
+            own: stores.join(format!("{}.img", name.file_name())),
+            // No label's name has a dot in it.
+            below: (!dominated(&label, site).is_empty())
+                .then(|| stores.join(format!("{}.below.img", name.file_name()))),
+        },
         extra,
         scratch: SCRATCH,
     })
@@ -119,7 +128,9 @@ impl Label {
     pub fn start(name: &LabelName, resources: Resources<'_>) -> Result<Self, Fatal> {
         let spec = spec(name, &resources)?;
         let site = resources.site;
-        store(&spec, site.limits().store)?;
+        let label = site.label(name).ok_or_else(|| Fatal::new("start a label", "unknown label"))?;
+        let below = dominated(&label, site);
+        stores(&spec, site.limits().store, below.len())?;
         let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
         let network = Network::new().map_err(step)?;
         let interface = Interface {
@@ -130,7 +141,6 @@ impl Label {
         };
         let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
         let tun = network.add(&interface, || tun::open("levee0", options)).map_err(step)?;
-        let label = site.label(name).ok_or_else(|| Fatal::new("start a label", "unknown label"))?;
         let mut services = Vec::new();
         for service in site.services_at(&label) {
             let addresses = addresses(site, service);
@@ -161,6 +171,7 @@ impl Label {
             tun,
             compartment,
             services,
+            below,
             since: Instant::now(),
             idle: None,
             vault_starts: 0,
@@ -182,6 +193,16 @@ impl Label {
     /// The TUN queue.
     pub fn tun(&self) -> BorrowedFd<'_> {
         self.tun.as_fd()
+    }
+
+    /// The label's own store.
+    pub fn own(&self) -> Option<&Store> {
+        self.compartment.images().first()
+    }
+
+    /// The image with the copies, and the labels whose documents they are; `None` where there is none to copy.
+    pub fn below(&self) -> Option<(&Store, &[LabelName])> {
+        self.compartment.images().get(1).map(|image| (image, self.below.as_slice()))
     }
 
     /// Counts a start of the vault.
@@ -313,16 +334,21 @@ impl Label {
     }
 }
 
-/// Makes a label's image where there is none yet.
-fn store(spec: &Spec, bytes: u64) -> Result<(), Fatal> {
-    let Files::Store { own, .. } = &spec.files else { return Ok(()) };
-    if own.exists() {
-        return Ok(());
+/// Makes a label's images where there are none yet: its own of `bytes`, and one for the copies of as many others.
+fn stores(spec: &Spec, bytes: u64, below: usize) -> Result<(), Fatal> {
+    let Files::Store { own, below: copies } = &spec.files else { return Ok(()) };
+    let times = u64::try_from(below).unwrap_or(u64::MAX).clamp(1, MOST_STORES);
+    let copies = copies.as_ref().map(|path| (path, bytes.saturating_mul(times)));
+    for (path, bytes) in [(own, bytes)].into_iter().chain(copies) {
+        if path.exists() {
+            continue;
+        }
+        let directory: PathBuf = path.parent().map(Into::into).unwrap_or_default();
+        std::fs::create_dir_all(&directory)
+            .map_err(|e| Fatal::new(format!("make {}", directory.display()), e))?;
+        Store::create(path, bytes).map_err(|e| Fatal::new("make a store", e))?;
     }
-    let directory: PathBuf = own.parent().map(Into::into).unwrap_or_default();
-    std::fs::create_dir_all(&directory)
-        .map_err(|e| Fatal::new(format!("make {}", directory.display()), e))?;
-    Store::create(own, bytes).map_err(|e| Fatal::new("make a store", e))
+    Ok(())
 }
 
 /// Where a service listens: at the server's inner addresses, the same for every label.

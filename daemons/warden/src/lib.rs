@@ -17,6 +17,7 @@ mod session;
 mod state;
 mod supervisor;
 mod uids;
+mod upflow;
 mod workstation;
 
 pub use options::{Options, USAGE};

@@ -115,6 +115,14 @@ impl Process {
         self.control.try_send_with(&FromWarden::Attach(what), &[fd.as_fd()])
     }
 
+    /// Hands it several descriptors that are one thing.
+    ///
+    /// # Errors
+    /// As [`Process::attach`].
+    pub fn attach_all(&self, what: Attachment, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        self.control.try_send_with(&FromWarden::Attach(what), fds)
+    }
+
     /// As [`Process::attach`], for a descriptor that is its alone.
     ///
     /// # Errors
@@ -165,8 +173,13 @@ impl Process {
 
     /// Waits for its end for at most `limit`, and reaps it.
     pub fn wait(&self, limit: std::time::Duration) {
-        if let Ok(None) | Err(_) = self.child.wait(limit) {
+        if !self.ends_within(limit) {
             crate::log!("{} has not ended", self.key);
         }
+    }
+
+    /// Waits for its end for at most `limit`; whether it has ended and been reaped.
+    pub fn ends_within(&self, limit: std::time::Duration) -> bool {
+        matches!(self.child.wait(limit), Ok(Some(_)))
     }
 }

@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log, outer, poll, state};
+use crate::{Fatal, log, outer, poll, state, upflow};
 use levee_ipc::SendError;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
@@ -115,16 +115,14 @@ impl Server {
             let _ = sessiond.tell(&FromWarden::Stop);
             sessiond.wait(Duration::from_secs(2));
         }
+        for name in self.labels.keys().cloned().collect::<Vec<_>>() {
+            self.end_label(&name);
+        }
         for process in self.processes.iter() {
             process.kill();
         }
         for process in self.processes.iter() {
             process.wait(Duration::from_secs(5));
-        }
-        for (name, label) in std::mem::take(&mut self.labels) {
-            if let Err(e) = label.stop() {
-                log!("stopping {name}: {e}");
-            }
         }
     }
 
@@ -273,7 +271,18 @@ impl Server {
         let resources = Resources { options: &self.options, site: &self.site, uids: &self.uids, slot };
         let running = Label::start(name, resources)?;
         self.labels.insert(name.clone(), running);
+        for role in upflow::ROLES {
+            self.start_upflow(role, name)?;
+        }
         self.start_vault(name)
+    }
+
+    /// Starts one stage of upflow for a label, where it has one.
+    fn start_upflow(&mut self, role: Role, name: &LabelName) -> Result<(), Fatal> {
+        let Some(label) = self.labels.get(name) else { return Ok(()) };
+        let started = upflow::start(role, name, label, &self.options, &self.uids)
+            .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
+        started.map_or(Ok(()), |process| self.admit(process))
     }
 
     fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
@@ -316,6 +325,11 @@ impl Server {
         let Some(how) = self.processes.get(key).and_then(Process::exit) else { return Ok(()) };
         let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
         log!("{key} ended: {how}");
+        if !again && upflow::ROLES.contains(&key.role) {
+            // Readers keep the copies they have; nobody else is affected.
+            log!("{key} ends again and again: it is not started again while this label runs");
+            return Ok(());
+        }
         if !again {
             return Err(Fatal::new("keep the server running", format!("{key} ends again and again ({how})")));
         }
@@ -334,6 +348,12 @@ impl Server {
                 Ok(())
             }
             (role, _) if STANDING.contains(role) => self.start_standing(*role),
+            (role, Some(label)) => {
+                if let Err(e) = self.start_upflow(*role, label) {
+                    log!("{e}");
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -352,17 +372,23 @@ impl Server {
         self.tell_sessiond(LabelEvent::Failed { label: name.clone(), reason: why.to_string() });
     }
 
-    /// Ends a label's vault and compartment.
+    /// Ends a label's vault, compartment and upflow.
     fn end_label(&mut self, name: &LabelName) {
-        if let Some(vault) = self.processes.remove(&Key::at(Role::Vault, name)) {
-            vault.kill();
-            vault.wait(Duration::from_secs(5));
+        for role in [Role::Vault, Role::Copy] {
+            if let Some(process) = self.processes.remove(&Key::at(role, name)) {
+                process.kill();
+                process.wait(Duration::from_secs(5));
+            }
         }
         if let Some(label) = self.labels.remove(name) {
             self.tunnels.iter().for_each(|group| drop(group.idle(label.slot())));
             if let Err(e) = label.stop() {
                 log!("stopping {name}: {e}");
             }
+        }
+        // Nobody writes there any more: what it sees now is what readers find until the label runs again.
+        if let Some(snapshot) = self.processes.remove(&Key::at(Role::Snapshot, name)) {
+            upflow::finish(&snapshot);
         }
     }
 

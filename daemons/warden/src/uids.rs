@@ -36,6 +36,10 @@ pub enum Own {
     Tpe,
     /// The vault in this slot.
     Vault(u16),
+    /// The first stage of upflow for the label in this slot.
+    Snapshot(u16),
+    /// The second stage of upflow for the label in this slot.
+    Copy(u16),
 }
 
 impl Uids {
@@ -73,6 +77,8 @@ impl Uids {
             Own::Keyer => 4,
             Own::Tpe => 5,
             Own::Vault(slot) => 0x1000 + u32::from(slot & 0xfff),
+            Own::Snapshot(slot) => 0x2000 + u32::from(slot & 0xfff),
+            Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
         };
         self.base + offset
     }
@@ -104,7 +110,7 @@ mod tests {
         let uids = Uids::claim(dir.path()).unwrap();
         let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe]
             .into_iter()
-            .chain((1..4096).map(Own::Vault));
+            .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]));
         let all: Vec<u32> = ours.map(|who| uids.own(who)).collect();
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());
