@@ -204,6 +204,7 @@ impl<K: Clone> Sessions<K> {
             Waiter::Operator(operator) => self.say(Output::Operator(operator, Ok(()))),
             Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.to_owned())),
             Waiter::Refuse(client) => self.refuse_opening(client, reason),
+            Waiter::Discard(record) => self.discard(*record, now),
         }
     }
 
@@ -223,6 +224,8 @@ impl<K: Clone> Sessions<K> {
                 }
                 Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.clone())),
                 Waiter::Refuse(client) => self.refuse_opening(client, &reason),
+                // The store did not get it.
+                Waiter::Discard(record) => self.pool.put_back(&record.inner),
             }
         }
     }

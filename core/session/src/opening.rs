@@ -9,6 +9,8 @@ use levee_policy::LabelName;
 use levee_policy::audit::{Event as Entry, Verdict};
 use std::collections::BTreeSet;
 
+const REASON: &str = "the trusted path was lost while the session was opened";
+
 impl<K: Clone> Sessions<K> {
     pub(crate) fn level(
         &mut self,
@@ -93,8 +95,9 @@ impl<K: Clone> Sessions<K> {
         if !matches!(&path.busy, Some(Busy::Opening(Opening::Replacing(..)))) {
             return;
         }
-        if let Some(Busy::Opening(Opening::Replacing(granted, stored))) = path.busy.take() {
-            self.drop_granted(*granted, stored, reason);
+        // The change that would have brought it into the store was not made.
+        if let Some(Busy::Opening(Opening::Replacing(granted, _))) = path.busy.take() {
+            self.drop_granted(*granted, reason);
             self.refuse(client, RefusalKind::Unavailable, reason);
         }
     }
@@ -323,25 +326,41 @@ impl<K: Clone> Sessions<K> {
 
     /// The client whose request this was is gone.
     pub(crate) fn abandon(&mut self, opening: Opening<K>, now: Time) {
-        const REASON: &str = "the trusted path was lost while the session was opened";
         match opening {
-            Opening::Recording(granted, _, stored) | Opening::Replacing(granted, stored) => {
-                self.drop_granted(*granted, stored, REASON);
+            Opening::Recording(granted, _, false) | Opening::Replacing(granted, false) => {
+                self.drop_granted(*granted, REASON);
+            }
+            Opening::Recording(granted, _, true) => self.discard(granted.record, now),
+            // The store gets it by the change that takes the old one out: only then can it be taken out itself.
+            Opening::Replacing(granted, true) => {
+                let old = self.by_device.get(&granted.record.device).copied();
+                match old.and_then(|old| self.sessions.get_mut(&old)).map(|session| &mut session.phase) {
+                    Some(Phase::Closing(closing)) => {
+                        closing.waiters.push(Waiter::Discard(Box::new(granted.record)));
+                    }
+                    _ => self.discard(granted.record, now),
+                }
             }
             Opening::Session(id) => self.close(id, REASON, None, now),
         }
     }
 
-    /// Nothing comes of a grant: nobody has had its addresses, so they need no rest.
-    fn drop_granted(&mut self, granted: Granted<K>, stored: bool, reason: &str) {
+    /// Nothing comes of a grant that the store does not have: nobody has had its addresses, so they need no rest.
+    fn drop_granted(&mut self, granted: Granted<K>, reason: &str) {
         let record = granted.record;
         self.pool.put_back(&record.inner);
-        let ended = ended(&record, reason);
-        if stored {
-            self.commit(Purpose::Nothing, vec![ended], vec![Change::Remove(record.id, vec![])]);
-        } else {
-            self.say(Output::Audit(ended));
-        }
+        self.say(Output::Audit(ended(&record, reason)));
+    }
+
+    /// Nothing comes of a session that the store may have: it ends like any other, though no vault ever knew it,
+    /// because the store may fail to forget it.
+    pub(crate) fn discard(&mut self, record: Stored, now: Time) {
+        let id = record.id;
+        let closing = Closing { reason: REASON.into(), step: Step::RecordingAgain(now), waiters: vec![] };
+        self.by_device.insert(record.device.clone(), id);
+        let phase = Phase::Closing(closing);
+        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, phase });
+        self.record_end(id);
     }
 
     /// A transition consumes the state it begins in.

@@ -170,6 +170,8 @@ pub(crate) enum Waiter {
     TellEnded(ClientId),
     /// A client whose session could not be opened.
     Refuse(ClientId),
+    /// Nobody: a session that was to replace it, came into the store with its end, and is not wanted any more.
+    Discard(Box<Stored>),
 }
 
 /// A label that has sessions.

@@ -90,6 +90,8 @@ struct Vault {
     with_keys: BTreeSet<SessionId>,
     silent: bool,
     heard: VecDeque<ToVault>,
+    /// Which one it is: what was sent to the one before does not reach it.
+    number: u64,
 }
 
 struct Person {
@@ -117,6 +119,10 @@ struct World {
     people: BTreeMap<ClientId, Person>,
     // What is on its way to the machine, one queue for each channel: order holds within a channel alone.
     warden: VecDeque<Event<u64>>,
+    /// The vault whose channel the machine's shell holds.
+    attached: BTreeMap<LabelName, u64>,
+    /// With each [`Event::LabelUp`] under way: the vault that it attaches.
+    attaching: VecDeque<u64>,
     to_warden: VecDeque<Output<u64>>,
     from_vaults: BTreeMap<LabelName, VecDeque<Event<u64>>>,
     keyer: VecDeque<(SessionId, LabelName, u64)>,
@@ -147,6 +153,8 @@ impl World {
             devices: BTreeMap::new(),
             people: BTreeMap::new(),
             warden: VecDeque::new(),
+            attached: BTreeMap::new(),
+            attaching: VecDeque::new(),
             to_warden: VecDeque::new(),
             from_vaults: BTreeMap::new(),
             keyer: VecDeque::new(),
@@ -199,7 +207,10 @@ impl World {
                 {
                     self.fail("a vault hears of a session whose grant is not in the log");
                 }
-                if let Some(vault) = self.vaults.get_mut(&label) {
+                let attached = self.attached.get(&label).copied();
+                if let Some(vault) = self.vaults.get_mut(&label)
+                    && attached == Some(vault.number)
+                {
                     vault.heard.push_back(message);
                 }
             }
@@ -345,11 +356,9 @@ impl World {
                 self.sockets.retain(|(at, _)| *at != label);
                 self.warden.push_back(Event::LabelFailed(label, "no slot".into()));
             }
-            Output::Need(label) => {
-                self.vaults.entry(label.clone()).or_default();
-                self.warden.push_back(Event::LabelUp(label));
-            }
+            Output::Need(label) => self.up(label),
             Output::Release(label) => {
+                self.attached.remove(&label);
                 if let Some(vault) = self.vaults.remove(&label)
                     && !vault.sessions.is_empty()
                     && self.store.values().any(|record| vault.sessions.contains_key(&record.id))
@@ -376,10 +385,40 @@ impl World {
 
     fn crash(&mut self, label: LabelName) {
         if self.vaults.remove(&label).is_some() {
-            self.from_vaults.remove(&label);
             self.warden.push_back(Event::LabelDied(label.clone()));
-            self.vaults.insert(label.clone(), Vault::default());
-            self.warden.push_back(Event::LabelUp(label));
+            self.up(label);
+        }
+    }
+
+    /// The label's vault runs, a new one if there was none; its channel and the word of it are under way.
+    fn up(&mut self, label: LabelName) {
+        self.next += 1;
+        let number = self.next;
+        let vault = self.vaults.entry(label.clone()).or_insert_with(|| Vault { number, ..Vault::default() });
+        self.attaching.push_back(vault.number);
+        self.warden.push_back(Event::LabelUp(label));
+    }
+
+    fn hear_warden(&mut self) {
+        let Some(event) = self.warden.pop_front() else { return };
+        if let Event::LabelUp(label) = &event
+            && let Some(number) = self.attaching.pop_front()
+            && self.attached.insert(label.clone(), number) != Some(number)
+        {
+            self.from_vaults.remove(label);
+        }
+        self.handle(event);
+    }
+
+    fn hear_vault(&mut self, label: &LabelName) {
+        if let Some(event) = self.from_vaults.get_mut(label).and_then(VecDeque::pop_front) {
+            return self.handle(event);
+        }
+        // All that a dead vault has said is heard: the end of its channel.
+        let runs = self.vaults.get(label).map(|vault| vault.number);
+        if self.attached.get(label).is_some_and(|attached| runs != Some(*attached)) {
+            self.attached.remove(label);
+            self.handle(Event::VaultLost(label.clone()));
         }
     }
 
@@ -390,6 +429,9 @@ impl World {
             return;
         }
         let Some(message) = vault.heard.pop_front() else { return };
+        if self.attached.get(label) != Some(&vault.number) {
+            return;
+        }
         let answers = self.from_vaults.entry(label.clone()).or_default();
         match message {
             ToVault::Open { id, inner, reach } => {
@@ -463,6 +505,8 @@ impl World {
         }
         self.to_warden.clear();
         self.from_vaults.clear();
+        self.attached.clear();
+        self.attaching.clear();
         self.keyer.clear();
         self.commits.clear();
         self.people.clear();
@@ -484,9 +528,7 @@ impl World {
             0 | 1 => self.act(),
             2 | 3 => self.warden_acts(),
             4 | 5 => {
-                if let Some(event) = self.warden.pop_front() {
-                    self.handle(event);
-                }
+                self.hear_warden();
             }
             6 | 7 => {
                 let labels: Vec<LabelName> = self.vaults.keys().cloned().collect();
@@ -497,12 +539,10 @@ impl World {
                 }
             }
             8 | 9 => {
-                let labels: Vec<LabelName> = self.from_vaults.keys().cloned().collect();
+                let labels: Vec<LabelName> = self.attached.keys().cloned().collect();
                 for label in labels {
-                    if self.random.one_in(2)
-                        && let Some(event) = self.from_vaults.get_mut(&label).and_then(VecDeque::pop_front)
-                    {
-                        self.handle(event);
+                    if self.random.one_in(2) {
+                        self.hear_vault(&label);
                     }
                 }
             }
@@ -581,17 +621,13 @@ impl World {
             match step {
                 2 | 3 => self.warden_acts(),
                 4 | 5 => {
-                    if let Some(event) = self.warden.pop_front() {
-                        self.handle(event);
-                    }
+                    self.hear_warden();
                 }
                 6..=9 => {
                     let labels: Vec<LabelName> = self.vaults.keys().cloned().collect();
                     for label in labels {
                         self.vault_acts(&label);
-                        if let Some(event) = self.from_vaults.get_mut(&label).and_then(VecDeque::pop_front) {
-                            self.handle(event);
-                        }
+                        self.hear_vault(&label);
                     }
                 }
                 10 => self.keyer_acts(),

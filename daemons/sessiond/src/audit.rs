@@ -1,26 +1,37 @@
-//! The audit log: one JSON line a record, on the disk before what it permits takes effect.
+//! The audit log: one sealed JSON line a record, on the disk before what it permits takes effect.
+//!
+//! | file | what |
+//! |---|---|
+//! | `audit.jsonl` | the log, in the form of [`levee_policy::audit`] |
+//! | `audit.first-key` | the first key, as 64 hexadecimal digits, written once when the log begins: move it to the auditor, who alone can then check the seals, and leave no copy |
+//! | `audit.state` | how many records there are, the next one's key, the running hash; written over in place |
 //!
 //! Three weights share the disk, so that no one can crowd out what matters more: notes (what needs no
 //! permission, and what anybody can cause) leave [`FOR_GRANTS`] bytes free, grants leave [`FOR_ENDS`], and the
 //! ends of what was granted may use all there is. The space is allocated ahead of the log's end, so that no
 //! other file on the same disk can take it.
 
-use levee_policy::audit::Event;
+use levee_policy::audit::{AuditKey, Event, Hash, Sealer, Verdict};
 use levee_session::Time;
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, openat};
-use serde::Serialize;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
 use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
+use zeroize::Zeroizing;
 
-const FILE: &str = "audit.jsonl";
+const LOG: &str = "audit.jsonl";
+const STATE: &str = "audit.state";
+const FIRST_KEY: &str = "audit.first-key";
 /// Bytes that notes leave to grants and ends.
 const FOR_GRANTS: u64 = 1 << 20;
 /// Bytes that grants leave to ends.
 const FOR_ENDS: u64 = 256 << 10;
 /// How long a record for which nothing waits may lie unsynced.
 const LAZY: Duration = Duration::from_secs(1);
+/// So many records after a checkpoint, the next is due.
+const CHECKPOINT: u64 = 128;
 
 /// How much a record matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,42 +54,113 @@ impl Weight {
     }
 }
 
-#[derive(Serialize)]
-struct Line<'a> {
-    time: u64,
-    #[serde(flatten)]
-    event: &'a Event,
+/// Why the log cannot be opened or written.
+#[derive(Debug)]
+pub enum AuditError {
+    /// The disk says no.
+    Io(std::io::Error),
+    /// What is there is not a log that this state belongs to.
+    Foreign(&'static str),
+    /// The record cannot be sealed.
+    Seal(levee_policy::audit::SealError),
+}
+
+impl std::fmt::Display for AuditError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(e) => write!(f, "{e}"),
+            Self::Foreign(what) => write!(
+                f,
+                "{what}; keep what is there for the auditor, and move {LOG} and {STATE} away to begin a new log"
+            ),
+            Self::Seal(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl From<std::io::Error> for AuditError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<rustix::io::Errno> for AuditError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
 }
 
 /// The open log.
 pub struct AuditLog {
     file: File,
+    state: File,
+    sealer: Sealer,
     /// Where the next record goes.
     end: u64,
     /// Bytes that the disk keeps for the log.
     allocated: u64,
-    records: u64,
+    /// Notes for which there was no room.
     lost: u64,
     unsynced: Option<Time>,
     /// A sync has failed: what the disk has is not known any more, so nothing more is granted.
     broken: bool,
+    /// Records that the last checkpoint speaks of.
+    signed: u64,
+    /// What the signer has been asked to sign.
+    asked: Option<(u64, Hash)>,
 }
 
 impl AuditLog {
-    /// Opens the log in this directory, or makes an empty one. What a crash left half-written is cut off.
-    pub fn open(directory: BorrowedFd<'_>) -> std::io::Result<Self> {
+    /// Opens the log in this directory, or begins one. What a crash left half-written is cut off.
+    ///
+    /// # Errors
+    /// If the log does not go on from the state kept beside it: it was changed while nobody was looking.
+    pub fn open(directory: BorrowedFd<'_>) -> Result<Self, AuditError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = File::from(openat(directory, FILE, flags, Mode::RUSR | Mode::WUSR)?);
-        let (end, records) = whole_lines(&file)?;
+        let own = Mode::RUSR | Mode::WUSR;
+        let file = File::from(openat(directory, LOG, flags, own)?);
+        let length = file.metadata()?.len();
+        let mut saved = Zeroizing::new([0u8; Sealer::STATE]);
+        let state = match openat(directory, STATE, flags & !OFlags::CREATE, own) {
+            Ok(fd) => {
+                let state = File::from(fd);
+                state.read_exact_at(&mut *saved, 0)?;
+                state
+            }
+            Err(rustix::io::Errno::NOENT) if length == 0 => begin(directory, &mut saved)?,
+            Err(rustix::io::Errno::NOENT) => return Err(AuditError::Foreign("the audit log has no state")),
+            Err(error) => return Err(error.into()),
+        };
+        let mut sealer = Sealer::restore(&*saved).ok_or(AuditError::Foreign("the state is not one"))?;
+        let end = catch_up(&file, &mut sealer)?;
         file.set_len(end)?;
         file.sync_all()?;
         rustix::fs::fsync(directory)?;
-        Ok(Self { file, end, allocated: 0, records, lost: 0, unsynced: None, broken: false })
+        let signed = sealer.count();
+        let mut log = Self {
+            file,
+            state,
+            sealer,
+            end,
+            allocated: 0,
+            lost: 0,
+            unsynced: None,
+            broken: false,
+            signed,
+            asked: None,
+        };
+        log.save()?;
+        // Grants keep their room even if the disk fills up before the first note. A disk without that much denies
+        // grants when they come.
+        if log.reserve(log.end + FOR_GRANTS).is_err() {
+            eprintln!("levee-sessiond: the disk has less than {FOR_GRANTS} bytes for the audit log");
+        }
+        Ok(log)
     }
 
     /// Records written so far, those of earlier runs with them.
     pub fn records(&self) -> u64 {
-        self.records
+        self.sealer.count()
     }
 
     /// When what lies unsynced must be synced.
@@ -94,7 +176,7 @@ impl AuditLog {
         }
         let mut complete = true;
         for (weight, event) in entries {
-            if let Err(error) = self.append(*weight, event, now) {
+            if let Err(error) = self.append(*weight, now, |sealer, time| sealer.seal(time, event)) {
                 if *weight == Weight::Note {
                     self.lost += 1;
                 } else {
@@ -103,8 +185,11 @@ impl AuditLog {
                 }
             }
         }
-        if !entries.is_empty() {
-            self.unsynced.get_or_insert(now.after(LAZY));
+        if self.lost > 0 {
+            let event = lost(self.lost);
+            if self.append(Weight::Note, now, |sealer, time| sealer.seal(time, &event)).is_ok() {
+                self.lost = 0;
+            }
         }
         if needed || self.unsynced.is_some_and(|due| due <= now) {
             complete &= self.sync();
@@ -112,51 +197,160 @@ impl AuditLog {
         complete
     }
 
-    fn append(&mut self, weight: Weight, event: &Event, now: Time) -> std::io::Result<()> {
-        let mut line = serde_json::to_vec(&Line { time: now.as_millis(), event })?;
-        line.push(b'\n');
+    fn append(
+        &mut self,
+        weight: Weight,
+        now: Time,
+        seal: impl FnOnce(&mut Sealer, u64) -> Result<Vec<u8>, levee_policy::audit::SealError>,
+    ) -> Result<(), AuditError> {
+        let before = self.sealer.save();
+        let line = seal(&mut self.sealer, now.as_millis()).map_err(AuditError::Seal)?;
         let next = self.end + line.len() as u64;
-        self.reserve(next + weight.reserve())?;
-        // At a known place, so that a write that failed half-way is written over.
-        self.file.write_all_at(&line, self.end)?;
+        let written = self.reserve(next + weight.reserve()).and_then(|()| {
+            self.file.write_all_at(&line, self.end).map_err(|error| {
+                // Nothing of a line that failed half-way may stand behind the next one.
+                self.broken |= self.file.set_len(self.end).is_err();
+                self.allocated = 0;
+                AuditError::Io(error)
+            })
+        });
+        if let Err(error) = written {
+            // The record is not there, so the next one has its number and key.
+            if let Some(sealer) = Sealer::restore(&*before) {
+                self.sealer = sealer;
+            }
+            return Err(error);
+        }
         self.end = next;
-        self.records += 1;
+        self.unsynced.get_or_insert(now.after(LAZY));
         Ok(())
     }
 
     /// Has the disk keep so many bytes for the log.
-    fn reserve(&mut self, bytes: u64) -> std::io::Result<()> {
-        if bytes <= self.allocated {
-            return Ok(());
+    fn reserve(&mut self, bytes: u64) -> Result<(), AuditError> {
+        if bytes > self.allocated {
+            fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes)?;
+            self.allocated = bytes;
         }
-        fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes)?;
-        self.allocated = bytes;
         Ok(())
     }
 
-    /// Syncs what was written. False if the disk says no; then it never is believed again.
+    /// Syncs what was written, and writes the next record's key over the last one's. False if the disk says no;
+    /// then it is never believed again.
     pub fn sync(&mut self) -> bool {
-        if self.unsynced.take().is_some()
-            && let Err(error) = self.file.sync_data()
-        {
-            eprintln!("levee-sessiond: syncing the audit log: {error}");
-            self.broken = true;
+        if self.unsynced.take().is_some() {
+            let synced = self.file.sync_data().and_then(|()| self.save());
+            if let Err(error) = synced {
+                eprintln!("levee-sessiond: syncing the audit log: {error}");
+                self.broken = true;
+            }
         }
         !self.broken
     }
+
+    /// In place, so that the key before is gone. Not synced: the log itself says how to go on from an older
+    /// state, and after a crash of the machine an older key opens no more than was written since.
+    fn save(&mut self) -> std::io::Result<()> {
+        self.state.write_all_at(&*self.sealer.save(), 0)
+    }
+
+    /// What the signer is to sign now: so many records, and the running hash after them. `last` at the end of
+    /// the run, where any record after the last checkpoint is enough.
+    pub fn checkpoint_due(&mut self, last: bool) -> Option<(u64, [u8; 32])> {
+        let (count, hash) = (self.sealer.count(), *self.sealer.hash());
+        let least = if last { 1 } else { CHECKPOINT };
+        if count.saturating_sub(self.signed) < least || (self.asked.is_some() && !last) || self.broken {
+            return None;
+        }
+        self.asked = Some((count, hash));
+        Some((count, hash.0))
+    }
+
+    /// Takes the signer's signature of what it was asked for.
+    pub fn signed(&mut self, signature: Vec<u8>, now: Time) {
+        let Some((count, hash)) = self.asked.take() else { return };
+        let seal = |sealer: &mut Sealer, time| sealer.seal_checkpoint(time, count, hash, signature);
+        match self.append(Weight::Grant, now, seal) {
+            // The checkpoint is a record itself, which the next one speaks of.
+            Ok(()) => self.signed = count + 1,
+            Err(error) => eprintln!("levee-sessiond: a checkpoint of the audit log: {error}"),
+        }
+    }
+
+    /// What the signer was asked will not be answered.
+    pub fn signer_lost(&mut self) {
+        self.asked = None;
+    }
 }
 
-/// Where the last whole line ends, and how many there are.
-fn whole_lines(file: &File) -> std::io::Result<(u64, u64)> {
-    let mut buffer = vec![0u8; 1 << 16];
-    let (mut at, mut end, mut lines) = (0, 0, 0);
-    loop {
-        let n = file.read_at(&mut buffer, at)?;
-        let Some(chunk) = buffer.get(..n).filter(|chunk| !chunk.is_empty()) else { return Ok((end, lines)) };
-        for (offset, _) in chunk.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
-            end = at + offset as u64 + 1;
-            lines += 1;
-        }
-        at += n as u64;
+fn lost(count: u64) -> Event {
+    Event {
+        user: None,
+        host: None,
+        label: None,
+        action: "audit".into(),
+        object: "notes".into(),
+        verdict: Verdict::Noted,
+        reason: format!("{count} notes before this one were not written: the disk was full"),
     }
+}
+
+/// Begins a log: its first key goes into one file for the auditor, and is kept nowhere else once it is used.
+fn begin(directory: BorrowedFd<'_>, saved: &mut Zeroizing<[u8; Sealer::STATE]>) -> Result<File, AuditError> {
+    const NEW: &str = "audit.new";
+    let mut first = Zeroizing::new([0u8; 32]);
+    crate::passwords::fill_random(&mut *first)?;
+    let mut text = Zeroizing::new(String::with_capacity(65));
+    for byte in first.iter() {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
+        }
+    }
+    text.push('\n');
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let create = |mode| {
+        let _ = unlinkat(directory, NEW, AtFlags::empty());
+        openat(directory, NEW, flags, mode).map(File::from)
+    };
+    let mut file = create(Mode::RUSR)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    renameat(directory, NEW, directory, FIRST_KEY)?;
+    **saved = *Sealer::new(AuditKey::from_bytes(*first)).save();
+    let mut state = create(Mode::RUSR | Mode::WUSR)?;
+    state.write_all(&**saved)?;
+    state.sync_all()?;
+    renameat(directory, NEW, directory, STATE)?;
+    rustix::fs::fsync(directory)?;
+    Ok(state)
+}
+
+/// Goes through the log: lines that the state knows are counted, those after it must be sealed by the keys that
+/// follow. Says where the last good line ends.
+fn catch_up(file: &File, sealer: &mut Sealer) -> Result<u64, AuditError> {
+    let known = sealer.count();
+    let mut reader = std::io::BufReader::with_capacity(1 << 16, file);
+    let (mut lines, mut end) = (0, 0);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let n = std::io::BufRead::read_until(&mut reader, b'\n', &mut line)?;
+        let whole = line.last() == Some(&b'\n');
+        if n == 0 || !whole {
+            break;
+        }
+        if lines >= known && sealer.catch_up(&line).is_err() {
+            // A crash may leave one line in disorder at the very end; anything after it was put there.
+            if std::io::BufRead::fill_buf(&mut reader)?.is_empty() {
+                break;
+            }
+            return Err(AuditError::Foreign("the audit log does not go on from its state"));
+        }
+        lines += 1;
+        end += n as u64;
+    }
+    if lines < known {
+        return Err(AuditError::Foreign("the audit log is shorter than its state says"));
+    }
+    Ok(end)
 }

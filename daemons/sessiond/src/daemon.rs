@@ -10,6 +10,7 @@ use crate::passwords::{self, Job, Passwords};
 use crate::store::Store;
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
 use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
+use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{
     Attachment, CompartmentStatus, FromWarden, LabelEvent, Role, SessiondRequest, ToWarden,
@@ -20,7 +21,7 @@ use levee_policy::{HostName, LabelName, Site};
 use levee_session::{
     Change, ClientId, CommitId, CutId, Event, Output, RefusalKind, Reply, Request, SessionId, Sessions, Time,
 };
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -30,6 +31,9 @@ use zeroize::Zeroizing;
 const FAIR: usize = 64;
 /// The most trusted paths at a time, in all.
 const MAX_CLIENTS: usize = 4096;
+
+/// How long the signer may take for the last checkpoint.
+const LAST_WORD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// What a client sent along that the state machine does not see.
 enum Kept {
@@ -67,6 +71,7 @@ pub struct Daemon {
     passwords: Passwords,
     tps: Option<Link<()>>,
     keyer: Option<Link<ToKeyer>>,
+    signer: Option<Link<ToSigner>>,
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
     batch: Batch,
@@ -79,6 +84,7 @@ enum Source {
     Warden,
     Tps,
     Keyer,
+    Signer,
     Vault(LabelName),
     Client(ClientId),
     Passwords,
@@ -113,6 +119,7 @@ impl Daemon {
             passwords,
             tps: None,
             keyer: None,
+            signer: None,
             clients: BTreeMap::new(),
             next_client: 0,
             batch: Batch::default(),
@@ -135,6 +142,12 @@ impl Daemon {
             self.batch.entries.push((Weight::Note, summary));
         }
         self.flush();
+        self.ask_for_checkpoint(true);
+        if let Some(signer) = &self.signer {
+            let mut fds = [PollFd::new(signer, PollFlags::IN)];
+            let _ = poll(&mut fds, Some(&LAST_WORD));
+            self.hear_signer();
+        }
         self.audit.sync();
     }
 
@@ -148,6 +161,7 @@ impl Daemon {
                 }
                 Source::Tps => self.hear_tps(),
                 Source::Keyer => self.hear_keyer(),
+                Source::Signer => self.hear_signer(),
                 Source::Vault(label) => self.hear_vault(&label),
                 Source::Client(client) => self.hear_client(client, flags),
                 Source::Passwords => self.hear_passwords(),
@@ -163,6 +177,7 @@ impl Daemon {
             self.batch.entries.push((Weight::Note, summary));
         }
         self.carry_out();
+        self.ask_for_checkpoint(false);
         if self.audit.deadline().is_some_and(|due| due <= now) {
             self.audit.sync();
         }
@@ -179,6 +194,9 @@ impl Daemon {
         }
         if let Some(keyer) = &self.keyer {
             set.add(Source::Keyer, keyer, keyer.interest());
+        }
+        if let Some(signer) = &self.signer {
+            set.add(Source::Signer, signer, signer.interest());
         }
         for (label, vault) in &self.vaults {
             set.add(Source::Vault(label.clone()), vault, vault.interest());
@@ -246,6 +264,10 @@ impl Daemon {
             }
             Attachment::Peer { role: Role::Vault, label: Some(label), .. } => {
                 self.vaults.insert(label, Link::new(fd));
+            }
+            Attachment::SignerClient(_) | Attachment::Peer { role: Role::Signer, .. } => {
+                self.signer = Some(Link::new(fd));
+                self.audit.signer_lost();
             }
             Attachment::Listener => self.operators.listen(fd),
             _ => {}
@@ -457,6 +479,35 @@ impl Daemon {
                     self.handle(Event::VaultLost(label.clone()));
                 }
             }
+        }
+    }
+
+    fn hear_signer(&mut self) {
+        for _ in 0..FAIR {
+            let Some(signer) = &mut self.signer else { return };
+            signer.flush();
+            match signer.receive::<FromSigner>() {
+                Ok(Received { message: FromSigner::Signature(signature), .. }) => {
+                    self.audit.signed(signature, self.clock.now());
+                }
+                Ok(Received { message: FromSigner::Refused, .. }) => {
+                    self.counts.add_many("checkpoints that the signer refused", 1, self.clock.now());
+                    self.audit.signer_lost();
+                }
+                Err(RecvError::Empty) => return,
+                Err(_) => {
+                    self.signer = None;
+                    self.audit.signer_lost();
+                }
+            }
+        }
+    }
+
+    fn ask_for_checkpoint(&mut self, last: bool) {
+        if let Some(signer) = &mut self.signer
+            && let Some((count, hash)) = self.audit.checkpoint_due(last)
+        {
+            signer.send(ToSigner::AuditCheckpoint { count, hash });
         }
     }
 

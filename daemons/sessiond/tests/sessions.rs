@@ -42,7 +42,7 @@ fn a_person_signs_on_opens_a_session_changes_level_and_logs_out() {
     assert!(!world.shared(|s| s.vaults.contains_key(&label("UNCLASSIFIED"))));
     let trace = world.trace();
     let order =
-        ["close UNCLASSIFIED", "cut 10.80.1.", "open SECRET//NATO", "agree SECRET//NATO", "client Opened"];
+        ["close UNCLASSIFIED", "cut 10.81.", "open SECRET//NATO", "agree SECRET//NATO", "client Opened"];
     let second = trace.iter().rposition(|line| line == "client Opened").unwrap();
     assert!(position(&trace, order[0]) < position(&trace, order[1]), "{trace:#?}");
     assert!(position(&trace, order[1]) < position(&trace, order[2]), "{trace:#?}");

@@ -3,12 +3,13 @@
 
 use levee_ipc::signer::{ToSigner, Use};
 use levee_ipc::warden::Place;
+use levee_policy::audit;
 
 /// RFC 8446 4.4.3: 64 octets 0x20 come first.
 const TLS_PADDING: [u8; 64] = [0x20; 64];
 const TLS_SERVER: &[u8] = b"TLS 1.3, server CertificateVerify";
 const TLS_CLIENT: &[u8] = b"TLS 1.3, client CertificateVerify";
-/// What begins a signed audit checkpoint.
+/// What begins a signed audit checkpoint ([`audit::checkpoint_message`]).
 const CHECKPOINT: &[u8] = b"levee audit checkpoint\0";
 /// The most bytes of an IKE_AUTH octets string: a message of at most 60,000 bytes, a nonce, a MAC.
 const MAX_IKE: usize = 61_000;
@@ -31,10 +32,7 @@ pub fn check(request: ToSigner, channel: Use, place: Place) -> Option<Content> {
         (Use::Tls, ToSigner::TlsVerify(bytes)) => tls(bytes, place),
         (Use::Ike, ToSigner::IkeAuth(bytes)) => ike(bytes),
         (Use::Audit, ToSigner::AuditCheckpoint { count, hash }) => {
-            let mut bytes = CHECKPOINT.to_vec();
-            bytes.extend_from_slice(&count.to_be_bytes());
-            bytes.extend_from_slice(&hash);
-            Some(Content(bytes))
+            Some(Content(audit::checkpoint_message(count, &audit::Hash(hash))))
         }
         _ => None,
     }
@@ -119,6 +117,11 @@ mod tests {
             }
         }
         assert!(!signed(ToSigner::Join, Use::Tls, Place::Server));
+    }
+
+    #[test]
+    fn a_checkpoint_begins_as_nothing_else_does() {
+        assert!(audit::checkpoint_message(7, &audit::Hash([1; 32])).starts_with(CHECKPOINT));
     }
 
     #[test]

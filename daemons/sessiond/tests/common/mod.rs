@@ -11,6 +11,7 @@ use levee_ipc::signer::{FromSigner, ToSigner, Use};
 use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, Suite, VaultToSessiond};
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
 use levee_ipc::{Channel, RecvError, Secret};
+use levee_policy::audit;
 use levee_policy::{HostName, LabelName, UserName};
 use levee_session::SessionId;
 use levee_sys::pidfd::Child;
@@ -47,7 +48,7 @@ trusted-path-port = 7443
 ike-port = 500
 tunnel-port = 4500
 inner-address = "10.80.0.1"
-inner-pool = "10.80.1.0/24"
+inner-pool = "10.81.0.0/16"
 names = ["www.example"]
 slots = 64
 grace = "GRACE"
@@ -194,6 +195,14 @@ fn sealed(text: &str) -> OwnedFd {
 
 impl World {
     pub fn start(place: Site) -> Self {
+        match Self::try_start(place) {
+            Ok(world) => world,
+            Err(_) => panic!("sessiond has ended"),
+        }
+    }
+
+    /// `Err` if it ends instead of getting ready.
+    pub fn try_start(place: Site) -> Result<Self, Site> {
         let (control, theirs) = pair();
         let mut program = Program::new(env!("CARGO_BIN_EXE_levee-sessiond"));
         let errors = File::options().append(true).open("/dev/stderr").unwrap();
@@ -237,8 +246,16 @@ impl World {
         }
         let stand_ins = std::thread::spawn(move || stand_ins.run());
         let world = Self { place, child, tps, socket, stand_ins: Some(stand_ins), control };
-        world.until("sessiond is ready", |shared| shared.ready);
-        world
+        let start = Instant::now();
+        let mut world = world;
+        while !world.shared(|shared| shared.ready) {
+            if world.child.try_wait().unwrap().is_some() {
+                return Err(world.end());
+            }
+            assert!(start.elapsed() < PATIENCE, "sessiond does not get ready");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(world)
     }
 
     pub fn until(&self, what: &str, mut done: impl FnMut(&mut Shared) -> bool) {
@@ -513,7 +530,7 @@ impl StandIns {
             ToWarden::Sessiond(SessiondRequest::Compartments) => {
                 self.say(LabelEvent::Compartments(Vec::new()));
             }
-            ToWarden::Tpe(_) => panic!("sessiond spoke as a tpe"),
+            other => panic!("sessiond spoke as another: {other:?}"),
         }
     }
 
@@ -543,9 +560,7 @@ impl StandIns {
             }
             let random = SystemRandom::new();
             let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &self.key, &random).unwrap();
-            let mut content = b"levee audit checkpoint\0".to_vec();
-            content.extend(count.to_be_bytes());
-            content.extend(hash);
+            let content = audit::checkpoint_message(count, &audit::Hash(hash));
             let signature = key.sign(&random, &content).unwrap().as_ref().to_vec();
             let _ = self.signer.send(&FromSigner::Signature(signature));
         }

@@ -1,0 +1,193 @@
+//! What the log proves, what tampering leaves, and what a full disk denies.
+
+mod common;
+
+use common::*;
+use levee_ipc::client::{RefusalKind, Reply, Request};
+use levee_policy::audit::{AuditKey, Body, FaultKind, Report, Verifier};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use std::path::Path;
+
+fn first_key(site: &Site) -> AuditKey {
+    let text = std::fs::read_to_string(site.directory.join("audit.first-key")).unwrap();
+    let mut key = [0; 32];
+    assert_eq!(text.len(), 65);
+    for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap();
+    }
+    AuditKey::from_bytes(key)
+}
+
+fn verify(site: &Site, log: &str, expected: Option<u64>) -> Report {
+    let public = site.public_key();
+    let check = |message: &[u8], signature: &[u8]| {
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &public).verify(message, signature).is_ok()
+    };
+    let mut verifier = Verifier::new(Some(first_key(site)), check);
+    for line in log.split_inclusive('\n') {
+        verifier.line(line.as_bytes());
+    }
+    verifier.finish(expected)
+}
+
+fn a_session(world: &World) {
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.open("SECRET", 7);
+    client.open("UNCLASSIFIED", 8);
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+}
+
+#[test]
+fn the_log_of_a_day_verifies_across_restarts_and_ends_in_a_signed_checkpoint() {
+    let world = World::start(Site::new());
+    a_session(&world);
+    let site = world.stop();
+    let world = World::start(site);
+    a_session(&world);
+    // A kill leaves what was synced, and the next run goes on from there.
+    let world = World::start(world.kill());
+    let refused = world.connect("ws1").login("ada", "a guess");
+    assert_eq!(refusal(&refused), Some(RefusalKind::Credentials));
+    a_session(&world);
+    let site = world.stop();
+    let log = site.log();
+    let report = verify(&site, &log, None);
+    assert!(report.is_sound(), "{report:#?}");
+    assert_eq!(report.lines, log.lines().count() as u64);
+    assert!(report.checkpoints >= 2, "{report:#?}");
+    assert_eq!(report.signed, report.lines - 1, "all but the last checkpoint itself is signed");
+    // Who, from where, at which label, what, verdict and reason; and the guess only counted.
+    assert!(log.contains(r#""user":"ada","host":"ws1","label":"SECRET","action":"session""#), "{log}");
+    assert!(log.contains("a wrong password or an unknown user at ws1 as ada"), "{log}");
+    assert!(!log.contains("a guess") && !log.contains(ADA));
+}
+
+#[test]
+fn an_altered_missing_reordered_or_cut_off_record_is_found() {
+    let world = World::start(Site::new());
+    a_session(&world);
+    let site = world.stop();
+    let log = site.log();
+    let lines: Vec<&str> = log.split_inclusive('\n').collect();
+    assert!(lines.len() >= 5);
+    assert!(verify(&site, &log, Some(lines.len() as u64)).is_sound());
+
+    let kinds = |log: &str, expected| -> Vec<FaultKind> {
+        verify(&site, log, expected).faults.iter().map(|fault| fault.kind).collect()
+    };
+    let altered = log.replacen("\"SECRET\"", "\"CONFIDENTIAL\"", 1);
+    assert!(kinds(&altered, None).contains(&FaultKind::Altered));
+    let missing: String = lines.iter().enumerate().filter(|(n, _)| *n != 1).map(|(_, line)| *line).collect();
+    assert!(!kinds(&missing, None).is_empty());
+    let mut swapped = lines.clone();
+    swapped.swap(1, 2);
+    assert!(!kinds(&swapped.concat(), None).is_empty());
+    let cut = lines[..lines.len() - 2].concat();
+    assert!(kinds(&cut, Some(lines.len() as u64)).contains(&FaultKind::CutOff));
+}
+
+#[test]
+fn a_log_that_was_changed_while_sessiond_was_down_stops_it_from_starting() {
+    let world = World::start(Site::new());
+    a_session(&world);
+    let site = world.stop();
+    let log = site.log();
+    let path = site.directory.join("audit.jsonl");
+    let shorter: String = log.split_inclusive('\n').take(2).collect();
+    std::fs::write(&path, shorter).unwrap();
+    let Err(site) = World::try_start(site) else { panic!("it has started") };
+    // With the log as it was, it does.
+    std::fs::write(&path, log).unwrap();
+    drop(World::start(site));
+}
+
+/// A file system of so many bytes, gone with the test.
+struct Small {
+    at: tempfile::TempDir,
+}
+
+impl Small {
+    fn new(bytes: u64) -> Self {
+        let at = tempfile::tempdir().unwrap();
+        let options = format!("size={bytes}");
+        let status = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "levee-sessiond-test"])
+            .arg(at.path())
+            .status()
+            .unwrap();
+        assert!(status.success(), "mounting a tmpfs needs root");
+        Self { at }
+    }
+
+    fn path(&self) -> &Path {
+        self.at.path()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.at.path()).status();
+    }
+}
+
+#[test]
+fn on_a_full_disk_new_grants_are_refused_and_sessions_still_end() {
+    let disk = Small::new(8 << 20);
+    let world = World::start(Site::at(disk.path()));
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.open("SECRET", 7);
+    // Fill it: what the log has kept for itself stays its own.
+    let filler = disk.path().join("filler");
+    let mut size = 8u64 << 20;
+    let file = std::fs::File::create(&filler).unwrap();
+    let mut at = 0;
+    while size >= 4096 {
+        match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, size) {
+            Ok(()) => at += size,
+            Err(_) => size /= 2,
+        }
+    }
+    // The space kept for grants runs out in the end; then the answer says why.
+    let mut opened = 0;
+    let reason = loop {
+        match client.level("SECRET", opened) {
+            Reply::Opened(_) => opened += 1,
+            Reply::Refused { kind: RefusalKind::Unavailable, reason } => break reason,
+            other => panic!("{other:?}"),
+        }
+        assert!(opened < 10_000, "a full disk refuses grants");
+    };
+    assert!(reason.contains("audit log"), "{reason}");
+    assert!(opened > 100, "only {opened} grants had room");
+    let second = world.connect("ws2");
+    assert_eq!(refusal(&second.login("ugo", UGO)), Some(RefusalKind::Unavailable));
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut), "an end needs no permission");
+    assert_eq!(world.sessions_in_vaults(), 0);
+    // With room again, it grants again.
+    std::fs::remove_file(&filler).unwrap();
+    second.sign_on("ugo", UGO);
+    let site = world.stop();
+    let report = verify(&site, &site.log(), None);
+    assert!(report.is_sound(), "{report:#?}");
+}
+
+#[test]
+fn a_checkpoint_is_signed_while_it_runs() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    for spi in 0..70 {
+        client.open("SECRET", spi);
+    }
+    world.until("a checkpoint", |shared| shared.trace.iter().any(|line| line.starts_with("checkpoint")));
+    let site = world.kill();
+    let log = site.log();
+    let checkpoints = log.lines().filter(|line| {
+        let record: levee_policy::audit::Record = serde_json::from_str(line).unwrap();
+        matches!(record.body, Body::Checkpoint(_))
+    });
+    assert_eq!(checkpoints.count(), 1);
+    assert!(verify(&site, &log, None).is_sound());
+}
