@@ -247,7 +247,8 @@ impl Daemon {
                     }
                 }
                 Received { message: FromWarden::Label(event), .. } => self.hear_label(event),
-                Received { message: FromWarden::Begin(_) | FromWarden::Workstation(_), .. } => {}
+                // Not for sessiond.
+                Received { .. } => {}
             }
         }
         Ok(true)
