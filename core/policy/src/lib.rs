@@ -20,4 +20,4 @@ pub use names::{
     DomainName, HostName, InterfaceName, InvalidName, LabelName, ServiceName, SiteName, UserName,
 };
 pub use site::{Problem, Site};
-pub use vocabulary::{MAX_LEVELS, NameList, SyntaxError, SyntaxKind, Vocabulary, VocabularyError};
+pub use vocabulary::{MAX_LEVELS, NameList, SyntaxError, SyntaxKind, Vocabulary, VocabularyError, nearest};

@@ -422,12 +422,14 @@ pub(crate) fn enumerate<T: AsRef<str>>(names: &[T]) -> String {
     text.join(", ")
 }
 
-/// The candidate most like the name, if one is like it at all.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+/// The candidate most like the name, if one is like it at all: at most a third of its letters wrong, left
+/// out, too many or exchanged with their neighbours; one in a short name. Case does not count.
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
     let folded = name.to_lowercase();
+    let most = (folded.chars().count() / 3).max(1);
     candidates
-        .map(|candidate| (strsim::jaro_winkler(&folded, &candidate.to_lowercase()), candidate))
-        .filter(|(likeness, _)| *likeness >= 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|candidate| (strsim::damerau_levenshtein(&folded, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, candidate)| *distance <= most && *distance < candidate.chars().count())
+        .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate.to_owned())
 }
