@@ -8,7 +8,7 @@
 //!                                                        one host's bundle: copy it to that workstation
 //! ```
 
-mod files;
+pub(crate) mod files;
 mod pki;
 
 use files::Mode;

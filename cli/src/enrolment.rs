@@ -78,7 +78,8 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
     let site = Site::parse(&text).map_err(|problems| {
         format!("{path} has {} problems; `levee check {path}` shows each with its remedy", problems.len())
     })?;
-    let state = place.state.clone().unwrap_or_else(|| PathBuf::from("/var/lib/levee").join(site.name().as_str()));
+    let state =
+        place.state.clone().unwrap_or_else(|| PathBuf::from("/var/lib/levee").join(site.name().as_str()));
     let accreditation = |host: &levee_policy::site::Host| {
         let range = site.vocabulary().print_range(host.accreditation());
         range.map(|range| (host.name().clone(), range)).ok_or_else(|| format!("{}: no range", host.name()))

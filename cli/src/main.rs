@@ -1,8 +1,16 @@
 //! `levee`: the operator's command.
+//!
+//! One module for each command, with its arguments beside what it does; man pages and completions come from
+//! the same definitions.
 
+mod check;
 mod enrol;
 mod enrolment;
+mod output;
+mod reference;
+mod site;
 mod up;
+mod user;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -21,6 +29,10 @@ enum Command {
     Down(up::Down),
     Plan(up::Plan),
     Enrol(enrolment::Enrol),
+    Check(check::Check),
+    User(user::User),
+    Completions(reference::Completions),
+    Man(reference::Man),
 }
 
 fn main() -> ExitCode {
@@ -29,5 +41,9 @@ fn main() -> ExitCode {
         Command::Down(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Enrol(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::User(command) => command.run(),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
     }
 }

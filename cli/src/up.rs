@@ -168,7 +168,8 @@ impl Down {
         let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
         let file = File::open(&path).map_err(|_| format!("nothing runs in {}", run.display()))?;
         let pid = fs::read_to_string(&path).map_err(|e| at(&e))?;
-        let pid = pid.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(|| at(&"it names no process"))?;
+        let pid =
+            pid.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(|| at(&"it names no process"))?;
         // Opened before the lock is tried: if the lock is held then, this is the process that holds it.
         let warden = pidfd_open(pid, PidfdFlags::empty());
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {

@@ -1,0 +1,157 @@
+//! `levee check`: every problem of a site file, where it is and what to do about it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use levee_policy::{Problem, Site};
+use serde::Serialize;
+
+use crate::output::{self, Paint, shown};
+use crate::site;
+
+/// Say whether a site file is sound, and if not, every problem with its place and remedy
+///
+/// Exit code 0: sound. 1: it has problems. 2: it could not be read.
+#[derive(Debug, clap::Args)]
+pub struct Check {
+    /// The site file; `-` for standard input
+    site: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a sound site has.
+#[derive(Serialize)]
+struct Summary {
+    name: String,
+    levels: usize,
+    categories: usize,
+    users: usize,
+    hosts: usize,
+    services: usize,
+    networks: usize,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    file: String,
+    sound: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<Summary>,
+    problems: &'a [Problem],
+}
+
+impl Check {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.answer())
+    }
+
+    fn answer(&self) -> Result<ExitCode, String> {
+        let text = site::text(&self.site)?;
+        let file = self.site.display().to_string();
+        let parsed = Site::parse(&text);
+        let sound = parsed.is_ok();
+        let (site, problems) = match &parsed {
+            Ok(site) => (Some(summary(site)), [].as_slice()),
+            Err(problems) => (None, problems.as_slice()),
+        };
+        if self.json {
+            output::json(&Answer { file, sound, site, problems })?;
+        } else {
+            output::print(&render(&file, &text, site.as_ref(), problems, Paint::stdout()))?;
+        }
+        Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn summary(site: &Site) -> Summary {
+    Summary {
+        name: site.name().to_string(),
+        levels: site.vocabulary().levels().len(),
+        categories: site.vocabulary().categories().len(),
+        users: site.users().len(),
+        hosts: site.hosts().len(),
+        services: site.services().len(),
+        networks: site.networks().len(),
+    }
+}
+
+fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// The answer as rustc would lay it out.
+fn render(file: &str, text: &str, site: Option<&Summary>, problems: &[Problem], paint: Paint) -> String {
+    let file = shown(file);
+    if let Some(site) = site {
+        return format!(
+            "{}: site `{}` is sound: {}, {}, {}, {}, {}, {}\n",
+            file,
+            site.name,
+            count(site.levels, "level", "levels"),
+            count(site.categories, "category", "categories"),
+            count(site.users, "user", "users"),
+            count(site.hosts, "host", "hosts"),
+            count(site.services, "service", "services"),
+            count(site.networks, "single-level network", "single-level networks"),
+        );
+    }
+    let mut out = String::new();
+    for problem in problems {
+        let number = problem.line.to_string();
+        let gutter = " ".repeat(number.len());
+        let line = shown(text.lines().nth(problem.line.saturating_sub(1)).unwrap_or(""));
+        let bar = paint.guide("|");
+        let indent = " ".repeat(problem.column.saturating_sub(1));
+        let carets = paint.error(&"^".repeat(problem.length));
+        let kind = serde_json::to_value(problem.kind).ok();
+        let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or("problem");
+        out.push_str(&format!(
+            "{}{}\n{gutter}{} {file}:{}:{}\n{gutter} {bar}\n{} {bar} {line}\n{gutter} {bar} {indent}{carets}\n\
+             {gutter} {} {}\n\n",
+            paint.error(&format!("error[{kind}]")),
+            paint.bold(&format!(": {}", shown(&problem.what))),
+            paint.guide("-->"),
+            problem.line,
+            problem.column,
+            paint.guide(&number),
+            paint.guide("="),
+            format_args!("{}: {}", paint.bold("help"), shown(&problem.remedy)),
+        ));
+    }
+    out.push_str(&format!("{file}: {}\n", count(problems.len(), "problem", "problems")));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_shown_with_its_line_a_caret_under_it_and_the_remedy() {
+        let text = "[site]\nname = \"harbour\"\n[labels]\nlevls = [\"A\"]\n";
+        let problems = Site::parse(text).unwrap_err();
+        let shown = render("site.toml", text, None, &problems, Paint::plain());
+        assert!(
+            shown.contains(
+                "error[unknown-key]: unknown key `levls` in [labels]\n --> site.toml:4:1\n  |\n\
+                 4 | levls = [\"A\"]\n  | ^^^^^\n  = help: did you mean `levels`?\n"
+            ),
+            "{shown}"
+        );
+        assert!(shown.ends_with(&format!("site.toml: {} problems\n", problems.len())));
+    }
+
+    #[test]
+    fn a_sound_site_is_summed_up_in_a_line() {
+        let text = include_str!("../../conf/small/site.toml");
+        let site = Site::parse(text).unwrap();
+        assert_eq!(
+            render("site.toml", text, Some(&summary(&site)), &[], Paint::plain()),
+            "site.toml: site `harbour` is sound: 3 levels, 2 categories, 3 users, 2 hosts, 1 service, \
+             0 single-level networks\n"
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! What goes to the terminal.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+/// Text from a file, fit to be shown: a control character could move the cursor or change what is read.
+pub fn shown(text: &str) -> String {
+    text.chars()
+        .map(|char| match char {
+            '\t' => ' ',
+            // Bidirectional overrides too: they show text in another order than it stands.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            char if char.is_control() => '\u{fffd}',
+            char => char,
+        })
+        .collect()
+}
+
+/// The exit code of an answer, or of why there is none: 2.
+pub fn exit(answer: Result<ExitCode, String>) -> ExitCode {
+    answer.unwrap_or_else(|message| {
+        eprintln!("levee: {message}");
+        ExitCode::from(2)
+    })
+}
+
+/// Prints a value as JSON.
+pub fn json(value: &impl Serialize) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| e.to_string())?;
+    print(&format!("{text}\n"))
+}
+
+/// Prints; that the reader has gone away is no fault.
+pub fn print(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("standard output: {e}")),
+        _ => Ok(()),
+    }
+}
+
+/// Escape sequences for emphasis, if the terminal shall have any.
+#[derive(Clone, Copy)]
+pub struct Paint(bool);
+
+impl Paint {
+    /// For standard output: in colour on a terminal, unless `NO_COLOR` is set.
+    pub fn stdout() -> Self {
+        use std::io::IsTerminal;
+        Self(io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
+    }
+
+    /// Without any.
+    #[cfg(test)]
+    pub fn plain() -> Self {
+        Self(false)
+    }
+
+    /// Bold red.
+    pub fn error(self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+
+    /// Bold.
+    pub fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    /// Bold blue, for what only guides the eye.
+    pub fn guide(self, text: &str) -> String {
+        self.with("1;34", text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_cannot_steer_the_terminal() {
+        assert_eq!(shown("a\x1b[31mb\tc\u{202e}d"), "a\u{fffd}[31mb c\u{fffd}d");
+    }
+}

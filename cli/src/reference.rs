@@ -1,0 +1,73 @@
+//! Man pages and shell completions, from the definitions of the commands themselves.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use crate::{Cli, output};
+
+/// Print completions for a shell
+#[derive(Debug, clap::Args)]
+pub struct Completions {
+    /// The shell
+    shell: clap_complete::Shell,
+}
+
+/// Write man pages of every command into a directory
+#[derive(Debug, clap::Args)]
+pub struct Man {
+    /// The directory; it is made if it is not there
+    directory: PathBuf,
+}
+
+impl Completions {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let mut text = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "levee", &mut text);
+        output::exit(output::print(&String::from_utf8_lossy(&text)).map(|()| ExitCode::SUCCESS))
+    }
+}
+
+impl Man {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.write().map(|()| ExitCode::SUCCESS))
+    }
+
+    fn write(&self) -> Result<(), String> {
+        std::fs::create_dir_all(&self.directory)
+            .and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory))
+            .map_err(|e| format!("{}: {e}", self.directory.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_defined_without_contradiction_and_says_what_it_does() {
+        let mut command = Cli::command();
+        command.build();
+        command.clone().debug_assert();
+        fn described(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} says nothing of itself", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {argument} says nothing", command.get_name());
+            }
+            command.get_subcommands().for_each(described);
+        }
+        described(&command);
+    }
+
+    #[test]
+    fn each_command_has_a_man_page() {
+        let directory = tempfile::tempdir().unwrap();
+        Man { directory: directory.path().to_owned() }.write().unwrap();
+        let page = std::fs::read_to_string(directory.path().join("levee-check.1")).unwrap();
+        assert!(page.contains("every problem with its place and remedy"), "{page}");
+        assert!(directory.path().join("levee-user-add.1").exists());
+    }
+}

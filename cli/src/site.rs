@@ -1,0 +1,42 @@
+//! Site files and the directories that go with a site.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use levee_policy::{Site, SiteName};
+
+/// A site file is not read beyond this many bytes; the parser refuses it long before.
+const MAX_TEXT: u64 = 8 << 20;
+
+/// Reads a site file's text; `-` is standard input.
+pub fn text(path: &Path) -> Result<String, String> {
+    let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(MAX_TEXT).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(MAX_TEXT).read_to_end(&mut bytes))
+    };
+    read.map_err(|e| fault(&e))?;
+    String::from_utf8(bytes).map_err(|e| fault(&format!("not UTF-8 text: {e}")))
+}
+
+/// Reads a site, which must have no problem.
+pub fn read(path: &Path) -> Result<Site, String> {
+    Site::parse(&text(path)?).map_err(|problems| {
+        format!(
+            "{} has {} problem{}; `levee check {}` shows each with its remedy",
+            path.display(),
+            problems.len(),
+            if problems.len() == 1 { "" } else { "s" },
+            path.display()
+        )
+    })
+}
+
+/// Where a site's keys, credentials, sessions, audit log and stores are kept unless the operator says
+/// otherwise.
+pub fn state(chosen: Option<&Path>, site: &SiteName) -> PathBuf {
+    chosen.map_or_else(|| Path::new("/var/lib/levee").join(site.as_str()), Path::to_owned)
+}

@@ -1,0 +1,200 @@
+//! `levee user`: passwords, each as an argon2id hash in a file of its own, apart from the site file.
+//!
+//! `STATE/sessiond/credentials/USER` has one line, a PHC string. sessiond reads it, and writes it anew when
+//! the person changes the password over the trusted path.
+
+use std::io::{self, BufRead, IsTerminal};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use argon2::password_hash::{PasswordHasher, SaltString};
+use argon2::{Algorithm, Argon2, Params, Version};
+use levee_policy::{Site, UserName, nearest};
+use ring::rand::{SecureRandom, SystemRandom};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use zeroize::Zeroizing;
+
+use crate::enrol::files::{self, Mode};
+use crate::{output, site};
+
+/// Passwords are of so many bytes, here as over the trusted path.
+const LENGTH: std::ops::RangeInclusive<usize> = 8..=256;
+
+/// Give people of the site passwords
+#[derive(Debug, clap::Args)]
+pub struct User {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Give a person of the site file a first password
+    Add(Args),
+    /// Replace a person's password
+    Passwd(Args),
+}
+
+/// The password is asked for on a terminal without echo; otherwise it is the first line of standard input.
+#[derive(Debug, clap::Args)]
+struct Args {
+    /// The site file
+    site: PathBuf,
+    /// The person, as the site file names them
+    name: String,
+    /// The state directory [default: /var/lib/levee/SITE]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+impl User {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(match &self.command {
+            Command::Add(args) => args.set(false),
+            Command::Passwd(args) => args.set(true),
+        })
+    }
+}
+
+impl Args {
+    fn set(&self, replace: bool) -> Result<ExitCode, String> {
+        let site = site::read(&self.site)?;
+        let name = self.known(&site)?;
+        let directory = site::state(self.state.as_deref(), site.name()).join("sessiond/credentials");
+        let file = directory.join(name.as_str());
+        match (replace, file.exists()) {
+            (false, true) => {
+                return Err(format!("`{name}` has a password; `levee user passwd` replaces it"));
+            }
+            (true, false) => {
+                return Err(format!("`{name}` has no password; `levee user add` gives a first one"));
+            }
+            _ => {}
+        }
+        let password = password(&name)?;
+        store(&directory, &name, &password, replace).map_err(|e| format!("{}: {e}", file.display()))?;
+        output::print(&format!("{name}: password {}\n", if replace { "replaced" } else { "set" }))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The person, if the site file names them.
+    fn known(&self, site: &Site) -> Result<UserName, String> {
+        if let Some(name) = UserName::new(&self.name).ok().filter(|name| site.user(name).is_some()) {
+            return Ok(name);
+        }
+        let remedy = match nearest(&self.name, site.users().map(|user| user.name().as_str())) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "declare it under [[user]] with a clearance first".to_owned(),
+        };
+        Err(format!("{} has no user `{}`; {remedy}", self.site.display(), output::shown(&self.name)))
+    }
+}
+
+fn store(directory: &Path, name: &UserName, password: &[u8], replace: bool) -> io::Result<()> {
+    files::directory(directory)?;
+    let line = Zeroizing::new(format!("{}\n", hash(password)?.as_str()));
+    files::write(&directory.join(name.as_str()), line.as_bytes(), Mode::Private, replace)?;
+    // While levee is up the directory is sessiond's, under a uid of its own; at the next start all in it is
+    // given to sessiond again.
+    let owner = std::fs::metadata(directory)?;
+    std::os::unix::fs::lchown(directory.join(name.as_str()), Some(owner.uid()), Some(owner.gid()))
+}
+
+fn hash(password: &[u8]) -> io::Result<Zeroizing<String>> {
+    let mut bytes = [0u8; 16];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("no random bytes"))?;
+    let salt = SaltString::encode_b64(&bytes).map_err(|e| io::Error::other(e.to_string()))?;
+    // The crate's own parameters, which are the least that OWASP gives: 19 MiB, 2 passes, 1 lane.
+    let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::DEFAULT);
+    argon
+        .hash_password(password, &salt)
+        .map(|hash| Zeroizing::new(hash.to_string()))
+        .map_err(|e| io::Error::other(e.to_string()))
+}
+
+fn password(name: &UserName) -> Result<Zeroizing<Vec<u8>>, String> {
+    let stdin = io::stdin();
+    let password = if stdin.is_terminal() {
+        let once = ask(&format!("Password for {name}: "))?;
+        if *once != *ask("The same again: ")? {
+            return Err("the two are not the same".to_owned());
+        }
+        once
+    } else {
+        line(stdin.lock())?
+    };
+    if !LENGTH.contains(&password.len()) {
+        return Err(format!("a password has {} to {} bytes", LENGTH.start(), LENGTH.end()));
+    }
+    Ok(password)
+}
+
+/// The first line, without its end.
+fn line(from: impl BufRead) -> Result<Zeroizing<Vec<u8>>, String> {
+    // Room for all of it, so that growing leaves no copy behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(1024));
+    from.take(1024).read_until(b'\n', &mut text).map_err(|e| format!("standard input: {e}"))?;
+    while let Some(b'\n' | b'\r') = text.last() {
+        text.pop();
+    }
+    Ok(text)
+}
+
+/// Asks on the terminal, with echo off meanwhile.
+fn ask(prompt: &str) -> Result<Zeroizing<Vec<u8>>, String> {
+    let stdin = io::stdin();
+    let fault = |e: rustix::io::Errno| format!("the terminal: {e}");
+    let before = tcgetattr(&stdin).map_err(fault)?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    silent.local_modes.insert(LocalModes::ECHONL);
+    eprint!("{prompt}");
+    tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(fault)?;
+    let answer = line(stdin.lock());
+    tcsetattr(&stdin, OptionalActions::Flush, &before).map_err(fault)?;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use argon2::password_hash::{PasswordHash, PasswordVerifier};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_password_is_stored_as_a_salted_argon2id_hash_that_only_its_owner_can_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let (ada, mia) = (UserName::new("ada").unwrap(), UserName::new("mia").unwrap());
+        store(directory.path(), &ada, b"correct horse", false).unwrap();
+        store(directory.path(), &mia, b"correct horse", false).unwrap();
+        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+        assert_ne!(read("ada"), read("mia"), "equal passwords must not have equal files");
+        let text = read("ada");
+        assert!(text.starts_with("$argon2id$v=19$m=19456,t=2,p=1$") && text.ends_with('\n'), "{text}");
+        let parsed = PasswordHash::new(text.trim_end()).unwrap();
+        assert!(Argon2::default().verify_password(b"correct horse", &parsed).is_ok());
+        assert!(Argon2::default().verify_password(b"correct house", &parsed).is_err());
+        let mode = std::fs::metadata(directory.path().join("ada")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn a_first_password_never_replaces_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let ada = UserName::new("ada").unwrap();
+        store(directory.path(), &ada, b"correct horse", false).unwrap();
+        let before = std::fs::read(directory.path().join("ada")).unwrap();
+        assert!(store(directory.path(), &ada, b"another one", false).is_err());
+        assert_eq!(std::fs::read(directory.path().join("ada")).unwrap(), before);
+        store(directory.path(), &ada, b"another one", true).unwrap();
+        assert_ne!(std::fs::read(directory.path().join("ada")).unwrap(), before);
+    }
+
+    #[test]
+    fn the_first_line_without_its_end_is_the_password() {
+        assert_eq!(*line(&b"correct horse\r\nmore"[..]).unwrap(), b"correct horse");
+        assert_eq!(*line(&b"correct horse"[..]).unwrap(), b"correct horse");
+    }
+}
