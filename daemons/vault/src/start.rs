@@ -70,8 +70,8 @@ pub fn start() -> Result<Started, Fatal> {
         let attachment = match message {
             FromWarden::Begin(place) => break place,
             FromWarden::Attach(attachment) => attachment,
-            FromWarden::Stop | FromWarden::Label(_) | FromWarden::Workstation(_) => {
-                return Err(Fatal::new("hear the warden", "told to end before the beginning"));
+            other => {
+                return Err(Fatal::new("hear the warden", format!("{other:?} before the beginning")));
             }
         };
         let (Some(fd), true) = (fds.pop(), fds.is_empty()) else {
