@@ -34,3 +34,14 @@ fn the_small_site_has_no_problem_and_clears_its_people_as_it_says() {
     assert_eq!(try_session("ugo", "ws1", "UNCLASSIFIED"), Ok(1));
     assert_eq!(try_session("ugo", "ws1", "CONFIDENTIAL"), Err(DenialKind::NotCleared));
 }
+
+#[test]
+fn the_large_site_has_no_problem() {
+    let large = site(include_str!("../../../conf/large/site.toml"));
+    assert_eq!(large.vocabulary().levels().len(), 100);
+    assert_eq!((large.users().len(), large.hosts().len()), (100, 100));
+    assert_eq!(large.networks().len(), 4);
+    let most =
+        large.session_range(&UserName::new("user00").unwrap(), &HostName::new("ws00").unwrap()).unwrap();
+    assert_eq!(most.count(), Some(100 * (1 << 24) * 2));
+}

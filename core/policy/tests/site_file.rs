@@ -1,0 +1,323 @@
+//! Site files with faults: each is told at its place, with the nearest valid name and a remedy.
+
+use levee_policy::site::{Colour, Mode, Program, Protocol};
+use levee_policy::{Problem, Site};
+
+/// A sound site, to be spoilt in one place.
+const SOUND: &str = r#"[site]
+name = "harbour"
+[labels]
+levels = ["LOW", "MID", "HIGH"]
+categories = ["NATO", "MED"]
+colours = { LOW = "green", HIGH = "red" }
+[server]
+name = "server.example"
+addresses = ["192.0.2.1"]
+trusted-path-port = 7443
+ike-port = 500
+tunnel-port = 4500
+inner-address = "10.80.0.1"
+inner-pool = "10.80.1.0/24"
+names = ["www.example"]
+slots = 64
+grace = "30s"
+[limits]
+memory = "512M"
+processes = 256
+cpu = "100%"
+store = "64M"
+[[user]]
+name = "ada"
+clearance = "LOW..HIGH//NATO,MED"
+[[user]]
+name = "ugo"
+clearance = "LOW"
+[[host]]
+name = "ws1"
+accreditation = "LOW..HIGH//NATO,MED"
+[[service]]
+name = "web"
+port = 80
+protocol = "tcp"
+range = "LOW..HIGH//NATO"
+mode = "direct"
+program = "nginx"
+[[service]]
+name = "mail"
+port = 143
+protocol = "tcp"
+range = "MID..HIGH//MED"
+mode = "direct"
+command = ["/usr/sbin/imapd", "-n"]
+[[network]]
+interface = "ship0"
+label = "HIGH//NATO"
+address = "192.168.7.1/24"
+services = ["web"]
+hosts = [{ address = "192.168.7.9", port = 80, protocol = "tcp" }]
+"#;
+
+/// One fault: what is replaced by what, and what must then be told.
+struct Case {
+    from: &'static str,
+    to: &'static str,
+    /// The text at which the problem must point, in the line that must hold it; the first such.
+    at: &'static str,
+    kind: &'static str,
+    nearest: Option<&'static str>,
+    /// Part of the words.
+    what: &'static str,
+    /// Part of the remedy.
+    remedy: &'static str,
+}
+
+const fn case(
+    from: &'static str,
+    to: &'static str,
+    at: &'static str,
+    kind: &'static str,
+    nearest: Option<&'static str>,
+    what: &'static str,
+    remedy: &'static str,
+) -> Case {
+    Case { from, to, at, kind, nearest, what, remedy }
+}
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    // Keys and types.
+    case("levels =", "levls =", "levls", "unknown-key", Some("levels"), "unknown key `levls` in [labels]", "did you mean `levels`?"),
+    case("[limits]", "[limit]", "limit]", "unknown-key", Some("limits"), "unknown key `limit` in the site file", "did you mean `limits`?"),
+    case("grace = \"30s\"", "zzz = 1", "zzz", "unknown-key", None, "unknown key `zzz` in [server]", "remove it; [server] takes"),
+    case("clearance = \"LOW\"", "", "[[user]]\nname = \"ugo\"", "missing-key", None, "[user] has no `clearance`", "add, for instance, `clearance ="),
+    case("[site]\nname = \"harbour\"\n", "", "[labels]", "missing-key", None, "the site file has no `site`", "add, for instance"),
+    case("name = \"harbour\"", "name = 5", "5", "wrong-type", None, "`site name` is an integer", "write a string in quotes"),
+    case("slots = 64", "slots = \"64\"", "\"64\"", "wrong-type", None, "`slots` is a string", "write an integer"),
+    case("names = [\"www.example\"]", "names = \"www.example\"", "\"www.example\"", "wrong-type", None, "`name` is a string", "a list in brackets"),
+    case("[limits]", "[[limits]]", "[[limits]]", "wrong-type", None, "[limits] is an array", "write a table"),
+    case("slots = 64", "slots = 64\nslots = 65", "slots = 65", "syntax", None, "duplicate key", "https://toml.io"),
+    case("slots = 64", "slots = = 64", "= 64", "syntax", None, "this is not TOML", "https://toml.io"),
+    // Names and values.
+    case("\"harbour\"", "\"Harbour\"", "\"Harbour\"", "bad-value", None, "`Harbour` is not a valid site name", "a lower-case letter"),
+    case("\"harbour\"", "\"harbour-at-the-sea\"", "\"harbour-at-the-sea\"", "bad-value", None, "is not a valid site name", "up to 11"),
+    case("\"ugo\"", "\"../ugo\"", "\"../ugo\"", "bad-value", None, "`../ugo` is not a valid user name", "a letter or digit"),
+    case("\"server.example\"", "\"-server\"", "\"-server\"", "bad-value", None, "not a valid server name", "a DNS name"),
+    case("\"192.0.2.1\"", "\"192.0.2.256\"", "\"192.0.2.256\"", "bad-value", None, "not a valid address", "an IPv4 or IPv6 address"),
+    case("port = 80\nprotocol = \"tcp\"\nrange", "port = 0\nprotocol = \"tcp\"\nrange", "0\nprotocol", "out-of-bounds", None, "`port` is 0", "from 1 to 65535"),
+    case("port = 143", "port = 65536", "65536", "out-of-bounds", None, "`port` is 65536", "from 1 to 65535"),
+    case("slots = 64", "slots = 4096", "4096", "out-of-bounds", None, "`slots` is 4096", "from 1 to 4095"),
+    case("slots = 64", "slots = -1", "-1", "out-of-bounds", None, "`slots` is -1", "from 1 to 4095"),
+    case("\"30s\"", "\"30\"", "\"30\"", "bad-value", None, "`30` is not a valid grace", "\"1s\" to \"1h\""),
+    case("\"30s\"", "\"2h\"", "\"2h\"", "out-of-bounds", None, "`grace` is 2h", "\"1s\" to \"1h\""),
+    case("\"512M\"", "\"512MB\"", "\"512MB\"", "bad-value", None, "`512MB` is not a valid memory", "\"16M\" to \"1T\""),
+    case("\"512M\"", "\"99999999999999999999T\"", "\"99999999999999999999T\"", "bad-value", None, "not a valid memory", "\"16M\" to \"1T\""),
+    case("\"64M\"", "\"1K\"", "\"1K\"", "out-of-bounds", None, "`store` is 1K", "\"4M\" to \"1T\""),
+    case("\"100%\"", "\"0%\"", "\"0%\"", "out-of-bounds", None, "`cpu` is 0%", "one processor"),
+    case("mode = \"direct\"\nprogram", "mode = \"dirct\"\nprogram", "\"dirct\"", "unknown-name", Some("direct"), "`dirct` is no mediation mode", "did you mean `direct`?"),
+    case("protocol = \"tcp\"\nrange = \"LOW", "protocol = \"tpc\"\nrange = \"LOW", "\"tpc\"", "unknown-name", Some("tcp"), "`tpc` is no protocol", "did you mean `tcp`?"),
+    case("\"nginx\"", "\"ngnix\"", "\"ngnix\"", "unknown-name", Some("nginx"), "`ngnix` is no program", "command = ["),
+    case("program = \"nginx\"", "", "[[service]]", "missing-key", None, "[service] has no `program`", "command = ["),
+    case("program = \"nginx\"", "program = \"nginx\"\ncommand = [\"/bin/x\"]", "[\"/bin/x\"]", "duplicate", None, "both `program` and `command`", "keep one"),
+    case("[\"/usr/sbin/imapd\", \"-n\"]", "[]", "[]", "bad-value", None, "`command` is empty", "absolute path"),
+    case("\"/usr/sbin/imapd\"", "\"imapd\"", "[\"imapd\"", "bad-value", None, "`imapd` is not an absolute path", "absolute path"),
+    case("LOW = \"green\"", "LOW = \"gren\"", "\"gren\"", "unknown-name", Some("green"), "`gren` is no colour", "did you mean `green`?"),
+    case("LOW = \"green\"", "LOWW = \"green\"", "LOWW", "unknown-key", Some("LOW"), "unknown key `LOWW` in `colours`", "did you mean `LOW`?"),
+    // Labels and ranges.
+    case("\"MED\"]", "\"NATO\"]", "\"NATO\"]", "duplicate", None, "`NATO` is declared twice", "remove or rename"),
+    case("\"HIGH\"]", "\"low\"]", "\"low\"", "bad-value", None, "`low` differs from an earlier name only in case", "tell apart"),
+    case("\"MED\"]", "\"M.D\"]", "\"M.D\"", "bad-value", None, "`M.D` cannot be a name", "use 1 to 32"),
+    case("[\"LOW\", \"MID\", \"HIGH\"]", "[]", "[]", "out-of-bounds", None, "no level is declared", "at least one level"),
+    case("categories = [", "integrity-categories = [\"X\"]\ncategories = [", "[\"X\"]", "out-of-bounds", None, "without an integrity level", "declare integrity-levels"),
+    case("\"LOW..HIGH//NATO,MED\"\n[[user]]", "\"LOW..HIHG//NATO,MED\"\n[[user]]", "HIHG//", "unknown-name", Some("HIGH"), "`HIHG` is not a level", "did you mean `HIGH`?"),
+    case("\"LOW..HIGH//NATO,MED\"\n[[user]]", "\"LOW..HIGH//NATO,MDE\"\n[[user]]", "MDE", "unknown-name", Some("MED"), "`MDE` is not a category", "did you mean `MED`?"),
+    case("clearance = \"LOW\"", "clearance = \"HIGH..LOW\"", "HIGH..LOW", "empty-range", None, "the range `HIGH..LOW` is empty", "`LOW..HIGH`"),
+    case("clearance = \"LOW\"", "clearance = \"LOW//NATO..HIGH//MED\"", "LOW//NATO..HIGH", "empty-range", None, "is empty", "`LOW//NATO..HIGH//NATO,MED`"),
+    case("clearance = \"LOW\"", "clearance = \"LOW@GOOD\"", "@GOOD", "bad-value", None, "declares no integrity levels", "remove `@`"),
+    case("label = \"HIGH//NATO\"", "label = \"HIGH//NATO..HIGH\"", "NATO..HIGH\"", "unknown-name", None, "is not a category", "`NATO`, `MED`"),
+    // Things that exclude each other.
+    case("\"ugo\"", "\"ada\"", "\"ada\"\nclearance = \"LOW\"\n", "duplicate", None, "a second user `ada`; the first is on line 24", "remove or rename"),
+    case("\"mail\"", "\"web\"", "\"web\"\nport = 143", "duplicate", None, "a second service `web`", "remove or rename"),
+    case("[[service]]\nname = \"web\"", "[[host]]\nname = \"ws1\"\naccreditation = \"LOW\"\n[[service]]\nname = \"web\"", "\"ws1\"\naccreditation = \"LOW\"\n", "duplicate", None, "a second host `ws1`", "remove or rename"),
+    case("[[network]]", "[[network]]\ninterface = \"ship0\"\nlabel = \"LOW\"\naddress = \"192.168.8.1/24\"\n[[network]]", "\"ship0\"\nlabel = \"HIGH", "duplicate", None, "a second interface `ship0`", "remove or rename"),
+    case("port = 143", "port = 80", "80\nprotocol = \"tcp\"\nrange = \"MID", "duplicate", None, "`web` and `mail` both take tcp port 80 at MID..HIGH", "another port"),
+    case("tunnel-port = 4500", "tunnel-port = 500", "500\ninner", "duplicate", None, "`ike-port` and `tunnel-port` are both 500", "different ports"),
+    case("[\"www.example\"]", "[\"server.example\"]", "\"server.example\"]", "duplicate", None, "a second name of the server", "remove or rename"),
+    case("\"10.80.0.1\"", "\"192.0.2.1\"", "\"192.0.2.1\"\ninner-pool", "duplicate", None, "a second address `192.0.2.1`", "remove or rename"),
+    case("\"10.80.0.1\"", "[\"10.80.0.1\", \"10.80.0.2\"]", "\"10.80.0.2\"", "duplicate", None, "a second inner IPv4 address", "one of each family"),
+    case("\"10.80.0.1\"", "\"fd00::1\"", "\"fd00::1\"", "missing-key", None, "no inner pool is IPv6", "add an IPv6 network"),
+    case("\"10.80.1.0/24\"", "[\"10.80.1.0/24\", \"fd00::/64\"]", "\"fd00::/64\"", "missing-key", None, "no inner address is IPv6", "add an IPv6 address"),
+    case("\"192.0.2.1\"", "\"0.0.0.0\"", "\"0.0.0.0\"", "bad-value", None, "0.0.0.0 is not the address of a host", "the server is to have"),
+    case("[\"192.0.2.1\"]", "[]", "[server]", "too-small", None, "no outer address", "`addresses`"),
+    case("\"10.80.1.0/24\"", "\"10.80.1.7/24\"", "\"10.80.1.7/24\"", "bad-value", None, "bits behind its prefix", "write 10.80.1.0/24"),
+    case("\"10.80.1.0/24\"", "\"10.80.1.0/30\"", "\"10.80.1.0/30\"", "too-small", None, "has 2 addresses for 1 hosts", "a shorter prefix"),
+    case("\"10.80.1.0/24\"", "\"10.80.0.0/16\"", "\"10.80.0.0/16\"", "overlap", None, "overlaps the inner address 10.80.0.1/32 of line 13", "share no address"),
+    case("\"192.168.7.1/24\"", "\"10.80.0.7/8\"", "\"10.80.0.7/8\"", "overlap", None, "overlaps the inner pool 10.80.1.0/24 of line 14", "share no address"),
+    case("[[network]]", "[[network]]\ninterface = \"ship1\"\nlabel = \"LOW\"\naddress = \"192.168.0.1/16\"\n[[network]]", "\"192.168.7.1/24\"", "overlap", None, "overlaps the network at `ship1` 192.168.0.0/16", "share no address"),
+    // What nobody could use.
+    case("clearance = \"LOW..HIGH//NATO,MED\"", "clearance = \"LOW\"", "\"MID..HIGH//MED\"", "unreachable", None, "the service `mail` at MID..HIGH//MED is outside every clearance", "widen its range"),
+    case("accreditation = \"LOW..HIGH//NATO,MED\"", "accreditation = \"MID..HIGH//NATO,MED\"", "\"LOW\"\n[[host]]", "unreachable", None, "no host is accredited for any label in the clearance LOW of `ugo`", "widen the clearance"),
+    case("services = [\"web\"]", "services = [\"wbe\"]", "\"wbe\"", "unknown-name", Some("web"), "the site has no service `wbe`", "did you mean `web`?"),
+    case("services = [\"web\"]", "services = [\"mail\"]", "\"mail\"]", "unreachable", None, "`mail` does not run at HIGH//NATO", "widen the service's range"),
+    case("services = [\"web\"]", "services = [\"web\", \"web\"]", "\"web\"]", "duplicate", None, "a second service of this network `web`", "remove"),
+    case("\"192.168.7.9\"", "\"192.168.8.9\"", "\"192.168.8.9\"", "bad-value", None, "192.168.8.9 is not on this network", "192.168.7.0/24"),
+    case("\"192.168.7.9\"", "\"192.168.7.1\"", "\"192.168.7.1\",", "duplicate", None, "the interface's own address", "the other host's"),
+    case("\"ship0\"", "\"a-name-that-is-too-long\"", "\"a-name-that-is-too-long\"", "bad-value", None, "not a valid interface name", "1 to 15"),
+];
+
+fn problems(text: &str) -> Vec<Problem> {
+    Site::parse(text).err().unwrap_or_default()
+}
+
+/// Line and column, from 1, of the first place where the text is.
+fn place(text: &str, wanted: &str) -> (usize, usize) {
+    let at = text.find(wanted).unwrap_or_else(|| panic!("{wanted:?} is not in the file"));
+    let line = text[..at].matches('\n').count() + 1;
+    let column = at - text[..at].rfind('\n').map_or(0, |newline| newline + 1) + 1;
+    (line, column)
+}
+
+#[test]
+fn a_sound_site_has_no_problem_and_says_what_its_file_says() {
+    let site = Site::parse(SOUND).unwrap();
+    assert_eq!(site.name().as_str(), "harbour");
+    let server = site.server();
+    assert_eq!((server.trusted_path_port(), server.ike_port(), server.tunnel_port()), (7443, 500, 4500));
+    assert_eq!(server.inner_pools()[0].to_string(), "10.80.1.0/24");
+    assert_eq!((server.slots(), server.grace().as_secs()), (64, 30));
+    assert_eq!(server.all_names().map(|n| n.as_str()).collect::<Vec<_>>(), ["server.example", "www.example"]);
+    let limits = site.limits();
+    assert_eq!((limits.memory, limits.processes), (512 << 20, 256));
+    assert_eq!((limits.cpu_percent, limits.store), (100, 64 << 20));
+    let high = site.vocabulary().parse("HIGH//NATO").unwrap();
+    assert_eq!(site.colour(&high), Some(Colour::Red));
+    assert_eq!(site.colour(&site.vocabulary().parse("MID").unwrap()), None);
+    let mail = site.service(&"mail".parse().unwrap()).unwrap();
+    assert_eq!((mail.port(), mail.protocol(), mail.mode()), (143, Protocol::Tcp, Mode::Direct));
+    assert_eq!(mail.program(), &Program::Command(vec!["/usr/sbin/imapd".to_owned(), "-n".to_owned()]));
+    let network = &site.networks()[0];
+    assert_eq!((network.interface().as_str(), network.label()), ("ship0", &high));
+    assert_eq!(network.hosts()[0].address.to_string(), "192.168.7.9");
+    assert_eq!(network.services()[0].as_str(), "web");
+}
+
+#[test]
+fn each_fault_is_told_at_its_line_and_column_with_its_remedy() {
+    let mut wrong = Vec::new();
+    for (number, case) in CASES.iter().enumerate() {
+        assert!(SOUND.contains(case.from), "case {number}: {:?} is not in the sound site", case.from);
+        let text = SOUND.replacen(case.from, case.to, 1);
+        let found = problems(&text);
+        let place = place(&text, case.at);
+        let told = found.iter().any(|problem| {
+            let kind = serde_json::to_value(problem.kind).unwrap();
+            (problem.line, problem.column) == place
+                && kind == case.kind
+                && problem.nearest.as_deref() == case.nearest
+                && problem.what.contains(case.what)
+                && problem.remedy.contains(case.remedy)
+        });
+        if !told {
+            wrong.push(format!(
+                "case {number}, {:?}: wanted {} at {place:?} near {:?}, found {found:#?}",
+                case.to, case.kind, case.nearest
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_problem_is_told_at_once_in_the_order_of_the_file() {
+    // Faults that do not hide one another, all in one file.
+    let changes = [
+        ("\"harbour\"", "\"Harbour\""),
+        ("\"192.0.2.1\"", "\"nowhere\""),
+        ("slots = 64", "slots = 0"),
+        ("\"512M\"", "\"lots\""),
+        ("\"LOW..HIGH//NATO,MED\"\n[[user]]", "\"LOW..HIHG\"\n[[user]]"),
+        ("port = 143", "prot = 143"),
+        ("label = \"HIGH//NATO\"", "label = \"TOP\""),
+    ];
+    let text = changes.iter().fold(SOUND.to_owned(), |text, (from, to)| text.replacen(from, to, 1));
+    let found = problems(&text);
+    let lines: Vec<usize> = found.iter().map(|problem| problem.line).collect();
+    assert!(lines.is_sorted(), "{lines:?}");
+    for (_, to) in changes {
+        let line = place(&text, to).0;
+        assert!(lines.contains(&line), "nothing is told of line {line}, {to:?}: {found:#?}");
+    }
+}
+
+#[test]
+fn an_empty_list_means_none() {
+    let text = SOUND.replacen("services = [\"web\"]", "services = []", 1).replacen(
+        "hosts = [{ address = \"192.168.7.9\", port = 80, protocol = \"tcp\" }]",
+        "hosts = []",
+        1,
+    );
+    let site = Site::parse(&text).unwrap();
+    assert!(site.networks()[0].services().is_empty());
+    let label = site.networks()[0].label();
+    assert!(site.reachable(label).iter().all(|reach| reach.address.to_string() == "10.80.0.1"));
+}
+
+#[test]
+fn a_label_that_somebody_could_have_must_have_a_name_that_fits() {
+    let long: Vec<String> = (0..10).map(|n| format!("\"CATEGORY-WITH-A-VERY-LONG-NAME{n}\"")).collect();
+    let names = long.join(", ").replace('"', "");
+    let text = SOUND.replacen("\"MED\"]", &format!("\"MED\", {}]", long.join(", ")), 1).replacen(
+        "clearance = \"LOW\"",
+        &format!("clearance = \"LOW..LOW//{}\"", names.replace(", ", ",")),
+        1,
+    );
+    let found = problems(&text);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].what.contains("where 255 can be"), "{found:#?}");
+}
+
+#[test]
+fn problems_pass_through_json() {
+    let found = problems("levls = 1\n");
+    let text = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<Problem>>(&text).unwrap(), found);
+    assert!(text.contains("\"kind\":\"unknown-key\",\"what\":\"unknown key `levls`"), "{text}");
+}
+
+#[test]
+fn no_cut_of_a_site_file_makes_the_reader_panic_or_passes_for_sound_where_it_lacks_something() {
+    let needed = SOUND.find("[[user]]").unwrap();
+    for at in 0..SOUND.len() {
+        if Site::parse(&SOUND[..at]).is_ok() {
+            assert!(
+                at > SOUND.find("inner-pool").unwrap(),
+                "sound after {at} bytes of which {needed} are needed"
+            );
+        }
+    }
+}
+
+mod garbage {
+    use super::SOUND;
+    use levee_policy::Site;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in ".{0,300}") {
+            let _ = Site::parse(&text);
+        }
+
+        #[test]
+        fn no_change_of_a_site_file_makes_the_reader_panic(at in 0..SOUND.len(), with in ".{0,6}", gone in 0usize..12) {
+            let end = (at + gone).min(SOUND.len());
+            if SOUND.is_char_boundary(at) && SOUND.is_char_boundary(end) {
+                let text = format!("{}{with}{}", &SOUND[..at], &SOUND[end..]);
+                if let Err(problems) = Site::parse(&text) {
+                    let lines = text.lines().count().max(1) + 1;
+                    prop_assert!(problems.iter().all(|p| p.line >= 1 && p.line <= lines && p.column >= 1 && p.length >= 1));
+                    prop_assert!(problems.iter().all(|p| !p.what.is_empty() && !p.remedy.is_empty()));
+                }
+            }
+        }
+    }
+}
