@@ -3,7 +3,9 @@
 //! One module for each command, with its arguments beside what it does; man pages and completions come from
 //! the same definitions.
 
+mod audit;
 mod check;
+mod doctor;
 mod enrol;
 mod enrolment;
 mod output;
@@ -30,6 +32,8 @@ enum Command {
     Plan(up::Plan),
     Enrol(enrolment::Enrol),
     Check(check::Check),
+    Audit(audit::Audit),
+    Doctor(doctor::Doctor),
     User(user::User),
     Completions(reference::Completions),
     Man(reference::Man),
@@ -42,6 +46,8 @@ fn main() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Enrol(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Audit(command) => command.run(),
+        Command::Doctor(command) => command.run(),
         Command::User(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),

@@ -241,8 +241,8 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
         let mut said = Vec::new();
         if !self.faults.is_empty() {
             said.push(format!(
-                "The log has {} faults. It is not the log that was written.",
-                self.faults.len()
+                "The log has {}. It is not the log that was written.",
+                number(self.faults.len() as u64, "fault")
             ));
         } else if self.key.is_some() {
             said.push(format!(
@@ -255,23 +255,29 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
         }
         if self.signed > 0 {
             said.push(format!(
-                "{} checkpoints hold: the signer signed the first {} records as they stand here.",
-                self.checkpoints, self.signed
+                "The signer signed the first {} as they stand here ({}).",
+                number(self.signed, "record"),
+                number(self.checkpoints, "checkpoint")
             ));
         } else {
             said.push("No checkpoint holds: the whole log could have been written anew by someone who had its first key.".to_owned());
         }
-        let tail = self.next.saturating_sub(self.signed);
+        let tail = number(self.next.saturating_sub(self.signed), "record");
         match (self.key.is_some(), expected) {
-            _ if tail == 0 => {}
+            _ if self.signed >= self.next => {}
             (true, Some(expected)) if expected <= self.next => said.push(format!(
-                "The last {tail} records rest on their seals, and on there being {expected} at least, which was given."
+                "Since the last checkpoint there are {tail}: they rest on seals, and on there being {expected} in all, \
+                 which was given."
             )),
             (true, _) => said.push(format!(
-                "The last {tail} records rest on their seals alone, and records after them may have been cut off."
+                "Since the last checkpoint there are {tail}: they rest on seals alone, and more may have been cut off."
             )),
-            (false, _) => said.push(format!("Nothing is proved of the last {tail} records.")),
+            (false, _) => said.push(format!("Nothing is proved of what stands since the last checkpoint ({tail}).")),
         }
         said
     }
+}
+
+fn number(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -1,0 +1,530 @@
+//! `levee audit`: what the log says, and whether it is the log that was written.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::ValueEnum;
+use levee_policy::audit::{AuditKey, Body, Event, MAX_LINE, Record, Report, Sealer, Verdict, Verifier};
+use levee_policy::{HostName, LabelName, UserName};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use rustls_pki_types::SubjectPublicKeyInfoDer;
+use rustls_pki_types::pem::PemObject;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use zeroize::Zeroizing;
+
+use crate::output::{self, Paint, shown};
+
+/// Read the audit log, and prove that it is the one that was written
+#[derive(Debug, clap::Args)]
+pub struct Audit {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Verify(Verify),
+    Show(Show),
+}
+
+/// Which log.
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// The log [default: the one of the state directory]
+    file: Option<PathBuf>,
+    /// The site's state directory [default: the only one below /var/lib/levee]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+/// Find altered, missing, moved and cut-off records, and say what is proved
+///
+/// Exit code 0: nothing was found wrong. 1: the log is not the one that was written. 2: it could not be read.
+#[derive(Debug, clap::Args)]
+struct Verify {
+    #[command(flatten)]
+    which: Which,
+    /// The signer's public key, in PEM [default: server/audit.pub of the state directory]
+    #[arg(long, value_name = "FILE")]
+    signer: Option<PathBuf>,
+    /// The log's first key, 64 hexadecimal digits [default: sessiond/audit.first-key of the state directory,
+    /// if it is still there]
+    #[arg(long, value_name = "FILE")]
+    first_key: Option<PathBuf>,
+    /// How many records there must be at least [default: as many as sessiond/audit.state says]
+    #[arg(long, value_name = "N")]
+    records: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print records, one a line, as far as they match
+#[derive(Debug, clap::Args)]
+struct Show {
+    #[command(flatten)]
+    which: Which,
+    /// Only this person's
+    #[arg(long)]
+    user: Option<UserName>,
+    /// Only from this workstation
+    #[arg(long)]
+    host: Option<HostName>,
+    /// Only at this label
+    #[arg(long)]
+    label: Option<LabelName>,
+    /// Only of this kind: session, login, connect, ...
+    #[arg(long)]
+    action: Option<String>,
+    /// Only what went so
+    #[arg(long)]
+    verdict: Option<Went>,
+    /// Only from then on: a time ago such as 90s, 10m, 2h, 7d, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<u64>,
+    /// Print each record as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Went {
+    /// It was granted
+    Granted,
+    /// It was denied
+    Denied,
+    /// It was no decision
+    Noted,
+}
+
+impl Audit {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(match self.command {
+            Command::Verify(verify) => verify.answer(),
+            Command::Show(show) => show.answer(),
+        })
+    }
+}
+
+impl Which {
+    fn state(&self) -> Result<PathBuf, String> {
+        if let Some(state) = &self.state {
+            return Ok(state.clone());
+        }
+        let all = Path::new("/var/lib/levee");
+        let entries =
+            std::fs::read_dir(all).map_err(|e| format!("{}: {e}; say which with --state", all.display()))?;
+        let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        match (found.pop(), found.is_empty()) {
+            (Some(one), true) => Ok(one),
+            _ => Err(format!("{} has not just one site; say which with --state", all.display())),
+        }
+    }
+
+    fn log(&self) -> Result<PathBuf, String> {
+        match &self.file {
+            Some(file) => Ok(file.clone()),
+            None => Ok(self.state()?.join("sessiond/audit.jsonl")),
+        }
+    }
+}
+
+fn fault(path: &Path, what: &dyn std::fmt::Display) -> String {
+    format!("{}: {what}", path.display())
+}
+
+/// The first so many bytes of a file.
+fn small(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
+    File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(|e| fault(path, &e))?;
+    Ok(bytes)
+}
+
+/// Gives `each` every line of the log with its end; of one that is too long, only its beginning.
+fn lines(path: &Path, mut each: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+    let mut reader = BufReader::new(File::open(path).map_err(|e| fault(path, &e))?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut next = |line: &mut Vec<u8>| {
+            let mut part = reader.by_ref().take(MAX_LINE as u64 + 1);
+            part.read_until(b'\n', line).map_err(|e| fault(path, &e))
+        };
+        if next(&mut line)? == 0 {
+            return Ok(());
+        }
+        if line.len() > MAX_LINE && line.last() != Some(&b'\n') {
+            let mut rest = Vec::new();
+            while rest.last() != Some(&b'\n') {
+                rest.clear();
+                if next(&mut rest)? == 0 {
+                    break;
+                }
+            }
+            line.push(b'\n');
+        }
+        each(&line)?;
+    }
+}
+
+impl Verify {
+    fn answer(&self) -> Result<ExitCode, String> {
+        let report = self.report()?;
+        if self.json {
+            output::json(&report)?;
+        } else {
+            output::print(&render(&self.which.log()?, &report, Paint::stdout()))?;
+        }
+        Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn report(&self) -> Result<Report, String> {
+        let signer = match (&self.signer, &self.which.file) {
+            (Some(file), _) => file.clone(),
+            (None, Some(_)) if self.which.state.is_none() => {
+                return Err(
+                    "say which key the checkpoints are signed with: --signer FILE, or --state DIR".to_owned()
+                );
+            }
+            _ => self.which.state()?.join("server/audit.pub"),
+        };
+        let signer = public_key(&signer)?;
+        // Before the log is read: it may grow meanwhile.
+        let (first, records) = self.known()?;
+        let mut verifier = Verifier::new(first, |message: &[u8], signature: &[u8]| {
+            UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &signer).verify(message, signature).is_ok()
+        });
+        lines(&self.which.log()?, |line| {
+            verifier.line(line);
+            Ok(())
+        })?;
+        Ok(verifier.finish(records))
+    }
+
+    /// The first key and the number of records, as far as they are given or in the state directory.
+    fn known(&self) -> Result<(Option<AuditKey>, Option<u64>), String> {
+        let state = match (&self.which.file, &self.which.state) {
+            (Some(_), None) => None,
+            _ => Some(self.which.state()?.join("sessiond")),
+        };
+        let there = |name: &str| state.as_ref().map(|state| state.join(name)).filter(|path| path.exists());
+        let first = match self.first_key.clone().or_else(|| there("audit.first-key")) {
+            Some(path) => Some(first_key(&path)?),
+            None => None,
+        };
+        let records = match (self.records, there("audit.state")) {
+            (Some(records), _) => Some(records),
+            (None, Some(path)) => {
+                let saved = small(&path, Sealer::STATE as u64)?;
+                Some(Sealer::restore(&saved).ok_or_else(|| fault(&path, &"not a state"))?.count())
+            }
+            (None, None) => None,
+        };
+        Ok((first, records))
+    }
+}
+
+/// The point of a P-256 key in PEM (RFC 5480 2).
+fn public_key(path: &Path) -> Result<Vec<u8>, String> {
+    /// What stands before the uncompressed point in the SubjectPublicKeyInfo of every P-256 key.
+    const P256: &[u8] = b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\
+                          \x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00";
+    let text = small(path, 64 << 10)?;
+    let key = SubjectPublicKeyInfoDer::from_pem_slice(&text).map_err(|e| fault(path, &e))?;
+    match key.strip_prefix(P256) {
+        Some(point) if point.len() == 65 => Ok(point.to_vec()),
+        _ => Err(fault(path, &"not a P-256 key")),
+    }
+}
+
+fn first_key(path: &Path) -> Result<AuditKey, String> {
+    let text = small(path, 256)?;
+    let digits = text.trim_ascii();
+    let mut key = Zeroizing::new([0u8; 32]);
+    let wrong = || fault(path, &"not 64 hexadecimal digits");
+    if digits.len() != 64 {
+        return Err(wrong());
+    }
+    for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
+        let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.bytes().all(|b| b.is_ascii_hexdigit()));
+        *byte = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or_else(wrong)?;
+    }
+    Ok(AuditKey::from_bytes(*key))
+}
+
+fn render(log: &Path, report: &Report, paint: Paint) -> String {
+    /// A log can have any number of faults; `--json` has them all.
+    const SHOWN: usize = 100;
+    let mut out = String::new();
+    for fault in report.faults.iter().take(SHOWN) {
+        let place = format!("{}:{}", log.display(), fault.line);
+        out.push_str(&format!("{} {}\n", paint.error(&format!("{}:", shown(&place))), shown(&fault.what)));
+    }
+    if report.faults.len() > SHOWN {
+        out.push_str(&format!("and {} more\n", report.faults.len() - SHOWN));
+    }
+    for said in &report.statement {
+        out.push_str(&format!("{}\n", shown(said)));
+    }
+    out
+}
+
+impl Show {
+    fn answer(&self) -> Result<ExitCode, String> {
+        let log = self.which.log()?;
+        let mut unread = 0u64;
+        let paint = Paint::stdout();
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let mut write = |text: &str| match writeln!(out, "{text}") {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("standard output: {e}")),
+            _ => Ok(()),
+        };
+        lines(&log, |line| match serde_json::from_slice::<Record>(line) {
+            Ok(record) if self.wants(&record) => {
+                if self.json {
+                    write(&serde_json::to_string(&record).map_err(|e| e.to_string())?)
+                } else {
+                    write(&one_line(&record, paint))
+                }
+            }
+            Ok(_) => Ok(()),
+            Err(_) => {
+                unread += 1;
+                Ok(())
+            }
+        })?;
+        out.flush().or_else(|e| match e.kind() {
+            std::io::ErrorKind::BrokenPipe => Ok(()),
+            _ => Err(format!("standard output: {e}")),
+        })?;
+        if unread > 0 {
+            eprintln!("levee: {unread} lines are no records; `levee audit verify` says more");
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn wants(&self, record: &Record) -> bool {
+        let event = match &record.body {
+            Body::Event(event) => Some(event),
+            Body::Checkpoint(_) => None,
+        };
+        fn is<T: PartialEq>(wanted: Option<&T>, found: Option<&T>) -> bool {
+            wanted.is_none_or(|wanted| found == Some(wanted))
+        }
+        let verdict = self.verdict.map(|went| match went {
+            Went::Granted => Verdict::Granted,
+            Went::Denied => Verdict::Denied,
+            Went::Noted => Verdict::Noted,
+        });
+        is(self.user.as_ref(), event.and_then(|event| event.user.as_ref()))
+            && is(self.host.as_ref(), event.and_then(|event| event.host.as_ref()))
+            && is(self.label.as_ref(), event.and_then(|event| event.label.as_ref()))
+            && is(self.action.as_ref(), event.map(|event| &event.action))
+            && is(verdict.as_ref(), event.map(|event| &event.verdict))
+            && self.since.is_none_or(|since| record.time >= since)
+    }
+}
+
+fn one_line(record: &Record, paint: Paint) -> String {
+    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(record.time) * 1_000_000)
+        .ok()
+        .and_then(|time| time.format(&Rfc3339).ok())
+        .unwrap_or_else(|| record.time.to_string());
+    match &record.body {
+        Body::Checkpoint(checkpoint) => {
+            format!("{time} checkpoint of the first {} records", checkpoint.count)
+        }
+        Body::Event(Event { user, host, label, action, object, verdict, reason }) => {
+            let verdict = match verdict {
+                Verdict::Granted => "granted".to_owned(),
+                Verdict::Denied => paint.error("denied"),
+                Verdict::Noted => "noted".to_owned(),
+            };
+            let who = match (user, host) {
+                (Some(user), Some(host)) => format!("{user}@{host}"),
+                (Some(user), None) => user.to_string(),
+                (None, Some(host)) => format!("@{host}"),
+                (None, None) => "-".to_owned(),
+            };
+            let label = label.as_ref().map_or("-", |label| label.as_str());
+            shown(&format!("{time} {who} {label} {action} {object}: "))
+                + &verdict
+                + &shown(&format!(": {reason}"))
+        }
+    }
+}
+
+/// Milliseconds since 1970, of a time or a time ago.
+fn since(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3_600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    if let (Some(factor), Ok(number)) = (factor, number.parse::<u64>()) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?;
+        let then = now.saturating_sub(Duration::from_secs(number.saturating_mul(factor)));
+        return u64::try_from(then.as_millis()).map_err(|e| e.to_string());
+    }
+    let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
+        "write a time ago such as 90s, 10m, 2h, 7d, or a time such as 2026-01-31T12:00:00Z".to_owned()
+    })?;
+    u64::try_from(time.unix_timestamp_nanos() / 1_000_000).map_err(|_| "before 1970".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_policy::audit::checkpoint_message;
+    use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+    use ring::rand::SystemRandom;
+    use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+
+    /// A state directory as a server leaves it: a log of 6 records, the last of them a checkpoint.
+    fn state() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let (server, sessiond) = (directory.path().join("server"), directory.path().join("sessiond"));
+        std::fs::create_dir(&server).unwrap();
+        std::fs::create_dir(&sessiond).unwrap();
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        std::fs::write(server.join("audit.pub"), key.public_key_pem()).unwrap();
+        std::fs::write(sessiond.join("audit.first-key"), format!("{}\n", "07".repeat(32))).unwrap();
+        let random = SystemRandom::new();
+        let signer =
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.serialized_der(), &random).unwrap();
+        let mut sealer = Sealer::new(AuditKey::from_bytes([7; 32]));
+        let mut log = Vec::new();
+        for (number, (user, verdict)) in [
+            ("ada", Verdict::Granted),
+            ("ugo", Verdict::Denied),
+            ("ada", Verdict::Noted),
+            ("mia", Verdict::Granted),
+            ("ugo", Verdict::Granted),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let event = Event {
+                user: Some(user.parse().unwrap()),
+                host: Some("ws1".parse().unwrap()),
+                label: Some("SECRET//NATO".parse().unwrap()),
+                action: "session".to_owned(),
+                object: "harbour".to_owned(),
+                verdict,
+                reason: "because\u{1b}[2J".to_owned(),
+            };
+            log.extend(sealer.seal(1_700_000_000_000 + 1_000 * number as u64, &event).unwrap());
+        }
+        let (count, hash) = (sealer.count(), *sealer.hash());
+        let signature = signer.sign(&random, &checkpoint_message(count, &hash)).unwrap();
+        log.extend(
+            sealer.seal_checkpoint(1_700_000_009_000, count, hash, signature.as_ref().to_vec()).unwrap(),
+        );
+        std::fs::write(sessiond.join("audit.jsonl"), log).unwrap();
+        std::fs::write(sessiond.join("audit.state"), *sealer.save()).unwrap();
+        directory
+    }
+
+    fn verify(state: &Path) -> Result<Report, String> {
+        let which = Which { file: None, state: Some(state.to_owned()) };
+        Verify { which, signer: None, first_key: None, records: None, json: false }.report()
+    }
+
+    fn change(state: &Path, with: impl FnOnce(&mut Vec<String>)) {
+        let path = state.join("sessiond/audit.jsonl");
+        let mut lines: Vec<String> =
+            std::fs::read_to_string(&path).unwrap().lines().map(|line| format!("{line}\n")).collect();
+        with(&mut lines);
+        std::fs::write(path, lines.concat()).unwrap();
+    }
+
+    #[test]
+    fn a_whole_log_is_proved_from_its_state_directory_alone() {
+        let state = state();
+        let report = verify(state.path()).unwrap();
+        assert!(report.is_sound(), "{:?}", report.faults);
+        assert_eq!((report.lines, report.checkpoints, report.signed), (6, 1, 5));
+    }
+
+    #[test]
+    fn each_kind_of_tampering_is_found() {
+        type Change = fn(&mut Vec<String>);
+        let changes: [(&str, Change); 6] = [
+            ("altered", |lines| lines[1] = lines[1].replace("denied", "granted")),
+            ("missing", |lines| drop(lines.remove(2))),
+            ("reordered", |lines| lines.swap(0, 1)),
+            ("cut off at a record", |lines| lines.truncate(3)),
+            ("cut off within one", |lines| lines[5].truncate(40)),
+            ("a line that is far too long", |lines| lines[3] = "x".repeat(100_000) + "\n"),
+        ];
+        for (what, with) in changes {
+            let state = state();
+            change(state.path(), with);
+            assert!(!verify(state.path()).unwrap().is_sound(), "{what} was not found");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_by_another_key_does_not_hold() {
+        let state = state();
+        let other = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        std::fs::write(state.path().join("server/audit.pub"), other.public_key_pem()).unwrap();
+        let report = verify(state.path()).unwrap();
+        assert_eq!((report.faults.len(), report.checkpoints), (1, 0), "{:?}", report.faults);
+    }
+
+    #[test]
+    fn records_are_chosen_by_every_filter() {
+        let state = state();
+        let log = std::fs::read_to_string(state.path().join("sessiond/audit.jsonl")).unwrap();
+        let records: Vec<Record> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let show = || Show {
+            which: Which { file: None, state: None },
+            user: None,
+            host: None,
+            label: None,
+            action: None,
+            verdict: None,
+            since: None,
+            json: false,
+        };
+        let count = |show: Show| records.iter().filter(|record| show.wants(record)).count();
+        assert_eq!(count(show()), 6);
+        assert_eq!(count(Show { user: Some("ada".parse().unwrap()), ..show() }), 2);
+        assert_eq!(count(Show { verdict: Some(Went::Denied), ..show() }), 1);
+        assert_eq!(count(Show { label: Some("SECRET//NATO".parse().unwrap()), ..show() }), 5);
+        assert_eq!(count(Show { label: Some("SECRET".parse().unwrap()), ..show() }), 0);
+        assert_eq!(count(Show { host: Some("ws2".parse().unwrap()), ..show() }), 0);
+        assert_eq!(count(Show { action: Some("login".to_owned()), ..show() }), 0);
+        assert_eq!(count(Show { since: Some(1_700_000_003_000), ..show() }), 3);
+        assert_eq!(
+            one_line(&records[1], Paint::plain()),
+            "2023-11-14T22:13:21Z ugo@ws1 SECRET//NATO session harbour: denied: because\u{fffd}[2J"
+        );
+        assert_eq!(
+            one_line(&records[5], Paint::plain()),
+            "2023-11-14T22:13:29Z checkpoint of the first 5 records"
+        );
+    }
+
+    #[test]
+    fn a_time_is_read_as_such_or_as_a_time_ago() {
+        assert_eq!(since("1970-01-01T00:00:01Z"), Ok(1_000));
+        let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
+        let hour_ago = since("1h").unwrap();
+        assert!((now - 3_600_000..now - 3_590_000).contains(&hour_ago), "{hour_ago}");
+        for wrong in ["", "h", "10", "1w", "yesterday", "1969-12-31T23:59:59Z"] {
+            assert!(since(wrong).is_err(), "{wrong:?} was taken");
+        }
+    }
+}

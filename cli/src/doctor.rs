@@ -1,0 +1,404 @@
+//! `levee doctor`: what this host has and lacks, found out by trying it, each lack with its remedy.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use levee_sys::cgroup::{Cgroup, Limits};
+use levee_sys::loopdev::LoopDevice;
+use levee_sys::mount::{Attributes, Mount};
+use levee_sys::net::Net;
+use levee_sys::ns::{self, IdRange};
+use levee_sys::{sandbox, sockdiag, tun, udp};
+use serde::Serialize;
+
+use crate::output::{self, Paint, shown};
+
+/// Say what this host has and lacks for levee, each lack with its remedy
+///
+/// Exit code 0: levee can serve here. 1: something is lacking.
+#[derive(Debug, clap::Args)]
+pub struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How one thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    /// It is there.
+    Has,
+    /// It is not there, and levee cannot serve without.
+    Lacks,
+    /// It is not there, and levee does with less.
+    Weaker,
+    /// It can only be found out as root.
+    Untried,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    /// What was found, or what went wrong.
+    detail: String,
+    /// What to do; empty where nothing is to be done.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    remedy: &'static str,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    fit: bool,
+    findings: &'a [Finding],
+}
+
+/// What to try: its name, the trial, and the remedy if the trial fails.
+struct Trial {
+    what: &'static str,
+    root: bool,
+    needed: bool,
+    try_it: fn() -> Result<String, String>,
+    remedy: &'static str,
+}
+
+const TRIALS: &[Trial] = &[
+    Trial {
+        what: "root",
+        root: false,
+        needed: true,
+        try_it: root,
+        remedy: "run levee as root (sudo): it makes namespaces and gives each process its own uid",
+    },
+    Trial {
+        what: "Linux 6.1",
+        root: false,
+        needed: true,
+        try_it: kernel,
+        remedy: "boot a kernel of version 6.1 or newer",
+    },
+    Trial {
+        what: "network namespaces",
+        root: true,
+        needed: true,
+        try_it: || tried(ns::new_net()),
+        remedy: "raise user.max_net_namespaces (sysctl); the kernel needs CONFIG_NET_NS=y",
+    },
+    Trial {
+        what: "user namespaces",
+        root: true,
+        needed: true,
+        try_it: || tried(user_namespace()),
+        remedy: "raise user.max_user_namespaces (sysctl); the kernel needs CONFIG_USER_NS=y",
+    },
+    Trial {
+        what: "other namespaces",
+        root: false,
+        needed: true,
+        try_it: || {
+            files(&[
+                "/proc/self/ns/mnt",
+                "/proc/self/ns/pid",
+                "/proc/self/ns/ipc",
+                "/proc/self/ns/uts",
+                "/proc/self/ns/cgroup",
+            ])
+        },
+        remedy: "the kernel needs CONFIG_NAMESPACES=y with all kinds (mnt, pid, ipc, uts, cgroup)",
+    },
+    Trial {
+        what: "mounts by descriptor, with mapped ids",
+        root: true,
+        needed: true,
+        try_it: mounts,
+        remedy: "boot a kernel of version 6.3 or newer, or one whose tmpfs takes idmapped mounts",
+    },
+    Trial {
+        what: "ext4",
+        root: false,
+        needed: true,
+        try_it: || listed("/proc/filesystems", "ext4"),
+        remedy: "load the module ext4 (modprobe ext4)",
+    },
+    Trial {
+        what: "loop devices",
+        root: true,
+        needed: true,
+        try_it: loops,
+        remedy: "load the module loop (modprobe loop); in a container, pass on /dev/loop-control and /dev/loop*",
+    },
+    Trial {
+        what: "TUN devices",
+        root: true,
+        needed: true,
+        try_it: || {
+            if tun::available() { Ok(String::new()) } else { Err("/dev/net/tun cannot be opened".into()) }
+        },
+        remedy: "load the module tun (modprobe tun); in a container, pass on /dev/net/tun",
+    },
+    Trial {
+        what: "steering by SPI (SO_REUSEPORT with classic BPF)",
+        root: false,
+        needed: true,
+        try_it: || tried(udp::steering_group(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1, 65_536)),
+        remedy: "boot a kernel of version 6.1 or newer that lets sockets take a BPF program",
+    },
+    Trial {
+        what: "ending connections (SOCK_DESTROY)",
+        root: true,
+        needed: true,
+        try_it: destroy,
+        remedy: "the kernel needs CONFIG_INET_DIAG_DESTROY=y, CONFIG_INET_TCP_DIAG and CONFIG_INET_UDP_DIAG",
+    },
+    Trial {
+        what: "limits (cgroups)",
+        root: true,
+        needed: true,
+        try_it: limits,
+        remedy: "mount the unified hierarchy with memory, pids and cpu (systemd does), or the v1 controllers of these names",
+    },
+    Trial {
+        what: "seccomp filters",
+        root: false,
+        needed: true,
+        try_it: || listed("/proc/sys/kernel/seccomp/actions_avail", "kill_process"),
+        remedy: "the kernel needs CONFIG_SECCOMP_FILTER=y",
+    },
+    Trial {
+        what: "Landlock",
+        root: false,
+        needed: true,
+        try_it: || {
+            sandbox::landlock_abi().map(|abi| format!("version {}", abi as i32)).map_err(|e| e.to_string())
+        },
+        remedy: "add landlock to lsm= on the kernel's command line; it needs CONFIG_SECURITY_LANDLOCK=y",
+    },
+    Trial {
+        what: "Landlock of TCP, sockets and signals (version 6)",
+        root: false,
+        needed: false,
+        try_it: landlock_scopes,
+        remedy: "boot a kernel of version 6.12 or newer; until then namespaces and seccomp stand alone there",
+    },
+    Trial { what: "ip", root: false, needed: true, try_it: || program("ip"), remedy: "install iproute2" },
+    Trial { what: "nft", root: false, needed: true, try_it: || program("nft"), remedy: "install nftables" },
+    Trial {
+        what: "mkfs.ext4",
+        root: false,
+        needed: true,
+        try_it: || program("mkfs.ext4"),
+        remedy: "install e2fsprogs",
+    },
+    Trial {
+        what: "nginx",
+        root: false,
+        needed: false,
+        try_it: || program("nginx"),
+        remedy: "install nginx-light, if a service of the site says `program = \"nginx\"`",
+    },
+];
+
+impl Doctor {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let is_root = rustix::process::geteuid().is_root();
+        let findings: Vec<Finding> = TRIALS.iter().map(|trial| trial.find(is_root)).collect();
+        let fit = findings.iter().all(|finding| matches!(finding.state, State::Has | State::Weaker));
+        let shown = if self.json {
+            output::json(&Answer { fit, findings: &findings })
+        } else {
+            output::print(&render(&findings, fit, Paint::stdout()))
+        };
+        let code = if fit { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        output::exit(shown.map(|()| code))
+    }
+}
+
+impl Trial {
+    fn find(&self, is_root: bool) -> Finding {
+        if self.root && !is_root {
+            return Finding {
+                what: self.what,
+                state: State::Untried,
+                detail: "only root can find out".to_owned(),
+                remedy: "run `levee doctor` as root",
+            };
+        }
+        match (self.try_it)() {
+            Ok(detail) => Finding { what: self.what, state: State::Has, detail, remedy: "" },
+            Err(detail) => {
+                let state = if self.needed { State::Lacks } else { State::Weaker };
+                Finding { what: self.what, state, detail, remedy: self.remedy }
+            }
+        }
+    }
+}
+
+fn render(findings: &[Finding], fit: bool, paint: Paint) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        let word = match finding.state {
+            State::Has => "has    ".to_owned(),
+            State::Lacks => paint.error("lacks  "),
+            State::Weaker => paint.bold("without"),
+            State::Untried => paint.bold("untried"),
+        };
+        out.push_str(&format!("{word} {}", finding.what));
+        if !finding.detail.is_empty() {
+            out.push_str(&format!(": {}", shown(&finding.detail)));
+        }
+        out.push('\n');
+        if !finding.remedy.is_empty() {
+            out.push_str(&format!("        {}\n", finding.remedy));
+        }
+    }
+    out.push_str(if fit { "levee can serve here\n" } else { "levee cannot serve here yet\n" });
+    out
+}
+
+fn tried<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<String, String> {
+    result.map(|_| String::new()).map_err(|e| e.to_string())
+}
+
+fn root() -> Result<String, String> {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() { Ok(String::new()) } else { Err(format!("this is uid {}", uid.as_raw())) }
+}
+
+fn kernel() -> Result<String, String> {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    if version(&release).is_some_and(|version| version >= (6, 1)) { Ok(release) } else { Err(release) }
+}
+
+/// Major and minor number of a kernel release such as `6.1.0-18-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn user_namespace() -> levee_sys::Result<std::os::fd::OwnedFd> {
+    ns::new_user(IdRange { inside: 0, outside: 1_000_000, count: 65_536 })
+}
+
+fn mounts() -> Result<String, String> {
+    let mount = Mount::tmpfs(1 << 20, 16, 0o700, Attributes::READ_ONLY).map_err(|e| e.to_string())?;
+    let user = user_namespace().map_err(|e| e.to_string())?;
+    tried(mount.map_ids(user.as_fd()))
+}
+
+fn loops() -> Result<String, String> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let image = rustix::fs::memfd_create("levee-doctor", flags).map_err(|e| e.to_string())?;
+    let image = fs::File::from(image);
+    image.set_len(1 << 20).map_err(|e| e.to_string())?;
+    // Bound only as long as this value lives.
+    LoopDevice::attach(&image, true).map(|device| device.path().to_owned()).map_err(|e| e.to_string())
+}
+
+fn destroy() -> Result<String, String> {
+    // A socket of ours in a namespace of its own, so that nobody else's can be meant.
+    let address = Ipv4Addr::LOCALHOST;
+    let net = ns::new_net().map_err(|e| e.to_string())?;
+    let mut links = Net::in_ns(net.as_fd()).map_err(|e| e.to_string())?;
+    links.set_up("lo").map_err(|e| e.to_string())?;
+    let socket = ns::in_net(net.as_fd(), || std::net::UdpSocket::bind((address, 0)));
+    let _socket = socket.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+    match sockdiag::destroy(net.as_fd(), IpAddr::V4(address)) {
+        Ok(1) => Ok(String::new()),
+        Ok(other) => Err(format!("{other} sockets were destroyed where there was one")),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn limits() -> Result<String, String> {
+    let limits = Limits { memory: 16 << 20, processes: 8, cpu_percent: 100 };
+    let mut group =
+        Cgroup::create(&format!("levee-doctor-{}", std::process::id()), limits).map_err(|e| e.to_string())?;
+    tried(group.remove())
+}
+
+fn landlock_scopes() -> Result<String, String> {
+    let abi = sandbox::landlock_abi().map_err(|e| e.to_string())? as i32;
+    if abi >= 6 { Ok(format!("version {abi}")) } else { Err(format!("version {abi}")) }
+}
+
+fn files(paths: &[&str]) -> Result<String, String> {
+    match paths.iter().find(|path| !Path::new(path).exists()) {
+        Some(missing) => Err(format!("there is no {missing}")),
+        None => Ok(String::new()),
+    }
+}
+
+/// Whether a file of the kernel lists a word.
+fn listed(path: &str, word: &str) -> Result<String, String> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    if text.split_whitespace().any(|found| found == word) {
+        Ok(String::new())
+    } else {
+        Err(format!("{path} does not list {word}"))
+    }
+}
+
+/// Where a program is. Those of the administrator are looked for too, whatever PATH says.
+fn program(name: &str) -> Result<String, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(Into::into))
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+        .map(|path| path.display().to_string())
+        .ok_or_else(|| "not found".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_lacking_or_weaker_and_says_what_to_do() {
+        let trial = |needed, root| Trial {
+            what: "it",
+            root,
+            needed,
+            try_it: || Err("gone".into()),
+            remedy: "buy it",
+        };
+        let found = trial(true, false).find(true);
+        assert_eq!((found.state, found.detail.as_str(), found.remedy), (State::Lacks, "gone", "buy it"));
+        assert_eq!(trial(false, false).find(true).state, State::Weaker);
+        assert_eq!(trial(true, true).find(false).state, State::Untried);
+        assert_eq!(
+            render(&[found], false, Paint::plain()),
+            "lacks   it: gone\n        buy it\nlevee cannot serve here yet\n"
+        );
+    }
+
+    #[test]
+    fn every_trial_has_a_remedy_and_its_own_name() {
+        for (at, trial) in TRIALS.iter().enumerate() {
+            assert!(!trial.remedy.is_empty());
+            assert!(TRIALS[..at].iter().all(|earlier| earlier.what != trial.what), "{}", trial.what);
+        }
+    }
+
+    #[test]
+    fn kernel_releases_are_compared_by_number() {
+        assert_eq!(version("6.1.0-18-amd64"), Some((6, 1)));
+        assert_eq!(version("6.18"), Some((6, 18)));
+        assert!(version("5.15.0-x").unwrap() < (6, 1) && version("6.18.1").unwrap() > (6, 9));
+        assert_eq!(version("linux"), None);
+    }
+
+    #[test]
+    fn this_host_where_the_system_tests_run_is_found_fit() {
+        // The system tests need what levee needs: where they are to run, the doctor must find everything.
+        let lacking: Vec<Finding> =
+            TRIALS.iter().map(|trial| trial.find(true)).filter(|found| found.state == State::Lacks).collect();
+        assert!(lacking.is_empty(), "{}", render(&lacking, false, Paint::plain()));
+    }
+}
