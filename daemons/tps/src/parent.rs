@@ -207,7 +207,7 @@ impl Parent {
                     }
                 }
                 SESSIOND => self.hear_sessiond(),
-                client @ CLIENTS.. => self.hear_client(client),
+                client @ CLIENTS.. => self.hear_client(client, event.flags),
                 listener => self.accept(listener),
             }
         }
@@ -310,8 +310,12 @@ impl Parent {
         }
     }
 
-    fn hear_client(&mut self, client: Client) {
+    fn hear_client(&mut self, client: Client, flags: EventFlags) {
         match self.clients.get(&client) {
+            // Who goes before the handshake is not worth a child.
+            Some(Stage::Waiting(_)) if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) => {
+                self.drop_client(client, End::Lost.name());
+            }
             Some(Stage::Waiting(_)) => self.admission.ready(client),
             Some(Stage::Running(running)) => match running.channel.try_recv::<News>() {
                 Ok(Received { message: News::Up, .. }) => self.up(client),
@@ -331,6 +335,7 @@ impl Parent {
         };
         // It is the child that hears of its bytes from now on.
         epoll::delete(&self.queue, &stream).map_err(|_| "epoll")?;
+        levee_sys::tcp::set_receive_low_water(&stream, 1).map_err(|_| "descriptors")?;
         if self.sessiond.is_none() {
             return Err("sessiond");
         }

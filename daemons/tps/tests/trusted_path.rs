@@ -1,0 +1,278 @@
+//! The trusted path server as a process, under good clients and bad ones.
+
+mod common;
+
+use common::{Authority, Client, Identity, PATIENCE, Server, client_config, connect_from, next, readable};
+use levee_ipc::client::{ChildToSessiond, MAX_FRAME, Reply, Request, Status};
+use levee_ipc::warden::{Attachment, FromWarden, Role};
+use levee_ipc::{Channel, RecvError, Secret};
+use levee_policy::UserName;
+use rcgen::ExtendedKeyUsagePurpose;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+fn good(server: &Server) -> std::sync::Arc<rustls::ClientConfig> {
+    client_config(&server.authority.pem, Some(&server.authority.device("ws1")))
+}
+
+/// A client that is let in, and sessiond's channel to its child.
+fn let_in(server: &Server) -> (Client, Channel) {
+    let client = Client::connect(server.address, &good(server)).unwrap();
+    let (device, channel) = server.introduced();
+    assert_eq!(device.as_str(), "ws1");
+    (client, channel)
+}
+
+fn request(channel: &Channel) -> Request {
+    match next::<ChildToSessiond>(channel) {
+        ChildToSessiond::Request(request) => request,
+        ChildToSessiond::Hello { .. } => panic!("a second introduction"),
+    }
+}
+
+fn status() -> Reply {
+    Reply::Status(Status { user: None, session: None, age: 7 })
+}
+
+fn closed(channel: &Channel) -> bool {
+    readable(channel, PATIENCE) && matches!(channel.try_recv::<ChildToSessiond>(), Err(RecvError::Closed))
+}
+
+#[test]
+fn a_device_is_introduced_and_its_requests_and_their_answers_pass() {
+    let server = Server::new();
+    let (mut client, channel) = let_in(&server);
+    let password = Secret::new(b"correct horse".to_vec()).unwrap();
+    client.send(&Request::Login { user: UserName::new("ada").unwrap(), password });
+    match request(&channel) {
+        Request::Login { user, password } => {
+            assert_eq!(user.as_str(), "ada");
+            assert_eq!(password.expose(), b"correct horse");
+        }
+        other => panic!("{other:?}"),
+    }
+    channel.send(&status()).unwrap();
+    assert!(matches!(client.reply().unwrap(), Reply::Status(status) if status.age == 7));
+}
+
+#[test]
+fn requests_are_handed_on_one_at_a_time_and_notices_pass_at_any_time() {
+    let server = Server::new();
+    let (mut client, channel) = let_in(&server);
+    channel.send(&Reply::Ended { reason: "an operator ended it".into() }).unwrap();
+    assert!(matches!(client.reply().unwrap(), Reply::Ended { .. }));
+    client.send(&Request::Status);
+    client.send(&Request::KeepAlive);
+    assert!(matches!(request(&channel), Request::Status));
+    channel.send(&Reply::Renew).unwrap();
+    assert!(matches!(client.reply().unwrap(), Reply::Renew));
+    assert!(!readable(&channel, Duration::from_millis(300)), "the second waits for the answer to the first");
+    channel.send(&status()).unwrap();
+    assert!(matches!(client.reply().unwrap(), Reply::Status(_)));
+    assert!(matches!(request(&channel), Request::KeepAlive));
+}
+
+#[test]
+fn only_devices_of_the_sites_authority_reach_sessiond() {
+    let server = Server::new();
+    let strangers = Authority::new();
+    let expired = server.authority.sign(&["ws1"], ExtendedKeyUsagePurpose::ClientAuth, 0);
+    let as_server = server.authority.server();
+    let nameless = server.authority.sign(&["ws1", "ws2"], ExtendedKeyUsagePurpose::ClientAuth, 30);
+    let strange = strangers.device("ws1");
+    let refused: [Option<&Identity>; 5] =
+        [None, Some(&strange), Some(&expired), Some(&as_server), Some(&nameless)];
+    for identity in refused {
+        let config = client_config(&server.authority.pem, identity);
+        // In TLS 1.3 a client learns only after its own handshake that it was refused.
+        if let Ok(mut client) = Client::connect(server.address, &config) {
+            assert!(client.ends_within(PATIENCE));
+        }
+    }
+    let counts = server.dropped();
+    let count = |name: &str| counts.iter().find(|(reason, _)| reason == name).map_or(0, |(_, count)| *count);
+    assert_eq!((count("handshake"), count("device_name")), (4, 1), "{counts:?}");
+    let _ = let_in(&server);
+}
+
+#[test]
+fn garbage_before_tls_and_inside_it_ends_only_its_own_connection() {
+    let server = Server::new();
+    let (mut good, channel) = let_in(&server);
+    for garbage in [vec![0u8; 400], b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(8), vec![0xff; 20_000]] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(&garbage);
+        let mut rest = Vec::new();
+        // The end, by a close or a reset.
+        let _ = stream.read_to_end(&mut rest);
+    }
+    let bad_frames: [Vec<u8>; 4] = [
+        vec![0, 0],
+        u16::try_from(MAX_FRAME + 1).unwrap().to_be_bytes().to_vec(),
+        vec![0, 4, 0xff, 0xff, 0xff, 0xff],
+        // A request with a byte left over.
+        vec![0, 2, 5, 0],
+    ];
+    for frame in bad_frames {
+        let (mut bad, its_channel) = let_in(&server);
+        bad.tls.write_all(&frame).unwrap();
+        assert!(bad.ends_within(PATIENCE), "{frame:?}");
+        assert!(closed(&its_channel), "sessiond hears nothing of {frame:?} but the end");
+    }
+    let (mut cut, its_channel) = let_in(&server);
+    cut.tls.write_all(&[0, 9, 1]).unwrap();
+    drop(cut);
+    assert!(closed(&its_channel));
+    good.send(&Request::Status);
+    assert!(matches!(request(&channel), Request::Status));
+}
+
+/// How long a good client waits for its handshake and the answer to one request.
+fn waits(server: &Server, config: &std::sync::Arc<rustls::ClientConfig>, from: IpAddr) -> Duration {
+    let started = Instant::now();
+    let mut client = Client::connect_from(from, server.address, config).unwrap();
+    let (_, channel) = server.introduced();
+    client.send(&Request::Status);
+    assert!(matches!(request(&channel), Request::Status));
+    channel.send(&status()).unwrap();
+    client.reply().unwrap();
+    started.elapsed()
+}
+
+/// The first flight of a handshake, so that the server starts a child that then waits.
+fn client_hello() -> Vec<u8> {
+    let authority = Authority::new();
+    let config = client_config(&authority.pem, None);
+    let name = rustls::pki_types::ServerName::try_from(common::SERVER).unwrap();
+    let mut tls = rustls::ClientConnection::new(config, name).unwrap();
+    let mut hello = Vec::new();
+    tls.write_tls(&mut hello).unwrap();
+    hello
+}
+
+fn thousand(server: &Server, from: IpAddr, first: &[u8]) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut stream = connect_from(from, server.address).unwrap();
+        if !first.is_empty() {
+            let _ = stream.write_all(first);
+        }
+        stream
+    };
+    (0..1000).map(connect).collect()
+}
+
+#[test]
+fn a_thousand_bad_clients_at_once_do_not_delay_a_good_one() {
+    let config_of = good;
+    let hello = client_hello();
+    let half = hello.get(..hello.len() / 2).unwrap();
+    for (what, first) in [
+        ("half-open", &[][..]),
+        ("one byte", &[22][..]),
+        ("half a ClientHello", half),
+        ("a ClientHello and silence", &hello),
+        ("garbage", &[0x55; 300]),
+    ] {
+        let server = Server::new();
+        let config = config_of(&server);
+        let quantiles = |from: IpAddr| {
+            let mut times: Vec<Duration> = (0..9).map(|_| waits(&server, &config, from)).collect();
+            times.sort_unstable();
+            (times[4], times[8])
+        };
+        // What this machine takes now, whatever else runs on it: the crowd may add 100 ms to that.
+        let alone = quantiles([127, 0, 0, 9].into());
+        for (source, from) in [("another", [127, 0, 0, 9]), ("the same", [127, 0, 0, 1])] {
+            let crowd = thousand(&server, [127, 0, 0, 1].into(), first);
+            let crowded = quantiles(from.into());
+            println!("{what}, from {source} source: median and worst {crowded:?}, alone {alone:?}");
+            let limit = Duration::from_millis(100);
+            assert!(crowded.0 < alone.0 + limit, "{what}, {source} source: {crowded:?}, alone {alone:?}");
+            if source == "another" {
+                assert!(crowded.1 < alone.1 + limit, "{what}, {source} source: {crowded:?}, alone {alone:?}");
+            }
+            drop(crowd);
+        }
+    }
+}
+
+#[test]
+fn a_silent_client_and_a_handshake_that_does_not_end_are_closed_after_their_time() {
+    let server = Server::new();
+    for first in [Vec::new(), client_hello()] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        stream.write_all(&first).unwrap();
+        let started = Instant::now();
+        let mut rest = Vec::new();
+        if let Err(error) = stream.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
+        let took = started.elapsed();
+        assert!((4..7).contains(&took.as_secs()), "{took:?}");
+    }
+}
+
+#[test]
+fn clients_end_with_sessiond_and_are_served_again_with_the_next_one() {
+    let mut server = Server::new();
+    let (mut client, channel) = let_in(&server);
+    drop(channel);
+    assert!(client.ends_within(PATIENCE));
+    let (next, theirs) = Channel::pair().unwrap();
+    server.sessiond = next;
+    let config = good(&server);
+    let refused = Client::connect(server.address, &config);
+    assert!(refused.is_err() || refused.is_ok_and(|mut client| client.ends_within(PATIENCE)));
+    common::give(&server.control, common::peer(Role::Sessiond), &theirs);
+    drop(theirs);
+    // The listener hears of it in its next turn.
+    std::thread::sleep(Duration::from_millis(100));
+    let _ = let_in(&server);
+}
+
+#[test]
+fn every_child_dies_with_the_listener() {
+    let server = Server::new();
+    let (mut client, channel) = let_in(&server);
+    server.process.signal(rustix::process::Signal::KILL).unwrap();
+    assert!(client.ends_within(PATIENCE));
+    assert!(closed(&channel));
+}
+
+#[test]
+fn the_listener_ends_when_the_warden_says_stop_or_is_gone() {
+    for stop in [true, false] {
+        let mut server = Server::new();
+        let address: SocketAddr = server.address;
+        if stop {
+            server.control.send(&FromWarden::Stop).unwrap();
+        } else {
+            server.control = Channel::pair().unwrap().0;
+        }
+        let started = Instant::now();
+        while server.process.try_wait().unwrap().is_none() {
+            assert!(started.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(TcpStream::connect(address).is_err());
+    }
+}
+
+#[test]
+fn without_a_listener_or_certificates_it_does_not_start() {
+    let (process, control) = common::start("levee-tps", &[]);
+    common::give(&control, Attachment::Chain, common::memory_file(b"no certificate"));
+    control.send(&FromWarden::Begin(levee_ipc::warden::Place::Server)).unwrap();
+    let started = Instant::now();
+    loop {
+        if let Some(exit) = process.try_wait().unwrap() {
+            assert_eq!(exit.code(), 1);
+            break;
+        }
+        assert!(started.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
