@@ -313,7 +313,9 @@ impl Parent {
     fn hear_client(&mut self, client: Client, flags: EventFlags) {
         match self.clients.get(&client) {
             // Who goes before the handshake is not worth a child.
-            Some(Stage::Waiting(_)) if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) => {
+            Some(Stage::Waiting(_))
+                if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) =>
+            {
                 self.drop_client(client, End::Lost.name());
             }
             Some(Stage::Waiting(_)) => self.admission.ready(client),

@@ -1,0 +1,493 @@
+//! A workstation and its server, with the programs that run there: tps, signers, keyers, the agent and its
+//! commands. Test threads stand in for sessiond, the wardens and the vaults.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+#[path = "../../../daemons/tps/tests/common/mod.rs"]
+pub mod common;
+
+use common::{Server, give, memory_file, next, peer, readable};
+use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, Status};
+use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::vault::{KeyerToVault, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond};
+use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
+use levee_ipc::{Channel, RecvError};
+use levee_policy::{DomainName, LabelName, UserName};
+use levee_session::SessionId;
+use levee_sys::pidfd::Child;
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What happened, in order, as the stand-ins saw it.
+#[derive(Default)]
+pub struct Seen {
+    pub events: Vec<String>,
+    /// Keying material, inbound and outbound, as the server's and the workstation's vault got it.
+    pub server_keys: Vec<(Vec<u8>, Vec<u8>)>,
+    pub workstation_keys: Vec<(Vec<u8>, Vec<u8>)>,
+    pub records: Vec<SessionRecord>,
+    pub servers_tunnel: Option<std::net::SocketAddr>,
+}
+
+pub type Shared = Arc<Mutex<Seen>>;
+
+/// What a test asks the stand-in for sessiond to do unasked.
+pub enum Prod {
+    /// End the session.
+    End(String),
+    /// Ask for new keys.
+    Renew,
+    /// Cut the trusted path.
+    Cut,
+}
+
+pub struct World {
+    pub server: Server,
+    pub seen: Shared,
+    pub socket: PathBuf,
+    pub agent: Child,
+    pub warden: std::sync::mpsc::Sender<WorkstationEvent>,
+    prods: std::sync::mpsc::Sender<Prod>,
+    _directory: tempfile::TempDir,
+    _processes: Vec<Reaped>,
+}
+
+/// A process that ends with the test.
+pub struct Reaped(pub Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.agent.kill();
+    }
+}
+
+pub fn label(name: &str) -> LabelName {
+    LabelName::new(name).unwrap()
+}
+
+fn note(seen: &Shared, event: impl Into<String>) {
+    seen.lock().unwrap().events.push(event.into());
+}
+
+/// Sends a keyer's `Install` on to whoever compares keys, and says that it is done.
+fn install(vault: &Channel, keys: impl FnOnce((Vec<u8>, Vec<u8>), Option<std::net::SocketAddr>)) {
+    match next::<KeyerToVault>(vault) {
+        KeyerToVault::Install { inbound, outbound, peer, .. } => {
+            let pair =
+                (inbound.keying_material.expose().to_vec(), outbound.keying_material.expose().to_vec());
+            vault.send(&VaultToKeyer::Installed { spi: inbound.spi }).unwrap();
+            keys(pair, peer);
+        }
+        KeyerToVault::Delete { .. } => {}
+    }
+}
+
+/// Starts a keyer; its asker's channel, and its control channel.
+pub fn keyer(place: Place) -> (Reaped, Channel, Channel) {
+    let (process, control) = common::start("levee-keyer", &[]);
+    let (asker, theirs) = Channel::pair().unwrap();
+    let role = if place == Place::Server { Role::Sessiond } else { Role::Tpe };
+    give(&control, peer(role), &theirs);
+    common::begin(&control, place);
+    (Reaped(process), asker, control)
+}
+
+/// Gives a keyer a vault's channel; the vault's end of it.
+pub fn vault_of(keyer_control: &Channel, label: &LabelName, slot: u16) -> Channel {
+    let (ours, theirs) = Channel::pair().unwrap();
+    let attachment = Attachment::Peer { role: Role::Vault, label: Some(label.clone()), slot: Some(slot) };
+    give(keyer_control, attachment, &theirs);
+    ours
+}
+
+struct Sessiond {
+    channel: Option<Channel>,
+    keyer: Channel,
+    vaults: BTreeMap<LabelName, Channel>,
+    session: Option<(SessionId, LabelName)>,
+    opened: u8,
+    seen: Shared,
+}
+
+impl Sessiond {
+    fn agree(
+        &self,
+        session: SessionId,
+        at: &LabelName,
+        offer: levee_ipc::keyer::KeyOffer,
+    ) -> Option<levee_ipc::keyer::KeyOffer> {
+        self.keyer.send(&ToKeyer::Agree { session, label: at.clone(), offer }).unwrap();
+        let seen = Arc::clone(&self.seen);
+        install(self.vaults.get(at)?, |keys, _| seen.lock().unwrap().server_keys.push(keys));
+        match next::<FromKeyer>(&self.keyer) {
+            FromKeyer::Agreed { answer, .. } => Some(answer),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn reply(&mut self, request: Request) -> Reply {
+        match request {
+            Request::Login { user, password } if password.expose() == b"correct horse" => {
+                note(&self.seen, format!("login {user}"));
+                let labels = self.vaults.keys().cloned().collect();
+                Reply::LoggedIn(Login { user, labels, clearance: "UNCLASSIFIED..SECRET".into() })
+            }
+            Request::Login { .. } => Reply::Refused {
+                kind: RefusalKind::Credentials,
+                reason: "unknown user or wrong password".into(),
+            },
+            Request::Level { label, offer } => {
+                if !self.vaults.contains_key(&label) {
+                    let reason = format!("{label} is not within your clearance");
+                    return Reply::Refused { kind: RefusalKind::Label, reason };
+                }
+                self.opened += 1;
+                let session = SessionId::from_random([self.opened; 16]);
+                note(&self.seen, format!("server opens {label}"));
+                let answer = self.agree(session, &label, offer).unwrap();
+                self.session = Some((session, label.clone()));
+                Reply::Opened(Box::new(Opened {
+                    session,
+                    label,
+                    colour: Some("green".into()),
+                    inner: vec!["10.81.0.5".parse().unwrap(), "fd00:81::5".parse().unwrap()],
+                    services: vec!["10.80.0.1".parse().unwrap()],
+                    names: vec![DomainName::new("www.example").unwrap()],
+                    reach: vec!["10.80.0.1/32".parse().unwrap(), "fd00:80::1/128".parse().unwrap()],
+                    mtu: 1400,
+                    tunnel_port: 4500,
+                    answer,
+                }))
+            }
+            Request::Rekey(offer) => {
+                let (session, label) = self.session.clone().unwrap();
+                note(&self.seen, "rekey");
+                Reply::Rekeyed(self.agree(session, &label, offer).unwrap())
+            }
+            Request::Resume(session) => match &self.session {
+                Some((known, label)) if *known == session => {
+                    note(&self.seen, "resume");
+                    let session = Some((session, label.clone()));
+                    Reply::Resumed(Status { user: UserName::new("ada").ok(), session, age: 1 })
+                }
+                _ => {
+                    Reply::Refused { kind: RefusalKind::NoSession, reason: "there is no such session".into() }
+                }
+            },
+            Request::Passwd { old, .. } if old.expose() == b"correct horse" => Reply::PasswordChanged,
+            Request::Passwd { .. } => {
+                Reply::Refused { kind: RefusalKind::Credentials, reason: "wrong password".into() }
+            }
+            Request::Status => Reply::Status(Status { user: None, session: None, age: 0 }),
+            Request::KeepAlive => Reply::Alive,
+            Request::Logout => {
+                note(&self.seen, "logout");
+                self.session = None;
+                Reply::LoggedOut
+            }
+        }
+    }
+
+    fn run(mut self, listener: &Channel, prods: &std::sync::mpsc::Receiver<Prod>) {
+        loop {
+            match listener.try_recv::<levee_ipc::client::TpsToSessiond>() {
+                Ok(mut received) => {
+                    if let Some(fd) = received.fds.pop() {
+                        self.channel = Some(Channel::from_fd(fd));
+                    }
+                }
+                Err(RecvError::Empty) => {}
+                Err(_) => return,
+            }
+            match prods.try_recv() {
+                Ok(Prod::End(reason)) => {
+                    self.session = None;
+                    self.channel.as_ref().unwrap().send(&Reply::Ended { reason }).unwrap();
+                }
+                Ok(Prod::Renew) => self.channel.as_ref().unwrap().send(&Reply::Renew).unwrap(),
+                Ok(Prod::Cut) => self.channel = None,
+                Err(std::sync::mpsc::TryRecvError::Empty) => {}
+                Err(_) => return,
+            }
+            let Some(channel) = &self.channel else {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            if !readable(channel, Duration::from_millis(5)) {
+                continue;
+            }
+            match channel.try_recv::<ChildToSessiond>() {
+                Ok(received) => {
+                    if let ChildToSessiond::Request(request) = received.message {
+                        let reply = self.reply(request);
+                        if let Some(channel) = &self.channel {
+                            let _ = channel.send(&reply);
+                        }
+                    }
+                }
+                Err(RecvError::Empty) => {}
+                Err(_) => self.channel = None,
+            }
+        }
+    }
+}
+
+/// The workstation's warden and vault.
+struct Warden {
+    agent: Channel,
+    keyer: Channel,
+    vault: Option<(Channel, Channel)>,
+    running: BTreeMap<u64, std::process::Child>,
+    seen: Shared,
+    label: Option<LabelName>,
+}
+
+impl Warden {
+    fn tell(&self, event: WorkstationEvent) {
+        let _ = self.agent.send(&FromWarden::Workstation(event));
+    }
+
+    fn run(mut self, events: &std::sync::mpsc::Receiver<WorkstationEvent>) {
+        loop {
+            if let Ok(event) = events.try_recv() {
+                self.tell(event);
+            }
+            if readable(&self.agent, Duration::from_millis(5)) {
+                match self.agent.try_recv::<ToWarden>() {
+                    Ok(received) => {
+                        if let ToWarden::Tpe(request) = received.message {
+                            self.request(request, received.fds);
+                        }
+                    }
+                    Err(_) => return,
+                }
+            }
+            self.vault();
+            let ended: Vec<(u64, u8)> = self
+                .running
+                .iter_mut()
+                .filter_map(|(&ticket, child)| {
+                    let status = child.try_wait().unwrap()?;
+                    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+                    Some((ticket, u8::try_from(code).unwrap()))
+                })
+                .collect();
+            for (ticket, status) in ended {
+                self.running.remove(&ticket);
+                self.tell(WorkstationEvent::Exited { ticket, status: Ok(status) });
+            }
+        }
+    }
+
+    fn request(&mut self, request: TpeRequest, fds: Vec<std::os::fd::OwnedFd>) {
+        match request {
+            TpeRequest::Open { session, label, inner, hosts, .. } => {
+                note(&self.seen, format!("compartment {label} {inner:?} {hosts:?}"));
+                if label.as_str() == "BROKEN" {
+                    return self.tell(WorkstationEvent::Failed { session, reason: "mount: no space".into() });
+                }
+                let to_keyer = vault_of(&self.keyer, &label, 1);
+                let (ours, theirs) = Channel::pair().unwrap();
+                let attachment =
+                    Attachment::Peer { role: Role::Vault, label: Some(label.clone()), slot: Some(1) };
+                give(&self.agent, attachment, &theirs);
+                self.vault = Some((ours, to_keyer));
+                self.label = Some(label);
+                self.tell(WorkstationEvent::Up(session));
+            }
+            TpeRequest::Close(session) => {
+                note(
+                    &self.seen,
+                    format!("purge {}", self.label.take().map_or("?".into(), |l| l.to_string())),
+                );
+                for child in self.running.values_mut() {
+                    child.kill().unwrap();
+                }
+                self.vault = None;
+                self.tell(WorkstationEvent::Closed(session));
+            }
+            TpeRequest::Run { ticket, argv, env, .. } => {
+                let [stdin, stdout, stderr] = <[std::os::fd::OwnedFd; 3]>::try_from(fds).unwrap();
+                let spawned = Command::new(&argv[0])
+                    .args(&argv[1..])
+                    .envs(env.iter().filter_map(|pair| pair.split_once('=')))
+                    .stdin(Stdio::from(stdin))
+                    .stdout(Stdio::from(stdout))
+                    .stderr(Stdio::from(stderr))
+                    .spawn();
+                match spawned {
+                    Ok(child) => {
+                        self.running.insert(ticket, child);
+                    }
+                    Err(error) => {
+                        let status = Err(format!("{}: {error}", argv[0]));
+                        self.tell(WorkstationEvent::Exited { ticket, status });
+                    }
+                }
+            }
+            TpeRequest::Signal { ticket, signal } => {
+                if let Some(child) = self.running.get(&ticket) {
+                    let pid = rustix::process::Pid::from_child(child);
+                    let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
+                    let _ = rustix::process::kill_process(pid, signal);
+                }
+            }
+        }
+    }
+
+    fn vault(&mut self) {
+        let Some((sessiond, keyer)) = &self.vault else { return };
+        if let Ok(received) = sessiond.try_recv::<SessiondToVault>()
+            && let SessiondToVault::Open(record) = received.message
+        {
+            let id = record.id;
+            self.seen.lock().unwrap().records.push(record);
+            sessiond.send(&VaultToSessiond::Opened(id)).unwrap();
+        }
+        if readable(keyer, Duration::ZERO) {
+            let seen = Arc::clone(&self.seen);
+            install(keyer, |keys, peer| {
+                let mut seen = seen.lock().unwrap();
+                seen.workstation_keys.push(keys);
+                seen.servers_tunnel = peer;
+            });
+        }
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        let server = Server::new();
+        let seen = Shared::default();
+        let mut processes = Vec::new();
+
+        let (process, asker, control) = keyer(Place::Server);
+        processes.push(process);
+        let vaults = ["BROKEN", "SECRET", "UNCLASSIFIED"]
+            .into_iter()
+            .zip(1u16..)
+            .map(|(name, slot)| (label(name), vault_of(&control, &label(name), slot)))
+            .collect();
+        let (prods, prodded) = std::sync::mpsc::channel();
+        let listener =
+            Channel::from_fd(std::os::fd::AsFd::as_fd(&server.sessiond).try_clone_to_owned().unwrap());
+        let sessiond = Sessiond {
+            channel: None,
+            keyer: asker,
+            vaults,
+            session: None,
+            opened: 0,
+            seen: Arc::clone(&seen),
+        };
+        std::thread::spawn(move || {
+            let _control = control;
+            sessiond.run(&listener, &prodded);
+        });
+
+        let device = server.authority.device("ws1");
+        let (signer, to_signer) = common::signer(&device.key, Place::Workstation);
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("tpe.sock");
+        let commands = listen(&socket);
+        let (agent, agent_control) = common::start("levee-tpe", &["agent"]);
+        let (keyer_process, keyer_control) = common::start("levee-keyer", &[]);
+        processes.push(Reaped(keyer_process));
+        let (tpe_end, keyer_end) = Channel::pair().unwrap();
+        give(&keyer_control, peer(Role::Tpe), &keyer_end);
+        common::begin(&keyer_control, Place::Workstation);
+        give(&agent_control, peer(Role::Keyer), &tpe_end);
+        give(&agent_control, peer(Role::Signer), &to_signer);
+        give(&agent_control, Attachment::Listener, &commands);
+        give(&agent_control, Attachment::Chain, memory_file(device.chain.as_bytes()));
+        give(&agent_control, Attachment::Authority, memory_file(server.authority.pem.as_bytes()));
+        let name = DomainName::new(common::SERVER).unwrap();
+        agent_control
+            .send(&FromWarden::Attach(Attachment::Server { address: server.address, name }))
+            .unwrap();
+        common::begin(&agent_control, Place::Workstation);
+        let (warden, events) = std::sync::mpsc::channel();
+        let stand_in = Warden {
+            agent: agent_control,
+            keyer: keyer_control,
+            vault: None,
+            running: BTreeMap::new(),
+            seen: Arc::clone(&seen),
+            label: None,
+        };
+        std::thread::spawn(move || {
+            let _signer = signer;
+            stand_in.run(&events);
+        });
+        Self { server, seen, socket, agent, warden, prods, _directory: directory, _processes: processes }
+    }
+
+    pub fn prod(&self, prod: Prod) {
+        self.prods.send(prod).unwrap();
+    }
+
+    /// A `levee-tpe` command.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_levee-tpe"));
+        command.arg("--socket").arg(&self.socket).args(arguments);
+        command
+    }
+
+    /// Runs a `levee-tpe` command with this on standard input.
+    pub fn tpe(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    pub fn log_in(&self) {
+        let output = self.tpe(&["login", "ada", "--password-stdin"], "correct horse\n");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub fn level(&self, name: &str) {
+        let output = self.tpe(&["level", name], "");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        let output = self.tpe(&["--json", "status"], "");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    pub fn events(&self) -> Vec<String> {
+        self.seen.lock().unwrap().events.clone()
+    }
+
+    /// Waits until this is so.
+    pub fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
+        let started = Instant::now();
+        while !so(self) {
+            assert!(started.elapsed() < common::PATIENCE, "not so: {what}; {:?}", self.events());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn listen(path: &std::path::Path) -> std::os::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    listen(&socket, 16).unwrap();
+    socket
+}
