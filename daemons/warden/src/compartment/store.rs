@@ -54,6 +54,11 @@ impl Store {
         Ok(Self { device: LoopDevice::attach(&image, false)? })
     }
 
+    /// The block device, `/dev/loopN`.
+    pub fn device(&self) -> &str {
+        self.device.path()
+    }
+
     /// A detached mount of the store. With `map`, ids are shown through it: id `inside` of the store appears as
     /// `outside`, all others as nobody's.
     pub fn mount(&self, attributes: Attributes, map: Option<IdRange>) -> Result<Mount> {
