@@ -184,3 +184,30 @@ fn the_plan_is_printed_as_it_is_carried_out() {
     assert!(position("change the root") < position("join the user namespace"));
     assert!(position("join the user namespace") < position("empty the bounding set"));
 }
+
+#[test]
+fn what_a_label_uses_up_of_a_limit_per_user_is_not_missing_for_another() {
+    let (a, b) = (Lab::new("greedy"), Lab::new("frugal"));
+    let (mut greedy, mut frugal) = (a.start(), b.start());
+    // As many message queues as one may have, and as many pending signals.
+    let script = "import ctypes, os, signal\n\
+        libc = ctypes.CDLL(None)\n\
+        n = 0\n\
+        while libc.mq_open(b'/q%d' % n, os.O_CREAT | os.O_RDWR, 0o600, None) >= 0: n += 1\n\
+        signal.pthread_sigmask(signal.SIG_BLOCK, [40])\n\
+        s = 0\n\
+        while s < 200000 and libc.sigqueue(os.getpid(), 40, ctypes.c_void_p(0)) == 0: s += 1\n\
+        print(n, s, flush=True)";
+    let count = |out: &str| out.split_whitespace().map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>();
+    let python = |hold: &str| format!("python3 -c \"{script}\nimport time\ntime.sleep({hold})\"");
+    let held = format!(
+        "{} > /tmp/count 2>/dev/null & while ! [ -s /tmp/count ]; do sleep 0.02; done; cat /tmp/count",
+        python("60")
+    );
+    let (first, _) = a.shell(&mut greedy, &held);
+    let (second, _) = b.shell(&mut frugal, &python("0"));
+    assert!(count(&first).iter().all(|n| *n > 0), "{first}");
+    assert_eq!(first, second, "the second label finds as much as the first did");
+    greedy.stop().unwrap();
+    frugal.stop().unwrap();
+}

@@ -1,9 +1,10 @@
 //! Namespaces: made, entered for the length of a closure, and kept alive by a descriptor.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid, UnshareFlags};
 
 use crate::error::Step;
 use crate::{Error, Result};
@@ -59,21 +60,27 @@ pub struct IdRange {
     pub count: u32,
 }
 
-/// A new user namespace with this map for uids and gids, owned by the caller. It has no process: it serves
-/// idmapped mounts, and is joined later.
+/// A new user namespace with this map for uids and gids. It has no process: it serves idmapped mounts, and is
+/// joined later. Wants root.
+///
+/// Its owner is the first uid outside, not root: what the kernel counts per uid (message queues, pending signals,
+/// locked memory, processes) it counts again for the owner of the namespace, so a common owner would let every
+/// compartment feel what another uses up. Owning gives power to processes outside the namespace alone, and that
+/// uid has none there.
 pub fn new_user(map: IdRange) -> Result<OwnedFd> {
     let step = || "make a user namespace".to_owned();
     let (wait, hold) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(step)?;
-    let flags = libc::c_ulong::try_from(libc::CLONE_NEWUSER | libc::SIGCHLD)
-        .map_err(|e| Error::invalid(step(), e.to_string()))?;
-    // SAFETY: without CLONE_VM this is a fork; the child only closes and reads descriptors of its own copy and
-    // ends by _exit, all plain system calls, so that other threads' locks do not matter to it.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    let (answer, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(step)?;
+    // SAFETY: without CLONE_VM this is a fork; the child only makes system calls on descriptors and memory of its
+    // own copy and ends by _exit, so that other threads' locks do not matter to it.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     if pid == 0 {
+        let errno = enter_new_user(map.outside).map_or_else(|e| e.raw_os_error(), |()| 0).to_ne_bytes();
         let mut byte = 0_u8;
-        // SAFETY: as above; one writable byte. The read ends when the parent has dropped `hold`.
+        // SAFETY: as above; four readable bytes and a writable one. The read ends when the parent drops `hold`.
         unsafe {
             libc::close(hold.as_raw_fd());
+            libc::write(report.as_raw_fd(), errno.as_ptr().cast(), errno.len());
             libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
             libc::_exit(0)
         }
@@ -82,8 +89,15 @@ pub fn new_user(map: IdRange) -> Result<OwnedFd> {
         .ok()
         .and_then(rustix::process::Pid::from_raw)
         .ok_or_else(|| Error::new(step(), std::io::Error::last_os_error()))?;
+    drop(report);
     let line = format!("{} {} {}", map.inside, map.outside, map.count);
     let made = || {
+        let mut errno = [0; 4];
+        File::from(answer).read_exact(&mut errno).step(step)?;
+        match i32::from_ne_bytes(errno) {
+            0 => {}
+            errno => return Err(std::io::Error::from_raw_os_error(errno)).step(step),
+        }
         let proc = format!("/proc/{}", pid.as_raw_nonzero());
         std::fs::write(format!("{proc}/uid_map"), &line).step(|| "map uids of a user namespace".into())?;
         std::fs::write(format!("{proc}/gid_map"), &line).step(|| "map gids of a user namespace".into())?;
@@ -93,6 +107,23 @@ pub fn new_user(map: IdRange) -> Result<OwnedFd> {
     drop(hold);
     rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).step(step)?;
     Ok(made?.into())
+}
+
+/// In the child of [`new_user`]: system calls only.
+fn enter_new_user(owner: u32) -> rustix::io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
+    // Hosts that let only privileged processes make user namespaces want CAP_SYS_ADMIN still held.
+    rustix::thread::set_keep_capabilities(true)?;
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    let held = CapabilitySet::SYS_ADMIN;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: held, permitted: held, inheritable: CapabilitySet::empty() },
+    )?;
+    // SAFETY: CLONE_NEWUSER changes credentials alone, of a process with one thread.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }
 }
 
 /// Joins a user namespace, with every capability in it and none outside. For a process with one thread.

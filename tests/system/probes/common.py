@@ -2,6 +2,7 @@
 import ctypes, os, platform, errno
 
 libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
 NUMBERS = {
     "x86_64": {
         "ptrace": 101, "process_vm_readv": 310, "pidfd_open": 434, "pidfd_getfd": 438, "add_key": 248,
@@ -39,7 +40,7 @@ def call(name, *arguments):
 def function(name, *arguments):
     """A libc function that returns -1 and sets errno."""
     f = getattr(libc, name)
-    f.restype = ctypes.c_long
+    f.restype = ctypes.c_int
     answer = f(*arguments)
     if answer == -1:
         e = ctypes.get_errno()

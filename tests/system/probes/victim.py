@@ -28,7 +28,6 @@ listen(socket.AF_UNIX, socket.SOCK_STREAM, f"\0victim-{number}")
 # System V: a segment, a queue and a semaphore, open to every uid.
 IPC_CREAT = 0o1000
 shm = function("shmget", 0x51000 + number, 4096, IPC_CREAT | 0o666)
-libc.shmat.restype = ctypes.c_void_p
 ctypes.memmove(libc.shmat(shm, None, 0), name, len(name))
 function("msgget", 0x52000 + number, IPC_CREAT | 0o666)
 function("semget", 0x53000 + number, 1, IPC_CREAT | 0o666)

@@ -124,6 +124,8 @@ pub enum Inside {
         /// The host's gid for their group.
         gid: u32,
     },
+    /// The message queues of its own IPC namespace.
+    Queues,
     /// One of the images that the warden mounted.
     Image {
         /// Which, counted from 0.
@@ -230,6 +232,7 @@ impl fmt::Display for Inside {
             }
             Self::Proc => f.write_str("mount proc at /proc: subset=pid, hidepid=invisible"),
             Self::Terminals { .. } => f.write_str("mount devpts at /dev/pts"),
+            Self::Queues => f.write_str("mount mqueue at /dev/mqueue"),
             Self::Image { number, path } => write!(f, "attach image {} at {path}", number + 1),
             Self::ChangeRoot => f.write_str("change the root, detach the host's, make the new one read-only"),
             Self::HostName { name } => write!(f, "set the host name {name}"),

@@ -65,8 +65,9 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
         major,
         minor,
     }));
-    steps.extend(["/dev/pts", "/dev/shm"].map(directory));
+    steps.extend(["/dev/pts", "/dev/shm", "/dev/mqueue"].map(directory));
     steps.push(Inside::Terminals { gid: spec.uid_base.saturating_add(5) });
+    steps.push(Inside::Queues);
     steps.push(link("/dev/ptmx", "pts/ptmx"));
     steps.push(link("/dev/fd", "/proc/self/fd"));
     steps.push(link("/dev/stdin", "/proc/self/fd/0"));

@@ -17,8 +17,9 @@ use crate::compartment::plan::Inside;
 /// Where the new root is built: a directory that every host has and that no step needs of the host.
 const NEW_ROOT: &str = "/tmp";
 
-/// Where programs inside may write; everything else they may read and execute.
-const WRITABLE: [&str; 7] = ["/dev", "/home", "/proc", "/run", "/srv", "/tmp", "/var"];
+/// Where programs inside may write; everything else they may read and execute. Message queues are named beside all
+/// paths and so are not beneath `/dev`.
+const WRITABLE: [&str; 8] = ["/dev", "/dev/mqueue", "/home", "/proc", "/run", "/srv", "/tmp", "/var"];
 
 /// The inner half of a compartment's start. On an error the process must end.
 pub(super) fn carry_out(steps: &[Inside], user: &OwnedFd, images: Vec<OwnedFd>) -> Result<()> {
@@ -79,6 +80,7 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
             let attributes = Attributes { no_exec: true, devices: true, ..Attributes::default() };
             Mount::new("devpts", &options, attributes)?.attach(&new("/dev/pts"))
         }
+        Inside::Queues => Mount::new("mqueue", &[], Attributes::DATA)?.attach(&new("/dev/mqueue")),
         Inside::Image { number, path } => images
             .get(*number)
             .ok_or_else(|| Error::invalid("find the image", "the warden gave fewer"))?
