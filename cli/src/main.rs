@@ -8,9 +8,12 @@ mod check;
 mod doctor;
 mod enrol;
 mod enrolment;
+mod operator;
 mod output;
 mod reference;
+mod session;
 mod site;
+mod status;
 mod up;
 mod user;
 
@@ -31,6 +34,8 @@ enum Command {
     Down(up::Down),
     Plan(up::Plan),
     Enrol(enrolment::Enrol),
+    Status(status::Status),
+    Session(session::Session),
     Check(check::Check),
     Audit(audit::Audit),
     Doctor(doctor::Doctor),
@@ -45,6 +50,8 @@ fn main() -> ExitCode {
         Command::Down(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Enrol(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::Session(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Audit(command) => command.run(),
         Command::Doctor(command) => command.run(),

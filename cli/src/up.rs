@@ -141,7 +141,7 @@ impl Up {
 }
 
 /// The run directory that is meant when none is given: the only one with a lock.
-fn only_run() -> Result<PathBuf, String> {
+pub fn only_run() -> Result<PathBuf, String> {
     let entries = fs::read_dir("/run/levee").map_err(|e| format!("/run/levee: {e}; say which with --run"))?;
     let mut runs: Vec<PathBuf> =
         entries.filter_map(Result::ok).map(|e| e.path()).filter(|path| path.join("lock").exists()).collect();

@@ -1,0 +1,94 @@
+//! Asks a running server, on the socket that only root can open.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use levee_ipc::operator::{Answer, Command, ServerStatus};
+use levee_ipc::{Channel, RecvError};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+/// Longer than a server takes to end a session whose label's vault must be killed for it.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Which running server.
+#[derive(Debug, clap::Args)]
+pub struct Which {
+    /// Its run directory [default: the only one below /run/levee]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+}
+
+impl Which {
+    /// Sends one command and waits for its answer.
+    pub fn ask(&self, command: &Command) -> Result<Answer, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("only root can ask a server; run this with sudo".to_owned());
+        }
+        let run = self.run.clone().map_or_else(crate::up::only_run, Ok)?;
+        ask(&run.join("control"), command)
+    }
+
+    /// Everything that runs.
+    pub fn status(&self) -> Result<ServerStatus, String> {
+        match self.ask(&Command::Status)? {
+            Answer::Status(status) => Ok(*status),
+            Answer::Failed(reason) => Err(reason),
+            Answer::Ended => Err("the server answered another question".to_owned()),
+        }
+    }
+}
+
+fn ask(socket: &Path, command: &Command) -> Result<Answer, String> {
+    let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", socket.display());
+    let at = |e: rustix::io::Errno| match e {
+        rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED => {
+            fault(&"no server runs there; `levee up` starts one")
+        }
+        e => fault(&e),
+    };
+    let fd =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(at)?;
+    set_socket_timeout(&fd, Timeout::Recv, Some(PATIENCE)).map_err(at)?;
+    set_socket_timeout(&fd, Timeout::Send, Some(PATIENCE)).map_err(at)?;
+    connect(&fd, &SocketAddrUnix::new(socket).map_err(at)?).map_err(at)?;
+    let channel = Channel::from_fd(fd);
+    channel.send(command).map_err(|e| fault(&e))?;
+    match channel.recv() {
+        Ok(received) => Ok(received.message),
+        // With a time limit, that is what "no message yet" means.
+        Err(RecvError::Empty) => Err(fault(&format!("no answer within {PATIENCE:?}"))),
+        Err(e) => Err(fault(&e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{accept, bind, listen};
+
+    #[test]
+    fn a_command_is_sent_and_its_answer_comes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&fd, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&fd, 1).unwrap();
+        let server = std::thread::spawn(move || {
+            let channel = Channel::from_fd(accept(&fd).unwrap());
+            let asked = channel.recv::<Command>().unwrap().message;
+            channel.send(&Answer::Failed("no such session".into())).unwrap();
+            asked
+        });
+        let answer = ask(&path, &Command::End("0123456789ab".into())).unwrap();
+        assert!(matches!(answer, Answer::Failed(reason) if reason == "no such session"));
+        assert!(matches!(server.join().unwrap(), Command::End(id) if id == "0123456789ab"));
+    }
+
+    #[test]
+    fn that_no_server_runs_is_said_with_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = ask(&directory.path().join("control"), &Command::Status).unwrap_err();
+        assert!(error.ends_with("no server runs there; `levee up` starts one"), "{error}");
+    }
+}

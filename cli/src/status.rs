@@ -1,0 +1,311 @@
+//! `levee status`: everything that runs on a server.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use levee_ipc::operator::{ServerStatus, SessionStatus};
+use levee_ipc::vault::Suite;
+use levee_ipc::warden::CompartmentStatus;
+use serde::Serialize;
+
+use crate::operator::Which;
+use crate::output;
+
+/// Show what runs on a server: sessions, compartments, vaults, security associations, counters
+#[derive(Debug, clap::Args)]
+pub struct Status {
+    #[command(flatten)]
+    which: Which,
+    /// Show it again every second
+    #[arg(long)]
+    watch: bool,
+    /// Print JSON; with --watch, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// A status as JSON has it: sessions only by the name that operators may know.
+#[derive(Serialize)]
+pub struct View<'a> {
+    site: &'a str,
+    session_count: u64,
+    pub sessions: &'a [SessionStatus],
+    compartments: &'a [CompartmentStatus],
+    vaults: BTreeMap<&'a str, VaultView<'a>>,
+    counters: BTreeMap<&'a str, u64>,
+    audit_records: u64,
+}
+
+#[derive(Serialize)]
+struct VaultView<'a> {
+    counters: BTreeMap<&'a str, u64>,
+    sa_count: u64,
+    sas: Vec<SaView>,
+}
+
+#[derive(Serialize)]
+struct SaView {
+    session: String,
+    inbound_spi: String,
+    outbound_spi: String,
+    suite: &'static str,
+    peer: Option<SocketAddr>,
+    packets_received: u64,
+    packets_sent: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
+}
+
+impl Status {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.show())
+    }
+
+    fn show(&self) -> Result<ExitCode, String> {
+        loop {
+            let status = self.which.status()?;
+            match (self.json, self.watch) {
+                (true, true) => {
+                    let text = serde_json::to_string(&view(&status)).map_err(|e| e.to_string())?;
+                    output::print(&format!("{text}\n"))?;
+                }
+                (true, false) => output::json(&view(&status))?,
+                (false, true) => output::print(&format!("\x1b[H\x1b[2J{}", render(&status)))?,
+                (false, false) => output::print(&render(&status))?,
+            }
+            if !self.watch {
+                return Ok(ExitCode::SUCCESS);
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+}
+
+/// The status as JSON has it.
+pub fn view(status: &ServerStatus) -> View<'_> {
+    View {
+        site: status.site.as_str(),
+        session_count: status.session_count,
+        sessions: &status.sessions,
+        compartments: &status.compartments,
+        vaults: (status.vaults.iter())
+            .map(|(label, report)| {
+                let sas = (report.sas.iter())
+                    .map(|sa| SaView {
+                        session: sa.session.to_string(),
+                        inbound_spi: format!("{:08x}", sa.inbound_spi),
+                        outbound_spi: format!("{:08x}", sa.outbound_spi),
+                        suite: suite(sa.suite),
+                        peer: sa.peer,
+                        packets_received: sa.packets.0,
+                        packets_sent: sa.packets.1,
+                        bytes_received: sa.bytes.0,
+                        bytes_sent: sa.bytes.1,
+                    })
+                    .collect();
+                let vault = VaultView { counters: map(&report.counters), sa_count: report.sa_count, sas };
+                (label.as_str(), vault)
+            })
+            .collect(),
+        counters: map(&status.counters),
+        audit_records: status.audit_records,
+    }
+}
+
+fn map(counters: &[(String, u64)]) -> BTreeMap<&str, u64> {
+    counters.iter().map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+fn suite(suite: Suite) -> &'static str {
+    match suite {
+        Suite::Aes128Gcm => "aes-128-gcm",
+        Suite::Aes256Gcm => "aes-256-gcm",
+        Suite::ChaCha20Poly1305 => "chacha20-poly1305",
+    }
+}
+
+/// Rows under a heading, each column as wide as it needs.
+fn table(heading: &[&str], rows: Vec<Vec<String>>) -> String {
+    let all: Vec<Vec<String>> =
+        std::iter::once(heading.iter().map(|word| (*word).to_owned()).collect()).chain(rows).collect();
+    let width = |column: usize| {
+        all.iter().filter_map(|row: &Vec<String>| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in &all {
+        let line: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", output::shown(cell))).collect();
+        out.push_str(&format!("  {}\n", line.join("  ").trim_end()));
+    }
+    out
+}
+
+fn addresses(list: &[IpAddr]) -> String {
+    list.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn time(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match () {
+        () if days > 0 => format!("{days}d{}h", hours % 24),
+        () if hours > 0 => format!("{hours}h{}m", minutes % 60),
+        () if minutes > 0 => format!("{minutes}m{}s", seconds % 60),
+        () => format!("{seconds}s"),
+    }
+}
+
+/// The sessions as a table.
+pub fn sessions(status: &ServerStatus) -> String {
+    if status.sessions.is_empty() {
+        return "  none\n".to_owned();
+    }
+    let rows = status.sessions.iter().map(|session| {
+        vec![
+            session.id.clone(),
+            session.user.to_string(),
+            session.host.to_string(),
+            session.label.to_string(),
+            addresses(&session.inner),
+            time(session.age),
+            if session.attached { "attached" } else { "trusted path lost" }.to_owned(),
+        ]
+    });
+    let mut out =
+        table(&["SESSION", "USER", "HOST", "LABEL", "ADDRESS", "SINCE", "TRUSTED PATH"], rows.collect());
+    let more = status.session_count.saturating_sub(status.sessions.len() as u64);
+    if more > 0 {
+        out.push_str(&format!("  and {more} more\n"));
+    }
+    out
+}
+
+fn render(status: &ServerStatus) -> String {
+    let mut out = format!(
+        "site {}: {} sessions, {} compartments, {} audit records\n\nsessions\n{}",
+        status.site,
+        status.session_count,
+        status.compartments.len(),
+        status.audit_records,
+        sessions(status)
+    );
+    let compartments = status.compartments.iter().map(|compartment| {
+        let services = compartment.services.iter().map(|(name, starts)| match starts {
+            1 => name.clone(),
+            _ => format!("{name} ({starts} starts)"),
+        });
+        vec![
+            compartment.label.to_string(),
+            compartment.slot.to_string(),
+            compartment.init.to_string(),
+            compartment.vault.to_string(),
+            compartment.vault_starts.to_string(),
+            time(compartment.age / 1_000),
+            services.collect::<Vec<_>>().join(" "),
+        ]
+    });
+    let heading = ["LABEL", "SLOT", "INIT", "VAULT", "VAULT STARTS", "SINCE", "SERVICES"];
+    out.push_str(&format!("\ncompartments\n{}", table(&heading, compartments.collect())));
+    let sas = status.vaults.iter().flat_map(|(label, report)| {
+        report.sas.iter().map(|sa| {
+            vec![
+                label.to_string(),
+                sa.session.to_string(),
+                format!("{:08x}", sa.inbound_spi),
+                format!("{:08x}", sa.outbound_spi),
+                suite(sa.suite).to_owned(),
+                sa.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string()),
+                format!("{}/{}", sa.packets.0, sa.packets.1),
+                format!("{}/{}", sa.bytes.0, sa.bytes.1),
+            ]
+        })
+    });
+    let heading =
+        ["LABEL", "SESSION", "SPI IN", "SPI OUT", "SUITE", "PEER", "PACKETS IN/OUT", "BYTES IN/OUT"];
+    out.push_str(&format!("\nsecurity associations\n{}", table(&heading, sas.collect())));
+    // A counter that stands at zero has nothing to say.
+    let counted = |of: &str, counters: &[(String, u64)]| -> Vec<Vec<String>> {
+        (counters.iter())
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| vec![of.to_owned(), name.clone(), count.to_string()])
+            .collect()
+    };
+    let mut rows = counted("sessiond", &status.counters);
+    for (label, report) in &status.vaults {
+        rows.extend(counted(&format!("vault {label}"), &report.counters));
+    }
+    out.push_str(&format!("\ncounters\n{}", table(&["OF", "WHAT", "COUNT"], rows)));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_ipc::vault::{Report, SaReport};
+    use levee_session::SessionId;
+
+    fn status() -> ServerStatus {
+        let label: levee_policy::LabelName = "SECRET//NATO".parse().unwrap();
+        ServerStatus {
+            site: "harbour".parse().unwrap(),
+            sessions: vec![SessionStatus {
+                id: "070707070707".into(),
+                user: "ada".parse().unwrap(),
+                host: "ws1".parse().unwrap(),
+                label: label.clone(),
+                inner: vec!["10.80.1.1".parse().unwrap()],
+                age: 3_725,
+                attached: false,
+            }],
+            session_count: 3,
+            compartments: vec![],
+            vaults: vec![(
+                label,
+                Report {
+                    counters: vec![("replayed".into(), 2), ("quiet".into(), 0)],
+                    sas: vec![SaReport {
+                        session: SessionId::from_random([7; 16]),
+                        inbound_spi: 0x0010_0001,
+                        outbound_spi: 1,
+                        suite: Suite::Aes256Gcm,
+                        peer: None,
+                        packets: (5, 6),
+                        bytes: (500, 600),
+                    }],
+                    sa_count: 1,
+                },
+            )],
+            counters: vec![],
+            audit_records: 12,
+        }
+    }
+
+    #[test]
+    fn what_runs_is_shown_in_tables_that_line_up() {
+        let text = render(&status());
+        assert!(text.starts_with("site harbour: 3 sessions, 0 compartments, 12 audit records\n"), "{text}");
+        assert!(
+            text.contains(
+                "  SESSION       USER  HOST  LABEL         ADDRESS    SINCE  TRUSTED PATH\n  \
+             070707070707  ada   ws1   SECRET//NATO  10.80.1.1  1h2m   trusted path lost\n  and 2 more\n"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("vault SECRET//NATO  replayed  2\n"), "{text}");
+        assert!(!text.contains("quiet"), "{text}");
+    }
+
+    #[test]
+    fn the_whole_name_of_a_session_is_never_shown_for_it_is_half_of_what_re_attaches() {
+        let whole = "07".repeat(16);
+        let json = serde_json::to_string(&view(&status())).unwrap();
+        let numbers = serde_json::to_string(&[7u8; 16]).unwrap();
+        for text in [render(&status()), json.clone()] {
+            assert!(!text.contains(&whole) && !text.contains(&numbers), "{text}");
+        }
+        assert!(json.contains("\"session\":\"070707070707\""), "{json}");
+    }
+}

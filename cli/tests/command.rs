@@ -1,0 +1,99 @@
+//! The `levee` command as an operator runs it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn levee(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_levee"))
+        .args(arguments)
+        .current_dir(root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn check_says_0_of_a_sound_site_1_of_one_with_problems_2_of_none() {
+    for site in ["conf/small/site.toml", "conf/large/site.toml"] {
+        let sound = levee(&["check", site], "");
+        assert_eq!(sound.status.code(), Some(0), "{}", text(&sound.stdout));
+        assert!(text(&sound.stdout).contains("is sound"));
+    }
+    let faulty = std::fs::read_to_string(root().join("conf/small/site.toml")).unwrap();
+    let faulty = faulty.replace("clearance = \"UNCLASSIFIED\"", "clearance = \"UNCLASIFIED\"");
+    let problems = levee(&["check", "-"], &faulty);
+    assert_eq!(problems.status.code(), Some(1));
+    assert!(text(&problems.stdout).contains("did you mean `UNCLASSIFIED`?"), "{}", text(&problems.stdout));
+    let none = levee(&["check", "/nonexistent/site.toml"], "");
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("/nonexistent/site.toml"), "{}", text(&none.stderr));
+    assert_eq!(levee(&["check"], "").status.code(), Some(2));
+}
+
+#[test]
+fn check_gives_programs_every_problem_as_json() {
+    let output = levee(&["check", "--json", "-"], "[labels]\nlevels = [\"A\", \"A\"]\nx = 1\n");
+    assert_eq!(output.status.code(), Some(1));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["sound"], false);
+    let kinds: Vec<&str> =
+        answer["problems"].as_array().unwrap().iter().map(|p| p["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["missing-key", "missing-key", "duplicate", "unknown-key"]);
+    assert_eq!(
+        (answer["problems"][2]["line"].as_u64(), answer["problems"][2]["column"].as_u64()),
+        (Some(2), Some(16))
+    );
+    let sound: serde_json::Value =
+        serde_json::from_slice(&levee(&["check", "--json", "conf/small/site.toml"], "").stdout).unwrap();
+    assert_eq!((&sound["sound"], &sound["site"]["users"]), (&true.into(), &3.into()));
+}
+
+#[test]
+fn a_person_gets_a_password_once_and_it_is_replaced_only_on_demand() {
+    let state = tempfile::tempdir().unwrap();
+    let run = |command: &str, user: &str, input: &str| {
+        let state = state.path().to_str().unwrap();
+        levee(&["user", command, "conf/small/site.toml", user, "--state", state], input)
+    };
+    assert_eq!(run("passwd", "ada", "correct horse\n").status.code(), Some(2), "there is none to replace");
+    let added = run("add", "ada", "correct horse\n");
+    assert_eq!(added.status.code(), Some(0), "{}", text(&added.stderr));
+    assert!(!text(&added.stdout).contains("horse") && !text(&added.stderr).contains("horse"));
+    let file = state.path().join("sessiond/credentials/ada");
+    let before = std::fs::read(&file).unwrap();
+    assert!(before.starts_with(b"$argon2id$"));
+    assert_eq!(run("add", "ada", "correct horse\n").status.code(), Some(2));
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    assert_eq!(run("passwd", "ada", "short\n").status.code(), Some(2));
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    assert_eq!(run("passwd", "ada", "another horse\n").status.code(), Some(0));
+    assert_ne!(std::fs::read(&file).unwrap(), before);
+    let unknown = run("add", "adda", "correct horse\n");
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("did you mean `ada`?"), "{}", text(&unknown.stderr));
+    let outside = run("add", "../ada", "correct horse\n");
+    assert_eq!(outside.status.code(), Some(2));
+    assert_eq!(std::fs::read_dir(state.path().join("sessiond/credentials")).unwrap().count(), 1);
+}
+
+#[test]
+fn completions_come_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = levee(&["completions", shell], "");
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("doctor"), "{shell}");
+    }
+}
