@@ -7,8 +7,8 @@
 //! | `audit.state` | how many records there are, the next one's key, the running hash; written over in place |
 //!
 //! Three weights share the disk, so that no one can crowd out what matters more: notes (what needs no
-//! permission, and what anybody can cause) leave [`FOR_GRANTS`] bytes free, grants leave [`FOR_ENDS`], and the
-//! ends of what was granted may use all there is. The space is allocated ahead of the log's end, so that no
+//! permission, and what anybody can cause) leave [`FOR_GRANTS`] bytes free, grants leave [`FOR_END`] for each live
+//! session, and the ends of what was granted may use all there is. The space is allocated ahead of the log's end, so that no
 //! other file on the same disk can take it.
 
 use levee_policy::audit::{AuditKey, Event, Hash, Sealer, Verdict};
@@ -24,10 +24,10 @@ use zeroize::Zeroizing;
 const LOG: &str = "audit.jsonl";
 const STATE: &str = "audit.state";
 const FIRST_KEY: &str = "audit.first-key";
-/// Bytes that notes leave to grants and ends.
-const FOR_GRANTS: u64 = 1 << 20;
-/// Bytes that grants leave to ends.
-const FOR_ENDS: u64 = 256 << 10;
+/// Bytes that notes leave to grants.
+const FOR_GRANTS: u64 = 256 << 10;
+/// Bytes that grants leave to the end of each session, and to sixteen more.
+const FOR_END: u64 = 512;
 /// How long a record for which nothing waits may lie unsynced.
 const LAZY: Duration = Duration::from_secs(1);
 /// So many records after a checkpoint, the next is due.
@@ -45,10 +45,12 @@ pub enum Weight {
 }
 
 impl Weight {
-    fn reserve(self) -> u64 {
+    /// Bytes that a record leaves free, with so many live sessions.
+    fn reserve(self, sessions: u64) -> u64 {
+        let ends = sessions.saturating_add(16).saturating_mul(FOR_END);
         match self {
-            Self::Note => FOR_GRANTS,
-            Self::Grant => FOR_ENDS,
+            Self::Note => FOR_GRANTS.saturating_add(ends),
+            Self::Grant => ends,
             Self::End => 0,
         }
     }
@@ -99,6 +101,8 @@ pub struct AuditLog {
     end: u64,
     /// Bytes that the disk keeps for the log.
     allocated: u64,
+    /// Sessions whose ends need room.
+    sessions: u64,
     /// Notes for which there was no room.
     lost: u64,
     unsynced: Option<Time>,
@@ -143,6 +147,7 @@ impl AuditLog {
             sealer,
             end,
             allocated: 0,
+            sessions: 0,
             lost: 0,
             unsynced: None,
             broken: false,
@@ -152,10 +157,16 @@ impl AuditLog {
         log.save()?;
         // Grants keep their room even if the disk fills up before the first note. A disk without that much denies
         // grants when they come.
-        if log.reserve(log.end + FOR_GRANTS).is_err() {
-            eprintln!("levee-sessiond: the disk has less than {FOR_GRANTS} bytes for the audit log");
+        let room = Weight::Note.reserve(0);
+        if log.reserve(log.end + room).is_err() {
+            eprintln!("levee-sessiond: the disk has less than {room} bytes for the audit log");
         }
         Ok(log)
+    }
+
+    /// So many sessions will end, and need room for that.
+    pub fn expect_ends(&mut self, sessions: u64) {
+        self.sessions = sessions;
     }
 
     /// Records written so far, those of earlier runs with them.
@@ -206,7 +217,7 @@ impl AuditLog {
         let before = self.sealer.save();
         let line = seal(&mut self.sealer, now.as_millis()).map_err(AuditError::Seal)?;
         let next = self.end + line.len() as u64;
-        let written = self.reserve(next + weight.reserve()).and_then(|()| {
+        let written = self.reserve(next + weight.reserve(self.sessions)).and_then(|()| {
             self.file.write_all_at(&line, self.end).map_err(|error| {
                 // Nothing of a line that failed half-way may stand behind the next one.
                 self.broken |= self.file.set_len(self.end).is_err();

@@ -98,7 +98,7 @@ impl Daemon {
         warden: Link<ToWarden>,
         site: Site,
         clock: Clock,
-        store: Store,
+        mut store: Store,
         audit: AuditLog,
         passwords: Passwords,
     ) -> Result<Self, String> {
@@ -544,6 +544,7 @@ impl Daemon {
         let batch = std::mem::take(&mut self.batch);
         let now = self.clock.now();
         let needed = !batch.commits.is_empty();
+        self.audit.expect_ends(self.machine.shown().len() as u64);
         let mut durable = self.audit.write(&batch.entries, now, needed);
         // Only what is in the log comes into the store.
         if durable

@@ -1,12 +1,13 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
 use levee_session::{Change, REST, SessionId, Stored, Time};
-use redb::backends::FileBackend;
-use redb::{Database, ReadableTable as _, TableDefinition};
-use rustix::fs::{Mode, OFlags, openat};
+use redb::{BackendError, Database, ReadableTable as _, StorageBackend, TableDefinition};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, openat};
 use std::fs::File;
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt as _;
 
 /// Session's name → postcard of [`Stored`].
 const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("sessions");
@@ -34,34 +35,105 @@ fn other(error: impl std::fmt::Display) -> StoreError {
     StoreError(error.to_string())
 }
 
+/// A file whose blocks are allocated before they are used: on a disk that is full, growing it fails cleanly and
+/// what it has can still be changed, so that sessions can end.
+#[derive(Debug)]
+struct Allocated(File);
+
+impl Allocated {
+    fn new(file: File) -> std::io::Result<Self> {
+        let length = file.metadata()?.len();
+        if length > 0 {
+            fallocate(&file, FallocateFlags::empty(), 0, length)?;
+        }
+        Ok(Self(file))
+    }
+}
+
+impl StorageBackend for Allocated {
+    fn len(&self) -> std::io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_exact_at(out, offset)
+    }
+
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        if len > self.len()? {
+            return Ok(fallocate(&self.0, FallocateFlags::empty(), 0, len)?);
+        }
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.0.write_all_at(data, offset)
+    }
+
+    /// One sessiond at a time: the lock is on the whole file, whatever range is asked for.
+    fn try_lock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
+        match self.0.try_lock() {
+            Ok(()) => Ok(true),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(false),
+            Err(std::fs::TryLockError::Error(error)) => Err(error.into()),
+        }
+    }
+
+    fn unlock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<(), BackendError> {
+        Ok(self.0.unlock()?)
+    }
+
+    fn close(&self) -> std::io::Result<()> {
+        self.0.unlock()
+    }
+}
+
 /// What the store has.
 pub type Contents = (Vec<Stored>, Vec<(IpAddr, Time)>);
 
 /// The open store.
 pub struct Store {
-    database: Database,
+    file: File,
+    /// None after a failure: the library trusts a file no more whose disk has failed once, and nor do we, so it is
+    /// opened anew, which also takes back what was half done.
+    database: Option<Database>,
 }
 
 impl Store {
     /// Opens the store in this directory, or makes an empty one.
     pub fn open(directory: BorrowedFd<'_>) -> Result<Self, StoreError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = openat(directory, FILE, flags, Mode::RUSR | Mode::WUSR).map_err(other)?;
-        let database = Database::builder().create_with_backend(FileBackend::new(File::from(file))?)?;
-        let change = database.begin_write()?;
+        let file = File::from(openat(directory, FILE, flags, Mode::RUSR | Mode::WUSR).map_err(other)?);
+        let mut store = Self { file, database: None };
+        let change = store.database()?.begin_write()?;
         change.open_table(SESSIONS)?;
         change.open_table(RESTING)?;
         change.commit()?;
         rustix::fs::fsync(directory).map_err(other)?;
-        Ok(Self { database })
+        Ok(store)
+    }
+
+    fn database(&mut self) -> Result<&Database, StoreError> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => {
+                let file = Allocated::new(self.file.try_clone().map_err(other)?).map_err(other)?;
+                Database::builder().create_with_backend(file)?
+            }
+        };
+        Ok(self.database.insert(database))
     }
 
     /// Every session, and every address that rests still; those whose rest is over are dropped.
     ///
     /// # Errors
     /// A record that cannot be read is an error: to go on without it would leave its session running unseen.
-    pub fn read(&self, now: Time) -> Result<Contents, StoreError> {
-        let change = self.database.begin_write()?;
+    pub fn read(&mut self, now: Time) -> Result<Contents, StoreError> {
+        let change = self.database()?.begin_write()?;
         let mut sessions = Vec::new();
         let mut resting = Vec::new();
         {
@@ -85,12 +157,16 @@ impl Store {
     }
 
     /// Makes the changes, all or none, and syncs them.
-    pub fn apply<'a>(
-        &self,
-        changes: impl IntoIterator<Item = &'a Change>,
-        now: Time,
-    ) -> Result<(), StoreError> {
-        let transaction = self.database.begin_write()?;
+    pub fn apply(&mut self, changes: &[Change], now: Time) -> Result<(), StoreError> {
+        let applied = self.try_apply(changes, now);
+        if applied.is_err() {
+            self.database = None;
+        }
+        applied
+    }
+
+    fn try_apply(&mut self, changes: &[Change], now: Time) -> Result<(), StoreError> {
+        let transaction = self.database()?.begin_write()?;
         {
             let mut sessions = transaction.open_table(SESSIONS)?;
             let mut resting = transaction.open_table(RESTING)?;
@@ -138,11 +214,11 @@ mod tests {
     fn what_was_applied_is_there_after_opening_anew() {
         let place = tempfile::tempdir().unwrap();
         let directory = File::open(place.path()).unwrap();
-        let store = Store::open(directory.as_fd()).unwrap();
+        let mut store = Store::open(directory.as_fd()).unwrap();
         store.apply(&[Change::Put(record(1)), Change::Put(record(2))], NOW).unwrap();
         store.apply(&[Change::Remove(record(1).id, record(1).inner)], NOW).unwrap();
         drop(store);
-        let store = Store::open(directory.as_fd()).unwrap();
+        let mut store = Store::open(directory.as_fd()).unwrap();
         let (sessions, resting) = store.read(NOW).unwrap();
         assert_eq!(sessions, [record(2)]);
         assert_eq!(resting.len(), 2);
@@ -155,8 +231,8 @@ mod tests {
     fn a_record_that_cannot_be_read_is_an_error_not_a_gap() {
         let place = tempfile::tempdir().unwrap();
         let directory = File::open(place.path()).unwrap();
-        let store = Store::open(directory.as_fd()).unwrap();
-        let change = store.database.begin_write().unwrap();
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        let change = store.database().unwrap().begin_write().unwrap();
         change.open_table(SESSIONS).unwrap().insert([1; 16], &b"rubbish"[..]).unwrap();
         change.commit().unwrap();
         assert!(store.read(NOW).is_err());

@@ -205,7 +205,7 @@ impl World {
     pub fn try_start(place: Site) -> Result<Self, Site> {
         let (control, theirs) = pair();
         let mut program = Program::new(env!("CARGO_BIN_EXE_levee-sessiond"));
-        let errors = File::options().append(true).open("/dev/stderr").unwrap();
+        let errors = std::io::stderr();
         program.stdio = [None, None, Some(errors.as_fd())];
         program.fds = vec![theirs.as_fd()];
         program.die_with_parent = false;
