@@ -30,5 +30,10 @@ lint:
 build:
 	$(CARGO) build --release --workspace --bins
 
+# The programs find each other in one directory; only those that people call are on the path.
+PREFIX ?= /usr/local
+install: build
+	scripts/install target/release "$(DESTDIR)" "$(PREFIX)"
+
 clean:
 	$(CARGO) clean

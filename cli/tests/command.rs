@@ -97,3 +97,28 @@ fn completions_come_for_every_shell() {
         assert!(text(&output.stdout).contains("doctor"), "{shell}");
     }
 }
+
+#[test]
+fn the_systemd_units_call_levee_as_it_can_be_called() {
+    let mut calls = 0;
+    for unit in std::fs::read_dir(root().join("conf/systemd")).unwrap() {
+        let unit = std::fs::read_to_string(unit.unwrap().path()).unwrap();
+        let commands = unit.lines().filter_map(|line| line.strip_prefix("ExecStart")?.split_once('='));
+        for (_, command) in commands {
+            let command = command.replace("%i", "harbour");
+            let mut words = command.split(' ');
+            assert_eq!(words.next(), Some("@bindir@/levee"));
+            // With --help last, everything before it is read and nothing is done.
+            let arguments: Vec<&str> = words.chain(["--help"]).collect();
+            let output = levee(&arguments, "");
+            assert_eq!(output.status.code(), Some(0), "{command}: {}", text(&output.stderr));
+            calls += 1;
+        }
+    }
+    assert_eq!(calls, 3);
+    assert_ne!(
+        levee(&["up", "--no-such-flag", "--help"], "").status.code(),
+        Some(0),
+        "the test proves nothing"
+    );
+}
