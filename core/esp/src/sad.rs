@@ -164,6 +164,8 @@ pub struct Sad<K> {
     free: Vec<usize>,
     by_spi: BTreeMap<Spi, usize>,
     expiring: Vec<(Spi, K)>,
+    /// Something may be waiting for keys.
+    waiting: bool,
     /// What passed and what did not.
     pub counters: Counters,
 }
@@ -193,6 +195,7 @@ impl<K: Copy + Ord> Sad<K> {
             free: Vec::new(),
             by_spi: BTreeMap::new(),
             expiring: Vec::new(),
+            waiting: false,
             counters: Counters::default(),
         }
     }
@@ -452,6 +455,7 @@ impl<K: Copy + Ord> Sad<K> {
             return false;
         };
         self.counters.count_many(DropReason::NoSa, session.waiting.push(now, packet));
+        self.waiting = true;
         let ask = session.asked.is_none_or(|asked| now.saturating_sub(asked) >= Self::ASK_AGAIN);
         if ask {
             session.asked = Some(now);
@@ -466,17 +470,22 @@ impl<K: Copy + Ord> Sad<K> {
 
     /// Drops packets that have waited too long. To be called about once a second.
     pub fn expire(&mut self, now: Duration) {
+        if !self.waiting {
+            return;
+        }
         let mut dropped = 0;
+        self.waiting = false;
         for session in self.sessions.values_mut() {
             dropped += session.waiting.expire(now);
+            self.waiting |= !session.waiting.is_empty();
         }
         self.counters.count_many(DropReason::WaitedTooLong, dropped);
     }
 
-    /// Whether any packet waits for keys.
+    /// Whether a packet may be waiting for keys; exact after [`Self::expire`].
     #[must_use]
     pub fn has_waiting(&self) -> bool {
-        self.sessions.values().any(|session| !session.waiting.is_empty())
+        self.waiting
     }
 
     /// A pair that is near the end of its sequence numbers, each named once.

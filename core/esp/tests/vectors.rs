@@ -37,3 +37,23 @@ fn the_esp_packet_of_rfc_7634_opens() {
         }
     }
 }
+
+/// draft-mcgrew-gcm-test-01: AES-128-GCM with 32-bit sequence numbers.
+#[test]
+fn the_aes_gcm_esp_packet_of_draft_mcgrew_gcm_test_opens() {
+    let material = hex("feffe992 8665731c 6d6a8f94 67308308 cafebabe");
+    let source = hex("4500003e 698f0000 80114dcc c0a80102 c0a80101 0a980035 002a2343 b2d00100
+         00010000 00000000 03736970 09637962 65726369 74790264 6b000001 0001");
+    let packet = hex("0000a5f8 0000000a facedbad decaf888
+         deb22cd9 b07c72c1 6e3a65be eb8df304 a5a5897d 33ae530f 1ba76d5d 114d2a5c
+         3de81827 c10e9a4f 51330d0e ec416642 cfbb85a5 b47e48a4 ec3b9ba9 5d918bd1
+         83b70d3a a8bc6ee4 c309e9d8 5a41ad4a");
+    for library in Library::ALL {
+        let keys = SaKeys::new(Suite::Aes128Gcm, &material).unwrap();
+        let mut sa = InboundSa::new(Spi::of(&packet).unwrap(), &keys, false, &library).unwrap();
+        let mut buffer = packet.clone();
+        let opened = sa.open(&mut buffer, 0);
+        assert_eq!(opened, Ok(Decrypted { length: source.len(), next_header: 1, newest: true }));
+        assert_eq!(buffer[..source.len()], source[..]);
+    }
+}

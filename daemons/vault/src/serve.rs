@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use levee_esp::{Outer, Sad, Side};
@@ -60,11 +61,17 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
     let mut ready = Ready { busy: true, ..Ready::default() };
     loop {
         ready = vault.wait(ready)?;
-        if !vault.hear_warden()? {
+        if ready.control && !vault.hear_warden()? {
             return Ok(());
         }
-        vault.hear_sessiond();
-        vault.hear_keyer();
+        // Each look at a channel clears a whole message's room, so none is taken without need. A channel that has
+        // just come is looked at in the next turn.
+        if ready.sessiond {
+            vault.hear_sessiond();
+        }
+        if ready.keyer {
+            vault.hear_keyer();
+        }
         vault.carry(&mut ready)?;
         vault.sweep();
     }
@@ -77,6 +84,9 @@ struct Ready {
     busy: bool,
     /// A socket that must be writable before anything more is read from the TUN queue.
     blocked: Option<usize>,
+    control: bool,
+    sessiond: bool,
+    keyer: bool,
     tun: bool,
     sockets: Vec<usize>,
 }
@@ -88,8 +98,10 @@ impl Vault {
 
     fn wait(&mut self, last: Ready) -> Result<Ready, Fatal> {
         let reading = PollFlags::IN;
-        let mut fds = vec![PollFd::new(&self.control, reading)];
-        for (fd, writing) in [self.sessiond.watch(), self.keyer.watch()].into_iter().flatten() {
+        // The channels in this order, as far as they are there; then the TUN queue; then the sockets.
+        let channels = [Some((self.control.as_fd(), false)), self.sessiond.watch(), self.keyer.watch()];
+        let mut fds = Vec::with_capacity(channels.len() + 1 + self.plane.sockets().len());
+        for &(fd, writing) in channels.iter().flatten() {
             fds.push(PollFd::from_borrowed_fd(fd, if writing { reading | PollFlags::OUT } else { reading }));
         }
         let first = fds.len();
@@ -111,10 +123,16 @@ impl Vault {
             Err(error) => return Err(Fatal::new("wait", error)),
         }
         let mut ready = Ready { blocked: last.blocked, ..Ready::default() };
+        let mut events = fds.iter().map(PollFd::revents);
+        // Readable, or gone, which only a look shows.
+        let mut look =
+            |there: bool| there && events.next().is_some_and(|events| !(events - PollFlags::OUT).is_empty());
+        let [control, sessiond, keyer] = channels.map(|channel| channel.is_some());
+        (ready.control, ready.sessiond, ready.keyer) = (look(control), look(sessiond), look(keyer));
         for (n, fd) in fds.iter().enumerate().skip(first) {
             let events = fd.revents();
             if n == first {
-                ready.tun = events.intersects(reading);
+                ready.tun = !events.is_empty();
                 continue;
             }
             let number = n - first - 1;

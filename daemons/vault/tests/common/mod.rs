@@ -5,8 +5,8 @@
 pub mod peer;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -282,6 +282,11 @@ impl Bench {
 
     /// A new pair for session `id` at both ends; answers the server's and the client's inbound SPI.
     pub fn keys(&mut self, id: SessionId, suite: Suite, esn: bool) -> (u32, u32) {
+        self.keys_by(id, suite, esn, self.server.group.address())
+    }
+
+    /// As [`Bench::keys`], with the server behind `by`.
+    pub fn keys_by(&mut self, id: SessionId, suite: Suite, esn: bool, by: SocketAddr) -> (u32, u32) {
         let n = self.next;
         self.next += 1;
         let spis = (u32::from(SLOT) << 20 | n, 1 << 20 | n);
@@ -292,7 +297,7 @@ impl Bench {
         };
         for (vault, inbound, outbound, peer) in [
             (&self.server.vault, sa(spis.0, true), sa(spis.1, false), None),
-            (&self.client.vault, sa(spis.1, false), sa(spis.0, true), Some(self.server.group.address())),
+            (&self.client.vault, sa(spis.1, false), sa(spis.0, true), Some(by)),
         ] {
             let spi = inbound.spi;
             vault
@@ -323,6 +328,38 @@ impl Bench {
         ns::in_net(self.client.compartment.as_fd(), || ping(SERVER_INNER.parse().unwrap(), 56, limit))
             .unwrap()
     }
+}
+
+/// Sends `length` bytes each way over one TCP connection and compares them.
+pub fn tcp(bench: &Bench, to: &str, length: usize) -> Duration {
+    let address: SocketAddr = SocketAddr::new(ip(to), 8080);
+    let data: Vec<u8> = (0..length).map(|n| (n * 31 + n / 253) as u8).collect();
+    let listener =
+        ns::in_net(bench.server.compartment.as_fd(), || TcpListener::bind(address)).unwrap().unwrap();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let mut got = vec![0; length];
+            stream.read_exact(&mut got).unwrap();
+            stream.write_all(&got).unwrap();
+            got
+        });
+        let mut stream = ns::in_net(bench.client.compartment.as_fd(), || {
+            TcpStream::connect_timeout(&address, Duration::from_secs(20))
+        })
+        .unwrap()
+        .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        let sent = &data;
+        scope.spawn(move || writer.write_all(sent).unwrap());
+        let mut back = vec![0; length];
+        stream.read_exact(&mut back).unwrap();
+        assert!(echo.join().unwrap() == data && back == data, "bytes changed on the way");
+    });
+    start.elapsed()
 }
 
 /// One ICMP echo with a payload of `length` bytes; whether the answer came within `limit`.
