@@ -2,10 +2,12 @@
 
 mod common;
 
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use common::{Lab, fetch};
-use levee_warden::compartment::{Event, Plan};
+use levee_warden::compartment::{Event, Files, Plan};
 
 #[test]
 fn nginx_serves_its_label_from_inherited_listeners_through_the_compartments_own_network() {
@@ -210,4 +212,68 @@ fn what_a_label_uses_up_of_a_limit_per_user_is_not_missing_for_another() {
     assert_eq!(first, second, "the second label finds as much as the first did");
     greedy.stop().unwrap();
     frugal.stop().unwrap();
+}
+
+#[test]
+fn a_workstations_compartment_has_a_scratch_home_names_and_a_terminal_and_forgets_everything() {
+    let mut lab = Lab::new("station");
+    lab.spec.files = Files::Scratch { bytes: 4 << 20 };
+    let mut running = lab.start();
+    let (out, _) = lab.shell(
+        &mut running,
+        "echo kept > /home/user/file; cat /etc/hosts; ls /srv; head -c 9000000 /dev/zero > /home/user/big",
+    );
+    assert!(out.contains("10.0.0.1 files.example"), "{out}");
+    assert!(out.contains("No space left on device"), "{out}");
+    let (out, _) = lab.shell(&mut running, "rm /home/user/big; cat /home/user/file");
+    assert_eq!(out, "kept\n");
+
+    // A program on a terminal of the caller's: it is the controlling one, and an interrupt typed there arrives.
+    let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
+    let controller = rustix::pty::openpt(flags).unwrap();
+    rustix::pty::grantpt(&controller).unwrap();
+    rustix::pty::unlockpt(&controller).unwrap();
+    let name = rustix::pty::ptsname(&controller, Vec::new()).unwrap();
+    let terminal = std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let mut start = lab.program(5, "test -t 0 && : < /dev/tty && echo has a terminal; exec sleep 60");
+    start.terminal = true;
+    running.run(start, &[terminal.as_fd(), terminal.as_fd(), terminal.as_fd()]).unwrap();
+    assert_eq!(lab.next(&mut running), Event::Started(5));
+    drop(terminal);
+    let mut controller = std::fs::File::from(controller);
+    let mut said = vec![0; 100];
+    let n = controller.read(&mut said).unwrap();
+    assert_eq!(String::from_utf8_lossy(&said[..n]).trim_end(), "has a terminal");
+    std::thread::sleep(Duration::from_millis(100)); // sleep has taken the shell's place
+    controller.write_all(&[3]).unwrap();
+    assert_eq!(lab.next(&mut running), Event::Exited(5, 130));
+
+    running.stop().unwrap();
+    let mut running = lab.start();
+    let (out, _) = lab.shell(&mut running, "ls -A /home/user");
+    assert_eq!(out, "");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_compartment_starts_in_a_moment_and_nginx_answers_soon_after() {
+    let lab = Lab::new("moment");
+    let (mut start, mut answer) = (Vec::new(), Vec::new());
+    for _ in 0..20 {
+        let began = Instant::now();
+        let mut running = lab.start();
+        start.push(began.elapsed());
+        lab.start_nginx(&mut running);
+        assert!(fetch(&lab, "GET", "/", b"").starts_with("HTTP/1.1 200"));
+        answer.push(began.elapsed());
+        running.stop().unwrap();
+    }
+    let median = |times: &mut Vec<Duration>| {
+        times.sort();
+        times[times.len() / 2]
+    };
+    let (start, answer) = (median(&mut start), median(&mut answer));
+    let line = format!("median of 20: compartment {start:?}, first answer of nginx {answer:?}\n");
+    std::io::stdout().write_all(line.as_bytes()).unwrap();
+    assert!(start < Duration::from_secs(2) && answer < Duration::from_secs(4), "{line}");
 }

@@ -184,16 +184,18 @@ impl Tally {
     }
 }
 
+/// The table, on the test's own standard output whether it passes or not.
 fn report(tally: &BTreeMap<String, Tally>) {
-    println!("{:<48} {:>9} {:>9} {:>6}", "attempt", "succeeded", "refused", "wrong");
     let mut all = Tally::default();
+    let mut table = format!("{:<48} {:>9} {:>9} {:>6}\n", "attempt", "succeeded", "refused", "wrong");
     for (what, t) in tally {
-        println!("{what:<48} {:>9} {:>9} {:>6}", t.allowed, t.refused, t.wrong);
+        table.push_str(&format!("{what:<48} {:>9} {:>9} {:>6}\n", t.allowed, t.refused, t.wrong));
         all.allowed += t.allowed;
         all.refused += t.refused;
         all.wrong += t.wrong;
     }
-    println!("{:<48} {:>9} {:>9} {:>6}", "all", all.allowed, all.refused, all.wrong);
+    table.push_str(&format!("{:<48} {:>9} {:>9} {:>6}\n", "all", all.allowed, all.refused, all.wrong));
+    std::io::stdout().write_all(table.as_bytes()).unwrap();
 }
 
 fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, number: usize) -> Running {
@@ -371,7 +373,10 @@ fn probe(compartment: &mut Compartment, world: &Value) -> String {
 fn next(compartment: &mut Compartment) -> Event {
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
-        if let Some(event) = compartment.events().unwrap().into_iter().next() {
+        // Here each event is waited for before the next can happen.
+        let events = compartment.events().unwrap();
+        assert!(events.len() <= 1, "{events:?}");
+        if let Some(event) = events.into_iter().next() {
             return event;
         }
         std::thread::sleep(Duration::from_millis(2));

@@ -1,12 +1,13 @@
 //! A label with a network, a store and copies of its own, for tests. Each test program uses a part of it.
 #![allow(dead_code)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ pub struct Lab {
     nginx: Nginx,
     listener: OwnedFd,
     address: SocketAddr,
+    /// What has happened and was not asked for yet.
+    events: Mutex<VecDeque<Event>>,
 }
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -59,7 +62,7 @@ impl Lab {
             extra: nginx.files(),
             scratch: 8 << 20,
         };
-        Self { directory, spec, network, nginx, listener, address }
+        Self { directory, spec, network, nginx, listener, address, events: Mutex::default() }
     }
 
     pub fn try_start(&self, plan: &Plan) -> Result<Compartment, StartError> {
@@ -82,27 +85,32 @@ impl Lab {
     pub fn next(&self, compartment: &mut Compartment) -> Event {
         let until = Instant::now() + Duration::from_secs(30);
         while Instant::now() < until {
-            if let Some(event) = compartment.events().unwrap().into_iter().next() {
+            if let Some(event) = self.events.lock().unwrap().pop_front() {
                 return event;
             }
+            self.events.lock().unwrap().extend(compartment.events().unwrap());
             std::thread::sleep(Duration::from_millis(2));
         }
         panic!("nothing happens inside");
+    }
+
+    /// A shell script to start inside.
+    pub fn program(&self, ticket: u64, script: &str) -> Start {
+        Start {
+            ticket,
+            program: "sh".into(),
+            argv: vec!["sh".into(), "-c".into(), script.into()],
+            env: vec!["PATH=/usr/bin:/usr/sbin".into()],
+            uid: SERVICE_UID,
+            terminal: false,
+        }
     }
 
     /// What a shell script inside writes, and its status.
     pub fn shell(&self, compartment: &mut Compartment, script: &str) -> (String, u8) {
         let null = fs::File::open("/dev/null").unwrap();
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        let start = Start {
-            ticket: 77,
-            program: "sh".into(),
-            argv: vec!["sh".into(), "-c".into(), script.into()],
-            env: vec!["PATH=/usr/bin:/usr/sbin".into()],
-            uid: SERVICE_UID,
-            terminal: false,
-        };
-        compartment.run(start, &[null.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
+        compartment.run(self.program(77, script), &[null.as_fd(), writer.as_fd(), writer.as_fd()]).unwrap();
         drop(writer);
         assert_eq!(self.next(compartment), Event::Started(77));
         let mut out = Vec::new();
