@@ -13,6 +13,30 @@ use crate::names::{HostName, LabelName, ServiceName, UserName};
 use crate::site::{Reach, Service, Site};
 
 /// A permission to do what `A` describes, made by a decision of this module and by nothing else.
+///
+/// Nobody else can build one, keep one by copying it, or read one from bytes:
+///
+/// ```compile_fail,E0451
+/// fn forge(event: levee_policy::audit::Event) -> levee_policy::Grant<()> {
+///     levee_policy::Grant { action: (), event }
+/// }
+/// ```
+/// ```compile_fail,E0308
+/// fn copy(grant: &levee_policy::Grant<levee_policy::decision::Write>) {
+///     let _: levee_policy::Grant<levee_policy::decision::Write> = grant.clone();
+/// }
+/// ```
+/// ```compile_fail,E0277
+/// fn read(bytes: &[u8]) -> levee_policy::Grant<levee_policy::decision::Write> {
+///     serde_json::from_slice(bytes).unwrap()
+/// }
+/// ```
+/// A decision is the way to one:
+/// ```
+/// fn allowed(site: &levee_policy::Site, label: &levee_policy::Label) -> bool {
+///     site.decide_write(levee_policy::Who::default(), label, label).is_ok()
+/// }
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a grant is worth nothing unless it is carried out"]
 pub struct Grant<A> {
