@@ -189,6 +189,25 @@ impl Plan {
     }
 }
 
+impl Inside {
+    /// At most how many bytes the step takes in a message.
+    pub(super) fn size(&self) -> usize {
+        let text = match self {
+            Self::Directory { path } | Self::Device { path, .. } | Self::Tmpfs { path, .. } => path.len(),
+            Self::Image { path, .. } => path.len(),
+            Self::Link { path, to } => path.len().saturating_add(to.len()),
+            Self::File { path, content } => path.len().saturating_add(content.len()),
+            Self::Copy { from, path } | Self::Programs { from, path } => {
+                from.len().saturating_add(path.len())
+            }
+            Self::HostName { name } => name.len(),
+            _ => 0,
+        };
+        // The numbers beside: at most five, of at most ten bytes each.
+        text.saturating_add(64)
+    }
+}
+
 impl fmt::Display for Outside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -16,8 +16,8 @@ pub const REASON_MAX: usize = 512;
 /// Warden → process 1.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToInit {
-    /// One more step, in order.
-    Step(Inside),
+    /// The next steps, in order.
+    Steps(Vec<Inside>),
     /// That was all of them: carry them out. How many images there are among the descriptors.
     Build {
         /// Images.

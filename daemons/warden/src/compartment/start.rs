@@ -25,6 +25,9 @@ use super::store::Store;
 /// How long process 1 may take to build the compartment.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Bytes of steps that go to process 1 in one message, well below what a message may have.
+const BATCH: usize = levee_ipc::MAX_MESSAGE / 2;
+
 /// Most messages taken from inside in one turn, so that one compartment cannot keep the warden from others.
 const TURN: usize = 64;
 
@@ -279,9 +282,18 @@ fn process_1(
 fn build(plan: &Plan, channel: &Channel, images: usize) -> std::result::Result<(), (String, String)> {
     let step = "build the compartment".to_owned();
     let gone = |e: &dyn fmt::Display| (step.clone(), e.to_string());
+    let mut batch = Vec::new();
+    let mut room = BATCH;
     for inside in &plan.inside {
-        channel.send(&ToInit::Step(inside.clone())).map_err(|e| gone(&e))?;
+        let size = inside.size();
+        if size > room {
+            channel.send(&ToInit::Steps(std::mem::take(&mut batch))).map_err(|e| gone(&e))?;
+            room = BATCH;
+        }
+        room = room.saturating_sub(size);
+        batch.push(inside.clone());
     }
+    channel.send(&ToInit::Steps(batch)).map_err(|e| gone(&e))?;
     channel.send(&ToInit::Build { images }).map_err(|e| gone(&e))?;
     let until = Instant::now() + PATIENCE;
     loop {

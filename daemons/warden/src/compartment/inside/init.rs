@@ -43,7 +43,9 @@ pub(super) fn run(channel: &Channel) -> Result<(), String> {
                     tell(channel, &answer)?;
                 }
                 ToInit::Signal { ticket, signal } => send(&programs, ticket, signal),
-                ToInit::Step(_) | ToInit::Build { .. } => return Err("the compartment stands already".into()),
+                ToInit::Steps(_) | ToInit::Build { .. } => {
+                    return Err("the compartment stands already".into());
+                }
             },
             Err(RecvError::Empty) => {}
             Err(RecvError::Closed) => return Ok(()),

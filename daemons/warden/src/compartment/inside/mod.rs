@@ -32,7 +32,7 @@ fn build(channel: &Channel) -> Result<(), String> {
     let mut steps = Vec::new();
     let images = loop {
         match channel.recv::<ToInit>().map(|received| received.message) {
-            Ok(ToInit::Step(step)) => steps.push(step),
+            Ok(ToInit::Steps(more)) => steps.extend(more),
             Ok(ToInit::Build { images }) => break images,
             Ok(_) => return Err("the warden wants programs before there is a compartment".into()),
             Err(RecvError::Closed) => return Err("the warden is gone".into()),
