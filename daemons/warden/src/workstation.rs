@@ -10,7 +10,7 @@ use crate::{Fatal, log, outer, poll, state};
 use levee_ipc::SendError;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
-use levee_policy::{DomainName, HostName, SiteName};
+use levee_policy::{DomainName, SiteName};
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,20 +27,17 @@ const SLOT: u16 = 1;
 
 /// `workstation.toml`, as `levee enrol host` writes it.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Bundle {
     /// The site's name.
     #[allow(dead_code, reason = "checked by being parsed; shown to people who read the file")]
     site: SiteName,
-    /// This workstation's name, as in its certificate.
-    #[allow(dead_code, reason = "checked by being parsed; shown to people who read the file")]
-    host: HostName,
     /// The name in the server's certificate.
-    server: DomainName,
+    server_name: DomainName,
     /// The server's outer addresses; the first is used.
     addresses: Vec<IpAddr>,
     /// The trusted path's TCP port.
-    port: u16,
+    trusted_path_port: u16,
 }
 
 /// A running workstation.
@@ -92,7 +89,7 @@ impl Workstation {
         let commands = outer::local(&options.run.join(state::TPE))
             .map_err(|e| Fatal::new("open the socket of levee-tpe's commands", e))?;
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
-        let server = (SocketAddr::new(*address, bundle.port), bundle.server);
+        let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
         let processes = Processes::default();
         let mut workstation =
             Self { options, _lock: lock, server, uids, commands, network, processes, session: None };

@@ -86,6 +86,17 @@ pub fn sh(program: &str, arguments: &[&str]) -> Done {
         .into()
 }
 
+/// Runs a command with one line on its standard input.
+fn typed(command: &mut Command, line: &str) -> Done {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("start the command");
+    let mut input = child.stdin.take().expect("standard input");
+    // It may end without reading; what it then says is what counts.
+    let _ = writeln!(input, "{line}");
+    drop(input);
+    child.wait_with_output().expect("wait for the command").into()
+}
+
 /// Waits until `what` holds; fails the test when it does not within `limit`.
 #[track_caller]
 pub fn eventually(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
@@ -166,22 +177,10 @@ impl World {
     /// Gives a user a password.
     #[track_caller]
     pub fn add_user(&self, user: &str, password: &str) {
-        let file = self.path("password");
-        fs::write(&file, password).expect("write a password");
         let (site, state) = (text(&self.path("site.toml")), text(&self.path("state")));
-        self.levee(&[
-            "user",
-            "add",
-            user,
-            "--site",
-            &site,
-            "--state",
-            &state,
-            "--password-file",
-            &text(&file),
-        ])
-        .ok();
-        fs::remove_file(&file).expect("remove a password");
+        let mut command = Command::new(programs().join("levee"));
+        command.args(["user", "add", &site, user, "--state", &state]);
+        typed(&mut command, password).ok();
     }
 
     /// Starts the server's warden and waits until it is at work.
@@ -292,19 +291,7 @@ impl World {
     #[track_caller]
     pub fn login_with(&self, workstation: &str, user: &str, password: &str) -> Done {
         let mut command = self.tpe_command(workstation, &["login", user, "--password-stdin"]);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("run levee-tpe");
-        child
-            .stdin
-            .take()
-            .expect("standard input")
-            .write_all(password.as_bytes())
-            .expect("write the password");
-        child.wait_with_output().expect("wait for levee-tpe").into()
+        typed(&mut command, password)
     }
 
     /// Opens a session at a label.
@@ -388,8 +375,8 @@ fn users_of(site: &str) -> Vec<String> {
     for line in site.lines().map(str::trim) {
         if line.starts_with('[') {
             inside = line == "[[user]]";
-        } else if inside && let Some(name) = line.strip_prefix("name") {
-            users.push(name.trim_matches(|c: char| c == '=' || c == '"' || c.is_whitespace()).to_owned());
+        } else if inside && let Some(name) = line.strip_prefix("name").and_then(|rest| rest.split('"').nth(1)) {
+            users.push(name.to_owned());
         }
     }
     users
