@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use zeroize::Zeroizing;
+use zeroize::Zeroize as _;
 
 /// The most bytes one message may have.
 pub const MAX_MESSAGE: usize = 64 * 1024;
@@ -132,9 +132,10 @@ impl Channel {
         if fds.len() > MAX_FDS {
             return Err(SendError::TooLarge);
         }
-        // Sized beforehand: a buffer that grows would leave unerased copies of keys behind.
-        let mut buffer = Zeroizing::new(vec![0u8; MAX_MESSAGE]);
-        let bytes: &[u8] = postcard::to_slice(message, &mut buffer).map_err(|_| SendError::TooLarge)?;
+        let mut scratch = Scratch::new();
+        let length = postcard::to_slice(message, &mut scratch.bytes).map_err(|_| SendError::TooLarge)?.len();
+        scratch.used = length;
+        let bytes = scratch.bytes.get(..length).ok_or(SendError::TooLarge)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -164,18 +165,22 @@ impl Channel {
     }
 
     fn receive<T: DeserializeOwned>(&self, flags: RecvFlags) -> Result<Received<T>, RecvError> {
-        let mut buffer = Zeroizing::new(vec![0u8; MAX_MESSAGE]);
+        let mut scratch = Scratch::new();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let result = loop {
-            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, flags) {
+            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut scratch.bytes)], &mut ancillary, flags) {
                 Ok(result) => break result,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Err(RecvError::Empty),
+                Err(Errno::AGAIN) => {
+                    scratch.used = 0;
+                    return Err(RecvError::Empty);
+                }
                 Err(Errno::CONNRESET) => return Err(RecvError::Closed),
                 Err(e) => return Err(RecvError::Io(e.into())),
             }
         };
+        scratch.used = result.bytes.min(MAX_MESSAGE);
         // Collected before anything is judged, so that descriptors of a bad message are closed, not leaked.
         let mut fds = Vec::new();
         for message in ancillary.drain() {
@@ -190,10 +195,32 @@ impl Channel {
         if result.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(RecvError::Malformed);
         }
-        let bytes = buffer.get(..result.bytes).ok_or(RecvError::Malformed)?;
+        let bytes = scratch.bytes.get(..result.bytes).ok_or(RecvError::Malformed)?;
         match postcard::take_from_bytes(bytes) {
             Ok((message, [])) => Ok(Received { message, fds }),
             _ => Err(RecvError::Malformed),
+        }
+    }
+}
+
+/// Where a message is written out or read in. Sized beforehand, for a buffer that grows would leave copies of keys
+/// behind; what was used of it is erased, which for all of it would cost more than the message.
+struct Scratch {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Scratch {
+    /// Erased whole, unless somebody knows better.
+    fn new() -> Self {
+        Self { bytes: vec![0; MAX_MESSAGE], used: MAX_MESSAGE }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(used) = self.bytes.get_mut(..self.used) {
+            used.zeroize();
         }
     }
 }
