@@ -4,7 +4,7 @@
 //! take turns, and within a source the newest goes first and the oldest gives way: a flood delays its own source
 //! by little, and other sources not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             waiting: (1024, 4096),
-            handshakes: (64, 256),
+            // Each computes for a while: more of them at once would only slow each other down.
+            handshakes: (16, 128),
             up: (1024, 8192),
             deadline: Duration::from_secs(5),
             grace: Duration::from_millis(50),
@@ -62,27 +63,44 @@ enum State {
     Up,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     source: Source,
     state: State,
     since: Instant,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    waiting: usize,
-    handshakes: usize,
+/// Clients of one source, or all there are, by state; the oldest of a state comes first.
+#[derive(Debug, Default)]
+struct Group {
+    /// Silent or ready: a client's number tells its age.
+    waiting: BTreeSet<Client>,
+    ready: BTreeSet<Client>,
+    handshakes: BTreeSet<(Instant, Client)>,
     up: usize,
 }
 
-impl Count {
-    fn of(&mut self, state: State) -> &mut usize {
-        match state {
-            State::Silent | State::Ready => &mut self.waiting,
-            State::Handshake => &mut self.handshakes,
-            State::Up => &mut self.up,
+impl Group {
+    fn add(&mut self, client: Client, entry: &Entry) {
+        match entry.state {
+            State::Silent => drop(self.waiting.insert(client)),
+            State::Ready => drop((self.waiting.insert(client), self.ready.insert(client))),
+            State::Handshake => drop(self.handshakes.insert((entry.since, client))),
+            State::Up => self.up = self.up.saturating_add(1),
         }
+    }
+
+    fn remove(&mut self, client: Client, entry: &Entry) {
+        match entry.state {
+            State::Silent => drop(self.waiting.remove(&client)),
+            State::Ready => drop((self.waiting.remove(&client), self.ready.remove(&client))),
+            State::Handshake => drop(self.handshakes.remove(&(entry.since, client))),
+            State::Up => self.up = self.up.saturating_sub(1),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.handshakes.is_empty() && self.up == 0
     }
 }
 
@@ -90,143 +108,129 @@ impl Count {
 #[derive(Debug)]
 pub struct Admission {
     limits: Limits,
-    clients: BTreeMap<Client, Entry>,
-    sources: BTreeMap<Source, Count>,
-    all: Count,
+    clients: HashMap<Client, Entry>,
+    sources: BTreeMap<Source, Group>,
+    all: Group,
+    /// Clients that are not up, by the time since when they are in their state.
+    unfinished: BTreeSet<(Instant, Client)>,
 }
 
 impl Admission {
     /// Nobody yet.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, clients: BTreeMap::new(), sources: BTreeMap::new(), all: Count::default() }
-    }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.clients.len()
+        Self {
+            limits,
+            clients: HashMap::new(),
+            sources: BTreeMap::new(),
+            all: Group::default(),
+            unfinished: BTreeSet::new(),
+        }
     }
 
     /// Whether a client is waiting or in a handshake, so that time matters.
     pub fn is_pressed(&self) -> bool {
-        self.all.waiting + self.all.handshakes > 0
+        !self.unfinished.is_empty()
     }
 
-    fn count(&mut self, source: Source, state: State, up: bool) {
-        let counts = self.sources.entry(source).or_default();
-        for count in [counts.of(state), self.all.of(state)] {
-            *count = if up { count.saturating_add(1) } else { count.saturating_sub(1) };
+    fn enter(&mut self, client: Client, entry: Entry) {
+        self.sources.entry(entry.source).or_default().add(client, &entry);
+        self.all.add(client, &entry);
+        if entry.state != State::Up {
+            self.unfinished.insert((entry.since, client));
         }
-        if !up && self.sources.get(&source).is_some_and(|c| c.waiting + c.handshakes + c.up == 0) {
-            self.sources.remove(&source);
+        self.clients.insert(client, entry);
+    }
+
+    fn leave(&mut self, client: Client) -> Option<Entry> {
+        let entry = self.clients.remove(&client)?;
+        self.unfinished.remove(&(entry.since, client));
+        self.all.remove(client, &entry);
+        if let Some(group) = self.sources.get_mut(&entry.source) {
+            group.remove(client, &entry);
+            if group.is_empty() {
+                self.sources.remove(&entry.source);
+            }
+        }
+        Some(entry)
+    }
+
+    fn change(&mut self, client: Client, state: State, since: Option<Instant>) {
+        if let Some(entry) = self.leave(client) {
+            self.enter(client, Entry { state, since: since.unwrap_or(entry.since), ..entry });
         }
     }
 
     /// A client has connected. Returns the one that gives way to it, if there are too many.
     pub fn connected(&mut self, client: Client, source: Source, now: Instant) -> Option<Client> {
-        self.clients.insert(client, Entry { source, state: State::Silent, since: now });
-        self.count(source, State::Silent, true);
-        let here = self.sources.get(&source).map_or(0, |c| c.waiting);
-        let from = if here > self.limits.waiting.0 {
-            source
-        } else if self.all.waiting > self.limits.waiting.1 {
-            self.largest(|count| count.waiting)?
-        } else {
-            return None;
-        };
-        self.oldest(from, |state| matches!(state, State::Silent | State::Ready))
+        self.enter(client, Entry { source, state: State::Silent, since: now });
+        let here = self.sources.get(&source)?;
+        if here.waiting.len() > self.limits.waiting.0 {
+            return here.waiting.first().copied();
+        }
+        if self.all.waiting.len() > self.limits.waiting.1 {
+            return self.sources.values().max_by_key(|group| group.waiting.len())?.waiting.first().copied();
+        }
+        None
     }
 
     /// The client's first bytes are here.
     pub fn ready(&mut self, client: Client) {
-        if let Some(entry) = self.clients.get_mut(&client)
-            && entry.state == State::Silent
-        {
-            entry.state = State::Ready;
+        if self.clients.get(&client).is_some_and(|entry| entry.state == State::Silent) {
+            self.change(client, State::Ready, None);
         }
     }
 
     /// The next client to get a child, which must follow at once; first, the one whose child must go for it.
     pub fn next(&mut self, now: Instant) -> Option<(Option<Client>, Client)> {
-        let mut best: Option<(usize, Client, Source)> = None;
-        for (client, entry) in &self.clients {
-            if entry.state == State::Ready {
-                let handshakes = self.sources.get(&entry.source).map_or(0, |count| count.handshakes);
-                // The source with fewest handshakes, and its newest client.
-                if best.is_none_or(|(fewest, _, from)| {
-                    handshakes < fewest || (handshakes == fewest && entry.source == from)
-                }) {
-                    best = Some((handshakes, *client, entry.source));
-                }
-            }
+        if self.all.ready.is_empty() {
+            return None;
         }
-        let (handshakes, client, source) = best?;
-        let crowded = if handshakes >= self.limits.handshakes.0 {
-            Some(source)
-        } else if self.all.handshakes >= self.limits.handshakes.1 {
-            Some(self.largest(|count| count.handshakes)?)
+        // The source with fewest handshakes, and its newest client.
+        let asking = self.sources.values().filter(|group| !group.ready.is_empty());
+        let group = asking.min_by_key(|group| group.handshakes.len())?;
+        let client = *group.ready.last()?;
+        let crowded = if group.handshakes.len() >= self.limits.handshakes.0 {
+            Some(group)
+        } else if self.all.handshakes.len() >= self.limits.handshakes.1 {
+            self.sources.values().max_by_key(|group| group.handshakes.len())
         } else {
             None
         };
         let victim = match crowded {
             None => None,
-            Some(from) => {
-                let victim = self.oldest(from, |state| state == State::Handshake)?;
-                let since = self.clients.get(&victim)?.since;
+            Some(group) => {
+                let &(since, victim) = group.handshakes.first()?;
                 if now.saturating_duration_since(since) < self.limits.grace {
                     return None;
                 }
                 Some(victim)
             }
         };
-        self.change(client, State::Handshake, now);
+        self.change(client, State::Handshake, Some(now));
         Some((victim, client))
     }
 
     /// TLS is up. False if there are too many of them, so that this one must go.
     pub fn up(&mut self, client: Client, now: Instant) -> bool {
         let Some(entry) = self.clients.get(&client) else { return false };
-        let here = self.sources.get(&entry.source).map_or(0, |count| count.up);
+        let here = self.sources.get(&entry.source).map_or(0, |group| group.up);
         if entry.state != State::Handshake || here >= self.limits.up.0 || self.all.up >= self.limits.up.1 {
             return false;
         }
-        self.change(client, State::Up, now);
+        self.change(client, State::Up, Some(now));
         true
     }
 
     /// The client is gone.
     pub fn gone(&mut self, client: Client) {
-        if let Some(entry) = self.clients.remove(&client) {
-            self.count(entry.source, entry.state, false);
-        }
+        self.leave(client);
     }
 
     /// Every client whose deadline has passed.
     pub fn late(&self, now: Instant) -> Vec<Client> {
-        self.clients
-            .iter()
-            .filter(|(_, entry)| {
-                entry.state != State::Up && now.saturating_duration_since(entry.since) >= self.limits.deadline
-            })
-            .map(|(client, _)| *client)
-            .collect()
-    }
-
-    fn change(&mut self, client: Client, state: State, now: Instant) {
-        if let Some(entry) = self.clients.get_mut(&client) {
-            let (source, old) = (entry.source, entry.state);
-            (entry.state, entry.since) = (state, now);
-            self.count(source, state, true);
-            self.count(source, old, false);
-        }
-    }
-
-    fn largest(&self, of: impl Fn(&Count) -> usize) -> Option<Source> {
-        self.sources.iter().max_by_key(|(_, count)| of(count)).map(|(source, _)| *source)
-    }
-
-    fn oldest(&self, source: Source, state: impl Fn(State) -> bool) -> Option<Client> {
-        let found = self.clients.iter().filter(|(_, entry)| entry.source == source && state(entry.state));
-        found.min_by_key(|(client, entry)| (entry.since, **client)).map(|(client, _)| *client)
+        let late =
+            |&&(since, _): &&(Instant, Client)| now.saturating_duration_since(since) >= self.limits.deadline;
+        self.unfinished.iter().take_while(late).map(|&(_, client)| client).collect()
     }
 }
 
@@ -341,7 +345,7 @@ mod tests {
         for client in 1..=5 {
             admission.gone(client);
         }
-        assert_eq!(admission.len(), 0);
+        assert!(admission.clients.is_empty() && admission.all.is_empty());
         assert!(admission.sources.is_empty());
         assert!(!admission.is_pressed());
     }
