@@ -2,15 +2,17 @@
 
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Spec, Store};
+use crate::networks::Attached;
 use crate::options::Options;
 use crate::uids::Uids;
 use crate::{Fatal, log};
 use ipnet::IpNet;
-use levee_ipc::warden::CompartmentStatus;
+use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
 use levee_policy::site::{Program, Protocol};
 use levee_policy::{LabelName, Site};
 use levee_sys::sockdiag;
 use levee_sys::tun::{self, Queue};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -33,6 +35,8 @@ pub struct Resources<'a> {
     pub uids: &'a Uids,
     /// The label's steering slot.
     pub slot: u16,
+    /// The label's single-level networks, if it has any.
+    pub attached: Option<&'a Attached>,
 }
 
 /// A label that runs.
@@ -44,6 +48,10 @@ pub struct Label {
     compartment: Compartment,
     services: Vec<Service>,
     below: Vec<LabelName>,
+    /// Hosts on a single-level network use its services whether or not there is a session.
+    kept: bool,
+    /// What upflow said last: to each label's snapshot or copy.
+    upflow: BTreeMap<(Role, LabelName), UpflowCounters>,
     since: Instant,
     idle: Option<Instant>,
     vault_starts: u32,
@@ -132,7 +140,7 @@ impl Label {
         let below = dominated(&label, site);
         stores(&spec, site.limits().store, below.len())?;
         let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
-        let network = Network::new().map_err(step)?;
+        let network = resources.attached.map_or_else(Network::new, Attached::network).map_err(step)?;
         let interface = Interface {
             name: "levee0".into(),
             mtu: MTU.into(),
@@ -141,6 +149,9 @@ impl Label {
         };
         let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
         let tun = network.add(&interface, || tun::open("levee0", options)).map_err(step)?;
+        if let Some(attached) = resources.attached {
+            attached.forward().map_err(step)?;
+        }
         let mut services = Vec::new();
         for service in site.services_at(&label) {
             let addresses = addresses(site, service);
@@ -172,6 +183,8 @@ impl Label {
             compartment,
             services,
             below,
+            kept: resources.attached.is_some_and(Attached::serves),
+            upflow: BTreeMap::new(),
             since: Instant::now(),
             idle: None,
             vault_starts: 0,
@@ -291,7 +304,9 @@ impl Label {
 
     /// No session is left.
     pub fn release(&mut self) {
-        self.idle.get_or_insert_with(Instant::now);
+        if !self.kept {
+            self.idle.get_or_insert_with(Instant::now);
+        }
     }
 
     /// A session is there again.
@@ -309,6 +324,30 @@ impl Label {
         self.idle.map(|since| since.elapsed())
     }
 
+    /// Takes what a stage of upflow has done.
+    pub fn upflow(&mut self, role: Role, reports: Vec<UpflowReport>) {
+        for report in reports {
+            // A stage that is taken over cannot make the warden keep more than there is.
+            if self.below.contains(&report.label) || self.compartment.label() == &report.label {
+                self.upflow.insert((role, report.label), report.counters);
+            }
+        }
+    }
+
+    /// What upflow left behind, by stage and reason.
+    fn left_behind(&self) -> Vec<(String, u64)> {
+        let mut all: BTreeMap<String, u64> = BTreeMap::new();
+        for ((role, _), counters) in &self.upflow {
+            let stage =
+                if *role == Role::Snapshot { "documents not given upward" } else { "documents not received" };
+            for (why, count) in counters.left_behind() {
+                let sum = all.entry(format!("{stage}: {why}")).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+        all.into_iter().collect()
+    }
+
     /// As operators see it.
     pub fn status(&self, name: &LabelName, vault: u32) -> CompartmentStatus {
         CompartmentStatus {
@@ -322,6 +361,7 @@ impl Label {
             age: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             services: self.services.iter().map(|s| (s.name.clone(), s.starts)).collect(),
             vault_starts: self.vault_starts,
+            counters: self.left_behind(),
         }
     }
 

@@ -8,10 +8,12 @@
 pub mod compartment;
 mod label;
 mod memfile;
+pub mod networks;
 mod options;
 mod outer;
 mod poll;
 mod process;
+pub mod ruleset;
 mod server;
 mod session;
 mod state;
@@ -70,7 +72,8 @@ pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> 
     let name = LabelName::new(label).map_err(|e| Fatal::new(format!("plan {label}"), e))?;
     // As for the first warden on a host and the first label in it; the start itself picks what is free.
     let slot = 1;
-    let resources = label::Resources { options, site: &site, uids: &uids::Uids::first(), slot };
+    let resources =
+        label::Resources { options, site: &site, uids: &uids::Uids::first(), slot, attached: None };
     Ok(compartment::Plan::new(&label::spec(&name, &resources)?))
 }
 

@@ -3,6 +3,7 @@
 
 use crate::label::{Label, Resources};
 use crate::memfile::sealed;
+use crate::networks::{Attached, Networks};
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::supervisor::Processes;
@@ -41,6 +42,7 @@ pub struct Server {
     operators: OwnedFd,
     processes: Processes,
     labels: BTreeMap<LabelName, Label>,
+    networks: Networks,
 }
 
 impl Server {
@@ -62,6 +64,8 @@ impl Server {
         let trusted_path = outer::trusted_path(first).map_err(|e| Fatal::new("open the trusted path", e))?;
         let operators = outer::local(&options.run.join(state::CONTROL))
             .map_err(|e| Fatal::new("open the operators' socket", e))?;
+        let networks = Networks::attach(&site, &options.run.join(state::NETWORKS))
+            .map_err(|e| Fatal::new("give the networks to their labels", e))?;
         let mut server = Self {
             options,
             _lock: lock,
@@ -73,11 +77,23 @@ impl Server {
             operators,
             processes: Processes::default(),
             labels: BTreeMap::new(),
+            networks,
         };
-        for role in STANDING {
-            server.start_standing(role)?;
+        if let Err(e) = server.start_all() {
+            server.stop();
+            return Err(e);
         }
         Ok(server)
+    }
+
+    fn start_all(&mut self) -> Result<(), Fatal> {
+        for role in STANDING {
+            self.start_standing(role)?;
+        }
+        for name in self.networks.serving().cloned().collect::<Vec<_>>() {
+            self.need(name);
+        }
+        Ok(())
     }
 
     /// Runs until `stop` says so or something fails for good.
@@ -118,6 +134,7 @@ impl Server {
         for name in self.labels.keys().cloned().collect::<Vec<_>>() {
             self.end_label(&name);
         }
+        self.networks.detach();
         for process in self.processes.iter() {
             process.kill();
         }
@@ -188,6 +205,11 @@ impl Server {
                     }
                 }
                 Ok(ToWarden::Sessiond(request)) if key.role == Role::Sessiond => self.request(request),
+                Ok(ToWarden::Upflow(reports)) if upflow::ROLES.contains(&key.role) => {
+                    if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
+                        label.upflow(key.role, reports);
+                    }
+                }
                 Err(levee_ipc::RecvError::Empty) => return Ok(()),
                 // Its end follows on the pidfd.
                 Err(levee_ipc::RecvError::Closed) => {
@@ -227,10 +249,19 @@ impl Server {
             SessiondRequest::Compartments => {
                 let status = self.labels.iter().map(|(name, running)| {
                     let vault = self.processes.get(&Key::at(Role::Vault, name)).map_or(0, Process::pid);
-                    running.status(name, vault)
+                    let mut status = running.status(name, vault);
+                    let networks = self.networks.at(name).map(Attached::counters);
+                    status.counters.extend(networks.into_iter().flatten());
+                    status
                 });
                 let status = status.collect();
                 self.tell_sessiond(LabelEvent::Compartments(status));
+                // What they answer is told the next time: nobody is waited for.
+                for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
+                    if stage.tell(&FromWarden::Report).is_err() {
+                        stage.kill();
+                    }
+                }
             }
         }
     }
@@ -268,7 +299,9 @@ impl Server {
         let slot = self.free_slot().ok_or_else(|| {
             Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
         })?;
-        let resources = Resources { options: &self.options, site: &self.site, uids: &self.uids, slot };
+        let attached = self.networks.at(name);
+        let resources =
+            Resources { options: &self.options, site: &self.site, uids: &self.uids, slot, attached };
         let running = Label::start(name, resources)?;
         self.labels.insert(name.clone(), running);
         for role in upflow::ROLES {

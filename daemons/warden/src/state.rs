@@ -18,6 +18,8 @@ pub const UIDS: &str = "/run/levee/.uids";
 pub const LOCK: &str = "lock";
 /// The operators' socket, in the run directory.
 pub const CONTROL: &str = "control";
+/// Where the namespaces of single-level networks are pinned, in the run directory.
+pub const NETWORKS: &str = "net";
 /// The socket of `levee-tpe`'s commands, in the run directory.
 pub const TPE: &str = "tpe.sock";
 

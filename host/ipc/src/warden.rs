@@ -184,6 +184,21 @@ pub struct UpflowCounters {
 }
 
 impl UpflowCounters {
+    /// What was left behind, and why; what is 0 is left out.
+    pub fn left_behind(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [
+            ("leased", self.leased),
+            ("changing", self.changing),
+            ("neither file nor directory", self.special),
+            ("unreadable", self.unreadable),
+            ("too many", self.excess_entries),
+            ("too large", self.excess_bytes),
+            ("too deep", self.too_deep),
+            ("failed", self.failed),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+
     /// Files and directories.
     pub fn entries(&self) -> u64 {
         self.files.saturating_add(self.directories)
@@ -267,6 +282,8 @@ pub struct CompartmentStatus {
     pub services: Vec<(String, u32)>,
     /// How often its vault was started.
     pub vault_starts: u32,
+    /// What upflow left behind and what was dropped at its single-level networks, by reason; what is 0 is left out.
+    pub counters: Vec<(String, u64)>,
 }
 
 /// The tpe → the workstation's warden.

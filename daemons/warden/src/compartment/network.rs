@@ -49,7 +49,12 @@ const SUPER_SEGMENT: u32 = 60_000;
 impl Network {
     /// A namespace with `lo` up and the settings of every compartment.
     pub fn new() -> Result<Self> {
-        let network = Self { ns: ns::new_net()? };
+        Self::in_ns(ns::new_net()?)
+    }
+
+    /// As [`Network::new`], in a namespace that exists.
+    pub fn in_ns(ns: OwnedFd) -> Result<Self> {
+        let network = Self { ns };
         ns::in_net(network.ns.as_fd(), || {
             let ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
             for (name, value) in SETTINGS {

@@ -1,0 +1,363 @@
+//! Single-level networks: an interface of the host that belongs to one label, in that label's namespace.
+//!
+//! The namespace is pinned by a mount in the run directory. A namespace that nothing holds dies, and returns its
+//! interface to the host's network, where it would carry another level's traffic; so the pin outlives compartment and
+//! warden, and a warden that starts after one that was killed takes the namespace up again. Only [`Attached::detach`]
+//! gives an interface back, and sets it down first.
+
+use crate::compartment::Network;
+use crate::log;
+use crate::ruleset::{Reason, Ruleset, TABLE, TUNNEL};
+use levee_policy::{Label, LabelName, Site};
+use levee_sys::net::Net;
+use levee_sys::{Error, Result, ns};
+use rustix::fs::fstatfs;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The kernel's `NSFS_MAGIC`: what a pinned namespace is a file of.
+const NSFS: u64 = 0x6e73_6673;
+
+/// One label's networks, in its namespace.
+#[derive(Debug)]
+pub struct Attached {
+    rules: Ruleset,
+    ns: OwnedFd,
+    pin: PathBuf,
+}
+
+/// All single-level networks of a site.
+#[derive(Debug)]
+pub struct Networks {
+    outer: OwnedFd,
+    attached: BTreeMap<LabelName, Attached>,
+}
+
+impl Networks {
+    /// Attaches every network of the site, whose interfaces are in the caller's network namespace or, after a warden
+    /// that was killed, in one that is pinned in the directory `pins`.
+    ///
+    /// # Errors
+    /// The first that could not be attached; then none is, and every interface is back and down.
+    pub fn attach(site: &Site, pins: &Path) -> Result<Self> {
+        let mut networks = Self { outer: ns::current_net()?, attached: BTreeMap::new() };
+        let labels = site.networks().iter().map(|network| network.label());
+        let wanted: BTreeMap<LabelName, &Label> =
+            labels.filter_map(|label| Some((site.label_name(label)?, label))).collect();
+        give_back_others(pins, &wanted.keys().cloned().collect::<Vec<_>>(), networks.outer.as_fd())?;
+        for (name, label) in wanted {
+            match Attached::attach(site, &name, label, networks.outer.as_fd(), pins) {
+                Ok(attached) => networks.attached.extend(attached.map(|attached| (name, attached))),
+                Err(e) => {
+                    networks.detach();
+                    return Err(e);
+                }
+            }
+        }
+        Ok(networks)
+    }
+
+    /// A label's networks, if it has any.
+    pub fn at(&self, name: &LabelName) -> Option<&Attached> {
+        self.attached.get(name)
+    }
+
+    /// Labels whose services hosts on a network use, whether or not there is a session.
+    pub fn serving(&self) -> impl Iterator<Item = &LabelName> {
+        self.attached.iter().filter(|(_, attached)| attached.serves()).map(|(name, _)| name)
+    }
+
+    /// Gives every interface back, down. What runs in the labels must have ended.
+    pub fn detach(&mut self) {
+        for (name, attached) in std::mem::take(&mut self.attached) {
+            if let Err(e) = attached.detach(self.outer.as_fd()) {
+                log!("{name}: a network's interface stays in the label's namespace: {e}");
+            }
+        }
+    }
+}
+
+/// What was dropped at an interface for one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// The interface.
+    pub interface: String,
+    /// Why.
+    pub reason: Reason,
+    /// How many packets.
+    pub packets: u64,
+}
+
+impl Attached {
+    /// Moves the interfaces of a label's networks from the namespace `outer` into the label's own, pinned in the
+    /// directory `pins`. `None` if the site has no network at this label.
+    ///
+    /// # Errors
+    /// The step that failed; then no interface is in the label's namespace.
+    pub fn attach(
+        site: &Site,
+        name: &LabelName,
+        label: &Label,
+        outer: BorrowedFd<'_>,
+        pins: &Path,
+    ) -> Result<Option<Self>> {
+        let rules = Ruleset::of(site, label);
+        if rules.edges.is_empty() {
+            return Ok(None);
+        }
+        let pin = pins.join(name.file_name());
+        let ns = open_or_make(&pin)?;
+        let attached = Self { rules, ns, pin };
+        match attached.take(outer) {
+            Ok(()) => Ok(Some(attached)),
+            Err(e) => {
+                if let Err(e) = attached.detach(outer) {
+                    log!("{e}");
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Whether hosts on the networks may reach any service.
+    pub fn serves(&self) -> bool {
+        self.rules.edges.iter().any(|edge| !edge.services.is_empty())
+    }
+
+    /// The rules first, then the interfaces: nothing passes that the rules do not let pass.
+    fn take(&self, outer: BorrowedFd<'_>) -> Result<()> {
+        let network = self.network()?;
+        self.apply()?;
+        let (mut inside, mut outside) = (network.net()?, Net::in_ns(outer)?);
+        for edge in &self.rules.edges {
+            let name = edge.interface.as_str();
+            if name == "lo" || name == TUNNEL {
+                return Err(Error::invalid(
+                    format!("give interface {name} to a label"),
+                    "levee needs it itself",
+                ));
+            }
+            if inside.find(name)?.is_some() {
+                // From a warden that was killed. Down, it loses what it was configured with.
+                inside.set_down(name)?;
+            } else {
+                outside.set_down(name)?;
+                outside.move_to(name, self.ns.as_fd())?;
+            }
+            self.set(&[
+                // Answer for this interface's addresses alone, not for the inner ones.
+                (format!("ipv4/conf/{name}/arp_ignore"), "1"),
+                (format!("ipv4/conf/{name}/arp_announce"), "2"),
+                (format!("ipv4/conf/{name}/rp_filter"), "1"),
+            ])?;
+            for address in &edge.addresses {
+                match inside.add_address(name, *address) {
+                    Err(e) if e.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
+                    result => result?,
+                }
+            }
+            inside.set_up(name)?;
+        }
+        Ok(())
+    }
+
+    /// The namespace, with the settings of every compartment; once the tunnel is in it, call [`Attached::forward`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn network(&self) -> Result<Network> {
+        let ns = self.ns.try_clone().map_err(|e| Error::new("keep a network namespace", e))?;
+        Network::in_ns(ns)
+    }
+
+    /// Lets the kernel carry packets between the tunnel and the networks with listed hosts, within the rules.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn forward(&self) -> Result<()> {
+        let mut settings = Vec::new();
+        for edge in self.rules.edges.iter().filter(|edge| !edge.hosts.is_empty()) {
+            for name in [edge.interface.as_str(), TUNNEL] {
+                settings.push((format!("ipv4/conf/{name}/forwarding"), "1"));
+            }
+            if edge.hosts.iter().any(|host| host.address.is_ipv6()) {
+                // IPv6 knows only one switch for all.
+                settings.push(("ipv6/conf/all/forwarding".to_owned(), "1"));
+            }
+        }
+        self.set(&settings)
+    }
+
+    /// What was dropped so far, by interface and reason.
+    ///
+    /// # Errors
+    /// `nft` cannot be run, or says what it should not.
+    pub fn dropped(&self) -> Result<Vec<Dropped>> {
+        let output = self.nft(&["-j", "list", "counters", "table", "inet", TABLE], None)?;
+        let listing: Listing = serde_json::from_slice(&output)
+            .map_err(|e| Error::invalid("read the counters of nft", e.to_string()))?;
+        let all = listing.nftables.into_iter().filter_map(|item| item.counter);
+        let all: Vec<Counter> = all.collect();
+        let mut dropped = Vec::new();
+        for (index, edge) in self.rules.edges.iter().enumerate() {
+            for reason in Reason::ALL {
+                let name = Ruleset::counter(index, reason);
+                let packets = all.iter().find(|counter| counter.name == name).map_or(0, |c| c.packets);
+                dropped.push(Dropped { interface: edge.interface.to_string(), reason, packets });
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// As [`Attached::dropped`], for operators; what is 0 is left out, and so is everything that cannot be read.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let dropped = self.dropped().unwrap_or_else(|e| {
+            log!("{e}");
+            Vec::new()
+        });
+        let named = |d: Dropped| (format!("dropped at {}: {}", d.interface, d.reason.as_str()), d.packets);
+        dropped.into_iter().filter(|d| d.packets > 0).map(named).collect()
+    }
+
+    /// Sets the interfaces down, gives them back to the namespace `outer`, and unpins the label's own. What runs in
+    /// it must have ended.
+    ///
+    /// # Errors
+    /// The first that could not be given back; then it stays where it is, and the namespace stays pinned.
+    pub fn detach(&self, outer: BorrowedFd<'_>) -> Result<()> {
+        give_back(self.ns.as_fd(), outer)?;
+        unpin(&self.pin)
+    }
+
+    fn apply(&self) -> Result<()> {
+        self.nft(&["-f", "-"], Some(&self.rules.to_string())).map(drop)
+    }
+
+    /// Runs `nft` in the namespace.
+    fn nft(&self, arguments: &[&str], input: Option<&str>) -> Result<Vec<u8>> {
+        let step = || format!("run nft {} (package nftables)", arguments.join(" "));
+        let run = || -> std::io::Result<std::process::Output> {
+            let mut child = Command::new("nft")
+                .args(arguments)
+                .env_clear()
+                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+                .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            if let (Some(text), Some(mut pipe)) = (input, child.stdin.take()) {
+                pipe.write_all(text.as_bytes())?;
+            }
+            child.wait_with_output()
+        };
+        let output = ns::in_net(self.ns.as_fd(), run)?.map_err(|e| Error::new(step(), e))?;
+        if !output.status.success() {
+            return Err(Error::invalid(step(), String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        }
+        Ok(output.stdout)
+    }
+
+    fn set(&self, settings: &[(String, &str)]) -> Result<()> {
+        ns::in_net(self.ns.as_fd(), || {
+            for (name, value) in settings {
+                fs::write(format!("/proc/sys/net/{name}"), value)
+                    .map_err(|e| Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e))?;
+            }
+            Ok(())
+        })?
+    }
+}
+
+/// Gives back what labels that have no network any more were left with by a warden that was killed.
+///
+/// # Errors
+/// The first that could not be given back.
+pub fn give_back_others(pins: &Path, wanted: &[LabelName], outer: BorrowedFd<'_>) -> Result<()> {
+    let entries = match fs::read_dir(pins) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(Error::new(format!("read {}", pins.display()), e)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(|e| Error::new(format!("read {}", pins.display()), e))?;
+        if wanted.iter().any(|name| entry.file_name() == name.file_name().as_str()) {
+            continue;
+        }
+        if let Some(ns) = pinned(&entry.path())? {
+            give_back(ns.as_fd(), outer)?;
+        }
+        unpin(&entry.path())?;
+    }
+    Ok(())
+}
+
+/// Moves every interface but those that levee made to the namespace `outer`, down.
+fn give_back(ns: BorrowedFd<'_>, outer: BorrowedFd<'_>) -> Result<()> {
+    let mut net = Net::in_ns(ns)?;
+    for link in net.links()?.into_iter().filter(|link| link.name != "lo" && link.name != TUNNEL) {
+        net.set_down(&link.name)?;
+        net.move_to(&link.name, outer)?;
+    }
+    Ok(())
+}
+
+/// The namespace pinned at `pin`; `None` if there is none.
+fn pinned(pin: &Path) -> Result<Option<OwnedFd>> {
+    let step = || format!("open the namespace pinned at {}", pin.display());
+    let file = match File::open(pin) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::new(step(), e)),
+    };
+    let kind = fstatfs(&file).map_err(|e| Error::new(step(), e))?.f_type;
+    Ok((u64::try_from(kind) == Ok(NSFS)).then(|| file.into()))
+}
+
+fn open_or_make(pin: &Path) -> Result<OwnedFd> {
+    if let Some(ns) = pinned(pin)? {
+        return Ok(ns);
+    }
+    let step = || format!("pin a namespace at {}", pin.display());
+    let ns = ns::new_net()?;
+    let make = || -> std::io::Result<()> {
+        pin.parent().map_or(Ok(()), fs::create_dir_all)?;
+        File::create(pin)?;
+        Ok(mount_bind(format!("/proc/self/fd/{}", ns.as_raw_fd()), pin)?)
+    };
+    make().map_err(|e| Error::new(step(), e))?;
+    Ok(ns)
+}
+
+fn unpin(pin: &Path) -> Result<()> {
+    let step = || format!("unpin the namespace at {}", pin.display());
+    match unmount(pin, UnmountFlags::DETACH) {
+        // Not a mount: a warden was killed before it had made one.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(Error::new(step(), e)),
+    }
+    fs::remove_file(pin).map_err(|e| Error::new(step(), e))
+}
+
+/// What `nft -j` prints, as far as it is needed.
+#[derive(Deserialize)]
+struct Listing {
+    nftables: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    counter: Option<Counter>,
+}
+
+#[derive(Deserialize)]
+struct Counter {
+    name: String,
+    packets: u64,
+}

@@ -1,0 +1,333 @@
+//! Single-level networks with real peers: nginx in the label's namespace, curl and socat on an unmodified host on the
+//! network and at a session's end of the tunnel.
+
+use levee_policy::{LabelName, Site};
+use levee_sys::net::Net;
+use levee_sys::ns;
+use levee_warden::networks::{Attached, give_back_others};
+use levee_warden::ruleset::{Reason, Ruleset};
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LABEL: &str = "SECRET";
+
+/// The small site, with IPv6 and one network.
+fn site() -> Site {
+    let text = include_str!("../../../conf/small/site.toml")
+        .replace("inner-address = \"10.80.0.1\"", "inner-address = [\"10.80.0.1\", \"fd80::1\"]")
+        .replace("inner-pool = \"10.80.1.0/24\"", "inner-pool = [\"10.80.1.0/24\", \"fd80:1::/64\"]");
+    let network = r#"
+[[network]]
+interface = "ship0"
+label = "SECRET"
+address = ["192.168.7.1/24", "fd07::1/64"]
+services = ["web"]
+hosts = [
+    { address = "192.168.7.9", port = 8080, protocol = "tcp" },
+    { address = "fd07::9", port = 8080, protocol = "tcp" },
+]
+"#;
+    Site::parse(&format!("{text}{network}")).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+/// Outside, a host on the network, and the session's end of the tunnel: each a namespace.
+struct World {
+    directory: tempfile::TempDir,
+    site: Site,
+    outer: OwnedFd,
+    remote: OwnedFd,
+    session: OwnedFd,
+    children: Vec<Child>,
+}
+
+impl World {
+    fn new() -> Self {
+        assert!(rustix::process::geteuid().is_root(), "this test makes network namespaces: run it as root");
+        let world = Self {
+            directory: tempfile::tempdir().unwrap(),
+            site: site(),
+            outer: ns::new_net().unwrap(),
+            remote: ns::new_net().unwrap(),
+            session: ns::new_net().unwrap(),
+            children: Vec::new(),
+        };
+        Net::in_ns(world.outer.as_fd())
+            .unwrap()
+            .add_veth("ship0", "eth0", Some(world.remote.as_fd()))
+            .unwrap();
+        let mut remote = Net::in_ns(world.remote.as_fd()).unwrap();
+        for address in ["192.168.7.9/24", "192.168.7.10/24", "fd07::9/64"] {
+            remote.add_address("eth0", address.parse().unwrap()).unwrap();
+        }
+        remote.set_up("lo").unwrap();
+        remote.set_up("eth0").unwrap();
+        world
+    }
+
+    fn pins(&self) -> PathBuf {
+        self.directory.path().join("net")
+    }
+
+    fn label(&self) -> LabelName {
+        LABEL.parse().unwrap()
+    }
+
+    fn attach(&self) -> levee_sys::Result<Option<Attached>> {
+        let label = self.site.label(&self.label()).unwrap();
+        Attached::attach(&self.site, &self.label(), &label, self.outer.as_fd(), &self.pins())
+    }
+
+    /// A link in the tunnel's place, with a session's end; then forwarding, as when a label starts.
+    fn tunnel(&self, attached: &Attached) {
+        let network = attached.network().unwrap();
+        let mut inside = network.net().unwrap();
+        inside.add_veth("levee0", "tun", Some(self.session.as_fd())).unwrap();
+        for address in ["10.80.0.1/32", "fd80::1/128"] {
+            inside.add_address("levee0", address.parse().unwrap()).unwrap();
+        }
+        inside.set_up("levee0").unwrap();
+        for pool in ["10.80.1.0/24", "fd80:1::/64"] {
+            inside.add_route(pool.parse().unwrap(), None, "levee0").unwrap();
+        }
+        let mut session = Net::in_ns(self.session.as_fd()).unwrap();
+        session.set_up("lo").unwrap();
+        for address in ["10.80.1.5/32", "fd80:1::5/128"] {
+            session.add_address("tun", address.parse().unwrap()).unwrap();
+        }
+        session.set_up("tun").unwrap();
+        for reach in ["10.80.0.1/32", "192.168.7.0/24", "fd80::1/128", "fd07::/64"] {
+            session.add_route(reach.parse().unwrap(), None, "tun").unwrap();
+        }
+        // A TUN has no neighbours to be found; a link in its place has, and finds them for addresses beyond itself.
+        sysctl(network.ns(), "ipv4/conf/levee0/proxy_arp", "1");
+        sysctl(network.ns(), "ipv6/conf/levee0/proxy_ndp", "1");
+        ok(network.ns(), "ip", &["-6", "neigh", "add", "proxy", "fd07::9", "dev", "levee0"]);
+        attached.forward().unwrap();
+    }
+
+    /// A real nginx where the label's services are.
+    fn nginx(&mut self, attached: &Attached) {
+        let root = self.directory.path().join("web");
+        fs::create_dir_all(&root).unwrap();
+        fs::write(root.join("index.html"), "page at SECRET\n").unwrap();
+        let configuration = self.directory.path().join("nginx.conf");
+        let at = self.directory.path().display();
+        let text = format!(
+            "daemon off; master_process off; user root; pid {at}/pid; error_log stderr; events {{}}\nhttp {{ access_log {at}/access; \
+             client_body_temp_path {at}/1; proxy_temp_path {at}/2; fastcgi_temp_path {at}/3; uwsgi_temp_path {at}/4; \
+             scgi_temp_path {at}/5;\nserver {{ listen 10.80.0.1:80; listen [fd80::1]:80; root {at}/web; }} }}\n"
+        );
+        fs::write(&configuration, text).unwrap();
+        let network = attached.network().unwrap();
+        attached.forward().unwrap();
+        let configuration = configuration.to_str().unwrap().to_owned();
+        self.spawn(network.ns(), "nginx", &["-e", "stderr", "-c", &configuration]);
+        eventually("nginx listens", || run(network.ns(), "curl", &["-s", "-m1", "http://10.80.0.1/"]).0);
+    }
+
+    fn spawn(&mut self, ns: BorrowedFd<'_>, program: &str, arguments: &[&str]) {
+        let start =
+            || Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let child = ns::in_net(ns, start).unwrap();
+        self.children
+            .push(child.unwrap_or_else(|e| panic!("{program}: {e} (scripts/need test installs it)")));
+    }
+
+    fn remote_curl(&self, arguments: &[&str]) -> (bool, String) {
+        run(self.remote.as_fd(), "curl", &[&["-s", "-g", "-m1"], arguments].concat())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // A test that failed leaves its pin behind otherwise.
+        let _ = give_back_others(&self.pins(), &[], self.outer.as_fd());
+    }
+}
+
+fn run(ns: BorrowedFd<'_>, program: &str, arguments: &[&str]) -> (bool, String) {
+    let output =
+        ns::in_net(ns, || Command::new(program).args(arguments).stdin(Stdio::null()).output()).unwrap();
+    let output = output.unwrap_or_else(|e| panic!("{program}: {e} (scripts/need test installs it)"));
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn ok(ns: BorrowedFd<'_>, program: &str, arguments: &[&str]) {
+    let (done, said) = run(ns, program, arguments);
+    assert!(done, "{program} {arguments:?}: {said}");
+}
+
+fn sysctl(ns: BorrowedFd<'_>, name: &str, value: &str) {
+    ns::in_net(ns, || fs::write(format!("/proc/sys/net/{name}"), value)).unwrap().unwrap();
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < until, "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn dropped(attached: &Attached, reason: Reason) -> u64 {
+    attached.dropped().unwrap().iter().find(|d| d.reason == reason).unwrap().packets
+}
+
+fn names(ns: BorrowedFd<'_>) -> Vec<String> {
+    let mut names: Vec<_> = Net::in_ns(ns).unwrap().links().unwrap().into_iter().map(|l| l.name).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn hosts_on_the_network_reach_listed_services_and_nothing_else() {
+    let mut world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    world.tunnel(&attached);
+    world.nginx(&attached);
+    for address in ["192.168.7.1", "[fd07::1]"] {
+        let (done, page) = world.remote_curl(&[&format!("http://{address}/")]);
+        assert!(done && page == "page at SECRET\n", "{address}: {page}");
+    }
+    assert_eq!(dropped(&attached, Reason::Service), 0);
+
+    // A port that is open inside, but not listed.
+    let network = attached.network().unwrap();
+    attached.forward().unwrap();
+    let _open = ns::in_net(network.ns(), || TcpListener::bind("0.0.0.0:2222")).unwrap().unwrap();
+    let before = dropped(&attached, Reason::Service);
+    assert!(!world.remote_curl(&["http://192.168.7.1:2222/"]).0);
+    assert!(dropped(&attached, Reason::Service) > before);
+
+    // The inner address itself, by a route of the host's own.
+    let mut remote = Net::in_ns(world.remote.as_fd()).unwrap();
+    remote.add_route("10.80.0.0/16".parse().unwrap(), Some("192.168.7.1".parse().unwrap()), "eth0").unwrap();
+    let before = dropped(&attached, Reason::Service);
+    assert!(!world.remote_curl(&["http://10.80.0.1/"]).0);
+    assert!(dropped(&attached, Reason::Service) > before);
+
+    // A session's address behind the compartment.
+    let _at_session =
+        ns::in_net(world.session.as_fd(), || TcpListener::bind("10.80.1.5:80")).unwrap().unwrap();
+    let before = dropped(&attached, Reason::Through);
+    assert!(!world.remote_curl(&["http://10.80.1.5/"]).0);
+    assert!(dropped(&attached, Reason::Through) > before);
+
+    // A session's address as the sender's.
+    remote.add_address("eth0", "10.80.1.5/32".parse().unwrap()).unwrap();
+    assert!(!world.remote_curl(&["--interface", "10.80.1.5", "http://192.168.7.1/"]).0);
+
+    // The listed port by another protocol.
+    let before = dropped(&attached, Reason::Service);
+    let datagram =
+        || UdpSocket::bind("192.168.7.9:0").and_then(|socket| socket.send_to(b"x", "192.168.7.1:80"));
+    ns::in_net(world.remote.as_fd(), datagram).unwrap().unwrap();
+    assert!(dropped(&attached, Reason::Service) > before);
+
+    // An address of another interface, asked for by ARP.
+    remote.add_route("10.80.0.1/32".parse().unwrap(), None, "eth0").unwrap();
+    assert!(!world.remote_curl(&["http://10.80.0.1/"]).0);
+    let neighbours = run(world.remote.as_fd(), "ip", &["neigh", "show", "10.80.0.1"]).1;
+    assert!(!neighbours.contains("lladdr"), "{neighbours}");
+    drop(network);
+    attached.detach(world.outer.as_fd()).unwrap();
+}
+
+#[test]
+fn sessions_reach_listed_hosts_under_the_interfaces_address_and_nothing_else() {
+    let mut world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    world.tunnel(&attached);
+    let remote = world.remote.try_clone().unwrap();
+    for (kind, port) in [("TCP4", 8080), ("TCP4", 8081), ("TCP6", 8080)] {
+        let listen =
+            format!("{kind}-LISTEN:{port},fork,reuseaddr{}", if kind == "TCP6" { ",ipv6only=1" } else { "" });
+        // socat tells what it sees of the peer.
+        world.spawn(remote.as_fd(), "socat", &[&listen, "SYSTEM:echo for $SOCAT_PEERADDR"]);
+    }
+    let ask = |ns: BorrowedFd<'_>, address: &str| {
+        run(ns, "socat", &["-u", &format!("TCP:{address},connect-timeout=1"), "-"]).1
+    };
+    for address in ["[fd07::9]:8080", "192.168.7.9:8080", "192.168.7.9:8081"] {
+        eventually("socat listens", || ask(remote.as_fd(), address).starts_with("for "));
+    }
+    assert_eq!(ask(world.session.as_fd(), "192.168.7.9:8080"), "for 192.168.7.1\n");
+    assert_eq!(
+        ask(world.session.as_fd(), "[fd07::9]:8080"),
+        "for [fd07:0000:0000:0000:0000:0000:0000:0001]\n"
+    );
+    assert_eq!(dropped(&attached, Reason::Host), 0);
+    // Another port of the same host, and another host.
+    for address in ["192.168.7.9:8081", "192.168.7.10:8080"] {
+        let before = dropped(&attached, Reason::Host);
+        assert!(!ask(world.session.as_fd(), address).starts_with("for "));
+        assert!(dropped(&attached, Reason::Host) > before, "{address}");
+    }
+    // A program in the compartment is no session.
+    let network = attached.network().unwrap();
+    attached.forward().unwrap();
+    let before = dropped(&attached, Reason::Own);
+    assert!(!ask(network.ns(), "192.168.7.9:8080").starts_with("for "));
+    assert!(dropped(&attached, Reason::Own) > before);
+    drop(network);
+    attached.detach(world.outer.as_fd()).unwrap();
+}
+
+#[test]
+fn an_interface_stays_with_its_label_when_the_warden_is_killed_and_is_given_back_down() {
+    let mut world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    assert_eq!(names(world.outer.as_fd()), ["lo"]);
+    // Killed: nothing is said to anybody.
+    drop(attached);
+    assert_eq!(names(world.outer.as_fd()), ["lo"]);
+    let attached = world.attach().unwrap().unwrap();
+    world.tunnel(&attached);
+    world.nginx(&attached);
+    assert!(world.remote_curl(&["http://192.168.7.1/"]).0);
+    attached.detach(world.outer.as_fd()).unwrap();
+    let link = Net::in_ns(world.outer.as_fd()).unwrap().find("ship0").unwrap().expect("it is back");
+    assert!(!link.up);
+    assert_eq!(fs::read_dir(world.pins()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interface_of_a_network_that_the_site_has_no_more_is_given_back() {
+    let world = World::new();
+    drop(world.attach().unwrap().unwrap());
+    give_back_others(&world.pins(), &[world.label()], world.outer.as_fd()).unwrap();
+    assert_eq!(names(world.outer.as_fd()), ["lo"], "wanted: it stays");
+    give_back_others(&world.pins(), &[], world.outer.as_fd()).unwrap();
+    assert_eq!(names(world.outer.as_fd()), ["lo", "ship0"]);
+    assert!(!Net::in_ns(world.outer.as_fd()).unwrap().find("ship0").unwrap().unwrap().up);
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_an_error_that_names_it_and_leaves_nothing() {
+    let world = World::new();
+    Net::in_ns(world.outer.as_fd()).unwrap().rename("ship0", "other0").unwrap();
+    let error = world.attach().unwrap_err().to_string();
+    assert!(error.contains("ship0"), "{error}");
+    assert_eq!(fs::read_dir(world.pins()).unwrap().count(), 0);
+    assert_eq!(names(world.outer.as_fd()), ["lo", "other0"]);
+}
+
+#[test]
+fn a_label_without_a_network_has_no_rules_and_no_pin() {
+    let world = World::new();
+    let name: LabelName = "UNCLASSIFIED".parse().unwrap();
+    let label = world.site.label(&name).unwrap();
+    let attached = Attached::attach(&world.site, &name, &label, world.outer.as_fd(), &world.pins()).unwrap();
+    assert!(attached.is_none());
+    assert!(!world.pins().exists());
+    assert_eq!(Ruleset::of(&world.site, &label).edges, []);
+}
