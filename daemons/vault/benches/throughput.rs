@@ -101,13 +101,12 @@ fn main() {
             rows[n].2.push(request_response(server, client, address));
         }
     }
-    for (name, mut streams, mut trips) in rows {
+    for (name, streams, trips) in rows {
         println!(
             "{name:12} stream {:6.2} Gbit/s {streams:.2?}   round trip {:6.1} µs {trips:.1?}",
             median(&mut streams.clone()),
             median(&mut trips.clone())
         );
-        (streams.clear(), trips.clear());
     }
     for (name, bench) in &with {
         let pid = bench.server.vault.child.pid.as_raw_nonzero();
