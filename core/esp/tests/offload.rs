@@ -226,6 +226,45 @@ proptest! {
     }
 
     #[test]
+    fn datagrams_of_one_size_are_put_together_and_taken_apart_again(
+        v6 in any::<bool>(),
+        size in 1_usize..1_400,
+        length in 1_usize..30_000,
+        seed in any::<u8>(),
+        harm in prop::option::of((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..8)),
+    ) {
+        let (from, to) = if v6 { ("fd00::2", "fd00:9::1") } else { ("10.0.0.2", "10.9.0.1") };
+        let mut udp = ((length + 8) as u16).to_be_bytes().to_vec();
+        udp.extend([0, 0]);
+        udp.extend((0..length).map(|n| (n * 13 + n / 256) as u8 ^ seed));
+        let bytes = packet(UDP, from, to, Some((5, 53)), &udp);
+        let gso = Gso { kind: GsoKind::Udp, size };
+        let mut pieces = segments(&bytes, gso);
+        let whole = harm.is_none();
+        if let Some((which, byte, bit)) = harm {
+            let which = which.index(pieces.len());
+            let at = byte.index(pieces[which].len());
+            pieces[which][at] ^= 1_u8 << bit;
+            // What is no packet any more never gets this far.
+            if !Inner::parse(&pieces[which]).is_ok_and(|inner| inner.length == pieces[which].len()) {
+                pieces[which][at] ^= 1_u8 << bit;
+            }
+        }
+        let joined = coalesced(&pieces);
+        if whole {
+            prop_assert_eq!(joined.len(), pieces.len().div_ceil(64));
+        }
+        let mut back = Vec::new();
+        for (header, bytes) in joined {
+            match Vnet::parse(&header).unwrap() {
+                Vnet { gso: Some(gso), checksum: Some(_) } => back.extend(segments(&bytes, gso)),
+                _ => back.push(bytes),
+            }
+        }
+        prop_assert_eq!(back, pieces);
+    }
+
+    #[test]
     fn any_bytes_are_safe_to_segment_and_coalesce(
         header in any::<[u8; VNET_HEADER]>(),
         mut bytes in prop::collection::vec(any::<u8>(), 0..400),

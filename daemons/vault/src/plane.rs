@@ -17,6 +17,8 @@ use zeroize::Zeroize as _;
 
 /// Items handled for one descriptor before the others get their turn.
 const TURN: usize = 64;
+/// IP protocol number.
+const UDP: u8 = 17;
 /// The longest inner packet, and with it the longest datagram.
 const LONGEST: usize = 65_535;
 
@@ -90,6 +92,8 @@ pub struct Plane {
     from_net: Vec<u8>,
     /// One packet, cut out of what the device would not take whole.
     piece: Vec<u8>,
+    /// The device takes datagrams together (kernels from 6.2 on), so far as we know.
+    joins_datagrams: bool,
     batch: Batch,
     /// Sessions whose first packet waits: the keyer is to be asked.
     pub acquire: Vec<SessionId>,
@@ -116,6 +120,7 @@ impl Plane {
             stalled: 0,
             gone: 0,
             piece: vec![0; VNET_HEADER + LONGEST],
+            joins_datagrams: true,
             acquire: Vec::new(),
         }
     }
@@ -345,6 +350,7 @@ impl Plane {
     fn begin(&mut self, start: usize, inner: Inner) -> Option<Joined> {
         let packet = self.from_net.get(start..start + inner.length)?;
         if self.tun.vnet
+            && (self.joins_datagrams || inner.protocol != UDP)
             && let Some(run) = Run::start(packet, inner)
         {
             let mut first = [0; MAX_HEADER];
@@ -366,6 +372,7 @@ impl Plane {
         let header = run.finish(packet);
         if !self.write(header, start, run.length()) {
             let lost = self.write_in_pieces(header, start, run.length());
+            self.joins_datagrams &= !(run.protocol() == UDP && lost == Some(0));
             self.sad.counters.count_many(DropReason::NotTaken, lost.unwrap_or(run.packets() as u64));
         }
     }

@@ -94,6 +94,34 @@ fn datagrams(vnet: bool) {
 }
 
 #[test]
+fn a_burst_of_datagrams_arrives_in_order_each_as_it_was_sent() {
+    for vnet in [false, true] {
+        let bench = Bench::up(vnet);
+        let bind = |host: &Host, address: (&str, u16)| {
+            ns::in_net(host.compartment.as_fd(), || UdpSocket::bind(address)).unwrap().unwrap()
+        };
+        for (from, to) in [(CLIENT_INNER, SERVER_INNER), (CLIENT_INNER6, SERVER_INNER6)] {
+            let (server, client) = (bind(&bench.server, (to, 53)), bind(&bench.client, (from, 0)));
+            server.set_read_timeout(Some(SECOND)).unwrap();
+            for length in [1_usize, 64, 512, 1_340] {
+                for n in 0..60_u8 {
+                    // Every seventh is shorter, which ends what can be put together.
+                    let data = vec![n; if n % 7 == 6 { length.div_ceil(2) } else { length }];
+                    client.send_to(&data, (to, 53)).unwrap();
+                }
+                let mut buffer = vec![0; 65_536];
+                for n in 0..60_u8 {
+                    let got = server.recv(&mut buffer).unwrap_or_else(|e| panic!("{length} {n}: {e}"));
+                    assert_eq!(got, if n % 7 == 6 { length.div_ceil(2) } else { length });
+                    assert!(buffer[..got].iter().all(|&byte| byte == n));
+                }
+            }
+        }
+        assert_eq!(bench.server.vault.count("not-taken"), 0);
+    }
+}
+
+#[test]
 fn the_end_of_a_session_cuts_a_running_download_before_it_is_acknowledged() {
     let bench = Bench::up(false);
     let address: SocketAddr = SocketAddr::new(ip(SERVER_INNER), 8080);

@@ -11,7 +11,8 @@ pub(super) const CWR: u8 = 0x80;
 
 /// Offset of TCP's checksum in its header.
 pub(super) const TCP_CHECKSUM: usize = 16;
-const UDP_CHECKSUM: usize = 6;
+/// Offset of UDP's checksum in its header.
+pub(super) const UDP_CHECKSUM: usize = 6;
 
 /// The packets of one super-segment, each made when it is asked for.
 #[derive(Clone, Copy, Debug)]
