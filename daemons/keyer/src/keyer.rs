@@ -108,19 +108,9 @@ impl Keyer {
             Err(error) => return Err(format!("poll: {error}")),
         }
         drop(fds);
-        loop {
-            match self.control.try_recv::<FromWarden>() {
-                Ok(received) => {
-                    if !self.hear_warden(received) {
-                        return Ok(false);
-                    }
-                }
-                Err(RecvError::Empty) => break,
-                Err(RecvError::Closed) => return Ok(false),
-                Err(error) => return Err(format!("from the warden: {error}")),
-            }
+        if !self.hear_control()? || !self.hear_asker()? {
+            return Ok(false);
         }
-        self.hear_asker();
         for label in labels {
             self.hear_vault(&label);
         }
@@ -176,14 +166,36 @@ impl Keyer {
         self.tell(&FromKeyer::Failed { session, ticket, reason: reason.to_owned() });
     }
 
-    fn hear_asker(&mut self) {
+    fn hear_control(&mut self) -> Result<bool, String> {
+        loop {
+            match self.control.try_recv::<FromWarden>() {
+                Ok(received) => {
+                    if !self.hear_warden(received) {
+                        return Ok(false);
+                    }
+                }
+                Err(RecvError::Empty) => return Ok(true),
+                Err(RecvError::Closed) => return Ok(false),
+                Err(error) => return Err(format!("from the warden: {error}")),
+            }
+        }
+    }
+
+    fn hear_asker(&mut self) -> Result<bool, String> {
         while let Some(asker) = &self.asker {
             match asker.try_recv::<ToKeyer>() {
-                Ok(Received { message, .. }) => self.serve_asker(message),
-                Err(RecvError::Empty) => return,
+                Ok(Received { message, .. }) => {
+                    // Whoever asks for keys knows of a vault that was attached before: so must we.
+                    if !self.hear_control()? {
+                        return Ok(false);
+                    }
+                    self.serve_asker(message);
+                }
+                Err(RecvError::Empty) => break,
                 Err(_) => self.asker = None,
             }
         }
+        Ok(true)
     }
 
     fn serve_asker(&mut self, message: ToKeyer) {
