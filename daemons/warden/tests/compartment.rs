@@ -104,7 +104,8 @@ fn the_host_is_out_of_sight() {
     let script = format!(
         "cat {}; ls -A /root /home /mnt /sys /boot /opt 2>&1; ls /proc | grep -v '^[0-9]'; ls -d /proc/[0-9]*; \
          cat /proc/1/status /proc/1/environ; kill -9 1; hostname; wc -l < /proc/self/mounts; cat /etc/shadow; \
-         cat /proc/self/cgroup; ls /etc; touch /usr/x /etc/x /x; ls /dev",
+         cat /proc/self/cgroup; ls /etc; touch /usr/x /etc/x /x; ls /dev; \
+         for f in softnet_stat sockstat protocols; do cat /proc/self/net/$f 2>/dev/null || echo hidden; done",
         secret.display()
     );
     let (out, _) = lab.shell(&mut running, &script);
@@ -121,6 +122,7 @@ fn the_host_is_out_of_sight() {
     assert!(out.contains("/etc/shadow: No such file"), "{out}");
     assert!(out.contains("0::/\n"), "{out}");
     assert_eq!(out.matches("Read-only file system").count(), 3, "{out}");
+    assert_eq!(out.matches("hidden\n").count(), 3, "what is counted for the whole machine: {out}");
     for device in ["mem", "kmsg", "loop0", "net", "vsock", "vhost-net", "fuse"] {
         assert!(!out.lines().any(|l| l == device), "{device}: {out}");
     }

@@ -4,36 +4,22 @@
 //!
 //! Needs root, python3, e2fsprogs and levee's own programs (`cargo build --workspace --bins`).
 
+mod places;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use levee_ipc::Channel;
-use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden};
-use levee_policy::{Label, LabelName, Site, Who};
-use levee_sys::cgroup::Limits;
+use levee_policy::{Label, Site, Who};
 use levee_sys::mount::Attributes;
-use levee_sys::pidfd::Child;
-use levee_sys::spawn::Program;
-use levee_sys::tun::{self, Queue};
-use levee_warden::compartment::proto::Start;
-use levee_warden::compartment::{
-    Compartment, Event, Files, Interface, Network, Plan, SERVICE_UID, Spec, Store,
-};
-use rustix::thread::{Gid, Uid};
+use places::{LOCKED, Running, SERVER, ipv4, ipv6, place, probe};
 use serde_json::{Value, json};
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
-const SERVER: &str = "10.80.0.1";
-
-/// Programs of the host's that are locked, one by each label.
-const LOCKED: [&str; 12] = ["env", "cat", "ls", "cp", "mv", "rm", "ln", "dd", "df", "du", "id", "wc"];
 
 /// What succeeds between these labels, by the policy: everything else that is tried must fail.
 fn expected(site: &Site, subject: &Label, object: &Label, what: &str) -> bool {
@@ -82,23 +68,6 @@ fn expected(site: &Site, subject: &Label, object: &Label, what: &str) -> bool {
     }
 }
 
-/// One label with everything that runs for it.
-struct Running {
-    name: LabelName,
-    label: Label,
-    number: usize,
-    compartment: Compartment,
-    image: PathBuf,
-    victim_pid: i32,
-    inner_pid: i32,
-    secret: u64,
-    vault: Child,
-    _vault_channel: Channel,
-    _network: Network,
-    _tun: Queue,
-    _outer: UdpSocket,
-}
-
 #[test]
 fn nothing_reaches_another_label_but_reading_what_is_dominated() {
     let site = Site::parse(SITE).expect("the example site is sound");
@@ -127,7 +96,7 @@ fn nothing_reaches_another_label_but_reading_what_is_dominated() {
             "host": host.description,
             "host_word": directory.path().to_str().unwrap(),
         });
-        for line in probe(&mut places[index].compartment, &world).lines() {
+        for line in probe(&mut places[index].compartment, "probe.py", &world).lines() {
             let attempt: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
             let text = |key: &str| attempt[key].as_str().unwrap().to_owned();
             let (on, what) = (text("object"), text("what"));
@@ -198,122 +167,6 @@ fn report(tally: &BTreeMap<String, Tally>) {
     std::io::stdout().write_all(table.as_bytes()).unwrap();
 }
 
-fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, number: usize) -> Running {
-    let name = site.label_name(label).unwrap();
-    let (image, below) =
-        (directory.join(format!("own-{number}.img")), directory.join(format!("below-{number}.img")));
-    Store::create(&image, 8 << 20).unwrap();
-    Store::create(&below, 8 << 20).unwrap();
-    copies(site, &below, labels, label);
-
-    let network = Network::new().unwrap();
-    let interface = Interface {
-        name: "levee0".into(),
-        mtu: 1400,
-        addresses: vec![format!("{SERVER}/32").parse().unwrap()],
-        routes: vec!["10.80.1.0/24".parse().unwrap()],
-    };
-    let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
-    let tun = network.add(&interface, || tun::open("levee0", options)).unwrap();
-    let mut net = network.net().unwrap();
-    net.add_address("lo", format!("{}/32", ipv4(number)).parse().unwrap()).unwrap();
-    net.add_address("lo", format!("{}/128", ipv6(number)).parse().unwrap()).unwrap();
-
-    let base =
-        0x6000_0000 + (std::process::id() % 256) * 0x40_0000 + u32::try_from(number).unwrap() * 0x1_0000;
-    let probes = Path::new(env!("CARGO_MANIFEST_DIR")).join("probes");
-    let script =
-        |file: &str| (format!("/etc/levee-test/{file}"), fs::read_to_string(probes.join(file)).unwrap());
-    let spec = Spec {
-        label: name.clone(),
-        cgroup: format!("levee-isolation/{}/{number}", std::process::id()),
-        uid_base: base,
-        limits: Limits { memory: 256 << 20, processes: 64, cpu_percent: 200 },
-        hostname: "matrix".into(),
-        hosts: Vec::new(),
-        files: Files::Store { own: image.clone(), below: Some(below) },
-        extra: ["common.py", "victim.py", "probe.py"].map(script).to_vec(),
-        scratch: 8 << 20,
-    };
-    let init = program("levee-init");
-    let mut compartment =
-        Compartment::start(&Plan::new(&spec), &network, &init).unwrap_or_else(|e| panic!("{e}"));
-
-    // The victim says the number it has inside; the host's number of it is the only other child of process 1.
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-    let locked = format!("/usr/bin/{}", LOCKED[number]);
-    run(&mut compartment, 1, &["victim.py", name.as_str(), &number.to_string(), &locked], &null(), &writer);
-    drop(writer);
-    let mut line = String::new();
-    BufReader::new(fs::File::from(reader)).read_line(&mut line).unwrap();
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let ["ready", inner_pid, secret] = words.as_slice() else { panic!("the victim at {name} said {line:?}") };
-    let init_pid = compartment.process().unwrap().pid.as_raw_nonzero();
-    let children = fs::read_to_string(format!("/proc/{init_pid}/task/{init_pid}/children")).unwrap();
-    let victim_pid = children.split_whitespace().next().unwrap().parse().unwrap();
-
-    let outer = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let (vault, channel) = vault(base + 0x1_0000 * 32, &tun, &outer);
-    Running {
-        label: label.clone(),
-        number,
-        compartment,
-        image,
-        victim_pid,
-        inner_pid: inner_pid.parse().unwrap(),
-        secret: secret.parse().unwrap(),
-        vault,
-        _vault_channel: channel,
-        _network: network,
-        _tun: tun,
-        _outer: outer,
-        name,
-    }
-}
-
-/// The real vault, started as the warden does.
-fn vault(uid: u32, tun: &Queue, udp: &UdpSocket) -> (Child, Channel) {
-    let (ours, theirs) = Channel::pair().unwrap();
-    let mut program = Program::new(program("levee-vault"));
-    let stderr = std::io::stderr();
-    program.stdio[2] = Some(stderr.as_fd());
-    program.fds = vec![theirs.as_fd()];
-    program.identity = Some((Uid::from_raw(uid), Gid::from_raw(uid)));
-    program.new_namespaces = Program::ISOLATED;
-    program.new_keyring = true;
-    let child = program.start().unwrap();
-    ours.send_with(&FromWarden::Attach(Attachment::Tun { mtu: 1400 }), &[tun.as_fd()]).unwrap();
-    let address = udp.local_addr().unwrap();
-    ours.send_with(&FromWarden::Attach(Attachment::Udp(address)), &[udp.as_fd()]).unwrap();
-    ours.send(&FromWarden::Begin(Place::Server)).unwrap();
-    assert!(matches!(ours.recv::<ToWarden>().unwrap().message, ToWarden::Ready));
-    (child, ours)
-}
-
-/// The documents of every dominated label, as upflow leaves them.
-fn copies(site: &Site, image: &Path, labels: &[Label], label: &Label) {
-    let store = Store::open(image).unwrap();
-    let mount = store.mount(Attributes::DATA, None).unwrap();
-    for other in labels.iter().filter(|other| *other != label) {
-        if site.decide_read(Who::default(), label, other).is_err() {
-            continue;
-        }
-        let name = site.label_name(other).unwrap();
-        rustix::fs::mkdirat(mount.root(), name.file_name(), 0o755.into()).unwrap();
-        let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
-        let path = format!("{}/doc.txt", name.file_name());
-        let fd = rustix::fs::openat(mount.root(), path, flags, 0o644.into()).unwrap();
-        fs::File::from(fd).write_all(name.as_str().as_bytes()).unwrap();
-    }
-}
-
-/// One of levee's programs, beside the test programs.
-fn program(name: &str) -> PathBuf {
-    let path = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join(name);
-    assert!(path.exists(), "{} is missing: run `cargo build --workspace --bins` first", path.display());
-    path
-}
-
 fn object(place: &Running) -> Value {
     json!({
         "label": place.name.as_str(),
@@ -331,57 +184,6 @@ fn object(place: &Running) -> Value {
         "vault_pid": place.vault.pid.as_raw_nonzero().get(),
         "cgroup": format!("/sys/fs/cgroup/unified/levee-isolation/{}/{}", std::process::id(), place.number),
     })
-}
-
-fn ipv4(number: usize) -> String {
-    format!("10.81.0.{}", number + 1)
-}
-
-fn ipv6(number: usize) -> String {
-    format!("fd81::{}", number + 1)
-}
-
-fn null() -> OwnedFd {
-    fs::File::open("/dev/null").unwrap().into()
-}
-
-fn run(compartment: &mut Compartment, ticket: u64, arguments: &[&str], stdin: &OwnedFd, stdout: &OwnedFd) {
-    let mut argv = vec!["python3".to_owned(), "-B".into(), format!("/etc/levee-test/{}", arguments[0])];
-    argv.extend(arguments[1..].iter().map(|a| (*a).to_owned()));
-    let env = vec!["PATH=/usr/bin".to_owned()];
-    let start =
-        Start { ticket, program: "/usr/bin/python3".into(), argv, env, uid: SERVICE_UID, terminal: false };
-    let stderr = std::io::stderr();
-    compartment.run(start, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]).unwrap();
-    assert_eq!(next(compartment), Event::Started(ticket));
-}
-
-/// Runs the probe inside and answers all that it says.
-fn probe(compartment: &mut Compartment, world: &Value) -> String {
-    let (stdin, mut writer) = std::io::pipe().unwrap();
-    let (mut reader, stdout) = std::io::pipe().unwrap();
-    run(compartment, 2, &["probe.py"], &stdin.into(), &stdout.into());
-    let text = world.to_string();
-    let feed = std::thread::spawn(move || writer.write_all(text.as_bytes()).unwrap());
-    let mut said = String::new();
-    reader.read_to_string(&mut said).unwrap();
-    feed.join().unwrap();
-    assert_eq!(next(compartment), Event::Exited(2, 0), "the probe ends in good order: {said}");
-    said
-}
-
-fn next(compartment: &mut Compartment) -> Event {
-    let until = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < until {
-        // Here each event is waited for before the next can happen.
-        let events = compartment.events().unwrap();
-        assert!(events.len() <= 1, "{events:?}");
-        if let Some(event) = events.into_iter().next() {
-            return event;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    panic!("nothing happens inside");
 }
 
 /// What the attempts must have left: every victim and vault alive, every store with its own label's files alone.

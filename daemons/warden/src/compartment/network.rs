@@ -46,6 +46,34 @@ const SETTINGS: [(&str, &str); 7] = [
 /// one UDP send of 65,507.
 const SUPER_SEGMENT: u32 = 60_000;
 
+/// What stays readable in `/proc/PID/net`: tables and counters of the namespace itself. All else is root's alone,
+/// because some of it counts for the whole machine (`softnet_stat` each packet, `sockstat` and `protocols` the memory
+/// of all sockets), which would tell each label how busy the others are.
+const READABLE: [&str; 22] = [
+    "arp",
+    "dev",
+    "dev_mcast",
+    "icmp",
+    "icmp6",
+    "if_inet6",
+    "igmp",
+    "igmp6",
+    "ipv6_route",
+    "netstat",
+    "raw",
+    "raw6",
+    "route",
+    "snmp",
+    "snmp6",
+    "tcp",
+    "tcp6",
+    "udp",
+    "udp6",
+    "udplite",
+    "udplite6",
+    "unix",
+];
+
 impl Network {
     /// A namespace with `lo` up and the settings of every compartment.
     pub fn new() -> Result<Self> {
@@ -64,7 +92,7 @@ impl Network {
                     })?;
                 }
             }
-            Ok(())
+            hide_machine_wide()
         })??;
         network.net()?.set_up("lo")?;
         Ok(network)
@@ -123,4 +151,19 @@ impl Network {
     pub fn ns(&self) -> BorrowedFd<'_> {
         self.ns.as_fd()
     }
+}
+
+/// In the namespace: takes away from all but root what is not [`READABLE`]. The mode is the namespace's own and
+/// lasts as long as it does.
+fn hide_machine_wide() -> Result<()> {
+    let step = "hide what /proc/net counts for the whole machine";
+    let failed = |e: io::Error| Error::new(step, e);
+    for entry in std::fs::read_dir("/proc/thread-self/net").map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if !entry.file_name().to_str().is_some_and(|name| READABLE.contains(&name)) {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
+            std::fs::set_permissions(entry.path(), mode).map_err(failed)?;
+        }
+    }
+    Ok(())
 }

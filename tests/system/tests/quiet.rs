@@ -1,0 +1,70 @@
+//! What a low label sees of the machine while a higher one works as hard as it can: nothing that changes.
+//!
+//! Needs root, python3, e2fsprogs and levee's own programs (`cargo build --workspace --bins`).
+
+mod places;
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+
+use levee_policy::{Label, LabelName, Site};
+use places::{Running, place, probe, run};
+use serde_json::{Map, Value, json};
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+
+/// What does change, and nothing here can hide; listed with its rate in `docs/SECURITY.md`.
+const KNOWN: [&str; 1] = [
+    // A number that counts every setsid(2) on the machine since it started. It is a file of each process, whose mode
+    // the kernel lets nobody change, and calling setsid is every program's right.
+    "/proc/self/autogroup",
+];
+
+#[test]
+fn free_space_inodes_proc_load_and_counters_below_are_the_same_whatever_a_higher_label_does() {
+    let site = Site::parse(SITE).expect("the example site is sound");
+    let directory = tempfile::Builder::new().prefix("levee-quiet-").tempdir_in("/var/tmp").unwrap();
+    let labels: Vec<Label> = site.services().next().unwrap().range().labels(64).unwrap().collect();
+    let at = |name: &str, number: usize| {
+        let label = site.label(&LabelName::new(name).unwrap()).unwrap();
+        place(&site, directory.path(), &labels, &label, number)
+    };
+    let mut low = at("UNCLASSIFIED", 0);
+    let idle = observe(&mut low);
+    assert!(idle.len() > 100, "{} things are looked at", idle.len());
+
+    let mut high = at("SECRET//NATO,MED", 1);
+    same(&idle, &observe(&mut low), "a higher label has started");
+
+    let (stdin, mut writer) = std::io::pipe().unwrap();
+    let (reader, stdout) = std::io::pipe().unwrap();
+    run(&mut high.compartment, 9, &["work.py"], &OwnedFd::from(stdin), &OwnedFd::from(stdout));
+    std::io::Write::write_all(&mut writer, json!({}).to_string().as_bytes()).unwrap();
+    drop(writer);
+    let mut line = String::new();
+    BufReader::new(reader).read_line(&mut line).unwrap();
+    let work: Map<String, Value> = serde_json::from_str(&line).expect("the higher label works");
+    assert!(work.values().all(|n| n.as_u64().is_some_and(|n| n > 0)), "it really works: {line}");
+    for _ in 0..3 {
+        same(&idle, &observe(&mut low), "a higher label works");
+    }
+
+    high.vault.kill().unwrap();
+    high.compartment.stop().unwrap();
+    same(&idle, &observe(&mut low), "a higher label has ended");
+    low.vault.kill().unwrap();
+    low.compartment.stop().unwrap();
+}
+
+fn observe(running: &mut Running) -> Map<String, Value> {
+    serde_json::from_str(&probe(&mut running.compartment, "observe.py", &json!({}))).unwrap()
+}
+
+fn same(before: &Map<String, Value>, after: &Map<String, Value>, when: &str) {
+    let differ: Vec<String> = before
+        .iter()
+        .filter(|(what, value)| after.get(*what) != Some(value) && !KNOWN.contains(&what.as_str()))
+        .map(|(what, value)| format!("{what}:\n  {value}\n  {}", after.get(what).unwrap_or(&Value::Null)))
+        .collect();
+    assert!(differ.is_empty(), "{when}, and below this has changed:\n{}", differ.join("\n"));
+}
