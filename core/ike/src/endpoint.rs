@@ -346,8 +346,10 @@ impl Endpoint {
         self.sas.insert(spi, sa);
     }
 
-    fn insert_timer(&mut self, spi: u64, state: &State, _: Now) {
-        let due = state.timer(&self.config);
+    fn insert_timer(&mut self, spi: u64, state: &State, now: Now) {
+        // A timer is always ahead: whatever a state asks for, the work of one moment ends.
+        let soonest = now.monotonic.saturating_add(Duration::from_millis(1));
+        let due = state.timer(&self.config).map(|due| due.max(soonest));
         if let Some(old) = self.due.remove(&spi) {
             self.timers.remove(&(old, spi));
         }

@@ -26,6 +26,8 @@ pub(super) struct Creating {
     tries: u8,
     /// The peer rekeyed the same child meanwhile: the lower nonce of its exchange and the child that came of it (RFC 7296 2.8.1).
     crossing: Option<(Vec<u8>, u32)>,
+    /// SPIs that the peer deleted and that we do not know: if one is the answer's, the answer was overtaken by the deletion.
+    pub(super) withdrawn: Vec<u32>,
 }
 
 /// A child SA that the peer asked for and that waits for a decision.
@@ -83,7 +85,8 @@ impl Established {
         push_ke(&mut chain, method, &public);
         child::push_request_ts(&mut chain, &wanted);
         let spi = wanted.spi;
-        let creating = Creating { wanted, rekeys, private, ni, tried, tries, crossing: None };
+        let creating =
+            Creating { wanted, rekeys, private, ni, tried, tries, crossing: None, withdrawn: Vec::new() };
         if !self.send(Current::Creating(Box::new(creating)), Exchange::CreateChild, &chain, ctx) {
             self.child_failed(spi, rekeys, ChildError::NotAnswered, ctx);
         }
@@ -91,7 +94,7 @@ impl Established {
 
     /// The peer's answer to our request.
     pub(super) fn on_created(&mut self, c: Creating, fields: &Fields<'_>, ctx: &mut Ctx<'_>) {
-        let Creating { wanted, rekeys, private, ni, tried, tries, crossing } = c;
+        let Creating { wanted, rekeys, private, ni, tried, tries, crossing, withdrawn } = c;
         if let Some(n) = fields.error() {
             match n.kind {
                 NotifyKind::InvalidKePayload => {
@@ -138,6 +141,9 @@ impl Established {
                 return self.delete_unmade(spi, ctx);
             }
         };
+        if withdrawn.contains(&made.outbound) {
+            return self.child_failed(wanted.spi, rekeys, ChildError::Superseded, ctx);
+        }
         made.replaces = rekeys;
         let making = Making {
             ike: self.id,
@@ -228,6 +234,10 @@ impl Established {
         let spi = <[u8; 4]>::try_from(n.spi).map(u32::from_be_bytes);
         let old = spi.ok().and_then(|spi| self.children.values().find(|c| c.outbound == spi));
         let Some(old) = old.filter(|_| n.protocol == Protocol::Esp.code()) else {
+            // It may be the child whose making we have yet to hear of: the peer asks again when the lost answer has been repeated.
+            if matches!(self.current, Some(Current::Creating(_))) {
+                return Err(notification(NotifyKind::TemporaryFailure, &[]));
+            }
             // RFC 7296 2.25.1: the notification repeats the SPI.
             let mut chain = Chain::new();
             match spi {

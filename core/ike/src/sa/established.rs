@@ -109,6 +109,7 @@ impl Established {
     /// The SA that takes over from `self` with a new channel: it has its children and its queue.
     pub(super) fn successor(&mut self, channel: Channel, ctx: &Ctx<'_>) -> Self {
         self.superseded = true;
+        self.since = ctx.now.monotonic;
         Self {
             id: self.id,
             channel,
@@ -171,7 +172,6 @@ impl Established {
             }
             if let Some(d) = timers.liveness
                 && self.current.is_none()
-                && self.queue.is_empty()
                 && now >= self.channel.heard.saturating_add(d)
             {
                 self.push(Task::Probe, ctx);
@@ -355,6 +355,12 @@ impl Established {
             for spi in spis {
                 let Some(inbound) = self.children.values().find(|c| c.outbound == *spi).map(|c| c.inbound)
                 else {
+                    // The answer that made this child may be lost, and the deletion have overtaken its repetition.
+                    if let Some(Current::Creating(c)) = &mut self.current
+                        && c.withdrawn.len() < 64
+                    {
+                        c.withdrawn.push(*spi);
+                    }
                     continue;
                 };
                 // RFC 7296 1.4.1: SAs that we are deleting ourselves are not named in the answer.

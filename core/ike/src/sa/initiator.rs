@@ -550,16 +550,14 @@ impl AuthSent {
         from: Path,
         ctx: &mut Ctx<'_>,
     ) -> Option<State> {
+        // A request that overtook the response: it is dropped, and sent again when we know what the response says.
+        if !header.response {
+            ctx.counters.count(Drop::Unexpected);
+            return Some(State::AuthSent(self));
+        }
         match self.hs.channel.receive(header, message, from, ctx) {
             None => Some(State::AuthSent(self)),
-            Some(r) if r.response => self.finish(&r, ctx),
-            // A request before our own is answered belongs to no state; the peer repeats it once it knows better.
-            Some(_) => {
-                ctx.counters.count(Drop::Unexpected);
-                let chain = notification(NotifyKind::TemporaryFailure, &[]);
-                self.hs.channel.respond(header.exchange, &chain, ctx);
-                Some(State::AuthSent(self))
-            }
+            Some(r) => self.finish(&r, ctx),
         }
     }
 

@@ -1,0 +1,498 @@
+//! IKE endpoints in a world of faults.
+//!
+//! Invariants, checked at every step:
+//! - two sides that both have a child SA agree on its keys, label, selectors and suite;
+//! - a child is made by the responder only under a label that it grants at that moment;
+//! - no ESP key belongs to two SAs, and no AEAD nonce is used twice under one IKE key;
+//! - an inbound SPI belongs to one child at a time.
+//!
+//! And when the network has been whole for long enough: each side's children are the other's, and no child lives on at a label
+//! that its responder or initiator has withdrawn.
+
+use crate::network::{Faults, Network};
+use crate::random::Dice;
+use levee_ike::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const LABELS: [&str; 3] = ["CONFIDENTIAL", "SECRET", "TOPSECRET"];
+/// While this lasts, the network is bad and the nodes are busy.
+const BUSY: Duration = Duration::from_secs(45);
+/// Long enough for every retransmission and probe to end.
+const QUIET: Duration = Duration::from_secs(400);
+
+/// What came of one run.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Summary {
+    /// IKE SAs that were established, by both sides' count.
+    pub established: usize,
+    /// Child SAs, likewise.
+    pub children: usize,
+    /// Child SAs that replaced others.
+    pub rekeyed: usize,
+    /// IKE SAs that were rekeyed.
+    pub ike_rekeyed: usize,
+    /// Child SAs alive at the end.
+    pub alive: usize,
+}
+
+struct Node {
+    endpoint: Endpoint,
+    address: SocketAddr,
+    /// Labels granted now.
+    granted: BTreeSet<&'static str>,
+    ikes: BTreeSet<IkeId>,
+    children: BTreeMap<u32, ChildEstablished>,
+    next_spi: u32,
+    waiting: Vec<(Duration, ChildRequested)>,
+}
+
+/// A world of endpoints that all know each other.
+pub struct World {
+    nodes: Vec<Node>,
+    network: Network<(usize, Path)>,
+    dice: Dice,
+    secrets: Dice,
+    now: Duration,
+    /// Nonces seen: SPIs, direction and IV, with the datagram that had them.
+    nonces: BTreeMap<(u128, bool, [u8; 8]), Vec<u8>>,
+    /// ESP keys seen, with the SPI that they belong to.
+    keys: BTreeMap<Vec<u8>, u32>,
+    /// Children by (inbound, outbound) of the side that told first, until the other tells.
+    told: BTreeMap<(u32, u32), Facts>,
+    summary: Summary,
+    /// `LEVEE_TRACE` is set: tell what happens.
+    trace: bool,
+}
+
+/// What both sides of a child must agree on, in one side's words.
+#[derive(Debug, PartialEq, Eq)]
+struct Facts {
+    inbound_keys: EspKeys,
+    outbound_keys: EspKeys,
+    label: Option<SecurityLabel>,
+    local: Vec<Selector>,
+    remote: Vec<Selector>,
+    suite: ChildSuite,
+}
+
+fn name(i: usize) -> Identity {
+    Identity::Fqdn(format!("n{i}.test"))
+}
+
+/// Where node `i` finds node `other` among its peers.
+fn peer_index(i: usize, other: usize) -> usize {
+    if other < i { other } else { other - 1 }
+}
+
+fn config(i: usize, n: usize, dice: &mut Dice) -> Config {
+    let childless = [Childless::Allow, Childless::Allow, Childless::Never];
+    let peers = (0..n)
+        .filter(|o| *o != i)
+        .map(|o| {
+            let key = format!("the key of {} and {}", i.min(o), i.max(o)).into_bytes();
+            Peer {
+                local_id: name(i),
+                remote_id: RemoteId::Exactly(name(o)),
+                local_auth: LocalAuth::SharedKey(key.clone().into()),
+                remote_auth: RemoteAuth::SharedKey(key.into()),
+                childless: *dice.pick(&childless).unwrap_or(&Childless::Allow),
+                ppk: None,
+            }
+        })
+        .collect();
+    let mut config = Config::new(peers);
+    if dice.chance(200) {
+        config.limits.fragment_above = 256;
+    }
+    if dice.chance(100) {
+        config.limits.cookie_above = 0;
+    }
+    if dice.chance(200) {
+        config.ike[0].key_exchange = vec![KeyExchange::P256, KeyExchange::X25519];
+    }
+    config
+}
+
+impl World {
+    /// A world of `n` endpoints.
+    pub fn new(seed: u64, n: usize) -> Self {
+        let mut dice = Dice::new(seed);
+        let nodes = (0..n)
+            .map(|i| Node {
+                endpoint: Endpoint::new(config(i, n, &mut dice)),
+                address: SocketAddr::from(([10, 0, 0, u8::try_from(i).unwrap_or(0) + 1], 4500)),
+                granted: LABELS[..2].iter().copied().collect(),
+                ikes: BTreeSet::new(),
+                children: BTreeMap::new(),
+                next_spi: u32::try_from(i + 1).unwrap_or(1) << 20,
+                waiting: Vec::new(),
+            })
+            .collect();
+        let faults = Faults {
+            lost: [0, 50, 200, 400][dice.below(4)],
+            doubled: [0, 100][dice.below(2)],
+            corrupted: [0, 20, 100][dice.below(3)],
+            late: [0, 50][dice.below(2)],
+        };
+        let secrets = Dice::new(seed ^ 0x5ec2_e75e_c2e7_5ec2);
+        Self {
+            nodes,
+            network: Network::new(faults),
+            dice,
+            secrets,
+            now: Duration::ZERO,
+            nonces: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            told: BTreeMap::new(),
+            summary: Summary::default(),
+            trace: std::env::var_os("LEVEE_TRACE").is_some(),
+        }
+    }
+
+    fn tell(&self, i: usize, what: &dyn std::fmt::Debug) {
+        if self.trace {
+            println!("{:>10.3} node {i}: {what:?}", self.now.as_secs_f64());
+        }
+    }
+
+    /// Runs the busy time and the quiet time. An error tells which invariant broke.
+    pub fn run(mut self) -> Result<Summary, String> {
+        let n = self.nodes.len();
+        let mut next_action = Duration::ZERO;
+        let pace = Duration::from_millis(3000 / u64::try_from(n).unwrap_or(1));
+        loop {
+            self.settle()?;
+            let busy = self.now < BUSY;
+            if busy && self.now >= next_action {
+                self.act()?;
+                next_action = self.now + self.dice.time(pace * 2);
+                continue;
+            }
+            if !busy {
+                self.network.faults = Faults::default();
+            }
+            let timers: Vec<Duration> = (0..n).filter_map(|i| self.wait(i)).collect();
+            let answers = self.nodes.iter().flat_map(|x| x.waiting.iter().map(|(at, _)| *at));
+            let action = if busy { Some(next_action) } else { None };
+            let next = timers.into_iter().chain(answers).chain(self.network.next()).chain(action).min();
+            match next {
+                Some(at) if at < BUSY + QUIET => self.now = self.now.max(at),
+                _ => break,
+            }
+        }
+        self.at_the_end()?;
+        Ok(self.summary)
+    }
+
+    fn clock(&self) -> Now {
+        Now { monotonic: self.now, unix_seconds: 1_800_000_000 + self.now.as_secs() }
+    }
+
+    /// The time of a node's next timer, with everything due now already done.
+    fn wait(&mut self, i: usize) -> Option<Duration> {
+        let now = self.clock();
+        match self.nodes[i].endpoint.poll(now, &mut self.secrets) {
+            Output::Wait(at) => at,
+            other => unreachable!("settled, yet {other:?}"),
+        }
+    }
+
+    /// Delivers what has arrived, answers what is due, and drains all nodes, until nothing is left to do now.
+    fn settle(&mut self) -> Result<(), String> {
+        loop {
+            let mut idle = true;
+            for i in 0..self.nodes.len() {
+                idle &= !self.drain(i)?;
+                idle &= !self.answer(i)?;
+            }
+            let now = self.clock();
+            if let Some(((to, path), datagram)) = self.network.arrive(self.now) {
+                self.nodes[to].endpoint.handle(&datagram, path, now, &mut self.secrets);
+                idle = false;
+            }
+            if idle {
+                return Ok(());
+            }
+        }
+    }
+
+    fn drain(&mut self, i: usize) -> Result<bool, String> {
+        let mut any = false;
+        loop {
+            let now = self.clock();
+            match self.nodes[i].endpoint.poll(now, &mut self.secrets) {
+                Output::Transmit { path, datagram } => {
+                    self.check_nonce(&datagram)?;
+                    let Some(to) = self.nodes.iter().position(|n| n.address == path.remote) else {
+                        return Err(format!("a datagram to nobody: {path:?}"));
+                    };
+                    let there = Path { local: path.remote, remote: path.local, marker: true };
+                    self.network.send(self.now, &(to, there), datagram, &mut self.dice);
+                }
+                Output::Event(event) => self.on_event(i, event)?,
+                Output::Wait(_) => return Ok(any),
+            }
+            any = true;
+        }
+    }
+
+    /// No AEAD nonce twice under one key: the IV in clear is the nonce's changing part, and a direction of an IKE SA has one key.
+    fn check_nonce(&mut self, datagram: &[u8]) -> Result<(), String> {
+        let message = datagram.get(4..).unwrap_or_default();
+        let at = match message.get(16) {
+            Some(46) => 32,
+            Some(53) => 36,
+            _ => return Ok(()),
+        };
+        let (Some(spis), Some(flags), Some(iv)) =
+            (message.first_chunk::<16>(), message.get(19), message.get(at..at + 8))
+        else {
+            return Err("a short encrypted message".to_owned());
+        };
+        let iv = <[u8; 8]>::try_from(iv).map_err(|_| "IV")?;
+        let key = (u128::from_be_bytes(*spis), flags & 8 != 0, iv);
+        match self.nonces.get(&key) {
+            Some(before) if before.as_slice() != message => Err("an AEAD nonce was used twice".to_owned()),
+            Some(_) => Ok(()),
+            None => {
+                self.nonces.insert(key, message.to_vec());
+                Ok(())
+            }
+        }
+    }
+
+    fn answer(&mut self, i: usize) -> Result<bool, String> {
+        let due: Vec<ChildRequested> = {
+            let now = self.now;
+            let (due, rest) =
+                std::mem::take(&mut self.nodes[i].waiting).into_iter().partition(|(at, _)| *at <= now);
+            self.nodes[i].waiting = rest;
+            let due: Vec<(Duration, ChildRequested)> = due;
+            due.into_iter().map(|(_, r)| r).collect()
+        };
+        let any = !due.is_empty();
+        for r in due {
+            let node = &mut self.nodes[i];
+            let label =
+                r.labels.iter().find(|l| l.as_str().is_some_and(|s| node.granted.contains(s))).cloned();
+            let decision = match label {
+                Some(label) => {
+                    node.next_spi += 1;
+                    let spi = node.next_spi | 0x100;
+                    node.next_spi = spi;
+                    let (local, remote) = (any_address(), any_address());
+                    ChildDecision::Accept { spi, label: Some(label), local, remote, assign: Vec::new() }
+                }
+                None => ChildDecision::Refuse,
+            };
+            let now = self.clock();
+            let request = r.request;
+            match self.nodes[i].endpoint.command(
+                Command::Decide { request, decision },
+                now,
+                &mut self.secrets,
+            ) {
+                // The question went with its SA while it was open.
+                Ok(()) | Err(CommandError::NoSuchRequest) => {}
+                Err(e) => return Err(format!("a decision was not taken: {e}")),
+            }
+            self.drain(i)?;
+        }
+        Ok(any)
+    }
+
+    fn on_event(&mut self, i: usize, event: Event) -> Result<(), String> {
+        self.tell(i, &event);
+        match event {
+            Event::IkeEstablished { ike, .. } => {
+                self.summary.established += 1;
+                if !self.nodes[i].ikes.insert(ike) {
+                    return Err("one IKE SA was established twice".to_owned());
+                }
+            }
+            Event::IkeRekeyed { .. } => self.summary.ike_rekeyed += 1,
+            Event::IkeClosed { ike, children, .. } => {
+                self.nodes[i].ikes.remove(&ike);
+                for spi in children {
+                    if self.nodes[i].children.remove(&spi).is_none() {
+                        return Err("a child ended that never was".to_owned());
+                    }
+                }
+                if self.nodes[i].children.values().any(|c| c.ike == ike) {
+                    return Err("a child outlived its IKE SA".to_owned());
+                }
+            }
+            Event::IkeRekeyDue { .. } => {}
+            Event::ChildRequested(r) => {
+                let delay = if self.dice.chance(300) {
+                    self.dice.time(Duration::from_millis(1500))
+                } else {
+                    Duration::ZERO
+                };
+                let at = self.now + delay;
+                self.nodes[i].waiting.push((at, r));
+            }
+            Event::ChildEstablished(child) => self.on_child(i, child)?,
+            Event::ChildFailed { .. } | Event::PathChanged { .. } => {}
+            Event::ChildClosed { inbound, .. } => {
+                if self.nodes[i].children.remove(&inbound).is_none() {
+                    return Err("a child ended that never was".to_owned());
+                }
+            }
+            Event::Sign { .. } => return Err("nobody here signs".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn on_child(&mut self, i: usize, child: ChildEstablished) -> Result<(), String> {
+        self.summary.children += 1;
+        self.summary.rekeyed += usize::from(child.rekeys.is_some());
+        let node = &mut self.nodes[i];
+        let label = child.label.as_ref().and_then(SecurityLabel::as_str).ok_or("an unlabelled child")?;
+        if child.role == Role::Responder && !node.granted.contains(label) {
+            return Err(format!("a child at {label}, which is not granted"));
+        }
+        for (keys, spi) in [(&child.inbound_keys, child.inbound), (&child.outbound_keys, child.outbound)] {
+            match self.keys.insert(keys.encryption.to_vec(), spi) {
+                Some(other) if other != spi => return Err("one ESP key for two SAs".to_owned()),
+                _ => {}
+            }
+        }
+        let facts = Facts {
+            inbound_keys: child.inbound_keys.clone(),
+            outbound_keys: child.outbound_keys.clone(),
+            label: child.label.clone(),
+            local: child.local.clone(),
+            remote: child.remote.clone(),
+            suite: child.suite.clone(),
+        };
+        match self.told.remove(&(child.outbound, child.inbound)) {
+            Some(theirs) => {
+                let seen_from_there = Facts {
+                    inbound_keys: facts.outbound_keys,
+                    outbound_keys: facts.inbound_keys,
+                    local: facts.remote,
+                    remote: facts.local,
+                    ..facts
+                };
+                if theirs != seen_from_there {
+                    return Err(format!(
+                        "the two sides of a child differ: {theirs:?} and {seen_from_there:?}"
+                    ));
+                }
+            }
+            None => {
+                self.told.insert((child.inbound, child.outbound), facts);
+            }
+        }
+        match self.nodes[i].children.insert(child.inbound, child) {
+            None => Ok(()),
+            Some(_) => Err("two children with one inbound SPI".to_owned()),
+        }
+    }
+
+    /// Some node does something.
+    fn act(&mut self) -> Result<(), String> {
+        let n = self.nodes.len();
+        let i = self.dice.below(n);
+        let now = self.clock();
+        let ikes: Vec<IkeId> = self.nodes[i].ikes.iter().copied().collect();
+        let children: Vec<(IkeId, u32)> =
+            self.nodes[i].children.values().map(|c| (c.ike, c.inbound)).collect();
+        let most = if n == 2 { 2 } else { 3 };
+        if ikes.len() < most && (ikes.is_empty() || self.dice.chance(100)) {
+            let other = (i + 1 + self.dice.below(n - 1)) % n;
+            let path = Path { local: self.nodes[i].address, remote: self.nodes[other].address, marker: true };
+            let child = self.wanted(i);
+            let result = self.nodes[i].endpoint.connect(
+                peer_index(i, other),
+                path,
+                None,
+                Some(child),
+                now,
+                &mut self.secrets,
+            );
+            return result.map(|_| ()).map_err(|e| format!("connect: {e}"));
+        }
+        let Some(ike) = self.dice.pick(&ikes).copied() else { return Ok(()) };
+        let child = self.dice.pick(&children).copied();
+        let command = match (self.dice.below(20), child) {
+            (0..=5, _) => Command::CreateChild { ike, child: self.wanted(i) },
+            (6..=11, Some((ike, inbound))) => Command::RekeyChild { ike, inbound, spi: self.spi(i) },
+            (12..=13, Some((ike, inbound))) => Command::CloseChild { ike, inbound },
+            (14..=16, _) => Command::RekeyIke { ike },
+            (17, _) => Command::CloseIke { ike },
+            (18, _) => return self.withdraw(i),
+            _ => Command::Probe { ike },
+        };
+        self.tell(i, &command);
+        match self.nodes[i].endpoint.command(command, now, &mut self.secrets) {
+            Ok(()) | Err(CommandError::NoSuchChild | CommandError::NoSuchIke) => Ok(()),
+            Err(e) => Err(format!("command: {e}")),
+        }
+    }
+
+    /// A node withdraws a label: it grants no more children there and closes those that live.
+    fn withdraw(&mut self, i: usize) -> Result<(), String> {
+        let granted: Vec<&'static str> = self.nodes[i].granted.iter().copied().collect();
+        let Some(gone) = self.dice.pick(&granted).copied() else { return Ok(()) };
+        self.nodes[i].granted.remove(gone);
+        self.close_withdrawn(i)
+    }
+
+    /// What a node does about children at labels that it does not grant (any more).
+    fn close_withdrawn(&mut self, i: usize) -> Result<(), String> {
+        let node = &self.nodes[i];
+        let ours = |c: &&ChildEstablished| {
+            !c.label.as_ref().and_then(SecurityLabel::as_str).is_some_and(|l| node.granted.contains(l))
+        };
+        let close: Vec<(IkeId, u32)> =
+            node.children.values().filter(ours).map(|c| (c.ike, c.inbound)).collect();
+        for (ike, inbound) in close {
+            let now = self.clock();
+            match self.nodes[i].endpoint.command(Command::CloseChild { ike, inbound }, now, &mut self.secrets)
+            {
+                Ok(()) | Err(CommandError::NoSuchChild | CommandError::NoSuchIke) => {}
+                Err(e) => return Err(format!("close: {e}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn spi(&mut self, i: usize) -> u32 {
+        let node = &mut self.nodes[i];
+        node.next_spi = (node.next_spi + 1) | 0x100;
+        node.next_spi
+    }
+
+    fn wanted(&mut self, i: usize) -> NewChild {
+        let label = LABELS[self.dice.below(LABELS.len())];
+        let label = SecurityLabel::new(label.as_bytes()).ok();
+        NewChild { spi: self.spi(i), label, local: any_address(), remote: any_address(), want_address: false }
+    }
+
+    /// After the quiet time: what one side has, the other has, and what was withdrawn is gone.
+    fn at_the_end(&mut self) -> Result<(), String> {
+        for (i, node) in self.nodes.iter().enumerate() {
+            for c in node.children.values() {
+                let other =
+                    self.nodes.iter().flat_map(|n| n.children.values()).find(|o| o.inbound == c.outbound);
+                if other.is_none_or(|o| o.outbound != c.inbound) {
+                    return Err(format!("node {i} has the child {:08x} alone", c.inbound));
+                }
+                let label = c.label.as_ref().and_then(SecurityLabel::as_str);
+                if c.role == Role::Responder && !label.is_some_and(|l| node.granted.contains(l)) {
+                    return Err(format!("node {i} still has a child at {label:?}, which it has withdrawn"));
+                }
+                self.summary.alive += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn any_address() -> Vec<Selector> {
+    Selector::subnet([0, 0, 0, 0].into(), 0).into_iter().collect()
+}
