@@ -375,7 +375,8 @@ fn users_of(site: &str) -> Vec<String> {
     for line in site.lines().map(str::trim) {
         if line.starts_with('[') {
             inside = line == "[[user]]";
-        } else if inside && let Some(name) = line.strip_prefix("name").and_then(|rest| rest.split('"').nth(1)) {
+        } else if inside && let Some(name) = line.strip_prefix("name").and_then(|rest| rest.split('"').nth(1))
+        {
             users.push(name.to_owned());
         }
     }

@@ -1,0 +1,190 @@
+//! The signer as a process; the test is the warden and the clients at the other ends of its channels.
+
+use levee_ipc::Channel;
+use levee_ipc::signer::{FromSigner, ToSigner, Use};
+use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden};
+use levee_policy::audit::{Hash, checkpoint_message};
+use levee_sys::pidfd::Child;
+use levee_sys::spawn::Program;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+struct Signer {
+    child: Child,
+    control: Channel,
+}
+
+/// A key file, and the public key.
+fn key() -> (OwnedFd, Vec<u8>) {
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    (file(pair.serialize_pem().as_bytes()), pair.public_key_raw().to_vec())
+}
+
+fn file(text: &[u8]) -> OwnedFd {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(text).unwrap();
+    file.into()
+}
+
+fn launch(keys: &[(Use, &OwnedFd)], clients: &[(Use, OwnedFd)], place: Place) -> Signer {
+    let (control, theirs) = Channel::pair().unwrap();
+    let theirs = theirs.into_fd();
+    let errors = std::io::stderr();
+    let mut program = Program::new(env!("CARGO_BIN_EXE_levee-signer"));
+    program.stdio = [None, None, Some(errors.as_fd())];
+    program.fds = vec![theirs.as_fd()];
+    let child = program.start().unwrap();
+    drop(theirs);
+    let attach = |attachment, fd: &OwnedFd| {
+        let _ = control.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]);
+    };
+    for (key_use, fd) in keys {
+        attach(Attachment::PrivateKey(*key_use), fd);
+    }
+    for (key_use, fd) in clients {
+        attach(Attachment::SignerClient(*key_use), fd);
+    }
+    let _ = control.send(&FromWarden::Begin(place));
+    Signer { child, control }
+}
+
+impl Signer {
+    fn ready(self) -> Self {
+        assert!(matches!(self.control.recv::<ToWarden>().unwrap().message, ToWarden::Ready));
+        self
+    }
+
+    fn stop(self) {
+        self.control.send(&FromWarden::Stop).unwrap();
+        assert_eq!(self.child.wait(PATIENCE).unwrap().expect("it ends").code(), 0);
+    }
+}
+
+fn channel() -> (Channel, OwnedFd) {
+    let (ours, theirs) = Channel::pair().unwrap();
+    (ours, theirs.into_fd())
+}
+
+fn ask(channel: &Channel, request: &ToSigner) -> FromSigner {
+    channel.send(request).unwrap();
+    channel.recv().unwrap().message
+}
+
+fn handshake(side: &str) -> Vec<u8> {
+    let context = format!("TLS 1.3, {side} CertificateVerify");
+    [&[0x20; 64][..], context.as_bytes(), &[0], &[7; 32]].concat()
+}
+
+fn signed_by(public: &[u8], message: &[u8], answer: &FromSigner) -> bool {
+    match answer {
+        FromSigner::Signature(signature) => {
+            UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, public).verify(message, signature).is_ok()
+        }
+        FromSigner::Refused => false,
+    }
+}
+
+#[test]
+fn each_channel_gets_its_own_kind_signed_by_its_own_key_and_nothing_else() {
+    let (tls_key, tls_public) = key();
+    let (audit_key, audit_public) = key();
+    let (tls, tls_end) = channel();
+    let (audit, audit_end) = channel();
+    let keys = [(Use::Tls, &tls_key), (Use::Audit, &audit_key)];
+    let signer = launch(&keys, &[(Use::Tls, tls_end), (Use::Audit, audit_end)], Place::Server).ready();
+
+    let server = handshake("server");
+    assert!(signed_by(&tls_public, &server, &ask(&tls, &ToSigner::TlsVerify(server.clone()))));
+    let client = ToSigner::TlsVerify(handshake("client"));
+    assert!(matches!(ask(&tls, &client), FromSigner::Refused), "a server does not sign as a client");
+    let checkpoint = ToSigner::AuditCheckpoint { count: 9, hash: [3; 32] };
+    assert!(matches!(ask(&tls, &checkpoint), FromSigner::Refused), "not on this channel");
+    let message = checkpoint_message(9, &Hash([3; 32]));
+    assert!(signed_by(&audit_public, &message, &ask(&audit, &checkpoint)));
+    assert!(matches!(ask(&audit, &ToSigner::TlsVerify(server)), FromSigner::Refused), "not on this channel");
+    signer.stop();
+}
+
+#[test]
+fn the_trusted_paths_server_introduces_its_children_and_they_introduce_nobody() {
+    let (tls_key, public) = key();
+    let (parent, end) = channel();
+    let signer = launch(&[(Use::Tls, &tls_key)], &[(Use::Tls, end)], Place::Server).ready();
+    let join = |through: &Channel| {
+        let (child, end) = channel();
+        through.send_with(&ToSigner::Join, &[end.as_fd()]).unwrap();
+        child
+    };
+    let message = handshake("server");
+    for _ in 0..50 {
+        let child = join(&parent);
+        assert!(signed_by(&public, &message, &ask(&child, &ToSigner::TlsVerify(message.clone()))));
+    }
+    let child = join(&parent);
+    let grandchild = join(&child);
+    let _ = grandchild.send(&ToSigner::TlsVerify(message.clone()));
+    assert!(grandchild.recv::<FromSigner>().is_err(), "a child introduces nobody");
+    assert!(child.recv::<FromSigner>().is_err(), "and is cut for trying");
+    assert!(signed_by(&public, &message, &ask(&parent, &ToSigner::TlsVerify(message.clone()))));
+    signer.stop();
+}
+
+#[test]
+fn a_client_that_speaks_nonsense_or_does_not_read_loses_its_channel_and_no_one_elses() {
+    let (tls_key, public) = key();
+    let (parent, end) = channel();
+    let signer = launch(&[(Use::Tls, &tls_key)], &[(Use::Tls, end)], Place::Server).ready();
+    let message = handshake("server");
+    let join = || {
+        let (child, end) = channel();
+        parent.send_with(&ToSigner::Join, &[end.as_fd()]).unwrap();
+        child
+    };
+    let nonsense = join();
+    nonsense.send(&u64::MAX).unwrap();
+    assert!(nonsense.recv::<FromSigner>().is_err());
+    let deaf = join();
+    while deaf.send(&ToSigner::TlsVerify(message.clone())).is_ok() {}
+    assert!(signed_by(&public, &message, &ask(&parent, &ToSigner::TlsVerify(message.clone()))));
+    signer.stop();
+}
+
+#[test]
+fn a_channel_without_a_key_is_refused_and_a_bad_key_file_stops_the_start() {
+    let (ike, end) = channel();
+    let signer = launch(&[], &[(Use::Ike, end)], Place::Server).ready();
+    assert!(matches!(ask(&ike, &ToSigner::IkeAuth(vec![9; 200])), FromSigner::Refused));
+    signer.stop();
+
+    for text in [&b"no key"[..], &[b'x'; 10_000]] {
+        let bad = file(text);
+        let signer = launch(&[(Use::Tls, &bad)], &[], Place::Server);
+        assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1);
+    }
+    let (one, _) = key();
+    let (two, _) = key();
+    let signer = launch(&[(Use::Tls, &one), (Use::Tls, &two)], &[], Place::Server);
+    assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1);
+}
+
+#[test]
+fn it_opens_no_file_once_it_has_begun() {
+    let (tls_key, _) = key();
+    let (_tls, end) = channel();
+    let signer = launch(&[(Use::Tls, &tls_key)], &[(Use::Tls, end)], Place::Workstation).ready();
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", signer.child.pid.as_raw_nonzero())).unwrap();
+    let line = |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert_eq!(line("NoNewPrivs:").split_whitespace().nth(1), Some("1"));
+    assert_eq!(line("Seccomp:").split_whitespace().nth(1), Some("2"), "a filter is in force");
+    // And the filter has neither open nor socket.
+    for call in ["openat", "open", "socket", "connect", "ptrace", "execve"] {
+        let allowed = levee_sys::seccomp::SIGNER.lines().any(|line| line.starts_with(&format!("{call} =")));
+        assert!(!allowed, "{call}");
+    }
+    signer.stop();
+}
