@@ -343,7 +343,7 @@ impl Daemon {
     }
 
     fn hear_client(&mut self, id: ClientId, flags: PollFlags) {
-        loop {
+        for _ in 0..FAIR {
             let Some(client) = self.clients.get_mut(&id) else { return };
             client.link.flush();
             if !client.link.is_clear() && !flags.intersects(PollFlags::HUP | PollFlags::ERR) {

@@ -157,7 +157,7 @@ impl Daemon {
             let Some(mut operator) = self.operators.open.remove(&id) else { continue };
             let State::Collecting { compartments, .. } = operator.state else { continue };
             let status = self.status(compartments.unwrap_or_default());
-            operator.link.send(Answer::Status(Box::new(status)));
+            operator.link.send(fitting(status));
         }
     }
 
@@ -189,5 +189,60 @@ impl Daemon {
             counters: self.counts.totals(),
             audit_records: self.audit.records(),
         }
+    }
+}
+
+/// The status, with fewer rows where they would not fit one message; the counts beside them stay whole.
+fn fitting(mut status: ServerStatus) -> Answer {
+    let mut rows = MAX_SESSIONS;
+    loop {
+        let answer = Answer::Status(Box::new(status));
+        let fits = postcard::to_allocvec(&answer).is_ok_and(|bytes| bytes.len() <= levee_ipc::MAX_MESSAGE);
+        let Answer::Status(whole) = answer else { return answer };
+        if fits || rows == 0 {
+            return Answer::Status(whole);
+        }
+        status = *whole;
+        rows /= 2;
+        status.vaults.iter_mut().for_each(|(_, report)| report.sas.truncate(rows / 4));
+        status.vaults.truncate(rows.max(1));
+        status.sessions.truncate(rows);
+        status.compartments.truncate(rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_of_any_size_fits_one_message_and_still_counts_everything() {
+        let label = LabelName::new("SECRET//NATO").unwrap();
+        let report =
+            Report { counters: vec![("packets dropped for a reason".into(), 7); 100], ..Report::default() };
+        let session = SessionStatus {
+            id: "0123456789ab".into(),
+            user: "ada".parse().unwrap(),
+            host: "a-workstation-with-a-long-name".parse().unwrap(),
+            label: label.clone(),
+            inner: vec!["10.80.1.2".parse().unwrap(), "fd00::1".parse().unwrap()],
+            age: 1 << 40,
+            attached: true,
+        };
+        let status = ServerStatus {
+            site: "harbour".parse().unwrap(),
+            sessions: vec![session; MAX_SESSIONS],
+            session_count: 10_000,
+            compartments: Vec::new(),
+            vaults: vec![(label, report); MAX_VAULTS],
+            counters: Vec::new(),
+            audit_records: 9,
+        };
+        assert!(postcard::to_allocvec(&status).unwrap().len() > levee_ipc::MAX_MESSAGE);
+        let answer = fitting(status);
+        assert!(postcard::to_allocvec(&answer).unwrap().len() <= levee_ipc::MAX_MESSAGE);
+        let Answer::Status(status) = answer else { panic!("not a status") };
+        assert_eq!(status.session_count, 10_000);
+        assert!(!status.sessions.is_empty() && !status.vaults.is_empty());
     }
 }

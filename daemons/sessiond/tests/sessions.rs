@@ -279,3 +279,24 @@ fn sessions_survive_a_kill_of_sessiond() {
         assert_ne!(client.open("SECRET", spi).inner, kept.inner);
     }
 }
+
+#[test]
+fn a_session_that_the_site_no_longer_grants_ends_at_the_next_start() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let session = client.open("SECRET", 7).session;
+    let mut place = world.kill();
+    place.shared.lock().unwrap().trace.clear();
+    place.site = place.site.replace("UNCLASSIFIED..SECRET//NATO\"\n\n[[user]]", "UNCLASSIFIED\"\n\n[[user]]");
+
+    let world = World::start(place);
+    world.until("it is over", |shared| shared.trace.iter().any(|line| line == "release SECRET"));
+    let trace = world.trace();
+    assert!(!trace.iter().any(|line| line.starts_with("open ")), "{trace:#?}");
+    assert!(position(&trace, "close SECRET") < position(&trace, "cut "), "{trace:#?}");
+    assert!(position(&trace, "cut ") < position(&trace, "release SECRET"), "{trace:#?}");
+    let client = world.connect("ws1");
+    assert_eq!(refusal(&client.call(Request::Resume(session))), Some(RefusalKind::NoSession));
+    assert!(world.stop().log().contains("is cleared for"));
+}
