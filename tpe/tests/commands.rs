@@ -81,6 +81,17 @@ fn the_old_level_is_purged_before_the_new_ones_compartment_starts() {
 }
 
 #[test]
+fn a_session_that_was_lost_to_a_level_that_could_not_be_opened_is_purged() {
+    let world = World::new();
+    world.log_in();
+    world.level("SECRET");
+    let output = world.tpe(&["level", "CROWDED"], "");
+    assert_eq!(text(&output.stderr), "levee-tpe: no slot is free\n");
+    assert_eq!(world.status()["session"], serde_json::Value::Null);
+    assert_eq!(world.events().last().map(String::as_str), Some("purge SECRET"));
+}
+
+#[test]
 fn a_compartment_that_does_not_start_ends_the_session_on_both_sides() {
     let world = World::new();
     world.log_in();

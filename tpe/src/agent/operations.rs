@@ -86,7 +86,12 @@ impl Agent {
         let (ticket, offer) = self.offer()?;
         let opened = match self.ask(&Request::Level { label, offer })? {
             Reply::Opened(opened) => *opened,
-            other => return refused(other),
+            other => {
+                if !matches!(other, Reply::Refused { kind: RefusalKind::Label, .. }) {
+                    self.see_whether_it_lives()?;
+                }
+                return refused(other);
+            }
         };
         self.ended = None;
         // The server has ended the session there was, so whatever happens now it is over here too.
@@ -108,6 +113,18 @@ impl Agent {
         };
         self.session = Some(Live { id: opened.session, shown: shown.clone() });
         Ok(Answer::Opened(shown))
+    }
+
+    /// A level that was refused for another reason than the label may have cost the session that it was to replace.
+    fn see_whether_it_lives(&mut self) -> Done<()> {
+        let Some(session) = self.session.as_ref().map(|live| live.id) else { return Ok(()) };
+        match self.ask(&Request::Status)? {
+            Reply::Status(status) if status.session.as_ref().is_some_and(|(id, _)| *id == session) => Ok(()),
+            _ => {
+                self.ended = Some("it was to give way to another level, which could not be opened".into());
+                self.close_here()
+            }
+        }
     }
 
     fn log_out(&mut self) -> Done<Answer> {

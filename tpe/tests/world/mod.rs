@@ -145,6 +145,11 @@ impl Sessiond {
                 kind: RefusalKind::Credentials,
                 reason: "unknown user or wrong password".into(),
             },
+            Request::Level { label, .. } if label.as_str() == "CROWDED" => {
+                // The old session was ended before it turned out that the new one cannot be opened.
+                self.session = None;
+                Reply::Refused { kind: RefusalKind::Unavailable, reason: "no slot is free".into() }
+            }
             Request::Level { label, offer } => {
                 if !self.vaults.contains_key(&label) {
                     let reason = format!("{label} is not within your clearance");
@@ -187,7 +192,7 @@ impl Sessiond {
             Request::Passwd { .. } => {
                 Reply::Refused { kind: RefusalKind::Credentials, reason: "wrong password".into() }
             }
-            Request::Status => Reply::Status(Status { user: None, session: None, age: 0 }),
+            Request::Status => Reply::Status(Status { user: None, session: self.session.clone(), age: 0 }),
             Request::KeepAlive => Reply::Alive,
             Request::Logout => {
                 note(&self.seen, "logout");
