@@ -18,6 +18,11 @@ const SCRATCH: u64 = 256 << 20;
 /// Bytes that each of `/tmp`, `/run`, `/var` may hold.
 const TEMPORARY: u64 = 64 << 20;
 
+/// Where the person's programs begin, and what they are found in.
+const HOME: &str = "/home/user";
+/// See [`HOME`].
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// What the server gave the session.
 #[derive(Debug)]
 pub struct Open {
@@ -141,7 +146,10 @@ impl Session {
         }
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let program = argv.first().cloned().ok_or("which program?")?;
-        let start = Start { ticket, program, argv, env, uid: SERVICE_UID, terminal };
+        let mut environment = vec![format!("HOME={HOME}"), "USER=user".to_owned(), format!("PATH={PATH}")];
+        let own = |entry: &String| ["HOME=", "USER=", "PATH="].iter().any(|name| entry.starts_with(name));
+        environment.extend(env.into_iter().filter(|entry| !own(entry)));
+        let start = Start { ticket, program, argv, env: environment, uid: SERVICE_UID, terminal };
         self.compartment.run(start, &fds).map_err(|e| e.to_string())
     }
 

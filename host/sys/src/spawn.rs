@@ -28,6 +28,8 @@ pub struct Program<'fd> {
     pub args: Vec<OsString>,
     /// The whole environment, each entry `NAME=value`.
     pub env: Vec<OsString>,
+    /// Its working directory, looked up as its own uid would.
+    pub directory: PathBuf,
     /// Descriptors that the child gets as 3, 4, 5, …
     pub fds: Vec<BorrowedFd<'fd>>,
     /// Standard input, output and error; `/dev/null` where not given.
@@ -73,6 +75,7 @@ impl<'fd> Program<'fd> {
         Self {
             path,
             args: vec![name],
+            directory: "/".into(),
             env: Vec::new(),
             fds: Vec::new(),
             stdio: [None; 3],
@@ -182,12 +185,12 @@ const STEPS: [&str; 16] = [
     "place the descriptors",
     "close all other descriptors",
     "take the controlling terminal",
-    "go to /",
     "set the resource limits",
     "drop the bounding capabilities",
     "change uid and gid",
     "drop the capabilities",
     "set no_new_privs",
+    "go to its directory",
     "tie the child to its parent",
     "execute the program",
 ];
@@ -196,6 +199,7 @@ const STEPS: [&str; 16] = [
 struct Prepared<'p> {
     program: &'p Program<'p>,
     path: CString,
+    directory: CString,
     _strings: Vec<CString>,
     argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
@@ -228,6 +232,7 @@ impl<'p> Prepared<'p> {
         Ok(Self {
             program,
             path,
+            directory: c_string(program.directory.as_os_str())?,
             _strings: args.into_iter().chain(env).collect(),
             argv,
             envp,
@@ -284,7 +289,6 @@ impl<'p> Prepared<'p> {
             // SAFETY: descriptor 0 was placed just now; TIOCSCTTY takes an integer.
             check(unsafe { libc::ioctl(0, libc::TIOCSCTTY as _, 0) }).map_err(failed)?;
         }
-        rustix::process::chdir(c"/").map_err(next())?;
         let failed = next();
         for (resource, value) in &self.program.limits {
             let limit = Rlimit { current: Some(*value), maximum: Some(*value) };
@@ -300,6 +304,8 @@ impl<'p> Prepared<'p> {
             set_capabilities(self.keep).map_err(failed)?;
         }
         rustix::thread::set_no_new_privs(true).map_err(next())?;
+        // With its own uid: a directory that it may not enter is refused.
+        rustix::process::chdir(self.directory.as_c_str()).map_err(next())?;
         let failed = next();
         if self.program.die_with_parent {
             // After the change of uid, which clears it.

@@ -80,6 +80,10 @@ fn begin(start: &Start, fds: &[OwnedFd]) -> Result<Pid, String> {
     let mut program = Program::new(path);
     program.args = start.argv.iter().map(Into::into).collect();
     program.env = start.env.iter().map(Into::into).collect();
+    // A person's programs begin at home; services have none.
+    let home =
+        start.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).filter(|home| home.starts_with('/'));
+    program.directory = home.unwrap_or("/").into();
     program.stdio = [Some(stdin.as_fd()), Some(stdout.as_fd()), Some(stderr.as_fd())];
     program.fds = rest.iter().map(AsFd::as_fd).collect();
     program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
