@@ -22,8 +22,3 @@ pub fn keep_capabilities(keep: CapabilitySet) -> Result<()> {
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets).step(|| "drop the capabilities".into())
 }
-
-/// Replaces the session keyring by a new, empty one.
-pub fn new_session_keyring() -> Result<()> {
-    spawn::new_session_keyring().step(|| "make a session keyring".into())
-}

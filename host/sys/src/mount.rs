@@ -79,46 +79,14 @@ impl Mount {
         Self::new("tmpfs", &[("size", &size), ("nr_inodes", &inodes), ("mode", &mode)], attributes)
     }
 
-    /// The tree at `path` once more, without the mounts below it.
-    pub fn bind(path: &str, attributes: Attributes) -> Result<Self> {
-        Self::clone_of(CWD, path, OpenTreeFlags::empty(), attributes).step(|| format!("bind {path}"))
-    }
-
-    /// The tree at `path` once more, with the mounts below it.
-    pub fn bind_all(path: &str, attributes: Attributes) -> Result<Self> {
-        Self::clone_of(CWD, path, OpenTreeFlags::AT_RECURSIVE, attributes)
-            .step(|| format!("bind {path} and what is mounted below"))
-    }
-
-    /// The tree at an open directory (or file) once more, without the mounts below it.
-    pub fn bind_fd(fd: BorrowedFd<'_>, attributes: Attributes) -> Result<Self> {
-        Self::clone_of(fd, "", OpenTreeFlags::AT_EMPTY_PATH, attributes)
-            .step(|| "bind an open directory".into())
-    }
-
     /// Takes over a mount that another process made and passed on.
     pub fn from_fd(root: OwnedFd) -> Self {
         Self { root }
     }
 
-    fn clone_of(
-        at: BorrowedFd<'_>,
-        path: &str,
-        flags: OpenTreeFlags,
-        attributes: Attributes,
-    ) -> std::io::Result<Self> {
-        let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let root = rustix::mount::open_tree(at, path, clone | flags)?;
-        let mount = Self { root };
-        let recursive = flags.contains(OpenTreeFlags::AT_RECURSIVE);
-        mount.set_attributes(attributes.flags(), None, recursive)?;
-        Ok(mount)
-    }
-
     /// Shows ids through the map of a user namespace. Only before the mount is attached.
     pub fn map_ids(&self, user: BorrowedFd<'_>) -> Result<()> {
-        self.set_attributes(MountAttrFlags::empty(), Some(user), false)
-            .step(|| "map the ids of a mount".into())
+        self.set_attributes(MountAttrFlags::empty(), Some(user)).step(|| "map the ids of a mount".into())
     }
 
     /// Attaches the mount at `path`.
@@ -137,12 +105,7 @@ impl Mount {
         self.root
     }
 
-    fn set_attributes(
-        &self,
-        set: MountAttrFlags,
-        user: Option<BorrowedFd<'_>>,
-        recursive: bool,
-    ) -> std::io::Result<()> {
+    fn set_attributes(&self, set: MountAttrFlags, user: Option<BorrowedFd<'_>>) -> std::io::Result<()> {
         let mut attributes = libc::mount_attr {
             attr_set: u64::from(set.bits()),
             // The times' mode is a field of two bits: setting one value means clearing the others.
@@ -154,14 +117,13 @@ impl Mount {
             attributes.attr_set |= libc::MOUNT_ATTR_IDMAP;
             attributes.userns_fd = u64::try_from(user.as_raw_fd()).map_err(std::io::Error::other)?;
         }
-        let recursive = if recursive { libc::AT_RECURSIVE } else { 0 };
         // SAFETY: an open descriptor, an empty path as AT_EMPTY_PATH wants, and a structure of the size given.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_mount_setattr,
                 self.root.as_raw_fd(),
                 c"".as_ptr(),
-                libc::AT_EMPTY_PATH | recursive,
+                libc::AT_EMPTY_PATH,
                 &raw const attributes,
                 size_of::<libc::mount_attr>(),
             )
@@ -191,6 +153,6 @@ pub fn seal_root() -> Result<()> {
         rustix::mount::open_tree(CWD, "/", OpenTreeFlags::OPEN_TREE_CLOEXEC).step(|| "open /".into())?;
     let mount = Mount { root };
     mount
-        .set_attributes(Attributes { read_only: true, no_exec: false, devices: true }.flags(), None, false)
+        .set_attributes(Attributes { read_only: true, no_exec: false, devices: true }.flags(), None)
         .map_err(|e| Error::new("make the root read-only", e))
 }

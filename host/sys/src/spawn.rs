@@ -146,35 +146,6 @@ impl<'fd> Program<'fd> {
     }
 }
 
-/// Forks: runs `child` in a copy of this process, which ends with the status that it returns. Descriptors,
-/// memory and sandbox are inherited as they are; the kernel kills the child when the forking thread ends.
-///
-/// For processes with one thread. In one with more, locks that other threads held stay locked in the child
-/// (glibc's allocator excepted), which can hang it.
-pub fn fork(child: impl FnOnce() -> i32) -> Result<Child> {
-    // SAFETY: glibc's fork keeps its own locks consistent in the child; a Rust lock that another thread held
-    // can hang the child, not corrupt memory. The child never returns into the caller's frames.
-    match check(unsafe { libc::fork() }).step(|| "fork".into())? {
-        0 => {
-            let run = std::panic::AssertUnwindSafe(|| {
-                if rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
-                    return 127;
-                }
-                child()
-            });
-            let status = std::panic::catch_unwind(run).unwrap_or(101);
-            // SAFETY: ends the child without running the parent's exit handlers a second time.
-            unsafe { libc::_exit(status) }
-        }
-        pid => {
-            let pid =
-                Pid::from_raw(pid).ok_or_else(|| Error::invalid("fork", "an impossible process number"))?;
-            // The child has not been waited for, so its number cannot have been reused.
-            Ok(Child { pid, pidfd: crate::pidfd::open(pid)? })
-        }
-    }
-}
-
 /// The child's steps in order; [`Prepared::run`] reports by index.
 const STEPS: [&str; 16] = [
     "reset the signal handlers",
@@ -392,7 +363,7 @@ pub(crate) fn drop_bounding(keep: CapabilitySet) -> std::result::Result<(), Errn
 }
 
 /// Leaves the calling thread exactly the capabilities `keep`, also across an exec (as ambient ones).
-pub(crate) fn set_capabilities(keep: CapabilitySet) -> std::result::Result<(), Errno> {
+fn set_capabilities(keep: CapabilitySet) -> std::result::Result<(), Errno> {
     rustix::thread::clear_ambient_capability_set()?;
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: keep };
     rustix::thread::set_capabilities(None, sets)?;
@@ -406,7 +377,7 @@ pub(crate) fn set_capabilities(keep: CapabilitySet) -> std::result::Result<(), E
 }
 
 /// Replaces the session keyring by a new, empty, anonymous one.
-pub(crate) fn new_session_keyring() -> std::result::Result<(), Errno> {
+fn new_session_keyring() -> std::result::Result<(), Errno> {
     const KEYCTL_JOIN_SESSION_KEYRING: libc::c_long = 1;
     // SAFETY: a null name asks for an anonymous keyring; nothing is written to memory.
     let done = unsafe {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use levee_sys::pidfd::Exit;
+use levee_sys::pidfd::{Child, Exit};
 use levee_sys::sandbox::{Access, Sandbox};
-use levee_sys::{seccomp, spawn};
+use levee_sys::{pidfd, seccomp};
 use rustix::fd::AsFd;
 
 const ALL: [(&str, &str); 9] = [
@@ -19,9 +19,26 @@ const ALL: [(&str, &str); 9] = [
     ("service", seccomp::SERVICE),
 ];
 
+/// Runs `child` in a fork of this process, which ends with the status that it returns.
+fn fork(child: impl FnOnce() -> i32) -> levee_sys::Result<Child> {
+    // SAFETY: glibc's fork keeps its own locks consistent in the child; a Rust lock that another thread held could
+    // hang the child, not corrupt memory. The child never returns into the caller's frames.
+    match unsafe { libc::fork() } {
+        0 => {
+            let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
+            // SAFETY: ends the child without running the parent's exit handlers a second time.
+            unsafe { libc::_exit(status) }
+        }
+        pid => {
+            let pid = rustix::process::Pid::from_raw(pid).expect("a child");
+            Ok(Child { pid, pidfd: pidfd::open(pid)? })
+        }
+    }
+}
+
 /// Runs `f` in a child under `filter` and says how the child ended; 99 is a sandbox that failed.
 fn under(filter: &str, f: impl FnOnce() -> i32) -> Exit {
-    let child = spawn::fork(|| match Sandbox::new(filter).enter() {
+    let child = fork(|| match Sandbox::new(filter).enter() {
         Ok(()) => f(),
         Err(e) => {
             eprintln!("{e}");
@@ -88,6 +105,9 @@ fn a_service_is_refused_what_namespaces_do_not_separate() {
         ("AF_VSOCK", libc::SYS_socket, [40, 1, 0, 0, 0], libc::EPERM),
         ("AF_ALG", libc::SYS_socket, [38, 5, 0, 0, 0], libc::EPERM),
         ("AF_PACKET", libc::SYS_socket, [17, 3, 0, 0, 0], libc::EPERM),
+        ("SCTP", libc::SYS_socket, [2, 1, 132, 0, 0], libc::EPERM),
+        ("SO_COOKIE", libc::SYS_getsockopt, [-1, 1, 57, 0, 0], libc::EPERM),
+        ("a line discipline", libc::SYS_ioctl, [-1, 0x5423, 0, 0, 0], libc::EPERM),
         ("sock_diag netlink", libc::SYS_socket, [16, 3, 4, 0, 0], libc::EPERM),
         ("io_uring_setup", libc::SYS_io_uring_setup, [1, 0, 0, 0, 0], libc::ENOSYS),
         ("inotify_init1", libc::SYS_inotify_init1, [0, 0, 0, 0, 0], libc::ENOSYS),
@@ -130,7 +150,7 @@ fn a_service_may_still_start_threads_and_processes_and_open_sockets() {
     let exit = under(seccomp::SERVICE, || {
         let thread = std::thread::spawn(|| 5).join().unwrap_or(0);
         let socket = i32::from(std::net::UdpSocket::bind("127.0.0.1:0").is_ok());
-        let child = spawn::fork(|| 3).and_then(|c| c.wait(Duration::from_secs(5)));
+        let child = fork(|| 3).and_then(|c| c.wait(Duration::from_secs(5)));
         thread + socket + i32::from(matches!(child, Ok(Some(Exit::Status(3)))))
     });
     assert_eq!(exit, Exit::Status(7));
@@ -141,7 +161,7 @@ fn landlock_leaves_only_the_given_directory() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("inside"), "x").unwrap();
     let fd = std::fs::File::open(dir.path()).unwrap();
-    let child = spawn::fork(|| {
+    let child = fork(|| {
         let files = [(fd.as_fd(), Access::Read)];
         if (Sandbox { filter: seccomp::SERVICE, files: &files, tcp: false }).enter().is_err() {
             return 99;

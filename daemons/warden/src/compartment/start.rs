@@ -249,7 +249,7 @@ impl Drop for Parts {
 fn image(path: &Path, read_only: bool, user: Option<&OwnedFd>) -> Result<(Store, Mount)> {
     let user = user.ok_or_else(|| Error::invalid("map its ids", "the plan has no user namespace yet"))?;
     let store = Store::open(path)?;
-    let attributes = if read_only { Attributes::READ_ONLY } else { Attributes::default() };
+    let attributes = if read_only { Attributes::READ_ONLY_DATA } else { Attributes::default() };
     let mount = store.mount_for(attributes, user)?;
     Ok((store, mount))
 }

@@ -76,7 +76,8 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
             .attach(&new("/proc")),
         Inside::Terminals { gid } => {
             let gid = gid.to_string();
-            let options = [("gid", gid.as_str()), ("mode", "620"), ("ptmxmode", "666")];
+            // The kernel has a few thousand for all instances together: none may have them all.
+            let options = [("gid", gid.as_str()), ("mode", "620"), ("ptmxmode", "666"), ("max", "64")];
             let attributes = Attributes { no_exec: true, devices: true, ..Attributes::default() };
             Mount::new("devpts", &options, attributes)?.attach(&new("/dev/pts"))
         }
