@@ -75,14 +75,22 @@ impl<K: Clone> Sessions<K> {
         }
     }
 
-    pub(crate) fn vault_closed(&mut self, label: &levee_policy::LabelName, id: SessionId, _now: Time) {
+    pub(crate) fn vault_closed(&mut self, label: &levee_policy::LabelName, id: SessionId, now: Time) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.record.label != *label {
             return;
         }
-        if let Phase::Closing(Closing { step: Step::Vault(_), .. }) = &session.phase {
-            session.vault = InVault::Absent;
-            self.close_sockets(id, 0);
+        match &session.phase {
+            Phase::Closing(Closing { step: Step::Vault(_), .. }) => {
+                session.vault = InVault::Absent;
+                self.close_sockets(id, 0);
+            }
+            // Unasked: the vault cannot take the session as it stands, and has none of it.
+            Phase::Making { .. } | Phase::Open(_) => {
+                session.vault = InVault::Absent;
+                self.close(id, "the label's vault did not take the session", None, now);
+            }
+            Phase::Closing(_) => {}
         }
     }
 

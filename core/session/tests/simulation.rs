@@ -167,8 +167,10 @@ impl World {
     }
 
     fn fail(&self, what: &str) -> ! {
-        let tail = self.log.len().saturating_sub(120);
-        panic!("seed {}: {what}\n{}", self.seed, self.log[tail..].join("\n"));
+        let log: Vec<&str> =
+            self.log.iter().map(String::as_str).filter(|line| !line.ends_with("< Tick")).collect();
+        let tail = log.len().saturating_sub(120);
+        panic!("seed {}: {what}\n{}", self.seed, log[tail..].join("\n"));
     }
 
     fn handle(&mut self, event: Event<u64>) {
@@ -434,6 +436,10 @@ impl World {
         }
         let answers = self.from_vaults.entry(label.clone()).or_default();
         match message {
+            ToVault::Open { id, .. } if faults && self.random.one_in(20) => {
+                vault.sessions.remove(&id);
+                answers.push_back(Event::VaultClosed(label.clone(), id));
+            }
             ToVault::Open { id, inner, reach } => {
                 assert!(!reach.is_empty());
                 for address in &inner {
@@ -616,7 +622,7 @@ impl World {
         for vault in self.vaults.values_mut() {
             vault.silent = false;
         }
-        for _ in 0..4_000 {
+        for _ in 0..5_000 {
             let step = self.random.below(12) + 2;
             match step {
                 2 | 3 => self.warden_acts(),
@@ -641,7 +647,7 @@ impl World {
                     if let Some(event) = self.shell.pop_front() {
                         self.handle(event);
                     }
-                    self.now = self.now.after(Duration::from_millis(20));
+                    self.now = self.now.after(Duration::from_millis(100));
                     self.handle(Event::Tick);
                 }
             }
