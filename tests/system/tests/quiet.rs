@@ -1,4 +1,5 @@
-//! What a low label sees of the machine while a higher one works as hard as it can: nothing that changes.
+//! What a low label sees of the machine while a higher one works as hard as it can: nothing that changes, but for what
+//! is listed, and that is measured.
 //!
 //! Needs root, python3, e2fsprogs and levee's own programs (`cargo build --workspace --bins`).
 
@@ -6,6 +7,7 @@ mod places;
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use levee_policy::{Label, LabelName, Site};
 use places::{Running, place, probe, run};
@@ -54,6 +56,75 @@ fn free_space_inodes_proc_load_and_counters_below_are_the_same_whatever_a_higher
     same(&idle, &observe(&mut low), "a higher label has ended");
     low.vault.kill().unwrap();
     low.compartment.stop().unwrap();
+}
+
+/// What remains, measured: a high label sends random bits to a low one through what the whole machine shares. Sender
+/// and receiver are in Python, with windows that fit it: the figures are what was shown, not a bound.
+#[test]
+fn what_the_channels_that_remain_carry_is_measured() {
+    let site = Site::parse(SITE).expect("the example site is sound");
+    let directory = tempfile::Builder::new().prefix("levee-channels-").tempdir_in("/var/tmp").unwrap();
+    let labels: Vec<Label> = site.services().next().unwrap().range().labels(64).unwrap().collect();
+    let at = |name: &str, number: usize| {
+        let label = site.label(&LabelName::new(name).unwrap()).unwrap();
+        place(&site, directory.path(), &labels, &label, number)
+    };
+    let (mut low, mut high) = (at("UNCLASSIFIED", 2), at("SECRET//NATO,MED", 3));
+    let mut table = String::from("channel     window    bits  wrong   bit/s\n");
+    for (channel, window) in [("setsid", 0.03), ("inodes", 0.03), ("processor", 0.03)] {
+        // Known bits first, to tell ones from zeros; then bits of a linear congruential generator.
+        let mut state = 12_345_u32;
+        let random = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+            state >> 30 & 1
+        });
+        let bits: Vec<u32> = (0..KNOWN_BITS).map(|i| i % 2).chain(random.take(128)).collect();
+        let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() + 1.5;
+        let job = |end: &str| json!({"channel": channel, "end": end, "window": window, "begin": begin, "bits": bits});
+        let (send, receive) = (job("send"), job("receive"));
+        let said = std::thread::scope(|scope| {
+            scope.spawn(|| probe(&mut high.compartment, "channel.py", &send));
+            probe(&mut low.compartment, "channel.py", &receive)
+        });
+        let seen: Vec<f64> = serde_json::from_str(&said).unwrap();
+        assert_eq!(seen.len(), bits.len(), "the receiver looked in every window");
+        let (wrong, sent) = decode(&bits, &seen);
+        #[allow(clippy::cast_precision_loss)] // small counts
+        let error = wrong as f64 / sent as f64;
+        let rate = capacity(error) / window;
+        table.push_str(&format!(
+            "{channel:<10} {:>4} ms  {sent:>5}  {wrong:>5}  {rate:>6.1}\n",
+            window * 1000.0
+        ));
+    }
+    std::io::Write::write_all(&mut std::io::stdout(), table.as_bytes()).unwrap();
+    for place in [low, high] {
+        place.vault.kill().unwrap();
+        place.compartment.stop().unwrap();
+    }
+}
+
+/// Bits that both ends know.
+const KNOWN_BITS: u32 = 32;
+
+/// How many of the unknown bits a receiver gets wrong that knows the means of the known ones.
+fn decode(bits: &[u32], seen: &[f64]) -> (usize, usize) {
+    let (known, rest) = seen.split_at(KNOWN_BITS as usize);
+    let mean = |bit: u32| {
+        let of: Vec<f64> = known.iter().zip(bits).filter(|(_, b)| **b == bit).map(|(s, _)| *s).collect();
+        of.iter().sum::<f64>() / f64::from(KNOWN_BITS / 2)
+    };
+    let (zero, one) = (mean(0), mean(1));
+    let sent = &bits[KNOWN_BITS as usize..];
+    let wrong =
+        rest.iter().zip(sent).filter(|(s, b)| ((**s - zero).abs() > (**s - one).abs()) != (**b == 1)).count();
+    (wrong, sent.len())
+}
+
+/// Bits that one use of a binary symmetric channel with this error carries (Shannon).
+fn capacity(error: f64) -> f64 {
+    let h = |p: f64| if p <= 0.0 || p >= 1.0 { 0.0 } else { -p * p.log2() };
+    1.0 - h(error) - h(1.0 - error)
 }
 
 fn observe(running: &mut Running) -> Map<String, Value> {

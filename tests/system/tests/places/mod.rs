@@ -81,7 +81,9 @@ pub fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, num
         hostname: "matrix".into(),
         hosts: Vec::new(),
         files: Files::Store { own: image.clone(), below: Some(below) },
-        extra: ["common.py", "victim.py", "probe.py", "observe.py", "work.py"].map(script).to_vec(),
+        extra: ["common.py", "victim.py", "probe.py", "observe.py", "work.py", "channel.py"]
+            .map(script)
+            .to_vec(),
         scratch: 8 << 20,
     };
     let init = program("levee-init");
