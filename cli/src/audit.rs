@@ -77,7 +77,7 @@ struct Show {
     /// Only at this label
     #[arg(long)]
     label: Option<LabelName>,
-    /// Only of this kind: session, login, connect, ...
+    /// Only of this kind: sign-on, session, run, ...
     #[arg(long)]
     action: Option<String>,
     /// Only what went so

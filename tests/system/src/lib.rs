@@ -8,6 +8,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod host;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,194 @@
+//! When the end of a session is acknowledged, nothing of it passes any more: seen on the wire, while a download
+//! is running.
+
+use levee_system::{World, eventually, text};
+use std::fs::{self, File};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const LOW: &str = "UNCLASSIFIED";
+const PAGE: &str = "http://www.harbour.example/";
+
+/// Kernel and capturing program read one clock; this is for the capture's own rounding.
+const ROUNDING: f64 = 0.002;
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs_f64()
+}
+
+/// A session of ada's in which a download runs that has minutes to go.
+fn downloading(name: &str, site: &str) -> (World, Child) {
+    let world = World::up(name, site, &["ws1"]);
+    let download = download(&world);
+    (world, download)
+}
+
+fn download(world: &World) -> Child {
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    let make = format!(
+        "head -c 40000000 /dev/urandom >/tmp/big && \
+         curl --silent --show-error --fail --max-time 60 -T /tmp/big {PAGE}own/big.bin"
+    );
+    world.run("ws1", &["sh", "-c", &make]).ok();
+    let url = format!("{PAGE}own/big.bin");
+    let mut curl = world.tpe_command(
+        "ws1",
+        &["run", "--", "curl", "--silent", "--limit-rate", "400k", "--output", "/dev/null", &url],
+    );
+    curl.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start levee-tpe")
+}
+
+/// The ESP packets that the server sends to ws1 in the session there is, each with the time it arrived.
+struct Capture {
+    tcpdump: Child,
+    times: std::path::PathBuf,
+    filter: String,
+}
+
+impl Capture {
+    fn start(world: &World) -> Self {
+        let status = world.status();
+        let sas: Vec<&serde_json::Value> = status["vaults"][LOW]["sas"].as_array().expect("SAs").iter().collect();
+        assert_eq!(sas.len(), 1, "{status}");
+        let spi = sas[0]["outbound_spi"].as_str().expect("an SPI");
+        // The SPI is the first word after the UDP header (RFC 3948 section 2.1).
+        let filter = format!("udp and src host 10.77.0.1 and src port 4500 and udp[8:4] == 0x{spi}");
+        let times = world.path("capture");
+        let net = format!("--net=/run/netns/{}", world.namespace("ws1"));
+        let tcpdump = Command::new("nsenter")
+            .args([&net, "tcpdump", "-i", "outer", "-n", "-tt", "-l", "--immediate-mode", "-Z", "root", &filter])
+            .stdin(Stdio::null())
+            .stdout(File::create(&times).expect("a file for the capture"))
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("start tcpdump (scripts/need test installs it)");
+        let capture = Self { tcpdump, times, filter };
+        eventually(Duration::from_secs(20), "the download is seen on the wire", || capture.packets().len() >= 20);
+        capture
+    }
+
+    fn packets(&self) -> Vec<f64> {
+        let text = fs::read_to_string(&self.times).unwrap_or_default();
+        // The last line may not be whole.
+        let whole = text.rsplit_once('\n').map(|(whole, _)| whole.to_owned()).unwrap_or_default();
+        whole.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
+    }
+
+    /// Fails unless packets came until the order to end the session was given and none after `ended`.
+    fn is_silent_after(mut self, ordered: f64, ended: f64) {
+        // Long enough for TCP to send again several times, if it were let.
+        std::thread::sleep(Duration::from_millis(1500));
+        let _ = self.tcpdump.kill();
+        let _ = self.tcpdump.wait();
+        let packets = self.packets();
+        let last = packets.last().copied().expect("packets were seen");
+        let during = packets.iter().filter(|time| (ordered - 1.0..ordered).contains(time)).count();
+        println!(
+            "{} packets, {during} in the last second before; the last {:.1} ms after the order; acknowledged {:.1} ms after it",
+            packets.len(),
+            (last - ordered) * 1e3,
+            (ended - ordered) * 1e3
+        );
+        assert!(during > 0, "no traffic ran when the session was ended ({})", self.filter);
+        let late: Vec<f64> = packets.iter().map(|time| (time - ended) * 1e3).filter(|t| *t > ROUNDING * 1e3).collect();
+        assert!(late.is_empty(), "packets came so many ms after the end was acknowledged: {late:?}");
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.tcpdump.kill();
+        let _ = self.tcpdump.wait();
+    }
+}
+
+/// The download has been cut, not finished.
+fn is_cut(mut download: Child) {
+    let mut status = None;
+    eventually(Duration::from_secs(20), "the download ends", || {
+        status = download.try_wait().expect("wait for the download");
+        status.is_some()
+    });
+    assert!(!status.is_some_and(|status| status.success()), "it should have been cut");
+}
+
+/// The name of the only session.
+fn session(world: &World) -> String {
+    world.status()["sessions"][0]["id"].as_str().expect("one session").to_owned()
+}
+
+#[test]
+fn when_logout_returns_no_packet_of_the_session_passes() {
+    let (world, download) = downloading("logout", SITE);
+    let capture = Capture::start(&world);
+    let ordered = now();
+    world.tpe("ws1", &["logout"]).ok();
+    let ended = now();
+    capture.is_silent_after(ordered, ended);
+    is_cut(download);
+    assert_eq!(world.status()["session_count"], 0);
+    // And the next session finds nothing of it.
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(LOW));
+    world.run("ws1", &["test", "-e", "/tmp/big"]).refused();
+}
+
+#[test]
+fn when_a_change_of_level_returns_no_packet_of_the_old_level_passes() {
+    let (world, download) = downloading("change", SITE);
+    let capture = Capture::start(&world);
+    let ordered = now();
+    world.level("ws1", "SECRET//NATO,MED").ok();
+    let ended = now();
+    capture.is_silent_after(ordered, ended);
+    is_cut(download);
+    assert!(world.fetch("ws1", PAGE).ok().contains("SECRET//NATO,MED"));
+    world.run("ws1", &["test", "-e", "/tmp/big"]).refused();
+}
+
+#[test]
+fn when_an_operator_has_ended_a_session_no_packet_of_it_passes() {
+    let (world, download) = downloading("operator", SITE);
+    let capture = Capture::start(&world);
+    let id = session(&world);
+    let ordered = now();
+    world.levee(&["session", "end", "--run", &text(&world.path("run")), &id]).ok();
+    let ended = now();
+    capture.is_silent_after(ordered, ended);
+    is_cut(download);
+    assert_eq!(world.status()["session_count"], 0);
+    world.levee(&["session", "end", "--run", &text(&world.path("run")), &id]).refused();
+}
+
+#[test]
+fn a_session_whose_workstation_is_unplugged_ends_after_the_grace_time_and_not_before() {
+    let site = SITE.replace("grace = \"30s\"", "grace = \"2s\"");
+    assert_ne!(site, SITE);
+    let (world, download) = downloading("unplug", &site);
+    let id = session(&world);
+    // Plugged in again at once, it goes on.
+    world.outside("ws1", "ip", &["link", "set", "outer", "down"]).ok();
+    std::thread::sleep(Duration::from_millis(300));
+    world.outside("ws1", "ip", &["link", "set", "outer", "up"]).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(LOW));
+    assert_eq!(session(&world), id);
+
+    let capture = Capture::start(&world);
+    let ordered = now();
+    world.outside("ws1", "ip", &["link", "set", "outer", "down"]).ok();
+    eventually(Duration::from_secs(45), "the session is over", || world.status()["session_count"] == 0);
+    let ended = now();
+    println!("the session was over {:.1} s after the link went down", ended - ordered);
+    world.outside("ws1", "ip", &["link", "set", "outer", "up"]).ok();
+    capture.is_silent_after(ordered, ended);
+    is_cut(download);
+    // The workstation says so, too, and can be used again.
+    eventually(Duration::from_secs(20), "a new session opens", || {
+        world.login("ws1", "ada").status == 0 && world.level("ws1", LOW).status == 0
+    });
+    assert_ne!(session(&world), id);
+    assert!(world.fetch("ws1", PAGE).ok().contains(LOW));
+}
