@@ -605,10 +605,8 @@ impl Daemon {
                 self.handle(Event::PasswordStored(id, stored));
             }
             Output::Need(label) => self.ask_warden(SessiondRequest::Need(label)),
-            Output::Release(label) => {
-                self.vaults.remove(&label);
-                self.ask_warden(SessiondRequest::Release(label));
-            }
+            // The label stays for a while in case it is needed again, and its vault's channel with it.
+            Output::Release(label) => self.ask_warden(SessiondRequest::Release(label)),
             Output::Kill(label) => self.ask_warden(SessiondRequest::Kill(label)),
             Output::Cut(CutId(ticket), label, inner) => {
                 self.ask_warden(SessiondRequest::Cut { label, inner, ticket });

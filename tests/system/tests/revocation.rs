@@ -179,7 +179,7 @@ fn a_session_whose_workstation_is_unplugged_ends_after_the_grace_time_and_not_be
     let capture = Capture::start(&world);
     let ordered = now();
     world.outside("ws1", "ip", &["link", "set", "outer", "down"]).ok();
-    eventually(Duration::from_secs(45), "the session is over", || world.status()["session_count"] == 0);
+    eventually(Duration::from_secs(60), "the session is over", || world.status()["session_count"] == 0);
     let ended = now();
     println!("the session was over {:.1} s after the link went down", ended - ordered);
     world.outside("ws1", "ip", &["link", "set", "outer", "up"]).ok();
