@@ -47,12 +47,14 @@ fn what_is_refused_is_refused_in_words_that_tell_no_more_than_they_may_and_is_au
     let state = text(&world.path("state"));
     let verified = world.levee(&["audit", "verify", "--state", &state]).ok();
     let denied = world.levee(&["audit", "show", "--state", &state, "--verdict", "denied"]).ok();
-    for (user, label) in [("ugo", "CONFIDENTIAL"), ("ugo", "UNCLASSIFIED//MED"), ("ugo", HIGH), ("ada", HIGH)] {
+    for (user, label) in [("ugo", "CONFIDENTIAL"), ("ugo", "UNCLASSIFIED//MED"), ("ugo", HIGH), ("ada", HIGH)]
+    {
         let recorded = denied.lines().any(|line| line.contains(user) && line.contains(label));
         assert!(recorded, "no record of {user} at {label}:\n{denied}\n{verified}");
     }
     assert!(denied.lines().any(|line| line.contains("COSMIC")), "{denied}");
-    let granted = world.levee(&["audit", "show", "--state", &state, "--verdict", "granted", "--user", "ugo"]).ok();
+    let granted =
+        world.levee(&["audit", "show", "--state", &state, "--verdict", "granted", "--user", "ugo"]).ok();
     assert!(granted.lines().any(|line| line.contains(LOW)), "{granted}");
     // What anybody can cause without a password is counted, so that nobody can fill the log with it.
     world.stop_server();
@@ -81,13 +83,18 @@ fn a_high_session_reads_what_a_low_one_wrote_and_writes_nothing_there_and_no_low
     assert!(listed.contains("low.txt") || listed.contains(&format!("below/{LOW}")), "{listed}");
 
     // Not written from above: not over the copy, not beside it, not by a name that leads there.
-    for path in ["below/UNCLASSIFIED/low.txt", "below/UNCLASSIFIED/new.txt", "own/..%2fbelow%2fUNCLASSIFIED%2fnew.txt"] {
+    for path in [
+        "below/UNCLASSIFIED/low.txt",
+        "below/UNCLASSIFIED/new.txt",
+        "own/..%2fbelow%2fUNCLASSIFIED%2fnew.txt",
+    ] {
         let code = put(&world, "ws1", path, "from above");
         assert!(["400", "403", "405", "409"].contains(&code.as_str()), "{path}: {code}");
     }
     assert_eq!(put(&world, "ws1", "below/UNCLASSIFIED/low.txt", "from above"), "403");
     for method in ["DELETE", "MKCOL"] {
-        let code = ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}", "-X", method, &copy];
+        let code =
+            ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}", "-X", method, &copy];
         let code = world.run("ws1", &code).ok();
         assert!(["403", "405"].contains(&code.as_str()), "{method}: {code}");
     }

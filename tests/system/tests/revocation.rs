@@ -50,7 +50,8 @@ struct Capture {
 impl Capture {
     fn start(world: &World) -> Self {
         let status = world.status();
-        let sas: Vec<&serde_json::Value> = status["vaults"][LOW]["sas"].as_array().expect("SAs").iter().collect();
+        let sas: Vec<&serde_json::Value> =
+            status["vaults"][LOW]["sas"].as_array().expect("SAs").iter().collect();
         assert_eq!(sas.len(), 1, "{status}");
         let spi = sas[0]["outbound_spi"].as_str().expect("an SPI");
         // The SPI is the first word after the UDP header (RFC 3948 section 2.1).
@@ -58,14 +59,28 @@ impl Capture {
         let times = world.path("capture");
         let net = format!("--net=/run/netns/{}", world.namespace("ws1"));
         let tcpdump = Command::new("nsenter")
-            .args([&net, "tcpdump", "-i", "outer", "-n", "-tt", "-l", "--immediate-mode", "-Z", "root", &filter])
+            .args([
+                &net,
+                "tcpdump",
+                "-i",
+                "outer",
+                "-n",
+                "-tt",
+                "-l",
+                "--immediate-mode",
+                "-Z",
+                "root",
+                &filter,
+            ])
             .stdin(Stdio::null())
             .stdout(File::create(&times).expect("a file for the capture"))
             .stderr(Stdio::null())
             .spawn()
             .expect("start tcpdump (scripts/need test installs it)");
         let capture = Self { tcpdump, times, filter };
-        eventually(Duration::from_secs(20), "the download is seen on the wire", || capture.packets().len() >= 20);
+        eventually(Duration::from_secs(20), "the download is seen on the wire", || {
+            capture.packets().len() >= 20
+        });
         capture
     }
 
@@ -92,7 +107,8 @@ impl Capture {
             (ended - ordered) * 1e3
         );
         assert!(during > 0, "no traffic ran when the session was ended ({})", self.filter);
-        let late: Vec<f64> = packets.iter().map(|time| (time - ended) * 1e3).filter(|t| *t > ROUNDING * 1e3).collect();
+        let late: Vec<f64> =
+            packets.iter().map(|time| (time - ended) * 1e3).filter(|t| *t > ROUNDING * 1e3).collect();
         assert!(late.is_empty(), "packets came so many ms after the end was acknowledged: {late:?}");
     }
 }
