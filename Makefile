@@ -2,14 +2,13 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run test test-pure test-system bench fuzz lint build install clean
+.PHONY: help run test test-pure lint build install clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
 	@echo 'make test         everything that CI runs'
 	@echo 'make test-pure    the tests that need no privilege'
 	@echo 'make lint         formatting, clippy, licences'
-	@echo 'make bench        speed, as ratios of paired, interleaved runs'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
 
 run:
