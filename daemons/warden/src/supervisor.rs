@@ -66,7 +66,7 @@ impl Processes {
     }
 
     /// Takes over a started process, and wires it to every running one that it speaks with. `slot` is the
-    /// steering slot of a label, for the ends that need to know it.
+    /// steering slot of a label: both ends of a channel learn it, the keyer to choose SPIs and the vault to refuse others.
     ///
     /// # Errors
     /// When the new process itself cannot be reached; a partner that cannot is killed.
@@ -76,8 +76,9 @@ impl Processes {
                 continue;
             }
             let (a, b) = Channel::pair().map_err(SendError::Io)?;
-            process.give(end(&process.key, &other.key, slot(&other.key)), a.into_fd())?;
-            if other.give(end(&other.key, &process.key, slot(&process.key)), b.into_fd()).is_err() {
+            let slot = slot(&process.key).or_else(|| slot(&other.key));
+            process.give(end(&process.key, &other.key, slot), a.into_fd())?;
+            if other.give(end(&other.key, &process.key, slot), b.into_fd()).is_err() {
                 other.kill();
             }
         }
