@@ -4,6 +4,7 @@
 mod agent;
 mod command;
 mod run;
+mod screen;
 
 use clap::{Args, Parser, Subcommand};
 use command::{Agent, Fault, PasswordSource};
@@ -17,9 +18,12 @@ const FAILED: u8 = 1;
 /// Exit status of `run` when it failed itself: no common program ends with it.
 const RUN_FAILED: u8 = 255;
 
-/// Sign on at this workstation, choose a level, run programs at it.
+/// Sign on at this workstation, choose a level, run programs at it
+///
+/// Without a command it takes the whole terminal: a banner with the session's level in its colour, a form to sign on, a
+/// menu of levels, and a shell at the session's level. Ctrl-] leads back to the menu.
 #[derive(Parser)]
-#[command(name = "levee-tpe", version, about, long_about = None)]
+#[command(name = "levee-tpe", version, about)]
 struct Arguments {
     /// The agent's socket.
     #[arg(long, global = true, env = "LEVEE_TPE_SOCKET", default_value = command::SOCKET)]
@@ -28,7 +32,7 @@ struct Arguments {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(Subcommand)]
@@ -88,7 +92,16 @@ impl Password {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if matches!(arguments.action, Action::Agent) {
+    let Some(action) = &arguments.action else {
+        return match screen::run(&arguments.socket) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(fault) => {
+                eprintln!("levee-tpe: {fault}");
+                ExitCode::from(FAILED)
+            }
+        };
+    };
+    if matches!(action, Action::Agent) {
         return match agent::serve() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -97,8 +110,8 @@ fn main() -> ExitCode {
             }
         };
     }
-    let running = matches!(arguments.action, Action::Run { .. });
-    match carry_out(&arguments) {
+    let running = matches!(action, Action::Run { .. });
+    match carry_out(action, &arguments) {
         Ok(Answer::Exited(status)) if running => ExitCode::from(status),
         Ok(answer) => {
             if arguments.json {
@@ -119,8 +132,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn carry_out(arguments: &Arguments) -> Result<Answer, Fault> {
-    let command = match &arguments.action {
+fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
+    let command = match action {
         Action::Agent => return Err(Fault::Local("the agent is not a command".into())),
         Action::Login { user, password } => {
             Command::Login { user: user.clone(), password: password.source(0).read("Password")? }

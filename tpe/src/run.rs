@@ -165,7 +165,8 @@ pub fn run(agent: &Agent, argv: Vec<String>) -> Result<u8, Fault> {
     }
 }
 
-fn pseudo_terminal() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+/// A new pseudo-terminal: its master, which does not block, and the side for programs.
+pub fn pseudo_terminal() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = openpt(flags)?;
     grantpt(&master)?;

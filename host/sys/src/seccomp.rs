@@ -36,6 +36,8 @@ pub const TPS_CHILD: &str = include_str!("../../../conf/seccomp/tps-child.toml")
 pub const SESSIOND: &str = include_str!("../../../conf/seccomp/sessiond.toml");
 /// The filter of the workstation's agent.
 pub const TPE: &str = include_str!("../../../conf/seccomp/tpe.toml");
+/// The filter of the process that reads programs' terminal output on a workstation.
+pub const SCREEN: &str = include_str!("../../../conf/seccomp/screen.toml");
 /// Upflow's filter.
 pub const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
 /// What services in a compartment run under.

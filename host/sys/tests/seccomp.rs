@@ -7,10 +7,11 @@ use levee_sys::sandbox::{Access, Sandbox};
 use levee_sys::{pidfd, seccomp};
 use rustix::fd::AsFd;
 
-const ALL: [(&str, &str); 9] = [
+const ALL: [(&str, &str); 10] = [
     ("vault", seccomp::VAULT),
     ("keyer", seccomp::KEYER),
     ("signer", seccomp::SIGNER),
+    ("screen", seccomp::SCREEN),
     ("tpe", seccomp::TPE),
     ("tps", seccomp::TPS),
     ("tps-child", seccomp::TPS_CHILD),

@@ -1,0 +1,464 @@
+//! `levee-tpe` without arguments: the whole terminal, with the session's level in the first row at all times.
+//!
+//! Programs never write to the person's terminal. What they write goes to a sandboxed process ([`parser`]), and what
+//! comes from there is drawn below the banner. Ctrl-] leads back to the trusted menu from anywhere.
+
+mod draw;
+mod keys;
+mod parser;
+
+use crate::command::{Agent, Fault};
+use crate::run::pseudo_terminal;
+use levee_ipc::tpe::{Answer, Command, Status};
+use levee_ipc::{RecvError, Secret};
+use levee_policy::{LabelName, UserName};
+use levee_sys::fork::Forker;
+use parser::{News, Parser, Span};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use zeroize::{Zeroize, Zeroizing};
+
+/// The banner is never older than this.
+const REFRESH: Duration = Duration::from_secs(1);
+/// Bytes that keys may have waiting for a program that does not read.
+const MAX_TYPED: usize = 64 * 1024;
+
+/// What is typed to sign on.
+struct Form {
+    user: String,
+    password: Zeroizing<String>,
+    in_password: bool,
+}
+
+impl Form {
+    fn new(user: String) -> Self {
+        let in_password = !user.is_empty();
+        // Sized beforehand: a string that grows would leave unerased copies behind.
+        Self { user, password: Zeroizing::new(String::with_capacity(Secret::MAX)), in_password }
+    }
+}
+
+/// What can be chosen.
+#[derive(Clone, PartialEq, Eq)]
+enum Choice {
+    Return,
+    Shell,
+    Level(LabelName),
+    SignOff,
+    Leave,
+}
+
+/// The trusted menu.
+struct Menu {
+    items: Vec<String>,
+    choices: Vec<Choice>,
+    chosen: usize,
+}
+
+/// What a program's terminal shows.
+#[derive(Default)]
+struct Pane {
+    rows: Vec<Vec<Span>>,
+    /// Row, column, and whether it is to be seen.
+    cursor: (u16, u16, bool),
+    application: bool,
+}
+
+/// A program that runs.
+struct Program {
+    agent: Agent,
+    master: OwnedFd,
+    parser: Parser,
+    pane: Pane,
+    typed: Vec<u8>,
+}
+
+enum View {
+    Form(Form),
+    Menu(Menu),
+    Program,
+}
+
+struct Screen {
+    socket: PathBuf,
+    forker: Forker,
+    status: Option<Status>,
+    refreshed: Instant,
+    labels: Vec<LabelName>,
+    program: Option<Program>,
+    view: View,
+    message: String,
+    size: (u16, u16),
+    leave: bool,
+}
+
+/// Holds the terminal until the person leaves.
+pub fn run(socket: &Path) -> Result<(), Fault> {
+    let failed = |error: io::Error| Fault::Local(format!("the terminal: {error}"));
+    let forker = Forker::new().map_err(failed)?;
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let size = terminal.size().map_err(failed)?;
+    let mut screen = Screen {
+        socket: socket.to_owned(),
+        forker,
+        status: None,
+        refreshed: Instant::now(),
+        labels: Vec::new(),
+        program: None,
+        view: View::Form(Form::new(String::new())),
+        message: String::new(),
+        size: (size.height.saturating_sub(1), size.width),
+        leave: false,
+    };
+    screen.refresh();
+    if screen.status.as_ref().is_some_and(|status| status.user.is_some()) {
+        screen.open_menu();
+    }
+    let result = screen.serve(&mut terminal);
+    ratatui::restore();
+    result.map_err(failed)
+}
+
+impl Screen {
+    fn serve(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        while !self.leave {
+            self.draw(terminal)?;
+            self.wait()?;
+            while event::poll(Duration::ZERO)? {
+                match event::read()? {
+                    Event::Key(key) if key.kind != KeyEventKind::Release => self.key(&key, terminal)?,
+                    Event::Resize(columns, rows) => self.resize((rows.saturating_sub(1), columns)),
+                    _ => {}
+                }
+            }
+            self.hear_program();
+            if self.refreshed.elapsed() >= REFRESH {
+                self.refresh();
+            }
+        }
+        Ok(())
+    }
+
+    fn draw(&self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        terminal.draw(|frame| {
+            let (banner, area) = draw::split(frame.area());
+            match (&self.view, &self.program) {
+                (View::Program, Some(program)) => draw::pane(frame, area, &program.pane),
+                (View::Form(form), _) => draw::form(frame, area, form, &self.message),
+                (View::Menu(menu), _) => draw::menu(frame, area, menu, &self.message),
+                (View::Program, None) => {}
+            }
+            let hint = if matches!(self.view, View::Program) { "Ctrl-]: trusted menu" } else { "" };
+            // Last, so that nothing is drawn over it.
+            draw::banner(frame, banner, self.status.as_ref(), hint);
+        })?;
+        Ok(())
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let stdin = io::stdin();
+        let mut fds = vec![PollFd::new(&stdin, PollFlags::IN)];
+        if let Some(program) = &self.program {
+            fds.push(PollFd::new(&program.parser.channel, PollFlags::IN));
+            fds.push(PollFd::new(program.agent.channel(), PollFlags::IN));
+            if !program.typed.is_empty() {
+                fds.push(PollFd::new(&program.master, PollFlags::OUT));
+            }
+        }
+        let left = REFRESH.saturating_sub(self.refreshed.elapsed());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut fds, Some(&timeout)) {
+            // A signal such as SIGWINCH; crossterm knows which.
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn ask(&self, command: &Command) -> Result<Answer, Fault> {
+        Agent::connect(&self.socket)?.ask(command)
+    }
+
+    fn refresh(&mut self) {
+        self.refreshed = Instant::now();
+        let before = self.status.take();
+        self.status = match self.ask(&Command::Status) {
+            Ok(Answer::Status(status)) => Some(status),
+            _ => None,
+        };
+        let id = |status: &Option<Status>| {
+            status.as_ref().and_then(|status| status.session.as_ref()).map(|session| session.id.clone())
+        };
+        if id(&before).is_some() && id(&before) != id(&self.status) {
+            // The programs of a session end with it; so does what they wrote.
+            self.program = None;
+            if let Some(reason) = self.status.as_ref().and_then(|status| status.ended.clone()) {
+                self.message = format!("The session was ended: {reason}");
+            }
+            self.leave_program();
+        }
+    }
+
+    /// To where somebody is who has no program in front of them.
+    fn leave_program(&mut self) {
+        if self.status.as_ref().is_some_and(|status| status.user.is_some()) {
+            self.open_menu();
+        } else if !matches!(self.view, View::Form(_)) {
+            self.view = View::Form(Form::new(String::new()));
+        }
+    }
+
+    fn open_menu(&mut self) {
+        let session = self.status.as_ref().and_then(|status| status.session.as_ref());
+        let mut choices = Vec::new();
+        if self.program.is_some() {
+            choices.push(Choice::Return);
+        } else if session.is_some() {
+            choices.push(Choice::Shell);
+        }
+        choices.extend(
+            self.labels
+                .iter()
+                .filter(|label| session.is_none_or(|session| session.label != **label))
+                .cloned()
+                .map(Choice::Level),
+        );
+        choices.extend([Choice::SignOff, Choice::Leave]);
+        let items = choices
+            .iter()
+            .map(|choice| match choice {
+                Choice::Return => "Return to the program".to_owned(),
+                Choice::Shell => "Start a shell".to_owned(),
+                Choice::Level(label) => format!("Session at {label}"),
+                Choice::SignOff => "Sign off".to_owned(),
+                Choice::Leave => "Leave this screen".to_owned(),
+            })
+            .collect();
+        self.view = View::Menu(Menu { items, choices, chosen: 0 });
+    }
+
+    fn key(&mut self, key: &KeyEvent, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        if keys::is_attention(key) {
+            self.message.clear();
+            self.refresh();
+            self.leave_program();
+            return Ok(());
+        }
+        match &mut self.view {
+            View::Program => {
+                if let Some(program) = &mut self.program {
+                    let bytes = keys::encode(key, program.pane.application);
+                    if program.typed.len() + bytes.len() <= MAX_TYPED {
+                        program.typed.extend(bytes);
+                    }
+                }
+            }
+            View::Menu(menu) => match key.code {
+                KeyCode::Up | KeyCode::Char('k') => menu.chosen = menu.chosen.saturating_sub(1),
+                KeyCode::Down | KeyCode::Char('j') => {
+                    menu.chosen = (menu.chosen + 1).min(menu.choices.len().saturating_sub(1));
+                }
+                KeyCode::Enter => {
+                    if let Some(choice) = menu.choices.get(menu.chosen).cloned() {
+                        self.choose(&choice, terminal)?;
+                    }
+                }
+                KeyCode::Esc if self.program.is_some() => self.view = View::Program,
+                _ => {}
+            },
+            View::Form(form) => match key.code {
+                KeyCode::Char(character) => {
+                    if form.in_password {
+                        // Within the capacity, so that it never moves.
+                        if form.password.len() + character.len_utf8() <= Secret::MAX {
+                            form.password.push(character);
+                        }
+                    } else if form.user.len() < 64 {
+                        form.user.push(character);
+                    }
+                }
+                KeyCode::Backspace if form.in_password => drop(form.password.pop()),
+                KeyCode::Backspace => drop(form.user.pop()),
+                KeyCode::Tab | KeyCode::Up | KeyCode::Down | KeyCode::BackTab => {
+                    form.in_password = !form.in_password
+                }
+                KeyCode::Enter if !form.in_password => form.in_password = true,
+                KeyCode::Enter => self.sign_on(terminal)?,
+                KeyCode::Esc => self.leave = true,
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn sign_on(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        let View::Form(form) = &mut self.view else { return Ok(()) };
+        let password = Secret::new(form.password.as_bytes().to_vec());
+        form.password.zeroize();
+        form.password.reserve(Secret::MAX);
+        let user = form.user.clone();
+        self.message = "signing on …".into();
+        self.draw(terminal)?;
+        let answer = match (UserName::new(&user), password) {
+            (Ok(user), Some(password)) => self.ask(&Command::Login { user, password }),
+            _ => Err(Fault::Local("not a name".into())),
+        };
+        match answer {
+            Ok(Answer::LoggedIn { labels, clearance }) => {
+                self.labels = labels;
+                self.message = format!("Clearance {clearance}");
+                self.refresh();
+                self.open_menu();
+            }
+            Ok(_) => self.message = "the agent answered something else".into(),
+            Err(fault) => self.message = fault.to_string(),
+        }
+        Ok(())
+    }
+
+    fn choose(&mut self, choice: &Choice, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        self.message.clear();
+        match choice {
+            Choice::Return => self.view = View::Program,
+            Choice::Leave => self.leave = true,
+            Choice::Shell => self.start_shell(),
+            Choice::Level(label) => {
+                self.message = format!("opening a session at {label} …");
+                self.draw(terminal)?;
+                match self.ask(&Command::Level(label.clone())) {
+                    Ok(_) => {
+                        self.program = None;
+                        self.message.clear();
+                        self.refresh();
+                        self.start_shell();
+                    }
+                    Err(fault) => {
+                        self.message = fault.to_string();
+                        self.refresh();
+                    }
+                }
+            }
+            Choice::SignOff => {
+                self.message = "signing off …".into();
+                self.draw(terminal)?;
+                self.message = match self.ask(&Command::Logout) {
+                    Ok(_) => "Signed off".into(),
+                    Err(fault) => fault.to_string(),
+                };
+                self.program = None;
+                self.labels.clear();
+                let message = std::mem::take(&mut self.message);
+                self.refresh();
+                self.leave_program();
+                self.message = message;
+            }
+        }
+        Ok(())
+    }
+
+    fn start_shell(&mut self) {
+        match self.shell() {
+            Ok(program) => {
+                self.program = Some(program);
+                self.view = View::Program;
+            }
+            Err(fault) => {
+                self.message = fault.to_string();
+                self.open_menu();
+            }
+        }
+    }
+
+    fn shell(&self) -> Result<Program, Fault> {
+        let failed = |error: io::Error| Fault::Local(format!("a terminal for the shell: {error}"));
+        let (master, slave) = pseudo_terminal().map_err(|error| failed(error.into()))?;
+        set_size(&master, self.size);
+        let agent = Agent::connect(&self.socket)?;
+        let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into());
+        let env = vec!["TERM=xterm-256color".to_owned()];
+        let command = Command::Run { argv: vec![shell], env, terminal: true };
+        let fds = [slave.as_fd(); 3];
+        agent
+            .channel()
+            .send_with(&command, &fds)
+            .map_err(|error| Fault::Local(format!("the agent: {error}")))?;
+        let output = master.try_clone().map_err(failed)?;
+        let parser = Parser::start(&self.forker, output, self.size).map_err(failed)?;
+        Ok(Program { agent, master, parser, pane: Pane::default(), typed: Vec::new() })
+    }
+
+    fn resize(&mut self, size: (u16, u16)) {
+        self.size = size;
+        if let Some(program) = &mut self.program {
+            set_size(&program.master, size);
+            program.parser.resize(size);
+        }
+    }
+
+    fn hear_program(&mut self) {
+        let Some(program) = &mut self.program else { return };
+        let over = program.turn(self.size.0);
+        if let Some(message) = over {
+            self.program = None;
+            self.message = message;
+            self.refresh();
+            self.leave_program();
+        }
+    }
+}
+
+fn set_size(master: &OwnedFd, (rows, columns): (u16, u16)) {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // A terminal that is gone needs no size.
+    let _ = tcsetwinsize(master, size);
+}
+
+impl Program {
+    /// Moves keys to the program and news to the pane; why it is over, if it is.
+    fn turn(&mut self, rows: u16) -> Option<String> {
+        if !self.typed.is_empty() {
+            match rustix::io::write(&self.master, &self.typed) {
+                Ok(bytes) => drop(self.typed.drain(..bytes.min(self.typed.len()))),
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(_) => self.typed.clear(),
+            }
+        }
+        loop {
+            match self.parser.channel.try_recv::<News>() {
+                Ok(received) => match received.message {
+                    News::Row { row, spans } if row < rows => {
+                        let row = usize::from(row);
+                        if self.pane.rows.len() <= row {
+                            self.pane.rows.resize(row + 1, Vec::new());
+                        }
+                        if let Some(place) = self.pane.rows.get_mut(row) {
+                            *place = spans;
+                        }
+                    }
+                    News::Row { .. } => {}
+                    News::Cursor { row, column, visible, application } => {
+                        self.pane.cursor = (row, column, visible);
+                        self.pane.application = application;
+                    }
+                },
+                Err(RecvError::Empty) => break,
+                Err(_) => return Some("The program's output could not be shown; it was ended.".into()),
+            }
+        }
+        match self.agent.channel().try_recv::<Answer>() {
+            Ok(received) => Some(match received.message {
+                Answer::Exited(0) => "The program has ended.".into(),
+                Answer::Exited(status) => format!("The program has ended with status {status}."),
+                Answer::Refused { reason, .. } => reason,
+                _ => "The agent answered something else.".into(),
+            }),
+            Err(RecvError::Empty) => None,
+            Err(_) => Some("The agent has ended, and the program with it.".into()),
+        }
+    }
+}

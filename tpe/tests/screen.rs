@@ -1,0 +1,211 @@
+//! The full screen, in a real terminal emulator (tmux), over a real trusted path.
+
+mod world;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use world::common::PATIENCE;
+use world::{Prod, World};
+
+/// A terminal with `levee-tpe` in it.
+struct Terminal {
+    name: String,
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.tmux(&["kill-server"]);
+    }
+}
+
+impl Terminal {
+    fn new(world: &World) -> Self {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let terminal = Self { name: format!("levee-{}-{number}", std::process::id()) };
+        let program = env!("CARGO_BIN_EXE_levee-tpe");
+        let command = format!("SHELL=/bin/sh exec {program} --socket {}", world.socket.display());
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &command]);
+        terminal
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let output = Command::new("tmux")
+            .args(["-L", &self.name])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("this test needs tmux: apt-get install tmux");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        let mut arguments = vec!["send-keys"];
+        arguments.extend(keys);
+        self.tmux(&arguments);
+    }
+
+    fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// The first row, with its colours.
+    fn banner(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-e", "-S", "0", "-E", "0"])
+    }
+
+    /// Waits until the screen shows this.
+    fn shows(&self, what: &str) {
+        self.until(what, |terminal| terminal.text().contains(what));
+    }
+
+    fn until(&self, what: &str, so: impl Fn(&Self) -> bool) {
+        let started = Instant::now();
+        while !so(self) {
+            assert!(started.elapsed() < PATIENCE, "not so: {what}\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    fn sign_on(&self) {
+        self.shows("Sign on");
+        self.keys(&["ada", "Enter", "correct horse", "Enter"]);
+        self.shows("Trusted menu");
+    }
+
+    /// Goes down the menu to this item, and takes it.
+    fn choose(&self, item: &str) {
+        let mut text = self.text();
+        while !text.contains(&format!("> {item}")) {
+            self.keys(&["Down"]);
+            self.until("the next item", |terminal| terminal.text() != text);
+            text = self.text();
+        }
+        self.keys(&["Enter"]);
+    }
+
+    /// Opens a session by the menu, which starts a shell.
+    fn open(&self, label: &str) {
+        self.shows(&format!("Session at {label}"));
+        self.choose(&format!("Session at {label}"));
+        self.until("banner", |terminal| terminal.banner().contains(label));
+        self.shows("Ctrl-]: trusted menu");
+    }
+}
+
+/// Black on green, bold, as tmux writes it.
+const GREEN: &str = "\u{1b}[1m\u{1b}[38;5;0m\u{1b}[48;5;2m";
+
+#[test]
+fn a_person_signs_on_and_works_under_the_banner_of_their_level() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    terminal.shows("nobody is signed on");
+    terminal.keys(&["ada", "Enter", "wrong", "Enter"]);
+    terminal.shows("unknown user or wrong password");
+    assert!(!terminal.text().contains("wrong horse"));
+    terminal.keys(&["correct horse", "Enter"]);
+    terminal.shows("Clearance UNCLASSIFIED..SECRET");
+    terminal.open("SECRET");
+    assert!(terminal.banner().starts_with(GREEN), "{:?}", terminal.banner());
+    assert!(terminal.banner().contains("ada"));
+    terminal.keys(&["echo $((6 * 7))-$TERM", "Enter"]);
+    terminal.shows("42-xterm-256color");
+    terminal.keys(&["stty size", "Enter"]);
+    terminal.shows("23 80");
+    terminal.keys(&["exit 3", "Enter"]);
+    terminal.shows("The program has ended with status 3.");
+}
+
+#[test]
+fn nothing_that_a_program_writes_touches_the_banner() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    terminal.sign_on();
+    terminal.open("SECRET");
+    let before = terminal.banner();
+    for attack in [
+        // To the first row; clear everything; another screen; a scroll region; a title; reset; origin mode.
+        r"printf '\033[1;1HUNCLASSIFIED'",
+        r"printf '\033[2J\033[HUNCLASSIFIED\033[0;0HUNCLASSIFIED'",
+        r"printf '\033[?1049hUNCLASSIFIED'",
+        r"printf '\033[1;24r\033[24;1H\n\n\n\n\033[1;1HUNCLASSIFIED'",
+        r"printf '\033]0;UNCLASSIFIED\007\033]2;UNCLASSIFIED\033\\'",
+        r"printf '\033cUNCLASSIFIED'",
+        r"printf '\033[?6h\033[99AUNCLASSIFIED\033[99L\033[99M\033[99S\033[99T'",
+        r"printf '\033P$qm\033\\\033[6n\033[c\033[?25l'",
+    ] {
+        terminal.keys(&["-l", attack]);
+        terminal.keys(&["Enter"]);
+        terminal.keys(&["-l", "; echo done | tr a-z A-Z"]);
+        terminal.keys(&["C-u", "echo done | tr a-z A-Z", "Enter"]);
+        terminal.shows("DONE");
+        assert_eq!(terminal.banner(), before, "after {attack}");
+        terminal.keys(&["clear", "Enter"]);
+        terminal.until("clear", |terminal| !terminal.text().contains("DONE"));
+    }
+}
+
+#[test]
+fn the_attention_key_leads_to_the_trusted_menu_and_back_while_the_program_runs_on() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    terminal.sign_on();
+    terminal.open("UNCLASSIFIED");
+    terminal.keys(&["sleep 1; echo later | tr a-z A-Z", "Enter"]);
+    terminal.keys(&["C-]"]);
+    terminal.shows("Return to the program");
+    assert!(!terminal.text().contains("later"), "nothing of the program is in sight");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert!(!terminal.text().contains("LATER"));
+    terminal.keys(&["Escape"]);
+    terminal.shows("LATER");
+}
+
+#[test]
+fn a_change_of_level_changes_the_banner_and_leaves_nothing_of_the_old_one_in_sight() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    terminal.sign_on();
+    terminal.open("SECRET");
+    terminal.keys(&["echo the-plan", "Enter"]);
+    terminal.shows("the-plan\n");
+    terminal.keys(&["C-]"]);
+    terminal.open("UNCLASSIFIED");
+    assert!(!terminal.text().contains("the-plan"));
+    assert!(!terminal.text().contains("SECRET"));
+    terminal.keys(&["C-]"]);
+    terminal.shows("Sign off");
+    terminal.choose("Sign off");
+    terminal.shows("Signed off");
+    terminal.shows("Sign on");
+    assert_eq!(world.events().iter().filter(|event| event.starts_with("purge")).count(), 2);
+}
+
+#[test]
+fn a_session_that_the_server_ends_leaves_the_screen_at_once() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    terminal.sign_on();
+    terminal.open("SECRET");
+    terminal.keys(&["echo the-plan", "Enter"]);
+    terminal.shows("the-plan\n");
+    world.prod(Prod::End("an operator ended it".into()));
+    terminal.shows("an operator ended it");
+    assert!(!terminal.text().contains("the-plan"));
+    assert!(terminal.banner().contains("NO SESSION"));
+}
+
+#[test]
+fn a_resized_terminal_resizes_the_programs() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    terminal.sign_on();
+    terminal.open("SECRET");
+    terminal.tmux(&["resize-window", "-x", "100", "-y", "40"]);
+    terminal
+        .until("a wider banner", |terminal| terminal.text().lines().next().is_some_and(|row| row.len() > 90));
+    terminal.keys(&["stty size", "Enter"]);
+    terminal.shows("39 100");
+    assert!(terminal.banner().contains("SECRET"));
+}
