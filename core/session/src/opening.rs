@@ -7,7 +7,10 @@ use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
 use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::site::Reach;
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 
 const REASON: &str = "the trusted path was lost while the session was opened";
 
@@ -48,7 +51,9 @@ impl<K: Clone> Sessions<K> {
             inner,
             opened: now,
         };
-        let granted = Entry { object: id.to_string(), ..grant.audit().clone() };
+        let event = grant.audit().clone();
+        let reason = format!("{}; {}", event.reason, selectors(&record.inner, grant.action().reach()));
+        let granted = Entry { object: id.to_string(), reason, ..event };
         // The store never has two sessions of one TPE: if there is one, its end brings the new one in.
         let stored = !self.by_device.contains_key(&device);
         let changes = if stored { vec![Change::Put(record.clone())] } else { vec![] };
@@ -370,6 +375,23 @@ impl<K: Clone> Sessions<K> {
             self.sessions.insert(id, session);
         }
     }
+}
+
+/// What the session's security associations will pass, for the log: a direct service is mediated by these alone.
+fn selectors(inner: &[IpAddr], reach: &[Reach]) -> String {
+    const MOST: usize = 32;
+    let mut text = String::from("from");
+    for address in inner {
+        let _ = write!(text, " {address}");
+    }
+    text.push_str(" to");
+    for reach in reach.iter().take(MOST) {
+        let _ = write!(text, " {}/{}", SocketAddr::new(reach.address, reach.port), reach.protocol.as_str());
+    }
+    if let Some(more) = reach.len().checked_sub(MOST).filter(|more| *more > 0) {
+        let _ = write!(text, " and {more} more");
+    }
+    text
 }
 
 /// The client that waits for new keys of this session from the keyer.

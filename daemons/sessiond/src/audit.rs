@@ -25,7 +25,7 @@ const LOG: &str = "audit.jsonl";
 const STATE: &str = "audit.state";
 const FIRST_KEY: &str = "audit.first-key";
 /// Bytes that notes leave to grants.
-const FOR_GRANTS: u64 = 256 << 10;
+const FOR_GRANTS: u64 = 64 << 10;
 /// Bytes that grants leave to the end of each session, and to sixteen more.
 const FOR_END: u64 = 512;
 /// How long a record for which nothing waits may lie unsynced.

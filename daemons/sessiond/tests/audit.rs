@@ -59,6 +59,7 @@ fn the_log_of_a_day_verifies_across_restarts_and_ends_in_a_signed_checkpoint() {
     assert_eq!(report.signed, report.lines - 1, "all but the last checkpoint itself is signed");
     // Who, from where, at which label, what, verdict and reason; and the guess only counted.
     assert!(log.contains(r#""user":"ada","host":"ws1","label":"SECRET","action":"session""#), "{log}");
+    assert!(log.contains("from 10.81.") && log.contains(" to 10.80.0.1:80/tcp"), "{log}");
     assert!(log.contains("a wrong password or an unknown user at ws1 as ada"), "{log}");
     assert!(!log.contains("a guess") && !log.contains(ADA));
 }
@@ -160,7 +161,7 @@ fn on_a_full_disk_new_grants_are_refused_and_sessions_still_end() {
         assert!(opened < 10_000, "a full disk refuses grants");
     };
     assert!(reason.contains("audit log"), "{reason}");
-    assert!(opened > 100, "only {opened} grants had room");
+    assert!(opened > 20, "only {opened} grants had room");
     let second = world.connect("ws2");
     // A shorter record may still have found room.
     let mut refused = false;
