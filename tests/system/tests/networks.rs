@@ -1,0 +1,91 @@
+//! A single-level network of a running site: an unmodified host on it, and sessions at its label and at others.
+
+use levee_system::{World, eventually, sh};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const NETWORK: &str = r#"
+[[network]]
+interface = "ship0"
+label = "SECRET"
+address = "192.168.7.1/24"
+services = ["web"]
+hosts = [{ address = "192.168.7.9", port = 8080, protocol = "tcp" }]
+"#;
+
+/// A process of the test's, ended with it.
+struct Peer(Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// socat at the host on the network; it says whom it sees.
+fn peer(world: &World) -> Peer {
+    let net = format!("--net=/run/netns/{}", world.namespace("ship"));
+    let mut command = Command::new("nsenter");
+    command.args([&net, "socat", "TCP4-LISTEN:8080,fork,reuseaddr", "SYSTEM:echo for $SOCAT_PEERADDR"]);
+    Peer(command.stdin(Stdio::null()).spawn().expect("start socat (scripts/need test installs it)"))
+}
+
+const ASK: [&str; 4] = ["socat", "-u", "TCP:192.168.7.9:8080,connect-timeout=2", "-"];
+
+#[test]
+fn a_network_belongs_to_one_label_for_hosts_on_it_and_for_sessions() {
+    let mut world = World::new("nets", &format!("{SITE}{NETWORK}"), &["ws1", "ship"]);
+    let ship = world.namespace("ship");
+    world
+        .server_sh("ip", &["link", "add", "ship0", "type", "veth", "peer", "name", "eth0", "netns", &ship])
+        .ok();
+    world.outside("ship", "ip", &["address", "add", "192.168.7.9/24", "dev", "eth0"]).ok();
+    world.outside("ship", "ip", &["link", "set", "eth0", "up"]).ok();
+    world.start_server();
+    world.start_workstation("ws1");
+    let page = |world: &World| world.outside("ship", "curl", &["-s", "-m3", "http://192.168.7.1/"]).out;
+
+    // Nobody has signed on, and the service is there for the host on its network.
+    eventually(Duration::from_secs(20), "the host on the network gets the page", || {
+        page(&world).contains("<h1>SECRET</h1>")
+    });
+    // The host's own network has no trace of the interface.
+    world.server_sh("ip", &["link", "show", "ship0"]).refused();
+
+    let _peer = peer(&world);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "SECRET").ok();
+    let mut said = String::new();
+    eventually(Duration::from_secs(5), "a session at the label reaches the host", || {
+        said = world.run("ws1", &ASK).out;
+        said.starts_with("for ")
+    });
+    assert_eq!(said.trim(), "for 192.168.7.1");
+    for other in ["CONFIDENTIAL", "SECRET//NATO"] {
+        world.level("ws1", other).ok();
+        assert_eq!(world.run("ws1", &ASK).out, "", "a session at {other} reaches a host at SECRET");
+    }
+    world.outside("ship", "curl", &["-s", "-m1", "http://192.168.7.1:2222/"]).refused();
+    let dropped = |world: &World| world.status().to_string().contains("dropped at ship0: no listed service");
+    eventually(Duration::from_secs(5), "the drop is in the status", || dropped(&world));
+    world.tpe("ws1", &["logout"]).ok();
+
+    // Killed, the warden leaves the interface where it is; the next one takes it up again.
+    world.kill_server();
+    world.server_sh("ip", &["link", "show", "ship0"]).refused();
+    world.start_server();
+    eventually(Duration::from_secs(20), "the page is there again", || {
+        page(&world).contains("<h1>SECRET</h1>")
+    });
+
+    // Stopped, it gives the interface back, down.
+    world.stop_server();
+    let link = world.server_sh("ip", &["-o", "link", "show", "ship0"]).ok();
+    assert!(link.contains("state DOWN"), "{link}");
+    assert_eq!(page(&world), "");
+    let mounts = sh("cat", &["/proc/self/mounts"]).ok();
+    let run = world.path("run");
+    assert!(!mounts.contains(run.to_str().expect("UTF-8")), "something is left mounted in {}", run.display());
+}
