@@ -249,6 +249,11 @@ fn a_ping_is_answered_while_packets_flood_in() {
                 let _ = socket.send_to(&junk, bench.server.group.address());
             }
         });
+        // The flood has begun.
+        let begun = Instant::now();
+        while bench.server.vault.count("auth-failed") == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "no packet of the flood has arrived");
+        }
         let mut worst = Duration::ZERO;
         for number in 0..50 {
             let start = Instant::now();
@@ -257,7 +262,7 @@ fn a_ping_is_answered_while_packets_flood_in() {
             worst = worst.max(start.elapsed());
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(worst < Duration::from_millis(500), "{worst:?}");
+        // What sessiond takes for silence.
+        assert!(worst < Duration::from_secs(1), "{worst:?}");
     });
-    assert!(bench.server.vault.count("auth-failed") > 0);
 }
