@@ -14,15 +14,45 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The password of every user that [`World::new`] adds.
 pub const PASSWORD: &str = "correct horse battery staple";
 
+/// How many wardens the tests of one program run at once: a host has uids for seven.
+const WARDENS: usize = 6;
+
+/// How many of them may still be started.
+static ROOM: (Mutex<usize>, Condvar) = (Mutex::new(WARDENS), Condvar::new());
+
+/// Room for so many wardens, while this lives.
+#[derive(Debug)]
+struct Room(usize);
+
+impl Room {
+    fn take(wardens: usize) -> Self {
+        assert!(wardens <= WARDENS, "a host has no uids for so many");
+        // A test that failed holding the lock leaves a number that is right.
+        let room = ROOM.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = ROOM.1.wait_while(room, |room| *room < wardens);
+        *wait.unwrap_or_else(PoisonError::into_inner) -= wardens;
+        Self(wardens)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        *ROOM.0.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
+        ROOM.1.notify_all();
+    }
+}
+
 /// A running site.
 #[derive(Debug)]
 pub struct World {
     name: String,
+    _room: Room,
     directory: tempfile::TempDir,
     workstations: Vec<String>,
     server: Option<Child>,
@@ -121,6 +151,7 @@ impl World {
         let name = format!("lv{}{name}", std::process::id() % 10_000);
         let world = Self {
             name,
+            _room: Room::take(workstations.len() + 1),
             directory: tempfile::Builder::new()
                 .prefix("levee-test-")
                 .tempdir()

@@ -1,0 +1,318 @@
+//! Processes that are killed without warning while the traffic of three labels flows.
+
+use levee_system::host::{self, Process};
+use levee_system::{World, eventually, text};
+use std::process::{Child, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PAGE: &str = "http://www.harbour.example/";
+
+/// A third workstation, and a service that sends every datagram back.
+const MORE: &str = r#"
+[[host]]
+name = "ws3"
+accreditation = "UNCLASSIFIED..SECRET//NATO,MED"
+
+[[service]]
+name = "echo"
+port = 7
+protocol = "udp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "direct"
+command = ["/usr/bin/python3", "-c", """
+import select, socket
+s = socket.socket(fileno=3)
+while True:
+    select.select([s], [], [])
+    try:
+        data, peer = s.recvfrom(2048)
+        s.sendto(data, peer)
+    except OSError:
+        pass
+"""]
+"#;
+
+/// Sends a numbered datagram every 10 ms until standard input ends, then prints when each that did not come back was
+/// sent, and how many there were.
+const SENDER: &str = r#"
+import select, socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setblocking(False)
+s.connect(("10.80.0.1", 7))
+def answers(until):
+    while True:
+        left = until - time.time()
+        if left <= 0:
+            return
+        if select.select([s], [], [], left)[0]:
+            try:
+                back = s.recv(2048)
+            except OSError:
+                continue
+            sent.pop(back, None)
+# The first starts the service.
+sent = {}
+while True:
+    s.send(b"first")
+    if select.select([s], [], [], 0.5)[0] and s.recv(2048) == b"first":
+        break
+answers(time.time() + 1)
+sent, number = {}, 0
+print("flowing", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    number += 1
+    now = time.time()
+    packet = b"%d" % number
+    sent[packet] = now
+    try:
+        s.send(packet)
+    except OSError:
+        pass
+    answers(now + 0.01)
+answers(time.time() + 1)
+for at in sorted(sent.values()):
+    print("lost %.3f" % at)
+print("sent %d" % number)
+"#;
+
+/// Who is where.
+const SESSIONS: [(&str, &str, &str); 3] =
+    [("ws1", "ada", "SECRET//NATO,MED"), ("ws2", "mia", "CONFIDENTIAL//MED"), ("ws3", "ugo", "UNCLASSIFIED")];
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs_f64()
+}
+
+/// A sender in a workstation's session.
+struct Sender(Child, std::path::PathBuf);
+
+impl Sender {
+    fn start(world: &World, workstation: &str) -> Self {
+        let path = world.path(&format!("{workstation}.sender"));
+        let out = std::fs::File::create(&path).expect("a file");
+        let mut command = world.tpe_command(workstation, &["run", "--", "python3", "-c", SENDER]);
+        let child = command.stdin(Stdio::piped()).stdout(out).spawn().expect("start levee-tpe");
+        eventually(Duration::from_secs(30), "datagrams come back", || {
+            std::fs::read_to_string(&path).is_ok_and(|out| out.contains("flowing"))
+        });
+        Self(child, path)
+    }
+
+    /// How many were sent, and when those that never came back were.
+    #[track_caller]
+    fn stop(mut self) -> (u64, Vec<f64>) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("wait for the sender");
+        let out = std::fs::read_to_string(&self.1).expect("what it printed");
+        let lost = out.lines().filter_map(|line| line.strip_prefix("lost ")?.parse().ok()).collect();
+        let sent = out.lines().find_map(|line| line.strip_prefix("sent ")?.parse().ok());
+        (sent.unwrap_or_else(|| panic!("the sender did not end in good order: {out}")), lost)
+    }
+}
+
+fn with_sessions(name: &str) -> World {
+    let site = format!("{}{MORE}", SITE.replace("\"harbour\"", &format!("\"port-{name}\"")));
+    let world = World::up(name, &site, &["ws1", "ws2", "ws3"]);
+    for (workstation, user, label) in SESSIONS {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+    }
+    world
+}
+
+/// The sessions' names, as an operator sees them.
+fn sessions(world: &World) -> Vec<String> {
+    let status = world.status();
+    let rows = status["sessions"].as_array().expect("sessions").iter();
+    let mut names: Vec<String> = rows.map(|row| row["id"].as_str().expect("a name").to_owned()).collect();
+    names.sort();
+    names
+}
+
+fn vault(world: &World, label: &str) -> Process {
+    let status = world.status();
+    let all = status["compartments"].as_array().expect("compartments");
+    let this = all.iter().find(|row| row["label"] == label).expect("the label runs");
+    let pid = this["vault"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process number");
+    Process::find(pid).expect("the vault runs")
+}
+
+#[test]
+fn a_killed_vault_costs_its_own_label_a_moment_and_the_others_no_packet() {
+    let world = with_sessions("vault");
+    let senders: Vec<(&str, Sender)> =
+        SESSIONS.map(|(workstation, _, label)| (label, Sender::start(&world, workstation))).into();
+    let before = sessions(&world);
+    assert_eq!(before.len(), 3);
+    let victim = SESSIONS[1].2;
+    let process = vault(&world, victim);
+    let killed = now();
+    process.kill();
+    eventually(Duration::from_secs(10), "another vault runs", || {
+        let status = world.status();
+        let all = status["compartments"].as_array().cloned().unwrap_or_default();
+        let this = all.iter().find(|row| row["label"] == victim);
+        this.is_some_and(|row| row["vault"] != process.pid && row["vault"] != 0)
+            && status["vaults"][victim]["sa_count"].as_u64().is_some_and(|count| count > 0)
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    let over = now();
+    for (label, sender) in senders {
+        let (sent, lost) = sender.stop();
+        println!("{label}: {sent} sent, {} lost", lost.len());
+        if label == victim {
+            let last = lost.last().copied().unwrap_or(killed);
+            println!("{label} was back {:.0} ms after its vault was killed", (last - killed) * 1e3);
+            assert!(lost.iter().all(|at| *at > killed - 0.5), "{lost:?}");
+            assert!(last < over - 1.0, "it never came back: {lost:?}");
+        } else {
+            assert!(
+                lost.is_empty(),
+                "{label} lost packets, so many seconds after the kill: {:?}",
+                lost.iter().map(|at| at - killed).collect::<Vec<_>>()
+            );
+        }
+    }
+    assert_eq!(sessions(&world), before);
+}
+
+#[test]
+fn no_label_loses_a_packet_when_a_standing_process_is_killed_and_sessions_survive() {
+    let world = with_sessions("daemon");
+    let senders: Vec<(&str, Sender)> =
+        SESSIONS.map(|(workstation, _, label)| (label, Sender::start(&world, workstation))).into();
+    let before = sessions(&world);
+    let warden = world.server_pid();
+    let mut kills = Vec::new();
+    for name in ["levee-keyer", "levee-tps", "levee-signer", "levee-sessiond"] {
+        let process = host::child(warden, name);
+        kills.push((name, now()));
+        process.kill();
+        eventually(Duration::from_secs(10), "it is started again", || {
+            let new = host::below(warden).into_iter().find(|now| now.name == name && now.pid != process.pid);
+            new.is_some() && !process.runs()
+        });
+        // sessiond, who answers, may be the one.
+        let status = ["status", "--json", "--run", &text(&world.path("run"))].map(ToOwned::to_owned);
+        let status: Vec<&str> = status.iter().map(String::as_str).collect();
+        eventually(Duration::from_secs(10), "the server answers", || world.levee(&status).status == 0);
+        assert_eq!(sessions(&world), before, "after the death of {name}");
+    }
+    eventually(Duration::from_secs(20), "every workstation's trusted path is up again", || {
+        let status = world.status();
+        let rows = status["sessions"].as_array().cloned().unwrap_or_default();
+        rows.len() == 3 && rows.iter().all(|row| row["attached"] == true)
+    });
+    for (label, sender) in senders {
+        let (sent, lost) = sender.stop();
+        println!("{label}: {sent} sent, {} lost", lost.len());
+        let when: Vec<String> = lost
+            .iter()
+            .filter_map(|at| {
+                let (name, killed) = kills.iter().rev().find(|(_, killed)| *killed <= at + 0.05)?;
+                Some(format!("{:.2} s after {name}", at - killed))
+            })
+            .collect();
+        assert!(lost.is_empty(), "{label} lost {} packets: {when:?}", lost.len());
+    }
+    // Every one of them does its work again: people sign on, change level, have keys agreed, and sign off.
+    let (workstation, user, _) = SESSIONS[0];
+    world.level(workstation, "CONFIDENTIAL").ok();
+    assert!(world.fetch(workstation, PAGE).ok().contains("CONFIDENTIAL"));
+    world.tpe(workstation, &["logout"]).ok();
+    world.login(workstation, user).ok();
+    world.level(workstation, "SECRET").ok();
+    assert!(world.fetch(workstation, PAGE).ok().contains("SECRET"));
+    world.levee(&["audit", "verify", "--state", &text(&world.path("state"))]).ok();
+}
+
+#[test]
+fn when_the_warden_is_killed_nothing_runs_on_and_the_sessions_are_there_after_a_start() {
+    let mut world = with_sessions("warden");
+    for (workstation, _, label) in SESSIONS {
+        assert!(world.fetch(workstation, PAGE).ok().contains(label));
+    }
+    let before = sessions(&world);
+    assert_eq!(before.len(), 3);
+    let all = host::below(world.server_pid());
+    let named = |name: &str| all.iter().filter(|process| process.name == name).count();
+    assert!(named("nginx") >= 3 && named("levee-vault") == 3, "{all:#?}");
+    // The namespaces of labels, where their TUN devices are.
+    let inside: Vec<String> = all
+        .iter()
+        .filter(|process| process.name == "nginx")
+        .map(|process| process.namespace("net"))
+        .collect();
+
+    world.kill_server();
+    eventually(Duration::from_secs(5), "nothing of the server runs", || {
+        all.iter().all(|process| !process.runs())
+    });
+    let left = host::namespaces("net");
+    assert!(inside.iter().all(|namespace| !left.contains(namespace)));
+    for group in host::cgroups("port-warden") {
+        let file = std::path::Path::new(&group).join("cgroup.procs");
+        let held = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(held.trim().is_empty(), "{group} holds {held}");
+    }
+    world.fetch("ws1", PAGE).refused();
+
+    world.start_server();
+    assert_eq!(sessions(&world), before);
+    eventually(Duration::from_secs(30), "every session is used again", || {
+        SESSIONS.iter().all(|(workstation, _, label)| world.fetch(workstation, PAGE).out.contains(label))
+    });
+    assert_eq!(sessions(&world), before);
+    world.levee(&["audit", "verify", "--state", &text(&world.path("state"))]).ok();
+}
+
+#[test]
+fn every_process_but_the_warden_is_confined_unprivileged_and_has_a_uid_of_its_own() {
+    let world = World::up("apart", &SITE.replace("\"harbour\"", "\"port-apart\""), &["ws1"]);
+    world.login("ws1", "ada").ok();
+    for label in ["SECRET//NATO,MED", "UNCLASSIFIED"] {
+        world.level("ws1", label).ok();
+        world.fetch("ws1", PAGE).ok();
+    }
+    let all = host::below(world.server_pid());
+    let count = |name: &str| all.iter().filter(|process| process.name == name).count();
+    for name in ["levee-signer", "levee-sessiond", "levee-keyer", "levee-tps"] {
+        assert!(count(name) >= 1, "no {name} in {all:#?}");
+    }
+    // The level that was left lingers.
+    assert_eq!(count("levee-vault"), 2, "{all:#?}");
+    let mut uids = std::collections::BTreeMap::new();
+    for process in &all {
+        let Some(role) = process.name.strip_prefix("levee-") else { continue };
+        if role == "init" {
+            // It starts a compartment's programs with uids of their own, as root of a user namespace.
+            assert_ne!(process.namespace("user"), own("user"));
+            continue;
+        }
+        println!("{:<15} pid {:>7} uid {:>10}", process.name, process.pid, uid(process));
+        assert_eq!(process.status("Seccomp"), "2", "{process:?}");
+        assert_eq!(process.status("NoNewPrivs"), "1", "{process:?}");
+        for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+            assert_eq!(process.status(set), "0000000000000000", "{set} of {process:?}");
+        }
+        assert!(uid(process) >= 0x8000_0000, "{process:?} has uid {}", uid(process));
+        assert_ne!(process.namespace("net"), own("net"), "{process:?}");
+        // tps's children have its uid: they are told apart by their channels.
+        if let Some(other) = uids.insert(uid(process), process.name.clone()) {
+            assert_eq!((other.as_str(), role), ("levee-tps", "tps"), "{process:?} shares a uid with {other}");
+        }
+    }
+}
+
+/// The real uid; all four must be one.
+fn uid(process: &Process) -> u32 {
+    let line = process.status("Uid");
+    let uids: Vec<u32> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(uids.len() == 4 && uids.iter().all(|uid| *uid == uids[0]), "{process:?}: {line}");
+    uids[0]
+}
+
+fn own(kind: &str) -> String {
+    Process::find(std::process::id()).expect("this process").namespace(kind)
+}
