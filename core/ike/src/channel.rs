@@ -112,6 +112,8 @@ pub(crate) struct Channel {
     pub(crate) sk_d: Secret,
     seal: Cipher,
     open: Cipher,
+    /// The keys before the last of RFC 9370's key exchanges: the request that brought the change may come again under them.
+    open_before: Option<Cipher>,
     pub(crate) path: Path,
     /// Both sides said that they take fragments.
     pub(crate) fragments: bool,
@@ -154,6 +156,7 @@ impl Channel {
             sk_d: keys.d.clone(),
             seal,
             open,
+            open_before: None,
             path,
             fragments,
             follow: true,
@@ -170,10 +173,12 @@ impl Channel {
     /// Takes new keys between two exchanges (RFC 9370 2.2.2).
     pub(crate) fn rekey(&mut self, keys: &IkeKeys) {
         let (from_initiator, from_responder) = keys.ciphers(&self.suite);
-        (self.seal, self.open) = match self.role {
+        let (seal, open) = match self.role {
             Role::Initiator => (from_initiator, from_responder),
             Role::Responder => (from_responder, from_initiator),
         };
+        self.seal = seal;
+        self.open_before = Some(std::mem::replace(&mut self.open, open));
         self.sk_d = keys.d.clone();
     }
 
@@ -238,7 +243,7 @@ impl Channel {
         match outer(header.next, body).map_err(|_| Drop::Malformed)? {
             Outer::Clear(_) => Err(Drop::Unexpected),
             Outer::Sealed { first, data } => {
-                let plain = self.open.open(message, data).map_err(|_| Drop::Forged)?;
+                let plain = self.unseal(message, data, again)?;
                 self.authentic(header, from, ctx);
                 if again {
                     self.answer_again(ctx);
@@ -251,7 +256,7 @@ impl Channel {
                 if !self.fragments || total > MOST_FRAGMENTS {
                     return Err(Drop::Fragment);
                 }
-                let plain = self.open.open(message, data).map_err(|_| Drop::Forged)?;
+                let plain = self.unseal(message, data, again)?;
                 self.authentic(header, from, ctx);
                 if again {
                     // RFC 7383 2.6.1: only the first fragment of a repeated request is answered.
@@ -263,6 +268,12 @@ impl Channel {
                 self.reassemble(header, first, number, total, plain)
             }
         }
+    }
+
+    fn unseal(&self, message: &[u8], data: &[u8], again: bool) -> Result<Secret, Drop> {
+        let before = self.open_before.as_ref().filter(|_| again);
+        let opened = self.open.open(message, data);
+        opened.or_else(|e| before.map_or(Err(e), |c| c.open(message, data))).map_err(|_| Drop::Forged)
     }
 
     fn authentic(&mut self, header: &Header, from: Path, ctx: &mut Ctx<'_>) {

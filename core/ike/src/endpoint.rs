@@ -19,6 +19,9 @@ use subtle::ConstantTimeEq;
 /// How long a cookie's secret is used; the one before is still accepted (RFC 7296 2.6).
 const COOKIE_LIFE: Duration = Duration::from_secs(60);
 
+/// Octets of an IKE_SA_INIT request beyond which it is dropped: many proposals and the largest key share fit twice.
+const MOST_INIT: usize = 8_192;
+
 /// What a state needs of its surroundings for one step.
 pub(crate) struct Ctx<'a> {
     pub(crate) config: &'a Config,
@@ -221,6 +224,10 @@ impl Endpoint {
                 (Some(state), ())
             });
             return Ok(());
+        }
+        // It is kept until IKE_AUTH, which signs it: no more of it than a first message can need.
+        if message.len() > MOST_INIT {
+            return Err(Drop::Malformed);
         }
         let body = message.get(HEADER..).ok_or(Drop::Header)?;
         let Outer::Clear(chain) = outer(header.next, body).map_err(|_| Drop::Malformed)? else {

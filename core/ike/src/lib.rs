@@ -26,6 +26,7 @@ pub use api::{
     Role,
 };
 pub use config::{Childless, Config, Limits, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId, Timers};
+pub use crypto::Secret;
 pub use crypto::keys::EspKeys;
 pub use crypto::pki::{CertificateError, InvalidCertificate, PeerCertificate, TrustAnchors};
 pub use crypto::sign::SignatureScheme;

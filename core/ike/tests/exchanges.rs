@@ -300,6 +300,63 @@ fn lost_messages_are_sent_again_and_duplicates_change_nothing() {
 }
 
 #[test]
+fn loss_and_duplicates_do_not_hinder_additional_key_exchanges() {
+    for seed in 0u64..30 {
+        let mut configs = psk_configs();
+        for c in &mut configs {
+            c.ike[0].additional = vec![vec![KeyExchange::MlKem768]];
+            c.limits.fragment_above = 600;
+            c.timers.half_open = Duration::from_secs(300);
+        }
+        let mut p = Pair::new(configs, seed + 3);
+        p.connect(A, None);
+        let mut dice = Seeded(seed * 77 + 5);
+        for _ in 0..80 {
+            p.run_with(|_| {
+                let mut b = [0];
+                dice.fill(&mut b);
+                usize::from(b[0] % 3)
+            });
+            p.time += Duration::from_millis(500);
+        }
+        p.pass(Duration::from_secs(1));
+        assert_eq!(
+            (p.established(A).len(), p.established(B).len()),
+            (1, 1),
+            "seed {seed}: {:?}",
+            p.closed(A)
+        );
+    }
+}
+
+#[test]
+fn an_sa_given_up_before_it_was_made_frees_its_childs_spi() {
+    let mut p = Pair::new(psk_configs(), 7);
+    let child = p.child(A, Some("SECRET"));
+    let ike = p.connect(A, Some(child.clone()));
+    p.command(A, Command::CloseIke { ike });
+    p.drain(A);
+    p.wire.clear();
+    p.connect(A, Some(child));
+    p.run();
+    assert_eq!(p.children(A).len(), 1);
+}
+
+#[test]
+fn nothing_secret_is_printed() {
+    let (p, ..) = connected(Some("SECRET"));
+    let text = format!("{:?} {:?}", p.sides[A].endpoint, p.sides[A].events);
+    let child = p.children(A)[0];
+    for secret in
+        [&b"a shared key of some length"[..], &child.inbound_keys.encryption, &child.outbound_keys.encryption]
+    {
+        let as_list = format!("{secret:?}");
+        assert!(!text.contains(as_list.trim_matches(['[', ']'])));
+    }
+    assert!(text.contains("Secret(..)"));
+}
+
+#[test]
 fn a_responder_that_wants_another_group_gets_it() {
     let mut configs = psk_configs();
     configs[1].ike[0].key_exchange = vec![KeyExchange::P384];

@@ -127,6 +127,10 @@ pub(super) fn push_ke(chain: &mut Chain, method: KeyExchange, public: &[u8]) {
 }
 
 impl InitSent {
+    pub(super) fn child(&self) -> Option<&NewChild> {
+        self.start.child.as_ref()
+    }
+
     pub(super) fn id(&self) -> IkeId {
         self.start.id
     }
@@ -321,7 +325,7 @@ impl InitSent {
     }
 }
 
-fn free_child(child: Option<&NewChild>, ctx: &mut Ctx<'_>) {
+pub(super) fn free_child(child: Option<&NewChild>, ctx: &mut Ctx<'_>) {
     if let Some(child) = child {
         ctx.spis.remove(&child.spi);
     }
@@ -361,6 +365,10 @@ fn next_exchange(mut hs: Handshake, start: Start, step: usize, ctx: &mut Ctx<'_>
 }
 
 impl Exchanging {
+    pub(super) fn child(&self) -> Option<&NewChild> {
+        self.start.child.as_ref()
+    }
+
     pub(super) fn on_timer(mut self: Box<Self>, ctx: &mut Ctx<'_>) -> Option<State> {
         match self.hs.channel.on_timer(ctx) {
             Waiting::Yes => Some(State::Exchanging(self)),
@@ -375,6 +383,10 @@ impl Exchanging {
         from: Path,
         ctx: &mut Ctx<'_>,
     ) -> Option<State> {
+        if !header.response {
+            ctx.counters.count(Drop::Unexpected);
+            return Some(State::Exchanging(self));
+        }
         let Some(received) = self.hs.channel.receive(header, message, from, ctx) else {
             return Some(State::Exchanging(self));
         };
@@ -474,8 +486,8 @@ impl Signing {
         }
     }
 
-    pub(super) fn release(&self, ctx: &mut Ctx<'_>) {
-        free_child(self.start.child.as_ref(), ctx);
+    pub(super) fn child(&self) -> Option<&NewChild> {
+        self.start.child.as_ref()
     }
 }
 
@@ -536,6 +548,10 @@ fn send_auth(mut hs: Handshake, start: Start, method: u8, auth: &[u8], ctx: &mut
 }
 
 impl AuthSent {
+    pub(super) fn child(&self) -> Option<&NewChild> {
+        self.start.child.as_ref()
+    }
+
     pub(super) fn on_timer(mut self: Box<Self>, ctx: &mut Ctx<'_>) -> Option<State> {
         match self.hs.channel.on_timer(ctx) {
             Waiting::Yes => Some(State::AuthSent(self)),

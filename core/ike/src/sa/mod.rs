@@ -136,14 +136,17 @@ impl State {
         None
     }
 
-    /// Gives back the inbound SPIs of an SA that ends.
+    /// Gives back the inbound SPI that an SA took for its first child before it ended.
     fn release(&self, ctx: &mut Ctx<'_>) {
-        if let Self::Answering(s) = self {
-            s.release(ctx);
-        }
-        if let Self::Signing(s) = self {
-            s.release(ctx);
-        }
+        let child = match self {
+            Self::InitSent(s) => s.child(),
+            Self::Exchanging(s) => s.child(),
+            Self::Signing(s) => s.child(),
+            Self::AuthSent(s) => s.child(),
+            Self::Answering(s) => return s.release(ctx),
+            Self::HalfOpen(_) | Self::Deciding(_) | Self::Established(_) => None,
+        };
+        initiator::free_child(child, ctx);
     }
 
     pub(crate) fn on_signed(
