@@ -13,6 +13,7 @@ pub mod counters;
 pub mod design;
 pub mod experiment;
 pub mod host;
+pub mod levee;
 pub mod netns;
 pub mod paper;
 pub mod report;

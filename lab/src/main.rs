@@ -43,6 +43,9 @@ enum Cmd {
     },
     /// Serve the workloads
     Serve(Serve),
+    /// Stay until killed: keeps a session's namespace open
+    #[command(hide = true)]
+    Hold,
     /// Make one trial against a server, and print what it measured as JSON
     Client(Client),
 }
@@ -123,7 +126,7 @@ fn list() -> io::Result<()> {
             let minutes = trials as f64 * (f.seconds + f.warmup + 0.03) / 60.0;
             writeln!(
                 out,
-                "{:>10}: {} blocks, {} of {} arms can be built here, {trials} trials, about {minutes:.0} min",
+                "{:>10}: {} blocks, {} of {} arms, {trials} trials, about {minutes:.0} min",
                 name,
                 f.blocks,
                 here,
@@ -151,7 +154,7 @@ fn run(r: &Run) -> io::Result<ExitCode> {
         "quick"
     };
     let root = PathBuf::from("lab-results");
-    let (dir, manifest) = if r.resume {
+    let (dir, mut manifest) = if r.resume {
         let dir = r.out.clone().map_or_else(|| run::unfinished(&root, &e.name, form), Ok)?;
         let m = run::manifest(&dir)?;
         (dir, m)
@@ -167,10 +170,7 @@ fn run(r: &Run) -> io::Result<ExitCode> {
         (dir, m)
     };
     eprintln!("{}: {} form into {}", e.title, manifest.form_name, dir.display());
-    for (arm, why) in &manifest.absent {
-        eprintln!("  absent: {arm}: {why}");
-    }
-    if run::go(&dir, &manifest)? == End::Stopped {
+    if run::go(&dir, &mut manifest)? == End::Stopped {
         eprintln!(
             "\nstopped; what was measured is kept. Go on with: levee lab run {} --{} --resume --out {}",
             e.name,
@@ -201,6 +201,9 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
             };
             serve(&source, s.congestion.as_deref())?;
         }
+        Cmd::Hold => loop {
+            std::thread::park();
+        },
         Cmd::Client(c) => {
             c.role.take()?;
             let task: Task = serde_json::from_str(&c.task)?;

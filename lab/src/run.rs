@@ -6,7 +6,7 @@ use crate::experiment::{Experiment, Unit};
 use crate::host::{self, Env, now};
 use crate::netns::{self, Group};
 use crate::sample::{Common, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
-use crate::stand::{Place, Stand, absent, counters};
+use crate::stand::{Place, Stand, counters};
 use crate::workload::{Outcome, Task};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -42,10 +42,6 @@ pub fn create(
         .forms
         .get(form_name)
         .ok_or_else(|| io::Error::other(format!("experiment {} has no form {form_name}", e.name)))?;
-    let base = e.baseline().map_err(io::Error::other)?;
-    if let Some(why) = absent(base.drive) {
-        return Err(io::Error::other(format!("the baseline {:?} {why}", base.name)));
-    }
     fs::create_dir_all(dir)?;
     if fs::read_dir(dir)?.next().is_some() {
         return Err(io::Error::other(format!(
@@ -62,14 +58,9 @@ pub fn create(
         seed,
         begun: now(),
         rules: Rules::default(),
-        absent: e
-            .arms_of(form)
-            .iter()
-            .filter_map(|a| absent(a.drive).map(|why| (a.name.clone(), why)))
-            .collect(),
+        absent: Vec::new(),
         common,
     };
-    write_json(&dir.join("manifest.json"), &m)?;
     Ok(m)
 }
 
@@ -220,6 +211,7 @@ impl Runner<'_> {
         let seconds = |g: &Option<Group>| g.as_ref().and_then(Group::seconds);
         let before = (seconds(&self.stand.client_group), seconds(&self.stand.server_group));
         let net0 = counters(place.server);
+        let levee0 = self.stand.levee_seconds();
         let (cpu0, clock) = (Cpu::read()?, Instant::now());
         let outcome = client(&place, &self.task(unit));
         let wall = clock.elapsed().as_secs_f64();
@@ -227,13 +219,17 @@ impl Runner<'_> {
         let net = net0.zip(counters(place.server)).map(|(a, b)| b.since(&a));
         let grew = |g: &Option<Group>, before: Option<f64>| seconds(g).zip(before).map(|(b, a)| b - a);
         let client = grew(&self.stand.client_group, before.0);
-        let server = grew(&self.stand.server_group, before.1);
-        let ours = client.unwrap_or(0.0) + server.unwrap_or(0.0);
+        let levee = self.stand.levee_seconds();
+        let (services, rest) = (levee.0 - levee0.0, levee.1 - levee0.1);
+        let server = if place.tunnel { Some(services) } else { grew(&self.stand.server_group, before.1) };
+        let between = place.tunnel.then_some(rest);
+        // in an arm without levee, what levee does meanwhile is background
+        let ours = client.unwrap_or(0.0) + server.unwrap_or(0.0) + between.unwrap_or(0.0);
         let load = Load {
             wall,
             client,
             server,
-            between: None,
+            between,
             // soft interrupts in a role's own time are in both: the sum counts each second once
             background: (cpu.busy + cpu.interrupts - ours).max(0.0),
             interrupts: cpu.interrupts,
@@ -243,7 +239,7 @@ impl Runner<'_> {
             Ok(o) => (Some(o), None),
             Err(e) => (None, Some(e.to_string())),
         };
-        let ledger = outcome.as_ref().and_then(|o| Ledger::of(o, &o.net?, &net?));
+        let ledger = outcome.as_ref().and_then(|o| Ledger::of(o, &o.net?, &net?, place.tunnel));
         let (mut flags, mut why) = judge(
             outcome.as_ref(),
             net.as_ref(),
@@ -350,19 +346,29 @@ impl Progress {
 /// # Errors
 /// When the stand cannot be built, or samples cannot be written. A trial that fails is no error: it is a
 /// rejected sample.
-pub fn go(dir: &Path, m: &Manifest) -> io::Result<End> {
+pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
     let stop = Arc::new(AtomicBool::new(false));
     for s in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(s, Arc::clone(&stop))?;
     }
     netns::sweep()?;
-    let plan = plan_of(m)?;
     let earlier = samples(dir)?;
+    let form = m.form.clone();
+    let stand = Stand::build(&m.experiment.arms_of(&form), &form.layouts, &m.common.congestion)?;
+    if earlier.is_empty() {
+        m.absent.clone_from(&stand.absent);
+        write_json(&dir.join("manifest.json"), &*m)?;
+    } else if let Some((arm, why)) = stand.absent.iter().find(|(a, _)| m.absent.iter().all(|(b, _)| a != b)) {
+        return Err(io::Error::other(format!("the run so far has the arm {arm:?}, and now: {why}")));
+    }
+    let m = &*m;
+    for (arm, why) in &m.absent {
+        eprintln!("  absent: {arm}: {why}");
+    }
+    let plan = plan_of(m)?;
     let first = next_trial(&earlier, &m.rules);
     let mut seq = earlier.last().map_or(0, |s| s.seq + 1);
     let mut attempt = earlier.last().filter(|s| s.trial == first).map_or(1, |s| s.attempt + 1);
-    let arms = m.experiment.arms_of(&m.form);
-    let stand = Stand::build(&arms, &m.form.layouts, &m.common.congestion)?;
     note_environment(dir, &stand)?;
     let mut out = open_samples(dir)?;
     let runner = Runner { m, stand: &stand, units: m.experiment.units(Some(&m.form)) };

@@ -102,18 +102,24 @@ pub struct Ledger {
     pub read: i64,
     /// Read by the server's program, by its own count.
     pub delivered: i64,
+    /// Lost in levee's tunnel: by difference, since no counter of the kernel shows it.
+    #[serde(default)]
+    pub tunnel: i64,
     /// Left the client and were counted nowhere.
     pub missing: i64,
 }
 
 impl Ledger {
     /// From what the client counted and what moved in both namespaces, for client-to-server datagrams.
-    pub fn of(o: &Outcome, client: &NetDelta, server: &NetDelta) -> Option<Ledger> {
+    pub fn of(o: &Outcome, client: &NetDelta, server: &NetDelta, tunnel: bool) -> Option<Ledger> {
         let u = o.udp.as_ref()?;
         let arrived = server.udp_in + server.udp_buffer_errors + server.udp_other_errors;
         let device_drops = client.device_drops + server.device_drops;
         // UDP_RR's server reads and answers each; its client's count is of answers
         let delivered = if o.kind == Kind::UdpRr { server.udp_in } else { (u.delivered + u.answered) as i64 };
+        let missing = client.udp_out - arrived - device_drops;
+        // more arriving than left is a fault on any path
+        let in_tunnel = if tunnel { missing.max(0) } else { 0 };
         Some(Ledger {
             sent: (u.sent + u.asked) as i64,
             wire: client.udp_out,
@@ -123,7 +129,8 @@ impl Ledger {
             other_drops: server.udp_other_errors,
             read: server.udp_in,
             delivered,
-            missing: client.udp_out - arrived - device_drops,
+            tunnel: in_tunnel,
+            missing: missing - in_tunnel,
         })
     }
 
@@ -307,13 +314,15 @@ mod tests {
         o.udp = Some(UdpCount { sent: 100, delivered: 97, ..UdpCount::default() });
         let client = NetDelta { udp_out: 100, ..NetDelta::default() };
         let good = NetDelta { udp_in: 97, udp_buffer_errors: 3, ..NetDelta::default() };
-        let l = Ledger::of(&o, &client, &good).expect("counts");
+        let l = Ledger::of(&o, &client, &good, false).expect("counts");
         assert_eq!(l.fault(), None);
         let bad = NetDelta { udp_in: 97, udp_buffer_errors: 2, ..NetDelta::default() };
-        let l = Ledger::of(&o, &client, &bad).expect("counts");
+        let l = Ledger::of(&o, &client, &bad, false).expect("counts");
         assert_eq!(look(&o, &bad, Some(&l), &Load::default()), ["ledger"]);
         let unread = NetDelta { udp_in: 98, udp_buffer_errors: 2, ..NetDelta::default() };
-        assert!(Ledger::of(&o, &client, &unread).expect("counts").fault().is_some());
+        assert!(Ledger::of(&o, &client, &unread, false).expect("counts").fault().is_some());
+        let l = Ledger::of(&o, &client, &bad, true).expect("counts");
+        assert_eq!((l.tunnel, l.missing), (1, 0)); // a tunnel may lose, by difference
     }
 
     #[test]

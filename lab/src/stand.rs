@@ -5,12 +5,14 @@ use crate::counters::Net;
 use crate::design::Layout;
 use crate::experiment::{Arm, Drive, Mediation, Path, Session};
 use crate::host::processors;
+use crate::levee::Levee;
 use crate::netns::{Group, Namespace};
 use crate::role::Role;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// First port of a server; each layout has two of its own.
@@ -29,6 +31,8 @@ pub struct Place {
     pub target: Target,
     /// Its process, for its namespace's counters.
     pub server: u32,
+    /// Whether the path is levee's tunnel, whose losses no counter of the kernel shows.
+    pub tunnel: bool,
 }
 
 /// A server process, killed when dropped.
@@ -62,6 +66,9 @@ fn target(layout: Layout, server: Ipv4Addr) -> Target {
 /// Everything that stands during a run. Fields drop in order: servers, then groups, then namespaces.
 #[derive(Debug)]
 pub struct Stand {
+    levee: Option<Levee>,
+    /// Arms that could not be built here, and why.
+    pub absent: Vec<(String, String)>,
     servers: BTreeMap<(String, Layout), Server>,
     /// Processor time of clients.
     pub client_group: Option<Group>,
@@ -72,21 +79,24 @@ pub struct Stand {
     elsewhere: Namespace,
 }
 
-/// Why an arm cannot be built on this host; `None` when it can.
-pub fn absent(drive: Drive) -> Option<String> {
-    if !drive.needs_levee() {
-        return None;
+/// Why an arm cannot be built with levee as it is, on any host; `None` when it may be tried.
+pub fn absent(drive: Drive) -> Option<&'static str> {
+    match drive {
+        Drive { path: Path::Link, mediation: Mediation::None, .. } => None,
+        Drive { session: Session::Elsewhere, .. } => Some("levee's federation is not there yet"),
+        Drive { mediation: Mediation::Handoff, .. } => Some("levee's mode handoff is not there yet"),
+        Drive { mediation: Mediation::Relay, .. } => Some("levee's mode relay is not there yet"),
+        Drive { mediation: Mediation::SpawnCopy, .. } => {
+            Some("the paper's scheme (a process per connection that copies) is not there yet")
+        }
+        Drive { path: Path::Link, .. } => Some(
+            "levee lets nothing into a compartment but through its tunnel: there is no plain link to mediate",
+        ),
+        Drive { path: Path::Tunnel, mediation: Mediation::None, .. } => {
+            Some("levee's tunnel leads only to services that levee itself started")
+        }
+        Drive { path: Path::Tunnel, mediation: Mediation::Direct, .. } => None,
     }
-    let what = match (drive.path, drive.mediation) {
-        (Path::Tunnel, Mediation::None) => "the vaults' tunnel".to_owned(),
-        (Path::Link, m) => format!("mediation {m:?}").to_lowercase(),
-        (Path::Tunnel, m) => format!("the vaults' tunnel and mediation {m:?}").to_lowercase(),
-    };
-    let whence = match drive.session {
-        Session::Here => "",
-        Session::Elsewhere => ", and a federation",
-    };
-    Some(format!("needs {what}{whence}: the laboratory cannot build it with levee yet"))
 }
 
 fn start(role: &Role, target: Target, congestion: &str) -> io::Result<Server> {
@@ -124,6 +134,8 @@ impl Stand {
         client.link(&here, CLIENT, HERE, "eth0")?;
         client.link(&elsewhere, CLIENT2, ELSEWHERE, "eth1")?;
         let mut stand = Stand {
+            levee: None,
+            absent: arms.iter().filter_map(|a| Some((a.name.clone(), absent(a.drive)?.to_owned()))).collect(),
             servers: BTreeMap::new(),
             client_group: Group::new("c")?,
             server_group: Group::new("s")?,
@@ -131,7 +143,17 @@ impl Stand {
             here,
             elsewhere,
         };
-        for arm in arms.iter().filter(|a| absent(a.drive).is_none()) {
+        if arms.iter().any(|a| a.drive.needs_levee() && absent(a.drive).is_none()) {
+            match Levee::start(congestion) {
+                Ok(l) => stand.levee = Some(l),
+                Err(e) => {
+                    let wanting = arms.iter().filter(|a| a.drive.needs_levee() && absent(a.drive).is_none());
+                    let why = format!("levee did not come up here: {e}");
+                    stand.absent.extend(wanting.map(|a| (a.name.clone(), why.clone())));
+                }
+            }
+        }
+        for arm in arms.iter().filter(|a| !a.drive.needs_levee()) {
             for &layout in layouts {
                 let (_, cpu) = processors_of(layout).map_err(io::Error::other)?;
                 let (ns, addr) = stand.server_of(arm.drive);
@@ -165,22 +187,39 @@ impl Stand {
     /// # Errors
     /// When it was not built.
     pub fn place(&self, arm: &Arm, layout: Layout) -> io::Result<Place> {
+        let (client_cpu, server_cpu) = processors_of(layout).map_err(io::Error::other)?;
+        let role = |netns: PathBuf| Role {
+            netns: Some(netns),
+            cgroup: self.client_group.as_ref().map(Group::path),
+            cpu: Some(client_cpu),
+            with_parent: true,
+        };
+        if arm.drive.needs_levee() {
+            let l = self.levee.as_ref().ok_or_else(|| io::Error::other("levee is not up"))?;
+            l.keep_services_on(server_cpu)?;
+            return Ok(Place {
+                role: role(l.session_namespace()),
+                target: l.target(),
+                server: l.service(),
+                tunnel: true,
+            });
+        }
         let (ns, addr) = self.server_of(arm.drive);
         let server = self
             .servers
             .get(&(ns.name.clone(), layout))
             .ok_or_else(|| io::Error::other(format!("no server for {}", arm.name)))?;
-        let (cpu, _) = processors_of(layout).map_err(io::Error::other)?;
         Ok(Place {
-            role: Role {
-                netns: Some(self.client.path()),
-                cgroup: self.client_group.as_ref().map(Group::path),
-                cpu: Some(cpu),
-                with_parent: true,
-            },
+            role: role(self.client.path()),
             target: target(layout, addr),
             server: server.0.id(),
+            tunnel: false,
         })
+    }
+
+    /// Processor seconds so far of (levee's services, the rest of levee); nothing where levee is not up.
+    pub fn levee_seconds(&self) -> (f64, f64) {
+        self.levee.as_ref().map_or((0.0, 0.0), Levee::seconds)
     }
 
     /// The namespaces whose links `env.json` describes.

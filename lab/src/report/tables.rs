@@ -228,13 +228,13 @@ pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> String {
 pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
     let mut out = String::from(
         "<table><thead><tr><th>set-up<th class=n>sent<th class=n>dropped at interfaces<th class=n>at the socket\
-         <th class=n>counted nowhere<th class=n>read<th class=n>arrived<th>highest rate without loss</tr></thead><tbody>",
+         <th class=n>in the tunnel<th class=n>counted nowhere<th class=n>read<th class=n>arrived<th>highest rate without loss</tr></thead><tbody>",
     );
     for p in paper.iter().flat_map(|p| &p.udp) {
         for (sent, read) in &p.rows {
             let _ = write!(
                 out,
-                "<tr class=quiet><td>{} (the paper, {})<td class=n>{}<td class=n>?<td class=n>?<td class=n>{}\
+                "<tr class=quiet><td>{} (the paper, {})<td class=n>{}<td class=n>?<td class=n>?<td class=n>?<td class=n>{}\
                  <td class=n>{}<td class=n>{:.2} %<td>not sought</tr>",
                 escape(&p.arm),
                 escape(&p.note),
@@ -262,7 +262,7 @@ pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
             let rates: Vec<f64> = of.iter().filter_map(|s| s.value()).collect();
             let _ = write!(
                 out,
-                "<tr><td>{} (here, {}, {} sweeps)<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}\
+                "<tr><td>{} (here, {}, {} sweeps)<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}\
                  <td class=n>{:.2} %<td>{} × 10<sup>6</sup> bit/s</tr>",
                 escape(&arm),
                 layout.name(),
@@ -270,6 +270,7 @@ pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
                 count(sent),
                 count(sum(|l| l.device_drops)),
                 count(sum(|l| l.socket_drops)),
+                count(sum(|l| l.tunnel)),
                 count(sum(|l| l.missing)),
                 count(read),
                 100.0 * read / sent,
@@ -340,7 +341,7 @@ pub fn calculator(run: &Run) -> String {
 pub fn cells(run: &Run) -> String {
     let mut out = String::from(
         "<table><thead><tr><th>workload<th>layout<th>arm<th class=n>n<th class=n>median<th class=n>mean ± sd<th class=n>p50\
-         <th class=n>p99<th class=n>p99.9<th class=n>client CPU<th class=n>server CPU<th class=n>lag-1<th class=n>steps\
+         <th class=n>p99<th class=n>p99.9<th class=n>client CPU<th class=n>server CPU<th class=n>levee's CPU<th class=n>lag-1<th class=n>steps\
          </tr></thead><tbody>",
     );
     for c in &run.summary.cells {
@@ -355,7 +356,7 @@ pub fn cells(run: &Run) -> String {
         let _ = write!(
             out,
             "<tr><td>{}<td>{}<td>{}{again}<td class=n>{}<td class=n>{}<td class=n>{} ± {}<td class=n>{}<td class=n>{}\
-             <td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
+             <td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
             c.workload,
             c.layout.name(),
             escape(&c.arm),
@@ -368,6 +369,7 @@ pub fn cells(run: &Run) -> String {
             lat(3),
             cpu(0),
             cpu(1),
+            cpu(2),
             c.lag1.map_or("–".into(), |v| format!("{v:+.2}")),
             c.change_points.len()
         );
