@@ -223,13 +223,15 @@ fn by_block(obs: &[Obs], unit: &Unit, arm: &str, copy: u8) -> BTreeMap<usize, f6
         .collect()
 }
 
-/// Floors and effects: the heart of the analysis, and all of it that the simulated machines test.
+/// Floors and effects: the heart of the analysis, and all of it that the simulated machines test. `measures` says
+/// whether an arm measures a workload.
 pub fn effects(
     obs: &[Obs],
     units: &[Unit],
     arms: &[String],
     baseline: &str,
     seed: u64,
+    measures: impl Fn(&str, &str) -> bool,
 ) -> (Vec<Floor>, Vec<Effect>) {
     let (mut floors, mut effects) = (Vec::new(), Vec::new());
     for unit in units {
@@ -241,6 +243,9 @@ pub fn effects(
         let floor = same.map_or(f64::INFINITY, |i| i.reach());
         floors.push(Floor { workload: unit.0.clone(), layout: unit.1, same, floor });
         for arm in arms.iter().filter(|a| *a != baseline) {
+            if !measures(arm, &unit.0) {
+                continue;
+            }
             let d: Vec<f64> = by_block(obs, unit, arm, 0)
                 .into_iter()
                 .filter_map(|(b, v)| Some(f64::midpoint(*one.get(&b)?, *two.get(&b)?) - v))
@@ -462,7 +467,7 @@ pub fn summarise(m: &Manifest, samples: &[Sample]) -> Result<Summary, String> {
         arms.iter().filter(|a| m.absent.iter().all(|(n, _)| n != *a)).cloned().collect();
     let obs = Obs::of(samples);
     let family: Vec<Unit> = units.iter().filter(|u| u.2 == Use::Effect).map(|u| u.0.clone()).collect();
-    let (floors, mut effects) = effects(&obs, &family, &present, &baseline, m.seed);
+    let (floors, mut effects) = effects(&obs, &family, &present, &baseline, m.seed, |a, w| m.measures(a, w));
     let mut groups: BTreeMap<(Unit, String, u8), Vec<&Sample>> = BTreeMap::new();
     for s in samples.iter().filter(|s| s.accepted) {
         groups.entry(((s.workload.clone(), s.layout), s.arm.clone(), s.copy)).or_default().push(s);

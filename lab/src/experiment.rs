@@ -1,6 +1,7 @@
 //! An experiment as data: factors, arms, workloads, forms. The files are under `experiments/`.
 
 use crate::design::Layout;
+use crate::tools::Tool;
 use crate::workload::Kind;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,8 +86,18 @@ pub struct Arm {
     /// Whether every other arm is compared with this one. Exactly one is.
     #[serde(default)]
     pub baseline: bool,
+    /// Measured by another tool than ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<Tool>,
     /// What to build.
     pub drive: Drive,
+}
+
+impl Arm {
+    /// Whether it measures that workload: a tool can do only some.
+    pub fn measures(&self, kind: Kind) -> bool {
+        self.tool.is_none_or(|t| t.can(kind))
+    }
 }
 
 /// What a workload is for.
@@ -177,6 +188,7 @@ pub struct Experiment {
 }
 
 const FILES: &[(&str, &str)] = &[
+    ("agree", include_str!("../experiments/agree.toml")),
     ("mysea", include_str!("../experiments/mysea.toml")),
     ("same", include_str!("../experiments/same.toml")),
 ];

@@ -23,4 +23,5 @@ pub mod sample;
 pub mod serve;
 pub mod stand;
 pub mod stats;
+pub mod tools;
 pub mod workload;

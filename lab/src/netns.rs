@@ -45,6 +45,8 @@ impl Namespace {
         })?;
         tool("ip", &["-n", &ns.name, "link", "set", "lo", "up"])?;
         ns.sysctl("net/ipv4/tcp_max_tw_buckets", "1000000")?;
+        // what sets none itself (a tool) uses what our own programs set
+        ns.sysctl("net/ipv4/tcp_congestion_control", "cubic")?;
         Ok(ns)
     }
 

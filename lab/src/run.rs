@@ -140,7 +140,7 @@ pub fn plan_of(m: &Manifest) -> io::Result<Vec<Trial>> {
         .filter(|n| m.absent.iter().all(|(a, _)| a != n))
         .collect();
     let base = &m.experiment.baseline().map_err(io::Error::other)?.name;
-    Ok(plan(m.seed, m.form.blocks, &units, &arms, base))
+    Ok(plan(m.seed, m.form.blocks, &units, &arms, base, |a, w| m.measures(a, w)))
 }
 
 /// The first trial that has no accepted sample and attempts left.
@@ -213,7 +213,10 @@ impl Runner<'_> {
         let net0 = counters(place.server);
         let levee0 = self.stand.levee_seconds();
         let (cpu0, clock) = (Cpu::read()?, Instant::now());
-        let outcome = client(&place, &self.task(unit));
+        let outcome = match arm.tool {
+            None => client(&place, &self.task(unit)),
+            Some(t) => t.measure(&place, self.stand.client_namespace(), &self.task(unit)),
+        };
         let wall = clock.elapsed().as_secs_f64();
         let cpu = Cpu::read()?.since(&cpu0);
         let net = net0.zip(counters(place.server)).map(|(a, b)| b.since(&a));

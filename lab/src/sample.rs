@@ -53,6 +53,15 @@ pub struct Manifest {
     pub common: Common,
 }
 
+impl Manifest {
+    /// Whether an arm measures a workload.
+    pub fn measures(&self, arm: &str, workload: &str) -> bool {
+        let kind = self.experiment.units(None).into_iter().find(|u| u.id == workload).map(|u| u.kind);
+        let arm = self.experiment.arms.iter().find(|a| a.name == arm);
+        arm.zip(kind).is_some_and(|(a, k)| a.measures(k))
+    }
+}
+
 /// Settings common to all trials of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Common {

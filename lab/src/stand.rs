@@ -63,12 +63,19 @@ fn target(layout: Layout, server: Ipv4Addr) -> Target {
     Target { all: SocketAddr::from((server, port)), close: SocketAddr::from((server, port + 1)) }
 }
 
+/// A tool's server cannot be moved between trials: it stays where the first layout wants it.
+fn server_cpu_of_tools(layouts: &[Layout]) -> io::Result<usize> {
+    let first = layouts.first().copied().unwrap_or(Layout::Apart);
+    processors_of(first).map(|(_, s)| s).map_err(io::Error::other)
+}
+
 /// Everything that stands during a run. Fields drop in order: servers, then groups, then namespaces.
 #[derive(Debug)]
 pub struct Stand {
     levee: Option<Levee>,
     /// Arms that could not be built here, and why.
     pub absent: Vec<(String, String)>,
+    tools: Vec<Server>,
     servers: BTreeMap<(String, Layout), Server>,
     /// Processor time of clients.
     pub client_group: Option<Group>,
@@ -136,6 +143,7 @@ impl Stand {
         let mut stand = Stand {
             levee: None,
             absent: arms.iter().filter_map(|a| Some((a.name.clone(), absent(a.drive)?.to_owned()))).collect(),
+            tools: Vec::new(),
             servers: BTreeMap::new(),
             client_group: Group::new("c")?,
             server_group: Group::new("s")?,
@@ -169,6 +177,14 @@ impl Stand {
                 };
                 let server = start(&role, target(layout, addr), congestion)?;
                 stand.servers.insert(key, server);
+            }
+        }
+        for arm in arms {
+            let Some(tool) = arm.tool else { continue };
+            if let Some(why) = tool.absent() {
+                stand.absent.push((arm.name.clone(), why));
+            } else if let Some(child) = tool.serve(&stand.here, server_cpu_of_tools(layouts)?)? {
+                stand.tools.push(Server(child));
             }
         }
         Ok(stand)
@@ -220,6 +236,11 @@ impl Stand {
     /// Processor seconds so far of (levee's services, the rest of levee); nothing where levee is not up.
     pub fn levee_seconds(&self) -> (f64, f64) {
         self.levee.as_ref().map_or((0.0, 0.0), Levee::seconds)
+    }
+
+    /// The namespace of the client on a plain link.
+    pub fn client_namespace(&self) -> &str {
+        &self.client.name
     }
 
     /// The namespaces whose links `env.json` describes.

@@ -13,7 +13,7 @@
 //! | `m`, 4 bytes milliseconds | send for that long, then close | TCP_MAERTS |
 //! | `f`, 4 bytes length | send that many bytes, then close | TCP_FETCH |
 //! | `a` | the name of this connection's congestion control, then close | every TCP trial |
-//! | `G`ET … | an empty HTTP/1.1 answer, then close | second opinions (wrk) |
+//! | `G`ET … | an empty HTTP/1.1 answer, then close | TCP_HTTP, and wrk |
 //!
 //! Datagrams: `e…` is sent back (UDP_RR); `d`, trial, sequence number (8 bytes each) is counted (UDP_STREAM); `q`,
 //! trial is answered with trial, datagrams, bytes and duplicates.
@@ -41,6 +41,8 @@ pub enum Kind {
     TcpCrr,
     /// A connection opened, a request, an answer of given length, closed: kept from the cost calculator.
     TcpFetch,
+    /// A connection opened, an HTTP request and its answer without a body, closed: for second opinions.
+    TcpHttp,
     /// Paced datagrams within the path MTU: the highest rate without loss.
     UdpStream,
     /// One datagram each way, again and again.
@@ -49,13 +51,14 @@ pub enum Kind {
 
 impl Kind {
     /// Every workload, in the order in which reports show them.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::TcpStream,
         Kind::TcpMaerts,
         Kind::TcpRr,
         Kind::TcpCc,
         Kind::TcpCrr,
         Kind::TcpFetch,
+        Kind::TcpHttp,
         Kind::UdpStream,
         Kind::UdpRr,
     ];
@@ -69,6 +72,7 @@ impl Kind {
             Kind::TcpCc => "TCP_CC",
             Kind::TcpCrr => "TCP_CRR",
             Kind::TcpFetch => "TCP_FETCH",
+            Kind::TcpHttp => "TCP_HTTP",
             Kind::UdpStream => "UDP_STREAM",
             Kind::UdpRr => "UDP_RR",
         }
@@ -98,6 +102,9 @@ impl Kind {
             Kind::TcpCc => "connection opened and closed, no data; the server closes first",
             Kind::TcpCrr => "connection opened, one byte each way, closed; the server closes first",
             Kind::TcpFetch => "connection opened, one request, an answer of many bytes, closed by the server",
+            Kind::TcpHttp => {
+                "connection opened, an HTTP request and its answer without a body, closed by the server"
+            }
             Kind::UdpStream => "paced datagrams within the path MTU: the highest rate without loss",
             Kind::UdpRr => "one small datagram each way, again and again",
         }

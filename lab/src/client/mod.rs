@@ -73,6 +73,7 @@ pub fn run(task: &Task, target: Target) -> io::Result<Outcome> {
         Kind::TcpCc => tcp::cc(task, target)?,
         Kind::TcpCrr => tcp::crr(task, target.all)?,
         Kind::TcpFetch => tcp::fetch(task, target.all)?,
+        Kind::TcpHttp => tcp::http(task, target.all)?,
         Kind::UdpStream => udp::stream(task, target.all)?,
         Kind::UdpRr => udp::rr(task, target.all)?,
     };

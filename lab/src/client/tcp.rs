@@ -259,3 +259,18 @@ pub(super) fn fetch(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     })?;
     Ok(Measured { congestion: Some(task.congestion.clone()), ..m })
 }
+
+/// As wrk asks with `Connection: close`.
+pub(super) fn http(task: &Task, to: SocketAddr) -> io::Result<Measured> {
+    let mut buf = [0_u8; 4096];
+    let ask = format!("GET / HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
+    let m = repeat(task, || {
+        let mut s = connect(task, to)?;
+        s.write_all(ask.as_bytes())?;
+        match to_end(&mut s, &mut buf)? {
+            0 => Err(closed_early()),
+            n => Ok(n),
+        }
+    })?;
+    Ok(Measured { congestion: Some(task.congestion.clone()), ..m })
+}
