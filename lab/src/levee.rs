@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, process};
 
@@ -78,28 +78,16 @@ impl Drop for Up {
     }
 }
 
-/// A program that holds the session's namespace open.
-#[derive(Debug)]
-struct Holder(Child);
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 /// A running site with a person signed on. Fields drop in order.
 #[derive(Debug)]
 pub struct Levee {
-    _holder: Holder,
     _workstation: Up,
     _server: Up,
     _namespaces: [Namespace; 2],
     directory: Removed,
     _program: Option<Removed>,
     program: PathBuf,
-    /// A process in the session's network namespace.
+    /// The first process of the session's compartment (`levee-init`), for its network namespace.
     session: u32,
     /// The service processes in the compartment.
     services: Vec<u32>,
@@ -162,6 +150,28 @@ fn processes() -> BTreeMap<u32, u32> {
         }
     }
     out
+}
+
+/// Processes whose command line has `mark` in it, and all that they started.
+fn descendants(all: &BTreeMap<u32, u32>, mark: &str) -> Vec<u32> {
+    let marked = |p: &u32| {
+        let line = fs::read(format!("/proc/{p}/cmdline")).unwrap_or_default();
+        *p != process::id() && String::from_utf8_lossy(&line).contains(mark)
+    };
+    let mut ours: Vec<u32> = all.keys().copied().filter(marked).collect();
+    let mut i = 0;
+    while let Some(p) = ours.get(i).copied() {
+        let below: Vec<u32> =
+            all.iter().filter(|(c, q)| **q == p && !ours.contains(c)).map(|(c, _)| *c).collect();
+        ours.extend(below);
+        i += 1;
+    }
+    ours
+}
+
+/// A process's name.
+fn name(pid: u32) -> Option<String> {
+    Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())
 }
 
 /// Processor seconds of all threads of a process (`/proc/PID/task/*/schedstat`).
@@ -237,15 +247,10 @@ impl Levee {
         let workstation = Namespace::new("w")?;
         server.link(&workstation, Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 11), "outer")?;
         fs::write(path("site.toml"), site(&text(&program)))?;
-        fs::write(path("password"), PASSWORD)?;
         let (levee, state) = (dir.join("levee"), text(&path("state")));
         let file = text(&path("site.toml"));
         tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
-        let password = text(&path("password"));
-        tool(
-            &text(&levee),
-            &["user", "add", USER, "--site", &file, "--state", &state, "--password-file", &password],
-        )?;
+        told(&levee, &["user", "add", "--state", &state, &file, USER], &path("none"), PASSWORD)?;
         let up = |ns: &Namespace, run: &str, args: &[&str]| -> io::Result<Up> {
             let net = format!("--net={}", ns.path().display());
             let run = path(run);
@@ -263,19 +268,11 @@ impl Levee {
         let (tpe, socket) = (dir.join("levee-tpe"), path("ws1").join("tpe.sock"));
         told(&tpe, &["login", USER, "--password-stdin"], &socket, PASSWORD)?;
         told(&tpe, &["level", LABEL], &socket, "")?;
-        let holder = Command::new(&tpe)
-            .args(["run", "--"])
-            .arg(&program)
-            .arg("hold")
-            .env("LEVEE_TPE_SOCKET", &socket)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .map(Holder)?;
-        let session = wait_for("a program in the session", || running(&program, "hold").first().copied())?;
+        let session = wait_for("the session's compartment", || {
+            let below = descendants(&processes(), &text(&path("ws1")));
+            below.into_iter().find(|p| name(*p).as_deref() == Some("levee-init"))
+        })?;
         let mut l = Levee {
-            _holder: holder,
             _workstation: workstation_up,
             _server: server_up,
             _namespaces: [workstation, server],
@@ -357,24 +354,7 @@ impl Levee {
 
     /// Processor seconds so far of (services, everything else of levee on both sides).
     pub fn seconds(&self) -> (f64, f64) {
-        let all = processes();
-        let mark = text(&self.directory.0);
-        // levee's own processes: whoever was started with a path of ours, and all below
-        let mut ours: Vec<u32> = all
-            .keys()
-            .copied()
-            .filter(|p| {
-                let line = fs::read(format!("/proc/{p}/cmdline")).unwrap_or_default();
-                *p != process::id() && String::from_utf8_lossy(&line).contains(&mark)
-            })
-            .collect();
-        let mut i = 0;
-        while let Some(p) = ours.get(i).copied() {
-            let below: Vec<u32> =
-                all.iter().filter(|(c, q)| **q == p && !ours.contains(c)).map(|(c, _)| *c).collect();
-            ours.extend(below);
-            i += 1;
-        }
+        let ours = descendants(&processes(), &text(&self.directory.0));
         let services = self.services.iter().map(|p| seconds(*p)).sum();
         let between = ours.iter().filter(|p| !self.services.contains(p)).map(|p| seconds(*p)).sum();
         (services, between)

@@ -43,9 +43,6 @@ enum Cmd {
     },
     /// Serve the workloads
     Serve(Serve),
-    /// Stay until killed: keeps a session's namespace open
-    #[command(hide = true)]
-    Hold,
     /// Make one trial against a server, and print what it measured as JSON
     Client(Client),
 }
@@ -201,9 +198,6 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
             };
             serve(&source, s.congestion.as_deref())?;
         }
-        Cmd::Hold => loop {
-            std::thread::park();
-        },
         Cmd::Client(c) => {
             c.role.take()?;
             let task: Task = serde_json::from_str(&c.task)?;
