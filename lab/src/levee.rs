@@ -5,7 +5,7 @@
 //! instead of the bare one. The server is started by levee, in its compartment, by its first connection.
 
 use crate::client::Target;
-use crate::netns::{Namespace, tool};
+use crate::netns::{Namespace, pin_congestion, tool};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -219,19 +219,6 @@ fn told(program: &Path, args: &[&str], socket: &Path, line: &str) -> io::Result<
     Err(io::Error::other(format!("{} {}: {said}", program.display(), args.join(" "))))
 }
 
-/// In the namespace of `pid`, gives every route but loopback's the congestion control: it holds for accepted
-/// connections too, so that an unmodified service needs no privilege to use it.
-fn pin_congestion(pid: u32, congestion: &str) -> io::Result<()> {
-    let net = format!("--net=/proc/{pid}/ns/net");
-    for line in tool("nsenter", &[&net, "ip", "-4", "route", "show"])?.lines() {
-        let mut args = vec![net.as_str(), "ip", "route", "change"];
-        args.extend(line.split_whitespace());
-        args.extend(["congctl", congestion]);
-        tool("nsenter", &args)?;
-    }
-    Ok(())
-}
-
 impl Levee {
     /// Brings the site up and signs on.
     ///
@@ -283,9 +270,9 @@ impl Levee {
             services: Vec::new(),
         };
         l.wake()?;
-        pin_congestion(l.session, congestion)?;
+        pin_congestion(&l.session_namespace(), congestion)?;
         if let Some(s) = l.services.first() {
-            pin_congestion(*s, congestion)?;
+            pin_congestion(&PathBuf::from(format!("/proc/{s}/ns/net")), congestion)?;
         }
         Ok(l)
     }

@@ -6,7 +6,7 @@ use crate::design::Layout;
 use crate::experiment::{Arm, Drive, Mediation, Path, Session};
 use crate::host::processors;
 use crate::levee::Levee;
-use crate::netns::{Group, Namespace};
+use crate::netns::{Group, Namespace, pin_congestion};
 use crate::role::Role;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -140,6 +140,9 @@ impl Stand {
         let elsewhere = Namespace::new("t")?;
         client.link(&here, CLIENT, HERE, "eth0")?;
         client.link(&elsewhere, CLIENT2, ELSEWHERE, "eth1")?;
+        for ns in [&client, &here, &elsewhere] {
+            pin_congestion(&ns.path(), congestion)?;
+        }
         let mut stand = Stand {
             levee: None,
             absent: arms.iter().filter_map(|a| Some((a.name.clone(), absent(a.drive)?.to_owned()))).collect(),
