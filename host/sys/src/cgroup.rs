@@ -49,7 +49,7 @@ impl Cgroup {
     /// Makes the group `name` (a relative path, such as `levee/site/2`) with its limits.
     ///
     /// # Errors
-    /// If the group exists, a limit cannot be set, or the host has no controller for it. Then nothing is left.
+    /// If the group exists and is in use, a limit cannot be set, or the host has no controller for it. Then nothing is left.
     pub fn create(name: &str, limits: Limits) -> Result<Self> {
         if Path::new(name).components().any(|c| !matches!(c, Component::Normal(_))) || name.is_empty() {
             return Err(Error::invalid(format!("make the control group {name:?}"), "not a relative path"));
@@ -60,6 +60,16 @@ impl Cgroup {
             v1: hierarchies.v1.iter().flatten().map(|mount| mount.join(name)).collect(),
             procs: Vec::new(),
         };
+        // A warden that was killed leaves its groups, empty. One with processes in it is somebody's: it is not made
+        // room for, and not removed below either.
+        for directory in group.directories() {
+            match fs::remove_dir(directory) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(e).step(|| format!("make {} anew", directory.display()));
+                }
+                _ => {}
+            }
+        }
         if let Err(e) = group.fill(&hierarchies, limits) {
             // The first error is the one to report.
             let _ = group.remove();
