@@ -306,6 +306,12 @@ impl Daemon {
         for idle in running.iter().map(|status| &status.label).filter(|label| !needed.contains(label)) {
             self.warden.send(ToWarden::Sessiond(SessiondRequest::Release(idle.clone())));
         }
+        // Where nothing ran, the keys went with the vault: the whole server was down, not sessiond alone.
+        let lost = needed.into_iter().filter(|label| !running.iter().any(|status| status.label == **label));
+        let lost: Vec<LabelName> = lost.cloned().collect();
+        for label in lost {
+            self.handle(Event::LabelDied(label));
+        }
     }
 
     fn hear_tps(&mut self) {

@@ -111,8 +111,9 @@ impl Sender {
     }
 }
 
-fn with_sessions(name: &str) -> World {
+fn with_sessions(name: &str, slots: u16) -> World {
     let site = format!("{}{MORE}", SITE.replace("\"harbour\"", &format!("\"port-{name}\"")));
+    let site = site.replace("slots = 64", &format!("slots = {slots}"));
     let world = World::up(name, &site, &["ws1", "ws2", "ws3"]);
     for (workstation, user, label) in SESSIONS {
         world.login(workstation, user).ok();
@@ -140,7 +141,7 @@ fn vault(world: &World, label: &str) -> Process {
 
 #[test]
 fn a_killed_vault_costs_its_own_label_a_moment_and_the_others_no_packet() {
-    let world = with_sessions("vault");
+    let world = with_sessions("vault", 64);
     let senders: Vec<(&str, Sender)> =
         SESSIONS.map(|(workstation, _, label)| (label, Sender::start(&world, workstation))).into();
     let before = sessions(&world);
@@ -179,7 +180,7 @@ fn a_killed_vault_costs_its_own_label_a_moment_and_the_others_no_packet() {
 
 #[test]
 fn no_label_loses_a_packet_when_a_standing_process_is_killed_and_sessions_survive() {
-    let world = with_sessions("daemon");
+    let world = with_sessions("daemon", 64);
     let senders: Vec<(&str, Sender)> =
         SESSIONS.map(|(workstation, _, label)| (label, Sender::start(&world, workstation))).into();
     let before = sessions(&world);
@@ -229,7 +230,8 @@ fn no_label_loses_a_packet_when_a_standing_process_is_killed_and_sessions_surviv
 
 #[test]
 fn when_the_warden_is_killed_nothing_runs_on_and_the_sessions_are_there_after_a_start() {
-    let mut world = with_sessions("warden");
+    // No more slots than labels, so that after the start each meets what the last run left of it.
+    let mut world = with_sessions("warden", 3);
     for (workstation, _, label) in SESSIONS {
         assert!(world.fetch(workstation, PAGE).ok().contains(label));
     }
