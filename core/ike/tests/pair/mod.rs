@@ -1,4 +1,5 @@
 //! Two endpoints and a wire between them, all in memory and all repeatable.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use levee_ike::*;
 use std::collections::VecDeque;

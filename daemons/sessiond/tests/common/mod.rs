@@ -9,7 +9,9 @@ use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
 use levee_ipc::operator;
 use levee_ipc::signer::{FromSigner, ToSigner, Use};
 use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, Suite, VaultToSessiond};
-use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
+use levee_ipc::warden::{
+    Attachment, CompartmentStatus, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden,
+};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_policy::audit;
 use levee_policy::{HostName, LabelName, UserName};
@@ -528,7 +530,17 @@ impl StandIns {
                 self.say(LabelEvent::Cut { ticket, sockets });
             }
             ToWarden::Sessiond(SessiondRequest::Compartments) => {
-                self.say(LabelEvent::Compartments(Vec::new()));
+                let status = |label: &LabelName| CompartmentStatus {
+                    label: label.clone(),
+                    slot: 1,
+                    init: 1,
+                    vault: 1,
+                    age: 0,
+                    services: Vec::new(),
+                    vault_starts: 1,
+                    counters: Vec::new(),
+                };
+                self.say(LabelEvent::Compartments(shared.vaults.keys().map(status).collect()));
             }
             other => panic!("sessiond spoke as another: {other:?}"),
         }
