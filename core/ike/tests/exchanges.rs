@@ -315,11 +315,11 @@ fn loss_and_duplicates_do_not_hinder_additional_key_exchanges() {
             p.run_with(|_| {
                 let mut b = [0];
                 dice.fill(&mut b);
-                usize::from(b[0] % 3)
+                [0, 0, 2, 2, 1, 1, 1, 1][usize::from(b[0] % 8)]
             });
             p.time += Duration::from_millis(500);
         }
-        p.pass(Duration::from_secs(1));
+        p.pass(Duration::from_secs(250));
         assert_eq!(
             (p.established(A).len(), p.established(B).len()),
             (1, 1),
