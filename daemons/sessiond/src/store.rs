@@ -14,6 +14,8 @@ const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("ses
 /// Inner address as text → milliseconds since the epoch until which it rests.
 const RESTING: TableDefinition<'_, &str, u64> = TableDefinition::new("resting");
 const FILE: &str = "sessions.redb";
+/// Bytes that the store keeps on the disk to grow into.
+const SPARE: u64 = 2 << 20;
 
 /// The store cannot be read or written.
 #[derive(Debug)]
@@ -43,10 +45,18 @@ struct Allocated(File);
 impl Allocated {
     fn new(file: File) -> std::io::Result<Self> {
         let length = file.metadata()?.len();
+        let this = Self(file);
+        this.allocate(length)?;
+        Ok(this)
+    }
+
+    /// Blocks for so many bytes and, if the disk has them, [`SPARE`] more to grow into.
+    fn allocate(&self, length: u64) -> std::io::Result<()> {
         if length > 0 {
-            fallocate(&file, FallocateFlags::empty(), 0, length)?;
+            fallocate(&self.0, FallocateFlags::empty(), 0, length)?;
         }
-        Ok(Self(file))
+        let _ = fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, length.saturating_add(SPARE));
+        Ok(())
     }
 }
 
@@ -60,10 +70,10 @@ impl StorageBackend for Allocated {
     }
 
     fn set_len(&self, len: u64) -> std::io::Result<()> {
-        if len > self.len()? {
-            return Ok(fallocate(&self.0, FallocateFlags::empty(), 0, len)?);
+        if len < self.len()? {
+            self.0.set_len(len)?;
         }
-        self.0.set_len(len)
+        self.allocate(len)
     }
 
     fn sync_data(&self) -> std::io::Result<()> {
