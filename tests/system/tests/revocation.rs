@@ -92,7 +92,7 @@ impl Capture {
     }
 
     /// Fails unless packets came until the order to end the session was given and none after `ended`.
-    fn is_silent_after(mut self, ordered: f64, ended: f64) {
+    fn stays_silent_after(mut self, ordered: f64, ended: f64) {
         // Long enough for TCP to send again several times, if it were let.
         std::thread::sleep(Duration::from_millis(1500));
         let _ = self.tcpdump.kill();
@@ -142,7 +142,7 @@ fn when_logout_returns_no_packet_of_the_session_passes() {
     let ordered = now();
     world.tpe("ws1", &["logout"]).ok();
     let ended = now();
-    capture.is_silent_after(ordered, ended);
+    capture.stays_silent_after(ordered, ended);
     is_cut(download);
     assert_eq!(world.status()["session_count"], 0);
     // And the next session finds nothing of it.
@@ -159,7 +159,7 @@ fn when_a_change_of_level_returns_no_packet_of_the_old_level_passes() {
     let ordered = now();
     world.level("ws1", "SECRET//NATO,MED").ok();
     let ended = now();
-    capture.is_silent_after(ordered, ended);
+    capture.stays_silent_after(ordered, ended);
     is_cut(download);
     assert!(world.fetch("ws1", PAGE).ok().contains("SECRET//NATO,MED"));
     world.run("ws1", &["test", "-e", "/tmp/big"]).refused();
@@ -173,7 +173,7 @@ fn when_an_operator_has_ended_a_session_no_packet_of_it_passes() {
     let ordered = now();
     world.levee(&["session", "end", "--run", &text(&world.path("run")), &id]).ok();
     let ended = now();
-    capture.is_silent_after(ordered, ended);
+    capture.stays_silent_after(ordered, ended);
     is_cut(download);
     assert_eq!(world.status()["session_count"], 0);
     world.levee(&["session", "end", "--run", &text(&world.path("run")), &id]).refused();
@@ -199,7 +199,7 @@ fn a_session_whose_workstation_is_unplugged_ends_after_the_grace_time_and_not_be
     let ended = now();
     println!("the session was over {:.1} s after the link went down", ended - ordered);
     world.outside("ws1", "ip", &["link", "set", "outer", "up"]).ok();
-    capture.is_silent_after(ordered, ended);
+    capture.stays_silent_after(ordered, ended);
     is_cut(download);
     // The workstation says so, too, and can be used again.
     eventually(Duration::from_secs(20), "a new session opens", || {

@@ -1,6 +1,4 @@
 //! Two endpoints and a wire between them, all in memory and all repeatable.
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use levee_ike::*;
