@@ -2,12 +2,13 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run test test-pure lint build install clean
+.PHONY: help run test test-pure fuzz lint build install clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
 	@echo 'make test         everything that CI runs'
 	@echo 'make test-pure    the tests that need no privilege'
+	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
 	@echo 'make lint         formatting, clippy, licences'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
 
@@ -22,6 +23,9 @@ test:
 
 test-pure:
 	$(CARGO) test -p levee-policy -p levee-session -p levee-esp -p levee-ike
+
+fuzz:
+	@scripts/fuzz
 
 lint:
 	@scripts/lint

@@ -1,0 +1,11 @@
+//! What each fuzz target does with its input. A target is a function of octets that panics when something is wrong.
+//!
+//! `fuzz/` runs them with libFuzzer (coverage-guided, sanitised, by `make fuzz`); `tests/replay.rs` runs them over the saved corpora
+//! with an ordinary compiler, and for a few seconds over random changes of them.
+
+pub mod attacker;
+pub mod esp_coalesce;
+pub mod esp_open;
+pub mod esp_send;
+pub mod ike_exchange;
+pub mod ike_parse;
