@@ -2,8 +2,8 @@
 //!
 //! `credentials/USER` has one line, an argon2id hash as a PHC string; `levee user add` writes the same.
 
-use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::password_hash::{Output, ParamsString, PasswordHash, Salt, SaltString};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use levee_ipc::Secret;
 use levee_policy::UserName;
 use levee_session::{ClientId, Verified};
@@ -14,7 +14,7 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// So many passwords are looked at at once; each takes about 19 MiB and some tens of milliseconds.
 const THREADS: usize = 2;
@@ -62,7 +62,7 @@ impl Passwords {
         let (jobs, queue) = channel();
         let (report, done) = channel();
         let queue = Arc::new(Mutex::new(queue));
-        let dummy: Arc<str> = dummy()?.into();
+        let dummy: Arc<str> = Hasher::default().dummy()?.into();
         for _ in 0..THREADS {
             let (queue, report, wake) = (Arc::clone(&queue), report.clone(), Arc::clone(&wake));
             let (directory, dummy) = (Arc::clone(&directory), Arc::clone(&dummy));
@@ -114,11 +114,6 @@ impl AsFd for Passwords {
     }
 }
 
-fn hasher() -> Argon2<'static> {
-    // The parameters that OWASP gives as the least for argon2id, and the crate's own: 19 MiB, 2 passes, 1 lane.
-    Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::DEFAULT)
-}
-
 fn salt() -> std::io::Result<SaltString> {
     let mut bytes = [0u8; 16];
     fill_random(&mut bytes)?;
@@ -138,19 +133,83 @@ pub fn fill_random(bytes: &mut [u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The hash of a password that nobody knows: what an unknown user's password is compared with.
-fn dummy() -> std::io::Result<String> {
-    let mut password = Zeroizing::new([0u8; 32]);
-    fill_random(&mut *password)?;
-    hash(&*password).map(|hash| hash.to_string())
-}
+/// The memory that hashing works in, kept from one hash to the next: an allocator that is asked for 19 MiB anew each
+/// time keeps more and more of it.
+#[derive(Default)]
+struct Hasher(Vec<Block>);
 
-fn hash(password: &[u8]) -> std::io::Result<Zeroizing<String>> {
-    let salt = salt()?;
-    hasher()
-        .hash_password(password, &salt)
-        .map(|hash| Zeroizing::new(hash.to_string()))
-        .map_err(|e| std::io::Error::other(e.to_string()))
+/// What a new hash is made with: the parameters that OWASP gives as the least for argon2id, and the crate's own
+/// (19 MiB, 2 passes, 1 lane).
+const PARAMS: Params = Params::DEFAULT;
+/// KiB that a hash in a credential file may ask for.
+const MOST_MEMORY: u32 = 1 << 18;
+
+impl Hasher {
+    /// The argon2id output of `length` bytes; nothing of the password is left in the memory it worked in.
+    fn output(&mut self, params: Params, password: &[u8], salt: Salt<'_>, length: usize) -> Option<Output> {
+        if params.m_cost() > MOST_MEMORY {
+            return None;
+        }
+        let mut bytes = [0u8; Salt::MAX_LENGTH];
+        let salt = salt.decode_b64(&mut bytes).ok()?;
+        self.0.resize(params.block_count().max(self.0.len()), Block::new());
+        let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        let output = Output::init_with(length, |out| {
+            Ok(argon.hash_password_into_with_memory(password, salt, out, &mut self.0)?)
+        });
+        self.0.iter_mut().for_each(|block| block.zeroize());
+        output.ok()
+    }
+
+    /// Whether `password` is the one that `hash` was made of, in constant time; `None` if it is no argon2id hash.
+    fn matches(&mut self, password: &[u8], hash: &PasswordHash<'_>) -> Option<bool> {
+        let ours =
+            hash.algorithm == Algorithm::Argon2id.ident() && hash.version == Some(Version::V0x13.into());
+        let (Some(salt), Some(expected), true) = (hash.salt, hash.hash, ours) else { return None };
+        let output = self.output(Params::try_from(hash).ok()?, password, salt, expected.len())?;
+        Some(output == expected)
+    }
+
+    fn hash(&mut self, password: &[u8]) -> std::io::Result<Zeroizing<String>> {
+        let other = || std::io::Error::other("the password cannot be hashed");
+        let salt = salt()?;
+        let length = Params::DEFAULT_OUTPUT_LEN;
+        let output = self.output(PARAMS, password, salt.as_salt(), length).ok_or_else(other)?;
+        let hash = PasswordHash {
+            algorithm: Algorithm::Argon2id.ident(),
+            version: Some(Version::V0x13.into()),
+            params: ParamsString::try_from(&PARAMS).map_err(|_| other())?,
+            salt: Some(salt.as_salt()),
+            hash: Some(output),
+        };
+        Ok(Zeroizing::new(hash.to_string()))
+    }
+
+    /// The hash of a password that nobody knows: what an unknown user's password is compared with.
+    fn dummy(&mut self) -> std::io::Result<String> {
+        let mut password = Zeroizing::new([0u8; 32]);
+        fill_random(&mut *password)?;
+        self.hash(&*password).map(|hash| hash.to_string())
+    }
+
+    /// What became of a sign-on with `password`, whose user's file is `stored`.
+    fn verify(
+        &mut self,
+        stored: std::io::Result<Option<Zeroizing<String>>>,
+        password: &[u8],
+        dummy: &str,
+    ) -> Verified {
+        let Ok(stored) = stored else { return Verified::Unavailable };
+        let chosen = chosen(stored.as_ref().map(|text| text.as_str()), dummy);
+        let checked = chosen.and_then(|(hash, known)| Some((self.matches(password, &hash)?, known)));
+        // Both are always worked out: `&` and not `&&`.
+        checked.map_or(
+            Verified::Unavailable,
+            |(matches, known)| {
+                if matches & known { Verified::Right } else { Verified::Wrong }
+            },
+        )
+    }
 }
 
 fn work(
@@ -160,6 +219,7 @@ fn work(
     directory: BorrowedFd<'_>,
     dummy: &str,
 ) {
+    let mut hasher = Hasher::default();
     loop {
         // Only the wait is under the lock, never a hash.
         let job = match queue.lock() {
@@ -172,12 +232,12 @@ fn work(
             Job::Verify(password) => (password, None),
             Job::Change(old, new) => (old, Some(new)),
         };
-        let mut verified = verify(stored, password.expose(), dummy);
+        let mut verified = hasher.verify(stored, password.expose(), dummy);
         let mut made = None;
         if verified == Verified::Right
             && let Some(new) = new
         {
-            match hash(new.expose()) {
+            match hasher.hash(new.expose()) {
                 Ok(hash) => made = Some(hash),
                 Err(_) => verified = Verified::Unavailable,
             }
@@ -211,24 +271,15 @@ fn chosen<'a>(stored: Option<&'a str>, dummy: &'a str) -> Option<(PasswordHash<'
     }
 }
 
-fn verify(stored: std::io::Result<Option<Zeroizing<String>>>, password: &[u8], dummy: &str) -> Verified {
-    let Ok(stored) = stored else { return Verified::Unavailable };
-    let Some((hash, known)) = chosen(stored.as_ref().map(|text| text.as_str()), dummy) else {
-        return Verified::Unavailable;
-    };
-    let matches = hasher().verify_password(password, &hash).is_ok();
-    // Both are always worked out: `&` and not `&&`.
-    if matches & known { Verified::Right } else { Verified::Wrong }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_unknown_user_costs_the_same_hash_as_a_known_one() {
-        let dummy = dummy().unwrap();
-        let known = hash(b"correct horse").unwrap();
+        let mut hasher = Hasher::default();
+        let dummy = hasher.dummy().unwrap();
+        let known = hasher.hash(b"correct horse").unwrap();
         let (of_known, is_known) = chosen(Some(&known), &dummy).unwrap();
         let (of_unknown, is_unknown) = chosen(None, &dummy).unwrap();
         assert!(is_known && !is_unknown);
@@ -242,8 +293,11 @@ mod tests {
 
     #[test]
     fn only_the_right_password_of_a_known_user_is_right() {
-        let dummy = dummy().unwrap();
-        let stored = || Ok(Some(hash(b"correct horse").unwrap()));
+        let mut hasher = Hasher::default();
+        let dummy = hasher.dummy().unwrap();
+        let known = hasher.hash(b"correct horse").unwrap();
+        let stored = || Ok(Some(known.clone()));
+        let mut verify = |stored, password: &[u8], dummy: &str| hasher.verify(stored, password, dummy);
         assert_eq!(verify(stored(), b"correct horse", &dummy), Verified::Right);
         assert_eq!(verify(stored(), b"correct hors", &dummy), Verified::Wrong);
         assert_eq!(verify(Ok(None), b"correct horse", &dummy), Verified::Wrong);
@@ -252,8 +306,24 @@ mod tests {
         let error = Err(std::io::ErrorKind::Other.into());
         assert_eq!(verify(error, b"correct horse", &dummy), Verified::Unavailable);
         // A password of the dummy is nobody's either, whatever it is.
-        let secret = hash(b"known").unwrap();
+        let secret = Hasher::default().hash(b"known").unwrap();
         assert_eq!(verify(Ok(None), b"known", &secret), Verified::Wrong);
+    }
+
+    #[test]
+    fn a_hash_that_another_program_made_is_understood_and_nothing_of_a_password_stays_in_memory() {
+        use argon2::password_hash::PasswordHasher as _;
+        let salt = SaltString::encode_b64(b"sixteen bytes of").unwrap();
+        let theirs = Argon2::default().hash_password(b"correct horse", &salt).unwrap().to_string();
+        let mut hasher = Hasher::default();
+        let stored = || Ok(Some(Zeroizing::new(theirs.clone())));
+        assert_eq!(hasher.verify(stored(), b"correct horse", &theirs), Verified::Right);
+        assert!(hasher.0.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)));
+        // One that would need more memory than there is, or is of another kind, is nobody's.
+        for (from, to) in [("m=19456", "m=4000000"), ("argon2id", "argon2i"), ("v=19", "v=16")] {
+            let other = Ok(Some(Zeroizing::new(theirs.replace(from, to))));
+            assert_eq!(hasher.verify(other, b"correct horse", &theirs), Verified::Unavailable, "{to}");
+        }
     }
 
     #[test]
@@ -275,7 +345,7 @@ mod tests {
         let open = || File::open(place.path()).unwrap().into();
         let passwords = Passwords::start(open(), Passwords::bell().unwrap()).unwrap();
         let ann = UserName::new("ann").unwrap();
-        passwords.store(&ann, &hash(b"old password").unwrap()).unwrap();
+        passwords.store(&ann, &Hasher::default().hash(b"old password").unwrap()).unwrap();
         let secret = |text: &str| Secret::new(text.as_bytes().to_vec()).unwrap();
         let run = |job| {
             assert!(passwords.submit(ClientId(1), ann.clone(), job));

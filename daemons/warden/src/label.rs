@@ -108,7 +108,8 @@ pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> 
     let extra = extra.flat_map(|nginx| nginx.files()).collect();
     Ok(Spec {
         label: name.clone(),
-        cgroup: format!("levee/{}/{}", site.name(), resources.slot),
+        // A site's name need not be its alone on this host; a block of uids is.
+        cgroup: format!("levee/{}-{}/{}", site.name(), resources.uids.block(), resources.slot),
         uid_base: resources.uids.compartment(resources.slot),
         limits: levee_sys::cgroup::Limits {
             memory: limits.memory,

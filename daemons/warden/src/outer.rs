@@ -10,12 +10,29 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Bytes asked for each tunnel socket's queues.
 pub const QUEUE: usize = 4 << 20;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
+
+/// How long the processes of a warden that was killed may keep an address: the kernel is ending them.
+const REMAINS: Duration = Duration::from_secs(10);
+
+/// Opens a socket, waiting while the remains of a warden that was killed still hold its address.
+fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let until = Instant::now() + REMAINS;
+    loop {
+        match open() {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
+}
 
 /// The tunnel's steering groups, one for each outer address.
 ///
@@ -25,7 +42,7 @@ pub fn tunnels(addresses: &[SocketAddr], slots: u16) -> io::Result<Vec<SteeringG
     addresses
         .iter()
         .map(|&address| {
-            steering_group(address, slots, QUEUE)
+            patiently(|| steering_group(address, slots, QUEUE))
                 .map_err(|e| io::Error::new(e.kind(), format!("the tunnel's UDP socket at {address}: {e}")))
         })
         .collect()
@@ -38,7 +55,7 @@ pub fn tunnels(addresses: &[SocketAddr], slots: u16) -> io::Result<Vec<SteeringG
 pub fn trusted_path(address: SocketAddr) -> io::Result<OwnedFd> {
     let named =
         |e: io::Error| io::Error::new(e.kind(), format!("the trusted path's TCP socket at {address}: {e}"));
-    let listener = TcpListener::bind(address).map_err(named)?;
+    let listener = patiently(|| TcpListener::bind(address)).map_err(named)?;
     // std listens with a backlog of 128; a second listen() widens it.
     listen(&listener, BACKLOG).map_err(|e| named(e.into()))?;
     listener.set_nonblocking(true).map_err(named)?;

@@ -68,6 +68,11 @@ impl Uids {
         Self { base: BASE, _lock: None }
     }
 
+    /// The number of the block: no two running wardens of a host have the same.
+    pub fn block(&self) -> u32 {
+        (self.base - BASE) / BLOCK
+    }
+
     /// The uid (and gid) of one of levee's own processes.
     pub fn own(&self, who: Own) -> u32 {
         let offset = match who {

@@ -7,7 +7,22 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use common::{Lab, fetch};
-use levee_warden::compartment::{Event, Files, Plan};
+use levee_sys::mount::Attributes;
+use levee_warden::compartment::{Event, Files, Plan, Store};
+
+#[test]
+fn an_image_is_not_opened_again_before_its_last_mount_is_gone() {
+    use rustix::fs::{FlockOperation, flock};
+    let lab = Lab::new("twice");
+    let Files::Store { own, .. } = &lab.spec.files else { panic!("no store") };
+    let store = Store::open(own).unwrap();
+    let mount = store.mount(Attributes::DATA, None).unwrap();
+    drop(store);
+    let held = std::fs::File::open(own).unwrap();
+    flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap_err();
+    drop(mount);
+    Store::open(own).unwrap();
+}
 
 #[test]
 fn nginx_serves_its_label_from_inherited_listeners_through_the_compartments_own_network() {

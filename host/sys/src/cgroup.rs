@@ -44,12 +44,17 @@ struct Hierarchies {
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// Period of processor limits, in microseconds.
 const PERIOD: u64 = 100_000;
+/// How long processes that were killed may take to be gone.
+const KILLED: Duration = Duration::from_secs(10);
+/// How long those that nobody here killed may take: they end with the warden that was killed.
+const REMAINS: Duration = Duration::from_secs(5);
 
 impl Cgroup {
     /// Makes the group `name` (a relative path, such as `levee/site/2`) with its limits.
     ///
     /// # Errors
-    /// If the group exists and is in use, a limit cannot be set, or the host has no controller for it. Then nothing is left.
+    /// If the group exists and is in use, a limit cannot be set, or the host has no controller for it. Then nothing is
+    /// left. A group whose processes are ending is waited for.
     pub fn create(name: &str, limits: Limits) -> Result<Self> {
         if Path::new(name).components().any(|c| !matches!(c, Component::Normal(_))) || name.is_empty() {
             return Err(Error::invalid(format!("make the control group {name:?}"), "not a relative path"));
@@ -60,15 +65,10 @@ impl Cgroup {
             v1: hierarchies.v1.iter().flatten().map(|mount| mount.join(name)).collect(),
             procs: Vec::new(),
         };
-        // A warden that was killed leaves its groups, empty. One with processes in it is somebody's: it is not made
-        // room for, and not removed below either.
+        // A warden that was killed leaves its groups; their processes are ending or gone. One that stays in use is
+        // somebody's: it is not made room for, and not removed below either.
         for directory in group.directories() {
-            match fs::remove_dir(directory) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(e).step(|| format!("make {} anew", directory.display()));
-                }
-                _ => {}
-            }
+            vanish(directory, REMAINS).step(|| format!("make {} anew", directory.display()))?;
         }
         if let Err(e) = group.fill(&hierarchies, limits) {
             // The first error is the one to report.
@@ -147,19 +147,8 @@ impl Cgroup {
         if self.unified.exists() {
             self.kill()?;
         }
-        let until = Instant::now() + Duration::from_secs(10);
         for directory in self.directories() {
-            loop {
-                match fs::remove_dir(directory) {
-                    Ok(()) => break,
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => break,
-                    // Processes that were killed take a moment to be gone.
-                    Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
-                        std::thread::sleep(Duration::from_millis(2));
-                    }
-                    Err(e) => return Err(e).step(|| format!("remove {}", directory.display())),
-                }
-            }
+            vanish(directory, KILLED).step(|| format!("remove {}", directory.display()))?;
             let above = directory.ancestors().skip(1).take_while(|p| fs::remove_dir(p).is_ok());
             above.for_each(drop);
         }
@@ -211,6 +200,21 @@ impl Hierarchies {
         };
         let [memory, pids, cpu] = CONTROLLERS;
         Ok(Self { unified, v1: Some([v1(memory)?, v1(pids)?, v1(cpu)?]) })
+    }
+}
+
+/// Removes a group's directory if it is there, waiting for at most `limit` for the processes in it to be gone.
+fn vanish(directory: &Path, limit: Duration) -> std::io::Result<()> {
+    let until = Instant::now() + limit;
+    loop {
+        match fs::remove_dir(directory) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(e) => return Err(e),
+        }
     }
 }
 

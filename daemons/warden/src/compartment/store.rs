@@ -7,14 +7,19 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use levee_sys::{Error, Result, ns};
-use rustix::fs::{AtFlags, FallocateFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::spec::SERVICE_UID;
+
+/// How long the processes of a warden that was killed may keep an image: the kernel is ending them.
+const REMAINS: Duration = Duration::from_secs(10);
 
 /// An image in use, as a block device; every mount of it is a view of the same file system.
 #[derive(Debug)]
@@ -45,12 +50,23 @@ impl Store {
     }
 
     /// Binds the image to a block device, for as long as this value or a mount of it lives.
+    ///
+    /// Two file systems at once on one image would ruin it, and the processes of a warden that was killed may
+    /// still have theirs mounted: the image is locked, and the block device keeps the lock for as long as it is bound.
+    ///
+    /// # Errors
+    /// The image is not there, or is still in use after [`REMAINS`].
     pub fn open(path: &Path) -> Result<Self> {
-        let image = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(|e| Error::new(format!("open the store {}", path.display()), e))?;
+        let step = || format!("open the store {}", path.display());
+        let image =
+            OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::new(step(), e))?;
+        let until = Instant::now() + REMAINS;
+        while let Err(e) = flock(&image, FlockOperation::NonBlockingLockExclusive) {
+            if e != Errno::WOULDBLOCK || Instant::now() >= until {
+                return Err(Error::new(step(), e));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         Ok(Self { device: LoopDevice::attach(&image, false)? })
     }
 
