@@ -95,17 +95,17 @@ pub fn mounts(word: &str) -> Vec<String> {
     mounts.lines().filter(|line| line.contains(word)).map(ToOwned::to_owned).collect()
 }
 
-/// Control groups whose path has `/levee/SITE` in it.
+/// Control groups of a site: `levee/SITE-N`, where `N` is a warden's number on the host, and what is below.
 pub fn cgroups(site: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut directories = vec![Path::new("/sys/fs/cgroup").to_owned()];
-    let wanted = format!("/levee/{site}");
+    let wanted = format!("/levee/{site}-");
     while let Some(directory) = directories.pop() {
         // It may go away while it is read.
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 let path = entry.path();
-                if format!("{}/", path.display()).contains(&format!("{wanted}/")) {
+                if path.display().to_string().contains(&wanted) {
                     found.push(path.display().to_string());
                 }
                 directories.push(path);
