@@ -1,6 +1,6 @@
 //! One client: TLS, its messages to sessiond, sessiond's answers to it. Whatever it is sent, only this child errs.
 
-use levee_ipc::client::{ChildToSessiond, RefusalKind, Reply, Request};
+use levee_ipc::client::{ChildToSessiond, RefusalKind, Reply, Request, SILENCE};
 use levee_ipc::{Channel, FrameReader, RecvError, encode_frame};
 use levee_sys::seccomp::Filter;
 use levee_tls::SignerHandle;
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// From the first byte to the end of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Between two whole requests. A TPE with nothing to say sends a keep-alive each ten seconds.
-const IDLE: Duration = Duration::from_secs(30);
+/// Between two whole requests: then the path is lost, and the session's grace time begins.
+const IDLE: Duration = SILENCE;
 /// While bytes wait for the client to take them.
 const WRITE: Duration = Duration::from_secs(10);
 /// TLS data that may wait to be sent.

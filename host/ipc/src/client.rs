@@ -10,9 +10,16 @@ use levee_policy::{DomainName, HostName, LabelName, UserName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// The most bytes one message has on the wire, length not counted.
 pub const MAX_FRAME: usize = 16 * 1024;
+
+/// A TPE with nothing to say sends a keep-alive so often.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// A trusted path on which nothing has come for so long is lost, on either side: three keep-alives and TCP's attempts
+/// to send them again. A session's grace time begins then.
+pub const SILENCE: Duration = Duration::from_secs(7);
 
 /// tps → sessiond, on the parent's own channel.
 #[derive(Debug, Serialize, Deserialize)]

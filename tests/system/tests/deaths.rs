@@ -1,7 +1,7 @@
 //! Processes that are killed without warning while the traffic of three labels flows.
 
 use levee_system::host::{self, Process};
-use levee_system::{World, eventually, text};
+use levee_system::{World, eventually, sh, text};
 use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -226,6 +226,56 @@ fn no_label_loses_a_packet_when_a_standing_process_is_killed_and_sessions_surviv
     world.level(workstation, "SECRET").ok();
     assert!(world.fetch(workstation, PAGE).ok().contains("SECRET"));
     world.levee(&["audit", "verify", "--state", &text(&world.path("state"))]).ok();
+}
+
+/// What a process that was taken over might try: to move the steering, or to get out.
+const FORBIDDEN: [&str; 7] = [
+    "setsockopt SO_ATTACH_REUSEPORT_CBPF",
+    "setsockopt SO_DETACH_REUSEPORT_BPF",
+    "connect",
+    "bind",
+    "shutdown",
+    "ioctl",
+    "ptrace",
+];
+
+#[test]
+fn a_vault_or_keyer_that_makes_a_forbidden_call_dies_and_steering_is_unmoved() {
+    let world = with_sessions("forbid", 64);
+    let victim = SESSIONS[1].2;
+    let others: Vec<(&str, Sender)> = SESSIONS
+        .iter()
+        .filter(|(_, _, label)| *label != victim)
+        .map(|(workstation, _, label)| (*label, Sender::start(&world, workstation)))
+        .collect();
+    let inject = world.path("inject.py");
+    std::fs::write(&inject, include_str!("../src/inject.py")).expect("write inject.py");
+    let before = sessions(&world);
+    let warden = world.server_pid();
+    for call in FORBIDDEN {
+        for who in ["levee-vault", "levee-keyer"] {
+            let find = || if who == "levee-vault" { vault(&world, victim) } else { host::child(warden, who) };
+            let process = find();
+            let came = sh("python3", &[&text(&inject), &process.pid.to_string(), call]).ok();
+            assert_eq!(came.trim(), "killed by signal 31", "{call} by {who}");
+            eventually(Duration::from_secs(10), "it is dead and another runs in its place", || {
+                let all = host::below(warden);
+                let replaced = all.iter().any(|other| other.name == who && other.pid > process.pid);
+                !process.runs() && (who == "levee-vault" || replaced)
+            });
+            eventually(Duration::from_secs(20), "what arrives reaches its own label", || {
+                SESSIONS
+                    .iter()
+                    .all(|(workstation, _, label)| world.fetch(workstation, PAGE).out.contains(label))
+            });
+        }
+    }
+    for (label, sender) in others {
+        let (sent, lost) = sender.stop();
+        println!("{label}: {sent} sent, {} lost", lost.len());
+        assert!(lost.is_empty(), "{label} lost {} packets", lost.len());
+    }
+    assert_eq!(sessions(&world), before);
 }
 
 #[test]

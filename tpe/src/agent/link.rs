@@ -1,6 +1,6 @@
 //! The trusted path to the server, as its client: TLS 1.3, one answer for each request.
 
-use levee_ipc::client::{Reply, Request};
+use levee_ipc::client::{KEEP_ALIVE, Reply, Request, SILENCE};
 use levee_ipc::{FrameReader, encode_frame};
 use levee_policy::DomainName;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// For the TCP connection, and again for the handshake.
 const CONNECT: Duration = Duration::from_secs(3);
-/// The server hears something each so often.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// A request unanswered for so long means that the path is gone. The password hash takes its time.
 const ANSWER: Duration = Duration::from_secs(25);
 
@@ -221,7 +219,8 @@ impl Up {
                 Err(_) => return Err(()),
             }
         }
-        let late = self.outstanding.front().is_some_and(|(_, since)| since.elapsed() >= ANSWER);
+        let patience = |asked: &Asked| if matches!(asked, Asked::KeepAlive) { SILENCE } else { ANSWER };
+        let late = self.outstanding.front().is_some_and(|(asked, since)| since.elapsed() >= patience(asked));
         if ended || late { Err(()) } else { Ok(()) }
     }
 }
