@@ -7,7 +7,7 @@ use crate::crypto::Secret;
 use crate::crypto::prf::prf;
 use crate::crypto::suite::Prf;
 use crate::drops::{Counters, Drop};
-use crate::sa::{Opening, Sa, Start, State, connect, open};
+use crate::sa::{Legacy, Opening, Sa, Standing, Start, State, connect, open};
 use crate::wire::{
     Chain, Exchange, Fields, HEADER, Header, HeaderError, Notify, NotifyKind, Outer, Problem, kind, outer,
 };
@@ -33,6 +33,10 @@ pub(crate) struct Ctx<'a> {
     pub(crate) spis: &'a mut BTreeMap<u32, IkeId>,
     /// IKE SAs that a step made besides its own.
     pub(crate) spawned: Vec<(u64, Sa)>,
+    /// What an IKE SA left to another, under that one's SPI.
+    pub(crate) bequests: Vec<(u64, IkeId, Legacy)>,
+    /// How many other IKE SAs have a name.
+    pub(crate) kin: &'a dyn Fn(IkeId) -> usize,
     /// Questions that a step put.
     asked: Vec<RequestId>,
     next_request: &'a mut u64,
@@ -297,6 +301,8 @@ impl Endpoint {
             counters: &mut self.counters,
             spis: &mut self.spis,
             spawned: Vec::new(),
+            bequests: Vec::new(),
+            kin: &|id| sas.values().filter(|sa| sa.id == id).count(),
             asked: Vec::new(),
             next_request: &mut self.next_request,
             taken: &|s| sas.contains_key(&s),
@@ -314,9 +320,10 @@ impl Endpoint {
     ) -> Option<T> {
         let Sa { id, state } = self.sas.remove(&spi)?;
         let was_half_open = state.is_half_open().then(|| state.opened_at());
-        let (next, asked, spawned, answer) = self.with_ctx(now, rng, |ctx| {
+        let (next, asked, spawned, bequests, answer) = self.with_ctx(now, rng, |ctx| {
             let (next, answer) = f(state, ctx);
-            (next, std::mem::take(&mut ctx.asked), std::mem::take(&mut ctx.spawned), answer)
+            let (asked, spawned) = (std::mem::take(&mut ctx.asked), std::mem::take(&mut ctx.spawned));
+            (next, asked, spawned, std::mem::take(&mut ctx.bequests), answer)
         });
         let still_half_open = next.as_ref().is_some_and(State::is_half_open);
         if let Some(Some((address, spi_i))) = was_half_open
@@ -344,11 +351,32 @@ impl Endpoint {
         for (spi, sa) in spawned {
             self.insert(spi, sa, now);
         }
+        for (spi, id, legacy) in bequests {
+            self.inherit(spi, id, legacy, now, rng);
+        }
         Some(answer)
     }
 
+    /// Gives an SA's children to the candidate that was chosen to follow it. If the peer has taken that away, all ends.
+    fn inherit(&mut self, spi: u64, id: IkeId, legacy: Legacy, now: Now, rng: &mut dyn Random) {
+        let candidate = |sa: &Sa| matches!(&sa.state, State::Established(e) if e.standing == Standing::Candidate && e.id == id);
+        if self.sas.get(&spi).is_some_and(candidate) {
+            self.ids.insert(id, spi);
+            self.step(spi, now, rng, |state, ctx| match state {
+                State::Established(e) => (e.inherit(legacy, ctx), ()),
+                other => (Some(other), ()),
+            });
+        } else {
+            self.ids.remove(&id);
+            self.with_ctx(now, rng, |ctx| legacy.end(id, ctx));
+        }
+    }
+
     fn insert(&mut self, spi: u64, sa: Sa, now: Now) {
-        self.ids.insert(sa.id, spi);
+        let current = !matches!(&sa.state, State::Established(e) if e.standing != Standing::Current);
+        if current {
+            self.ids.insert(sa.id, spi);
+        }
         self.insert_timer(spi, &sa.state, now);
         self.sas.insert(spi, sa);
     }

@@ -227,20 +227,65 @@ fn rekeying_the_ike_sa_keeps_its_children_and_its_name() {
 }
 
 #[test]
-fn simultaneous_rekeyings_of_the_ike_sa_end_with_one() {
-    for seed in 1..20 {
+fn of_two_simultaneous_rekeyings_of_the_ike_sa_one_has_the_children() {
+    let mut winners = [0, 0];
+    for seed in 1..24 {
         let (mut p, a, b) = connected(Some("SECRET"));
         p.rng = Seeded(seed * 104_729);
         p.command(A, Command::RekeyIke { ike: a });
         p.command(B, Command::RekeyIke { ike: b });
-        p.pass(Duration::from_secs(20));
+        // No time passes: the two cross, and nobody has to try again.
+        p.run();
         for s in [A, B] {
-            assert_eq!(p.sides[s].endpoint.len(), 1, "seed {seed}");
-            assert!(p.closed(s).is_empty());
+            let rekeyed = p.take(s, |e| matches!(e, Event::IkeRekeyed { .. }).then_some(()));
+            assert_eq!((rekeyed.len(), p.sides[s].endpoint.len()), (1, 1), "seed {seed}, side {s}");
+            assert!(p.closed(s).is_empty() && p.gone(s).is_empty());
         }
+        // Who won is seen by who is the original initiator of the SA that is left.
+        p.log.clear();
         p.command(A, Command::Probe { ike: a });
         p.run();
-        assert!(p.closed(A).is_empty());
+        let a_began = p.log[0].1[4 + 19] & 8 != 0;
+        winners[usize::from(!a_began)] += 1;
+        let (ia, ib) = (p.children(A)[0].inbound, p.children(B)[0].inbound);
+        let spi = p.spi(B);
+        p.command(B, Command::RekeyChild { ike: b, inbound: ib, spi });
+        p.run();
+        p.assert_children_agree();
+        assert_eq!(p.gone(A), [(ia, ChildClosed::Rekeyed)]);
+        p.command(A, Command::CloseIke { ike: a });
+        p.run();
+        assert_eq!((p.closed(A).len(), p.closed(B).len()), (1, 1));
+    }
+    assert!(winners.iter().all(|n| *n > 0), "the nonces decide, not the roles: {winners:?}");
+}
+
+#[test]
+fn of_two_crossing_rekeyings_of_the_ike_sa_one_wins_whatever_is_lost() {
+    for seed in 1..60 {
+        let (mut p, a, b) = connected(Some("SECRET"));
+        p.rng = Seeded(seed * 104_729);
+        let mut dice = Seeded(seed * 37 + 1);
+        p.command(A, Command::RekeyIke { ike: a });
+        p.command(B, Command::RekeyIke { ike: b });
+        for _ in 0..40 {
+            p.run_with(|_| {
+                let mut byte = [0];
+                dice.fill(&mut byte);
+                [0, 0, 1, 2][usize::from(byte[0] % 4)]
+            });
+            p.time += Duration::from_millis(700);
+        }
+        p.pass(Duration::from_secs(400));
+        for s in [A, B] {
+            assert_eq!(p.sides[s].endpoint.len(), 1, "seed {seed}, side {s}");
+            assert!(p.closed(s).is_empty() && p.gone(s).is_empty(), "seed {seed}: {:?}", p.closed(s));
+        }
+        let child = p.child(B, Some("CONFIDENTIAL"));
+        p.command(B, Command::CreateChild { ike: b, child });
+        p.pass(Duration::from_secs(2));
+        p.assert_children_agree();
+        assert_eq!(p.children(A).len(), 2, "seed {seed}");
     }
 }
 

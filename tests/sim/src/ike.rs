@@ -17,8 +17,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 const LABELS: [&str; 3] = ["CONFIDENTIAL", "SECRET", "TOPSECRET"];
-/// While this lasts, the network is bad and the nodes are busy.
-const BUSY: Duration = Duration::from_secs(45);
+/// While one of these lasts, the network is bad and the nodes are busy. Short worlds are many.
+const BUSY: [u64; 4] = [10, 12, 15, 40];
 /// Long enough for every retransmission and probe to end.
 const QUIET: Duration = Duration::from_secs(400);
 
@@ -35,11 +35,18 @@ pub struct Summary {
     pub ike_rekeyed: usize,
     /// Child SAs alive at the end.
     pub alive: usize,
+    /// How often a NAT gave a node another port.
+    pub roamed: usize,
+    /// How often a peer was followed to another address.
+    pub followed: usize,
 }
 
 struct Node {
     endpoint: Endpoint,
+    /// Where it believes to be.
     address: SocketAddr,
+    /// Where the others see it: behind a NAT somewhere else, and not always in the same place.
+    outside: SocketAddr,
     /// Labels granted now.
     granted: BTreeSet<&'static str>,
     ikes: BTreeSet<IkeId>,
@@ -55,6 +62,7 @@ pub struct World {
     dice: Dice,
     secrets: Dice,
     now: Duration,
+    busy: Duration,
     /// Nonces seen: SPIs, direction and IV, with the datagram that had them.
     nonces: BTreeMap<(u128, bool, [u8; 8]), Vec<u8>>,
     /// ESP keys seen, with the SPI that they belong to.
@@ -109,7 +117,7 @@ fn config(i: usize, n: usize, dice: &mut Dice) -> Config {
     if dice.chance(100) {
         config.limits.cookie_above = 0;
     }
-    if dice.chance(200) {
+    if dice.chance(30) {
         config.ike[0].key_exchange = vec![KeyExchange::P256, KeyExchange::X25519];
     }
     config
@@ -122,7 +130,9 @@ impl World {
         let nodes = (0..n)
             .map(|i| Node {
                 endpoint: Endpoint::new(config(i, n, &mut dice)),
-                address: SocketAddr::from(([10, 0, 0, u8::try_from(i).unwrap_or(0) + 1], 4500)),
+                address: address(10, i),
+                // A third of the nodes is behind a NAT.
+                outside: address(if i % 3 == 0 { 192 } else { 10 }, i),
                 granted: LABELS[..2].iter().copied().collect(),
                 ikes: BTreeSet::new(),
                 children: BTreeMap::new(),
@@ -136,6 +146,7 @@ impl World {
             corrupted: [0, 20, 100][dice.below(3)],
             late: [0, 50][dice.below(2)],
         };
+        let mut dice_for_time = Dice::new(!seed);
         let secrets = Dice::new(seed ^ 0x5ec2_e75e_c2e7_5ec2);
         Self {
             nodes,
@@ -143,6 +154,7 @@ impl World {
             dice,
             secrets,
             now: Duration::ZERO,
+            busy: Duration::from_secs(BUSY[dice_for_time.below(BUSY.len())]),
             nonces: BTreeMap::new(),
             keys: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -164,7 +176,7 @@ impl World {
         let pace = Duration::from_millis(3000 / u64::try_from(n).unwrap_or(1));
         loop {
             self.settle()?;
-            let busy = self.now < BUSY;
+            let busy = self.now < self.busy;
             if busy && self.now >= next_action {
                 self.act()?;
                 next_action = self.now + self.dice.time(pace * 2);
@@ -178,7 +190,7 @@ impl World {
             let action = if busy { Some(next_action) } else { None };
             let next = timers.into_iter().chain(answers).chain(self.network.next()).chain(action).min();
             match next {
-                Some(at) if at < BUSY + QUIET => self.now = self.now.max(at),
+                Some(at) if at < self.busy + QUIET => self.now = self.now.max(at),
                 _ => break,
             }
         }
@@ -225,11 +237,12 @@ impl World {
             match self.nodes[i].endpoint.poll(now, &mut self.secrets) {
                 Output::Transmit { path, datagram } => {
                     self.check_nonce(&datagram)?;
-                    let Some(to) = self.nodes.iter().position(|n| n.address == path.remote) else {
-                        return Err(format!("a datagram to nobody: {path:?}"));
-                    };
-                    let there = Path { local: path.remote, remote: path.local, marker: true };
-                    self.network.send(self.now, &(to, there), datagram, &mut self.dice);
+                    // Where a node was before its NAT moved it, nobody is.
+                    if let Some(to) = self.nodes.iter().position(|n| n.outside == path.remote) {
+                        let (local, remote) = (self.nodes[to].address, self.nodes[i].outside);
+                        let there = Path { local, remote, marker: true };
+                        self.network.send(self.now, &(to, there), datagram, &mut self.dice);
+                    }
                 }
                 Output::Event(event) => self.on_event(i, event)?,
                 Output::Wait(_) => return Ok(any),
@@ -335,7 +348,8 @@ impl World {
                 self.nodes[i].waiting.push((at, r));
             }
             Event::ChildEstablished(child) => self.on_child(i, child)?,
-            Event::ChildFailed { .. } | Event::PathChanged { .. } => {}
+            Event::ChildFailed { .. } => {}
+            Event::PathChanged { .. } => self.summary.followed += 1,
             Event::ChildClosed { inbound, .. } => {
                 if self.nodes[i].children.remove(&inbound).is_none() {
                     return Err("a child ended that never was".to_owned());
@@ -404,7 +418,7 @@ impl World {
         let most = if n == 2 { 2 } else { 3 };
         if ikes.len() < most && (ikes.is_empty() || self.dice.chance(100)) {
             let other = (i + 1 + self.dice.below(n - 1)) % n;
-            let path = Path { local: self.nodes[i].address, remote: self.nodes[other].address, marker: true };
+            let path = Path { local: self.nodes[i].address, remote: self.nodes[other].outside, marker: true };
             let child = self.wanted(i);
             let result = self.nodes[i].endpoint.connect(
                 peer_index(i, other),
@@ -415,6 +429,11 @@ impl World {
                 &mut self.secrets,
             );
             return result.map(|_| ()).map_err(|e| format!("connect: {e}"));
+        }
+        if self.nodes[i].outside.ip() != self.nodes[i].address.ip() && self.dice.chance(80) {
+            self.summary.roamed += 1;
+            let port = self.nodes[i].outside.port();
+            self.nodes[i].outside.set_port(port + 1);
         }
         let Some(ike) = self.dice.pick(&ikes).copied() else { return Ok(()) };
         let child = self.dice.pick(&children).copied();
@@ -491,6 +510,10 @@ impl World {
         }
         Ok(())
     }
+}
+
+fn address(net: u8, i: usize) -> SocketAddr {
+    SocketAddr::from(([net, 0, 0, u8::try_from(i).unwrap_or(0) + 1], 4500))
 }
 
 fn any_address() -> Vec<Selector> {

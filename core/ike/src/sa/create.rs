@@ -207,7 +207,7 @@ impl Established {
     fn read_child(&mut self, fields: &Fields<'_>, ctx: &mut Ctx<'_>) -> Result<Asked, Chain> {
         let refuse = |kind: NotifyKind| notification(kind, &[]);
         // RFC 7296 2.25.2: no new children while the IKE SA is being replaced or closed.
-        if self.superseded || matches!(self.current, Some(Current::RekeyingIke(_) | Current::ClosingIke)) {
+        if !self.is_current() || matches!(self.current, Some(Current::RekeyingIke(_) | Current::ClosingIke)) {
             return Err(refuse(NotifyKind::TemporaryFailure));
         }
         if self.children.len() >= ctx.config.limits.children {
@@ -265,6 +265,11 @@ impl Established {
         let Some(asked) = self.asked.take_if(|a| a.request == request) else {
             return (Some(State::Established(self)), Err(CommandError::NoSuchRequest));
         };
+        // No honest peer grants us a new IKE SA while its own request for a child is open; the child would go with the old one.
+        if !self.is_current() {
+            self.respond(Exchange::CreateChild, &notification(NotifyKind::TemporaryFailure, &[]), ctx);
+            return (Some(State::Established(self)), Ok(()));
+        }
         let decided = child::decide(&asked.offered, &decision, self.id, ctx);
         let mut granted = match decided {
             Ok(Ok(granted)) => granted,

@@ -57,6 +57,46 @@ pub(super) enum Current {
     News,
 }
 
+/// What an IKE SA is among those of one name, of which a rekeying makes two for a while and a crossing one three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has the children.
+    Current,
+    /// The peer made it while our own rekeying was under way; whether it is to have the children is not decided yet (RFC 7296 2.8.2).
+    Candidate,
+    /// Another has the children; this one only waits for its end.
+    Superseded,
+}
+
+/// What passes from an IKE SA to the one that takes its place.
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
+    children: BTreeMap<u32, Child>,
+    queue: VecDeque<Queued>,
+}
+
+impl Legacy {
+    /// Ends what nobody inherits.
+    pub(crate) fn end(self, id: IkeId, ctx: &mut Ctx<'_>) {
+        let children: Vec<u32> = self.children.into_keys().collect();
+        for spi in &children {
+            ctx.spis.remove(spi);
+        }
+        free_queued(self.queue, ctx);
+        let reason = CloseReason::Protocol("the new IKE SA was taken away");
+        ctx.out.push_back(Output::Event(Event::IkeClosed { ike: id, reason, children }));
+    }
+}
+
+/// Gives back the inbound SPIs of children that were never asked for.
+fn free_queued(queue: VecDeque<Queued>, ctx: &mut Ctx<'_>) {
+    for q in queue {
+        if let Task::Create { wanted, .. } = q.task {
+            ctx.spis.remove(&wanted.spi);
+        }
+    }
+}
+
 /// An established IKE SA.
 #[derive(Debug)]
 pub(crate) struct Established {
@@ -77,8 +117,9 @@ pub(crate) struct Established {
     pub(super) current: Option<Current>,
     /// The peer's request that waits for a decision.
     pub(super) asked: Option<Box<Asked>>,
-    /// Another IKE SA has taken over; this one only waits for its end.
-    pub(super) superseded: bool,
+    pub(crate) standing: Standing,
+    /// A candidate's first request: the peer has decided for it, and is answered when we have.
+    stash: Option<Received>,
     pub(super) since: Duration,
     told_due: bool,
 }
@@ -100,7 +141,8 @@ impl Established {
             queue: VecDeque::new(),
             current: None,
             asked: None,
-            superseded: false,
+            standing: Standing::Current,
+            stash: None,
             since: ctx.now.monotonic,
             told_due: false,
         }
@@ -108,8 +150,19 @@ impl Established {
 
     /// The SA that takes over from `self` with a new channel: it has its children and its queue.
     pub(super) fn successor(&mut self, channel: Channel, ctx: &Ctx<'_>) -> Self {
-        self.superseded = true;
+        self.standing = Standing::Superseded;
         self.since = ctx.now.monotonic;
+        let Legacy { children, queue } = self.legacy();
+        Self { children, queue, ..self.sibling(channel, Standing::Current, ctx) }
+    }
+
+    /// What the SA has to give away.
+    pub(super) fn legacy(&mut self) -> Legacy {
+        Legacy { children: std::mem::take(&mut self.children), queue: std::mem::take(&mut self.queue) }
+    }
+
+    /// Another SA with the same peer, with nothing in it.
+    pub(super) fn sibling(&self, channel: Channel, standing: Standing, ctx: &Ctx<'_>) -> Self {
         Self {
             id: self.id,
             channel,
@@ -117,13 +170,14 @@ impl Established {
             identity: self.identity.clone(),
             role: self.role,
             udp: self.udp,
-            children: std::mem::take(&mut self.children),
+            children: BTreeMap::new(),
             first_ni: Vec::new(),
             first_nr: Vec::new(),
-            queue: std::mem::take(&mut self.queue),
+            queue: VecDeque::new(),
             current: None,
             asked: None,
-            superseded: false,
+            standing,
+            stash: None,
             since: ctx.now.monotonic,
             told_due: false,
         }
@@ -135,17 +189,51 @@ impl Established {
         self.first_nr = Vec::new();
     }
 
+    /// The peer's SA was chosen of two: it has the children now, and answers what the peer asked meanwhile.
+    pub(crate) fn inherit(mut self: Box<Self>, legacy: Legacy, ctx: &mut Ctx<'_>) -> Option<State> {
+        self.standing = Standing::Current;
+        self.since = ctx.now.monotonic;
+        (self.children, self.queue) = (legacy.children, legacy.queue);
+        self.announce(ctx);
+        let next = match self.stash.take() {
+            Some(request) => self.on_request(&request, ctx),
+            None => Some(State::Established(self)),
+        };
+        match next {
+            Some(State::Established(sa)) => sa.next(ctx),
+            other => other,
+        }
+    }
+
+    /// Tells that the SA has new keys.
+    pub(super) fn announce(&self, ctx: &mut Ctx<'_>) {
+        let suite = self.channel.suite.clone();
+        ctx.out.push_back(Output::Event(Event::IkeRekeyed { ike: self.id, suite }));
+    }
+
+    /// How long an SA that is not current waits for its end. A candidate outlives the patience of our own exchange.
+    fn patience(&self, config: &Config) -> Duration {
+        self.since.saturating_add(config.timers.half_open.saturating_mul(match self.standing {
+            Standing::Candidate => 5,
+            Standing::Current | Standing::Superseded => 2,
+        }))
+    }
+
+    pub(super) fn is_current(&self) -> bool {
+        self.standing == Standing::Current
+    }
+
     pub(super) fn timer(&self, config: &Config) -> Option<Duration> {
         let timers = &config.timers;
         let queued = if self.current.is_none() { self.queue.iter().map(|q| q.due).min() } else { None };
-        let live = !self.superseded && self.current.is_none();
+        let live = self.is_current() && self.current.is_none();
         [
             self.channel.timer(),
             queued,
             timers.liveness.filter(|_| live).map(|d| self.channel.heard.saturating_add(d)),
             timers.ike_rekey.filter(|_| live && !self.told_due).map(|d| self.since.saturating_add(d)),
-            // A superseded SA whose deletion the peer forgets is forgotten too.
-            self.superseded.then(|| self.since.saturating_add(timers.half_open.saturating_mul(2))),
+            // An SA whose deletion the peer forgets is forgotten too.
+            (!self.is_current()).then(|| self.patience(config)),
         ]
         .into_iter()
         .flatten()
@@ -158,8 +246,8 @@ impl Established {
         }
         let now = ctx.now.monotonic;
         let timers = &ctx.config.timers;
-        if self.superseded {
-            if now >= self.since.saturating_add(timers.half_open.saturating_mul(2)) {
+        if !self.is_current() {
+            if now >= self.patience(ctx.config) {
                 return None;
             }
         } else {
@@ -186,15 +274,11 @@ impl Established {
         for spi in &children {
             ctx.spis.remove(spi);
         }
-        for q in std::mem::take(&mut self.queue) {
-            if let Task::Create { wanted, .. } = q.task {
-                ctx.spis.remove(&wanted.spi);
-            }
-        }
+        free_queued(std::mem::take(&mut self.queue), ctx);
         if let Some(Current::Creating(c)) = self.current.take() {
             ctx.spis.remove(&c.wanted.spi);
         }
-        if !self.superseded {
+        if self.is_current() {
             ctx.out.push_back(Output::Event(Event::IkeClosed { ike: self.id, reason, children }));
         }
         None
@@ -220,7 +304,7 @@ impl Established {
 
     /// Begins the next task, when no exchange of ours is under way.
     pub(super) fn next(mut self: Box<Self>, ctx: &mut Ctx<'_>) -> Option<State> {
-        while self.current.is_none() && !self.channel.is_busy() && !self.superseded {
+        while self.current.is_none() && !self.channel.is_busy() && self.is_current() {
             let now = ctx.now.monotonic;
             let Some(at) = self.queue.iter().position(|q| q.due <= now) else { break };
             let Some(Queued { task, tries, .. }) = self.queue.remove(at) else { break };
@@ -293,11 +377,14 @@ impl Established {
         let Some(received) = self.channel.receive(header, message, from, ctx) else {
             return Some(State::Established(self));
         };
-        if self.channel.path != before && !self.superseded {
+        if self.channel.path != before && self.is_current() {
             ctx.out.push_back(Output::Event(Event::PathChanged { ike: self.id, path: self.channel.path }));
         }
         let next = if received.response {
             self.on_response(&received, ctx)
+        } else if self.standing == Standing::Candidate && !closes(&received) {
+            self.stash = Some(received);
+            Some(State::Established(self))
         } else {
             self.on_request(&received, ctx)
         };
@@ -343,6 +430,12 @@ impl Established {
         if fields.deletes.contains(&Delete::Ike) {
             // RFC 7296 1.4.1: the answer to the deletion of an IKE SA is empty.
             self.respond(NEWS, &Chain::new(), ctx);
+            if let Some(spi) = self.crossing() {
+                // RFC 7296 2.8.2: the peer has decided for its own rekeying; ours is forgotten.
+                self.current = None;
+                ctx.bequests.push((spi, self.id, self.legacy()));
+                return None;
+            }
             return self.end(CloseReason::Peer, ctx);
         }
         if fields.has(NotifyKind::AuthenticationFailed) {
@@ -425,7 +518,7 @@ impl Established {
     }
 
     fn enqueue(&mut self, command: Command, ctx: &mut Ctx<'_>) -> Result<(), CommandError> {
-        if self.superseded {
+        if !self.is_current() {
             return Err(CommandError::NoSuchIke);
         }
         if self.queue.len() >= MOST_TASKS {
@@ -517,6 +610,11 @@ impl Established {
         ctx.spis.remove(&inbound);
         ctx.out.push_back(Output::Event(Event::ChildFailed { ike: self.id, inbound, rekeys, reason }));
     }
+}
+
+/// Whether a request deletes the IKE SA that it came over.
+fn closes(r: &Received) -> bool {
+    Fields::parse(r.first, &r.plain).is_ok_and(|f| f.deletes.contains(&Delete::Ike))
 }
 
 fn delete_children(inbound: &[u32]) -> Chain {

@@ -16,7 +16,7 @@ use crate::wire::{Chain, Exchange, Header, Notify, NotifyKind, kind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-pub(crate) use established::Established;
+pub(crate) use established::{Established, Legacy, Standing};
 pub(crate) use initiator::{Start, connect};
 pub(crate) use responder::{Opening, open};
 

@@ -1,16 +1,19 @@
 //! CREATE_CHILD_SA for the IKE SA itself: new keys for it and an unbroken life for its children (RFC 7296 1.3.2, 2.8, 2.18).
 
-use super::established::{Current, Established, Task};
+use super::established::{Current, Established, Standing, Task};
 use super::handshake::NONCE;
 use super::initiator::push_ke;
 use super::{Sa, State, notification};
-use crate::api::{CloseReason, Event, Output, Role};
+use crate::api::{CloseReason, Role};
 use crate::channel::Channel;
 use crate::crypto::ke::{self, Private};
 use crate::crypto::keys::IkeKeys;
 use crate::crypto::suite::{IkeSuite, KeyExchange, choose_ike};
 use crate::endpoint::Ctx;
 use crate::wire::{Chain, Exchange, Fields, NotifyKind, Proposal, kind};
+
+/// IKE SAs that one SA's past rekeyings may have left and that have yet to end.
+const MOST_KIN: usize = 4;
 
 /// Our rekeying of the IKE SA, under way.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub(super) struct Rekeying {
     ni: Vec<u8>,
     tried: Vec<KeyExchange>,
     tries: u8,
+    /// The peer rekeyed the SA meanwhile: the lower nonce of its exchange and our SPI of the SA that came of it.
+    crossing: Option<(Vec<u8>, u64)>,
 }
 
 fn ike_spi(spi: &[u8]) -> Option<u64> {
@@ -47,7 +52,7 @@ impl Established {
         chain.push(kind::SA, |out| Proposal::write_all(&offers, out));
         chain.push(kind::NONCE, |out| out.extend_from_slice(&ni));
         push_ke(&mut chain, method, &public);
-        let rekeying = Rekeying { spi, private, ni, tried, tries };
+        let rekeying = Rekeying { spi, private, ni, tried, tries, crossing: None };
         self.send(Current::RekeyingIke(Box::new(rekeying)), Exchange::CreateChild, &chain, ctx)
     }
 
@@ -58,8 +63,12 @@ impl Established {
         fields: &Fields<'_>,
         ctx: &mut Ctx<'_>,
     ) -> Option<State> {
-        let Rekeying { spi, private, ni, tried, tries } = r;
+        let Rekeying { spi, private, ni, tried, tries, crossing } = r;
         if let Some(n) = fields.error() {
+            // The peer did not see the two cross, or ours did not please it: its own SA is the one.
+            if let Some((_, theirs)) = crossing {
+                return self.give_way(theirs, ctx);
+            }
             let other =
                 <[u8; 2]>::try_from(n.data).ok().and_then(|c| KeyExchange::from_code(u16::from_be_bytes(c)));
             match (n.kind, other) {
@@ -91,11 +100,38 @@ impl Established {
             return self.end(CloseReason::Protocol("answer to the rekeying of the IKE SA"), ctx);
         };
         let channel = self.new_channel(Role::Initiator, spi, peer_spi, suite, &shared, &ni, &nr, ctx);
+        // RFC 7296 2.8.2: of two rekeyings that crossed, the one with the lowest of the four nonces made the redundant SA, which
+        // who began it deletes; the other has the children, and who began that deletes the old SA.
+        if let Some((lowest, theirs)) = crossing
+            && *ni.as_slice().min(&nr) < *lowest
+        {
+            let mut redundant = self.sibling(channel, Standing::Superseded, ctx);
+            redundant.begin_close(ctx);
+            self.spawn(redundant, spi, ctx);
+            return self.give_way(theirs, ctx);
+        }
         let successor = self.successor(channel, ctx);
-        self.announce(successor, spi, ctx);
+        successor.announce(ctx);
+        self.spawn(successor, spi, ctx);
         // RFC 7296 2.8: who began the rekeying deletes the old IKE SA.
         self.begin_close(ctx);
         Some(State::Established(self))
+    }
+
+    /// The peer's SA that crossed ours has the children from now on; the peer deletes the old one.
+    fn give_way(mut self: Box<Self>, theirs: u64, ctx: &mut Ctx<'_>) -> Option<State> {
+        self.standing = Standing::Superseded;
+        self.since = ctx.now.monotonic;
+        ctx.bequests.push((theirs, self.id, self.legacy()));
+        Some(State::Established(self))
+    }
+
+    /// Our SPI of the SA that the peer made while our own rekeying was under way.
+    pub(super) fn crossing(&self) -> Option<u64> {
+        match &self.current {
+            Some(Current::RekeyingIke(r)) => r.crossing.as_ref().map(|(_, spi)| *spi),
+            _ => None,
+        }
     }
 
     /// SKEYSEED = prf(SK_d (old), g^ir (new) | Ni | Nr) with the old SA's prf, and new message IDs from 0 (RFC 7296 2.18).
@@ -120,19 +156,21 @@ impl Established {
         channel
     }
 
-    fn announce(&self, successor: Established, spi: u64, ctx: &mut Ctx<'_>) {
-        let suite = successor.channel.suite.clone();
-        ctx.out.push_back(Output::Event(Event::IkeRekeyed { ike: self.id, suite }));
-        ctx.spawned.push((spi, Sa { id: self.id, state: State::Established(Box::new(successor)) }));
+    fn spawn(&self, other: Established, spi: u64, ctx: &mut Ctx<'_>) {
+        ctx.spawned.push((spi, Sa { id: self.id, state: State::Established(Box::new(other)) }));
     }
 
     /// The peer rekeys the IKE SA. `Err` is the answer to a request that cannot be granted.
     pub(super) fn on_rekey_request(&mut self, fields: &Fields<'_>, ctx: &mut Ctx<'_>) -> Result<(), Chain> {
         let refuse = |kind: NotifyKind| notification(kind, &[]);
-        // RFC 7296 2.25.2: not while an exchange about children is under way. Our own rekeying under way counts too: the RFC would
-        // have both answered and one deleted by comparing nonces; putting off both and trying again after random times
-        // comes to one new IKE SA as well, and at no moment are there two.
-        if self.superseded || matches!(&self.current, Some(c) if !matches!(c, Current::News)) {
+        // RFC 7296 2.25.2: not while an exchange about children is under way, nor over an SA that is being replaced. Our own rekeying
+        // is no hindrance: the two cross (2.8.2). And a peer that rekeys faster than old SAs end is put off.
+        let busy = match &self.current {
+            None | Some(Current::News) => false,
+            Some(Current::RekeyingIke(r)) => r.crossing.is_some(),
+            Some(Current::Creating(_) | Current::Deleting { .. } | Current::ClosingIke) => true,
+        };
+        if !self.is_current() || busy || (ctx.kin)(self.id) > MOST_KIN {
             return Err(refuse(NotifyKind::TemporaryFailure));
         }
         let (Some(sa), Some(ke), Some(ni)) = (&fields.sa, fields.ke, fields.nonce) else {
@@ -155,8 +193,15 @@ impl Established {
         push_ke(&mut chain, method, &public);
         self.respond(Exchange::CreateChild, &chain, ctx);
         let channel = self.new_channel(Role::Responder, peer_spi, spi, chosen.suite, &shared, ni, &nr, ctx);
+        if let Some(Current::RekeyingIke(ours)) = &mut self.current {
+            ours.crossing = Some((ni.min(nr.as_slice()).to_vec(), spi));
+            let candidate = self.sibling(channel, Standing::Candidate, ctx);
+            self.spawn(candidate, spi, ctx);
+            return Ok(());
+        }
         let successor = self.successor(channel, ctx);
-        self.announce(successor, spi, ctx);
+        successor.announce(ctx);
+        self.spawn(successor, spi, ctx);
         Ok(())
     }
 }
