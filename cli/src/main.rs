@@ -8,6 +8,7 @@ mod check;
 mod doctor;
 mod enrol;
 mod enrolment;
+mod lab;
 mod operator;
 mod output;
 mod reference;
@@ -40,6 +41,7 @@ enum Command {
     Audit(audit::Audit),
     Doctor(doctor::Doctor),
     User(user::User),
+    Lab(lab::Lab),
     Completions(reference::Completions),
     Man(reference::Man),
 }
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Audit(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::User(command) => command.run(),
+        Command::Lab(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     }

@@ -122,3 +122,20 @@ fn the_systemd_units_call_levee_as_it_can_be_called() {
         "the test proves nothing"
     );
 }
+
+#[test]
+fn lab_becomes_the_laboratory_beside_it_and_says_so_where_there_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("levee");
+    std::fs::copy(env!("CARGO_BIN_EXE_levee"), &program).unwrap();
+    let lab = |arguments: &[&str]| Command::new(&program).arg("lab").args(arguments).output().unwrap();
+    let none = lab(&["list"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(text(&none.stderr).contains("levee-lab"), "{}", text(&none.stderr));
+    // every word goes on to it, those that look like options too
+    let script = directory.path().join("levee-lab");
+    std::fs::write(&script, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let there = lab(&["run", "mysea", "--quick", "--help"]);
+    assert_eq!((there.status.code(), text(&there.stdout)), (Some(7), "run mysea --quick --help\n"));
+}

@@ -351,14 +351,9 @@ fn arm_of(e: &Experiment, path: Path, mediation: Mediation, session: Session) ->
 /// Every complete factorial design among the arms that were run: all three factors for each mode of M,
 /// or else pairs of them at the low level of the third.
 fn designs(e: &Experiment, ran: &BTreeSet<String>) -> Vec<(Vec<String>, Vec<String>)> {
-    let modes = [Mediation::Direct, Mediation::Handoff, Mediation::Relay, Mediation::SpawnCopy];
     let mut out: Vec<(Vec<String>, Vec<String>)> = Vec::new();
-    for mode in modes {
-        let m = format!(
-            "M({})",
-            serde_json::to_value(mode).ok().and_then(|v| Some(v.as_str()?.to_owned())).unwrap_or_default()
-        );
-        let names = ["I".to_owned(), m, "F".to_owned()];
+    for mode in Mediation::ALL.into_iter().filter(|m| *m != Mediation::None) {
+        let names = ["I".to_owned(), mode.level(), "F".to_owned()];
         // sets of factors, largest first; bit f of a cell is the level of the f-th factor of the set
         for set in [vec![0, 1, 2], vec![0, 1], vec![0, 2], vec![1, 2]] {
             let cells: Option<Vec<String>> = (0..1_usize << set.len())

@@ -44,8 +44,48 @@ pub enum Mediation {
     Handoff,
     /// The mediator stays between, with splice.
     Relay,
-    /// The paper's scheme: a process per connection that copies.
+    /// A process of the service for each connection, and no copy: what inetd does, and what the paper's `M` also did.
+    Inetd,
+    /// A proxy that stays between and copies, to a daemon behind it on the loopback device.
+    Proxy,
+    /// The paper's scheme: a process per connection, which starts the service's and copies between.
     SpawnCopy,
+}
+
+impl Mediation {
+    /// Every mode, in the order in which reports show them.
+    pub const ALL: [Mediation; 7] = [
+        Mediation::None,
+        Mediation::Direct,
+        Mediation::Handoff,
+        Mediation::Relay,
+        Mediation::Inetd,
+        Mediation::Proxy,
+        Mediation::SpawnCopy,
+    ];
+
+    /// The name as in arms and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mediation::None => "none",
+            Mediation::Direct => "direct",
+            Mediation::Handoff => "handoff",
+            Mediation::Relay => "relay",
+            Mediation::Inetd => "inetd",
+            Mediation::Proxy => "proxy",
+            Mediation::SpawnCopy => "spawn-copy",
+        }
+    }
+
+    /// `M-`, or `M(direct)` and so on.
+    pub fn level(self) -> String {
+        if self == Mediation::None { "M-".into() } else { format!("M({})", self.name()) }
+    }
+
+    /// Whether it acts on connections, and so leaves datagrams alone.
+    pub fn is_by_connection(self) -> bool {
+        !matches!(self, Mediation::None | Mediation::Direct)
+    }
 }
 
 /// Which server holds the session.
@@ -94,9 +134,10 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Whether it measures that workload: a tool can do only some.
+    /// Whether it measures that workload: a tool can do only some, and a scheme for connections sees no datagrams.
     pub fn measures(&self, kind: Kind) -> bool {
-        self.tool.is_none_or(|t| t.can(kind))
+        let datagrams = matches!(kind, Kind::UdpStream | Kind::UdpRr);
+        self.tool.is_none_or(|t| t.can(kind)) && !(datagrams && self.drive.mediation.is_by_connection())
     }
 }
 
@@ -309,7 +350,7 @@ mod tests {
     #[test]
     fn the_mysea_study_declares_all_eight_set_ups_and_every_mode() {
         let e = Experiment::named("mysea").expect("built in");
-        assert_eq!(e.arms.len(), 2 * 2 * 5);
+        assert_eq!(e.arms.len(), 2 * 2 * Mediation::ALL.len());
         assert_eq!(e.units(Some(&e.forms["quick"])).len(), 5);
     }
 

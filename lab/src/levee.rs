@@ -1,11 +1,17 @@
 //! levee for the arms that need it: a site of its own in namespaces of the laboratory, run by levee's programs
 //! as an operator and a person would run them (`levee enrol`, `levee up`, `levee-tpe login`, `levee-tpe level`).
 //!
-//! The client is the same process as in every other arm; it only enters the network namespace of the session
-//! instead of the bare one. The server is started by levee, in its compartment, by its first connection.
+//! The client is the same process as in every other arm; it only enters another network namespace: through the
+//! tunnel, that of its session; over a plain link, that of a host on a single-level network, which is how levee lets
+//! a plain link reach a service. The two paths end at two labels, so that the network's packet filter stands in the
+//! way of no tunnel. The server is started by levee, in its compartment, by its first connection; a bare one borrows
+//! the listeners of a service that leaves them alone, so that nothing differs but the compartment around the process.
 
 use crate::client::Target;
-use crate::netns::{Namespace, pin_congestion, tool};
+use crate::experiment::{Drive, Mediation, Path as Way};
+use crate::netns::{Group, Namespace, pin_congestion, tool, usage};
+use crate::role::Role;
+use crate::stand::{Server, serve_as};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -22,31 +28,68 @@ use std::{fs, process};
 /// Where the services of the site answer, at every label.
 const INNER: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
 const PORT: u16 = 12_865;
+/// Where the services answer hosts on the single-level network.
+const EDGE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+/// Of the session, behind the tunnel.
 const LABEL: &str = "LOW";
+/// Of the single-level network.
+const OTHER: &str = "HIGH";
 const USER: &str = "lab";
 /// Of a user that exists for the length of one run.
 const PASSWORD: &str = "measured only in the laboratory";
 /// How long each step may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn site(program: &str) -> String {
-    let service = |name: &str, port: u16, protocol: &str, close: &str| {
-        format!(
-            "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"{protocol}\"\nrange = \"LOW..HIGH\"\n\
-             mode = \"direct\"\ncommand = [\"{program}\", \"serve\", \"--passed\"{close}]\n\n"
-        )
-    };
+/// The modes of mediation that can be had here, each with its services' first port.
+const MODES: [(Mediation, u16); 5] = [
+    (Mediation::None, PORT),
+    (Mediation::Direct, PORT + 10),
+    (Mediation::Inetd, PORT + 20),
+    (Mediation::Proxy, PORT + 30),
+    (Mediation::SpawnCopy, PORT + 40),
+];
+
+/// A site with the services of the modes that are wanted, each for connections, for connections that are closed at
+/// once, and (where the mode knows datagrams) for datagrams.
+fn site(program: &str, modes: &[(Mediation, u16)]) -> String {
+    let mut services = String::new();
+    let mut names = Vec::new();
+    for &(mode, port) in modes {
+        let words = |close: bool, what: &str| -> Vec<String> {
+            let mut w: Vec<&str> = match mode {
+                Mediation::None => return vec!["serve".into(), "--idle".into(), what.into()],
+                Mediation::Inetd | Mediation::Proxy | Mediation::SpawnCopy => {
+                    vec!["mediate", "--scheme", mode.name()]
+                }
+                _ => vec!["serve", "--passed"],
+            };
+            w.extend(close.then_some("--close"));
+            w.into_iter().map(str::to_owned).collect()
+        };
+        let all = [("all", port, "tcp"), ("close", port + 1, "tcp"), ("datagrams", port, "udp")];
+        for (what, port, protocol) in all {
+            if protocol == "udp" && mode.is_by_connection() {
+                continue;
+            }
+            let name = format!("{}-{what}", mode.name());
+            let mut command = vec![program.to_owned()];
+            command.extend(words(what == "close", what));
+            services.push_str(&format!(
+                "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"{protocol}\"\nrange = \"LOW..HIGH\"\n\
+                 mode = \"direct\"\ncommand = {command:?}\n\n"
+            ));
+            names.push(name);
+        }
+    }
     format!(
-        "[site]\nname = \"lab\"\n\n[labels]\nlevels = [\"LOW\", \"HIGH\"]\ncategories = []\nintegrity-levels = []\n\
+        "[site]\nname = \"lab\"\n\n[labels]\nlevels = [\"{LABEL}\", \"{OTHER}\"]\ncategories = []\nintegrity-levels = []\n\
          integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
          trusted-path-port = 7443\nike-port = 500\ntunnel-port = 4500\ninner-address = \"{INNER}\"\n\
          inner-pool = \"10.80.1.0/24\"\nnames = [\"services.lab.example\"]\nslots = 16\ngrace = \"30s\"\n\n\
          [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"16M\"\n\n\
          [[user]]\nname = \"{USER}\"\nclearance = \"LOW..HIGH\"\n\n\
-         [[host]]\nname = \"ws1\"\naccreditation = \"LOW..HIGH\"\n\n{}{}{}",
-        service("all", PORT, "tcp", ""),
-        service("close", PORT + 1, "tcp", ", \"--close\""),
-        service("datagrams", PORT, "udp", ""),
+         [[host]]\nname = \"ws1\"\naccreditation = \"LOW..HIGH\"\n\n\
+         [[network]]\ninterface = \"edge\"\nlabel = \"{OTHER}\"\naddress = \"{EDGE}/24\"\nservices = {names:?}\n\n{services}"
     )
 }
 
@@ -78,19 +121,31 @@ impl Drop for Up {
     }
 }
 
+/// One label's compartment, and how clients come to it.
+#[derive(Debug)]
+struct Place {
+    /// The client's network namespace.
+    client: PathBuf,
+    /// Where the services are.
+    server: Ipv4Addr,
+    /// The first process of the compartment, for its network namespace and its processor time.
+    init: u32,
+    /// The service processes.
+    services: Vec<u32>,
+    /// The bare server in the compartment's network, where an arm wants one.
+    bare: Option<Server>,
+}
+
 /// A running site with a person signed on. Fields drop in order.
 #[derive(Debug)]
 pub struct Levee {
+    places: BTreeMap<bool, Place>,
     _workstation: Up,
     _server: Up,
-    _namespaces: [Namespace; 2],
+    _namespaces: [Namespace; 3],
     directory: Removed,
     _program: Option<Removed>,
-    program: PathBuf,
-    /// The first process of the session's compartment (`levee-init`), for its network namespace.
-    session: u32,
-    /// The service processes in the compartment.
-    services: Vec<u32>,
+    pinned: std::cell::Cell<Option<usize>>,
 }
 
 fn text(path: &Path) -> String {
@@ -124,16 +179,21 @@ fn visible() -> io::Result<(PathBuf, Option<Removed>)> {
     Ok((copy, Some(guard)))
 }
 
-/// Process ids whose command line starts with `program` and goes on with `verb`.
-fn running(program: &Path, verb: &str) -> Vec<u32> {
+/// A process's arguments.
+fn words(pid: u32) -> Vec<String> {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|b| *b == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect()
+}
+
+/// Processes of `program` in the same network namespace as process `other`, each with its arguments.
+fn running(program: &Path, other: u32) -> Vec<(u32, Vec<String>)> {
+    let ns = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let here = ns(other);
     processes()
         .into_keys()
-        .filter(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let mut words = line.split(|b| *b == 0);
-            words.next().is_some_and(|w| Path::new(OsStr::new(&*String::from_utf8_lossy(w))) == program)
-                && words.next() == Some(verb.as_bytes())
-        })
+        .filter(|pid| here.is_some() && ns(*pid) == here)
+        .map(|pid| (pid, words(pid)))
+        .filter(|(_, w)| w.first().is_some_and(|w| Path::new(OsStr::new(w)) == program))
         .collect()
 }
 
@@ -158,7 +218,12 @@ fn descendants(all: &BTreeMap<u32, u32>, mark: &str) -> Vec<u32> {
         let line = fs::read(format!("/proc/{p}/cmdline")).unwrap_or_default();
         *p != process::id() && String::from_utf8_lossy(&line).contains(mark)
     };
-    let mut ours: Vec<u32> = all.keys().copied().filter(marked).collect();
+    below(all, all.keys().copied().filter(marked).collect())
+}
+
+/// These and all that they started.
+fn below(all: &BTreeMap<u32, u32>, these: Vec<u32>) -> Vec<u32> {
+    let mut ours = these;
     let mut i = 0;
     while let Some(p) = ours.get(i).copied() {
         let below: Vec<u32> =
@@ -219,12 +284,55 @@ fn told(program: &Path, args: &[&str], socket: &Path, line: &str) -> io::Result<
     Err(io::Error::other(format!("{} {}: {said}", program.display(), args.join(" "))))
 }
 
+/// Opens a connection, and a datagram where there is a service for them, in a network namespace: whatever listens
+/// there is started by it. A bare server's datagrams are not waited for, since nobody answers them yet.
+fn wake(ns: &Path, server: Ipv4Addr, modes: &[(Mediation, u16)], answered: bool) -> io::Result<()> {
+    let ns = fs::File::open(ns)?;
+    let modes = modes.to_vec();
+    // a thread of its own enters the namespace, and ends there
+    std::thread::spawn(move || -> io::Result<()> {
+        rustix::thread::move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&ns),
+            Some(rustix::thread::LinkNameSpaceType::Network),
+        )?;
+        for (mode, port) in modes {
+            let at = |port: u16| SocketAddr::from((server, port));
+            let refused =
+                |e: io::Error| io::Error::new(e.kind(), format!("{} at {server}: {e}", mode.name()));
+            TcpStream::connect_timeout(&at(port), PATIENCE).map_err(refused)?;
+            TcpStream::connect_timeout(&at(port + 1), PATIENCE).map_err(refused)?;
+            if mode.is_by_connection() {
+                continue;
+            }
+            let u = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            u.connect(at(port))?;
+            u.set_read_timeout(Some(Duration::from_millis(500)))?;
+            let mut heard = false;
+            for _ in 0..20 {
+                u.send(b"e")?;
+                heard = u.recv(&mut [0; 8]).is_ok();
+                if heard || (mode == Mediation::None && !answered) {
+                    break;
+                }
+            }
+            if answered && !heard {
+                return Err(io::Error::other(format!("{}: datagrams are not answered", mode.name())));
+            }
+        }
+        Ok(())
+    })
+    .join()
+    .map_err(|_| io::Error::other("the first connections failed"))?
+}
+
 impl Levee {
-    /// Brings the site up and signs on.
+    /// Brings the site up with the services that the arms need, and signs on.
     ///
     /// # Errors
     /// The step that failed, in words; what was made until then is removed.
-    pub fn start(congestion: &str) -> io::Result<Levee> {
+    pub fn start(drives: &[Drive], congestion: &str, group: Option<&Group>) -> io::Result<Levee> {
+        let modes: Vec<(Mediation, u16)> =
+            MODES.into_iter().filter(|(m, _)| drives.iter().any(|d| d.mediation == *m)).collect();
         let dir = programs()?;
         let (program, copy) = visible()?;
         let directory = Removed(std::env::temp_dir().join(format!("levlab{}", process::id())));
@@ -232,8 +340,10 @@ impl Levee {
         let path = |name: &str| directory.0.join(name);
         let server = Namespace::new("u")?;
         let workstation = Namespace::new("w")?;
+        let host = Namespace::new("n")?;
         server.link(&workstation, Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 11), "outer")?;
-        fs::write(path("site.toml"), site(&text(&program)))?;
+        server.link(&host, EDGE, Ipv4Addr::new(10, 79, 0, 9), "edge")?;
+        fs::write(path("site.toml"), site(&text(&program), &modes))?;
         let (levee, state) = (dir.join("levee"), text(&path("state")));
         let file = text(&path("site.toml"));
         tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
@@ -259,68 +369,86 @@ impl Levee {
             let below = descendants(&processes(), &text(&path("ws1")));
             below.into_iter().find(|p| name(*p).as_deref() == Some("levee-init"))
         })?;
+        let run = text(&path("server"));
         let mut l = Levee {
+            places: BTreeMap::new(),
             _workstation: workstation_up,
             _server: server_up,
-            _namespaces: [workstation, server],
+            _namespaces: [workstation, host, server],
             directory,
             _program: copy,
-            program,
-            session,
-            services: Vec::new(),
+            pinned: std::cell::Cell::new(None),
         };
-        l.wake()?;
-        pin_congestion(&l.session_namespace(), congestion)?;
-        if let Some(s) = l.services.first() {
-            pin_congestion(&PathBuf::from(format!("/proc/{s}/ns/net")), congestion)?;
+        for (tunnel, label) in [(true, LABEL), (false, OTHER)] {
+            let used = |m: &(Mediation, u16)| {
+                drives.iter().any(|d| d.mediation == m.0 && (d.path == Way::Tunnel) == tunnel)
+            };
+            let modes: Vec<_> = modes.iter().copied().filter(used).collect();
+            if modes.is_empty() {
+                continue;
+            }
+            let init = wait_for("the label's compartment", || {
+                let said = tool(&text(&levee), &["status", "--json", "--run", &run]).ok()?;
+                let said: serde_json::Value = serde_json::from_str(&said).ok()?;
+                let all = said.get("compartments")?.as_array()?;
+                let init = all.iter().find(|c| c.get("label").and_then(|l| l.as_str()) == Some(label))?;
+                u32::try_from(init.get("init")?.as_u64()?).ok().filter(|p| *p > 0)
+            })?;
+            let inside = PathBuf::from(format!("/proc/{init}/ns/net"));
+            let (client, server) = if tunnel {
+                (PathBuf::from(format!("/proc/{session}/ns/net")), INNER)
+            } else {
+                let [_, host, _] = &l._namespaces;
+                (host.path(), EDGE)
+            };
+            for ns in [&client, &inside] {
+                pin_congestion(ns, congestion)?;
+            }
+            wake(&client, server, &modes, false)?;
+            let expected: usize = modes.iter().map(|m| if m.0.is_by_connection() { 2 } else { 3 }).sum();
+            let first = |w: &[String]| w.iter().any(|w| w == "--idle" || w == "--passed" || w == "--scheme");
+            let services = wait_for("the services in the compartment", || {
+                let all: Vec<_> = running(&program, init).into_iter().filter(|(_, w)| first(w)).collect();
+                (all.len() >= expected).then_some(all)
+            })?;
+            let idle = |what: &str| {
+                services.iter().find(|(_, w)| w.windows(2).any(|w| w == ["--idle", what])).map(|(p, _)| *p)
+            };
+            let bare = match (idle("all"), idle("close"), idle("datagrams")) {
+                (Some(a), Some(c), Some(d)) => {
+                    let role = Role {
+                        netns: Some(inside),
+                        cgroup: group.map(Group::path),
+                        cpu: None,
+                        with_parent: true,
+                    };
+                    let from = [a, c, d].map(|p| p.to_string());
+                    Some(serve_as(&role, &["--borrow", &from[0], &from[1], &from[2]])?)
+                }
+                _ => None,
+            };
+            wake(&client, server, &modes, true)?;
+            let services = running(&program, init).into_iter().map(|(p, _)| p).collect();
+            l.places.insert(tunnel, Place { client, server, init, services, bare });
         }
         Ok(l)
     }
 
-    /// The file of the session's network namespace.
-    pub fn session_namespace(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/ns/net", self.session))
+    fn at(&self, drive: Drive) -> io::Result<&Place> {
+        let place = self.places.get(&(drive.path == Way::Tunnel));
+        place.ok_or_else(|| io::Error::other("levee was not started for this path"))
     }
 
-    /// Where the services are.
-    pub fn target(&self) -> Target {
-        Target { all: SocketAddr::from((INNER, PORT)), close: SocketAddr::from((INNER, PORT + 1)) }
-    }
-
-    /// A service process, for its namespace's counters.
-    pub fn service(&self) -> u32 {
-        self.services.first().copied().unwrap_or(0)
-    }
-
-    /// Starts each service by its first connection.
-    fn wake(&mut self) -> io::Result<()> {
-        let ns = fs::File::open(self.session_namespace())?;
-        let to = self.target();
-        // a thread of its own enters the session's namespace, and ends there
-        std::thread::spawn(move || -> io::Result<()> {
-            rustix::thread::move_into_link_name_space(
-                std::os::fd::AsFd::as_fd(&ns),
-                Some(rustix::thread::LinkNameSpaceType::Network),
-            )?;
-            TcpStream::connect_timeout(&to.all, PATIENCE)?;
-            TcpStream::connect_timeout(&to.close, PATIENCE)?;
-            let u = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-            u.connect(to.all)?;
-            u.set_read_timeout(Some(Duration::from_millis(500)))?;
-            for _ in 0..20 {
-                u.send(b"e")?;
-                if u.recv(&mut [0; 8]).is_ok() {
-                    return Ok(());
-                }
-            }
-            Err(io::Error::other("the datagram service does not answer through the tunnel"))
-        })
-        .join()
-        .map_err(|_| io::Error::other("the first connections failed"))??;
-        self.services = wait_for("three services in the compartment", || {
-            Some(running(&self.program, "serve")).filter(|s| s.len() >= 3)
-        })?;
-        Ok(())
+    /// Where an arm's client runs, what it talks to, and a process in the server's network namespace.
+    ///
+    /// # Errors
+    /// When levee was not started for such an arm.
+    pub fn place(&self, drive: Drive) -> io::Result<(PathBuf, Target, u32)> {
+        let p = self.at(drive)?;
+        let mode = MODES.iter().find(|(m, _)| *m == drive.mediation);
+        let (_, port) = *mode.ok_or_else(|| io::Error::other("no service in this mode"))?;
+        let at = |port: u16| SocketAddr::from((p.server, port));
+        Ok((p.client.clone(), Target { all: at(port), close: at(port + 1) }, p.init))
     }
 
     /// Keeps the services on one processor, as every other server is.
@@ -328,24 +456,42 @@ impl Levee {
     /// # Errors
     /// When a service has ended.
     pub fn keep_services_on(&self, cpu: usize) -> io::Result<()> {
+        if self.pinned.get() == Some(cpu) {
+            return Ok(()); // what they start since then stays there too
+        }
         let mut set = CpuSet::new();
         set.set(cpu.min(CpuSet::MAX_CPU - 1));
-        for pid in &self.services {
+        let bare = self.places.values().filter_map(|p| p.bare.as_ref()).map(Server::id);
+        for pid in self.places.values().flat_map(|p| p.services.iter().copied()).chain(bare) {
             for t in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
                 let tid = t.file_name().to_str().and_then(|n| n.parse::<i32>().ok()).and_then(Pid::from_raw);
                 sched_setaffinity(tid, &set)?;
             }
         }
+        self.pinned.set(Some(cpu));
         Ok(())
     }
 
-    /// Processor seconds so far of (services, everything else of levee on both sides).
+    /// Processor seconds so far of (compartments of the server, everything else of levee on both sides).
     pub fn seconds(&self) -> (f64, f64) {
-        let ours = descendants(&processes(), &text(&self.directory.0));
-        let services = self.services.iter().map(|p| seconds(*p)).sum();
-        let between = ours.iter().filter(|p| !self.services.contains(p)).map(|p| seconds(*p)).sum();
+        let all = processes();
+        let mut inside: Vec<u32> = Vec::new();
+        for p in self.places.values() {
+            inside.extend(below(&all, vec![p.init]));
+        }
+        let ours = descendants(&all, &text(&self.directory.0));
+        let services = self.places.values().filter_map(|p| group_seconds(p.init)).sum();
+        let between = ours.iter().filter(|p| !inside.contains(p)).map(|p| seconds(*p)).sum();
         (services, between)
     }
+}
+
+/// Processor seconds of all that ever ran in a process's control group (v2): a process that has ended counts too.
+fn group_seconds(pid: u32) -> Option<f64> {
+    let root = Group::root()?;
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = text.lines().find_map(|l| l.strip_prefix("0::/"))?;
+    usage(&fs::read_to_string(root.join(path).join("cpu.stat")).ok()?)
 }
 
 /// Runs a program that may leave another running: its output goes to a file, since a pipe would stay open.

@@ -14,6 +14,7 @@ pub mod design;
 pub mod experiment;
 pub mod host;
 pub mod levee;
+pub mod mediate;
 pub mod netns;
 pub mod paper;
 pub mod report;

@@ -3,6 +3,7 @@
 use clap::{ArgGroup, Parser, Subcommand};
 use levee_lab::client::{self, Target};
 use levee_lab::experiment::Experiment;
+use levee_lab::mediate::{self, Scheme};
 use levee_lab::role::Role;
 use levee_lab::run::{self, End};
 use levee_lab::sample::Common;
@@ -11,6 +12,7 @@ use levee_lab::workload::{Closer, Task};
 use rand::{Rng, SeedableRng};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,6 +45,8 @@ enum Cmd {
     },
     /// Serve the workloads
     Serve(Serve),
+    /// Stand between the connections of a listener that was passed and the workloads' server
+    Mediate(Mediate),
     /// Make one trial against a server, and print what it measured as JSON
     Client(Client),
 }
@@ -75,7 +79,7 @@ struct Run {
 }
 
 #[derive(clap::Args)]
-#[command(group(ArgGroup::new("how").required(true).args(["listen", "passed", "inetd"])))]
+#[command(group(ArgGroup::new("how").required(true).args(["listen", "passed", "inetd", "idle", "borrow"])))]
 struct Serve {
     /// Listen here, TCP and UDP
     #[arg(long)]
@@ -89,11 +93,31 @@ struct Serve {
     /// Serve the one connection on descriptor 0
     #[arg(long)]
     inetd: bool,
+    /// Hold the sockets that LISTEN_FDS passes, for another to borrow; the word only names them
+    #[arg(long, value_name = "WORD")]
+    idle: Option<String>,
+    /// Borrow the sockets passed to three others: everything, TCP_CC, datagrams
+    #[arg(long, value_name = "PID", num_args = 3)]
+    borrow: Option<Vec<i32>>,
     /// TCP congestion control; that of the route or the system when absent
     #[arg(long)]
     congestion: Option<String>,
     #[command(flatten)]
     role: Role,
+}
+
+#[derive(clap::Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["scheme", "one"])))]
+struct Mediate {
+    /// What stands between
+    #[arg(long)]
+    scheme: Option<Scheme>,
+    /// Mediate the one connection on descriptor 0 (spawn-copy)
+    #[arg(long)]
+    one: bool,
+    /// The server closes at once what connects (TCP_CC)
+    #[arg(long)]
+    close: bool,
 }
 
 #[derive(clap::Args)]
@@ -191,13 +215,19 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
         }
         Cmd::Serve(s) => {
             s.role.take()?;
-            let source = match (s.listen, s.passed, s.inetd) {
+            let source = match (s.listen, s.borrow.as_deref(), s.idle) {
                 (Some(all), _, _) => Source::Listen { all, close: s.close },
-                (None, true, _) => Source::Passed { close: s.close.is_some() },
+                (None, Some(&[a, b, c]), _) => Source::Borrowed { from: [a, b, c] },
+                (None, _, Some(_)) => Source::Idle,
+                _ if s.passed => Source::Passed { close: s.close.is_some() },
                 _ => Source::Inetd { close: s.close.is_some() },
             };
             serve(&source, s.congestion.as_deref())?;
         }
+        Cmd::Mediate(m) => match m.scheme {
+            Some(scheme) => mediate::mediate(scheme, m.close)?,
+            None => mediate::one(io::stdin().as_fd().try_clone_to_owned()?, m.close)?,
+        },
         Cmd::Client(c) => {
             c.role.take()?;
             let task: Task = serde_json::from_str(&c.task)?;

@@ -157,7 +157,8 @@ impl Group {
     }
 }
 
-fn usage(stat: &str) -> Option<f64> {
+/// Processor seconds in the text of a `cpu.stat`.
+pub(crate) fn usage(stat: &str) -> Option<f64> {
     let micros = stat.lines().find_map(|l| l.strip_prefix("usage_usec "))?;
     micros.trim().parse::<f64>().ok().map(|u| u / 1e6)
 }

@@ -224,8 +224,10 @@ impl Runner<'_> {
         let client = grew(&self.stand.client_group, before.0);
         let levee = self.stand.levee_seconds();
         let (services, rest) = (levee.0 - levee0.0, levee.1 - levee0.1);
-        let server = if place.tunnel { Some(services) } else { grew(&self.stand.server_group, before.1) };
-        let between = place.tunnel.then_some(rest);
+        // a bare server in levee's network is in the group of bare servers, any other in its compartment's
+        let bare = grew(&self.stand.server_group, before.1);
+        let server = if place.levee { Some(services + bare.unwrap_or(0.0)) } else { bare };
+        let between = place.levee.then_some(rest);
         // in an arm without levee, what levee does meanwhile is background
         let ours = client.unwrap_or(0.0) + server.unwrap_or(0.0) + between.unwrap_or(0.0);
         let load = Load {

@@ -1,12 +1,13 @@
 //! The server's part of every workload.
 //!
-//! Three ways to start, so that it can be a bare daemon or a service under a mediator: it listens itself;
-//! it takes listeners passed by `LISTEN_FDS` (sd_listen_fds(3)); or it serves the one connection it was
-//! started for, on descriptor 0 (inetd) or passed by `LISTEN_FDS`.
+//! It can be a bare daemon or a service under a mediator: it listens itself; it takes listeners passed by
+//! `LISTEN_FDS` (sd_listen_fds(3)); it serves the one connection it was started for, on descriptor 0 (inetd) or
+//! passed by `LISTEN_FDS`; or it borrows the listeners of another, to serve where only that one may listen.
 
 use crate::workload::Closer;
 use listenfd::ListenFd;
 use rustix::net::sockopt;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -37,6 +38,13 @@ pub enum Source {
     Passed {
         /// Close at once what connects (TCP_CC).
         close: bool,
+    },
+    /// Nothing: hold the sockets that were passed, so that another may borrow them.
+    Idle,
+    /// Sockets passed to other processes (their descriptor 3): everything, TCP_CC, datagrams.
+    Borrowed {
+        /// Those processes.
+        from: [i32; 3],
     },
     /// One connection on descriptor 0.
     Inetd {
@@ -85,7 +93,10 @@ fn prefer(s: impl AsFd, congestion: Option<&str>) -> io::Result<()> {
 
 /// Serves one connection to its end, by its first byte.
 fn connection(mut s: TcpStream, congestion: Option<&str>) -> io::Result<()> {
-    s.set_nodelay(true)?;
+    // what a mediator hands on may be no TCP connection
+    if s.local_addr().is_ok() {
+        s.set_nodelay(true)?;
+    }
     let mut verb = [0_u8; 1];
     if s.read(&mut verb)? == 0 {
         return Ok(()); // TCP_CC with the client closing first
@@ -274,6 +285,13 @@ fn run_daemon(
     })
 }
 
+/// Descriptor 3 of another process, the first that `LISTEN_FDS` passes.
+fn borrow(pid: i32) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("no such process"))?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    Ok(pidfd_getfd(process, 3, PidfdGetfdFlags::empty())?)
+}
+
 /// Serves until killed, or until the one connection ends. Prints `ready` when it listens.
 ///
 /// # Errors
@@ -298,6 +316,15 @@ pub fn serve(source: &Source, congestion: Option<&str>) -> io::Result<()> {
                 congestion,
             )
         }
+        Source::Idle => loop {
+            thread::park();
+        },
+        Source::Borrowed { from: [all, close, udp] } => run_daemon(
+            vec![borrow(*all)?.into()],
+            vec![borrow(*close)?.into()],
+            Some(udp_ready(borrow(*udp)?.into())?),
+            congestion,
+        ),
         Source::Inetd { close } => one(io::stdin().as_fd().try_clone_to_owned()?, *close),
         Source::Passed { close } => {
             let mut env = ListenFd::from_env();

@@ -33,11 +33,20 @@ pub struct Place {
     pub server: u32,
     /// Whether the path is levee's tunnel, whose losses no counter of the kernel shows.
     pub tunnel: bool,
+    /// Whether levee takes part: then its processes' time is the arm's.
+    pub levee: bool,
 }
 
 /// A server process, killed when dropped.
 #[derive(Debug)]
-struct Server(Child);
+pub(crate) struct Server(Child);
+
+impl Server {
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -93,24 +102,20 @@ pub fn absent(drive: Drive) -> Option<&'static str> {
         Drive { session: Session::Elsewhere, .. } => Some("levee's federation is not there yet"),
         Drive { mediation: Mediation::Handoff, .. } => Some("levee's mode handoff is not there yet"),
         Drive { mediation: Mediation::Relay, .. } => Some("levee's mode relay is not there yet"),
-        Drive { mediation: Mediation::SpawnCopy, .. } => {
-            Some("the paper's scheme (a process per connection that copies) is not there yet")
-        }
-        Drive { path: Path::Link, .. } => Some(
-            "levee lets nothing into a compartment but through its tunnel: there is no plain link to mediate",
-        ),
-        Drive { path: Path::Tunnel, mediation: Mediation::None, .. } => {
-            Some("levee's tunnel leads only to services that levee itself started")
-        }
-        Drive { path: Path::Tunnel, mediation: Mediation::Direct, .. } => None,
+        _ => None,
     }
 }
 
 fn start(role: &Role, target: Target, congestion: &str) -> io::Result<Server> {
+    let (all, close) = (target.all.to_string(), target.close.to_string());
+    serve_as(role, &["--listen", &all, "--close", &close, "--congestion", congestion])
+}
+
+/// Starts a server of the workloads in a role, and waits until it is ready.
+pub(crate) fn serve_as(role: &Role, args: &[&str]) -> io::Result<Server> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("serve")
-        .args(["--listen", &target.all.to_string(), "--close", &target.close.to_string()])
-        .args(["--congestion", congestion])
+        .args(args)
         .args(role.args())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -125,7 +130,7 @@ fn start(role: &Role, target: Target, congestion: &str) -> io::Result<Server> {
     if line.trim() == "ready" {
         Ok(server)
     } else {
-        Err(io::Error::other(format!("the server on {} did not start (see above)", target.all)))
+        Err(io::Error::other(format!("the server with {} did not start (see above)", args.join(" "))))
     }
 }
 
@@ -155,7 +160,9 @@ impl Stand {
             elsewhere,
         };
         if arms.iter().any(|a| a.drive.needs_levee() && absent(a.drive).is_none()) {
-            match Levee::start(congestion) {
+            let drives: Vec<Drive> =
+                arms.iter().map(|a| a.drive).filter(|d| d.needs_levee() && absent(*d).is_none()).collect();
+            match Levee::start(&drives, congestion, stand.server_group.as_ref()) {
                 Ok(l) => stand.levee = Some(l),
                 Err(e) => {
                     let wanting = arms.iter().filter(|a| a.drive.needs_levee() && absent(a.drive).is_none());
@@ -216,12 +223,9 @@ impl Stand {
         if arm.drive.needs_levee() {
             let l = self.levee.as_ref().ok_or_else(|| io::Error::other("levee is not up"))?;
             l.keep_services_on(server_cpu)?;
-            return Ok(Place {
-                role: role(l.session_namespace()),
-                target: l.target(),
-                server: l.service(),
-                tunnel: true,
-            });
+            let (netns, target, server) = l.place(arm.drive)?;
+            let tunnel = arm.drive.path == Path::Tunnel;
+            return Ok(Place { role: role(netns), target, server, tunnel, levee: true });
         }
         let (ns, addr) = self.server_of(arm.drive);
         let server = self
@@ -233,6 +237,7 @@ impl Stand {
             target: target(layout, addr),
             server: server.0.id(),
             tunnel: false,
+            levee: false,
         })
     }
 

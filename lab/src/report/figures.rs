@@ -152,16 +152,10 @@ pub fn interactions(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
             let ns = time_per_unit(unit.kind, cell.percentiles[2]);
             Some((colour, if unit.kind.is_bulk() { ns } else { ns / 1e3 }))
         };
-    let modes = [
-        (Mediation::None, "M-"),
-        (Mediation::Direct, "M(direct)"),
-        (Mediation::Handoff, "M(handoff)"),
-        (Mediation::Relay, "M(relay)"),
-        (Mediation::SpawnCopy, "M(spawn-copy)"),
-    ];
     let mut by_path = Vec::new();
     let mut by_session = Vec::new();
-    for (mode, m) in modes {
+    for mode in Mediation::ALL {
+        let m = mode.level();
         for (session, f) in [(Session::Here, "F-"), (Session::Elsewhere, "F")] {
             if let (Some((c, a)), Some((_, b))) =
                 (time(Path::Link, mode, session), time(Path::Tunnel, mode, session))

@@ -66,6 +66,13 @@ fn trimmed(x: &mut [f64]) -> f64 {
     kept.iter().sum::<f64>() / kept.len() as f64
 }
 
+/// The same of values that are in order.
+fn trimmed_sorted(x: &[f64]) -> f64 {
+    let g = trimmed_count(x.len());
+    let kept = &x[g..x.len() - g];
+    kept.iter().sum::<f64>() / kept.len() as f64
+}
+
 /// The interval for the trimmed mean of `d`: Student's t below [`BOOTSTRAP_FROM`], BCa from there on.
 /// `None` for fewer than three values.
 pub fn interval(d: &[f64], seed: u64) -> Option<Interval> {
@@ -111,11 +118,20 @@ pub fn bca(d: &[f64], seed: u64) -> Option<Interval> {
     }
     let m = trimmed(&mut d.to_vec());
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut again = vec![0.0; n];
+    // a resample is how often each value was drawn: of values in order it comes out in order, and need not be sorted
+    let mut sorted = d.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let mut drawn = vec![0_u32; n];
+    let mut again = Vec::with_capacity(n);
     let mut boot: Vec<f64> = (0..REPLICATES)
         .map(|_| {
-            again.iter_mut().for_each(|v| *v = d[rng.random_range(0..n)]);
-            trimmed(&mut again)
+            drawn.fill(0);
+            (0..n).for_each(|_| drawn[rng.random_range(0..n as u32) as usize] += 1);
+            again.clear();
+            for (v, times) in sorted.iter().zip(&drawn) {
+                again.extend((0..*times).map(|_| *v));
+            }
+            trimmed_sorted(&again)
         })
         .collect();
     boot.sort_by(f64::total_cmp);
@@ -158,17 +174,24 @@ pub fn p_value(d: &[f64], seed: u64) -> f64 {
     }
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x005e_ed0f_51c9);
     let limit = trimmed(&mut d.to_vec()).abs() * (1.0 - 1e-12);
-    let mut flipped = vec![0.0; n];
+    // by size, so that the flipped values come out in order: negative ones from the largest down, then positive ones
+    let mut sizes: Vec<f64> = d.iter().map(|v| v.abs()).collect();
+    sizes.sort_unstable_by(f64::total_cmp);
+    let mut negative = vec![false; n];
+    let mut flipped = Vec::with_capacity(n);
     let as_far = (0..REPLICATES)
         .filter(|_| {
-            for (chunk, values) in flipped.chunks_mut(64).zip(d.chunks(64)) {
+            for chunk in negative.chunks_mut(64) {
                 let mut bits: u64 = rng.random();
-                for (f, v) in chunk.iter_mut().zip(values) {
-                    *f = if bits & 1 == 1 { *v } else { -*v };
+                for f in chunk {
+                    *f = bits & 1 == 1;
                     bits >>= 1;
                 }
             }
-            trimmed(&mut flipped).abs() >= limit
+            flipped.clear();
+            flipped.extend(sizes.iter().zip(&negative).rev().filter(|(_, f)| **f).map(|(v, _)| -v));
+            flipped.extend(sizes.iter().zip(&negative).filter(|(_, f)| !**f).map(|(v, _)| *v));
+            trimmed_sorted(&flipped).abs() >= limit
         })
         .count();
     (as_far + 1) as f64 / (REPLICATES + 1) as f64
@@ -193,7 +216,7 @@ mod tests {
         // error = sqrt(4.5) / (0.6 sqrt 10), 5 degrees of freedom
         let d = [100.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -50.0];
         let mut e = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
-        assert_eq!(trimmed(&mut e), 5.5);
+        assert_eq!((trimmed_sorted(&e), trimmed(&mut e)), (5.5, 5.5));
         let (m, error, freedom) = yuen(&e).expect("ten values");
         assert_eq!((m, freedom), (5.5, 5.0));
         assert!((error - (42.5_f64 / 9.0).sqrt() / (0.6 * 10.0_f64.sqrt())).abs() < 1e-12, "{error}");

@@ -1,0 +1,36 @@
+//! `levee lab`: the laboratory, a program of its own beside this one.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// Measure what each protection costs on this host
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct Lab {
+    /// What the laboratory is to do: list, run NAME, report DIR, compare DIR DIR; --help says all
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+impl Lab {
+    /// Becomes the laboratory; returns only if that cannot be done.
+    pub fn run(self) -> ExitCode {
+        let program = match beside() {
+            Ok(program) => program,
+            Err(e) => {
+                eprintln!("levee: where this program is: {e}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let e = Command::new(&program).args(self.arguments).exec();
+        eprintln!("levee: {}: {e}; the laboratory is installed beside levee", program.display());
+        ExitCode::FAILURE
+    }
+}
+
+/// The laboratory lies where this program does, not where a path variable points.
+fn beside() -> std::io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("levee-lab"))
+}
