@@ -146,6 +146,8 @@ pub struct Levee {
     directory: Removed,
     _program: Option<Removed>,
     pinned: std::cell::Cell<Option<usize>>,
+    /// Processes on both sides that are in no compartment of the server: vaults, warden and the others.
+    between: Vec<u32>,
 }
 
 fn text(path: &Path) -> String {
@@ -378,6 +380,7 @@ impl Levee {
             directory,
             _program: copy,
             pinned: std::cell::Cell::new(None),
+            between: Vec::new(),
         };
         for (tunnel, label) in [(true, LABEL), (false, OTHER)] {
             let used = |m: &(Mediation, u16)| {
@@ -431,6 +434,10 @@ impl Levee {
             let services = running(&program, init).into_iter().map(|(p, _)| p).collect();
             l.places.insert(tunnel, Place { client, server, init, services, bare });
         }
+        let all = processes();
+        let inside: Vec<u32> = l.places.values().flat_map(|p| below(&all, vec![p.init])).collect();
+        l.between = descendants(&all, &text(&l.directory.0));
+        l.between.retain(|p| !inside.contains(p));
         Ok(l)
     }
 
@@ -474,15 +481,8 @@ impl Levee {
 
     /// Processor seconds so far of (compartments of the server, everything else of levee on both sides).
     pub fn seconds(&self) -> (f64, f64) {
-        let all = processes();
-        let mut inside: Vec<u32> = Vec::new();
-        for p in self.places.values() {
-            inside.extend(below(&all, vec![p.init]));
-        }
-        let ours = descendants(&all, &text(&self.directory.0));
         let services = self.places.values().filter_map(|p| group_seconds(p.init)).sum();
-        let between = ours.iter().filter(|p| !inside.contains(p)).map(|p| seconds(*p)).sum();
-        (services, between)
+        (services, self.between.iter().map(|p| seconds(*p)).sum())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a run leaves behind: its manifest and its samples. The files are described in `SCHEMA.md`.
+//! What a run leaves behind: its manifest and its samples. The files are described in `docs/laboratory.md`.
 
 use crate::counters::NetDelta;
 use crate::design::Layout;

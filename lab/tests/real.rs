@@ -8,7 +8,7 @@ use levee_lab::{design::Layout, sample::Load};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -185,6 +185,64 @@ fn the_server_takes_a_listener_that_listen_fds_passes() {
         let mut back = Vec::new();
         s.read_to_end(&mut back).expect("read");
         assert_eq!(back, b"c");
+    }
+}
+
+/// A mediator in a namespace, with a listener made there.
+fn mediator(ns: &Namespace, scheme: &str, port: u16, close: bool) -> Killed {
+    let at = SocketAddr::from((SERVER, port));
+    let file = fs::File::open(ns.path()).expect("the namespace");
+    let listener = std::thread::spawn(move || {
+        let net = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(file.as_fd(), net).expect("root");
+        TcpListener::bind(at).expect("bind")
+    });
+    let listener = listener.join().expect("the thread");
+    listener.set_nonblocking(true).expect("as a warden passes them");
+    let mut c = Command::new("nsenter");
+    c.arg(format!("--net={}", ns.path().display())).arg(LAB).args(["mediate", "--scheme", scheme]);
+    c.args(close.then_some("--close"));
+    c.envs([("LISTEN_FDS", "1"), ("LISTEN_FDS_FIRST_FD", "0")]);
+    let mut child = c.stdin(OwnedFd::from(listener)).stdout(Stdio::piped()).spawn().expect("util-linux");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n", "{scheme}");
+    Killed(child)
+}
+
+#[test]
+fn every_scheme_of_mediation_carries_every_tcp_workload_and_leaves_the_client_no_time_wait() {
+    let near = Namespace::new("ma").expect("root and iproute2");
+    let far = Namespace::new("mb").expect("root");
+    near.link(&far, Ipv4Addr::new(10, 214, 0, 1), SERVER, "eth0").expect("veth");
+    for ns in [&near, &far] {
+        levee_lab::netns::pin_congestion(&ns.path(), "cubic").expect("iproute2");
+    }
+    for (i, scheme) in ["inetd", "proxy", "spawn-copy"].into_iter().enumerate() {
+        let port = 7000 + 10 * i as u16;
+        let _all = mediator(&far, scheme, port, false);
+        let _close = mediator(&far, scheme, port + 1, true);
+        let target = format!("{SERVER}:{port}");
+        let close = format!("{SERVER}:{}", port + 1);
+        for kind in [Kind::TcpStream, Kind::TcpMaerts, Kind::TcpRr, Kind::TcpCc, Kind::TcpCrr, Kind::TcpFetch]
+        {
+            let t = task(kind);
+            let o = Command::new(LAB)
+                .args(["client", "--task", &serde_json::to_string(&t).expect("a task is JSON")])
+                .args(["--target", &target, "--close", &close, "--netns"])
+                .arg(near.path())
+                .output()
+                .expect("run the client");
+            assert!(o.status.success(), "{scheme} {kind}: {}", String::from_utf8_lossy(&o.stderr));
+            let o = measured(&o);
+            assert!(o.value > 0.0, "{scheme} {kind}: {o:?}");
+            if let Kind::TcpCc | Kind::TcpCrr | Kind::TcpFetch = kind {
+                assert!(
+                    flags(&o, Layout::Together).is_empty(),
+                    "{scheme} {kind}: the server closes first: {o:?}"
+                );
+            }
+        }
     }
 }
 

@@ -120,7 +120,7 @@ fn planted(blocks: usize, factor: f64) -> (f64, f64, f64) {
 
 #[test]
 fn planted_costs_are_found_with_the_stated_power_and_covered_by_their_intervals() {
-    // (blocks, factor, least power): the powers are promises, quoted in SCHEMA.md
+    // (blocks, factor, least power): the powers are promises, quoted in docs/laboratory.md
     for (blocks, factor, power) in POWER {
         let (found, covered, wrong) = planted(blocks, factor);
         println!(

@@ -22,7 +22,7 @@ pub const SHADE: RGBColor = RGBColor(4, 4, 4);
 /// Rejected attempts.
 pub const BAD: RGBColor = RGBColor(5, 5, 5);
 /// How many colours there are for arms.
-pub const SERIES: usize = 10;
+pub const SERIES: usize = 12;
 
 /// The colour of the n-th arm.
 pub fn series(n: usize) -> RGBColor {
