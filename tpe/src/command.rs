@@ -169,9 +169,10 @@ pub fn to_json(answer: &Answer) -> Value {
         Answer::LoggedIn { labels, clearance } => json!({ "labels": labels, "clearance": clearance }),
         Answer::Opened(session) => session_json(session),
         Answer::Exited(status) => json!({ "status": status }),
-        Answer::Status(Status { connected, user, session, ended }) => json!({
+        Answer::Status(Status { connected, user, labels, session, ended }) => json!({
             "connected": connected,
             "user": user,
+            "labels": labels,
             "session": session.as_ref().map(session_json),
             "ended": ended,
         }),
@@ -199,7 +200,7 @@ pub fn to_text(answer: &Answer) -> String {
             list(&session.services)
         ),
         Answer::Exited(status) => format!("ended with status {status}"),
-        Answer::Status(Status { connected, user, session, ended }) => {
+        Answer::Status(Status { connected, user, session, ended, .. }) => {
             let mut lines = vec![format!("trusted path: {}", if *connected { "up" } else { "down" })];
             lines.push(
                 user.as_ref()

@@ -32,6 +32,8 @@ const FOR_END: u64 = 512;
 const LAZY: Duration = Duration::from_secs(1);
 /// So many records after a checkpoint, the next is due.
 const CHECKPOINT: u64 = 128;
+/// No record waits longer for a checkpoint, however few there are.
+const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
 
 /// How much a record matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,6 +108,8 @@ pub struct AuditLog {
     /// Notes for which there was no room.
     lost: u64,
     unsynced: Option<Time>,
+    /// When records that no checkpoint covers, and none was asked for, must get one.
+    uncovered: Option<Time>,
     /// A sync has failed: what the disk has is not known any more, so nothing more is granted.
     broken: bool,
     /// Records that the last checkpoint speaks of.
@@ -150,6 +154,7 @@ impl AuditLog {
             sessions: 0,
             lost: 0,
             unsynced: None,
+            uncovered: None,
             broken: false,
             signed,
             asked: None,
@@ -174,9 +179,10 @@ impl AuditLog {
         self.sealer.count()
     }
 
-    /// When what lies unsynced must be synced.
+    /// When what lies unsynced must be synced, or what is not covered by a checkpoint must be.
     pub fn deadline(&self) -> Option<Time> {
-        self.unsynced
+        let checkpoint = self.uncovered.filter(|_| self.asked.is_none() && !self.broken);
+        [self.unsynced, checkpoint].into_iter().flatten().min()
     }
 
     /// Writes the records in order, as far as there is room for their weight; with `needed`, syncs them. False
@@ -234,6 +240,7 @@ impl AuditLog {
         }
         self.end = next;
         self.unsynced.get_or_insert(now.after(LAZY));
+        self.uncovered.get_or_insert(now.after(CHECKPOINT_TIME));
         Ok(())
     }
 
@@ -267,13 +274,15 @@ impl AuditLog {
 
     /// What the signer is to sign now: so many records, and the running hash after them. `last` at the end of
     /// the run, where any record after the last checkpoint is enough.
-    pub fn checkpoint_due(&mut self, last: bool) -> Option<(u64, [u8; 32])> {
+    pub fn checkpoint_due(&mut self, last: bool, now: Time) -> Option<(u64, [u8; 32])> {
         let (count, hash) = (self.sealer.count(), *self.sealer.hash());
-        let least = if last { 1 } else { CHECKPOINT };
+        let late = self.uncovered.is_some_and(|due| due <= now);
+        let least = if last || late { 1 } else { CHECKPOINT };
         if count.saturating_sub(self.signed) < least || (self.asked.is_some() && !last) || self.broken {
             return None;
         }
         self.asked = Some((count, hash));
+        self.uncovered = None;
         Some((count, hash.0))
     }
 
@@ -283,14 +292,21 @@ impl AuditLog {
         let seal = |sealer: &mut Sealer, time| sealer.seal_checkpoint(time, count, hash, signature);
         match self.append(Weight::Grant, now, seal) {
             // The checkpoint is a record itself, which the next one speaks of.
-            Ok(()) => self.signed = count + 1,
+            Ok(()) => {
+                self.signed = count + 1;
+                if self.sealer.count() == self.signed {
+                    self.uncovered = None;
+                }
+            }
             Err(error) => eprintln!("levee-sessiond: a checkpoint of the audit log: {error}"),
         }
     }
 
     /// What the signer was asked will not be answered.
-    pub fn signer_lost(&mut self) {
-        self.asked = None;
+    pub fn signer_lost(&mut self, now: Time) {
+        if self.asked.take().is_some() {
+            self.uncovered.get_or_insert(now.after(CHECKPOINT_TIME));
+        }
     }
 }
 
@@ -364,4 +380,33 @@ fn catch_up(file: &File, sealer: &mut Sealer) -> Result<u64, AuditError> {
         return Err(AuditError::Foreign("the audit log is shorter than its state says"));
     }
     Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd as _;
+
+    #[test]
+    fn a_checkpoint_covers_even_a_single_record_after_a_minute_and_then_nothing_is_due() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let mut log = AuditLog::open(directory.as_fd()).unwrap();
+        let start = Time::from_millis(1_700_000_000_000);
+        assert!(log.write(&[(Weight::Grant, lost(1))], start, true));
+        assert_eq!(log.checkpoint_due(false, start), None);
+        let due = log.deadline().unwrap();
+        assert_eq!(due, start.after(CHECKPOINT_TIME));
+        // A signer that dies is asked again, not at once and again at once.
+        assert!(log.checkpoint_due(false, due).is_some());
+        log.signer_lost(due);
+        assert_eq!(log.deadline(), Some(due.after(CHECKPOINT_TIME)));
+        let due = due.after(CHECKPOINT_TIME);
+        let (count, _) = log.checkpoint_due(false, due).unwrap();
+        assert_eq!((count, log.deadline()), (1, None));
+        log.signed(vec![0; 64], due);
+        assert!(log.sync());
+        assert_eq!((log.records(), log.deadline()), (2, None));
+        assert_eq!(log.checkpoint_due(true, due.after(CHECKPOINT_TIME)), None);
+    }
 }

@@ -268,7 +268,7 @@ impl Daemon {
             }
             Attachment::SignerClient(_) | Attachment::Peer { role: Role::Signer, .. } => {
                 self.signer = Some(Link::new(fd));
-                self.audit.signer_lost();
+                self.audit.signer_lost(self.clock.now());
             }
             Attachment::Listener => self.operators.listen(fd),
             _ => {}
@@ -499,22 +499,23 @@ impl Daemon {
                 }
                 Ok(Received { message: FromSigner::Refused, .. }) => {
                     self.counts.add_many("checkpoints that the signer refused", 1, self.clock.now());
-                    self.audit.signer_lost();
+                    self.audit.signer_lost(self.clock.now());
                 }
                 Err(RecvError::Empty) => return,
                 Err(_) => {
                     self.signer = None;
-                    self.audit.signer_lost();
+                    self.audit.signer_lost(self.clock.now());
                 }
             }
         }
     }
 
     fn ask_for_checkpoint(&mut self, last: bool) {
-        if let Some(signer) = &mut self.signer
-            && let Some((count, hash)) = self.audit.checkpoint_due(last)
-        {
-            signer.send(ToSigner::AuditCheckpoint { count, hash });
+        let now = self.clock.now();
+        let Some((count, hash)) = self.audit.checkpoint_due(last, now) else { return };
+        match &mut self.signer {
+            Some(signer) => signer.send(ToSigner::AuditCheckpoint { count, hash }),
+            None => self.audit.signer_lost(now),
         }
     }
 

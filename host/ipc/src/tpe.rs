@@ -94,6 +94,8 @@ pub struct Status {
     pub connected: bool,
     /// Who is signed on.
     pub user: Option<UserName>,
+    /// The labels that person may choose, lowest first.
+    pub labels: Vec<LabelName>,
     /// The session there is.
     pub session: Option<Session>,
     /// Why the last session ended, if the server ended it.

@@ -7,13 +7,13 @@ mod link;
 mod operations;
 mod people;
 
-use levee_ipc::client::{RefusalKind, Reply};
+use levee_ipc::client::{Login, RefusalKind, Reply};
 use levee_ipc::keyer::FromKeyer;
 use levee_ipc::tpe::{Answer, Session};
 use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden, TpeRequest, WorkstationEvent};
 use levee_ipc::{Channel, Received, RecvError};
-use levee_policy::{DomainName, LabelName, UserName};
+use levee_policy::{DomainName, LabelName};
 use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
 use levee_tls::SignerHandle;
@@ -73,7 +73,7 @@ struct Agent {
     signer: SignerHandle,
     link: Link,
     people: People,
-    login: Option<UserName>,
+    login: Option<Login>,
     session: Option<Live>,
     ended: Option<String>,
     mail: Mail,
@@ -311,7 +311,8 @@ impl Agent {
     fn status(&self) -> levee_ipc::tpe::Status {
         levee_ipc::tpe::Status {
             connected: self.link.is_up(),
-            user: self.login.clone(),
+            user: self.login.as_ref().map(|login| login.user.clone()),
+            labels: self.login.as_ref().map(|login| login.labels.clone()).unwrap_or_default(),
             session: self.session.as_ref().map(|live| live.shown.clone()),
             ended: self.ended.clone(),
         }

@@ -1,7 +1,7 @@
 //! What a person asks for, and what the server, the warden or time demand: each a straight sequence of steps.
 
 use super::{Agent, GRACE, Live};
-use levee_ipc::client::{Opened, RefusalKind, Reply, Request};
+use levee_ipc::client::{Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
 use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault, VaultToSessiond};
@@ -57,14 +57,16 @@ impl Agent {
     }
 
     fn log_in(&mut self, user: UserName, password: levee_ipc::Secret) -> Done<Answer> {
-        if let Some(user) = &self.login {
+        if let Some(Login { user, .. }) = &self.login {
             return Err(Fault::Refused(RefusalKind::AlreadyLoggedIn, format!("{user} is signed on here")));
         }
         self.link.connect().or_else(unavailable)?;
         match self.ask(&Request::Login { user, password }) {
             Ok(Reply::LoggedIn(login)) => {
-                (self.login, self.ended) = (Some(login.user), None);
-                Ok(Answer::LoggedIn { labels: login.labels, clearance: login.clearance })
+                let answer =
+                    Answer::LoggedIn { labels: login.labels.clone(), clearance: login.clearance.clone() };
+                (self.login, self.ended) = (Some(login), None);
+                Ok(answer)
             }
             other => {
                 self.link.close();

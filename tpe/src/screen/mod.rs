@@ -90,7 +90,6 @@ struct Screen {
     forker: Forker,
     status: Option<Status>,
     refreshed: Instant,
-    labels: Vec<LabelName>,
     program: Option<Program>,
     view: View,
     message: String,
@@ -109,7 +108,6 @@ pub fn run(socket: &Path) -> Result<(), Fault> {
         forker,
         status: None,
         refreshed: Instant::now(),
-        labels: Vec::new(),
         program: None,
         view: View::Form(Form::new(String::new())),
         message: String::new(),
@@ -222,8 +220,9 @@ impl Screen {
             choices.push(Choice::Shell);
         }
         choices.extend(
-            self.labels
+            self.status
                 .iter()
+                .flat_map(|status| &status.labels)
                 .filter(|label| session.is_none_or(|session| session.label != **label))
                 .cloned()
                 .map(Choice::Level),
@@ -309,8 +308,7 @@ impl Screen {
             _ => Err(Fault::Local("not a name".into())),
         };
         match answer {
-            Ok(Answer::LoggedIn { labels, clearance }) => {
-                self.labels = labels;
+            Ok(Answer::LoggedIn { clearance, .. }) => {
                 self.message = format!("Clearance {clearance}");
                 self.refresh();
                 self.open_menu();
@@ -351,7 +349,6 @@ impl Screen {
                     Err(fault) => fault.to_string(),
                 };
                 self.program = None;
-                self.labels.clear();
                 let message = std::mem::take(&mut self.message);
                 self.refresh();
                 self.leave_program();
