@@ -275,9 +275,9 @@ pub fn judge(
             format!("other programs used {:.0} % of a processor", 100.0 * share(load.background)),
         );
     }
-    if let Some(w) =
-        outcome.and_then(|o| o.waited).filter(|w| layout == Layout::Apart && share(*w) > rules.waited)
-    {
+    // what lies between in the arm itself (the tunnel's vaults) may run where the client does: that is its cost
+    let waited = outcome.and_then(|o| o.waited).map(|w| w - load.between.unwrap_or(0.0));
+    if let Some(w) = waited.filter(|w| layout == Layout::Apart && share(*w) > rules.waited) {
         flag(
             "contended",
             format!("the client waited {:.0} % of the time for its processor", 100.0 * share(w)),
@@ -359,6 +359,9 @@ mod tests {
         late.waited = Some(0.2);
         let own = Load { wall: 1.0, ..Load::default() };
         assert_eq!(look(&late, &NetDelta::default(), None, &own), ["contended"]);
+        // a tunnel's own vaults are no contention
+        let vaults = Load { wall: 1.0, between: Some(0.5), ..Load::default() };
+        assert!(look(&late, &NetDelta::default(), None, &vaults).is_empty());
         let one_tick = Load { wall: 0.05, background: 0.01, ..Load::default() };
         assert!(look(&o, &NetDelta::default(), None, &one_tick).is_empty());
     }

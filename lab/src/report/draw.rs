@@ -87,6 +87,9 @@ pub fn human(v: f64) -> String {
     if !v.is_finite() {
         return "–".into();
     }
+    if v == 0.0 {
+        return "0".into();
+    }
     let digits = match v.abs() {
         a if a >= 1000.0 => 0,
         a if a >= 100.0 => 1,

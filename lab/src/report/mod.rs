@@ -2,6 +2,7 @@
 
 mod draw;
 mod figures;
+mod glance;
 mod page;
 mod plots;
 mod tables;

@@ -3,11 +3,10 @@
 use super::Run;
 use super::draw::{human, nanos};
 use super::figures;
+use super::glance;
 use super::plots::{self, Figure};
 use super::tables;
-use crate::analysis::Verdict;
 use crate::design::Layout;
-use crate::experiment::{Mediation, Path, Session};
 use crate::paper::Paper;
 use crate::stats::{mean, quantile};
 use crate::workload::{Closer, Kind};
@@ -46,103 +45,6 @@ fn key(run: &Run) -> String {
             write!(out, "<span style=\"--k:var(--c{})\">{}</span> ", i % super::draw::SERIES, escape(arm));
     }
     out.push_str("</p>");
-    out
-}
-
-/// The set-up, drawn: client, what lies between, server.
-fn set_up(run: &Run) -> String {
-    let drives: Vec<_> =
-        run.manifest.experiment.arms_of(&run.manifest.form).iter().map(|a| a.drive).collect();
-    let elsewhere = drives.iter().any(|d| d.session == Session::Elsewhere);
-    let tunnel = drives.iter().any(|d| d.path == Path::Tunnel);
-    let mediated = drives.iter().any(|d| d.mediation != Mediation::None);
-    let mut out =
-        String::from("<figure><svg viewBox=\"0 0 900 250\" style=\"width:100%;max-width:900px\" role=img>");
-    let mut place = |x: i32, y: i32, w: i32, h: i32, head: &str, lines: &[&str]| {
-        let _ = write!(out, "<rect x={x} y={y} width={w} height={h} rx=6 class=place />");
-        let _ = write!(out, "<text x={} y={} class=head>{head}</text>", x + 12, y + 22);
-        for (i, l) in lines.iter().enumerate() {
-            let _ = write!(out, "<text x={} y={} class=small>{l}</text>", x + 12, y + 42 + 18 * i as i32);
-        }
-    };
-    place(
-        10,
-        20,
-        250,
-        130,
-        "client's namespace",
-        &["levee-lab client", "one process per trial", "processor 0"],
-    );
-    place(
-        600,
-        20,
-        290,
-        if elsewhere { 96 } else { 130 },
-        "server's namespace",
-        &[
-            "levee-lab serve, processor 1 (apart) or 0 (together)",
-            if mediated {
-                "M: in a compartment, behind levee; M-: bare"
-            } else {
-                "bare: a daemon of its own"
-            },
-        ],
-    );
-    if elsewhere {
-        place(600, 140, 290, 80, "another server's namespace (F)", &["levee-lab serve, as above"]);
-    }
-    let wire = |out: &mut String, y: i32, label: &str, dashed: bool| {
-        let dash = if dashed { " stroke-dasharray=\"7 5\"" } else { "" };
-        let _ = write!(out, "<line x1=260 y1={y} x2=600 y2={y} class=wire{dash} />");
-        let _ = write!(out, "<text x=430 y={} class=small text-anchor=middle>{label}</text>", y - 7);
-    };
-    wire(&mut out, 55, "I-: a veth pair, MTU 1500", false);
-    if tunnel {
-        wire(&mut out, 100, "I: ESP in UDP through the vaults, over that pair", true);
-    }
-    if elsewhere {
-        out.push_str("<path d=\"M 260 130 C 430 130, 430 180, 600 180\" class=wire fill=none />");
-        out.push_str("<text x=430 y=200 class=small text-anchor=middle>a veth pair of its own</text>");
-    }
-    out.push_str("</svg><figcaption>The set-up: namespaces of this host, made for the run and removed after it. Only \
-                  namespaces differ between arms; client, server program, processors and kernel settings do not.\
-                  </figcaption></figure>");
-    out
-}
-
-fn headline(run: &Run) -> String {
-    let s = &run.summary;
-    let mut out = String::from("<ul class=headline>");
-    let costs: Vec<_> =
-        s.effects.iter().filter(|e| matches!(e.verdict, Verdict::Cost | Verdict::Gain)).collect();
-    if costs.is_empty() {
-        out.push_str(
-            "<li>No arm of this run differs from the baseline by more than this machine differs from itself.",
-        );
-    }
-    for e in costs {
-        let _ = write!(
-            out,
-            "<li><b>{}</b> on {} ({}): {} time per unit of work over the baseline",
-            escape(&e.arm),
-            e.workload,
-            e.layout.name(),
-            tables::verdict(e)
-        );
-    }
-    let floors: Vec<f64> =
-        s.floors.iter().map(|f| f.floor.exp_m1() * 100.0).filter(|f| f.is_finite()).collect();
-    if let (Some(a), Some(b)) = (quantile(&floors, 0.0), quantile(&floors, 1.0)) {
-        let _ = write!(out, "<li>Noise floors of this run: {a:.1} to {b:.1} % over its workloads.");
-    }
-    if !run.manifest.absent.is_empty() {
-        let _ = write!(
-            out,
-            "<li>{} arms of the design are absent, and shown so; none is filled in.",
-            run.manifest.absent.len()
-        );
-    }
-    out.push_str("</ul>");
     out
 }
 
@@ -295,13 +197,13 @@ pub fn page(run: &Run) -> String {
     let first_layout = m.form.layouts.first().copied().unwrap_or(Layout::Apart);
     let mut body = String::new();
 
-    let mut glance = headline(run);
+    let mut glance = glance::glance(run);
     for f in figures::forests(run) {
         glance.push_str(&figure(&f));
     }
     section(&mut body, "glance", "At a glance", &glance);
 
-    let mut setup = set_up(run);
+    let mut setup = glance::set_up(run);
     setup.push_str("<table><thead><tr><th>factor<th>low<th>high</tr></thead><tbody>");
     for f in &m.experiment.factors {
         let _ = write!(

@@ -6,6 +6,7 @@ use crate::sample::Sample;
 use crate::stats::quantile;
 use crate::workload::Latency;
 use plotters::prelude::*;
+use std::f64::consts::LN_2;
 use std::fmt::Write as _;
 
 const WIDTH: u32 = 900;
@@ -78,11 +79,12 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
             e.verdict
         );
     }
-    let reach = rows
-        .iter()
-        .flat_map(|(e, c)| [c.lo.abs(), c.hi.abs(), if e.floor.is_finite() { e.floor } else { 0.0 }])
-        .fold(0.03_f64, f64::max)
-        * 1.08;
+    // in doublings: ticks fall on ratios that people know
+    let floors = || rows.iter().map(|(e, _)| e.floor).filter(|f| f.is_finite());
+    let least = rows.iter().map(|(_, c)| c.lo).chain(floors().map(|f| -f)).fold(-0.03_f64, f64::min);
+    let most = rows.iter().map(|(_, c)| c.hi).chain(floors()).fold(0.03_f64, f64::max);
+    let room = (most - least) * 0.04;
+    let (left, right) = ((least - room) / LN_2, (most + room) / LN_2);
     let height = 60 + 26 * rows.len() as u32;
     let svg = svg(WIDTH, height, |root| {
         let mut chart = ChartBuilder::on(root)
@@ -90,7 +92,7 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
             .margin_right(130)
             .x_label_area_size(34)
             .y_label_area_size(LABELS)
-            .build_cartesian_2d(-reach..reach, 0.0..rows.len() as f64)?;
+            .build_cartesian_2d(left..right, 0.0..rows.len() as f64)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -101,19 +103,23 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
             .bold_line_style(GRID)
             .axis_style(MUTED)
             .label_style(text(14, &MUTED))
-            .x_label_formatter(&|v| format!("×{:.2}", v.exp()))
+            .x_label_formatter(&|v| format!("×{:.2}", v.exp2()))
             .draw()?;
         for (i, (e, c)) in rows.iter().enumerate() {
             let y = rows.len() as f64 - i as f64 - 0.5;
-            let f = e.floor.min(reach);
-            chart.draw_series([Rectangle::new([(-f, y - 0.46), (f, y + 0.46)], SHADE.filled())])?;
+            let f = if e.floor.is_finite() { e.floor / LN_2 } else { right };
+            chart
+                .draw_series([Rectangle::new([((-f).max(left), y - 0.46), (f, y + 0.46)], SHADE.filled())])?;
             let colour = match e.verdict {
                 Verdict::Cost => BAD,
                 Verdict::Gain => series(2),
                 _ => MUTED,
             };
-            chart.draw_series([PathElement::new([(c.lo, y), (c.hi, y)], colour.stroke_width(2))])?;
-            chart.draw_series([Circle::new((c.estimate, y), 4, colour.filled())])?;
+            chart.draw_series([PathElement::new(
+                [(c.lo / LN_2, y), (c.hi / LN_2, y)],
+                colour.stroke_width(2),
+            )])?;
+            chart.draw_series([Circle::new((c.estimate / LN_2, y), 4, colour.filled())])?;
             let (_, py) = chart.backend_coord(&(0.0, y));
             let label = format!("{}  {}", e.workload, e.arm);
             root.draw(&Text::new(label, (8, py - 7), text(14, &INK)))?;
@@ -447,12 +453,18 @@ pub fn interaction(name: &str, caption: &str, unit: &str, lines: &[Slope]) -> Fi
                 _ => String::new(),
             })
             .draw()?;
-        for (label, colour, [(_, a), (_, b)]) in lines {
+        // labels that would lie on one another are moved apart, in the order of their lines
+        let mut order: Vec<&Slope> = lines.iter().collect();
+        order.sort_by(|(_, _, [_, (_, a)]), (_, _, [_, (_, b)])| b.total_cmp(a));
+        let mut free = i32::MIN;
+        for (label, colour, [(_, a), (_, b)]) in order {
             let c = series(*colour);
             chart.draw_series(LineSeries::new([(0.0, *a), (1.0, *b)], c.stroke_width(2)))?;
             chart.draw_series([(0.0, *a), (1.0, *b)].map(|p| Circle::new(p, 4, c.filled())))?;
             let (px, py) = chart.backend_coord(&(1.05, *b));
-            root.draw(&Text::new(label.clone(), (px, py - 7), text(14, &INK)))?;
+            let y = (py - 7).max(free);
+            free = y + 15;
+            root.draw(&Text::new(label.clone(), (px, y), text(14, &c)))?;
         }
         Ok(())
     });

@@ -65,26 +65,18 @@ pub fn effects(run: &Run, layout: Layout) -> String {
         last = &e.workload;
         let _ = write!(
             out,
-            "<tr{first}><td>{}<td>{}<td class=n>{}<td class=n>{}<td>{}<td>{}<td class=n>{:.3}<td class=n>{}</tr>",
+            "<tr{first}><td>{}<td>{}<td class=n>{}<td class=n>{}<td>{}<td>{}<td class=n>{}<td class=n>{}</tr>",
             e.workload,
             escape(&e.arm),
             median(&e.workload, &base).map_or("–".into(), human),
             median(&e.workload, &e.arm).map_or("–".into(), human),
             kind.map_or("", Kind::unit),
             verdict(e),
-            e.p_holm,
+            if e.p_holm < 0.001 { "< 0.001".to_owned() } else { format!("{:.3}", e.p_holm) },
             e.paper_measure.map_or("–".into(), |p| {
                 let what = if kind.is_some_and(Kind::is_bulk) { "decrease" } else { "increase" };
                 format!("{} {what}", percent(p))
             }),
-        );
-    }
-    for (arm, why) in &run.manifest.absent {
-        let _ = write!(
-            out,
-            "<tr class=absent><td>all<td>{}<td colspan=6>absent: {}</tr>",
-            escape(arm),
-            escape(why)
         );
     }
     out.push_str("</tbody></table>");
