@@ -200,7 +200,7 @@ impl Attacker {
     }
 
     fn shared(&self, theirs: &[u8]) -> Option<Vec<u8>> {
-        let all = payloads(theirs[16], theirs.get(28..)?);
+        let all = payloads(*theirs.get(16)?, theirs.get(28..)?);
         self.agree(all.iter().find(|p| p.0 == 34)?.1)
     }
 

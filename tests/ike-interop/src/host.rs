@@ -1,10 +1,10 @@
 //! An endpoint on real sockets and the real clock.
 
-use crate::net::{Net, OURS, THEIRS};
+use crate::net::{Net, THEIRS};
 use crate::pki::Key;
 use levee_ike::*;
 use ring::rand::{SecureRandom, SystemRandom};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A label.
@@ -20,10 +20,13 @@ impl Random for System {
     }
 }
 
-/// An endpoint at [`OURS`], with ports 500 and 4500.
+/// An endpoint in our namespace, with ports 500 and 4500.
 pub struct Host {
     /// The state machine.
     pub endpoint: Endpoint,
+    address: Ipv4Addr,
+    /// Where the last datagram on port 4500 came from.
+    pub peer: SocketAddr,
     plain: UdpSocket,
     shared: UdpSocket,
     started: Instant,
@@ -54,6 +57,8 @@ impl Host {
         let subnet = |third| Selector::subnet([10, 9, third, 0].into(), 24).expect("a subnet");
         Self {
             endpoint: Endpoint::new(config),
+            address: net.our_address(),
+            peer: SocketAddr::from((THEIRS, 4500)),
             plain: net.socket(500),
             shared: net.socket(4500),
             started: Instant::now(),
@@ -91,12 +96,12 @@ impl Host {
     /// Begins an IKE SA from port 4500 to port 4500, or from 500 to 500 with the way open to 4500.
     pub fn connect(&mut self, port: u16, child: Option<NewChild>) -> IkeId {
         let path = Path {
-            local: SocketAddr::from((OURS, port)),
+            local: SocketAddr::from((self.address, port)),
             remote: SocketAddr::from((THEIRS, port)),
             marker: port == 4500,
         };
         let now = self.now();
-        let float = Some(SocketAddr::from((OURS, 4500)));
+        let float = Some(SocketAddr::from((self.address, 4500)));
         self.endpoint.connect(0, path, float, child, now, &mut self.rng).expect("connect")
     }
 
@@ -129,6 +134,9 @@ impl Host {
                 let Ok((n, remote)) = socket.recv_from(&mut buffer) else { break };
                 self.received += 1;
                 let datagram = &buffer[..n];
+                if marker {
+                    self.peer = remote;
+                }
                 if marker && !datagram.starts_with(&[0; 4]) {
                     self.esp.push(datagram.to_vec());
                     continue;
@@ -174,7 +182,7 @@ impl Host {
 
     /// Sends an ESP datagram to strongSwan.
     pub fn send_esp(&self, datagram: &[u8]) {
-        self.shared.send_to(datagram, SocketAddr::from((THEIRS, 4500))).expect("send");
+        self.shared.send_to(datagram, self.peer).expect("send");
     }
 
     /// Children that were made, in order.

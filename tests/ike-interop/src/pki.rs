@@ -81,9 +81,37 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), der, pem, between }
     }
 
+    /// A revocation list in DER: these serial numbers, valid for an hour around now, or if `stale` until an hour ago.
+    pub fn revoke(&self, serials: &[u64], stale: bool) -> Vec<u8> {
+        let now = std::time::SystemTime::now();
+        let hour = std::time::Duration::from_secs(3600);
+        let at = |t: std::time::SystemTime| t.into();
+        let revoked = |serial: &u64| rcgen::RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: at(now - hour),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = rcgen::CertificateRevocationListParams {
+            this_update: at(now - 2 * hour),
+            next_update: at(if stale { now - hour } else { now + hour }),
+            crl_number: 1u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: rcgen::KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).expect("a revocation list").der().to_vec()
+    }
+
     /// A key with a certificate for a host's name.
     pub fn issue(&self, name: &str, kind: KeyKind) -> Key {
+        self.issue_numbered(name, kind, None)
+    }
+
+    /// As [`issue`](Self::issue), with the certificate's serial number.
+    pub fn issue_numbered(&self, name: &str, kind: KeyKind, serial: Option<u64>) -> Key {
         let mut params = CertificateParams::default();
+        params.serial_number = serial.map(Into::into);
         params.distinguished_name.push(DnType::CommonName, name);
         params.subject_alt_names = vec![SanType::DnsName(name.try_into().expect("a name"))];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -115,6 +143,11 @@ impl Key {
     /// The key in PEM (PKCS#8).
     pub fn pem(&self) -> String {
         self.pair.serialize_pem()
+    }
+
+    /// The key in PKCS#8.
+    pub fn pkcs8(&self) -> Vec<u8> {
+        self.pair.serialize_der()
     }
 
     /// Signs as the scheme says.

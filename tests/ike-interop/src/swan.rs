@@ -13,6 +13,8 @@ use tempfile::TempDir;
 pub struct Tuning {
     /// More lines for the section `charon`.
     pub charon: String,
+    /// Write no log: for measurements.
+    pub silent: bool,
 }
 
 /// A running charon, ended when dropped.
@@ -27,6 +29,27 @@ impl Swan {
     /// Starts charon with the given `swanctl.conf` and the keys and authorities it names.
     pub fn start(
         net: &Net,
+        swanctl: &str,
+        tuning: &Tuning,
+        keys: &[(&str, &Key)],
+        authorities: &[&Authority],
+    ) -> Self {
+        Self::start_in(&net.theirs(), swanctl, tuning, keys, authorities)
+    }
+
+    /// As [`start`](Self::start), but in our namespace: the peer of another charon.
+    pub fn start_as_us(
+        net: &Net,
+        swanctl: &str,
+        tuning: &Tuning,
+        keys: &[(&str, &Key)],
+        authorities: &[&Authority],
+    ) -> Self {
+        Self::start_in(&net.ours(), swanctl, tuning, keys, authorities)
+    }
+
+    fn start_in(
+        namespace: &str,
         swanctl: &str,
         tuning: &Tuning,
         keys: &[(&str, &Key)],
@@ -53,7 +76,7 @@ impl Swan {
         write("strongswan.conf", &configuration(&uri, &at("log"), tuning));
         let out = fs::File::create(at("out")).expect("a file");
         let child = Command::new("nsenter")
-            .arg(format!("--net={}", net.theirs()))
+            .arg(format!("--net={namespace}"))
             .args(["unshare", "-m", "sh", "-c", "mount -t tmpfs tmpfs /run && exec /usr/lib/ipsec/charon"])
             .env("STRONGSWAN_CONF", at("strongswan.conf"))
             .env("SWANCTL_DIR", at("swanctl"))
@@ -105,6 +128,25 @@ impl Swan {
         self.swanctl(&["--list-sas"])
     }
 
+    /// Processor time that charon has used, all threads, as the scheduler counts it.
+    pub fn processor_time(&self) -> Duration {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let of = |task: std::io::Result<fs::DirEntry>| -> Option<u64> {
+            let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse().ok()
+        };
+        let all: Vec<u64> = fs::read_dir(tasks).expect("charon's threads").filter_map(of).collect();
+        assert!(all.len() > 1, "charon has threads");
+        Duration::from_nanos(all.iter().sum())
+    }
+
+    /// Memory that charon has resident, in octets.
+    pub fn resident(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/statm", self.child.id())).expect("charon's memory");
+        let pages: u64 = text.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number of pages");
+        pages * 4096
+    }
+
     /// charon's log.
     pub fn log(&self) -> String {
         let read = |p: &str| fs::read_to_string(self.dir.path().join(p)).unwrap_or_default();
@@ -113,14 +155,15 @@ impl Swan {
 }
 
 fn configuration(uri: &str, log: &Path, tuning: &Tuning) -> String {
+    let level = if tuning.silent { -1 } else { 2 };
     format!(
         "charon {{
   load = random nonce aes sha1 sha2 hmac kdf pem pkcs1 pkcs8 x509 pubkey revocation constraints openssl curve25519 gcm chapoly \
          kernel-libipsec kernel-netlink socket-default vici updown
   filelog {{ log {{ path = {log}
-    default = 1
-    ike = 2
-    cfg = 2
+    default = {default}
+    ike = {level}
+    cfg = {level}
     flush_line = yes }} }}
   plugins {{ vici {{ socket = {uri} }} }}
   rsa_pss = yes
@@ -130,6 +173,7 @@ fn configuration(uri: &str, log: &Path, tuning: &Tuning) -> String {
 }}
 ",
         log = log.display(),
+        default = level.min(1),
         more = tuning.charon
     )
 }

@@ -398,7 +398,8 @@ fn children_and_the_ike_sa_are_deleted_from_each_side() {
 fn cookies_are_asked_for_and_given() {
     // strongSwan asks: from the first half-open SA on.
     let net = Net::new();
-    let tuning = Tuning { charon: "cookie_threshold = 1\n  cookie_threshold_ip = 1".into() };
+    let tuning =
+        Tuning { charon: "cookie_threshold = 1\n  cookie_threshold_ip = 1".into(), ..Tuning::default() };
     let mut host = Host::new(&net, Config::new(vec![psk_peer()]), None);
     let swan = Swan::start(&net, &connection(PSK, "childless = allow", LABEL), &tuning, &[], &[]);
     host.allowed = vec![];
@@ -453,7 +454,7 @@ fn each_side_notices_that_the_other_is_dead() {
     let mut host = Host::new(&net, config, None);
     let text =
         connection(PSK, "childless = allow\n  dpd_delay = 1s", &format!("{LABEL}\n  dpd_action = clear"));
-    let tuning = Tuning { charon: "retransmit_base = 1.1".into() };
+    let tuning = Tuning { charon: "retransmit_base = 1.1".into(), ..Tuning::default() };
     let swan = Swan::start(&net, &text, &tuning, &[], &[]);
     let child = host.child(Some("SECRET"));
     host.connect(4500, Some(child));
@@ -486,4 +487,110 @@ fn an_inner_address_is_assigned_to_a_client_that_asks() {
     asked.wait().expect("swanctl");
     assert_eq!(host.children()[0].remote, [Selector::host(inner)]);
     assert!(swan.sas().contains("10.9.2.77"), "{}", swan.sas());
+}
+
+#[test]
+fn with_us_behind_a_nat_that_changes_ports_traffic_flows() {
+    let net = Net::with_nat(Behind::Us);
+    let mut config = Config::new(vec![psk_peer()]);
+    // Nothing is pretended: the NAT is found by its hashes.
+    config.force_udp = false;
+    let mut host = Host::new(&net, config, None);
+    let swan = Swan::start(&net, &connection(PSK, "childless = allow", LABEL), &Tuning::default(), &[], &[]);
+    let child = host.child(Some("SECRET"));
+    let ike = host.connect(500, Some(child));
+    flows(&mut host, &swan, 1);
+    assert!(swan.log().contains("remote host is behind NAT"), "{}", swan.log());
+    assert!(swan.sas().contains(&format!("{OURS}[2")), "a port of the NAT's: {}", swan.sas());
+    assert_eq!(host.children()[0].path.local, (INSIDE, 4500).into());
+    // And what strongSwan begins comes back the same way.
+    let mut asked = swan.ask(&["--rekey", "--child", "net"]);
+    flows(&mut host, &swan, 2);
+    asked.wait().expect("swanctl");
+    host.command(Command::RekeyIke { ike });
+    let rekeyed = |h: &Host| h.events.iter().any(|e| matches!(e, Event::IkeRekeyed { .. }));
+    assert!(host.run(PATIENCE, |h| rekeyed(h) && h.endpoint.len() == 1), "{:?}", host.events);
+    flows(&mut host, &swan, 2);
+}
+
+#[test]
+fn with_strongswan_behind_a_nat_that_changes_ports_traffic_flows() {
+    let net = Net::with_nat(Behind::Them);
+    let mut host = Host::new(&net, Config::new(vec![psk_peer()]), None);
+    let text = connection(PSK, "", LABEL)
+        .replace(&format!("local_addrs = {THEIRS}"), &format!("local_addrs = {INSIDE}"));
+    let swan = Swan::start(&net, &text, &Tuning::default(), &[], &[]);
+    let mut asked = swan.ask(&["--initiate", "--child", "net"]);
+    flows(&mut host, &swan, 1);
+    asked.wait().expect("swanctl");
+    let path = host.children()[0].path;
+    assert_eq!(path.remote.ip(), std::net::IpAddr::from(THEIRS), "the NAT's address");
+    assert!(path.remote.port() >= 20000, "the NAT's port: {path:?}");
+    assert!(swan.log().contains("local host is behind NAT"), "{}", swan.log());
+    // We begin something through the NAT's mapping.
+    let (ike, inbound, spi) = (host.established()[0], host.children()[0].inbound, host.spi());
+    host.command(Command::RekeyChild { ike, inbound, spi });
+    flows(&mut host, &swan, 2);
+}
+
+#[test]
+fn rekeyings_of_both_sides_at_once_leave_one_child_and_one_ike_sa() {
+    let (_net, mut host, swan) = psk(LABEL, "childless = allow");
+    let child = host.child(Some("SECRET"));
+    let ike = host.connect(4500, Some(child));
+    flows(&mut host, &swan, 1);
+    for round in 1..=4 {
+        let rekeyed = |h: &Host| h.events.iter().filter(|e| matches!(e, Event::IkeRekeyed { .. })).count();
+        let before = rekeyed(&host);
+        let mut asked = swan.ask(&["--rekey", "--ike", "c"]);
+        host.run(Duration::from_millis(4 * round), |_| false);
+        host.command(Command::RekeyIke { ike });
+        assert!(
+            host.run(PATIENCE, |h| rekeyed(h) > before && h.endpoint.len() == 1),
+            "{:?}\n{}",
+            host.events,
+            swan.log()
+        );
+        asked.wait().expect("swanctl");
+        flows(&mut host, &swan, 1);
+    }
+    assert!(host.closed().is_empty(), "{:?}", host.closed());
+    let (inbound, spi) = (host.children()[0].inbound, host.spi());
+    let mut asked = swan.ask(&["--rekey", "--child", "net"]);
+    host.run(Duration::from_millis(8), |_| false);
+    host.command(Command::RekeyChild { ike, inbound, spi });
+    asked.wait().expect("swanctl");
+    let alive = |h: &Host| h.children().len() - h.ended().len();
+    assert!(host.run(PATIENCE, |h| h.children().len() > 1 && alive(h) == 1), "{:?}", host.events);
+    let gone: Vec<u32> = host.ended().iter().map(|e| e.0).collect();
+    let left = host.children().iter().position(|c| !gone.contains(&c.inbound)).expect("one");
+    let mut tunnel = Tunnel::new(host.children()[left]);
+    assert!(tunnel.ping(&mut host), "{:?}\n{}", host.events, swan.sas());
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_and_so_is_one_without_a_current_list() {
+    for (revoked, stale, works) in
+        [(vec![4711], false, false), (vec![4712], false, true), (vec![4712], true, false)]
+    {
+        let net = Net::new();
+        let root = Authority::new("root", KeyKind::P256);
+        let ours = root.issue("levee.test", KeyKind::P256);
+        let theirs = root.issue_numbered("swan.test", KeyKind::P256, Some(4711));
+        let anchors = TrustAnchors::new(std::slice::from_ref(&root.der), &[root.revoke(&revoked, stale)]);
+        let config = Config::new(vec![cert_peer(&ours, anchors.expect("anchors"))]);
+        let text = connection(CERT, "send_cert = always", LABEL);
+        let swan = Swan::start(&net, &text, &Tuning::default(), &[("swan", &theirs)], &[&root]);
+        let mut host = Host::new(&net, config, Some(ours));
+        let mut asked = swan.ask(&["--initiate", "--child", "net"]);
+        if works {
+            flows(&mut host, &swan, 1);
+        } else {
+            assert!(host.run(PATIENCE, |h| !h.closed().is_empty()), "{}", swan.log());
+            let why = host.closed()[0];
+            assert!(matches!(why, CloseReason::Certificate(CertificateError::Path(_))), "{why:?}");
+            assert!(host.established().is_empty());
+        }
+        asked.wait().expect("swanctl");
+    }
 }

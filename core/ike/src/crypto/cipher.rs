@@ -130,7 +130,7 @@ impl Cipher {
         }
     }
 
-    fn aead_open(&self, iv: &[u8], aad: &[u8], msg: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn aead_open(&self, iv: &[u8], aad: &[u8], msg: &[u8]) -> Option<Vec<u8>> {
         let (key, nonce) = self.key_and_nonce(iv)?;
         let payload = Payload { msg, aad };
         match self.suite {

@@ -7,6 +7,8 @@ pub(crate) mod pki;
 pub(crate) mod prf;
 pub(crate) mod sign;
 pub(crate) mod suite;
+#[cfg(test)]
+mod vectors;
 
 /// Octets that are erased when dropped and never printed.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use super::sign::{CERTIFICATE_ALGORITHMS, SignatureScheme};
 use crate::wire::{CertPayload, Identity, cert_encoding};
-use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use sha1::{Digest, Sha1};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub struct TrustAnchors {
     anchors: Vec<TrustAnchor<'static>>,
     hashes: Vec<[u8; 20]>,
     lists: Vec<CertRevocationList<'static>>,
+    /// Who checks signatures: the host's own library where it gave one, and always the portable ones.
+    verifiers: Vec<&'static dyn SignatureVerificationAlgorithm>,
 }
 
 /// What is wrong with a certificate or list in the configuration.
@@ -45,7 +47,12 @@ impl TrustAnchors {
         let bad = |what: &str, i: usize, e: &dyn std::fmt::Display| {
             InvalidCertificate(format!("{what} {}: {e}", i + 1))
         };
-        let mut out = Self { anchors: Vec::new(), hashes: Vec::new(), lists: Vec::new() };
+        let mut out = Self {
+            anchors: Vec::new(),
+            hashes: Vec::new(),
+            lists: Vec::new(),
+            verifiers: CERTIFICATE_ALGORITHMS.to_vec(),
+        };
         for (i, der) in authorities.iter().enumerate() {
             let der = CertificateDer::from(der.as_slice());
             let anchor = webpki::anchor_from_trusted_cert(&der).map_err(|e| bad("authority", i, &e))?;
@@ -61,11 +68,33 @@ impl TrustAnchors {
         Ok(out)
     }
 
+    /// Lets these check signatures, in certificates and of peers, where they can; the portable implementations do the rest. For
+    /// hosts that have faster ones: `webpki::ring` has several. Which algorithms are accepted does not change.
+    #[must_use]
+    pub fn verified_by(mut self, verifiers: &[&'static dyn SignatureVerificationAlgorithm]) -> Self {
+        let accepted = |v: &&&'static dyn SignatureVerificationAlgorithm| {
+            CERTIFICATE_ALGORITHMS.iter().any(|own| same_algorithm(*own, **v))
+        };
+        let given: Vec<_> = verifiers.iter().filter(accepted).copied().collect();
+        self.verifiers.splice(0..0, given);
+        self
+    }
+
+    /// Who checks signatures of a scheme.
+    fn verifier(&self, scheme: SignatureScheme) -> &'static dyn SignatureVerificationAlgorithm {
+        let own = scheme.verifier();
+        self.verifiers.iter().copied().find(|v| same_algorithm(*v, own)).unwrap_or(own)
+    }
+
     /// The data of a CERTREQ payload: SHA-1 of each authority's SubjectPublicKeyInfo (RFC 7296 3.7). Here SHA-1 names keys; it
     /// protects nothing.
     pub(crate) fn request(&self) -> Vec<u8> {
         self.hashes.concat()
     }
+}
+
+fn same_algorithm(a: &dyn SignatureVerificationAlgorithm, b: &dyn SignatureVerificationAlgorithm) -> bool {
+    (a.public_key_alg_id(), a.signature_alg_id()) == (b.public_key_alg_id(), b.signature_alg_id())
 }
 
 /// A peer's own certificate, after its path was validated. Cheap to clone.
@@ -162,7 +191,7 @@ pub(crate) fn verify(
     }
     let (scheme, signature) =
         SignatureScheme::split(auth_data, accepted).ok_or(CertificateError::Algorithm)?;
-    cert.verify_signature(scheme.verifier(), &octets.concat(), signature).map_err(|e| match e {
+    cert.verify_signature(anchors.verifier(scheme), &octets.concat(), signature).map_err(|e| match e {
         webpki::Error::InvalidSignatureForPublicKey => CertificateError::Signature,
         _ => CertificateError::Algorithm,
     })?;
@@ -175,16 +204,8 @@ pub(crate) fn verify(
             .build()
     });
     let now = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds));
-    cert.verify_for_usage(
-        &CERTIFICATE_ALGORITHMS,
-        &anchors.anchors,
-        &between,
-        now,
-        IkeUsage,
-        revocation,
-        None,
-    )
-    .map_err(path_error)?;
+    cert.verify_for_usage(&anchors.verifiers, &anchors.anchors, &between, now, IkeUsage, revocation, None)
+        .map_err(path_error)?;
     Ok(PeerCertificate(own.as_ref().into()))
 }
 
