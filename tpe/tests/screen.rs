@@ -118,6 +118,15 @@ fn a_person_signs_on_and_works_under_the_banner_of_their_level() {
 }
 
 #[test]
+fn a_screen_that_starts_when_somebody_is_signed_on_offers_their_levels() {
+    let world = World::new();
+    assert!(world.tpe(&["login", "ada", "--password-stdin"], "correct horse\n").status.success());
+    let terminal = Terminal::new(&world);
+    terminal.shows("Trusted menu");
+    terminal.open("SECRET");
+}
+
+#[test]
 fn nothing_that_a_program_writes_touches_the_banner() {
     let world = World::new();
     let terminal = Terminal::new(&world);
