@@ -85,7 +85,11 @@ fn a_full_store_is_the_labels_own_trouble() {
 fn a_program_inside_has_no_capability_no_host_uid_no_new_privileges_and_a_filter() {
     let lab = Lab::new("status");
     let mut running = lab.start();
-    let (status, _) = lab.shell(&mut running, "cat /proc/self/status; cat /proc/self/uid_map");
+    let (status, _) = lab.shell(
+        &mut running,
+        "cat /proc/self/status; cat /proc/self/uid_map; echo files $(ulimit -Sn) $(ulimit -Hn)",
+    );
+    assert!(status.contains("files 16384 16384"), "{status}");
     for line in [
         "Uid:\t1000\t1000\t1000\t1000",
         "Groups:\t ",

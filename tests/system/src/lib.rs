@@ -96,10 +96,11 @@ impl From<Output> for Done {
     }
 }
 
-/// Where the programs under test are: beside the test programs.
+/// Where the programs under test are: beside this program, or above it where it is a test.
 pub fn programs() -> PathBuf {
-    let test = std::env::current_exe().expect("the test's own path");
-    let directory = test.ancestors().nth(2).expect("target directory").to_path_buf();
+    let own = std::env::current_exe().expect("the program's own path");
+    let mut above = own.ancestors().skip(1).map(Path::to_path_buf);
+    let directory = above.find(|directory| !directory.ends_with("deps")).expect("the target directory");
     for program in ["levee", "levee-warden", "levee-vault", "levee-tpe", "levee-sessiond"] {
         let path = directory.join(program);
         assert!(path.exists(), "{} is missing: run `cargo build --workspace --bins` first", path.display());
@@ -166,6 +167,7 @@ impl World {
         world.server_sh("ip", &["link", "set", "lo", "up"]).ok();
         world.server_sh("ip", &["link", "add", "outer", "type", "bridge"]).ok();
         world.server_sh("ip", &["address", "add", "10.77.0.1/24", "dev", "outer"]).ok();
+        world.server_sh("ip", &["address", "add", "fd77::1/64", "dev", "outer", "nodad"]).ok();
         world.server_sh("ip", &["link", "set", "outer", "up"]).ok();
         for (index, workstation) in workstations.iter().enumerate() {
             let namespace = world.namespace(workstation);
@@ -176,6 +178,8 @@ impl World {
             world.server_sh("ip", &["link", "set", &port, "master", "outer", "up"]).ok();
             world.outside(workstation, "ip", &["link", "set", "lo", "up"]).ok();
             world.outside(workstation, "ip", &["address", "add", &address, "dev", "outer"]).ok();
+            let address = format!("fd77::{:x}/64", 0x11 + index);
+            world.outside(workstation, "ip", &["address", "add", &address, "dev", "outer", "nodad"]).ok();
             world.outside(workstation, "ip", &["link", "set", "outer", "up"]).ok();
         }
         let (site, state) = (world.path("site.toml"), world.path("state"));

@@ -1,19 +1,40 @@
 //! The main job, whole: sign on, choose a level, use an unmodified service there, change level, sign off.
 
-use levee_system::World;
+use levee_system::{World, text};
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PAGE: &str = "http://www.harbour.example/";
+
+fn works(world: &World) {
+    world.login("ws1", "ada").ok();
+    for label in ["UNCLASSIFIED", "SECRET//NATO,MED"] {
+        world.level("ws1", label).ok();
+        let page = world.fetch("ws1", PAGE).ok();
+        assert!(page.contains(&format!("<h1>{label}</h1>")), "{page}");
+    }
+    world.tpe("ws1", &["logout"]).ok();
+    world.run("ws1", &["true"]).refused();
+}
 
 #[test]
 fn a_person_signs_on_and_uses_a_service_at_two_levels() {
-    let world = World::up("thin", SITE, &["ws1"]);
-    world.login("ws1", "ada").ok();
-    world.level("ws1", "UNCLASSIFIED").ok();
-    let low = world.fetch("ws1", "http://www.harbour.example/").ok();
-    assert!(low.contains("UNCLASSIFIED"), "{low}");
-    world.level("ws1", "SECRET//NATO,MED").ok();
-    let high = world.fetch("ws1", "http://www.harbour.example/").ok();
-    assert!(high.contains("SECRET//NATO,MED"), "{high}");
-    world.tpe("ws1", &["logout"]).ok();
-    world.run("ws1", &["true"]).refused();
+    works(&World::up("thin", SITE, &["ws1"]));
+}
+
+#[test]
+fn it_is_the_same_over_ipv6_outside_and_inside_and_over_one_in_the_other() {
+    let six_outside = SITE.replace("\"10.77.0.1\"", "\"fd77::1\"");
+    let six_inside = |site: &str| {
+        site.replace("\"10.80.0.1\"", "\"fd80::1\"").replace("\"10.80.1.0/24\"", "\"fd80:1::/64\"")
+    };
+    for (name, site) in [
+        ("six-in-six", six_inside(&six_outside)),
+        ("four-in-six", six_outside),
+        ("six-in-four", six_inside(SITE)),
+    ] {
+        println!("{name}");
+        let world = World::up(name, &site, &["ws1"]);
+        world.levee(&["check", &text(&world.path("site.toml"))]).ok();
+        works(&world);
+    }
 }

@@ -15,7 +15,7 @@ use levee_sys::pidfd::{self, Child};
 use levee_sys::spawn::Program;
 use levee_sys::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal};
 
 use super::network::Network;
 use super::plan::{Outside, Plan};
@@ -24,6 +24,9 @@ use super::store::Store;
 
 /// How long process 1 may take to build the compartment.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Descriptors that each process in a compartment may have.
+const DESCRIPTORS: u64 = 16_384;
 
 /// Bytes of steps that go to process 1 in one message, well below what a message may have.
 const BATCH: usize = levee_ipc::MAX_MESSAGE / 2;
@@ -275,6 +278,8 @@ fn process_1(
     program.net = Some(network.ns());
     program.cgroups = cgroup.procs().collect();
     program.new_keyring = true;
+    // Not the warden's own, which depends on how it was started.
+    program.limits.push((Resource::Nofile, DESCRIPTORS));
     Ok((program.start()?, ours))
 }
 
