@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run test test-pure fuzz lint build install clean
+.PHONY: help run test test-pure fuzz lint bench bench-full build install clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -10,6 +10,8 @@ help:
 	@echo 'make test-pure    the tests that need no privilege'
 	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
 	@echo 'make lint         formatting, clippy, licences'
+	@echo 'make bench        the vault beside other user-mode tunnels: a quarter of an hour, out/bench/report.md'
+	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
 
 run:
@@ -29,6 +31,12 @@ fuzz:
 
 lint:
 	@scripts/lint
+
+bench:
+	@scripts/bench --quick
+
+bench-full:
+	@scripts/bench --full
 
 build:
 	$(CARGO) build --release --workspace --bins

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use zeroize::Zeroize as _;
 
 /// Items handled for one descriptor before the others get their turn.
-const TURN: usize = 64;
+const TURN: usize = 8;
 /// IP protocol number.
 const UDP: u8 = 17;
 /// The longest inner packet, and with it the longest datagram.

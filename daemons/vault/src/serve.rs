@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use levee_esp::{Outer, Sad, Side};
@@ -18,6 +17,11 @@ use crate::outbox::Outbox;
 use crate::plane::{Libraries, Plane, Turn};
 use crate::start::{Fatal, Started};
 
+/// The most UDP sockets: one for each outer address of the server.
+pub const MOST_SOCKETS: usize = 32;
+/// Control, sessiond, keyer, the TUN queue, the sockets.
+const MOST_DESCRIPTORS: usize = 4 + MOST_SOCKETS;
+
 /// Rows of security associations in a report.
 const REPORTED: usize = 256;
 
@@ -31,6 +35,10 @@ struct Vault {
     named: Option<BTreeSet<SessionId>>,
     began: Instant,
     swept: Duration,
+    /// How long to look for more before blocking.
+    latency: Duration,
+    /// When there was last something on the TUN queue or a socket, where it matters.
+    active: Option<Instant>,
 }
 
 /// Works until the warden says stop or is gone.
@@ -51,6 +59,8 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         named: Some(BTreeSet::new()),
         began: Instant::now(),
         swept: Duration::ZERO,
+        latency: started.latency,
+        active: None,
     };
     if let Some(channel) = started.sessiond {
         vault.sessiond.replace(channel);
@@ -88,7 +98,8 @@ struct Ready {
     sessiond: bool,
     keyer: bool,
     tun: bool,
-    sockets: Vec<usize>,
+    /// Socket `n` by bit `n`.
+    sockets: u32,
 }
 
 impl Vault {
@@ -98,46 +109,63 @@ impl Vault {
 
     fn wait(&mut self, last: Ready) -> Result<Ready, Fatal> {
         let reading = PollFlags::IN;
-        // The channels in this order, as far as they are there; then the TUN queue; then the sockets.
-        let channels = [Some((self.control.as_fd(), false)), self.sessiond.watch(), self.keyer.watch()];
-        let mut fds = Vec::with_capacity(channels.len() + 1 + self.plane.sockets().len());
-        for &(fd, writing) in channels.iter().flatten() {
-            fds.push(PollFd::from_borrowed_fd(fd, if writing { reading | PollFlags::OUT } else { reading }));
-        }
-        let first = fds.len();
+        let with = |writing| if writing { reading | PollFlags::OUT } else { reading };
+        let channels = [self.sessiond.watch(), self.keyer.watch()];
+        // The channels, the TUN queue and the sockets, each in its place; an array, since this is done for each wake.
+        // What is not there stands for the warden's channel, of which nothing is asked.
+        let nothing = || PollFd::new(&self.control, PollFlags::empty());
+        let mut fds: [PollFd<'_>; MOST_DESCRIPTORS] = std::array::from_fn(|_| nothing());
+        let watched = channels.map(|channel| {
+            channel.map_or_else(nothing, |(fd, writing)| PollFd::from_borrowed_fd(fd, with(writing)))
+        });
+        let [sessiond, keyer] = watched;
         let tun = if last.blocked.is_some() { PollFlags::empty() } else { reading };
-        fds.push(PollFd::new(&self.plane.tun().fd, tun));
-        for (number, socket) in self.plane.sockets().iter().enumerate() {
-            let writing = if last.blocked == Some(number) { PollFlags::OUT } else { PollFlags::empty() };
-            fds.push(PollFd::new(&socket.fd, reading | writing));
+        let first =
+            [PollFd::new(&self.control, reading), sessiond, keyer, PollFd::new(&self.plane.tun().fd, tun)];
+        let sockets = self
+            .plane
+            .sockets()
+            .iter()
+            .enumerate()
+            .map(|(number, socket)| PollFd::new(&socket.fd, with(last.blocked == Some(number))));
+        let mut used = 0;
+        for (place, fd) in fds.iter_mut().zip(first.into_iter().chain(sockets)) {
+            *place = fd;
+            used += 1;
         }
+        let fds = fds.get_mut(..used).unwrap_or_default();
+
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let limit = if last.busy {
-            Some(Timespec { tv_sec: 0, tv_nsec: 0 })
+            Some(now)
         } else if self.plane.sad.has_waiting() {
             Some(Timespec { tv_sec: 1, tv_nsec: 0 })
         } else {
             None
         };
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Fatal::new("wait", error)),
-        }
-        let mut ready = Ready { blocked: last.blocked, ..Ready::default() };
-        let mut events = fds.iter().map(PollFd::revents);
-        // Readable, or gone, which only a look shows.
-        let mut look =
-            |there: bool| there && events.next().is_some_and(|events| !(events - PollFlags::OUT).is_empty());
-        let [control, sessiond, keyer] = channels.map(|channel| channel.is_some());
-        (ready.control, ready.sessiond, ready.keyer) = (look(control), look(sessiond), look(keyer));
-        for (n, fd) in fds.iter().enumerate().skip(first) {
-            let events = fd.revents();
-            if n == first {
-                ready.tun = !events.is_empty();
-                continue;
+        loop {
+            // A wake from idle costs more than the way through the vault: for a while it is worth not to sleep.
+            let polling = limit.is_none() && self.active.is_some_and(|at| at.elapsed() < self.latency);
+            match poll(fds, if polling { Some(&now) } else { limit.as_ref() }) {
+                Ok(0) if polling => std::thread::yield_now(),
+                Ok(_) | Err(Errno::INTR) => break,
+                Err(error) => return Err(Fatal::new("wait", error)),
             }
-            let number = n - first - 1;
+        }
+
+        let mut ready = Ready { blocked: last.blocked, ..Ready::default() };
+        // Readable, or gone, which only a look shows.
+        let look = |place: usize, there: bool| {
+            there && fds.get(place).is_some_and(|fd| !(fd.revents() - PollFlags::OUT).is_empty())
+        };
+        ready.control = look(0, true);
+        ready.sessiond = look(1, channels[0].is_some());
+        ready.keyer = look(2, channels[1].is_some());
+        ready.tun = look(3, true);
+        for (number, fd) in fds.iter().skip(4).enumerate() {
+            let events = fd.revents();
             if events.intersects(reading | PollFlags::ERR) {
-                ready.sockets.push(number);
+                ready.sockets |= 1 << number;
             }
             if ready.blocked == Some(number) && events.intersects(PollFlags::OUT | PollFlags::ERR) {
                 ready.blocked = None;
@@ -145,13 +173,18 @@ impl Vault {
                 ready.tun = true;
             }
         }
+        if !self.latency.is_zero() && (ready.tun || ready.sockets != 0) {
+            self.active = Some(Instant::now());
+        }
         Ok(ready)
     }
 
     fn carry(&mut self, ready: &mut Ready) -> Result<(), Fatal> {
         let now = self.now();
-        for &number in &ready.sockets {
-            ready.busy |= self.plane.turn_socket(number) == Turn::More;
+        for number in 0..self.plane.sockets().len() {
+            if ready.sockets & (1 << number) != 0 {
+                ready.busy |= self.plane.turn_socket(number) == Turn::More;
+            }
         }
         if ready.blocked.is_none() {
             ready.blocked = self.plane.flush();

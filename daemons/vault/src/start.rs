@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use levee_aead::Library;
 use levee_esp::Suite;
@@ -12,6 +13,7 @@ use levee_sys::seccomp;
 use rustix::fs::OFlags;
 
 use crate::plane::{Socket, Tun};
+use crate::serve::MOST_SOCKETS;
 
 /// Why the vault ends.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub struct Started {
     pub place: Place,
     /// The library for each suite, in the order of [`Suite::ALL`].
     pub libraries: [Library; 3],
+    /// How long to look for more before blocking.
+    pub latency: Duration,
 }
 
 /// Collects the attachments, chooses the AEAD libraries, enters the sandbox and tells the warden.
@@ -58,7 +62,7 @@ pub struct Started {
 /// # Errors
 /// The step that failed; the process must then end.
 pub fn start() -> Result<Started, Fatal> {
-    let libraries = libraries()?;
+    let Options { libraries, latency } = options(std::env::args().skip(1))?;
     let control =
         levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
     let control = Channel::from_fd(control);
@@ -90,6 +94,12 @@ pub fn start() -> Result<Started, Fatal> {
                 keyer = Some(Channel::from_fd(fd));
             }
             Attachment::Tun { mtu } => tun = Some(open_tun(fd, mtu)?),
+            Attachment::Udp(_) if sockets.len() >= MOST_SOCKETS => {
+                return Err(Fatal::new(
+                    "take an attachment",
+                    format!("more than {MOST_SOCKETS} UDP sockets"),
+                ));
+            }
             Attachment::Udp(address) => {
                 unblock(&fd)?;
                 sockets.push(Socket { fd, address });
@@ -103,7 +113,7 @@ pub fn start() -> Result<Started, Fatal> {
     }
     Sandbox::new(seccomp::VAULT).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
     control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
-    Ok(Started { control, sessiond, keyer, tun, sockets, slot, place, libraries })
+    Ok(Started { control, sessiond, keyer, tun, sockets, slot, place, libraries, latency })
 }
 
 fn open_tun(fd: OwnedFd, mtu: u16) -> Result<Tun, Fatal> {
@@ -118,21 +128,70 @@ fn unblock(fd: &OwnedFd) -> Result<(), Fatal> {
     set().map_err(|why| Fatal::new("make a descriptor non-blocking", why))
 }
 
-/// `--aead NAME` takes one library for every suite; else the faster one for each.
-fn libraries() -> Result<[Library; 3], Fatal> {
-    let mut arguments = std::env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next(), arguments.next()) {
-        (None, ..) => {}
-        (Some("--aead"), Some(name), None) => {
-            return name.parse().map(|library| [library; 3]).map_err(|why| Fatal::new("read --aead", why));
+/// What the warden says on the command line.
+#[derive(Debug)]
+struct Options {
+    libraries: [Library; 3],
+    latency: Duration,
+}
+
+/// Longest time to poll before blocking; more would burn a processor for next to nothing.
+const LONGEST_POLL: Duration = Duration::from_millis(10);
+
+/// `--aead NAME` takes one library for every suite, else the faster one for each; `--latency MICROSECONDS` polls for
+/// so long before it blocks, else not at all.
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Fatal> {
+    let (mut named, mut latency) = (None, Duration::ZERO);
+    while let Some(flag) = arguments.next() {
+        let value =
+            arguments.next().ok_or_else(|| Fatal::new("read the arguments", format!("{flag} alone")))?;
+        match flag.as_str() {
+            "--aead" => {
+                named = Some(value.parse::<Library>().map_err(|why| Fatal::new("read --aead", why))?);
+            }
+            "--latency" => {
+                let time = value.parse().map(Duration::from_micros).ok().filter(|time| *time <= LONGEST_POLL);
+                latency = time.ok_or_else(|| Fatal::new("read --latency", "microseconds, up to 10000"))?;
+            }
+            _ => return Err(Fatal::new("read the arguments", format!("{flag} is unknown"))),
         }
-        _ => return Err(Fatal::new("read the arguments", "only --aead ring or --aead aws-lc")),
     }
-    let mut chosen = [Library::Ring; 3];
-    for (place, suite) in chosen.iter_mut().zip(Suite::ALL) {
-        *place = levee_aead::fastest(suite).ok_or_else(|| {
-            Fatal::new("choose an AEAD library", format!("none passes its own test of {suite:?}"))
-        })?;
+    let mut libraries = [named.unwrap_or(Library::Ring); 3];
+    if named.is_none() {
+        for (place, suite) in libraries.iter_mut().zip(Suite::ALL) {
+            *place = levee_aead::fastest(suite).ok_or_else(|| {
+                Fatal::new("choose an AEAD library", format!("none passes its own test of {suite:?}"))
+            })?;
+        }
     }
-    Ok(chosen)
+    Ok(Options { libraries, latency })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Options, Fatal> {
+        options(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn a_library_and_a_time_to_poll_are_read_in_any_order() {
+        let read = read("--latency 100 --aead aws-lc").unwrap();
+        assert_eq!(read.libraries, [Library::AwsLc; 3]);
+        assert_eq!(read.latency, Duration::from_micros(100));
+    }
+
+    #[test]
+    fn without_arguments_a_library_is_chosen_and_nothing_is_polled() {
+        assert_eq!(read("").unwrap().latency, Duration::ZERO);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in ["--aead", "--aead openssl", "--latency -1", "--latency 10001", "--latency x", "--fast 1"]
+        {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
 }

@@ -1,0 +1,243 @@
+//! Real vaults at both ends; the bench plays warden, sessiond and keyer over the real channels.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use levee_ipc::vault::{
+    KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond,
+};
+use levee_ipc::warden::{Attachment, FromWarden, Place as End, Role, ToWarden};
+use levee_ipc::{Channel, RecvError, Secret};
+use levee_session::SessionId;
+use levee_sys::net::Net;
+use levee_sys::pidfd::Child;
+use levee_sys::spawn::Program;
+use levee_sys::udp::{self, SteeringGroup};
+use levee_sys::{ns, tun};
+use serde::de::DeserializeOwned;
+
+use crate::arms::{Tunnel, Variant};
+use crate::link::{self, Link};
+use crate::peers::Place;
+
+/// Bytes of each socket's queues, as the warden asks for them.
+const QUEUE: usize = 4 << 20;
+/// The longest super-segment of a TUN device, as the warden sets it.
+const SUPER_SEGMENT: u32 = 60_000;
+
+fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// A running vault and our ends of its channels.
+#[derive(Debug)]
+pub struct Vault {
+    child: Child,
+    _warden: Channel,
+    sessiond: Channel,
+    keyer: Channel,
+}
+
+impl Drop for Vault {
+    fn drop(&mut self) {
+        // Gone already when it failed.
+        let _ = self.child.kill();
+    }
+}
+
+fn hear<T: DeserializeOwned>(channel: &Channel) -> io::Result<T> {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        match channel.try_recv() {
+            Ok(received) => return Ok(received.message),
+            Err(RecvError::Empty) if Instant::now() < end => std::thread::sleep(Duration::from_micros(200)),
+            Err(error) => return Err(other(error)),
+        }
+    }
+}
+
+/// What one vault is made of.
+struct Parts<'a> {
+    end: End,
+    slot: u16,
+    tun: BorrowedFd<'a>,
+    mtu: u16,
+    socket: (SocketAddr, BorrowedFd<'a>),
+}
+
+impl Vault {
+    fn start(program: &Path, arguments: &[&str], parts: &Parts<'_>) -> io::Result<Self> {
+        let (warden, theirs) = Channel::pair().map_err(other)?;
+        let mut program = Program::new(program);
+        program.args.extend(arguments.iter().map(Into::into));
+        program.new_namespaces = Program::ISOLATED;
+        let stderr = io::stderr();
+        program.stdio[2] = Some(stderr.as_fd());
+        program.fds = vec![theirs.as_fd()];
+        let child = program.start().map_err(other)?;
+        let (sessiond, sessiond_end) = Channel::pair().map_err(other)?;
+        let (keyer, keyer_end) = Channel::pair().map_err(other)?;
+        let asker = match parts.end {
+            End::Server => Role::Sessiond,
+            End::Workstation => Role::Tpe,
+        };
+        let peer = |role| Attachment::Peer { role, label: None, slot: Some(parts.slot) };
+        let give = |attachment, fd| warden.send_with(&FromWarden::Attach(attachment), &[fd]).map_err(other);
+        give(peer(asker), sessiond_end.as_fd())?;
+        give(peer(Role::Keyer), keyer_end.as_fd())?;
+        give(Attachment::Tun { mtu: parts.mtu }, parts.tun)?;
+        give(Attachment::Udp(parts.socket.0), parts.socket.1)?;
+        warden.send(&FromWarden::Begin(parts.end)).map_err(other)?;
+        match hear(&warden)? {
+            ToWarden::Ready => Ok(Self { child, _warden: warden, sessiond, keyer }),
+            message => Err(other(format!("{message:?} from a vault that begins"))),
+        }
+    }
+
+    fn open(&self, record: SessionRecord) -> io::Result<()> {
+        let id = record.id;
+        self.sessiond.send(&SessiondToVault::Open(record)).map_err(other)?;
+        match hear(&self.sessiond)? {
+            VaultToSessiond::Opened(opened) if opened == id => Ok(()),
+            message => Err(other(format!("{message:?} where a session was to open"))),
+        }
+    }
+
+    fn install(
+        &self,
+        session: SessionId,
+        inbound: Sa,
+        outbound: Sa,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<()> {
+        let suite = Suite::Aes256Gcm;
+        let message = KeyerToVault::Install { session, suite, esn: true, inbound, outbound, peer };
+        self.keyer.send(&message).map_err(other)?;
+        loop {
+            match hear(&self.keyer)? {
+                VaultToKeyer::Installed { .. } => return Ok(()),
+                VaultToKeyer::Acquire(_) => {}
+                message => return Err(other(format!("{message:?} where keys were to be installed"))),
+            }
+        }
+    }
+}
+
+/// An inner device, up.
+fn device(space: &File, name: &str, address: Ipv4Addr, mtu: u16) -> io::Result<tun::Queue> {
+    let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
+    let queue = ns::in_net(space.as_fd(), || tun::open(name, options)).map_err(other)??;
+    let set = || -> levee_sys::Result<()> {
+        let mut net = Net::in_ns(space.as_fd())?;
+        net.set_mtu(name, u32::from(mtu))?;
+        net.set_gso_max_size(name, SUPER_SEGMENT)?;
+        net.add_address(name, IpNet::new_assert(IpAddr::V4(address), 24))?;
+        net.set_up(name)
+    };
+    set().map_err(other)?;
+    Ok(queue)
+}
+
+fn group(space: &File, address: SocketAddr, slots: u16) -> io::Result<SteeringGroup> {
+    let group = ns::in_net(space.as_fd(), || udp::steering_group(address, slots, QUEUE)).map_err(other)??;
+    for slot in 1..=slots {
+        group.admit(slot)?;
+    }
+    Ok(group)
+}
+
+fn session(label: u16, number: u32) -> SessionId {
+    let mut bytes = [7; 16];
+    let (head, tail) = bytes.split_at_mut(4);
+    head.copy_from_slice(&number.to_be_bytes());
+    if let Some(tail) = tail.first_chunk_mut::<2>() {
+        *tail = label.to_be_bytes();
+    }
+    SessionId::from_random(bytes)
+}
+
+fn sa(spi: u32, of: u32) -> io::Result<Sa> {
+    let length = Suite::Aes256Gcm.keying_material() as u32;
+    let bytes = (0..length).map(|n| (n * 7 + of * 31 + (of >> 8)) as u8).collect();
+    Ok(Sa { spi, keying_material: Secret::new(bytes).ok_or_else(|| other("no such secret"))? })
+}
+
+/// Builds what the variant asks for.
+///
+/// # Errors
+/// The step that failed.
+pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io::Result<Tunnel> {
+    let (mut labels, mut associations) = (1, 1);
+    let mut arguments: Vec<&str> = Vec::new();
+    match variant {
+        Variant::Plain => {}
+        Variant::Polling => arguments.extend(["--latency", "100"]),
+        Variant::Aead(library) => arguments.extend(["--aead", library]),
+        Variant::Labels(count) => labels = count,
+        Variant::Associations(count) => associations = count,
+    }
+    let (server_space, client_space) = (link::open(&link.server)?, link::open(&link.client)?);
+    let group_of_all = group(&server_space, SocketAddr::from((link::SERVER, place.port())), labels)?;
+    let mut tunnel = Tunnel::default();
+    let any = IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    for slot in 1..=labels {
+        let label = u8::try_from(slot).map_err(other)?;
+        let (server, client) = place.inner(label);
+        let mut start = |end, letter, space: &File, address, slot, group: &SteeringGroup| {
+            let queue = device(space, &place.device(letter, label), address, place.mtu)?;
+            let socket = group.slot(slot).ok_or_else(|| other("a group without the slot"))?;
+            let parts =
+                Parts { end, slot, tun: queue.as_fd(), mtu: place.mtu, socket: (group.address(), socket) };
+            let vault = Vault::start(program, &arguments, &parts)?;
+            tunnel.way.processes.push(vault.child.pid.as_raw_nonzero().get().unsigned_abs());
+            tunnel.held.push(Box::new(queue));
+            io::Result::Ok(vault)
+        };
+        let at_server = start(End::Server, 's', &server_space, server, slot, &group_of_all)?;
+        let group_of_one = group(&client_space, SocketAddr::from((link::CLIENT, 0)), 1)?;
+        let at_client = start(End::Workstation, 'c', &client_space, client, 1, &group_of_one)?;
+        // The session that is used comes last, behind all others.
+        for number in (0..associations).rev() {
+            let inner = match number {
+                0 => client,
+                _ => Ipv4Addr::from_bits(Ipv4Addr::new(10, 200, 0, 0).to_bits() + number),
+            };
+            let one = IpNet::from(IpAddr::V4(inner));
+            let record = |local, remote| SessionRecord {
+                id: session(slot, number),
+                inner: vec![inner.into()],
+                selectors: vec![Selector {
+                    local,
+                    remote,
+                    protocol: None,
+                    local_ports: (0, 65_535),
+                    remote_ports: (0, 65_535),
+                }],
+            };
+            let (inbound, outbound) = (u32::from(slot) << 20 | (number + 1), 1 << 20 | (number + 1));
+            at_server.open(record(any, one))?;
+            let peer = (number > 0).then(|| SocketAddr::from((link::CLIENT, 9)));
+            at_server.install(
+                session(slot, number),
+                sa(inbound, number * 2)?,
+                sa(outbound, number * 2 + 1)?,
+                peer,
+            )?;
+            if number == 0 {
+                at_client.open(record(one, any))?;
+                let peer = Some(group_of_all.address());
+                at_client.install(session(slot, number), sa(outbound, 1)?, sa(inbound, 0)?, peer)?;
+            }
+        }
+        tunnel.held.push(Box::new(group_of_one));
+        tunnel.vaults.extend([at_server, at_client]);
+        tunnel.way.servers.push(server);
+    }
+    tunnel.held.push(Box::new(group_of_all));
+    Ok(tunnel)
+}
