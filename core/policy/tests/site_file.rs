@@ -1,6 +1,6 @@
 //! Site files with faults: each is told at its place, with the nearest valid name and a remedy.
 
-use levee_policy::site::{Colour, Mode, Program, Protocol};
+use levee_policy::site::{AeadLibrary, Colour, Mode, Program, Protocol};
 use levee_policy::{Problem, Site};
 
 /// A sound site, to be spoilt in one place.
@@ -109,6 +109,9 @@ const CASES: &[Case] = &[
     case("slots = 64", "slots = -1", "-1", "out-of-bounds", None, "`slots` is -1", "from 1 to 4095"),
     case("\"30s\"", "\"30\"", "\"30\"", "bad-value", None, "`30` is not a valid grace", "\"1s\" to \"1h\""),
     case("\"30s\"", "\"2h\"", "\"2h\"", "out-of-bounds", None, "`grace` is 2h", "\"1s\" to \"1h\""),
+    case("[limits]", "[vault]\naead = \"rng\"\n[limits]", "\"rng\"", "unknown-name", Some("ring"), "`rng` is no AEAD library", "did you mean `ring`?"),
+    case("[limits]", "[vault]\npoll = \"1s\"\n[limits]", "\"1s\"", "bad-value", None, "`1s` is not a valid poll", "\"0us\" to \"10ms\""),
+    case("[limits]", "[vault]\npoll = \"11ms\"\n[limits]", "\"11ms\"", "out-of-bounds", None, "`poll` is 11ms", "\"0us\" to \"10ms\""),
     case("\"512M\"", "\"512MB\"", "\"512MB\"", "bad-value", None, "`512MB` is not a valid memory", "\"16M\" to \"1T\""),
     case("\"512M\"", "\"99999999999999999999T\"", "\"99999999999999999999T\"", "bad-value", None, "not a valid memory", "\"16M\" to \"1T\""),
     case("\"64M\"", "\"1K\"", "\"1K\"", "out-of-bounds", None, "`store` is 1K", "\"4M\" to \"1T\""),
@@ -320,4 +323,13 @@ mod garbage {
             }
         }
     }
+}
+
+#[test]
+fn a_vaults_library_and_poll_become_its_arguments_and_by_default_there_are_none() {
+    assert!(Site::parse(SOUND).unwrap().vault().arguments().is_empty());
+    let text = SOUND.replace("[limits]", "[vault]\naead = \"aws-lc\"\npoll = \"100us\"\n[limits]");
+    let vault = Site::parse(&text).unwrap().vault();
+    assert_eq!(vault.aead(), AeadLibrary::AwsLc);
+    assert_eq!(vault.arguments(), ["--aead", "aws-lc", "--latency", "100"]);
 }

@@ -321,10 +321,12 @@ impl Server {
     fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
         let label = self.labels.get_mut(name).ok_or_else(|| Fatal::new("start a vault", "no compartment"))?;
         let slot = label.slot();
+        let arguments = self.site.vault().arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let process = Process::start(Start {
             key: Key::at(Role::Vault, name),
             programs: &self.options.programs,
-            arguments: &[],
+            arguments: &arguments,
             uid: self.uids.own(Own::Vault(slot)),
             network: None,
         })

@@ -5,6 +5,7 @@ mod parse;
 mod problem;
 mod quantity;
 mod read;
+mod vault;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,6 +15,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use problem::{Problem, ProblemKind};
+pub use vault::{AeadLibrary, Vault};
 
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, LabelName, ServiceName, SiteName, UserName};
@@ -335,6 +337,7 @@ pub struct Site {
     colours: BTreeMap<u8, Colour>,
     server: Server,
     limits: Limits,
+    vault: Vault,
     users: BTreeMap<UserName, User>,
     hosts: BTreeMap<HostName, Host>,
     services: BTreeMap<ServiceName, Service>,
@@ -368,6 +371,11 @@ impl Site {
     /// What one compartment may use at most.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// How the server's vaults work.
+    pub fn vault(&self) -> Vault {
+        self.vault
     }
 
     /// The banner's colour at a label, if the site gives its level one.

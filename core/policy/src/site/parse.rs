@@ -13,7 +13,7 @@ use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
     Colour, Host, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Program, Protocol, Server, Service, Site,
-    User, check, quantity,
+    User, Vault, check, quantity,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -100,12 +100,14 @@ pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
 }
 
 fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>) -> Option<Site> {
-    const TABLES: &[&str] = &["site", "labels", "server", "limits", "user", "host", "service", "network"];
+    const TABLES: &[&str] =
+        &["site", "labels", "server", "limits", "vault", "user", "host", "service", "network"];
     let root = reader.table(root, whole.start..whole.start, "the site file", TABLES);
     let name = site_name(reader, &root);
     let (vocabulary, colours) = labels(reader, &root);
     let server = server(reader, &root);
     let limits = limits(reader, &root);
+    let vault = Vault::read(reader, &root);
     let mut draft = Draft {
         vocabulary,
         server,
@@ -159,6 +161,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             grace: server.grace,
         },
         limits: limits?,
+        vault: vault?,
         users: (draft.users.into_iter())
             .map(|user| {
                 (user.name.value.clone(), User { name: user.name.value, clearance: user.clearance.value })
@@ -281,7 +284,7 @@ fn colour_table<'t>(
     }
 }
 
-fn unknown_word<'a>(
+pub(super) fn unknown_word<'a>(
     reader: &mut Reader<'_>,
     word: &At<&str>,
     what: &str,
@@ -373,7 +376,7 @@ fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, default: u16) ->
 }
 
 /// A string with a unit, read by `read` and kept within bounds.
-fn quantity(
+pub(super) fn quantity(
     reader: &mut Reader<'_>,
     value: &Spanned<DeValue<'_>>,
     key: &str,

@@ -20,6 +20,11 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     scaled(text, &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)]).map(Duration::from_millis)
 }
 
+/// A short time, from `100us` or `2ms`.
+pub(super) fn brief(text: &str) -> Option<Duration> {
+    scaled(text, &[("us", 1), ("ms", 1_000)]).map(Duration::from_micros)
+}
+
 /// Percent of one processor, from `150%`.
 pub(super) fn percent(text: &str) -> Option<u64> {
     scaled(text, &[("%", 1)])
