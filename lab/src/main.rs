@@ -2,6 +2,7 @@
 
 use clap::{ArgGroup, Parser, Subcommand};
 use levee_lab::client::{self, Target};
+use levee_lab::design::Layout;
 use levee_lab::experiment::Experiment;
 use levee_lab::mediate::{self, Scheme};
 use levee_lab::role::Role;
@@ -73,6 +74,9 @@ struct Run {
     /// Seed of the order of trials; random when absent, kept in the manifest
     #[arg(long)]
     seed: Option<u64>,
+    /// Only this layout, instead of those of the form
+    #[arg(long, value_enum)]
+    layout: Option<Layout>,
     /// As in the MYSEA study: the client closes first, and two minutes pass before each trial
     #[arg(long)]
     two_minutes: bool,
@@ -187,7 +191,10 @@ fn run(r: &Run) -> io::Result<ExitCode> {
             (common.closer, common.wait) = (Closer::Client, 120.0);
         }
         let seed = r.seed.unwrap_or_else(|| rand::rngs::StdRng::from_os_rng().random());
-        let m = run::create(&dir, &e, form, seed, common)?;
+        let mut m = run::create(&dir, &e, form, seed, common)?;
+        if let Some(layout) = r.layout {
+            m.form.layouts = vec![layout];
+        }
         (dir, m)
     };
     eprintln!("{}: {} form into {}", e.title, manifest.form_name, dir.display());

@@ -154,7 +154,7 @@ pub struct Task {
 /// A latency histogram as data: counts at the highest equivalent value of each HDR bucket that has any.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// (nanoseconds, count), rising; three significant digits.
+    /// (nanoseconds, count), rising; two significant digits.
     pub buckets: Vec<(u64, u64)>,
 }
 

@@ -145,7 +145,7 @@ fn threats(run: &Run) -> String {
     let latencies = s.cells.iter().filter_map(|c| c.latency.map(|l| l[0]));
     row(
         "The instrument",
-        "HDR histograms with three significant digits; one clock reading per transaction",
+        "HDR histograms with two significant digits (1 %), which rates do not come from; one clock reading per transaction",
         &latencies.min().map_or("no latencies".into(), |l| {
             format!(
                 "shortest median latency {}: a clock reading of about 30 ns is under {:.1} % of it",

@@ -30,6 +30,12 @@ pub fn field(s: &str) -> String {
     if s.contains([',', '"', '\n']) { format!("\"{}\"", s.replace('"', "\"\"")) } else { s.to_owned() }
 }
 
+/// A measured number: six digits say more than any trial does.
+fn number(v: f64) -> String {
+    let digits = 5 - v.abs().max(1e-9).log10().floor() as i32;
+    format!("{v:.*}", usize::try_from(digits).unwrap_or(0))
+}
+
 /// The values of one arm, in the order made.
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -53,7 +59,7 @@ fn points_csv(unit: &str, lines: &[Line]) -> String {
     let mut csv = format!("arm,copy,order,{unit},contended\n");
     for l in lines {
         for (seq, v, c) in &l.points {
-            let _ = writeln!(csv, "{},{},{seq},{v},{c}", field(&l.name), l.copy);
+            let _ = writeln!(csv, "{},{},{seq},{},{c}", field(&l.name), l.copy, number(*v));
         }
     }
     csv
@@ -206,7 +212,7 @@ pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figu
     for (l, n) in lines.iter().zip(&counts) {
         for (i, c) in n.iter().enumerate() {
             let a = lo + step * i as f64;
-            let _ = writeln!(csv, "{},{},{a},{},{c}", field(&l.name), l.copy, a + step);
+            let _ = writeln!(csv, "{},{},{},{},{c}", field(&l.name), l.copy, number(a), number(a + step));
         }
     }
     let height = 40 + 58 * lines.len() as u32;
@@ -317,10 +323,11 @@ pub fn ecdf(name: &str, caption: &str, lines: &[Line]) -> Figure {
             for &(v, n) in &l.latency.buckets {
                 seen += n;
                 let share = seen as f64 / total;
-                // a step of a thousandth is finer than a pixel, except at the end of the tail
-                if curve.last().is_none_or(|(_, s)| share - s >= 0.001) || seen as f64 == total {
+                // steps are about a pixel, and finer at the end of the tail
+                let step = if share > 0.98 { 0.001 } else { 0.004 };
+                if curve.last().is_none_or(|(_, s)| share - s >= step) || seen as f64 == total {
                     curve.push(((v.max(1)) as f64, share));
-                    let _ = writeln!(csv, "{},{v},{share}", field(&l.name));
+                    let _ = writeln!(csv, "{},{v},{share:.4}", field(&l.name));
                 }
             }
             (l.colour, curve)
