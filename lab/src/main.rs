@@ -233,7 +233,10 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
         }
         Cmd::Mediate(m) => match m.scheme {
             Some(scheme) => mediate::mediate(scheme, m.close)?,
-            None => mediate::one(io::stdin().as_fd().try_clone_to_owned()?, m.close)?,
+            None => {
+                Role { with_parent: true, ..Role::default() }.take()?;
+                mediate::one(io::stdin().as_fd().try_clone_to_owned()?, m.close)?;
+            }
         },
         Cmd::Client(c) => {
             c.role.take()?;

@@ -34,7 +34,7 @@ fn this() -> io::Result<Command> {
 
 fn serve_one(connection: OwnedFd, close: bool) -> io::Result<Child> {
     let mut c = this()?;
-    c.args(["serve", "--inetd"]).stdin(Stdio::from(connection));
+    c.args(["serve", "--inetd", "--with-parent"]).stdin(Stdio::from(connection));
     if close {
         c.arg("--close");
     }
@@ -93,6 +93,8 @@ pub fn one(connection: OwnedFd, close: bool) -> io::Result<()> {
         r
     })
     .or_else(ended)?;
+    // one that still writes must hear that nobody reads
+    drop(near);
     child.wait().map(drop)
 }
 

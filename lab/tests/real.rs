@@ -336,6 +336,63 @@ fn a_run_that_is_stopped_keeps_what_it_measured_and_resumes_to_its_report() {
     }
 }
 
+#[test]
+fn every_arm_that_levee_takes_part_in_comes_up_measures_and_leaves_nothing() {
+    let beside = Path::new(LAB).with_file_name("levee-warden");
+    assert!(beside.exists(), "{} is not built: cargo build --workspace --bins", beside.display());
+    let arm = |name: &str, path: &str, mediation: &str| {
+        let base = if name == "base" { "baseline = true\n" } else { "" };
+        let drive = format!("path = \"{path}\", mediation = \"{mediation}\", session = \"here\"");
+        format!("[[arm]]\nname = \"{name}\"\n{base}drive = {{ {drive} }}\n")
+    };
+    let mut text = String::from("name = \"levee\"\ntitle = \"levee\"\nquestion = \"Do the arms come up?\"\n");
+    let ways = [
+        ("base", "link", "none"),
+        ("bare behind the tunnel", "tunnel", "none"),
+        ("direct over a link", "link", "direct"),
+        ("direct", "tunnel", "direct"),
+        ("inetd", "tunnel", "inetd"),
+        ("proxy", "link", "proxy"),
+        ("spawn-copy", "tunnel", "spawn-copy"),
+    ];
+    ways.iter().for_each(|(n, p, m)| text.push_str(&arm(n, p, m)));
+    text.push_str("[[workload]]\nkind = \"TCP_CRR\"\n[[workload]]\nkind = \"UDP_STREAM\"\n");
+    text.push_str("[form.quick]\nblocks = 3\nseconds = 0.05\nwarmup = 0.01\nlayouts = [\"together\"]\n");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, out) = (dir.path().join("levee.toml"), dir.path().join("run"));
+    fs::write(&file, text).expect("write");
+    let child = Command::new(LAB)
+        .arg("run")
+        .arg(&file)
+        .arg("--out")
+        .arg(&out)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start");
+    let pid = child.id();
+    let o = child.wait_with_output().expect("wait");
+    let said = String::from_utf8_lossy(&o.stderr).into_owned();
+    assert!(o.status.success() && !said.contains("absent"), "{said}");
+    let all = samples(&out);
+    for (name, _, mediation) in ways {
+        for workload in ["TCP_CRR", "UDP_STREAM"] {
+            let by_connection = !matches!(mediation, "none" | "direct");
+            let of: Vec<_> = all.iter().filter(|s| s.arm == name && s.workload == workload).collect();
+            if by_connection && workload == "UDP_STREAM" {
+                assert!(of.is_empty(), "{name} is for connections");
+                continue;
+            }
+            let good = of.iter().any(|s| s.accepted);
+            assert!(good, "{name} {workload}: {:?}", of.iter().map(|s| &s.why).collect::<Vec<_>>());
+        }
+    }
+    assert!(leftovers(pid).is_empty(), "{:?}", leftovers(pid));
+    for left in [format!("/usr/local/bin/levlab{pid}"), format!("/tmp/levlab{pid}")] {
+        assert!(!Path::new(&left).exists(), "{left}");
+    }
+}
+
 fn samples_so_far(out: &Path) -> usize {
     fs::read_to_string(out.join("samples.ndjson")).map_or(0, |t| t.lines().count())
 }
