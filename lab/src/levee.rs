@@ -431,7 +431,10 @@ impl Levee {
                 _ => None,
             };
             wake(&client, server, &modes, true)?;
-            let services = running(&program, init).into_iter().map(|(p, _)| p).collect();
+            // those that stay, and the daemon behind a proxy; not those of one connection
+            let stays = |w: &[String]| first(w) || w.iter().any(|w| w == "--listen");
+            let services = running(&program, init).into_iter().filter(|(_, w)| stays(w)).map(|(p, _)| p);
+            let services = services.collect();
             l.places.insert(tunnel, Place { client, server, init, services, bare });
         }
         let all = processes();
