@@ -326,7 +326,7 @@ fn a_run_that_is_stopped_keeps_what_it_measured_and_resumes_to_its_report() {
     // 4 blocks of 2 workloads of 3 arms; a broken trial may be missing, and then says why
     let missing = 24 - n;
     let rejected = all.iter().filter(|s| !s.accepted && s.flags.iter().any(|f| f != "contended")).count();
-    assert!(missing * 3 <= rejected, "{missing} missing, {rejected} rejected");
+    assert!(missing * 2 <= rejected, "{missing} missing, {rejected} rejected");
     for file in ["manifest.json", "env.json", "samples.csv", "summary.json", "report.html"] {
         assert!(out.join(file).exists(), "{file}");
     }
