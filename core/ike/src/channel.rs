@@ -177,7 +177,7 @@ impl Channel {
             Role::Initiator => (from_initiator, from_responder),
             Role::Responder => (from_responder, from_initiator),
         };
-        self.seal = seal;
+        self.seal = seal.after(&self.seal);
         self.open_before = Some(std::mem::replace(&mut self.open, open));
         self.sk_d = keys.d.clone();
     }

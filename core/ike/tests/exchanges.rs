@@ -478,6 +478,67 @@ fn an_additional_post_quantum_key_exchange_is_mixed_in() {
 }
 
 #[test]
+fn rekeyings_of_the_ike_sa_repeat_its_additional_key_exchanges() {
+    let additional = vec![vec![KeyExchange::MlKem768], vec![KeyExchange::P256]];
+    for seed in 0..20 {
+        let mut configs = psk_configs();
+        for c in &mut configs {
+            c.ike[0].additional = additional.clone();
+            c.timers.half_open = Duration::from_secs(300);
+        }
+        let mut p = Pair::new(configs, seed + 3);
+        let child = p.child(A, Some("SECRET"));
+        let a = p.connect(A, Some(child));
+        p.run();
+        let b = p.established(B)[0];
+        p.log.clear();
+        let side = usize::from(seed % 2 == 1);
+        p.command(side, Command::RekeyIke { ike: [a, b][side] });
+        if seed > 5 {
+            // Both, and a network that loses a third: one comes through.
+            p.command(1 - side, Command::RekeyIke { ike: [b, a][side] });
+            let mut dice = Seeded(seed * 71 + 9);
+            for _ in 0..60 {
+                p.run_with(|_| {
+                    let mut byte = [0];
+                    dice.fill(&mut byte);
+                    [0, 0, 1, 1, 1, 2][usize::from(byte[0] % 6)]
+                });
+                p.time += Duration::from_millis(700);
+            }
+            p.pass(Duration::from_secs(900));
+        } else {
+            p.run();
+            // Large messages go in fragments: what tells them apart is flags and message ID.
+            let followups: std::collections::BTreeSet<_> = p
+                .log
+                .iter()
+                .filter(|(_, d)| d[4 + 18] == 44)
+                .map(|(_, d)| d[4 + 19..4 + 24].to_vec())
+                .collect();
+            assert_eq!(followups.len(), 4, "two exchanges of IKE_FOLLOWUP_KE");
+        }
+        for s in [A, B] {
+            let suites = p.take(s, |e| match e {
+                Event::IkeRekeyed { suite, .. } => Some(suite.additional.clone()),
+                _ => None,
+            });
+            assert!(!suites.is_empty(), "seed {seed}");
+            for suite in suites {
+                assert_eq!(suite, [(0, KeyExchange::MlKem768), (1, KeyExchange::P256)]);
+            }
+            assert_eq!(p.sides[s].endpoint.len(), 1, "seed {seed}: one IKE SA is left");
+            assert!(p.closed(s).is_empty(), "seed {seed}: {:?}", p.closed(s));
+        }
+        let child = p.child(B, Some("CONFIDENTIAL"));
+        p.command(B, Command::CreateChild { ike: b, child });
+        p.pass(Duration::from_secs(2));
+        p.assert_children_agree();
+        assert_eq!(p.children(A).len(), 2);
+    }
+}
+
+#[test]
 fn a_mandatory_ppk_must_be_known_to_both() {
     let ppk = |key: &[u8]| Some(Ppk { id: b"the key".to_vec(), key: key.to_vec().into() });
     for (a, b, works) in [

@@ -94,7 +94,7 @@ fn peer_index(i: usize, other: usize) -> usize {
     if other < i { other } else { other - 1 }
 }
 
-fn config(i: usize, n: usize, dice: &mut Dice) -> Config {
+fn config(i: usize, n: usize, series: bool, dice: &mut Dice) -> Config {
     let childless = [Childless::Allow, Childless::Allow, Childless::Never];
     let peers = (0..n)
         .filter(|o| *o != i)
@@ -117,6 +117,10 @@ fn config(i: usize, n: usize, dice: &mut Dice) -> Config {
     if dice.chance(100) {
         config.limits.cookie_above = 0;
     }
+    if series {
+        config.ike[0].additional = vec![vec![KeyExchange::MlKem768]];
+        config.timers.half_open = Duration::from_secs(90);
+    }
     if dice.chance(30) {
         config.ike[0].key_exchange = vec![KeyExchange::P256, KeyExchange::X25519];
     }
@@ -127,9 +131,11 @@ impl World {
     /// A world of `n` endpoints.
     pub fn new(seed: u64, n: usize) -> Self {
         let mut dice = Dice::new(seed);
+        // Additional key exchanges, in the first IKE SA and in its rekeyings (RFC 9370).
+        let series = dice.chance(60);
         let nodes = (0..n)
             .map(|i| Node {
-                endpoint: Endpoint::new(config(i, n, &mut dice)),
+                endpoint: Endpoint::new(config(i, n, series, &mut dice)),
                 address: address(10, i),
                 // A third of the nodes is behind a NAT.
                 outside: address(if i % 3 == 0 { 192 } else { 10 }, i),

@@ -37,6 +37,11 @@ impl Cipher {
         Self { suite: suite.encryption, integrity: suite.integrity, keys, next_iv: 0 }
     }
 
+    /// Goes on with the IVs of the cipher before: no nonce comes twice between two peers, whatever becomes of the keys.
+    pub(crate) fn after(self, before: &Self) -> Self {
+        Self { next_iv: before.next_iv, ..self }
+    }
+
     fn iv_length(&self) -> usize {
         if self.suite.is_aead() { 8 } else { 16 }
     }

@@ -24,7 +24,22 @@ impl IkeKeys {
     /// SKEYSEED of a rekeyed IKE SA: prf(SK_d (old), g^ir (new) | Ni | Nr) (RFC 7296 2.18), `alg` being the old SA's. RFC 9370
     /// 2.2.2 makes the same computation after each additional key exchange in IKE_INTERMEDIATE.
     pub(crate) fn next_seed(alg: Prf, old_d: &[u8], shared: &[u8], ni: &[u8], nr: &[u8]) -> Secret {
-        prf(alg, old_d, &[shared, ni, nr])
+        Self::followed_seed(alg, old_d, shared, ni, nr, &[])
+    }
+
+    /// As [`next_seed`](Self::next_seed), where additional key exchanges followed in IKE_FOLLOWUP_KE (RFC 9370 2.2.4):
+    /// prf(SK_d (old), SK(0) | Ni | Nr | SK(1) | ... | SK(n)).
+    pub(crate) fn followed_seed(
+        alg: Prf,
+        old_d: &[u8],
+        shared: &[u8],
+        ni: &[u8],
+        nr: &[u8],
+        more: &[Secret],
+    ) -> Secret {
+        let mut parts = vec![shared, ni, nr];
+        parts.extend(more.iter().map(|s| s.as_slice()));
+        prf(alg, old_d, &parts)
     }
 
     /// {SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+ (SKEYSEED, Ni | Nr | SPIi | SPIr).

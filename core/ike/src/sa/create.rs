@@ -207,7 +207,12 @@ impl Established {
     fn read_child(&mut self, fields: &Fields<'_>, ctx: &mut Ctx<'_>) -> Result<Asked, Chain> {
         let refuse = |kind: NotifyKind| notification(kind, &[]);
         // RFC 7296 2.25.2: no new children while the IKE SA is being replaced or closed.
-        if !self.is_current() || matches!(self.current, Some(Current::RekeyingIke(_) | Current::ClosingIke)) {
+        if !self.is_current()
+            || matches!(
+                self.current,
+                Some(Current::RekeyingIke(_) | Current::Following(_) | Current::ClosingIke)
+            )
+        {
             return Err(refuse(NotifyKind::TemporaryFailure));
         }
         if self.children.len() >= ctx.config.limits.children {

@@ -2,6 +2,7 @@
 
 use super::child::{Child, usable_spi};
 use super::create::{Asked, Creating};
+use super::followup::{Followed, Following};
 use super::handshake::Handshake;
 use super::rekey::Rekeying;
 use super::responder::problem;
@@ -52,6 +53,8 @@ pub(super) enum Current {
         why: ChildClosed,
     },
     RekeyingIke(Box<Rekeying>),
+    /// The additional key exchanges of our rekeying.
+    Following(Box<Following>),
     ClosingIke,
     /// A request whose response matters only in that it comes.
     News,
@@ -117,6 +120,8 @@ pub(crate) struct Established {
     pub(super) current: Option<Current>,
     /// The peer's request that waits for a decision.
     pub(super) asked: Option<Box<Asked>>,
+    /// The peer's rekeying that additional key exchanges are to follow.
+    pub(super) followed: Option<Box<Followed>>,
     pub(crate) standing: Standing,
     /// A candidate's first request: the peer has decided for it, and is answered when we have.
     stash: Option<Received>,
@@ -141,6 +146,7 @@ impl Established {
             queue: VecDeque::new(),
             current: None,
             asked: None,
+            followed: None,
             standing: Standing::Current,
             stash: None,
             since: ctx.now.monotonic,
@@ -176,6 +182,7 @@ impl Established {
             queue: VecDeque::new(),
             current: None,
             asked: None,
+            followed: None,
             standing,
             stash: None,
             since: ctx.now.monotonic,
@@ -308,6 +315,11 @@ impl Established {
             let now = ctx.now.monotonic;
             let Some(at) = self.queue.iter().position(|q| q.due <= now) else { break };
             let Some(Queued { task, tries, .. }) = self.queue.remove(at) else { break };
+            // What we begin over this SA must end over it: the peer's series, whose end would replace it, is tried anew later. A
+            // peer that leaves a series open thus holds nothing up.
+            if !matches!(task, Task::Probe) {
+                self.followed = None;
+            }
             let sent = match task {
                 Task::Create { wanted, rekeys } => {
                     self.begin_create(wanted, rekeys, None, tries, ctx);
@@ -413,7 +425,13 @@ impl Established {
                 self.on_create_request(&fields, ctx);
                 Some(State::Established(self))
             }
-            Exchange::Init | Exchange::Auth | Exchange::Intermediate | Exchange::FollowupKe => {
+            Exchange::FollowupKe => {
+                if let Err(chain) = self.on_followup_request(&fields, ctx) {
+                    self.respond(r.exchange, &chain, ctx);
+                }
+                Some(State::Established(self))
+            }
+            Exchange::Init | Exchange::Auth | Exchange::Intermediate => {
                 ctx.counters.count(Drop::Unexpected);
                 self.respond(r.exchange, &notification(NotifyKind::InvalidSyntax, &[]), ctx);
                 Some(State::Established(self))
@@ -501,6 +519,7 @@ impl Established {
                 Some(State::Established(self))
             }
             Some(Current::RekeyingIke(rekeying)) => self.on_rekeyed(*rekeying, &fields, ctx),
+            Some(Current::Following(following)) => self.on_followed(*following, &fields, ctx),
             Some(Current::ClosingIke) => self.end(CloseReason::Local, ctx),
             Some(Current::News) | None => Some(State::Established(self)),
         }

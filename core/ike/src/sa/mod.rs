@@ -4,6 +4,7 @@
 mod child;
 mod create;
 mod established;
+mod followup;
 mod handshake;
 mod initiator;
 mod rekey;

@@ -1,16 +1,18 @@
 //! CREATE_CHILD_SA for the IKE SA itself: new keys for it and an unbroken life for its children (RFC 7296 1.3.2, 2.8, 2.18).
 
 use super::established::{Current, Established, Standing, Task};
+use super::followup::Followed;
 use super::handshake::NONCE;
 use super::initiator::push_ke;
 use super::{Sa, State, notification};
 use crate::api::{CloseReason, Role};
 use crate::channel::Channel;
+use crate::crypto::Secret;
 use crate::crypto::ke::{self, Private};
 use crate::crypto::keys::IkeKeys;
 use crate::crypto::suite::{IkeSuite, KeyExchange, choose_ike};
 use crate::endpoint::Ctx;
-use crate::wire::{Chain, Exchange, Fields, NotifyKind, Proposal, kind};
+use crate::wire::{Chain, Exchange, Fields, Notify, NotifyKind, Proposal, kind};
 
 /// IKE SAs that one SA's past rekeyings may have left and that have yet to end.
 const MOST_KIN: usize = 4;
@@ -25,6 +27,32 @@ pub(super) struct Rekeying {
     tries: u8,
     /// The peer rekeyed the SA meanwhile: the lower nonce of its exchange and our SPI of the SA that came of it.
     crossing: Option<(Vec<u8>, u64)>,
+}
+
+/// What the two sides of a rekeying agreed, and the secrets that its key exchanges have given so far.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    /// Ours in the rekeying.
+    role: Role,
+    ours: u64,
+    theirs: u64,
+    suite: IkeSuite,
+    shared: Secret,
+    /// Of the additional key exchanges, in their order (RFC 9370).
+    pub(super) more: Vec<Secret>,
+    ni: Vec<u8>,
+    nr: Vec<u8>,
+}
+
+impl Agreed {
+    /// The additional key exchange that is to be done next, until all are.
+    pub(super) fn next_method(&self) -> Option<KeyExchange> {
+        self.suite.additional.get(self.more.len()).map(|(_, method)| *method)
+    }
+
+    fn lowest_nonce(&self) -> &[u8] {
+        self.ni.as_slice().min(&self.nr)
+    }
 }
 
 fn ike_spi(spi: &[u8]) -> Option<u64> {
@@ -85,37 +113,63 @@ impl Established {
                 _ => return Some(State::Established(self)),
             }
         }
-        let read = || -> Option<(IkeSuite, u64, Vec<u8>, crate::crypto::Secret)> {
+        let read = || -> Option<Agreed> {
             let [proposal] = fields.sa.as_deref()? else { return None };
             let chosen = choose_ike(&ctx.config.ike, std::slice::from_ref(proposal))?;
             let method = private.method();
             let ke =
                 fields.ke.filter(|ke| ke.method == method.code() && chosen.suite.key_exchange == method)?;
-            let nr = fields.nonce?.to_vec();
-            let peer_spi = ike_spi(&chosen.spi)?;
-            let shared = private.agree(ke.data).ok()?;
-            Some((chosen.suite, peer_spi, nr, shared))
+            Some(Agreed {
+                role: Role::Initiator,
+                ours: spi,
+                theirs: ike_spi(&chosen.spi)?,
+                suite: chosen.suite,
+                shared: private.agree(ke.data).ok()?,
+                more: Vec::new(),
+                ni,
+                nr: fields.nonce?.to_vec(),
+            })
         };
-        let Some((suite, peer_spi, nr, shared)) = read() else {
+        let Some(agreed) = read() else {
             return self.end(CloseReason::Protocol("answer to the rekeying of the IKE SA"), ctx);
         };
-        let channel = self.new_channel(Role::Initiator, spi, peer_spi, suite, &shared, &ni, &nr, ctx);
+        if agreed.next_method().is_some() {
+            // Two series cannot cross: the peer's own rekeying, which had none, goes first.
+            if let Some((_, theirs)) = crossing {
+                return self.give_way(theirs, ctx);
+            }
+            return match fields.notify(NotifyKind::AdditionalKeyExchange) {
+                Some(n) if self.begin_following(agreed, n.data, tries, ctx) => Some(State::Established(self)),
+                _ => self.end(CloseReason::Protocol("no link to IKE_FOLLOWUP_KE"), ctx),
+            };
+        }
         // RFC 7296 2.8.2: of two rekeyings that crossed, the one with the lowest of the four nonces made the redundant SA, which
         // who began it deletes; the other has the children, and who began that deletes the old SA.
         if let Some((lowest, theirs)) = crossing
-            && *ni.as_slice().min(&nr) < *lowest
+            && agreed.lowest_nonce() < lowest.as_slice()
         {
-            let mut redundant = self.sibling(channel, Standing::Superseded, ctx);
+            let mut redundant = self.sibling(self.new_channel(&agreed, ctx), Standing::Superseded, ctx);
             redundant.begin_close(ctx);
             self.spawn(redundant, spi, ctx);
             return self.give_way(theirs, ctx);
         }
-        let successor = self.successor(channel, ctx);
-        successor.announce(ctx);
-        self.spawn(successor, spi, ctx);
+        self.replaced_by_ours(&agreed, ctx)
+    }
+
+    /// The SA that we asked for takes over.
+    pub(super) fn replaced_by_ours(mut self: Box<Self>, agreed: &Agreed, ctx: &mut Ctx<'_>) -> Option<State> {
+        self.replaced_by_theirs(agreed, ctx);
         // RFC 7296 2.8: who began the rekeying deletes the old IKE SA.
         self.begin_close(ctx);
         Some(State::Established(self))
+    }
+
+    /// The SA that the peer asked for takes over.
+    pub(super) fn replaced_by_theirs(&mut self, agreed: &Agreed, ctx: &mut Ctx<'_>) {
+        let channel = self.new_channel(agreed, ctx);
+        let successor = self.successor(channel, ctx);
+        successor.announce(ctx);
+        self.spawn(successor, agreed.ours, ctx);
     }
 
     /// The peer's SA that crossed ours has the children from now on; the peer deletes the old one.
@@ -134,24 +188,18 @@ impl Established {
         }
     }
 
-    /// SKEYSEED = prf(SK_d (old), g^ir (new) | Ni | Nr) with the old SA's prf, and new message IDs from 0 (RFC 7296 2.18).
-    #[expect(clippy::too_many_arguments, reason = "the inputs of one formula")]
-    fn new_channel(
-        &self,
-        role: Role,
-        spi_i: u64,
-        spi_r: u64,
-        suite: IkeSuite,
-        shared: &[u8],
-        ni: &[u8],
-        nr: &[u8],
-        ctx: &Ctx<'_>,
-    ) -> Channel {
+    /// The new SA's channel: SKEYSEED from the old SK_d with the old SA's prf, and new message IDs from 0 (RFC 7296 2.18).
+    fn new_channel(&self, a: &Agreed, ctx: &Ctx<'_>) -> Channel {
         let old = &self.channel;
-        let seed = IkeKeys::next_seed(old.suite.prf, &old.sk_d, shared, ni, nr);
-        let keys = IkeKeys::derive(&suite, &seed, ni, nr, spi_i, spi_r);
+        let (spi_i, spi_r) = match a.role {
+            Role::Initiator => (a.ours, a.theirs),
+            Role::Responder => (a.theirs, a.ours),
+        };
+        let seed = IkeKeys::followed_seed(old.suite.prf, &old.sk_d, &a.shared, &a.ni, &a.nr, &a.more);
+        let keys = IkeKeys::derive(&a.suite, &seed, &a.ni, &a.nr, spi_i, spi_r);
+        let suite = a.suite.clone();
         let mut channel =
-            Channel::new(role, spi_i, spi_r, suite, &keys, old.path, old.fragments, ctx.now, 0, 0);
+            Channel::new(a.role, spi_i, spi_r, suite, &keys, old.path, old.fragments, ctx.now, 0, 0);
         channel.follow = old.follow;
         channel
     }
@@ -168,7 +216,9 @@ impl Established {
         let busy = match &self.current {
             None | Some(Current::News) => false,
             Some(Current::RekeyingIke(r)) => r.crossing.is_some(),
-            Some(Current::Creating(_) | Current::Deleting { .. } | Current::ClosingIke) => true,
+            Some(
+                Current::Creating(_) | Current::Deleting { .. } | Current::ClosingIke | Current::Following(_),
+            ) => true,
         };
         if !self.is_current() || busy || (ctx.kin)(self.id) > MOST_KIN {
             return Err(refuse(NotifyKind::TemporaryFailure));
@@ -178,6 +228,10 @@ impl Established {
         };
         let chosen = choose_ike(&ctx.config.ike, sa).ok_or_else(|| refuse(NotifyKind::NoProposalChosen))?;
         let peer_spi = ike_spi(&chosen.spi).ok_or_else(|| refuse(NotifyKind::NoProposalChosen))?;
+        let series = !chosen.suite.additional.is_empty();
+        if series && matches!(self.current, Some(Current::RekeyingIke(_))) {
+            return Err(refuse(NotifyKind::TemporaryFailure));
+        }
         let method = chosen.suite.key_exchange;
         if ke.method != method.code() {
             return Err(notification(NotifyKind::InvalidKePayload, &method.code().to_be_bytes()));
@@ -191,17 +245,31 @@ impl Established {
         chain.push(kind::SA, |out| Proposal::write_all(&[chosen.answer(Some(spi))], out));
         chain.push(kind::NONCE, |out| out.extend_from_slice(&nr));
         push_ke(&mut chain, method, &public);
+        let agreed = Agreed {
+            role: Role::Responder,
+            ours: spi,
+            theirs: peer_spi,
+            suite: chosen.suite,
+            shared,
+            more: Vec::new(),
+            ni: ni.to_vec(),
+            nr,
+        };
+        if series {
+            let (followed, link) = Followed::new(agreed, ctx);
+            chain.push(kind::NOTIFY, Notify::write(NotifyKind::AdditionalKeyExchange, &link));
+            self.respond(Exchange::CreateChild, &chain, ctx);
+            self.followed = Some(Box::new(followed));
+            return Ok(());
+        }
         self.respond(Exchange::CreateChild, &chain, ctx);
-        let channel = self.new_channel(Role::Responder, peer_spi, spi, chosen.suite, &shared, ni, &nr, ctx);
         if let Some(Current::RekeyingIke(ours)) = &mut self.current {
-            ours.crossing = Some((ni.min(nr.as_slice()).to_vec(), spi));
-            let candidate = self.sibling(channel, Standing::Candidate, ctx);
+            ours.crossing = Some((agreed.lowest_nonce().to_vec(), spi));
+            let candidate = self.sibling(self.new_channel(&agreed, ctx), Standing::Candidate, ctx);
             self.spawn(candidate, spi, ctx);
             return Ok(());
         }
-        let successor = self.successor(channel, ctx);
-        successor.announce(ctx);
-        self.spawn(successor, spi, ctx);
+        self.replaced_by_theirs(&agreed, ctx);
         Ok(())
     }
 }
