@@ -141,6 +141,20 @@ const TRIALS: &[Trial] = &[
         remedy: "load the module tun (modprobe tun); in a container, pass on /dev/net/tun",
     },
     Trial {
+        what: "TCP and UDP segments from TUN devices",
+        root: true,
+        needed: false,
+        try_it: segments,
+        remedy: "boot a kernel of version 6.2 or newer; until then vaults work packet by packet where it lacks, and slower",
+    },
+    Trial {
+        what: "datagrams sent and received together (UDP_SEGMENT, UDP_GRO)",
+        root: false,
+        needed: false,
+        try_it: together,
+        remedy: "boot a kernel of version 6.1 or newer; until then vaults send and receive one by one, and slower",
+    },
+    Trial {
         what: "steering by SPI (SO_REUSEPORT with classic BPF)",
         root: false,
         needed: true,
@@ -201,6 +215,26 @@ const TRIALS: &[Trial] = &[
         remedy: "install nginx-light, if a service of the site says `program = \"nginx\"`",
     },
 ];
+
+/// What a TUN device leaves to its reader, in a network namespace of its own.
+fn segments() -> Result<String, String> {
+    let net = ns::new_net().map_err(|e| e.to_string())?;
+    let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
+    let queue = ns::in_net(net.as_fd(), || tun::open("doctor", options)).map_err(|e| e.to_string())?;
+    match queue.map_err(|e| e.to_string())?.offload() {
+        tun::Offload::TcpAndUdp => Ok(String::new()),
+        tun::Offload::Tcp => Err("TCP alone".into()),
+        tun::Offload::None => Err("none".into()),
+    }
+}
+
+fn together() -> Result<String, String> {
+    match udp::together().map_err(|e| e.to_string())? {
+        udp::Together { sends: true, receives: true } => Ok(String::new()),
+        udp::Together { sends: true, receives: false } => Err("sent alone".into()),
+        udp::Together { sends: false, .. } => Err("neither".into()),
+    }
+}
 
 impl Doctor {
     /// Runs the command.

@@ -24,6 +24,7 @@ mod sad;
 mod selector;
 mod spi;
 mod suite;
+mod toobig;
 mod wait;
 
 pub use aead::{Aead, AeadError, AeadProvider, NONCE, TAG};
@@ -38,4 +39,5 @@ pub use sad::{
 pub use selector::{AddressRange, PortRange, Selector, SelectorSet};
 pub use spi::Spi;
 pub use suite::{SaKeys, Suite};
+pub use toobig::{TOO_BIG, too_big};
 pub use wait::WaitQueue;

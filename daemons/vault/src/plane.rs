@@ -8,15 +8,20 @@ use std::time::Duration;
 use levee_aead::Library;
 use levee_esp::offload::{MAX_HEADER, Run, Segments, VNET_HEADER, Vnet, complete_checksum};
 use levee_esp::{
-    Aead, AeadError, AeadProvider, DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Suite, ecn,
+    Aead, AeadError, AeadProvider, DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Suite, TOO_BIG, ecn,
+    too_big,
 };
 use levee_session::SessionId;
 use levee_sys::udp;
 use rustix::io::Errno;
 use zeroize::Zeroize as _;
 
-/// Items handled for one descriptor before the others get their turn.
-const TURN: usize = 8;
+/// Items handled for one descriptor before the others get their turn: enough small packets for one full send.
+const TURN: usize = 64;
+/// And bytes: about as many super-segments as keep a turn short.
+const TURN_BYTES: usize = 8 * LONGEST;
+/// Batches that go one by one after one that was refused as a whole.
+const APART: u32 = 1_024;
 /// IP protocol number.
 const UDP: u8 = 17;
 /// The longest inner packet, and with it the longest datagram.
@@ -76,6 +81,8 @@ struct Batch {
     closed: bool,
     /// Datagrams that the socket did not take, until they are counted.
     lost: u64,
+    /// For so many more batches, datagrams go one by one: together they were refused.
+    apart: u32,
 }
 
 /// The data path of one worker.
@@ -116,6 +123,7 @@ impl Plane {
                 to: None,
                 closed: false,
                 lost: 0,
+                apart: 0,
             },
             stalled: 0,
             gone: 0,
@@ -166,7 +174,11 @@ impl Plane {
 
     fn drain_tun(&mut self, now: Duration, buffer: &mut [u8]) -> io::Result<Turn> {
         let head = if self.tun.vnet { 0 } else { VNET_HEADER };
+        let mut bytes = 0;
         for _ in 0..TURN {
+            if bytes >= TURN_BYTES {
+                break;
+            }
             if self.stalled == 0 {
                 let Some(free) = buffer.get_mut(head..) else { return Ok(Turn::Drained) };
                 self.stalled = match rustix::io::read(&self.tun.fd, free) {
@@ -181,7 +193,7 @@ impl Plane {
             if let Some(socket) = self.send(now, buffer.get(..self.stalled).unwrap_or(&[])) {
                 return Ok(Turn::Blocked(socket));
             }
-            self.stalled = 0;
+            bytes += std::mem::take(&mut self.stalled);
         }
         Ok(self.flush().map_or(Turn::More, Turn::Blocked))
     }
@@ -226,10 +238,13 @@ impl Plane {
         }
         // The device's MTU sees to this, unless someone in the compartment's network has raised it.
         let longest = segments.map_or(packet.len(), |segments| segments.longest());
-        if longest > usize::from(self.tun.mtu) {
-            return Err(DropReason::Oversize);
-        }
+        let oversize = longest > usize::from(self.tun.mtu);
         let mut lane = match self.sad.route(now, &inner) {
+            // Said only of packets that would have passed.
+            Ok(_) if oversize => {
+                self.tell_too_big(packet, &inner);
+                return Err(DropReason::Oversize);
+            }
             Ok(Route::Through(lane)) => lane,
             Ok(Route::Wait(id)) => {
                 if self.sad.hold(now, id, bytes) {
@@ -270,6 +285,18 @@ impl Plane {
         Ok(None)
     }
 
+    /// Tells the sender of a packet, in the compartment, what would pass (RFC 4301 8.2).
+    fn tell_too_big(&mut self, packet: &[u8], inner: &Inner) {
+        let mut message = [0; VNET_HEADER + TOO_BIG];
+        let (head, room) = message.split_at_mut(VNET_HEADER);
+        let Ok(room) = room.try_into() else { return };
+        let Some(length) = too_big(packet, inner, self.tun.mtu, room) else { return };
+        // One packet, whole: a header of zeros.
+        let from = if self.tun.vnet { 0 } else { head.len() };
+        // A message that the device does not take is one that came to nothing; the sender's next packet brings another.
+        let _ = rustix::io::write(&self.tun.fd, message.get(from..VNET_HEADER + length).unwrap_or(&[]));
+    }
+
     /// Sends what is gathered; answers the socket that is full, if one is.
     pub fn flush(&mut self) -> Option<usize> {
         let blocked = self.batch.flush(&self.sockets);
@@ -279,7 +306,11 @@ impl Plane {
 
     /// Reads datagrams from a socket, opens them and passes what is in them to the TUN queue.
     pub fn turn_socket(&mut self, number: usize) -> Turn {
+        let mut bytes = 0;
         for _ in 0..TURN {
+            if bytes >= TURN_BYTES {
+                break;
+            }
             let Some(socket) = self.sockets.get(number) else { return Turn::Drained };
             let Some(buffer) = self.from_net.get_mut(VNET_HEADER..) else { return Turn::Drained };
             let received = match udp::receive(socket.fd.as_fd(), buffer) {
@@ -292,6 +323,7 @@ impl Plane {
                 self.sad.counters.count(DropReason::Oversize);
                 continue;
             }
+            bytes += received.length;
             let from = Outer { address: received.from, socket: number };
             let step = received.segment.map_or(received.length.max(1), usize::from);
             let (mut at, mut joined) = (0, None);
@@ -470,15 +502,27 @@ impl Batch {
         };
         let bytes = self.buffer.get(..self.used).unwrap_or(&[]);
         let segment = if self.packets > 1 { u16::try_from(self.segment).ok() } else { None };
-        match udp::send(socket.fd.as_fd(), bytes, to.address, segment, ecn) {
+        let together = if segment.is_some() && self.apart > 0 {
+            self.apart -= 1;
+            Err(io::ErrorKind::Unsupported)
+        } else {
+            udp::send(socket.fd.as_fd(), bytes, to.address, segment, ecn).map_err(|error| error.kind())
+        };
+        match together {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(to.socket),
-            // The kernel or the path does not take this many or this size at once: one by one then.
+            Err(io::ErrorKind::WouldBlock) => return Some(to.socket),
+            // The kernel or the path does not take this many or this size at once: one by one then, and those that
+            // follow for a while, since a try costs as much as a send.
             Err(_) => {
+                let mut taken = false;
                 for datagram in bytes.chunks(self.segment.max(1)) {
-                    if udp::send(socket.fd.as_fd(), datagram, to.address, None, ecn).is_err() {
-                        self.lost += 1;
+                    match udp::send(socket.fd.as_fd(), datagram, to.address, None, ecn) {
+                        Ok(()) => taken = true,
+                        Err(_) => self.lost += 1,
                     }
+                }
+                if taken && segment.is_some() && self.apart == 0 {
+                    self.apart = APART;
                 }
             }
         }

@@ -114,21 +114,38 @@ pub fn open(name: &str, options: Options) -> io::Result<Queue> {
     Ok(Queue { fd, name: name.to_owned(), offload })
 }
 
+/// Gives up what the kernel may leave to the reader beyond `most`, as if it had never been there; the vnet header stays.
+///
+/// # Errors
+/// The kernel's.
+pub fn limit_offload(queue: &mut Queue, most: Offload) -> io::Result<()> {
+    // SAFETY: TUNSETOFFLOAD takes its argument by value; no memory is passed.
+    check(unsafe {
+        libc::ioctl(queue.fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offload_bits(most)))
+    })?;
+    queue.offload = most;
+    Ok(())
+}
+
+fn offload_bits(offload: Offload) -> libc::c_uint {
+    let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    match offload {
+        Offload::TcpAndUdp => tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6,
+        Offload::Tcp => tcp,
+        Offload::None => 0,
+    }
+}
+
 fn negotiate(fd: BorrowedFd<'_>) -> io::Result<Offload> {
     let size = libc::c_int::try_from(VNET_HEADER).map_err(io::Error::other)?;
     // SAFETY: TUNSETVNETHDRSZ reads one `int` through the pointer; `size` is one and outlives the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const size) })?;
 
-    let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
-    let steps = [
-        (tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6, Offload::TcpAndUdp),
-        (tcp, Offload::Tcp),
-        (0, Offload::None),
-    ];
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
-    for (bits, offload) in steps {
+    for offload in [Offload::TcpAndUdp, Offload::Tcp, Offload::None] {
+        let bits = libc::c_ulong::from(offload_bits(offload));
         // SAFETY: TUNSETOFFLOAD takes its argument by value; no memory is passed.
-        match check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(bits)) }) {
+        match check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, bits) }) {
             Ok(()) => return Ok(offload),
             Err(error) => last = error,
         }

@@ -380,9 +380,43 @@ fn plain(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Whether a socket hands over datagrams of one sender that came together as one aggregate.
+///
+/// # Errors
+/// `ENOPROTOOPT` where the kernel has no UDP_GRO.
+pub fn set_aggregates(socket: BorrowedFd<'_>, together: bool) -> io::Result<()> {
+    set(socket, libc::SOL_UDP, UDP_GRO, &libc::c_int::from(together))
+}
+
+/// What this kernel does for datagrams that travel together, tried over the loopback interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Together {
+    /// One send may hold many (UDP_SEGMENT).
+    pub sends: bool,
+    /// One receive may bring many (UDP_GRO).
+    pub receives: bool,
+}
+
+/// Tries both.
+///
+/// # Errors
+/// The kernel's, where not even a lone datagram passes.
+pub fn together() -> io::Result<Together> {
+    let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+    let (from, to) = (bind(address, 65_536)?, bind(address, 65_536)?);
+    let target = local_address(to.as_fd())?;
+    let sends = send(from.as_fd(), &[0; 300], target, Some(100), 0).is_ok();
+    if !sends {
+        send(from.as_fd(), &[0; 100], target, None, 0)?;
+    }
+    // What is sent over the loopback interface has arrived when the send returns.
+    let received = receive(to.as_fd(), &mut [0; 300])?;
+    Ok(Together { sends, receives: received.segment.is_some() })
+}
+
 fn configure(socket: BorrowedFd<'_>, ip: IpAddr, buffer: usize) -> io::Result<()> {
     // Kernels without UDP_GRO give single datagrams: slower, and as correct.
-    let _ = set(socket, libc::SOL_UDP, UDP_GRO, &1);
+    let _ = set_aggregates(socket, true);
     if ip.is_ipv4() {
         set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, &1)?;
     } else {

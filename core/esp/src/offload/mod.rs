@@ -3,7 +3,7 @@
 //! Pure functions on packets. Segmenting a TCP super-segment and coalescing the pieces gives it back bit for bit, but
 //! for its checksum, which the device completes.
 
-mod checksum;
+pub(crate) mod checksum;
 mod coalesce;
 mod segment;
 mod vnet;

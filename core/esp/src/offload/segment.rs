@@ -91,7 +91,8 @@ impl<'a> Segments<'a> {
         let out = out.get_mut(..length)?;
         let (headers, payload) = out.split_at_mut_checked(self.headers)?;
         headers.copy_from_slice(self.packet.get(..self.headers)?);
-        payload.copy_from_slice(self.packet.get(from..to)?);
+        // Behind headers of an even length, so that the parts' sums add up.
+        let payload_sum = Sum::default().add_copying(payload, self.packet.get(from..to)?);
 
         // No packet is longer than 65,575 bytes, so lengths and counts fit their fields.
         match self.inner.version {
@@ -127,7 +128,9 @@ impl<'a> Segments<'a> {
             }
         };
         transport.get_mut(field..field + 2)?.copy_from_slice(&[0, 0]);
-        let mut sum = transport_sum(ip, transport, &self.inner).checksum();
+        let header = transport.get(..self.headers - self.inner.header)?;
+        let pseudo = pseudo_header(ip, self.inner.version, self.inner.protocol, transport.len());
+        let mut sum = pseudo.add(header).and(payload_sum).checksum();
         if self.inner.protocol == UDP && sum == [0, 0] {
             sum = [0xff, 0xff];
         }

@@ -207,6 +207,11 @@ impl Bench {
 
     /// `vnet`: with offloads; `outer6`: over IPv6 outside.
     pub fn with(vnet: bool, outer6: bool) -> Self {
+        Self::with_arguments(vnet, outer6, &[])
+    }
+
+    /// As [`Bench::with`], both vaults called with these arguments.
+    pub fn with_arguments(vnet: bool, outer6: bool, arguments: &[&str]) -> Self {
         let spaces: Vec<OwnedFd> = (0..4).map(|_| ns::new_net().expect("needs root")).collect();
         let [server_outer, client_outer, server_inner, client_inner]: [OwnedFd; 4] =
             spaces.try_into().unwrap();
@@ -253,8 +258,8 @@ impl Bench {
             .unwrap();
             let slot = Self::slot(place);
             group.admit(slot).unwrap();
-            let vault =
-                Vault::start(place, slot, tun.as_fd(), &[(group.address(), group.slot(slot).unwrap())]);
+            let sockets = [(group.address(), group.slot(slot).unwrap())];
+            let vault = Vault::start_with(place, slot, tun.as_fd(), &sockets, arguments);
             Host { outer, compartment, tun, group, vault }
         };
         let server = host(server_outer, server_inner, Place::Server);
