@@ -30,11 +30,13 @@ fn everything_passes(bench: &Bench) {
                 (&server, &client, (from, client.local_addr().unwrap().port())),
             ] {
                 receiver.set_read_timeout(Some(10 * SECOND)).unwrap();
-                for n in 0..20_u8 {
+                // As many as the receiving socket has room for: what it would drop says nothing about the tunnel.
+                let burst = if length > 2_000 { 3_u8 } else { 20 };
+                for n in 0..burst {
                     sender.send_to(&vec![n; length], at).unwrap();
                 }
                 let mut buffer = vec![0; 65_536];
-                for n in 0..20_u8 {
+                for n in 0..burst {
                     let got = receiver.recv(&mut buffer).unwrap_or_else(|e| panic!("{length} {n}: {e}"));
                     assert_eq!((got, buffer[0], buffer[got - 1]), (length, n, n));
                 }
