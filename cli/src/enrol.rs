@@ -4,7 +4,7 @@
 //! STATE/authority/   ca.key ca.pem                       the site's authority: keep it off line where you can
 //! STATE/server/      tls.key ike.key audit.key           the server's keys
 //!                    chain.pem ike-chain.pem audit.pub authority.pem
-//! STATE/hosts/NAME/  device.key chain.pem authority.pem workstation.toml
+//! STATE/hosts/NAME/  device.key chain.pem ike.key ike-chain.pem authority.pem workstation.toml
 //!                                                        one host's bundle: copy it to that workstation
 //! ```
 
@@ -118,7 +118,7 @@ impl Enroller<'_> {
         let (authority, issuer) = self.issuer()?;
         let (tls, ike, audit) = (pki::key()?, pki::key()?, pki::key()?);
         let tls_certificate = pki::server(&facts.server, &facts.addresses, &tls, &issuer)?;
-        let ike_certificate = pki::server(&facts.server, &facts.addresses, &ike, &issuer)?;
+        let ike_certificate = pki::ike_server(&facts.server, &facts.addresses, &ike, &issuer)?;
         let mut files = self.open(&self.state.join("server"))?;
         files.private("tls.key", &tls)?;
         files.private("ike.key", &ike)?;
@@ -138,8 +138,9 @@ impl Enroller<'_> {
             .find(|(host, _)| host.as_str() == name)
             .ok_or_else(|| EnrolError::UnknownHost(name.to_owned()))?;
         let (authority, issuer) = self.issuer()?;
-        let key = pki::key()?;
+        let (key, ike) = (pki::key()?, pki::key()?);
         let certificate = pki::host(host, accreditation, &key, &issuer)?;
+        let ike_certificate = pki::ike_host(host, accreditation, &ike, &issuer)?;
         let workstation = toml::to_string(&Workstation {
             site: facts.site.as_str(),
             server_name: facts.server.as_str(),
@@ -150,6 +151,8 @@ impl Enroller<'_> {
         let mut files = self.open(&self.state.join("hosts").join(host.as_str()))?;
         files.private("device.key", &key)?;
         files.public("chain.pem", &certificate.pem())?;
+        files.private("ike.key", &ike)?;
+        files.public("ike-chain.pem", &ike_certificate.pem())?;
         files.public("authority.pem", &authority)?;
         files.public("workstation.toml", &workstation)?;
         Ok(files.written)
@@ -245,7 +248,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let enroller = Enroller { state: directory.path(), force: false };
         let written = enroller.all(&facts()).unwrap();
-        assert_eq!(written.len(), 2 + 7 + 2 * 4);
+        assert_eq!(written.len(), 2 + 7 + 2 * 6);
         for path in &written {
             let private = path.extension().is_some_and(|extension| extension == "key");
             assert_eq!(mode(path), if private { 0o600 } else { 0o644 }, "{}", path.display());
@@ -268,15 +271,37 @@ mod tests {
     fn a_hosts_certificate_carries_its_accreditation_in_an_extension_that_is_not_critical() {
         let directory = tempfile::tempdir().unwrap();
         Enroller { state: directory.path(), force: false }.all(&facts()).unwrap();
-        let pem = std::fs::read(directory.path().join("hosts/ws1/chain.pem")).unwrap();
-        let (_, pem) = parse_x509_pem(&pem).unwrap();
-        let (_, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
-        let dotted = pki::ACCREDITATION_OID.map(|arc| arc.to_string()).join(".");
-        let extension = certificate.extensions().iter().find(|e| e.oid.to_id_string() == dotted).unwrap();
-        assert!(!extension.critical);
-        let text = b"UNCLASSIFIED..SECRET/NATO";
-        assert_eq!(extension.value[..2], [0x0c, u8::try_from(text.len()).unwrap()]);
-        assert_eq!(&extension.value[2..], text);
+        for name in ["chain.pem", "ike-chain.pem"] {
+            let pem = std::fs::read(directory.path().join("hosts/ws1").join(name)).unwrap();
+            let (_, pem) = parse_x509_pem(&pem).unwrap();
+            let (_, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
+            let dotted = pki::ACCREDITATION_OID.map(|arc| arc.to_string()).join(".");
+            let extension = certificate.extensions().iter().find(|e| e.oid.to_id_string() == dotted).unwrap();
+            assert!(!extension.critical);
+            let text = b"UNCLASSIFIED..SECRET/NATO";
+            assert_eq!(extension.value[..2], [0x0c, u8::try_from(text.len()).unwrap()]);
+            assert_eq!(&extension.value[2..], text);
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_good_for_the_trusted_path_or_for_ike_and_not_for_both() {
+        let directory = tempfile::tempdir().unwrap();
+        Enroller { state: directory.path(), force: false }.all(&facts()).unwrap();
+        for (name, ike, server, client) in [
+            ("server/chain.pem", false, true, false),
+            ("server/ike-chain.pem", true, false, false),
+            ("hosts/ws1/chain.pem", false, false, true),
+            ("hosts/ws1/ike-chain.pem", true, false, false),
+        ] {
+            let pem = std::fs::read(directory.path().join(name)).unwrap();
+            let (_, pem) = parse_x509_pem(&pem).unwrap();
+            let (_, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
+            let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+            let others: Vec<String> = usage.other.iter().map(|oid| oid.to_id_string()).collect();
+            assert_eq!(others == ["1.3.6.1.5.5.7.3.17"], ike, "{name}: {others:?}");
+            assert_eq!((usage.server_auth, usage.client_auth, usage.any), (server, client, false), "{name}");
+        }
     }
 
     #[test]

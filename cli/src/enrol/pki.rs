@@ -75,27 +75,72 @@ fn leaf(common_name: &str, usage: ExtendedKeyUsagePurpose) -> Result<Certificate
     Ok(params)
 }
 
-/// A server's certificate: its name and addresses, good for servers alone.
+/// id-kp-ipsecIKE (RFC 4945 5.1.3.12): a key for IKE signs nothing else, so that no signature is good in two protocols.
+fn ike() -> ExtendedKeyUsagePurpose {
+    ExtendedKeyUsagePurpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, 17])
+}
+
+/// A server's certificate for the trusted path: its name and addresses, good for TLS servers alone.
 pub fn server(
     name: &DomainName,
     addresses: &[IpAddr],
     key: &KeyPair,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
-    let mut params = leaf(name.as_str(), ExtendedKeyUsagePurpose::ServerAuth)?;
+    server_for(ExtendedKeyUsagePurpose::ServerAuth, name, addresses, key, issuer)
+}
+
+/// A server's certificate for IKE: its name and addresses.
+pub fn ike_server(
+    name: &DomainName,
+    addresses: &[IpAddr],
+    key: &KeyPair,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    server_for(ike(), name, addresses, key, issuer)
+}
+
+fn server_for(
+    usage: ExtendedKeyUsagePurpose,
+    name: &DomainName,
+    addresses: &[IpAddr],
+    key: &KeyPair,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    let mut params = leaf(name.as_str(), usage)?;
     params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
     params.subject_alt_names.extend(addresses.iter().map(|&address| SanType::IpAddress(address)));
     Ok(params.signed_by(key, issuer)?)
 }
 
-/// A host's certificate: its name and accreditation, good for clients alone.
+/// A host's certificate for the trusted path: its name and accreditation, good for TLS clients alone.
 pub fn host(
     name: &HostName,
     accreditation: &str,
     key: &KeyPair,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
-    let mut params = leaf(name.as_str(), ExtendedKeyUsagePurpose::ClientAuth)?;
+    host_for(ExtendedKeyUsagePurpose::ClientAuth, name, accreditation, key, issuer)
+}
+
+/// A host's certificate for IKE: its name and accreditation.
+pub fn ike_host(
+    name: &HostName,
+    accreditation: &str,
+    key: &KeyPair,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    host_for(ike(), name, accreditation, key, issuer)
+}
+
+fn host_for(
+    usage: ExtendedKeyUsagePurpose,
+    name: &HostName,
+    accreditation: &str,
+    key: &KeyPair,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    let mut params = leaf(name.as_str(), usage)?;
     params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
     let mut extension = CustomExtension::from_oid_content(&ACCREDITATION_OID, utf8_string(accreditation)?);
     extension.set_criticality(false);

@@ -48,6 +48,20 @@ pub fn tunnels(addresses: &[SocketAddr], slots: u16) -> io::Result<Vec<SteeringG
         .collect()
 }
 
+/// The sockets of IKE alone, one for each outer address.
+///
+/// # Errors
+/// The kernel's, with the address.
+pub fn ike(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+    addresses
+        .map(|address| {
+            let named =
+                |e: io::Error| io::Error::new(e.kind(), format!("IKE's UDP socket at {address}: {e}"));
+            Ok((address, levee_sys::udp::bind(address, QUEUE).map_err(named)?))
+        })
+        .collect()
+}
+
 /// The trusted path's listener.
 ///
 /// # Errors

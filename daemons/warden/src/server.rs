@@ -38,6 +38,7 @@ pub struct Server {
     site_text: String,
     uids: Uids,
     tunnels: Vec<SteeringGroup>,
+    ike: Vec<(SocketAddr, OwnedFd)>,
     trusted_path: OwnedFd,
     operators: OwnedFd,
     processes: Processes,
@@ -58,6 +59,7 @@ impl Server {
         let tunnels =
             outer::tunnels(&at(site.server().tunnel_port()).collect::<Vec<_>>(), site.server().slots())
                 .map_err(|e| Fatal::new("open the tunnel", e))?;
+        let ike = outer::ike(at(site.server().ike_port())).map_err(|e| Fatal::new("open IKE", e))?;
         let first = at(site.server().trusted_path_port()).next().ok_or_else(|| {
             Fatal::new("open the trusted path", "the site file gives the server no address")
         })?;
@@ -73,6 +75,7 @@ impl Server {
             site_text,
             uids,
             tunnels,
+            ike,
             trusted_path,
             operators,
             processes: Processes::default(),
@@ -490,6 +493,12 @@ impl Server {
                         let socket = group.keyer().ok_or("the steering group has no first socket")?;
                         process.attach(Attachment::Udp(group.address()), &socket)?;
                     }
+                    for (address, socket) in &self.ike {
+                        process.attach(Attachment::Ike(*address), socket)?;
+                    }
+                    let chain = state::copy(&directory.join("server/ike-chain.pem"))?;
+                    process.give(Attachment::Chain, chain)?;
+                    process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
                 }
                 _ => {
                     process.give(Attachment::Chain, state::copy(&directory.join("server/chain.pem"))?)?;

@@ -304,6 +304,13 @@ impl Workstation {
             match role {
                 Role::Signer => {
                     process.give(Attachment::PrivateKey(Use::Tls), state::open(&file("device.key"))?)?;
+                    process.give(Attachment::PrivateKey(Use::Ike), state::open(&file("ike.key"))?)?;
+                }
+                Role::Keyer => {
+                    process.give(Attachment::Chain, state::copy(&file("ike-chain.pem"))?)?;
+                    process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
+                    let (address, name) = self.server.clone();
+                    process.tell(&FromWarden::Attach(Attachment::Server { address, name }))?;
                 }
                 Role::Tpe => {
                     process.give(Attachment::Chain, state::copy(&file("chain.pem"))?)?;

@@ -88,12 +88,14 @@ pub enum Attachment {
     Listener,
     /// To a vault or the keyer: its socket of the steering group of this local address.
     Udp(SocketAddr),
+    /// To the keyer: a socket that carries IKE alone, bound to this address (RFC 7296 2: port 500).
+    Ike(SocketAddr),
     /// To a vault: its TUN queue and the inner MTU in bytes.
     Tun {
         /// Inner MTU in bytes.
         mtu: u16,
     },
-    /// To the tpe: the outer address of the server's trusted path, and the name in its certificate.
+    /// To the tpe and its keyer: the outer address of the server's trusted path, and the name in its certificates.
     Server {
         /// Address and port.
         address: SocketAddr,
