@@ -39,7 +39,11 @@ struct Arguments {
 enum Action {
     /// The agent itself; the workstation's warden starts it.
     #[command(hide = true)]
-    Agent,
+    Agent {
+        /// Another IPsec client of this host makes the tunnel.
+        #[arg(long)]
+        no_tunnel: bool,
+    },
     /// Sign on.
     Login {
         /// Who you are at this site.
@@ -101,8 +105,8 @@ fn main() -> ExitCode {
             }
         };
     };
-    if matches!(action, Action::Agent) {
-        return match agent::serve() {
+    if let Action::Agent { no_tunnel } = action {
+        return match agent::serve(no_tunnel) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("levee-tpe: {error}");
@@ -134,7 +138,7 @@ fn main() -> ExitCode {
 
 fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
     let command = match action {
-        Action::Agent => return Err(Fault::Local("the agent is not a command".into())),
+        Action::Agent { .. } => return Err(Fault::Local("the agent is not a command".into())),
         Action::Login { user, password } => {
             Command::Login { user: user.clone(), password: password.source(0).read("Password")? }
         }

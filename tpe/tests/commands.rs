@@ -1,4 +1,4 @@
-//! A person's commands, through the agent, over the trusted path, down to the keys in two vaults.
+//! A person's commands, through the agent, over the trusted path, down to what the keyer is told.
 
 mod world;
 
@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_person_signs_on_opens_a_session_and_both_vaults_have_the_same_keys() {
+fn a_person_signs_on_opens_a_session_and_the_keyer_negotiates_what_the_server_granted() {
     let world = World::new();
     assert_eq!(world.status()["connected"], false);
     world.log_in();
@@ -24,10 +24,10 @@ fn a_person_signs_on_opens_a_session_and_both_vaults_have_the_same_keys() {
     assert_eq!((&opened["label"], &opened["colour"]), (&"SECRET".into(), &"green".into()));
     {
         let seen = world.seen.lock().unwrap();
-        let (server, workstation) = (&seen.server_keys[0], &seen.workstation_keys[0]);
-        assert_eq!((&server.0, &server.1), (&workstation.1, &workstation.0));
-        assert_ne!(server.0, server.1);
-        assert_eq!(seen.servers_tunnel, Some(([127, 0, 0, 1], 4500).into()));
+        let (record, server) = &seen.negotiated[0];
+        assert_eq!((record.label.as_str(), record.device.as_str()), ("SECRET", "ws1"));
+        assert_eq!((&record.session, &record.inner), (&seen.records[0].id, &seen.records[0].inner));
+        assert_eq!(*server, ([127, 0, 0, 1], 4500).into());
         let selectors: Vec<String> =
             seen.records[0].selectors.iter().map(|s| format!("{} {}", s.local, s.remote)).collect();
         assert_eq!(selectors, ["10.81.0.5/32 10.80.0.1/32", "fd00:81::5/128 fd00:80::1/128"]);
@@ -185,15 +185,29 @@ fn a_session_that_the_server_ends_is_purged_here_and_its_person_told() {
 }
 
 #[test]
-fn new_keys_are_agreed_when_the_server_asks_for_them() {
+fn the_keyer_negotiates_anew_when_the_server_asks_for_it() {
     let world = World::new();
     world.log_in();
     world.level("SECRET");
     world.prod(Prod::Renew);
-    world.until("rekeyed", |world| world.seen.lock().unwrap().workstation_keys.len() == 2);
+    world.until("negotiated again", |world| world.seen.lock().unwrap().negotiated.len() == 2);
     let seen = world.seen.lock().unwrap();
-    assert_eq!(seen.server_keys[1].0, seen.workstation_keys[1].1);
-    assert_ne!(seen.server_keys[0].0, seen.server_keys[1].0);
+    assert_eq!(seen.negotiated[0], seen.negotiated[1]);
+}
+
+#[test]
+fn a_level_whose_keys_the_server_refuses_is_not_opened_and_says_why() {
+    let world = World::new();
+    world.log_in();
+    let output = world.tpe(&["level", "KEYLESS"], "");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("TS_UNACCEPTABLE"), "{said}");
+    let events = world.events();
+    assert!(
+        events.contains(&"purge KEYLESS".to_owned()) && events.contains(&"logout".to_owned()),
+        "{events:?}"
+    );
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub use api::{
 pub use config::{Childless, Config, Limits, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId, Timers};
 pub use crypto::Secret;
 pub use crypto::keys::EspKeys;
-pub use crypto::pki::{CertificateError, InvalidCertificate, PeerCertificate, TrustAnchors};
+pub use crypto::pki::{CertificateError, InvalidCertificate, PeerCertificate, TrustAnchors, dns_names};
 pub use crypto::sign::SignatureScheme;
 pub use crypto::suite::{
     ChildProposal, ChildSuite, Encryption, IkeProposal, IkeSuite, Integrity, KeyExchange, Prf,

@@ -12,7 +12,7 @@ const SOMEBODY: &str = "somebody is signed on at this workstation";
 const NO_SESSION: &str = "no such session at this workstation";
 const CREDENTIALS: &str = "unknown user or wrong password";
 
-impl<K: Clone> Sessions<K> {
+impl Sessions {
     pub(crate) fn hello(&mut self, client: ClientId, device: HostName, fingerprint: [u8; 32]) {
         if self.clients.contains_key(&client) {
             return self.say(Output::Disconnect(client));
@@ -58,15 +58,13 @@ impl<K: Clone> Sessions<K> {
     }
 
     /// Nobody waits for this request's answer any more.
-    fn give_up(&mut self, busy: Option<Busy<K>>, now: Time) {
-        match busy {
-            Some(Busy::Opening(opening)) => self.abandon(opening, now),
-            Some(Busy::Rekeying { session, offer: None, .. }) => self.forget_answer(session),
-            _ => {}
+    fn give_up(&mut self, busy: Option<Busy>, now: Time) {
+        if let Some(Busy::Opening(opening)) = busy {
+            self.abandon(opening, now);
         }
     }
 
-    pub(crate) fn request(&mut self, client: ClientId, request: Request<K>, now: Time) {
+    pub(crate) fn request(&mut self, client: ClientId, request: Request, now: Time) {
         if !self.is_ready(client) {
             self.count("a request before the answer to the one before it", None, None);
             self.say(Output::Disconnect(client));
@@ -75,10 +73,7 @@ impl<K: Clone> Sessions<K> {
         match request {
             Request::Login(user) => self.login(client, user, now),
             Request::Resume(session) => self.resume(client, session),
-            Request::Level { label, offer, id, random } => {
-                self.level(client, label, offer, (id, random), now)
-            }
-            Request::Rekey(offer) => self.rekey(client, offer, now),
+            Request::Level { label, id, random } => self.level(client, label, (id, random), now),
             Request::Passwd => self.passwd(client, now),
             Request::Status => {
                 let status = self.status(client);
@@ -153,7 +148,6 @@ impl<K: Clone> Sessions<K> {
                     self.say(Output::Verify(client, user));
                 }
             }
-            Some(Busy::Rekeying { deadline, .. }) if *deadline <= now => self.rekey_late(client),
             _ => {}
         }
     }
@@ -353,7 +347,7 @@ impl<K: Clone> Sessions<K> {
             return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
         }
         open.link = Link::Attached(client);
-        let renew = open.keys_lost || open.renewing;
+        let renew = std::mem::take(&mut open.renewing);
         let user = record.user.clone();
         if let Some(before) = before {
             // The old path of the same TPE: its end has not been noticed yet.

@@ -8,7 +8,7 @@ use crate::state::*;
 use crate::{SessionId, Time};
 use std::collections::BTreeSet;
 
-impl<K: Clone> Sessions<K> {
+impl Sessions {
     /// Begins a session's end, or waits with the others for one that has begun.
     pub(crate) fn close(&mut self, id: SessionId, reason: &str, waiter: Option<Waiter>, now: Time) {
         let mut waiters: Vec<Waiter> = waiter.into_iter().collect();
@@ -18,15 +18,13 @@ impl<K: Clone> Sessions<K> {
                 closing.waiters.append(&mut waiters);
                 Phase::Closing(closing)
             }
-            Phase::Making { client, ref step, .. } => {
-                begun = Some((None, matches!(step, Making::Keys)));
+            Phase::Making { client, .. } => {
+                begun = Some(false);
                 waiters.push(Waiter::Refuse(client));
                 closing(reason, std::mem::take(&mut waiters), now)
             }
             Phase::Open(open) => {
-                let mut told = None;
                 if let Link::Attached(client) = open.link {
-                    told = Some(client);
                     let asked = waiters.iter().any(
                         |waiter| matches!(waiter, Waiter::LogOut(c) | Waiter::Replace(c) if *c == client),
                     );
@@ -34,7 +32,7 @@ impl<K: Clone> Sessions<K> {
                         waiters.push(Waiter::TellEnded(client));
                     }
                 }
-                begun = Some((told, true));
+                begun = Some(true);
                 closing(reason, std::mem::take(&mut waiters), now)
             }
         });
@@ -42,13 +40,7 @@ impl<K: Clone> Sessions<K> {
         for waiter in waiters {
             self.notify(waiter, "it was over", now);
         }
-        let Some((attached, keys)) = begun else { return };
-        if let Some(client) = attached
-            && let Some(path) = self.clients.get(&client)
-            && matches!(&path.busy, Some(Busy::Rekeying { .. }))
-        {
-            self.refuse(client, RefusalKind::NoSession, reason);
-        }
+        let Some(keys) = begun else { return };
         if keys {
             self.say(Output::Revoke(id));
         }
@@ -187,7 +179,6 @@ impl<K: Clone> Sessions<K> {
         let Some(session) = self.sessions.remove(&id) else { return };
         let record = session.record;
         self.by_device.remove(&record.device);
-        self.unwanted.remove(&id);
         self.pool.rest(&record.inner, now);
         if let Phase::Closing(closing) = session.phase {
             for waiter in closing.waiters {
@@ -250,12 +241,9 @@ impl<K: Clone> Sessions<K> {
         let Some(session) = self.sessions.get(&id) else { return };
         let label = session.record.label.clone();
         match &session.phase {
-            Phase::Making { step, deadline, .. } if *deadline <= now => match (step, session.vault) {
-                (Making::Keys, _) => self.close(id, "the keyer did not agree on keys in time", None, now),
-                (Making::Vault { .. }, InVault::Absent) => {
-                    self.close(id, "the label could not be started in time", None, now);
-                }
-                (Making::Vault { .. }, _) => {
+            Phase::Making { deadline, .. } if *deadline <= now => match session.vault {
+                InVault::Absent => self.close(id, "the label could not be started in time", None, now),
+                InVault::Told | InVault::Ready => {
                     self.close(id, "the label's vault did not answer", None, now);
                     self.kill(&label);
                 }
@@ -294,6 +282,6 @@ impl<K: Clone> Sessions<K> {
     }
 }
 
-fn closing<K>(reason: &str, waiters: Vec<Waiter>, now: Time) -> Phase<K> {
+fn closing(reason: &str, waiters: Vec<Waiter>, now: Time) -> Phase {
     Phase::Closing(Closing { reason: reason.to_owned(), step: Step::Vault(now.after(SILENCE)), waiters })
 }

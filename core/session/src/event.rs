@@ -23,9 +23,9 @@ pub struct CommitId(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CutId(pub u64);
 
-/// What happened. `K` is one side's public part of a key exchange; the state machine only passes it on.
+/// What happened.
 #[derive(Clone, Debug)]
-pub enum Event<K> {
+pub enum Event {
     /// A trusted path is up, and its certificate names this TPE.
     Hello {
         /// Which trusted path.
@@ -36,7 +36,7 @@ pub enum Event<K> {
         fingerprint: [u8; 32],
     },
     /// A client asks. Only while [`crate::Sessions::is_ready`] says so; anything else ends its trusted path.
-    Request(ClientId, Request<K>),
+    Request(ClientId, Request),
     /// A trusted path is gone.
     Gone(ClientId),
     /// Answer to [`Output::Verify`].
@@ -61,14 +61,23 @@ pub enum Event<K> {
     VaultPong(LabelName, u64),
     /// The channel to a vault has closed.
     VaultLost(LabelName),
-    /// The keyer has agreed keys, and the vault has them.
-    Agreed(SessionId, K),
-    /// The keyer has not.
-    NotAgreed(SessionId, String),
-    /// A session needs new keys.
+    /// The keyer asks whether a TPE may have keys now. Answered by [`Output::Keys`].
+    Wanted {
+        /// The keyer's own number.
+        ticket: u64,
+        /// The TPE, as its certificate names it.
+        device: HostName,
+        /// At which label.
+        label: LabelName,
+        /// The range of labels in its certificate, in the site's words.
+        accreditation: Option<String>,
+    },
+    /// The keyer has refused a negotiation by itself: by whom it was, at which label, and why.
+    Refused(Option<HostName>, Option<LabelName>, String),
+    /// The keyer has no IKE SA with this session's TPE, and should have.
     Renew(SessionId),
-    /// The channel to the keyer has closed or has been replaced: nothing asked on it will be answered.
-    KeyerLost,
+    /// The channel to the keyer is another one: so is the keyer.
+    KeyerCame,
     /// An operator ends the session shown by this name.
     End(OperatorId, String),
     /// Time has passed.
@@ -77,7 +86,7 @@ pub enum Event<K> {
 
 /// What a client asks.
 #[derive(Clone, Debug)]
-pub enum Request<K> {
+pub enum Request {
     /// Sign a person on; the shell keeps the password until [`Output::Verify`].
     Login(UserName),
     /// Take a session up again.
@@ -86,15 +95,11 @@ pub enum Request<K> {
     Level {
         /// At which label.
         label: LabelName,
-        /// The client's part of the key exchange.
-        offer: K,
         /// For the session's name, should there be one.
         id: SessionId,
         /// Random, to pick inner addresses by.
         random: u64,
     },
-    /// Agree on new keys.
-    Rekey(K),
     /// Change the password; the shell keeps both until [`Output::Verify`].
     Passwd,
     /// What is so now?
@@ -118,7 +123,7 @@ pub enum Verified {
 
 /// What the shell is to do, in this order.
 #[derive(Clone, Debug)]
-pub enum Output<K> {
+pub enum Output {
     /// Write the entries to the audit log and the changes to the store, and make both durable; then answer
     /// [`Event::Committed`]. The shell may make many commits durable at once.
     Commit(CommitId, Vec<Entry>, Vec<Change>),
@@ -127,7 +132,7 @@ pub enum Output<K> {
     /// Count something that anybody can cause.
     Count(Counted),
     /// Answer a client.
-    Reply(ClientId, Reply<K>),
+    Reply(ClientId, Reply),
     /// End a trusted path.
     Disconnect(ClientId),
     /// Look whether the password that came with the client's request is this user's.
@@ -144,8 +149,10 @@ pub enum Output<K> {
     Cut(CutId, LabelName, IpAddr),
     /// To a vault.
     Vault(LabelName, ToVault),
-    /// To the keyer: this session may have keys at this label.
-    Agree(SessionId, LabelName, K),
+    /// Answer to [`Event::Wanted`]: the session for which the TPE may have keys, if it may.
+    Keys(u64, Option<KeyRecord>),
+    /// To the keyer: this session's keys are gone from its vault, or the keyer does not know it; agree them anew.
+    Renew(KeyRecord),
     /// To the keyer: this session is over.
     Revoke(SessionId),
     /// Answer to [`Event::End`]: the session is over, or why not.
@@ -172,9 +179,24 @@ pub enum ToVault {
     Ping(u64),
 }
 
+/// A session for which keys may be agreed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// Its name.
+    pub id: SessionId,
+    /// Whose keys.
+    pub device: HostName,
+    /// At which label.
+    pub label: LabelName,
+    /// Its inner addresses: what the TPE may be.
+    pub inner: Vec<IpAddr>,
+    /// The addresses that it may reach.
+    pub reach: Vec<IpAddr>,
+}
+
 /// What a client is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply<K> {
+pub enum Reply {
     /// Signed on.
     LoggedIn(UserName),
     /// A session is open.
@@ -185,13 +207,9 @@ pub enum Reply<K> {
         label: LabelName,
         /// Its inner addresses.
         inner: Vec<IpAddr>,
-        /// The server's part of the key exchange.
-        answer: K,
     },
     /// The session goes on.
     Resumed(Status),
-    /// New keys are in place.
-    Rekeyed(K),
     /// The password is changed.
     PasswordChanged,
     /// What is so now.
@@ -204,7 +222,7 @@ pub enum Reply<K> {
     Refused(RefusalKind, String),
     /// Unasked: the session was ended.
     Ended(String),
-    /// Unasked: the session needs new keys.
+    /// Unasked: the server's keyer does not know the TPE; negotiate anew.
     Renew,
 }
 

@@ -7,7 +7,7 @@ use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
 use levee_policy::audit::{Event as Entry, Verdict};
 
-impl<K: Clone> Sessions<K> {
+impl Sessions {
     pub(crate) fn label_up(&mut self, label: &LabelName, now: Time) {
         let Some(place) = self.places.get_mut(label) else {
             return self.say(Output::Release(label.clone()));
@@ -34,12 +34,9 @@ impl<K: Clone> Sessions<K> {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             session.vault = InVault::Absent;
             match &mut session.phase {
-                Phase::Making { step: Making::Vault { .. }, deadline, .. } => {
+                Phase::Making { deadline, .. } => {
                     *deadline = now.after(START);
                     self.timers.insert((now.after(START), Timer::Session(id)));
-                }
-                Phase::Making { step: Making::Keys, .. } => {
-                    self.close(id, "the label's vault died while the session was opened", None, now);
                 }
                 Phase::Open(open) => open.keys_lost = true,
                 Phase::Closing(Closing { step: Step::Vault(_), .. }) => self.close_sockets(id, 0),

@@ -10,6 +10,7 @@ mod closing;
 mod delay;
 mod event;
 mod id;
+mod keys;
 mod labels;
 mod opening;
 mod rules;
@@ -20,9 +21,9 @@ mod time;
 pub use address::REST;
 pub use delay::LONGEST as LONGEST_DELAY;
 pub use event::{
-    Change, ClientId, CommitId, Counted, CutId, Event, OperatorId, Output, RefusalKind, Reply, Request,
-    Shown, Status, Stored, ToVault, Verified,
+    Change, ClientId, CommitId, Counted, CutId, Event, KeyRecord, OperatorId, Output, RefusalKind, Reply,
+    Request, Shown, Status, Stored, ToVault, Verified,
 };
 pub use id::SessionId;
-pub use sessions::{AGREE, CLIENTS_PER_DEVICE, CUT_TRIES, PING, RETRY, SILENCE, START, Sessions};
+pub use sessions::{CLIENTS_PER_DEVICE, CUT_TRIES, PING, RETRY, SILENCE, START, Sessions};
 pub use time::Time;

@@ -1,8 +1,8 @@
-//! Opening a session, and its keys: granted → recorded → the one it replaces is over → the vault has it → keys.
+//! Opening a session: granted → recorded → the one it replaces is over → the vault has it.
 
 use crate::clients::ended;
 use crate::event::*;
-use crate::sessions::{AGREE, NOT_RECORDED, SILENCE, START, Sessions};
+use crate::sessions::{NOT_RECORDED, SILENCE, START, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
@@ -14,12 +14,11 @@ use std::net::{IpAddr, SocketAddr};
 
 const REASON: &str = "the trusted path was lost while the session was opened";
 
-impl<K: Clone> Sessions<K> {
+impl Sessions {
     pub(crate) fn level(
         &mut self,
         client: ClientId,
         label: LabelName,
-        offer: K,
         (id, random): (SessionId, u64),
         now: Time,
     ) {
@@ -59,7 +58,7 @@ impl<K: Clone> Sessions<K> {
         let changes = if stored { vec![Change::Put(record.clone())] } else { vec![] };
         let commit = self.commit(Purpose::Open(client), vec![granted], changes);
         if let Some(path) = self.clients.get_mut(&client) {
-            let granted = Box::new(Granted { grant, record, offer });
+            let granted = Box::new(Granted { grant, record });
             path.busy = Some(Busy::Opening(Opening::Recording(granted, commit, stored)));
         }
     }
@@ -107,7 +106,7 @@ impl<K: Clone> Sessions<K> {
         }
     }
 
-    fn open_or_store(&mut self, client: ClientId, granted: Box<Granted<K>>, stored: bool, now: Time) {
+    fn open_or_store(&mut self, client: ClientId, granted: Box<Granted>, stored: bool, now: Time) {
         if stored {
             return self.begin(client, *granted, now);
         }
@@ -119,13 +118,12 @@ impl<K: Clone> Sessions<K> {
     }
 
     /// The one place where a session begins: it consumes the grant.
-    fn begin(&mut self, client: ClientId, granted: Granted<K>, now: Time) {
-        let Granted { grant, record, offer } = granted;
+    fn begin(&mut self, client: ClientId, granted: Granted, now: Time) {
+        let Granted { grant, record } = granted;
         let (id, label) = (record.id, record.label.clone());
         let deadline = now.after(START);
         self.by_device.insert(record.device.clone(), id);
-        let step = Making::Vault { offer };
-        let phase = Phase::Making { grant, client, step, deadline };
+        let phase = Phase::Making { grant, client, deadline };
         self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, phase });
         self.set_timer(deadline, Timer::Session(id));
         if let Some(path) = self.clients.get_mut(&client) {
@@ -157,180 +155,42 @@ impl<K: Clone> Sessions<K> {
         let label = record.label.clone();
         session.vault = InVault::Told;
         session.reached = true;
-        if let Phase::Making { step: Making::Vault { .. }, deadline, .. } = &mut session.phase {
+        if let Phase::Making { deadline, .. } = &mut session.phase {
             *deadline = now.after(SILENCE);
             self.timers.insert((now.after(SILENCE), Timer::Session(id)));
         }
         self.say(Output::Vault(label, open));
     }
 
-    pub(crate) fn vault_opened(&mut self, label: &LabelName, id: SessionId, now: Time) {
+    pub(crate) fn vault_opened(&mut self, label: &LabelName, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.record.label != *label || session.vault != InVault::Told {
             return;
         }
         session.vault = InVault::Ready;
-        let at = now.after(AGREE);
-        match &mut session.phase {
-            Phase::Making { step, deadline, .. } => {
-                if let Making::Vault { offer } = step {
-                    let offer = offer.clone();
-                    *step = Making::Keys;
-                    *deadline = at;
-                    self.set_timer(at, Timer::Session(id));
-                    self.say(Output::Agree(id, label.clone(), offer));
-                }
-            }
-            Phase::Open(open) => {
-                let (lost, link) = (open.keys_lost, open.link);
-                let mut asked = false;
-                if let Link::Attached(client) = link
-                    && let Some(Client { busy: Some(Busy::Rekeying { session, offer, .. }), .. }) =
-                        self.clients.get_mut(&client)
-                    && *session == id
-                    && let Some(offer) = offer.take()
-                {
-                    asked = true;
-                    self.say(Output::Agree(id, label.clone(), offer));
-                }
-                if lost && !asked {
-                    self.renew(id);
-                }
-            }
-            Phase::Closing(_) => {}
-        }
-    }
-
-    pub(crate) fn agreed(&mut self, id: SessionId, answer: K) {
-        if self.is_unwanted(id) {
-            return;
-        }
-        let mut making = None;
+        let (label, inner) = (session.record.label.clone(), session.record.inner.clone());
+        let (mut opened, mut lost) = (None, false);
         self.transition(id, |phase| match phase {
-            Phase::Making { grant, client, step: Making::Keys, .. } => {
-                making = Some(client);
+            Phase::Making { grant, client, .. } => {
+                opened = Some(client);
                 Phase::Open(Open { grant, link: Link::Attached(client), keys_lost: false, renewing: false })
             }
-            other => other,
+            Phase::Open(mut open) => {
+                lost = std::mem::take(&mut open.keys_lost);
+                Phase::Open(open)
+            }
+            closing => closing,
         });
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let record = &session.record;
-        match (making, &mut session.phase) {
-            (Some(client), _) => {
-                let (label, inner) = (record.label.clone(), record.inner.clone());
-                self.answer(client, Reply::Opened { id, label, inner, answer });
-            }
-            (None, Phase::Open(open)) => {
-                let Some(client) = rekeying(&self.clients, open.link, id) else { return };
-                open.keys_lost = false;
-                self.answer(client, Reply::Rekeyed(answer));
-            }
-            _ => {}
+        if let Some(client) = opened {
+            self.answer(client, Reply::Opened { id, label, inner });
         }
-    }
-
-    pub(crate) fn not_agreed(&mut self, id: SessionId, reason: &str, now: Time) {
-        if self.is_unwanted(id) {
-            return;
-        }
-        match self.sessions.get(&id).map(|session| &session.phase) {
-            Some(Phase::Making { step: Making::Keys, .. }) => {
-                self.close(id, &format!("no keys could be agreed: {reason}"), None, now);
-            }
-            Some(Phase::Open(open)) => {
-                if let Some(client) = rekeying(&self.clients, open.link, id) {
-                    self.refuse(client, RefusalKind::Unavailable, "no new keys could be agreed");
-                }
-            }
-            _ => {}
-        }
-    }
-
-    pub(crate) fn rekey(&mut self, client: ClientId, offer: K, now: Time) {
-        let Some(id) = self.own_session(client) else {
-            return self.refuse(client, RefusalKind::NoSession, "no session is open here");
-        };
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        if let Phase::Open(open) = &mut session.phase {
-            open.renewing = false;
-        }
-        let label = session.record.label.clone();
-        // A vault that has only just started takes keys once it has the session's record.
-        let offer = if session.vault == InVault::Ready {
-            self.say(Output::Agree(id, label, offer));
-            None
-        } else {
-            Some(offer)
-        };
-        let deadline = now.after(AGREE);
-        self.set_timer(deadline, Timer::Client(client));
-        if let Some(path) = self.clients.get_mut(&client) {
-            path.busy = Some(Busy::Rekeying { session: id, offer, deadline });
-        }
-    }
-
-    pub(crate) fn rekey_late(&mut self, client: ClientId) {
-        let Some(path) = self.clients.get(&client) else { return };
-        if let Some(Busy::Rekeying { session, offer, .. }) = &path.busy {
-            if offer.is_none() {
-                let session = *session;
-                self.forget_answer(session);
-            }
-            self.refuse(client, RefusalKind::Unavailable, "new keys could not be agreed in time");
-        }
-    }
-
-    /// The keyer still owes an answer for this session that nobody waits for; without counting it, it would be
-    /// taken for the answer to the next offer.
-    pub(crate) fn forget_answer(&mut self, session: SessionId) {
-        *self.unwanted.entry(session).or_insert(0) += 1;
-    }
-
-    fn is_unwanted(&mut self, session: SessionId) -> bool {
-        let Some(owed) = self.unwanted.get_mut(&session) else { return false };
-        *owed -= 1;
-        if *owed == 0 {
-            self.unwanted.remove(&session);
-        }
-        true
-    }
-
-    pub(crate) fn renew(&mut self, id: SessionId) {
-        let Some(Session { phase: Phase::Open(open), .. }) = self.sessions.get_mut(&id) else { return };
-        if let Link::Attached(client) = open.link
-            && !open.renewing
-        {
-            open.renewing = true;
-            self.reply(client, Reply::Renew);
-        } else {
-            open.renewing = true;
-        }
-    }
-
-    pub(crate) fn keyer_lost(&mut self, now: Time) {
-        self.unwanted.clear();
-        let making: Vec<SessionId> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| matches!(session.phase, Phase::Making { step: Making::Keys, .. }))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in making {
-            self.close(id, "the keyer died before it agreed on keys", None, now);
-        }
-        let rekeying: Vec<ClientId> = self
-            .clients
-            .iter()
-            .filter(|(_, path)| matches!(path.busy, Some(Busy::Rekeying { offer: None, .. })))
-            .map(|(id, _)| *id)
-            .collect();
-        for client in rekeying {
-            self.refuse(client, RefusalKind::Unavailable, "the keyer died before it agreed on new keys");
+        if lost {
+            self.keys_lost(id);
         }
     }
 
     /// The client whose request this was is gone.
-    pub(crate) fn abandon(&mut self, opening: Opening<K>, now: Time) {
+    pub(crate) fn abandon(&mut self, opening: Opening, now: Time) {
         match opening {
             Opening::Recording(granted, _, false) | Opening::Replacing(granted, false) => {
                 self.drop_granted(*granted, REASON);
@@ -351,7 +211,7 @@ impl<K: Clone> Sessions<K> {
     }
 
     /// Nothing comes of a grant that the store does not have: nobody has had its addresses, so they need no rest.
-    fn drop_granted(&mut self, granted: Granted<K>, reason: &str) {
+    fn drop_granted(&mut self, granted: Granted, reason: &str) {
         let record = granted.record;
         self.pool.put_back(&record.inner);
         self.say(Output::Audit(ended(&record, reason)));
@@ -369,7 +229,7 @@ impl<K: Clone> Sessions<K> {
     }
 
     /// A transition consumes the state it begins in.
-    pub(crate) fn transition(&mut self, id: SessionId, next: impl FnOnce(Phase<K>) -> Phase<K>) {
+    pub(crate) fn transition(&mut self, id: SessionId, next: impl FnOnce(Phase) -> Phase) {
         if let Some(mut session) = self.sessions.remove(&id) {
             session.phase = next(session.phase);
             self.sessions.insert(id, session);
@@ -392,13 +252,4 @@ fn selectors(inner: &[IpAddr], reach: &[Reach]) -> String {
         let _ = write!(text, " and {more} more");
     }
     text
-}
-
-/// The client that waits for new keys of this session from the keyer.
-fn rekeying<K>(clients: &Clients<K>, link: Link, id: SessionId) -> Option<ClientId> {
-    let Link::Attached(client) = link else { return None };
-    match &clients.get(&client)?.busy {
-        Some(Busy::Rekeying { session, offer: None, .. }) if *session == id => Some(client),
-        _ => None,
-    }
 }

@@ -19,8 +19,10 @@ pub const SILENCE: Duration = Duration::from_secs(1);
 pub const PING: Duration = Duration::from_secs(5);
 /// How long a label's vault and compartment may take to start.
 pub const START: Duration = Duration::from_secs(60);
-/// How long the keyer may take to agree on keys.
-pub const AGREE: Duration = Duration::from_secs(10);
+/// So many refused negotiations in [`DENIALS_PERIOD`] are written one by one; the others are counted.
+pub(crate) const DENIALS: u32 = 64;
+/// See [`DENIALS`].
+pub(crate) const DENIALS_PERIOD: Duration = Duration::from_secs(60);
 /// How long to wait before what failed in ending a session is tried again.
 pub const RETRY: Duration = Duration::from_secs(1);
 /// After so many failures to destroy sockets, whoever waits for it is told.
@@ -35,28 +37,28 @@ pub const CLIENTS_PER_DEVICE: usize = 8;
 /// grant allows is put out before [`Event::Committed`] says that the grant is in the audit log; the end of a
 /// session is acknowledged only when its vault has closed it or is dead, its sockets are cut, and the store has
 /// forgotten it.
-pub struct Sessions<K> {
+pub struct Sessions {
     pub(crate) site: Arc<Site>,
     pub(crate) grace: Duration,
     pub(crate) pool: Pool,
     pub(crate) delays: Delays,
-    pub(crate) clients: Clients<K>,
+    pub(crate) clients: Clients,
     /// Who sits at each TPE: the client whose person is signed on or about to be.
     pub(crate) seats: BTreeMap<HostName, ClientId>,
-    pub(crate) sessions: BTreeMap<SessionId, Session<K>>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
     /// The one session of each TPE.
     pub(crate) by_device: BTreeMap<HostName, SessionId>,
     pub(crate) places: BTreeMap<LabelName, Place>,
     pub(crate) cuts: BTreeMap<CutId, SessionId>,
-    /// Answers of the keyer that are still to come but that nobody waits for any more.
-    pub(crate) unwanted: BTreeMap<SessionId, u32>,
+    /// Refused negotiations since then.
+    pub(crate) denials: Option<(Time, u32)>,
     pub(crate) commits: BTreeMap<CommitId, Purpose>,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    pub(crate) outputs: VecDeque<Output<K>>,
+    pub(crate) outputs: VecDeque<Output>,
     counter: u64,
 }
 
-impl<K: Clone> Sessions<K> {
+impl Sessions {
     /// Takes up the sessions that the store has, as far as the policy still grants them; the others are ended.
     ///
     /// All of them are detached: each has the site's grace time to be resumed by its TPE.
@@ -81,7 +83,7 @@ impl<K: Clone> Sessions<K> {
             by_device: BTreeMap::new(),
             places: BTreeMap::new(),
             cuts: BTreeMap::new(),
-            unwanted: BTreeMap::new(),
+            denials: None,
             commits: BTreeMap::new(),
             timers: BTreeSet::new(),
             outputs: VecDeque::new(),
@@ -94,7 +96,7 @@ impl<K: Clone> Sessions<K> {
     }
 
     /// Takes in what happened at this time.
-    pub fn handle(&mut self, event: Event<K>, now: Time) {
+    pub fn handle(&mut self, event: Event, now: Time) {
         match event {
             Event::Hello { client, device, fingerprint } => self.hello(client, device, fingerprint),
             Event::Request(client, request) => self.request(client, request, now),
@@ -106,14 +108,18 @@ impl<K: Clone> Sessions<K> {
             Event::LabelFailed(label, reason) => self.label_failed(&label, &reason, now),
             Event::LabelDied(label) => self.label_died(&label, now),
             Event::Cut(cut, sockets) => self.cut_done(cut, sockets, now),
-            Event::VaultOpened(label, session) => self.vault_opened(&label, session, now),
+            Event::VaultOpened(label, session) => self.vault_opened(&label, session),
             Event::VaultClosed(label, session) => self.vault_closed(&label, session, now),
             Event::VaultPong(label, number) => self.vault_pong(&label, number, now),
             Event::VaultLost(label) => self.vault_lost(&label, now),
-            Event::Agreed(session, answer) => self.agreed(session, answer),
-            Event::NotAgreed(session, reason) => self.not_agreed(session, &reason, now),
+            Event::Wanted { ticket, device, label, accreditation } => {
+                self.wanted(ticket, &device, &label, accreditation.as_deref(), now);
+            }
+            Event::Refused(device, label, reason) => {
+                self.keys_denied(device.as_ref(), label.as_ref(), &reason, now);
+            }
             Event::Renew(session) => self.renew(session),
-            Event::KeyerLost => self.keyer_lost(now),
+            Event::KeyerCame => self.keyer_came(),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),
             Event::Tick => {}
         }
@@ -121,7 +127,7 @@ impl<K: Clone> Sessions<K> {
     }
 
     /// The next thing to do; `None` when all is done.
-    pub fn poll(&mut self) -> Option<Output<K>> {
+    pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
@@ -162,7 +168,7 @@ impl<K: Clone> Sessions<K> {
         self.counter
     }
 
-    pub(crate) fn say(&mut self, output: Output<K>) {
+    pub(crate) fn say(&mut self, output: Output) {
         self.outputs.push_back(output);
     }
 
@@ -177,7 +183,7 @@ impl<K: Clone> Sessions<K> {
         commit
     }
 
-    pub(crate) fn reply(&mut self, client: ClientId, reply: Reply<K>) {
+    pub(crate) fn reply(&mut self, client: ClientId, reply: Reply) {
         if self.clients.contains_key(&client) {
             self.say(Output::Reply(client, reply));
         }
@@ -192,7 +198,7 @@ impl<K: Clone> Sessions<K> {
     }
 
     /// Answers the request that the client waits for.
-    pub(crate) fn answer(&mut self, client: ClientId, reply: Reply<K>) {
+    pub(crate) fn answer(&mut self, client: ClientId, reply: Reply) {
         if let Some(entry) = self.clients.get_mut(&client) {
             entry.busy = None;
             self.say(Output::Reply(client, reply));

@@ -6,24 +6,22 @@ use levee_policy::{Grant, HostName, UserName, decision};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A trusted path.
-pub(crate) struct Client<K> {
+pub(crate) struct Client {
     pub device: HostName,
     pub fingerprint: [u8; 32],
     pub person: Option<UserName>,
     /// What the client has asked and waits for; a client asks one thing at a time.
-    pub busy: Option<Busy<K>>,
+    pub busy: Option<Busy>,
 }
 
 /// A request that takes more than one step.
-pub(crate) enum Busy<K> {
+pub(crate) enum Busy {
     /// Login.
     SigningOn(UserName, SigningOn),
     /// Resume, until the decision is durable.
     Resuming(SessionId, CommitId),
     /// Level.
-    Opening(Opening<K>),
-    /// Rekey: the offer, until the vault can take keys; then the keyer has it.
-    Rekeying { session: SessionId, offer: Option<K>, deadline: Time },
+    Opening(Opening),
     /// Passwd.
     ChangingPassword(ChangingPassword),
     /// Logout, until the session is over.
@@ -67,29 +65,28 @@ impl ChangingPassword {
     }
 }
 
-pub(crate) enum Opening<K> {
+pub(crate) enum Opening {
     /// Granted; until that is durable. The flag: whether the store has it then.
-    Recording(Box<Granted<K>>, CommitId, bool),
+    Recording(Box<Granted>, CommitId, bool),
     /// Until the session that it replaces is over. The flag: whether the store has the new one.
-    Replacing(Box<Granted<K>>, bool),
+    Replacing(Box<Granted>, bool),
     /// The session exists; it says how far it is.
     Session(SessionId),
 }
 
 /// What a new session is made of: it exists only once the decision is durable and the TPE has no other.
-pub(crate) struct Granted<K> {
+pub(crate) struct Granted {
     pub grant: Grant<decision::Session>,
     pub record: Stored,
-    pub offer: K,
 }
 
 /// A session, from its grant's effect until nothing of it is left.
-pub(crate) struct Session<K> {
+pub(crate) struct Session {
     pub record: Stored,
     pub vault: InVault,
     /// Whether a vault ever knew it, so that there may be sockets.
     pub reached: bool,
-    pub phase: Phase<K>,
+    pub phase: Phase,
 }
 
 /// What the vault that now runs at the session's label knows of it.
@@ -103,20 +100,13 @@ pub(crate) enum InVault {
     Ready,
 }
 
-pub(crate) enum Phase<K> {
-    /// Under way to be used by this client. The grant ends with the session.
-    Making { grant: Grant<decision::Session>, client: ClientId, step: Making<K>, deadline: Time },
+pub(crate) enum Phase {
+    /// Until the vault has the record, to be used by this client. The grant ends with the session.
+    Making { grant: Grant<decision::Session>, client: ClientId, deadline: Time },
     /// In use.
     Open(Open),
     /// On its way out; no permission is left.
     Closing(Closing),
-}
-
-pub(crate) enum Making<K> {
-    /// Until the vault has the record.
-    Vault { offer: K },
-    /// Until the keyer has agreed keys.
-    Keys,
 }
 
 pub(crate) struct Open {
@@ -124,7 +114,7 @@ pub(crate) struct Open {
     pub link: Link,
     /// The vault's keys are gone with the vault.
     pub keys_lost: bool,
-    /// The TPE has been asked for new keys.
+    /// The TPE is to be asked to negotiate anew once it is back.
     pub renewing: bool,
 }
 
@@ -212,4 +202,4 @@ pub(crate) enum Timer {
     Label(levee_policy::LabelName),
 }
 
-pub(crate) type Clients<K> = BTreeMap<ClientId, Client<K>>;
+pub(crate) type Clients = BTreeMap<ClientId, Client>;

@@ -87,7 +87,6 @@ impl Random {
 #[derive(Default)]
 struct Vault {
     sessions: BTreeMap<SessionId, Vec<IpAddr>>,
-    with_keys: BTreeSet<SessionId>,
     silent: bool,
     heard: VecDeque<ToVault>,
     /// Which one it is: what was sent to the one before does not reach it.
@@ -105,7 +104,7 @@ struct World {
     seed: u64,
     random: Random,
     site: Arc<Site>,
-    machine: Sessions<u64>,
+    machine: Sessions,
     now: Time,
     faults: bool,
     // What is really so outside.
@@ -118,17 +117,16 @@ struct World {
     devices: BTreeMap<SessionId, HostName>,
     people: BTreeMap<ClientId, Person>,
     // What is on its way to the machine, one queue for each channel: order holds within a channel alone.
-    warden: VecDeque<Event<u64>>,
+    warden: VecDeque<Event>,
     /// The vault whose channel the machine's shell holds.
     attached: BTreeMap<LabelName, u64>,
     /// With each [`Event::LabelUp`] under way: the vault that it attaches.
     attaching: VecDeque<u64>,
-    to_warden: VecDeque<Output<u64>>,
-    from_vaults: BTreeMap<LabelName, VecDeque<Event<u64>>>,
-    keyer: VecDeque<(SessionId, LabelName, u64)>,
-    from_keyer: VecDeque<Event<u64>>,
+    to_warden: VecDeque<Output>,
+    from_vaults: BTreeMap<LabelName, VecDeque<Event>>,
+    from_keyer: VecDeque<Event>,
     commits: VecDeque<(CommitId, Vec<levee_policy::audit::Event>, Vec<Change>)>,
-    shell: VecDeque<Event<u64>>,
+    shell: VecDeque<Event>,
     next: u64,
     log: Vec<String>,
 }
@@ -157,7 +155,6 @@ impl World {
             attaching: VecDeque::new(),
             to_warden: VecDeque::new(),
             from_vaults: BTreeMap::new(),
-            keyer: VecDeque::new(),
             from_keyer: VecDeque::new(),
             commits: VecDeque::new(),
             shell: VecDeque::new(),
@@ -173,7 +170,7 @@ impl World {
         panic!("seed {}: {what}\n{}", self.seed, log[tail..].join("\n"));
     }
 
-    fn handle(&mut self, event: Event<u64>) {
+    fn handle(&mut self, event: Event) {
         self.log.push(format!("{} < {event:?}", self.now.as_millis()));
         self.machine.handle(event, self.now);
         while let Some(output) = self.machine.poll() {
@@ -182,7 +179,7 @@ impl World {
         }
     }
 
-    fn take(&mut self, output: Output<u64>) {
+    fn take(&mut self, output: Output) {
         match output {
             Output::Commit(commit, entries, changes) => self.commits.push_back((commit, entries, changes)),
             Output::Audit(_) | Output::Count(_) | Output::Revoke(_) => {}
@@ -216,12 +213,16 @@ impl World {
                     vault.heard.push_back(message);
                 }
             }
-            Output::Agree(session, label, offer) => self.keyer.push_back((session, label, offer)),
+            Output::Keys(_, record) => record.iter().for_each(|record| self.may_have_keys(record)),
+            Output::Renew(record) => {
+                self.may_have_keys(&record);
+                self.from_keyer.push_back(Event::Renew(record.id));
+            }
             Output::Operator(_, _) => {}
         }
     }
 
-    fn replied(&mut self, client: ClientId, reply: Reply<u64>) {
+    fn replied(&mut self, client: ClientId, reply: Reply) {
         let Some(person) = self.people.get_mut(&client) else { return };
         let device = person.device.clone();
         match reply {
@@ -237,15 +238,11 @@ impl World {
                 person.session = None;
                 self.nothing_left(&device, None);
             }
-            Reply::Opened { id, answer, .. } => {
+            Reply::Opened { id, .. } => {
                 person.session = Some(id);
-                if answer >> 32 != client.0 {
-                    self.fail("the answer to another's key exchange");
-                }
                 self.nothing_left(&device, Some(id));
             }
             Reply::Resumed(status) => person.session = status.session.map(|(id, _, _)| id),
-            Reply::Rekeyed(answer) if answer >> 32 != client.0 => self.fail("the answer to another's offer"),
             _ => {}
         }
     }
@@ -330,18 +327,14 @@ impl World {
                 let id = self.random_id();
                 self.next += 1;
                 let label = LabelName::new(self.random.pick(&LABELS)).unwrap();
-                Request::Level { label, offer: client.0 << 32 | self.next, id, random: self.random.next() }
+                Request::Level { label, id, random: self.random.next() }
             }
             6 => {
                 let known: Vec<SessionId> = self.store.keys().copied().collect();
                 let id = if known.is_empty() { self.random_id() } else { self.random.pick(&known) };
                 Request::Resume(id)
             }
-            7 => {
-                self.next += 1;
-                Request::Rekey(client.0 << 32 | self.next)
-            }
-            8 => Request::Passwd,
+            7 | 8 => Request::Passwd,
             _ => Request::Logout,
         };
         if let Some(person) = self.people.get_mut(&client) {
@@ -450,7 +443,6 @@ impl World {
             }
             ToVault::Close(id) => {
                 vault.sessions.remove(&id);
-                vault.with_keys.remove(&id);
                 answers.push_back(Event::VaultClosed(label.clone(), id));
             }
             ToVault::Synced => {}
@@ -458,16 +450,28 @@ impl World {
         }
     }
 
+    /// Some TPE wants keys at some label.
     fn keyer_acts(&mut self) {
-        let Some((session, label, offer)) = self.keyer.pop_front() else { return };
-        let event = match self.vaults.get_mut(&label) {
-            Some(vault) if vault.sessions.contains_key(&session) => {
-                vault.with_keys.insert(session);
-                Event::Agreed(session, offer)
-            }
-            _ => Event::NotAgreed(session, "the vault has no record".into()),
-        };
-        self.from_keyer.push_back(event);
+        self.next += 1;
+        let device: HostName = self.random.pick(&HOSTS).parse().unwrap();
+        let label = LabelName::new(self.random.pick(&LABELS)).unwrap();
+        let accreditation =
+            self.site.host(&device).and_then(|host| self.site.vocabulary().print_range(host.accreditation()));
+        self.from_keyer.push_back(Event::Wanted { ticket: self.next, device, label, accreditation });
+    }
+
+    /// What the answer means: the session is granted, recorded, of that TPE, at that label, and in use.
+    fn may_have_keys(&self, record: &KeyRecord) {
+        if !self.granted.contains(&record.id.to_string()) {
+            self.fail("keys for a session whose grant is not in the log");
+        }
+        match self.store.get(&record.id) {
+            Some(stored) if stored.device == record.device && stored.label == record.label => {}
+            _ => self.fail(&format!("keys for {}, which the store does not have so", record.id)),
+        }
+        if self.machine.is_closing(record.id) {
+            self.fail(&format!("keys for {}, which is on its way out", record.id));
+        }
     }
 
     fn disk_acts(&mut self) {
@@ -513,7 +517,6 @@ impl World {
         self.from_vaults.clear();
         self.attached.clear();
         self.attaching.clear();
-        self.keyer.clear();
         self.commits.clear();
         self.people.clear();
         for vault in self.vaults.values_mut() {
@@ -593,9 +596,8 @@ impl World {
             }
             2 if self.random.one_in(3) => self.restart(),
             3 => {
-                self.keyer.clear();
                 self.from_keyer.clear();
-                self.handle(Event::KeyerLost);
+                self.handle(Event::KeyerCame);
             }
             4 => {
                 let shown: Vec<String> = self.store.keys().map(ToString::to_string).collect();

@@ -1,319 +1,296 @@
-//! The keyer's loop: who may have keys comes from sessiond (or the TPE), keys go to one vault, and nothing stays.
+//! The loop: what is heard goes to the state machine, what that says is done.
 
-use crate::agree::{Ephemeral, Pair, Side, Unusable, spi};
-use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
-use levee_ipc::vault::{KeyerToVault, Suite, VaultToKeyer};
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, Role, ToWarden};
-use levee_ipc::{Channel, Received, RecvError, SendError};
+use crate::children::Children;
+use crate::net::{LONGEST, Received, Sockets};
+use crate::server::Server;
+use crate::signer::Signer;
+use crate::start::Started;
+use crate::workstation::Workstation;
+use levee_ike::{CloseReason, Command, CommandError, Endpoint, Event, IkeId, Now, Output, Random};
+use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
+use levee_ipc::warden::{Attachment, FromWarden, Place, Role};
+use levee_ipc::{Channel, Outbox, RecvError};
 use levee_policy::LabelName;
 use levee_session::SessionId;
-use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
+use ring::rand::{SecureRandom, SystemRandom};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A workstation has one vault, in this slot.
-const WORKSTATION_SLOT: u16 = 1;
-/// The suite a workstation offers.
-const SUITE: Suite = Suite::Aes256Gcm;
-/// How long a vault may take to say that it has its keys.
-const INSTALL_DEADLINE: Duration = Duration::from_secs(2);
-/// How long an offer may wait for the server's answer.
-const OFFER_LIFE: Duration = Duration::from_secs(60);
-/// How long packets under replaced keys may still arrive.
-const OVERLAP: Duration = Duration::from_secs(10);
-/// The most sessions, offers and pending installations; a request beyond them fails.
-const MAX_SESSIONS: usize = 65_536;
-const MAX_OFFERS: usize = 16;
+/// Messages taken from one channel before everything else gets its turn.
+const TURN: usize = 64;
+/// How often what was dropped is reported.
+const REPORT: Duration = Duration::from_secs(10);
+/// Sockets that a workstation keeps: the session's, and one of the session before, whose end it may still have to say.
+const WORKSTATION_SOCKETS: usize = 2;
 
-struct Vault {
-    channel: Channel,
-    slot: u16,
-}
+/// The kernel's random octets.
+#[derive(Debug)]
+pub struct Kernel(SystemRandom);
 
-struct Session {
-    label: LabelName,
-    /// Inbound SPIs in the vault, newest last, and when each was replaced.
-    installed: Vec<(u32, Option<Instant>)>,
-}
-
-struct Pending {
-    session: SessionId,
-    since: Instant,
-    /// What the asker gets once the vault has its keys.
-    answer: Option<KeyOffer>,
-}
-
-struct Offer {
-    ephemeral: Ephemeral,
-    since: Instant,
-}
-
-struct Keyer {
-    control: Channel,
-    place: Option<Place>,
-    asker: Option<Channel>,
-    vaults: BTreeMap<LabelName, Vault>,
-    sessions: BTreeMap<SessionId, Session>,
-    pending: BTreeMap<(LabelName, u32), Pending>,
-    offers: BTreeMap<u64, Offer>,
-    /// Descriptors of a job that this keyer does not do yet, held open for the steering group's sake.
-    held: Vec<OwnedFd>,
-}
-
-/// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
-pub fn serve() -> Result<(), String> {
-    let control = levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?;
-    let mut keyer = Keyer {
-        control: Channel::from_fd(control),
-        place: None,
-        asker: None,
-        vaults: BTreeMap::new(),
-        sessions: BTreeMap::new(),
-        pending: BTreeMap::new(),
-        offers: BTreeMap::new(),
-        held: Vec::new(),
-    };
-    while keyer.place.is_none() {
-        match keyer.control.recv::<FromWarden>() {
-            Ok(received) => {
-                if !keyer.hear_warden(received) {
-                    return Ok(());
-                }
-            }
-            Err(RecvError::Closed) => return Ok(()),
-            Err(error) => return Err(format!("from the warden: {error}")),
+impl Random for Kernel {
+    fn fill(&mut self, out: &mut [u8]) {
+        // Without random octets there is nothing that could be done safely, not even an orderly end.
+        if self.0.fill(out).is_err() {
+            std::process::abort();
         }
     }
-    Sandbox::new(seccomp::KEYER).enter().map_err(|e| e.to_string())?;
-    keyer.control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
+}
+
+/// A vault, and the steering slot of its SPIs.
+#[derive(Debug)]
+pub struct Vault {
+    /// The top 12 bits of its inbound SPIs.
+    pub slot: u16,
+    /// The channel to it.
+    pub channel: Outbox<KeyerToVault>,
+}
+
+/// Something to do at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// This child has lived as long as it should.
+    Rekey(u32),
+    /// No packet that was under way when this pair was replaced can still arrive.
+    Forget(LabelName, u32),
+    /// This session's IKE SA is to be made anew.
+    Connect(SessionId),
+    /// Tell what was dropped.
+    Report,
+}
+
+/// Everything that the keyer holds.
+pub struct Keyer {
+    control: Channel,
+    pub(crate) place: Place,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) random: Kernel,
+    pub(crate) sockets: Sockets,
+    /// Where datagrams are read to.
+    buffer: Vec<u8>,
+    pub(crate) asker: Outbox<FromKeyer>,
+    signer: Signer,
+    pub(crate) vaults: BTreeMap<LabelName, Vault>,
+    pub(crate) children: Children,
+    pub(crate) server: Server,
+    pub(crate) workstation: Workstation,
+    timers: BTreeSet<(Duration, Timer)>,
+    /// When the state machine's next timer is due.
+    due: Option<Duration>,
+    began: Instant,
+    dropped: BTreeMap<String, u64>,
+    reported: levee_ike::Counters,
+}
+
+/// Serves until the warden says stop or is gone.
+///
+/// # Errors
+/// When the warden sends what is no message.
+pub fn serve(started: Started) -> Result<(), String> {
+    let Started { control, place, config, sockets, channels } = started;
+    let mut keyer = Keyer {
+        control,
+        place,
+        endpoint: Endpoint::new(config),
+        random: Kernel(SystemRandom::new()),
+        sockets,
+        buffer: vec![0; LONGEST],
+        asker: Outbox::new(),
+        signer: Signer::default(),
+        vaults: BTreeMap::new(),
+        children: Children::default(),
+        server: Server::default(),
+        workstation: Workstation::default(),
+        timers: BTreeSet::new(),
+        due: None,
+        began: Instant::now(),
+        dropped: BTreeMap::new(),
+        reported: levee_ike::Counters::default(),
+    };
+    for (attachment, fd) in channels {
+        keyer.attach(attachment, fd);
+    }
+    keyer.at(REPORT, Timer::Report);
     while keyer.turn()? {}
     Ok(())
 }
 
 impl Keyer {
+    /// Now, on both clocks.
+    pub(crate) fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Now { monotonic: self.began.elapsed(), unix_seconds: unix }
+    }
+
+    /// Sets a timer, so far from now.
+    pub(crate) fn at(&mut self, wait: Duration, timer: Timer) {
+        self.timers.insert((self.began.elapsed().saturating_add(wait), timer));
+    }
+
+    /// A random number below `most`, for times that must not be the same everywhere.
+    pub(crate) fn jitter(&mut self, most: Duration) -> Duration {
+        let mut octets = [0; 4];
+        self.random.fill(&mut octets);
+        most.mul_f64(f64::from(u32::from_be_bytes(octets)) / f64::from(u32::MAX))
+    }
+
+    /// Gives the state machine a wish or an answer.
+    pub(crate) fn command(&mut self, command: Command) -> Result<(), CommandError> {
+        let now = self.now();
+        self.endpoint.command(command, now, &mut self.random)
+    }
+
+    /// Counts what anybody can cause.
+    pub(crate) fn count(&mut self, what: impl Into<String>) {
+        *self.dropped.entry(what.into()).or_default() += 1;
+    }
+
     /// Waits for something, and does it. False when it is time to end.
     fn turn(&mut self) -> Result<bool, String> {
-        let labels: Vec<LabelName> = self.vaults.keys().cloned().collect();
-        let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
-        fds.extend(self.asker.iter().map(|asker| PollFd::new(asker, PollFlags::IN)));
-        fds.extend(self.vaults.values().map(|vault| PollFd::new(&vault.channel, PollFlags::IN)));
-        let idle = self.pending.is_empty() && self.offers.is_empty() && !self.replaced();
-        let tick = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-        match poll(&mut fds, if idle { None } else { Some(&tick) }) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(format!("poll: {error}")),
-        }
-        drop(fds);
-        if !self.hear_control()? || !self.hear_asker()? {
+        self.wait()?;
+        if !self.hear_warden()? {
             return Ok(false);
         }
-        for label in labels {
-            self.hear_vault(&label);
-        }
-        self.expire();
+        self.hear_asker();
+        self.hear_signer();
+        self.hear_vaults();
+        self.drive();
+        self.hear_peers();
+        self.ring();
+        self.drive();
+        self.asker.flush();
+        self.signer.flush();
+        self.vaults.values_mut().for_each(|vault| vault.channel.flush());
         Ok(true)
     }
 
-    fn hear_warden(&mut self, received: Received<FromWarden>) -> bool {
-        match received.message {
-            FromWarden::Attach(ref attachment) => {
-                let attachment = attachment.clone();
-                if let Some(fd) = received.into_fd() {
-                    self.attach(attachment, fd);
-                }
-            }
-            FromWarden::Begin(place) => self.place = Some(place),
-            FromWarden::Stop => return false,
-            _ => {}
+    fn wait(&self) -> Result<(), String> {
+        let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
+        let vaults = self.vaults.values().map(|vault| vault.channel.watch());
+        let channels = [self.asker.watch(), self.signer.watch()].into_iter().chain(vaults).flatten();
+        for (fd, writing) in channels {
+            let flags = if writing { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
         }
-        true
-    }
-
-    fn attach(&mut self, attachment: Attachment, fd: OwnedFd) {
-        match attachment {
-            Attachment::Peer { role: Role::Sessiond | Role::Tpe, .. } => {
-                self.asker = Some(Channel::from_fd(fd))
-            }
-            Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
-                self.vaults.insert(label.clone(), Vault { channel: Channel::from_fd(fd), slot });
-                self.vault_lost(&label, "the vault was started anew");
-                // The new vault has no keys. Whose sessions those are is for the asker to know too: it opens
-                // them in the vault before it asks for keys again.
-                let renew: Vec<SessionId> =
-                    self.sessions.iter_mut().filter(|(_, s)| s.label == label).map(|(id, _)| *id).collect();
-                for session in renew {
-                    self.tell(&FromKeyer::Renew(session));
-                }
-            }
-            Attachment::Udp(_) => self.held.push(fd),
-            _ => {}
+        fds.extend(self.sockets.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let first = self.timers.first().map(|(at, _)| *at);
+        let next = [first, self.due].into_iter().flatten().min();
+        let wait = next.map(|at| at.saturating_sub(self.began.elapsed()));
+        let limit = wait.and_then(|wait| Timespec::try_from(wait).ok());
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(format!("poll: {error}")),
         }
     }
 
-    fn tell(&mut self, message: &FromKeyer) {
-        if let Some(asker) = &self.asker
-            && let Err(SendError::Closed) = asker.try_send(message)
-        {
-            self.asker = None;
-        }
-    }
-
-    fn fail(&mut self, session: Option<SessionId>, ticket: Option<u64>, reason: &str) {
-        self.tell(&FromKeyer::Failed { session, ticket, reason: reason.to_owned() });
-    }
-
-    fn hear_control(&mut self) -> Result<bool, String> {
+    fn hear_warden(&mut self) -> Result<bool, String> {
         loop {
             match self.control.try_recv::<FromWarden>() {
-                Ok(received) => {
-                    if !self.hear_warden(received) {
-                        return Ok(false);
+                Ok(mut received) => match received.message {
+                    FromWarden::Stop => return Ok(false),
+                    FromWarden::Attach(attachment) => {
+                        if let Some(fd) = received.fds.pop() {
+                            self.attach(attachment, fd);
+                        }
                     }
-                }
-                Err(RecvError::Empty) => return Ok(true),
+                    // Not for the keyer.
+                    _ => {}
+                },
                 Err(RecvError::Closed) => return Ok(false),
+                Err(RecvError::Empty) => return Ok(true),
                 Err(error) => return Err(format!("from the warden: {error}")),
             }
         }
     }
 
-    fn hear_asker(&mut self) -> Result<bool, String> {
-        while let Some(asker) = &self.asker {
-            match asker.try_recv::<ToKeyer>() {
-                Ok(Received { message, .. }) => {
-                    // Whoever asks for keys knows of a vault that was attached before: so must we.
-                    if !self.hear_control()? {
-                        return Ok(false);
+    fn attach(&mut self, attachment: Attachment, fd: OwnedFd) {
+        match attachment {
+            Attachment::Peer { role: Role::Sessiond | Role::Tpe, .. } => {
+                self.asker.replace(Channel::from_fd(fd));
+                self.asker_lost();
+            }
+            Attachment::Peer { role: Role::Signer, .. } => {
+                for request in self.signer.replace(Channel::from_fd(fd)) {
+                    let _ = self.command(Command::Signed { request, signature: None });
+                }
+            }
+            Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
+                let mut channel = Outbox::new();
+                channel.replace(Channel::from_fd(fd));
+                self.vaults.insert(label.clone(), Vault { slot, channel });
+                self.vault_lost(&label);
+            }
+            Attachment::Udp(address) => {
+                self.sockets.add(fd, address, true);
+                if self.place == Place::Workstation {
+                    self.sockets.keep(WORKSTATION_SOCKETS);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn hear_peers(&mut self) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for number in 0..self.sockets.len() {
+            for _ in 0..TURN {
+                let (datagrams, path) = match self.sockets.receive(number, &mut buffer) {
+                    Received::Datagrams(datagrams, path) => (datagrams, path),
+                    Received::Nothing => break,
+                    Received::Nonsense => continue,
+                };
+                for datagram in datagrams {
+                    let now = self.now();
+                    self.endpoint.handle(datagram, path, now, &mut self.random);
+                    self.drive();
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn hear_asker(&mut self) {
+        for _ in 0..TURN {
+            let Some(message) = self.asker.receive::<ToKeyer>() else { return };
+            match (message, self.place) {
+                (ToKeyer::Answer { ticket, record }, Place::Server) => self.answered(ticket, record),
+                (ToKeyer::Renew(record), Place::Server) => self.renew(record),
+                (ToKeyer::Connect { record, server }, Place::Workstation) => self.connect(record, server),
+                (ToKeyer::Revoke(session), _) => self.revoke(session),
+                // Not for this place.
+                _ => self.count("messages of the wrong kind to the keyer"),
+            }
+            self.drive();
+        }
+    }
+
+    fn hear_signer(&mut self) {
+        for _ in 0..TURN {
+            let Some((request, signature)) = self.signer.hear() else { return };
+            // The IKE SA may have ended meanwhile.
+            let _ = self.command(Command::Signed { request, signature });
+            self.drive();
+        }
+    }
+
+    fn hear_vaults(&mut self) {
+        let labels: Vec<LabelName> = self.vaults.keys().cloned().collect();
+        for label in labels {
+            for _ in 0..TURN {
+                let Some(vault) = self.vaults.get_mut(&label) else { break };
+                match vault.channel.receive::<VaultToKeyer>() {
+                    Some(message) => self.serve_vault(&label, message),
+                    None => {
+                        if !vault.channel.is_open() {
+                            self.vaults.remove(&label);
+                            self.vault_lost(&label);
+                        }
+                        break;
                     }
-                    self.serve_asker(message);
                 }
-                Err(RecvError::Empty) => break,
-                Err(_) => self.asker = None,
-            }
-        }
-        Ok(true)
-    }
-
-    fn serve_asker(&mut self, message: ToKeyer) {
-        match (message, self.place) {
-            (ToKeyer::Agree { session, label, offer }, Some(Place::Server)) => {
-                if let Err(Unusable(reason)) = self.agree(session, label, &offer) {
-                    self.fail(Some(session), None, reason);
-                }
-            }
-            (ToKeyer::Offer { ticket }, Some(Place::Workstation)) => match self.offer(ticket) {
-                Ok(offer) => self.tell(&FromKeyer::Offered { ticket, offer }),
-                Err(Unusable(reason)) => self.fail(None, Some(ticket), reason),
-            },
-            (ToKeyer::Complete { ticket, session, label, answer, server }, Some(Place::Workstation)) => {
-                if let Err(Unusable(reason)) = self.complete(ticket, session, label, &answer, server) {
-                    self.fail(Some(session), Some(ticket), reason);
-                }
-            }
-            (ToKeyer::Revoke(session), _) => self.revoke(session),
-            (ToKeyer::Agree { session, .. }, _) => self.fail(Some(session), None, "this is not a server"),
-            (ToKeyer::Offer { ticket } | ToKeyer::Complete { ticket, .. }, _) => {
-                self.fail(None, Some(ticket), "this is not a workstation");
-            }
-        }
-    }
-
-    fn agree(&mut self, session: SessionId, label: LabelName, offer: &KeyOffer) -> Result<(), Unusable> {
-        self.admit(session, &label)?;
-        let slot = self.vaults.get(&label).ok_or(Unusable("no vault runs at this label"))?.slot;
-        let ephemeral = Ephemeral::new(spi(slot)?, offer.suite)?;
-        let answer = ephemeral.offer().clone();
-        let pair = ephemeral.derive(Side::Server, offer, session, &label)?;
-        self.install(session, label, pair, answer.suite, None, Some(answer))
-    }
-
-    fn offer(&mut self, ticket: u64) -> Result<KeyOffer, Unusable> {
-        if self.offers.len() >= MAX_OFFERS {
-            return Err(Unusable("too many offers wait for an answer"));
-        }
-        let ephemeral = Ephemeral::new(spi(WORKSTATION_SLOT)?, SUITE)?;
-        let offer = ephemeral.offer().clone();
-        self.offers.insert(ticket, Offer { ephemeral, since: Instant::now() });
-        Ok(offer)
-    }
-
-    fn complete(
-        &mut self,
-        ticket: u64,
-        session: SessionId,
-        label: LabelName,
-        answer: &KeyOffer,
-        server: SocketAddr,
-    ) -> Result<(), Unusable> {
-        let Offer { ephemeral, .. } = self.offers.remove(&ticket).ok_or(Unusable("no such offer"))?;
-        self.admit(session, &label)?;
-        if self.vaults.get(&label).is_none_or(|vault| vault.slot != WORKSTATION_SLOT) {
-            return Err(Unusable("no vault runs at this label"));
-        }
-        let pair = ephemeral.derive(Side::Workstation, answer, session, &label)?;
-        self.install(session, label, pair, answer.suite, Some(server), None)
-    }
-
-    /// A session has one label for ever: keys for another label would be another session's.
-    fn admit(&mut self, session: SessionId, label: &LabelName) -> Result<(), Unusable> {
-        match self.sessions.get(&session) {
-            Some(known) if known.label != *label => Err(Unusable("the session is at another label")),
-            Some(_) => Ok(()),
-            None if self.sessions.len() >= MAX_SESSIONS => Err(Unusable("too many sessions")),
-            None => {
-                self.sessions.insert(session, Session { label: label.clone(), installed: Vec::new() });
-                Ok(())
-            }
-        }
-    }
-
-    /// Hands a pair of keys to the vault of `label`. They are erased here when this returns.
-    fn install(
-        &mut self,
-        session: SessionId,
-        label: LabelName,
-        pair: Pair,
-        suite: Suite,
-        peer: Option<SocketAddr>,
-        answer: Option<KeyOffer>,
-    ) -> Result<(), Unusable> {
-        let vault = self.vaults.get(&label).ok_or(Unusable("no vault runs at this label"))?;
-        let spi = pair.inbound.spi;
-        let Pair { inbound, outbound } = pair;
-        let install = KeyerToVault::Install { session, suite, esn: true, inbound, outbound, peer };
-        let sent = vault.channel.try_send(&install);
-        // The encoder's frames held the keys for a moment.
-        levee_sys::wipe::scrub_stack();
-        sent.map_err(|_| Unusable("the vault does not take messages"))?;
-        self.pending.insert((label, spi), Pending { session, since: Instant::now(), answer });
-        Ok(())
-    }
-
-    fn revoke(&mut self, session: SessionId) {
-        self.pending.retain(|_, pending| pending.session != session);
-        if let Some(gone) = self.sessions.remove(&session)
-            && let Some(vault) = self.vaults.get(&gone.label)
-        {
-            for (spi, _) in gone.installed {
-                // sessiond closes the session in the vault itself; this only tidies up sooner.
-                let _ = vault.channel.try_send(&KeyerToVault::Delete { spi });
-            }
-        }
-    }
-
-    fn hear_vault(&mut self, label: &LabelName) {
-        while let Some(vault) = self.vaults.get(label) {
-            match vault.channel.try_recv::<VaultToKeyer>() {
-                Ok(Received { message, .. }) => self.serve_vault(label, message),
-                Err(RecvError::Empty) => return,
-                Err(_) => {
-                    self.vaults.remove(label);
-                    self.vault_lost(label, "the vault is gone");
-                }
+                self.drive();
             }
         }
     }
@@ -321,76 +298,147 @@ impl Keyer {
     fn serve_vault(&mut self, label: &LabelName, message: VaultToKeyer) {
         match message {
             VaultToKeyer::Installed { spi } => {
-                let Some(Pending { session, answer, .. }) = self.pending.remove(&(label.clone(), spi)) else {
-                    return;
-                };
-                if let Some(known) = self.sessions.get_mut(&session) {
-                    let now = Instant::now();
-                    for (_, replaced) in &mut known.installed {
-                        replaced.get_or_insert(now);
-                    }
-                    known.installed.push((spi, None));
+                if self.place == Place::Workstation {
+                    self.installed(spi);
                 }
-                self.tell(&match answer {
-                    Some(answer) => FromKeyer::Agreed { session, answer },
-                    None => FromKeyer::Completed { session },
-                });
             }
             VaultToKeyer::Refused { spi, reason } => {
-                if let Some(Pending { session, .. }) = self.pending.remove(&(label.clone(), spi)) {
-                    self.fail(Some(session), None, &format!("the vault refused the keys: {reason:?}"));
-                }
+                self.count(format!("a vault refused keys: {reason:?}"));
+                self.not_installed(label, spi, &format!("the vault refused the keys: {reason:?}"));
             }
-            VaultToKeyer::Acquire(session) | VaultToKeyer::Expiring { session, .. } => {
+            VaultToKeyer::Acquire(session) => {
                 // A vault speaks for its own label's sessions alone.
-                if self.sessions.get(&session).is_some_and(|known| known.label == *label) {
-                    self.tell(&FromKeyer::Renew(session));
+                if self.children.label(session) == Some(label) {
+                    self.acquire(session);
+                }
+            }
+            VaultToKeyer::Expiring { spi, session } => {
+                if self.children.label(session) == Some(label) {
+                    self.rekey(spi);
                 }
             }
         }
     }
 
-    /// The label's vault has lost every key it had or was about to have.
-    fn vault_lost(&mut self, label: &LabelName, reason: &str) {
-        for session in self.sessions.values_mut().filter(|session| session.label == *label) {
-            session.installed.clear();
+    /// Does all that the state machine has to say. Keys go to their vault before the message that tells the peer of
+    /// them goes out, so that its first packet finds them there.
+    fn drive(&mut self) {
+        let mut datagrams = Vec::new();
+        loop {
+            let now = self.now();
+            match self.endpoint.poll(now, &mut self.random) {
+                Output::Transmit { path, datagram } => datagrams.push((path, datagram)),
+                Output::Event(event) => self.happened(event),
+                Output::Wait(due) => {
+                    self.due = due;
+                    break;
+                }
+            }
         }
-        let lost: Vec<(LabelName, u32)> =
-            self.pending.keys().filter(|(at, _)| at == label).cloned().collect();
-        for key in lost {
-            if let Some(pending) = self.pending.remove(&key) {
-                self.fail(Some(pending.session), None, reason);
+        for (path, datagram) in datagrams {
+            self.sockets.send(path, &datagram);
+        }
+    }
+
+    fn happened(&mut self, event: Event) {
+        match event {
+            Event::Sign { request, octets, .. } => {
+                if !self.signer.ask(request, octets) {
+                    let _ = self.command(Command::Signed { request, signature: None });
+                }
+            }
+            Event::IkeEstablished { ike, role, identity, initial_contact, .. } => match self.place {
+                Place::Server => self.peer_came(ike, &identity, initial_contact),
+                Place::Workstation => self.server_came(ike, role),
+            },
+            Event::IkeRekeyed { .. } | Event::PathChanged { .. } => {}
+            Event::IkeRekeyDue { ike } => {
+                let _ = self.command(Command::RekeyIke { ike });
+            }
+            Event::IkeClosed { ike, reason, children } => {
+                for spi in children {
+                    self.child_gone(spi, false);
+                }
+                self.closed(ike, &reason);
+            }
+            Event::ChildRequested(request) => match self.place {
+                Place::Server => self.asked_by_peer(request),
+                Place::Workstation => self.asked_by_server(&request),
+            },
+            Event::ChildEstablished(child) => self.established(child),
+            Event::ChildFailed { ike, inbound, rekeys, reason } => {
+                self.child_failed(ike, inbound, rekeys, &reason);
+            }
+            Event::ChildClosed { inbound, reason, .. } => {
+                self.child_gone(inbound, reason == levee_ike::ChildClosed::Rekeyed);
             }
         }
     }
 
-    fn replaced(&self) -> bool {
-        self.sessions.values().any(|session| session.installed.len() > 1)
+    /// An IKE SA is gone, and its children.
+    fn closed(&mut self, ike: IkeId, reason: &CloseReason) {
+        self.children.forget(ike);
+        match self.place {
+            Place::Server => self.peer_gone(ike, reason),
+            Place::Workstation => self.server_gone(ike, reason),
+        }
     }
 
-    /// What has waited too long.
-    fn expire(&mut self) {
-        self.offers.retain(|_, offer| offer.since.elapsed() < OFFER_LIFE);
-        let late: Vec<(LabelName, u32)> = self
-            .pending
-            .iter()
-            .filter(|(_, pending)| pending.since.elapsed() >= INSTALL_DEADLINE)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for (label, spi) in late {
-            let Some(pending) = self.pending.remove(&(label.clone(), spi)) else { continue };
-            if let Some(vault) = self.vaults.get(&label) {
-                let _ = vault.channel.try_send(&KeyerToVault::Delete { spi });
+    /// The session is over.
+    fn revoke(&mut self, session: SessionId) {
+        for (ike, inbound) in self.children.end(session) {
+            // It may be on its way out already.
+            let _ = self.command(Command::CloseChild { ike, inbound });
+        }
+        if self.place == Place::Workstation {
+            self.disconnect(session);
+        }
+    }
+
+    /// Nobody is there any more who would answer what was asked.
+    fn asker_lost(&mut self) {
+        for request in self.server.unanswered() {
+            let decision = levee_ike::ChildDecision::Refuse;
+            let _ = self.command(Command::Decide { request, decision });
+        }
+    }
+
+    /// Does what is due.
+    fn ring(&mut self) {
+        let now = self.began.elapsed();
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+        {
+            let Some((_, timer)) = self.timers.pop_first() else { return };
+            match timer {
+                Timer::Rekey(inbound) => self.rekey(inbound),
+                Timer::Forget(label, spi) => {
+                    if let Some(vault) = self.vaults.get_mut(&label) {
+                        vault.channel.send(KeyerToVault::Delete { spi });
+                    }
+                }
+                Timer::Connect(session) => self.connect_again(session),
+                Timer::Report => {
+                    self.report();
+                    self.at(REPORT, Timer::Report);
+                }
             }
-            self.fail(Some(pending.session), None, "the vault does not answer");
         }
-        for session in self.sessions.values_mut() {
-            let Some(vault) = self.vaults.get(&session.label) else { continue };
-            session.installed.retain(|(spi, replaced)| {
-                let over = replaced.is_some_and(|since| since.elapsed() >= OVERLAP);
-                // A vault that is too busy for this is asked again in the next turn.
-                !(over && vault.channel.try_send(&KeyerToVault::Delete { spi: *spi }).is_ok())
-            });
+    }
+
+    fn report(&mut self) {
+        let counters = self.endpoint.counters().clone();
+        for (why, count) in counters.iter() {
+            let new = count.saturating_sub(self.reported.get(why));
+            if new > 0 {
+                *self.dropped.entry(format!("IKE datagrams dropped: {why:?}")).or_default() += new;
+            }
         }
+        self.reported = counters;
+        if self.place == Place::Server && !self.dropped.is_empty() {
+            let dropped = std::mem::take(&mut self.dropped).into_iter().collect();
+            self.asker.send(FromKeyer::Dropped(dropped));
+        }
+        self.dropped.clear();
     }
 }

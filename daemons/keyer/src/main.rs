@@ -1,13 +1,20 @@
-//! Agrees keys and hands each pair to the one vault of its label.
+//! Agrees keys by IKEv2 (`levee-ike`) and hands each pair to the one vault of its label.
 //!
-//! Until IKEv2 does it, the two sides' public values travel over the trusted path, by way of sessiond and the TPE.
+//! On a server it answers whoever has a certificate of the site's authority, and asks sessiond at every negotiation
+//! whether that host has a session at that label now. On a workstation it negotiates for the one session there is.
+//! It has no long-term key: the signer signs.
 #![forbid(unsafe_code)]
 
-mod agree;
+mod children;
 mod keyer;
+mod net;
+mod server;
+mod signer;
+mod start;
+mod workstation;
 
 fn main() -> std::process::ExitCode {
-    match keyer::serve() {
+    match start::start().and_then(|started| started.map_or(Ok(()), keyer::serve)) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("levee-keyer: {error}");

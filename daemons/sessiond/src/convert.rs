@@ -2,11 +2,11 @@
 
 use ipnet::IpNet;
 use levee_ipc::client::{self, Opened};
-use levee_ipc::keyer::KeyOffer;
+use levee_ipc::keyer;
 use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault};
 use levee_policy::site::{Colour, Reach};
 use levee_policy::{HostName, LabelName, Site, UserName};
-use levee_session::{RefusalKind, Reply, SessionId, Status, Time, ToVault};
+use levee_session::{KeyRecord, RefusalKind, Reply, SessionId, Status, Time, ToVault};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -25,6 +25,17 @@ pub fn to_vault(message: ToVault) -> SessiondToVault {
         ToVault::Close(id) => SessiondToVault::Close(id),
         ToVault::Synced => SessiondToVault::Synced,
         ToVault::Ping(number) => SessiondToVault::Ping(number),
+    }
+}
+
+/// To the keyer.
+pub fn key_record(record: KeyRecord) -> keyer::KeyRecord {
+    keyer::KeyRecord {
+        session: record.id,
+        device: record.device,
+        label: record.label,
+        inner: record.inner,
+        reach: record.reach.into_iter().map(IpNet::from).collect(),
     }
 }
 
@@ -54,14 +65,13 @@ pub struct Asker<'a> {
 }
 
 /// To a client; `None` if the site does not know what the state machine speaks of, which is a fault of ours.
-pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply<KeyOffer>) -> Option<client::Reply> {
+pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Reply> {
     Some(match reply {
         Reply::LoggedIn(user) => client::Reply::LoggedIn(login(site, user, asker.device)?),
-        Reply::Opened { id, label, inner, answer } => {
-            client::Reply::Opened(Box::new(opened(site, id, label, inner, answer)?))
+        Reply::Opened { id, label, inner } => {
+            client::Reply::Opened(Box::new(opened(site, id, label, inner)?))
         }
         Reply::Resumed(now) => client::Reply::Resumed(status(now, asker.now)),
-        Reply::Rekeyed(answer) => client::Reply::Rekeyed(answer),
         Reply::PasswordChanged => client::Reply::PasswordChanged,
         Reply::Status(now) => client::Reply::Status(status(now, asker.now)),
         Reply::Alive => client::Reply::Alive,
@@ -83,13 +93,7 @@ fn login(site: &Site, user: UserName, device: &HostName) -> Option<client::Login
     Some(client::Login { user, labels, clearance })
 }
 
-fn opened(
-    site: &Site,
-    session: SessionId,
-    label: LabelName,
-    inner: Vec<IpAddr>,
-    answer: KeyOffer,
-) -> Option<Opened> {
+fn opened(site: &Site, session: SessionId, label: LabelName, inner: Vec<IpAddr>) -> Option<Opened> {
     let point = site.label(&label)?;
     let reach: BTreeSet<IpNet> =
         site.reachable(&point).iter().map(|reach| IpNet::from(reach.address)).collect();
@@ -103,7 +107,6 @@ fn opened(
         reach: reach.into_iter().collect(),
         mtu: INNER_MTU,
         tunnel_port: site.server().tunnel_port(),
-        answer,
     })
 }
 

@@ -9,7 +9,7 @@ use crate::operators::Operators;
 use crate::passwords::{self, Job, Passwords};
 use crate::store::Store;
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
-use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
+use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{
@@ -61,7 +61,7 @@ struct Batch {
 pub struct Daemon {
     pub(crate) site: Arc<Site>,
     pub(crate) clock: Clock,
-    pub(crate) machine: Sessions<KeyOffer>,
+    pub(crate) machine: Sessions,
     pub(crate) audit: AuditLog,
     pub(crate) counts: Counts,
     pub(crate) vaults: BTreeMap<LabelName, Link<SessiondToVault>>,
@@ -225,7 +225,7 @@ impl Daemon {
         Ok(set.sources.into_iter().zip(flags).filter(|(_, flags)| !flags.is_empty()).collect())
     }
 
-    pub(crate) fn handle(&mut self, event: Event<KeyOffer>) {
+    pub(crate) fn handle(&mut self, event: Event) {
         self.machine.handle(event, self.clock.now());
     }
 
@@ -259,9 +259,8 @@ impl Daemon {
         match attachment {
             Attachment::Peer { role: Role::Tps, .. } => self.tps = Some(Link::new(fd)),
             Attachment::Peer { role: Role::Keyer, .. } => {
-                // What another was asked will not be answered; of the first there was none.
                 self.keyer = Some(Link::new(fd));
-                self.handle(Event::KeyerLost);
+                self.handle(Event::KeyerCame);
             }
             Attachment::Peer { role: Role::Vault, label: Some(label), .. } => {
                 self.vaults.insert(label, Link::new(fd));
@@ -394,7 +393,7 @@ impl Daemon {
                 Request::Login(user)
             }
             Asked::Resume(session) => Request::Resume(session),
-            Asked::Level { label, offer } => {
+            Asked::Level(label) => {
                 let mut random = [0u8; 24];
                 if passwords::fill_random(&mut random).is_err() {
                     return self.refuse(id, "the server has no random numbers");
@@ -402,9 +401,8 @@ impl Daemon {
                 let (name, place) = random.split_at(16);
                 let (Ok(name), Ok(place)) = (name.try_into(), place.try_into()) else { return };
                 let random = u64::from_ne_bytes(place);
-                Request::Level { label, offer, id: SessionId::from_random(name), random }
+                Request::Level { label, id: SessionId::from_random(name), random }
             }
-            Asked::Rekey(offer) => Request::Rekey(offer),
             Asked::Passwd { old, new } => {
                 if new.expose().len() < passwords::MIN_PASSWORD {
                     let least = passwords::MIN_PASSWORD;
@@ -444,23 +442,29 @@ impl Daemon {
             let Some(keyer) = &mut self.keyer else { return };
             keyer.flush();
             match keyer.receive::<FromKeyer>() {
-                Ok(Received { message: FromKeyer::Agreed { session, answer }, .. }) => {
-                    self.handle(Event::Agreed(session, answer));
-                }
-                Ok(Received {
-                    message: FromKeyer::Failed { session: Some(session), reason, .. }, ..
-                }) => {
-                    self.handle(Event::NotAgreed(session, reason));
-                }
-                Ok(Received { message: FromKeyer::Renew(session), .. }) => self.handle(Event::Renew(session)),
-                Ok(_) => {}
+                Ok(Received { message, .. }) => match message {
+                    FromKeyer::Wanted { ticket, device, label, accreditation } => {
+                        self.handle(Event::Wanted { ticket, device, label, accreditation });
+                    }
+                    FromKeyer::Refused { device, label, reason } => {
+                        self.handle(Event::Refused(device, label, reason));
+                    }
+                    FromKeyer::NoPeer(session) => self.handle(Event::Renew(session)),
+                    FromKeyer::Dropped(dropped) => {
+                        let now = self.clock.now();
+                        for (what, count) in dropped.into_iter().take(FAIR) {
+                            self.counts.add_many(&what, count, now);
+                        }
+                    }
+                    // A workstation's.
+                    FromKeyer::Completed(_) | FromKeyer::Failed { .. } => {}
+                },
                 Err(RecvError::Empty) => return,
                 Err(RecvError::Malformed) => {
                     self.counts.add_many("malformed messages of the keyer", 1, self.clock.now());
                 }
                 Err(RecvError::Closed | RecvError::Io(_)) => {
                     self.keyer = None;
-                    self.handle(Event::KeyerLost);
                 }
             }
         }
@@ -519,7 +523,7 @@ impl Daemon {
         }
     }
 
-    fn reply(&mut self, id: ClientId, reply: Reply<KeyOffer>) {
+    fn reply(&mut self, id: ClientId, reply: Reply) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(device) = &client.device else { return };
         let asker = convert::Asker { device, now: self.clock.now() };
@@ -566,7 +570,7 @@ impl Daemon {
         }
     }
 
-    fn carry_out_one(&mut self, output: Output<KeyOffer>) {
+    fn carry_out_one(&mut self, output: Output) {
         match output {
             Output::Commit(commit, entries, changes) => {
                 // What ends a session needs no permission: it may use all the space there is.
@@ -624,16 +628,20 @@ impl Daemon {
                     vault.send(convert::to_vault(message));
                 }
             }
-            Output::Agree(session, label, offer) => match &mut self.keyer {
-                Some(keyer) => keyer.send(ToKeyer::Agree { session, label, offer }),
-                None => self.handle(Event::NotAgreed(session, "there is no keyer".into())),
-            },
-            Output::Revoke(session) => {
-                if let Some(keyer) = &mut self.keyer {
-                    keyer.send(ToKeyer::Revoke(session));
-                }
+            Output::Keys(ticket, record) => {
+                let record = record.map(convert::key_record);
+                self.tell_keyer(ToKeyer::Answer { ticket, record });
             }
+            Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(record))),
+            Output::Revoke(session) => self.tell_keyer(ToKeyer::Revoke(session)),
             Output::Operator(operator, result) => self.operators.ended(operator, result),
+        }
+    }
+
+    /// A keyer that is gone has forgotten everything; the next one is told what is so.
+    fn tell_keyer(&mut self, message: ToKeyer) {
+        if let Some(keyer) = &mut self.keyer {
+            keyer.send(message);
         }
     }
 

@@ -33,8 +33,8 @@ fn verify(site: &Site, log: &str, expected: Option<u64>) -> Report {
 fn a_session(world: &World) {
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    client.open("SECRET", 7);
-    client.open("UNCLASSIFIED", 8);
+    client.open("SECRET");
+    client.open("UNCLASSIFIED");
     assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
 }
 
@@ -138,7 +138,7 @@ fn on_a_full_disk_new_grants_are_refused_and_sessions_still_end() {
     let world = World::start(Site::at(disk.path()));
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    client.open("SECRET", 7);
+    client.open("SECRET");
     // Fill it: what the log has kept for itself stays its own.
     let filler = disk.path().join("filler");
     let mut size = 8u64 << 20;
@@ -153,7 +153,7 @@ fn on_a_full_disk_new_grants_are_refused_and_sessions_still_end() {
     // The space kept for grants runs out in the end; then the answer says why.
     let mut opened = 0;
     let reason = loop {
-        match client.level("SECRET", opened) {
+        match client.level("SECRET") {
             Reply::Opened(_) => opened += 1,
             Reply::Refused { kind: RefusalKind::Unavailable, reason } => break reason,
             other => panic!("{other:?}"),
@@ -168,7 +168,7 @@ fn on_a_full_disk_new_grants_are_refused_and_sessions_still_end() {
     drop(file);
     std::fs::remove_file(&filler).unwrap();
     client.sign_on("ada", ADA);
-    client.open("SECRET", 1);
+    client.open("SECRET");
     let site = world.stop();
     let report = verify(&site, &site.log(), None);
     assert!(report.is_sound(), "{report:#?}");
@@ -180,7 +180,7 @@ fn a_checkpoint_is_signed_while_it_runs() {
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
     for spi in 0..70 {
-        client.open("SECRET", spi);
+        client.open("SECRET");
     }
     world.until("a checkpoint", |shared| shared.trace.iter().any(|line| line.starts_with("checkpoint")));
     let site = world.kill();

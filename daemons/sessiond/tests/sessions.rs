@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use levee_ipc::client::{RefusalKind, Reply, Request};
+use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_ipc::operator;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,8 @@ fn a_person_signs_on_opens_a_session_changes_level_and_logs_out() {
     assert_eq!(login.clearance, "UNCLASSIFIED..SECRET//NATO");
     assert_eq!(login.labels.len(), 6);
 
-    let low = client.open("UNCLASSIFIED", 70);
-    assert_eq!((low.answer.spi, low.mtu, low.tunnel_port), (71, 1400, 4500));
+    let low = client.open("UNCLASSIFIED");
+    assert_eq!((low.mtu, low.tunnel_port), (1400, 4500));
     assert_eq!(low.inner.len(), 1);
     let record = world.shared(|s| s.vaults[&label("UNCLASSIFIED")][&low.session].clone());
     assert_eq!(record.inner, low.inner);
@@ -36,17 +37,16 @@ fn a_person_signs_on_opens_a_session_changes_level_and_logs_out() {
         (Some(6), (80, 80), (0, 65535))
     );
 
-    let high = client.open("SECRET//NATO", 80);
+    let high = client.open("SECRET//NATO");
     assert_eq!(high.colour.as_deref(), Some("red"));
     assert_ne!(high.inner, low.inner);
     assert!(!world.shared(|s| s.vaults.contains_key(&label("UNCLASSIFIED"))));
     let trace = world.trace();
-    let order =
-        ["close UNCLASSIFIED", "cut 10.81.", "open SECRET//NATO", "agree SECRET//NATO", "client Opened"];
+    let order = ["close UNCLASSIFIED", "cut 10.81.", "open SECRET//NATO", "client Opened"];
     let second = trace.iter().rposition(|line| line == "client Opened").unwrap();
     assert!(position(&trace, order[0]) < position(&trace, order[1]), "{trace:#?}");
     assert!(position(&trace, order[1]) < position(&trace, order[2]), "{trace:#?}");
-    assert!(position(&trace, order[3]) < second, "{trace:#?}");
+    assert!(position(&trace, order[2]) < second, "{trace:#?}");
 
     assert!(matches!(client.call(Request::KeepAlive), Reply::Alive));
     match client.call(Request::Status) {
@@ -100,10 +100,10 @@ fn a_level_outside_the_clearance_is_refused_and_changes_nothing() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ugo", UGO);
-    let session = client.open("UNCLASSIFIED", 7).session;
-    let refused = client.level("SECRET", 8);
+    let session = client.open("UNCLASSIFIED").session;
+    let refused = client.level("SECRET");
     assert_eq!(refusal(&refused), Some(RefusalKind::Label), "{refused:?}");
-    assert_eq!(refusal(&client.level("NOWHERE", 8)), Some(RefusalKind::Label));
+    assert_eq!(refusal(&client.level("NOWHERE")), Some(RefusalKind::Label));
     match client.call(Request::Status) {
         Reply::Status(status) => assert_eq!(status.session.map(|(id, _)| id), Some(session)),
         other => panic!("{other:?}"),
@@ -120,7 +120,7 @@ fn one_person_at_a_time_sits_at_a_workstation() {
     let second = world.connect("ws1");
     assert_eq!(refusal(&second.login("ugo", UGO)), Some(RefusalKind::AlreadyLoggedIn));
     assert_eq!(refusal(&first.login("ada", ADA)), Some(RefusalKind::AlreadyLoggedIn));
-    assert_eq!(refusal(&second.level("UNCLASSIFIED", 4)), Some(RefusalKind::NotLoggedIn));
+    assert_eq!(refusal(&second.level("UNCLASSIFIED")), Some(RefusalKind::NotLoggedIn));
     assert!(matches!(first.call(Request::Logout), Reply::LoggedOut));
     second.sign_on("ugo", UGO);
 }
@@ -130,7 +130,7 @@ fn a_dropped_trusted_path_is_resumed_by_the_same_workstation_alone() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    let session = client.open("SECRET", 7).session;
+    let session = client.open("SECRET").session;
     drop(client);
     let thief = world.connect("ws2");
     assert_eq!(refusal(&thief.call(Request::Resume(session))), Some(RefusalKind::NoSession));
@@ -142,10 +142,6 @@ fn a_dropped_trusted_path_is_resumed_by_the_same_workstation_alone() {
         }
         other => panic!("{other:?}"),
     }
-    match client.call(Request::Rekey(offer(90))) {
-        Reply::Rekeyed(answer) => assert_eq!(answer.spi, 91),
-        other => panic!("{other:?}"),
-    }
     assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
     assert_eq!(world.sessions_in_vaults(), 0);
 }
@@ -155,7 +151,7 @@ fn a_session_ends_when_its_trusted_path_stays_away() {
     let world = World::start(Site::new().with_grace("1s"));
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    let session = client.open("SECRET", 7).session;
+    let session = client.open("SECRET").session;
     drop(client);
     world.until("the session ends", |shared| shared.trace.iter().any(|line| line == "release SECRET"));
     let client = world.connect("ws1");
@@ -167,7 +163,7 @@ fn a_vault_that_does_not_close_is_killed_and_only_then_is_the_logout_acknowledge
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    client.open("SECRET", 7);
+    client.open("SECRET");
     world.shared(|shared| shared.faults.vaults_keep_sessions = true);
     let start = Instant::now();
     assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
@@ -182,7 +178,7 @@ fn a_logout_whose_sockets_cannot_be_cut_is_not_acknowledged() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    client.open("SECRET", 7);
+    client.open("SECRET");
     world.shared(|shared| shared.faults.no_cut = true);
     let refused = client.call(Request::Logout);
     assert_eq!(refusal(&refused), Some(RefusalKind::Unavailable), "{refused:?}");
@@ -196,14 +192,56 @@ fn a_vault_that_dies_gets_its_sessions_back_and_their_workstations_are_asked_for
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    let opened = client.open("SECRET", 7);
+    let opened = client.open("SECRET");
     world.shared(|shared| shared.crash = Some(label("SECRET")));
     assert!(matches!(client.next(), Some(Reply::Renew)));
     assert!(world.shared(|shared| shared.vaults[&label("SECRET")].contains_key(&opened.session)));
-    match client.call(Request::Rekey(offer(100))) {
-        Reply::Rekeyed(answer) => assert_eq!(answer.spi, 101),
-        other => panic!("{other:?}"),
+    let trace = world.trace();
+    let renewed = trace.iter().rposition(|line| line == "renew SECRET").expect("the keyer is told");
+    assert!(trace.iter().rposition(|line| line == "open SECRET").unwrap() < renewed, "{trace:#?}");
+}
+
+/// Asks sessiond what a keyer asks, and waits for the answer.
+fn keys(world: &World, ticket: u64, device: &str, at: &str, range: Option<&str>) -> Option<KeyRecord> {
+    let question = FromKeyer::Wanted {
+        ticket,
+        device: device.parse().unwrap(),
+        label: label(at),
+        accreditation: range.map(ToOwned::to_owned),
+    };
+    world.shared(|shared| shared.questions.push(question));
+    world.until("an answer", |shared| shared.answers.iter().any(|(of, _)| *of == ticket));
+    world.shared(|shared| shared.answers.iter().find(|(of, _)| *of == ticket).unwrap().1.clone())
+}
+
+#[test]
+fn keys_are_for_a_host_that_has_a_session_at_that_label_now_and_within_its_certificates_range() {
+    let world = World::start(Site::new());
+    const ALL: Option<&str> = Some("UNCLASSIFIED..SECRET//NATO");
+    assert_eq!(keys(&world, 1, "ws1", "SECRET", ALL), None, "nobody has a session");
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    assert_eq!(keys(&world, 2, "ws1", "SECRET", ALL), None, "signed on is not a session");
+    let opened = client.open("SECRET");
+    let record = keys(&world, 3, "ws1", "SECRET", ALL).expect("the session there is");
+    assert_eq!((record.session, record.device.as_str()), (opened.session, "ws1"));
+    assert_eq!((record.label.as_str(), &record.inner), ("SECRET", &opened.inner));
+    assert_eq!(record.reach, opened.reach);
+    for (ticket, device, at, range) in [
+        (4, "ws2", "SECRET", ALL),
+        (5, "ws1", "UNCLASSIFIED", ALL),
+        (6, "ws1", "SECRET//NATO", ALL),
+        (7, "ws1", "COSMIC", ALL),
+        (8, "ws1", "SECRET", None),
+        (9, "ws1", "SECRET", Some("UNCLASSIFIED")),
+        (10, "ws1", "SECRET", Some("LOW..HIGH")),
+        (11, "ws9", "SECRET", ALL),
+    ] {
+        assert_eq!(keys(&world, ticket, device, at, range), None, "{device} at {at} with {range:?}");
     }
+    assert!(keys(&world, 12, "ws1", "SECRET", ALL).is_some());
+    assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+    assert_eq!(keys(&world, 13, "ws1", "SECRET", ALL), None, "the session is over");
 }
 
 #[test]
@@ -211,7 +249,7 @@ fn an_operator_sees_sessions_and_ends_one() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    let opened = client.open("SECRET", 7);
+    let opened = client.open("SECRET");
     let status = world.status();
     assert_eq!((status.session_count, status.sessions.len(), status.vaults.len()), (1, 1, 1));
     let shown = &status.sessions[0];
@@ -247,10 +285,10 @@ fn sessions_survive_a_kill_of_sessiond() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    let kept = client.open("SECRET", 7);
+    let kept = client.open("SECRET");
     let other = world.connect("ws2");
     other.sign_on("ugo", UGO);
-    let gone = other.open("UNCLASSIFIED", 9);
+    let gone = other.open("UNCLASSIFIED");
     assert!(matches!(other.call(Request::Logout), Reply::LoggedOut));
     let place = world.kill();
     place.shared.lock().unwrap().trace.clear();
@@ -276,7 +314,7 @@ fn sessions_survive_a_kill_of_sessiond() {
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
     for spi in 0..20 {
-        assert_ne!(client.open("SECRET", spi).inner, kept.inner);
+        assert_ne!(client.open("SECRET").inner, kept.inner);
     }
 }
 
@@ -285,7 +323,7 @@ fn a_session_that_the_site_no_longer_grants_ends_at_the_next_start() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    let session = client.open("SECRET", 7).session;
+    let session = client.open("SECRET").session;
     let mut place = world.kill();
     place.shared.lock().unwrap().trace.clear();
     place.site = place.site.replace("UNCLASSIFIED..SECRET//NATO\"\n\n[[user]]", "UNCLASSIFIED\"\n\n[[user]]");

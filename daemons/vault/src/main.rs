@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod convert;
-mod outbox;
 mod plane;
 mod serve;
 mod start;

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use levee_esp::{Outer, Sad, Side};
 use levee_ipc::vault::{KeyerToVault, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role};
-use levee_ipc::{Channel, Received, RecvError};
+use levee_ipc::{Channel, Outbox, Received, RecvError};
 use levee_session::SessionId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::convert;
-use crate::outbox::Outbox;
 use crate::plane::{Libraries, Plane, Turn};
 use crate::start::{Fatal, Started};
 

@@ -38,6 +38,20 @@ struct Bundle {
     addresses: Vec<IpAddr>,
     /// The trusted path's TCP port.
     trusted_path_port: u16,
+    /// Who makes the session's tunnel.
+    #[serde(default)]
+    tunnel: Tunnel,
+}
+
+/// Who makes the session's tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Tunnel {
+    /// levee: keyer, vault, and a compartment for the person's programs.
+    #[default]
+    Levee,
+    /// Another IPsec client of this host, such as strongSwan; levee holds the trusted path alone.
+    Other,
 }
 
 /// A running workstation.
@@ -46,6 +60,7 @@ pub struct Workstation {
     options: Options,
     _lock: state::Lock,
     server: (SocketAddr, DomainName),
+    tunnel: Tunnel,
     uids: Uids,
     commands: OwnedFd,
     network: OwnedFd,
@@ -91,8 +106,17 @@ impl Workstation {
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
         let processes = Processes::default();
-        let mut workstation =
-            Self { options, _lock: lock, server, uids, commands, network, processes, session: None };
+        let mut workstation = Self {
+            options,
+            _lock: lock,
+            server,
+            tunnel: bundle.tunnel,
+            uids,
+            commands,
+            network,
+            processes,
+            session: None,
+        };
         for role in STANDING {
             workstation.start_standing(role)?;
         }
@@ -294,6 +318,9 @@ impl Workstation {
             Role::Signer => (Own::Signer, &[], None),
             Role::Keyer => (Own::Keyer, &[], None),
             // It alone opens a connection: to the trusted path of the server.
+            _ if self.tunnel == Tunnel::Other => {
+                (Own::Tpe, &["agent", "--no-tunnel"], Some(self.network.as_fd()))
+            }
             _ => (Own::Tpe, &["agent"], Some(self.network.as_fd())),
         };
         let programs = &self.options.programs;
@@ -311,6 +338,11 @@ impl Workstation {
                     process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
                     let (address, name) = self.server.clone();
                     process.tell(&FromWarden::Attach(Attachment::Server { address, name }))?;
+                    // One that is started again goes on with the session there is.
+                    if let Some(group) = self.session.as_ref().map(Session::group) {
+                        let socket = group.keyer().ok_or("the steering group has no first socket")?;
+                        process.attach(Attachment::Udp(group.address()), &socket)?;
+                    }
                 }
                 Role::Tpe => {
                     process.give(Attachment::Chain, state::copy(&file("chain.pem"))?)?;

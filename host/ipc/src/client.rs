@@ -4,7 +4,6 @@
 //! a message into these types and encodes it again for sessiond, which therefore never reads a client's bytes.
 
 use crate::Secret;
-use crate::keyer::KeyOffer;
 use ipnet::IpNet;
 use levee_policy::{DomainName, HostName, LabelName, UserName};
 use levee_session::SessionId;
@@ -57,14 +56,7 @@ pub enum Request {
     /// Take a session up again after the trusted path was lost.
     Resume(SessionId),
     /// Open a session at this label, ending the one there is.
-    Level {
-        /// At which label.
-        label: LabelName,
-        /// This side's part of the key exchange.
-        offer: KeyOffer,
-    },
-    /// Agree on new keys for the session there is.
-    Rekey(KeyOffer),
+    Level(LabelName),
     /// Change the password of the person signed on.
     Passwd {
         /// The present one.
@@ -89,8 +81,6 @@ pub enum Reply {
     Opened(Box<Opened>),
     /// The session goes on.
     Resumed(Status),
-    /// New keys are in place.
-    Rekeyed(KeyOffer),
     /// The password is changed.
     PasswordChanged,
     /// Answer to [`Request::Status`].
@@ -111,8 +101,7 @@ pub enum Reply {
         /// Why, in words for the person.
         reason: String,
     },
-    /// Unasked: the server's vault has no keys for the session any more, or soon none; send
-    /// [`Request::Rekey`].
+    /// Unasked: the server's keyer does not know this TPE any more; negotiate keys anew.
     Renew,
 }
 
@@ -167,8 +156,6 @@ pub struct Opened {
     pub mtu: u16,
     /// UDP port of the tunnel at the address of the trusted path.
     pub tunnel_port: u16,
-    /// The server's part of the key exchange.
-    pub answer: KeyOffer,
 }
 
 /// What is so now.

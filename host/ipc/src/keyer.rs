@@ -1,87 +1,85 @@
 //! sessiond (on a workstation: the TPE) ↔ keyer: who may have keys, at which label, now.
 
-use crate::vault::Suite;
-use levee_policy::LabelName;
+use ipnet::IpNet;
+use levee_policy::{HostName, LabelName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-/// One side's public part of a key exchange for one pair of security associations.
+/// A session for which keys may be agreed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyOffer {
-    /// X25519 public value (RFC 7748), used once.
-    pub public: [u8; 32],
-    /// The SPI under which this side wants to receive.
-    pub spi: u32,
-    /// The suite asked for or, in an answer, taken.
-    pub suite: Suite,
+pub struct KeyRecord {
+    /// The session.
+    pub session: SessionId,
+    /// Whose keys: the host that the peer's certificate must name.
+    pub device: HostName,
+    /// Its label; the keys go to that label's vault and no other.
+    pub label: LabelName,
+    /// The session's inner addresses: what the peer may be.
+    pub inner: Vec<IpAddr>,
+    /// The addresses that it may reach; which services there, the vault knows.
+    pub reach: Vec<IpNet>,
 }
 
 /// sessiond or TPE → keyer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToKeyer {
-    /// Server: this session may have keys at `label`; agree on them with the holder of `offer`.
-    Agree {
-        /// The session.
-        session: SessionId,
-        /// Its label; the keys go to that label's vault and no other.
-        label: LabelName,
-        /// What its TPE sent over the trusted path.
-        offer: KeyOffer,
-    },
-    /// Workstation: make an offer for a session to be asked for.
-    Offer {
-        /// The asker's own number, given back with the answer.
+    /// Server: answer to [`FromKeyer::Wanted`]. Without a record: no.
+    Answer {
+        /// As in the question.
         ticket: u64,
+        /// What may be agreed.
+        record: Option<KeyRecord>,
     },
-    /// Workstation: the server has answered; derive the keys and hand them to the vault.
-    Complete {
-        /// The offer's number.
-        ticket: u64,
-        /// The session that the server opened.
-        session: SessionId,
-        /// Its label.
-        label: LabelName,
-        /// The server's answer.
-        answer: KeyOffer,
+    /// Server: the session's vault has its record, and the keys that the keyer may have given it are gone; or the
+    /// keyer is new. Agree anew, or say [`FromKeyer::NoPeer`].
+    Renew(KeyRecord),
+    /// Workstation: negotiate with the server, and give the keys to the local vault; again where that was done
+    /// before and the server's keyer knows us no more.
+    Connect {
+        /// The session that the server opened; `device` is this workstation.
+        record: KeyRecord,
         /// Where the server receives the tunnel.
         server: SocketAddr,
     },
-    /// This session is over: forget everything about it.
+    /// This session is over: delete its security associations and forget it.
     Revoke(SessionId),
 }
 
 /// Keyer → sessiond or TPE.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromKeyer {
-    /// Server: the vault has its keys; send this to the TPE.
-    Agreed {
-        /// The session.
-        session: SessionId,
-        /// The server's public part.
-        answer: KeyOffer,
-    },
-    /// Workstation: an offer to send over the trusted path.
-    Offered {
-        /// The asker's number.
+    /// Server: an authenticated peer wants keys; answered by [`ToKeyer::Answer`].
+    Wanted {
+        /// The keyer's own number.
         ticket: u64,
-        /// The offer.
-        offer: KeyOffer,
+        /// The host in its certificate.
+        device: HostName,
+        /// The label that it asks for.
+        label: LabelName,
+        /// The range of labels in its certificate, in the site's words.
+        accreditation: Option<String>,
     },
-    /// Workstation: the vault has its keys.
-    Completed {
-        /// The session.
-        session: SessionId,
-    },
-    /// No keys; nothing was installed.
-    Failed {
-        /// The session, where there is one.
-        session: Option<SessionId>,
-        /// The asker's number, where there is one.
-        ticket: Option<u64>,
-        /// Why, for the operator.
+    /// Server: an authenticated peer was refused keys without a question.
+    Refused {
+        /// The host in its certificate, where it names one.
+        device: Option<HostName>,
+        /// The label that it asked for, where it could be one.
+        label: Option<LabelName>,
+        /// Why.
         reason: String,
     },
-    /// A session's keys are nearly used up, or its vault has started anew: agree again.
-    Renew(SessionId),
+    /// Server: there is no IKE SA with this session's workstation.
+    NoPeer(SessionId),
+    /// What was dropped or failed since the last such message, by reason.
+    Dropped(Vec<(String, u64)>),
+    /// Workstation: the vault has its first keys for this session.
+    Completed(SessionId),
+    /// Workstation: there are no keys for this session and none can be had.
+    Failed {
+        /// The session.
+        session: SessionId,
+        /// Why, for the person.
+        reason: String,
+    },
 }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`warden`] | the warden and every process it starts |
 //! | [`vault`] | sessiond → vault, keyer ↔ vault |
-//! | [`keyer`] | sessiond ↔ keyer |
+//! | [`keyer`] | sessiond (on a workstation: the TPE) ↔ keyer |
 //! | [`signer`] | tps, keyer, sessiond → signer |
 //! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
 //! | [`operator`] | the `levee` command ↔ sessiond |
@@ -19,6 +19,7 @@ pub mod client;
 mod frame;
 pub mod keyer;
 pub mod operator;
+mod outbox;
 mod secret;
 pub mod signer;
 pub mod tpe;
@@ -27,4 +28,5 @@ pub mod warden;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
 pub use frame::{FrameError, FrameReader, encode_frame};
+pub use outbox::Outbox;
 pub use secret::Secret;

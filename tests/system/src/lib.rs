@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod host;
+pub mod swan;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

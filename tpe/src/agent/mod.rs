@@ -8,18 +8,20 @@ mod operations;
 mod people;
 
 use levee_ipc::client::{Login, RefusalKind, Reply};
-use levee_ipc::keyer::FromKeyer;
+use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_ipc::tpe::{Answer, Session};
 use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden, TpeRequest, WorkstationEvent};
 use levee_ipc::{Channel, Received, RecvError};
-use levee_policy::{DomainName, LabelName};
+use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
 use levee_tls::SignerHandle;
 use link::{Heard, Link};
 use people::People;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
@@ -38,6 +40,8 @@ const GRACE: Duration = Duration::from_secs(300);
 struct Live {
     id: SessionId,
     shown: Session,
+    /// What the keyer is told, when it is to negotiate anew.
+    keys: KeyRecord,
 }
 
 /// What came in while the agent waited for something else.
@@ -62,8 +66,10 @@ struct Due {
     ended: Option<String>,
     /// The compartment or vault of this session is dead.
     died: Option<SessionId>,
-    /// New keys are wanted.
+    /// The server's keyer does not know us, or ours is new.
     renew: bool,
+    /// The keyer can have no keys any more for this session.
+    failed: Option<(SessionId, String)>,
 }
 
 struct Agent {
@@ -72,13 +78,16 @@ struct Agent {
     vault: Option<(LabelName, Channel)>,
     signer: SignerHandle,
     link: Link,
+    /// This workstation, as its certificate names it.
+    device: HostName,
+    /// Another IPsec client of this host makes the tunnel.
+    no_tunnel: bool,
     people: People,
     login: Option<Login>,
     session: Option<Live>,
     ended: Option<String>,
     mail: Mail,
     due: Due,
-    tickets: u64,
     /// Since when the trusted path is down, and when to try again.
     down: Option<(Instant, Instant, Duration)>,
     /// Where the server receives the tunnel.
@@ -104,8 +113,17 @@ fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+/// The name in our own certificate, the first of the chain.
+fn own_name(chain: &[u8]) -> Result<HostName, String> {
+    let own = CertificateDer::pem_slice_iter(chain).next().ok_or("the chain is empty")?;
+    let own = own.map_err(|e| format!("the certificate chain: {e}"))?;
+    levee_tls::device(&own).map(|(name, _)| name).map_err(|e| e.to_string())
+}
+
 /// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
-pub fn serve() -> Result<(), String> {
+///
+/// With `no_tunnel` it holds the trusted path and nothing else: another IPsec client of this host makes the tunnel.
+pub fn serve(no_tunnel: bool) -> Result<(), String> {
     let control = Channel::from_fd(levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?);
     let mut attached = Attached::default();
     loop {
@@ -131,18 +149,19 @@ pub fn serve() -> Result<(), String> {
             Err(error) => return Err(format!("from the warden: {error}")),
         }
     }
-    let mut agent = Agent::new(control, attached)?;
+    let mut agent = Agent::new(control, attached, no_tunnel)?;
     Sandbox { tcp: true, ..Sandbox::new(levee_sys::seccomp::TPE) }.enter().map_err(|e| e.to_string())?;
     agent.control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
     agent.run()
 }
 
 impl Agent {
-    fn new(control: Channel, attached: Attached) -> Result<Self, String> {
+    fn new(control: Channel, attached: Attached, no_tunnel: bool) -> Result<Self, String> {
         let missing = |what: &str| format!("the warden attached no {what}");
         let chain = attached.chain.ok_or_else(|| missing("certificate chain"))?;
         let authority = attached.authority.ok_or_else(|| missing("authority"))?;
         let config = levee_tls::client(&chain, &authority, &attached.signer).map_err(|e| e.to_string())?;
+        let device = own_name(&chain)?;
         let name = attached.server.first().map(|(_, name)| name.clone()).ok_or_else(|| missing("server"))?;
         let addresses =
             attached.server.iter().filter(|(_, n)| *n == name).map(|(address, _)| *address).collect();
@@ -151,6 +170,8 @@ impl Agent {
             keyer: attached.keyer,
             vault: None,
             signer: attached.signer,
+            device,
+            no_tunnel,
             link: Link::new(config, &name, addresses).map_err(|e| e.to_string())?,
             people: People::new(attached.listener.ok_or_else(|| missing("listener"))?)?,
             login: None,
@@ -158,7 +179,6 @@ impl Agent {
             ended: None,
             mail: Mail::default(),
             due: Due::default(),
-            tickets: 0,
             down: None,
             tunnel: SocketAddr::from(([0; 4], 0)),
             stop: false,
@@ -225,7 +245,10 @@ impl Agent {
                     let attachment = attachment.clone();
                     let Some(fd) = received.into_fd() else { continue };
                     match attachment {
-                        Attachment::Peer { role: Role::Keyer, .. } => self.keyer = Some(Channel::from_fd(fd)),
+                        Attachment::Peer { role: Role::Keyer, .. } => {
+                            self.keyer = Some(Channel::from_fd(fd));
+                            self.due.renew = true;
+                        }
                         Attachment::Peer { role: Role::Vault, label: Some(label), .. } => {
                             self.vault = Some((label, Channel::from_fd(fd)));
                         }
@@ -252,10 +275,10 @@ impl Agent {
     fn hear_keyer(&mut self) {
         while let Some(keyer) = &self.keyer {
             match keyer.try_recv::<FromKeyer>() {
-                Ok(Received { message: FromKeyer::Renew(session), .. }) => {
-                    if self.session.as_ref().is_some_and(|live| live.id == session) {
-                        self.due.renew = true;
-                    }
+                Ok(Received { message: FromKeyer::Failed { session, reason }, .. })
+                    if self.session.as_ref().is_some_and(|live| live.id == session) =>
+                {
+                    self.due.failed = Some((session, reason));
                 }
                 Ok(Received { message, .. }) => self.mail.keyer.push_back(message),
                 Err(RecvError::Empty) => return,

@@ -2,7 +2,7 @@
 
 use super::{Agent, GRACE, Live};
 use levee_ipc::client::{Login, Opened, RefusalKind, Reply, Request};
-use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
 use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{ToWarden, TpeRequest, WorkstationEvent};
@@ -12,7 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 const SERVER: Duration = Duration::from_secs(30);
-const KEYER: Duration = Duration::from_secs(5);
+/// Negotiation with the server included; requests that are lost on the way are sent again.
+const KEYER: Duration = Duration::from_secs(25);
 const VAULT: Duration = Duration::from_secs(2);
 /// A compartment is made of mounts and processes; a loaded machine takes its time.
 const COMPARTMENT: Duration = Duration::from_secs(30);
@@ -85,8 +86,7 @@ impl Agent {
 
     fn level(&mut self, label: LabelName) -> Done<Answer> {
         self.need_login()?;
-        let (ticket, offer) = self.offer()?;
-        let opened = match self.ask(&Request::Level { label, offer })? {
+        let opened = match self.ask(&Request::Level(label))? {
             Reply::Opened(opened) => *opened,
             other => {
                 if !matches!(other, Reply::Refused { kind: RefusalKind::Label, .. }) {
@@ -97,7 +97,7 @@ impl Agent {
         };
         self.ended = None;
         // The server has ended the session there was, so whatever happens now it is over here too.
-        let result = self.close_here().and_then(|()| self.open_here(ticket, &opened));
+        let result = self.close_here().and_then(|()| self.open_here(&opened));
         if let Err(fault) = result {
             let reason = match fault {
                 Fault::Refused(_, reason) => reason,
@@ -106,6 +106,7 @@ impl Agent {
             self.abandon(&reason)?;
             return unavailable(format!("{reason}; signed off"));
         }
+        let keys = self.key_record(&opened);
         let shown = Session {
             id: opened.session.to_string(),
             label: opened.label,
@@ -113,7 +114,7 @@ impl Agent {
             inner: opened.inner,
             services: opened.services,
         };
-        self.session = Some(Live { id: opened.session, shown: shown.clone() });
+        self.session = Some(Live { id: opened.session, shown: shown.clone(), keys });
         Ok(Answer::Opened(shown))
     }
 
@@ -158,7 +159,10 @@ impl Agent {
     }
 
     /// Starts vault and compartment for an opened session and gives them record and keys.
-    fn open_here(&mut self, ticket: u64, opened: &Opened) -> Done<()> {
+    fn open_here(&mut self, opened: &Opened) -> Done<()> {
+        if self.no_tunnel {
+            return Ok(());
+        }
         let session = opened.session;
         self.mail.warden.clear();
         let request = TpeRequest::Open {
@@ -184,7 +188,7 @@ impl Agent {
         self.open_in_vault(opened)?;
         let server = self.link.peer().ok_or_else(|| lost("the trusted path is down"))?;
         self.tunnel = SocketAddr::new(server.ip(), opened.tunnel_port);
-        self.complete(ticket, session, opened.label.clone(), opened.answer.clone())
+        self.negotiate(self.key_record(opened))
     }
 
     fn open_in_vault(&mut self, opened: &Opened) -> Done<()> {
@@ -213,6 +217,9 @@ impl Agent {
     }
 
     fn remove(&mut self, session: SessionId) -> Done<()> {
+        if self.no_tunnel {
+            return Ok(());
+        }
         if let Some(keyer) = &self.keyer {
             // The keyer holds no keys; what it forgets by this is which SPIs there were.
             let _ = keyer.try_send(&ToKeyer::Revoke(session));
@@ -222,6 +229,7 @@ impl Agent {
             let _ = vault.try_send(&SessiondToVault::Close(session));
         }
         self.due.died = None;
+        self.due.failed = None;
         self.due.renew = false;
         self.tell_warden(TpeRequest::Close(session))?;
         let closed = self.wait_for(COMPARTMENT, "the old compartment does not end", |agent| {
@@ -276,18 +284,21 @@ impl Agent {
         } else {
             self.down = None;
         }
-        if self.due.renew && self.link.is_up() && self.session.is_some() {
-            self.due.renew = false;
-            if let Err(fault) = self.rekey() {
-                match fault {
-                    Fault::Refused(_, reason) => {
-                        let closed = self.close_here();
-                        self.abandon(&format!("no new keys: {reason}"))?;
-                        closed?;
-                    }
-                    fatal @ Fault::Fatal(_) => return Err(fatal),
-                }
-            }
+        if let Some((session, reason)) = self.due.failed.take()
+            && self.session.as_ref().is_some_and(|live| live.id == session)
+        {
+            let closed = self.close_here();
+            self.abandon(&format!("no new keys: {reason}"))?;
+            closed?;
+        }
+        if std::mem::take(&mut self.due.renew)
+            && !self.no_tunnel
+            && let Some(record) = self.session.as_ref().map(|live| live.keys.clone())
+        {
+            // Packets wait in the vault meanwhile. What comes of it the keyer says if it is nothing.
+            let server = self.tunnel;
+            // A keyer that is not there is asked when it comes.
+            let _ = self.tell_keyer(&ToKeyer::Connect { record, server });
         }
         Ok(())
     }
@@ -337,53 +348,27 @@ impl Agent {
         }
     }
 
-    fn rekey(&mut self) -> Done<()> {
-        let Some((session, label)) = self.session.as_ref().map(|live| (live.id, live.shown.label.clone()))
-        else {
-            return Ok(());
-        };
-        let (ticket, offer) = self.offer()?;
-        match self.ask(&Request::Rekey(offer)) {
-            Ok(Reply::Rekeyed(answer)) => self.complete(ticket, session, label, answer),
-            Ok(Reply::Refused { kind: RefusalKind::Unavailable, .. }) => {
-                // Such as a vault that is being started anew; the server asks again, or time does.
-                self.due.renew = true;
-                self.pump(Instant::now() + Duration::from_millis(200)).map_err(Fault::Fatal)
-            }
-            Ok(other) => refused(other),
-            Err(Fault::Refused(..)) if !self.link.is_up() => {
-                self.due.renew = true;
-                Ok(())
-            }
-            Err(fault) => Err(fault),
+    /// What the keyer may negotiate for the session.
+    fn key_record(&self, opened: &Opened) -> KeyRecord {
+        KeyRecord {
+            session: opened.session,
+            device: self.device.clone(),
+            label: opened.label.clone(),
+            inner: opened.inner.clone(),
+            reach: opened.reach.clone(),
         }
     }
 
-    fn offer(&mut self) -> Done<(u64, KeyOffer)> {
-        self.tickets = self.tickets.saturating_add(1);
-        let ticket = self.tickets;
-        self.tell_keyer(&ToKeyer::Offer { ticket })?;
-        let offer = self.wait_for(KEYER, "the keyer does not answer", |agent| {
-            match agent.mail.keyer.pop_front()? {
-                FromKeyer::Offered { ticket: got, offer } if got == ticket => Some(Ok(offer)),
-                FromKeyer::Failed { ticket: Some(got), reason, .. } if got == ticket => {
-                    Some(unavailable(format!("the keyer: {reason}")))
-                }
-                _ => None,
-            }
-        })?;
-        Ok((ticket, offer))
-    }
-
-    fn complete(&mut self, ticket: u64, session: SessionId, label: LabelName, answer: KeyOffer) -> Done<()> {
+    /// Has the keyer negotiate the session's first keys, and waits until the vault has them.
+    fn negotiate(&mut self, record: KeyRecord) -> Done<()> {
+        let session = record.session;
+        self.mail.keyer.clear();
         let server = self.tunnel;
-        self.tell_keyer(&ToKeyer::Complete { ticket, session, label, answer, server })?;
+        self.tell_keyer(&ToKeyer::Connect { record, server })?;
         self.wait_for(KEYER, "the keyer does not answer", |agent| match agent.mail.keyer.pop_front()? {
-            FromKeyer::Completed { session: done } if done == session => Some(Ok(())),
-            FromKeyer::Failed { session: failed, ticket: of, reason }
-                if of == Some(ticket) || failed == Some(session) =>
-            {
-                Some(unavailable(format!("the keyer: {reason}")))
+            FromKeyer::Completed(done) if done == session => Some(Ok(())),
+            FromKeyer::Failed { session: failed, reason } if failed == session => {
+                Some(unavailable(format!("no keys: {reason}")))
             }
             _ => None,
         })

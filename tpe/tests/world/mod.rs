@@ -1,5 +1,5 @@
-//! A workstation and its server, with the programs that run there: tps, signers, keyers, the agent and its
-//! commands. Test threads stand in for sessiond, the wardens and the vaults.
+//! A workstation and its server, with the programs that run there: tps, signers, the agent and its commands. Test
+//! threads stand in for sessiond, the wardens, the vault and the keyer.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 #[path = "../../../daemons/tps/tests/common/mod.rs"]
@@ -7,8 +7,8 @@ pub mod common;
 
 use common::{Server, give, memory_file, next, peer, readable};
 use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, Status};
-use levee_ipc::keyer::{FromKeyer, ToKeyer};
-use levee_ipc::vault::{KeyerToVault, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
+use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
 use levee_ipc::{Channel, RecvError};
 use levee_policy::{DomainName, LabelName, UserName};
@@ -25,11 +25,9 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub struct Seen {
     pub events: Vec<String>,
-    /// Keying material, inbound and outbound, as the server's and the workstation's vault got it.
-    pub server_keys: Vec<(Vec<u8>, Vec<u8>)>,
-    pub workstation_keys: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What the keyer was told to negotiate, and where.
+    pub negotiated: Vec<(KeyRecord, std::net::SocketAddr)>,
     pub records: Vec<SessionRecord>,
-    pub servers_tunnel: Option<std::net::SocketAddr>,
 }
 
 pub type Shared = Arc<Mutex<Seen>>;
@@ -52,16 +50,6 @@ pub struct World {
     pub warden: std::sync::mpsc::Sender<WorkstationEvent>,
     prods: std::sync::mpsc::Sender<Prod>,
     _directory: tempfile::TempDir,
-    _processes: Vec<Reaped>,
-}
-
-/// A process that ends with the test.
-pub struct Reaped(pub Child);
-
-impl Drop for Reaped {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-    }
 }
 
 impl Drop for World {
@@ -78,87 +66,58 @@ fn note(seen: &Shared, event: impl Into<String>) {
     seen.lock().unwrap().events.push(event.into());
 }
 
-/// Sends a keyer's `Install` on to whoever compares keys, and says that it is done.
-fn install(vault: &Channel, keys: impl FnOnce((Vec<u8>, Vec<u8>), Option<std::net::SocketAddr>)) {
-    match next::<KeyerToVault>(vault) {
-        KeyerToVault::Install { inbound, outbound, peer, .. } => {
-            let pair =
-                (inbound.keying_material.expose().to_vec(), outbound.keying_material.expose().to_vec());
-            vault.send(&VaultToKeyer::Installed { spi: inbound.spi }).unwrap();
-            keys(pair, peer);
+/// Stands in for the keyer: whatever it is told to negotiate, the vault has keys for at once.
+fn keyer(asker: &Channel, seen: &Shared) {
+    while let Ok(received) = asker.recv::<ToKeyer>() {
+        match received.message {
+            ToKeyer::Connect { record, .. } if record.label.as_str() == "KEYLESS" => {
+                let reason = "the server refuses keys (TS_UNACCEPTABLE)".into();
+                asker.send(&FromKeyer::Failed { session: record.session, reason }).unwrap();
+            }
+            ToKeyer::Connect { record, server } => {
+                let session = record.session;
+                seen.lock().unwrap().negotiated.push((record, server));
+                asker.send(&FromKeyer::Completed(session)).unwrap();
+            }
+            ToKeyer::Revoke(_) => {}
+            other => panic!("the agent spoke as sessiond: {other:?}"),
         }
-        KeyerToVault::Delete { .. } => {}
     }
-}
-
-/// Starts a keyer; its asker's channel, and its control channel.
-pub fn keyer(place: Place) -> (Reaped, Channel, Channel) {
-    let (process, control) = common::start("levee-keyer", &[]);
-    let (asker, theirs) = Channel::pair().unwrap();
-    let role = if place == Place::Server { Role::Sessiond } else { Role::Tpe };
-    give(&control, peer(role), &theirs);
-    common::begin(&control, place);
-    (Reaped(process), asker, control)
-}
-
-/// Gives a keyer a vault's channel; the vault's end of it.
-pub fn vault_of(keyer_control: &Channel, label: &LabelName, slot: u16) -> Channel {
-    let (ours, theirs) = Channel::pair().unwrap();
-    let attachment = Attachment::Peer { role: Role::Vault, label: Some(label.clone()), slot: Some(slot) };
-    give(keyer_control, attachment, &theirs);
-    ours
 }
 
 struct Sessiond {
     channel: Option<Channel>,
-    keyer: Channel,
-    vaults: BTreeMap<LabelName, Channel>,
+    labels: Vec<LabelName>,
     session: Option<(SessionId, LabelName)>,
     opened: u8,
     seen: Shared,
 }
 
 impl Sessiond {
-    fn agree(
-        &self,
-        session: SessionId,
-        at: &LabelName,
-        offer: levee_ipc::keyer::KeyOffer,
-    ) -> Option<levee_ipc::keyer::KeyOffer> {
-        self.keyer.send(&ToKeyer::Agree { session, label: at.clone(), offer }).unwrap();
-        let seen = Arc::clone(&self.seen);
-        install(self.vaults.get(at)?, |keys, _| seen.lock().unwrap().server_keys.push(keys));
-        match next::<FromKeyer>(&self.keyer) {
-            FromKeyer::Agreed { answer, .. } => Some(answer),
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn reply(&mut self, request: Request) -> Reply {
         match request {
             Request::Login { user, password } if password.expose() == b"correct horse" => {
                 note(&self.seen, format!("login {user}"));
-                let labels = self.vaults.keys().cloned().collect();
+                let labels = self.labels.clone();
                 Reply::LoggedIn(Login { user, labels, clearance: "UNCLASSIFIED..SECRET".into() })
             }
             Request::Login { .. } => Reply::Refused {
                 kind: RefusalKind::Credentials,
                 reason: "unknown user or wrong password".into(),
             },
-            Request::Level { label, .. } if label.as_str() == "CROWDED" => {
+            Request::Level(label) if label.as_str() == "CROWDED" => {
                 // The old session was ended before it turned out that the new one cannot be opened.
                 self.session = None;
                 Reply::Refused { kind: RefusalKind::Unavailable, reason: "no slot is free".into() }
             }
-            Request::Level { label, offer } => {
-                if !self.vaults.contains_key(&label) {
+            Request::Level(label) => {
+                if !self.labels.contains(&label) {
                     let reason = format!("{label} is not within your clearance");
                     return Reply::Refused { kind: RefusalKind::Label, reason };
                 }
                 self.opened += 1;
                 let session = SessionId::from_random([self.opened; 16]);
                 note(&self.seen, format!("server opens {label}"));
-                let answer = self.agree(session, &label, offer).unwrap();
                 self.session = Some((session, label.clone()));
                 Reply::Opened(Box::new(Opened {
                     session,
@@ -170,13 +129,7 @@ impl Sessiond {
                     reach: vec!["10.80.0.1/32".parse().unwrap(), "fd00:80::1/128".parse().unwrap()],
                     mtu: 1400,
                     tunnel_port: 4500,
-                    answer,
                 }))
-            }
-            Request::Rekey(offer) => {
-                let (session, label) = self.session.clone().unwrap();
-                note(&self.seen, "rekey");
-                Reply::Rekeyed(self.agree(session, &label, offer).unwrap())
             }
             Request::Resume(session) => match &self.session {
                 Some((known, label)) if *known == session => {
@@ -249,8 +202,7 @@ impl Sessiond {
 /// The workstation's warden and vault.
 struct Warden {
     agent: Channel,
-    keyer: Channel,
-    vault: Option<(Channel, Channel)>,
+    vault: Option<Channel>,
     running: BTreeMap<u64, std::process::Child>,
     seen: Shared,
     label: Option<LabelName>,
@@ -300,12 +252,11 @@ impl Warden {
                 if label.as_str() == "BROKEN" {
                     return self.tell(WorkstationEvent::Failed { session, reason: "mount: no space".into() });
                 }
-                let to_keyer = vault_of(&self.keyer, &label, 1);
                 let (ours, theirs) = Channel::pair().unwrap();
                 let attachment =
                     Attachment::Peer { role: Role::Vault, label: Some(label.clone()), slot: Some(1) };
                 give(&self.agent, attachment, &theirs);
-                self.vault = Some((ours, to_keyer));
+                self.vault = Some(ours);
                 self.label = Some(label);
                 self.tell(WorkstationEvent::Up(session));
             }
@@ -350,21 +301,13 @@ impl Warden {
     }
 
     fn vault(&mut self) {
-        let Some((sessiond, keyer)) = &self.vault else { return };
+        let Some(sessiond) = &self.vault else { return };
         if let Ok(received) = sessiond.try_recv::<SessiondToVault>()
             && let SessiondToVault::Open(record) = received.message
         {
             let id = record.id;
             self.seen.lock().unwrap().records.push(record);
             sessiond.send(&VaultToSessiond::Opened(id)).unwrap();
-        }
-        if readable(keyer, Duration::ZERO) {
-            let seen = Arc::clone(&self.seen);
-            install(keyer, |keys, peer| {
-                let mut seen = seen.lock().unwrap();
-                seen.workstation_keys.push(keys);
-                seen.servers_tunnel = peer;
-            });
         }
     }
 }
@@ -373,30 +316,12 @@ impl World {
     pub fn new() -> Self {
         let server = Server::new();
         let seen = Shared::default();
-        let mut processes = Vec::new();
-
-        let (process, asker, control) = keyer(Place::Server);
-        processes.push(process);
-        let vaults = ["BROKEN", "SECRET", "UNCLASSIFIED"]
-            .into_iter()
-            .zip(1u16..)
-            .map(|(name, slot)| (label(name), vault_of(&control, &label(name), slot)))
-            .collect();
+        let labels = ["BROKEN", "KEYLESS", "SECRET", "UNCLASSIFIED"].map(label).to_vec();
         let (prods, prodded) = std::sync::mpsc::channel();
         let listener =
             Channel::from_fd(std::os::fd::AsFd::as_fd(&server.sessiond).try_clone_to_owned().unwrap());
-        let sessiond = Sessiond {
-            channel: None,
-            keyer: asker,
-            vaults,
-            session: None,
-            opened: 0,
-            seen: Arc::clone(&seen),
-        };
-        std::thread::spawn(move || {
-            let _control = control;
-            sessiond.run(&listener, &prodded);
-        });
+        let sessiond = Sessiond { channel: None, labels, session: None, opened: 0, seen: Arc::clone(&seen) };
+        std::thread::spawn(move || sessiond.run(&listener, &prodded));
 
         let device = server.authority.device("ws1");
         let (signer, to_signer) = common::signer(&device.key, Place::Workstation);
@@ -404,11 +329,9 @@ impl World {
         let socket = directory.path().join("tpe.sock");
         let commands = listen(&socket);
         let (agent, agent_control) = common::start("levee-tpe", &["agent"]);
-        let (keyer_process, keyer_control) = common::start("levee-keyer", &[]);
-        processes.push(Reaped(keyer_process));
         let (tpe_end, keyer_end) = Channel::pair().unwrap();
-        give(&keyer_control, peer(Role::Tpe), &keyer_end);
-        common::begin(&keyer_control, Place::Workstation);
+        let told = Arc::clone(&seen);
+        std::thread::spawn(move || keyer(&keyer_end, &told));
         give(&agent_control, peer(Role::Keyer), &tpe_end);
         give(&agent_control, peer(Role::Signer), &to_signer);
         give(&agent_control, Attachment::Listener, &commands);
@@ -422,7 +345,6 @@ impl World {
         let (warden, events) = std::sync::mpsc::channel();
         let stand_in = Warden {
             agent: agent_control,
-            keyer: keyer_control,
             vault: None,
             running: BTreeMap::new(),
             seen: Arc::clone(&seen),
@@ -432,7 +354,7 @@ impl World {
             let _signer = signer;
             stand_in.run(&events);
         });
-        Self { server, seen, socket, agent, warden, prods, _directory: directory, _processes: processes }
+        Self { server, seen, socket, agent, warden, prods, _directory: directory }
     }
 
     pub fn prod(&self, prod: Prod) {

@@ -118,6 +118,14 @@ impl PeerCertificate {
     }
 }
 
+/// The DNS names in a certificate's subjectAltName; none where it cannot be read.
+pub fn dns_names(der: &[u8]) -> Vec<String> {
+    let Ok((_, cert)) = X509Certificate::from_der(der) else { return Vec::new() };
+    let Ok(Some(names)) = cert.subject_alternative_name() else { return Vec::new() };
+    let names = names.value.general_names.iter();
+    names.filter_map(|n| if let GeneralName::DNSName(n) = n { Some((*n).to_owned()) } else { None }).collect()
+}
+
 /// RFC 4945 5.1.3.12: extended key usages, where a certificate has any, must name IKE or all uses.
 struct IkeUsage;
 

@@ -5,10 +5,10 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, TpsToSessiond};
-use levee_ipc::keyer::{FromKeyer, KeyOffer, ToKeyer};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::operator;
 use levee_ipc::signer::{FromSigner, ToSigner, Use};
-use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, Suite, VaultToSessiond};
+use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{
     Attachment, CompartmentStatus, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden,
 };
@@ -112,6 +112,10 @@ pub struct Shared {
     pub vaults: BTreeMap<LabelName, BTreeMap<SessionId, SessionRecord>>,
     /// Kill this label's vault, as if it had crashed.
     pub crash: Option<LabelName>,
+    /// Questions for sessiond that the keyer is to ask.
+    pub questions: Vec<FromKeyer>,
+    /// Answers that the keyer got.
+    pub answers: Vec<(u64, Option<KeyRecord>)>,
     ready: bool,
     stop: bool,
 }
@@ -377,10 +381,6 @@ pub struct Client {
     shared: Arc<Mutex<Shared>>,
 }
 
-pub fn offer(spi: u32) -> KeyOffer {
-    KeyOffer { public: [9; 32], spi, suite: Suite::Aes256Gcm }
-}
-
 pub fn label(text: &str) -> LabelName {
     LabelName::new(text).unwrap()
 }
@@ -413,12 +413,12 @@ impl Client {
         }
     }
 
-    pub fn level(&self, at: &str, spi: u32) -> Reply {
-        self.call(Request::Level { label: label(at), offer: offer(spi) })
+    pub fn level(&self, at: &str) -> Reply {
+        self.call(Request::Level(label(at)))
     }
 
-    pub fn open(&self, at: &str, spi: u32) -> Opened {
-        match self.level(at, spi) {
+    pub fn open(&self, at: &str) -> Opened {
+        match self.level(at) {
             Reply::Opened(opened) => *opened,
             other => panic!("{other:?}"),
         }
@@ -469,6 +469,9 @@ impl StandIns {
             }
             while let Ok(received) = self.control.try_recv::<ToWarden>() {
                 self.warden(received.message, &mut shared);
+            }
+            for question in shared.questions.drain(..) {
+                let _ = self.keyer.send(&question);
             }
             while let Ok(received) = self.keyer.try_recv::<ToKeyer>() {
                 self.keyer(received.message, &mut shared);
@@ -548,16 +551,13 @@ impl StandIns {
 
     fn keyer(&self, message: ToKeyer, shared: &mut Shared) {
         match message {
-            ToKeyer::Agree { session, label, offer } => {
-                shared.trace.push(format!("agree {label}"));
-                let has = shared.vaults.get(&label).is_some_and(|vault| vault.contains_key(&session));
-                let answer = KeyOffer { spi: offer.spi + 1, ..offer };
-                let message = if has {
-                    FromKeyer::Agreed { session, answer }
-                } else {
-                    FromKeyer::Failed { session: Some(session), ticket: None, reason: "no record".into() }
-                };
-                let _ = self.keyer.send(&message);
+            ToKeyer::Answer { ticket, record } => {
+                shared.trace.push(format!("answer {ticket} {}", if record.is_some() { "yes" } else { "no" }));
+                shared.answers.push((ticket, record));
+            }
+            ToKeyer::Renew(record) => {
+                shared.trace.push(format!("renew {}", record.label));
+                let _ = self.keyer.send(&FromKeyer::NoPeer(record.session));
             }
             ToKeyer::Revoke(_) => shared.trace.push("revoke".into()),
             other => panic!("sessiond spoke as a tpe: {other:?}"),

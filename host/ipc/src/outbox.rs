@@ -3,13 +3,20 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use levee_ipc::{Channel, RecvError, SendError};
+use crate::{Channel, RecvError, SendError};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A channel to another daemon with the messages that it has not taken yet. A peer that never reads is as good as gone.
+#[derive(Debug)]
 pub struct Outbox<M> {
     channel: Option<Channel>,
     waiting: VecDeque<M>,
+}
+
+impl<M> Default for Outbox<M> {
+    fn default() -> Self {
+        Self { channel: None, waiting: VecDeque::new() }
+    }
 }
 
 impl<M: Serialize> Outbox<M> {
@@ -18,7 +25,12 @@ impl<M: Serialize> Outbox<M> {
 
     /// Without a peer; what is sent is dropped.
     pub fn new() -> Self {
-        Self { channel: None, waiting: VecDeque::new() }
+        Self::default()
+    }
+
+    /// Whether there is a peer.
+    pub fn is_open(&self) -> bool {
+        self.channel.is_some()
     }
 
     /// A new peer takes the place of the old one, and gets nothing that was meant for it.

@@ -1,0 +1,327 @@
+//! Child SAs: which session's they are, and what their vaults are told. What is kept of one has no key in it.
+
+use crate::keyer::{Keyer, Timer};
+use levee_ike::{
+    ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _, SecurityLabel,
+    Selector,
+};
+use levee_ipc::Secret;
+use levee_ipc::keyer::KeyRecord;
+use levee_ipc::vault::{KeyerToVault, Sa, Suite};
+use levee_ipc::warden::Place;
+use levee_policy::LabelName;
+use levee_session::SessionId;
+use levee_sys::wipe::scrub_stack;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Age at which a child is rekeyed. The workstation comes first, so that the two sides' exchanges seldom cross.
+const WORKSTATION_LIFE: Duration = Duration::from_secs(50 * 60);
+/// See [`WORKSTATION_LIFE`].
+const SERVER_LIFE: Duration = Duration::from_secs(70 * 60);
+/// Random addition to both.
+const LIFE_JITTER: Duration = Duration::from_secs(10 * 60);
+/// How long packets under keys that were replaced may still arrive.
+const OVERLAP: Duration = Duration::from_secs(5);
+/// A child younger than this may not be in its vault yet.
+const YOUNG: Duration = Duration::from_secs(1);
+
+/// A child SA, without its keys.
+#[derive(Debug)]
+struct Child {
+    ike: IkeId,
+    session: SessionId,
+    label: LabelName,
+    /// On the keyer's clock.
+    made: Duration,
+    /// Its vault has its keys no more.
+    stale: bool,
+}
+
+#[derive(Debug)]
+struct Held {
+    record: KeyRecord,
+    children: BTreeSet<u32>,
+}
+
+/// All child SAs and the sessions that may have them.
+#[derive(Debug, Default)]
+pub struct Children {
+    /// By inbound SPI.
+    all: BTreeMap<u32, Child>,
+    sessions: BTreeMap<SessionId, Held>,
+    /// Inbound SPIs of children that were asked for, and by which IKE SA.
+    wanted: BTreeMap<u32, (SessionId, IkeId)>,
+    /// The child that each IKE SA's peer was granted last: its inbound SPI.
+    granted: BTreeMap<IkeId, (u32, SessionId)>,
+}
+
+impl Children {
+    /// Takes or replaces a session's record.
+    pub fn admit(&mut self, record: KeyRecord) {
+        let session = record.session;
+        match self.sessions.get_mut(&session) {
+            Some(held) => held.record = record,
+            None => {
+                self.sessions.insert(session, Held { record, children: BTreeSet::new() });
+            }
+        }
+    }
+
+    /// A session's record.
+    pub fn record(&self, session: SessionId) -> Option<&KeyRecord> {
+        self.sessions.get(&session).map(|held| &held.record)
+    }
+
+    /// A session's label.
+    pub fn label(&self, session: SessionId) -> Option<&LabelName> {
+        self.record(session).map(|record| &record.label)
+    }
+
+    /// Forgets a session; its children are to be closed.
+    pub fn end(&mut self, session: SessionId) -> Vec<(IkeId, u32)> {
+        let Some(held) = self.sessions.remove(&session) else { return Vec::new() };
+        held.children.into_iter().filter_map(|spi| Some((self.all.get(&spi)?.ike, spi))).collect()
+    }
+
+    /// Forgets what an IKE SA that is gone had asked for.
+    pub fn forget(&mut self, ike: IkeId) {
+        self.granted.remove(&ike);
+        self.wanted.retain(|_, (_, of)| *of != ike);
+    }
+
+    /// Remembers what the peer of an IKE SA was granted. It asks for one child at a time.
+    pub fn grant(&mut self, ike: IkeId, inbound: u32, session: SessionId) {
+        self.granted.insert(ike, (inbound, session));
+    }
+
+    /// Whether a session has a child that its vault knows, or is about to have one.
+    pub fn has(&self, session: SessionId) -> bool {
+        let children = self.sessions.get(&session).into_iter().flat_map(|held| &held.children);
+        let alive = |spi: &u32| self.all.get(spi).is_some_and(|child| !child.stale);
+        children.into_iter().any(alive) || self.wanted.values().any(|(of, _)| *of == session)
+    }
+
+    fn is_free(&self, spi: u32) -> bool {
+        spi >= 256
+            && !self.all.contains_key(&spi)
+            && !self.wanted.contains_key(&spi)
+            && !self.granted.values().any(|(granted, _)| *granted == spi)
+    }
+}
+
+impl Keyer {
+    /// A random inbound SPI of this label's vault: its slot in the top 12 bits (steering). `None` when it does not run.
+    pub(crate) fn fresh_spi(&mut self, label: &LabelName) -> Option<u32> {
+        let slot = u32::from(self.vaults.get(label)?.slot);
+        // RFC 4303 2.1 reserves 0 to 255, all of them in slot 0, which is the keyer's own.
+        if slot == 0 || slot >= 1 << 12 {
+            return None;
+        }
+        (0..64).find_map(|_| {
+            let mut octets = [0; 4];
+            self.random.fill(&mut octets);
+            let spi = slot << 20 | (u32::from_be_bytes(octets) & 0x000f_ffff);
+            self.children.is_free(spi).then_some(spi)
+        })
+    }
+
+    /// Asks the peer of an IKE SA for a child of this session, unless there is one.
+    pub(crate) fn create(&mut self, ike: IkeId, session: SessionId) {
+        if self.children.has(session) {
+            return;
+        }
+        let Some(child) = self.new_child(session) else { return };
+        let spi = child.spi;
+        if self.command(Command::CreateChild { ike, child }).is_ok() {
+            self.children.wanted.insert(spi, (session, ike));
+        }
+    }
+
+    /// What a child of this session is to be like.
+    pub(crate) fn new_child(&mut self, session: SessionId) -> Option<NewChild> {
+        let record = self.children.record(session)?.clone();
+        let spi = self.fresh_spi(&record.label)?;
+        let label = SecurityLabel::new(record.label.as_str().as_bytes()).ok()?;
+        let (local, remote) = self.sides(&record);
+        Some(NewChild { spi, label: Some(label), local, remote, want_address: false })
+    }
+
+    /// Our side's addresses and the peer's.
+    pub(crate) fn sides(&self, record: &KeyRecord) -> (Vec<Selector>, Vec<Selector>) {
+        let inner = record.inner.iter().map(|address| Selector::host(*address)).collect();
+        let reach = record.reach.iter();
+        let reach = reach.filter_map(|net| Selector::subnet(net.addr(), net.prefix_len())).collect();
+        match self.place {
+            Place::Server => (reach, inner),
+            Place::Workstation => (inner, reach),
+        }
+    }
+
+    /// Remembers a child that an IKE SA was begun with.
+    pub(crate) fn want(&mut self, spi: u32, session: SessionId, ike: IkeId) {
+        self.children.wanted.insert(spi, (session, ike));
+    }
+
+    /// Hands a child's keys to the vault of its session's label. They are erased here when this returns.
+    pub(crate) fn established(&mut self, child: ChildEstablished) {
+        let (ike, inbound) = (child.ike, child.inbound);
+        let asked = self.children.wanted.remove(&inbound).map(|(session, _)| session);
+        let granted = || self.children.granted.get(&ike).filter(|(spi, _)| *spi == inbound);
+        let session = asked.or_else(|| granted().map(|(_, session)| *session));
+        if asked.is_none() {
+            self.children.granted.remove(&ike);
+        }
+        let rekeys = child.rekeys;
+        let own_exchange = child.suite.key_exchange.is_some();
+        let installed =
+            session.and_then(|session| self.install(child, session).map(|label| (session, label)));
+        // What encoders and the key derivation left on the stack.
+        scrub_stack();
+        let Some((session, label)) = installed else {
+            // The session is over, or its vault is: sessiond has said so meanwhile.
+            let _ = self.command(Command::CloseChild { ike, inbound });
+            return;
+        };
+        let made = self.now().monotonic;
+        self.children.all.insert(inbound, Child { ike, session, label, made, stale: false });
+        if let Some(held) = self.children.sessions.get_mut(&session) {
+            held.children.insert(inbound);
+        }
+        let life = if self.place == Place::Server { SERVER_LIFE } else { WORKSTATION_LIFE };
+        let life = life.saturating_add(self.jitter(LIFE_JITTER));
+        self.at(life, Timer::Rekey(inbound));
+        if rekeys.is_none() {
+            self.close_stale(session);
+        }
+        if self.place == Place::Workstation {
+            self.child_came(session);
+        }
+        // Keys that follow from the IKE SA's and from nonces in clear are good for no more than a beginning.
+        if !own_exchange {
+            self.rekey(inbound);
+        }
+    }
+
+    fn install(&mut self, child: ChildEstablished, session: SessionId) -> Option<LabelName> {
+        let label = self.children.label(session)?.clone();
+        if child.label.as_ref().and_then(SecurityLabel::as_str) != Some(label.as_str()) {
+            return None;
+        }
+        let suite = match child.suite.encryption {
+            Encryption::Aes128Gcm16 => Suite::Aes128Gcm,
+            Encryption::Aes256Gcm16 => Suite::Aes256Gcm,
+            Encryption::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
+            // Never offered: vaults have AEADs alone.
+            Encryption::Aes128Cbc | Encryption::Aes256Cbc => return None,
+        };
+        let vault = self.vaults.get_mut(&label)?;
+        let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
+        let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
+        let (esn, peer) = (child.suite.esn, Some(child.path.remote));
+        vault.channel.send(KeyerToVault::Install { session, suite, esn, inbound, outbound, peer });
+        vault.channel.is_open().then_some(label)
+    }
+
+    /// A child that was asked for did not come about.
+    pub(crate) fn child_failed(&mut self, ike: IkeId, inbound: u32, rekeys: Option<u32>, why: &ChildError) {
+        let session = self.children.wanted.remove(&inbound).map(|(session, _)| session);
+        let superseded = matches!(why, ChildError::Superseded);
+        match (rekeys, session) {
+            // What could not be given keys of its own cannot stay; the peer makes another, or has done so.
+            (Some(old), _) if !superseded => {
+                let _ = self.command(Command::CloseChild { ike, inbound: old });
+            }
+            (None, Some(session)) if self.place == Place::Workstation => {
+                self.keys_refused(session, why);
+            }
+            _ => {}
+        }
+    }
+
+    /// A child is gone. Packets under keys that were replaced may still be under way.
+    pub(crate) fn child_gone(&mut self, inbound: u32, replaced: bool) {
+        let Some(child) = self.children.all.remove(&inbound) else { return };
+        if let Some(held) = self.children.sessions.get_mut(&child.session) {
+            held.children.remove(&inbound);
+        }
+        if child.stale {
+            return;
+        }
+        if replaced {
+            self.at(OVERLAP, Timer::Forget(child.label, inbound));
+        } else if let Some(vault) = self.vaults.get_mut(&child.label) {
+            vault.channel.send(KeyerToVault::Delete { spi: inbound });
+        }
+    }
+
+    /// Replaces a child's keys.
+    pub(crate) fn rekey(&mut self, inbound: u32) {
+        let Some(child) = self.children.all.get(&inbound).filter(|child| !child.stale) else { return };
+        let (ike, session, label) = (child.ike, child.session, child.label.clone());
+        let Some(spi) = self.fresh_spi(&label) else { return };
+        if self.command(Command::RekeyChild { ike, inbound, spi }).is_ok() {
+            self.children.wanted.insert(spi, (session, ike));
+        }
+    }
+
+    /// The vault of this label is another one, or none: it has no keys.
+    pub(crate) fn vault_lost(&mut self, label: &LabelName) {
+        for child in self.children.all.values_mut().filter(|child| child.label == *label) {
+            child.stale = true;
+        }
+    }
+
+    /// A vault did not take keys.
+    pub(crate) fn not_installed(&mut self, label: &LabelName, inbound: u32, why: &str) {
+        let Some(child) = self.children.all.get_mut(&inbound).filter(|child| child.label == *label) else {
+            return;
+        };
+        child.stale = true;
+        let (ike, session) = (child.ike, child.session);
+        let _ = self.command(Command::CloseChild { ike, inbound });
+        if self.place == Place::Workstation {
+            self.give_up(session, why);
+        }
+    }
+
+    /// A packet of this session waits for keys.
+    pub(crate) fn acquire(&mut self, session: SessionId) {
+        let now = self.now().monotonic;
+        let young = |child: &Child| !child.stale && now.saturating_sub(child.made) < YOUNG;
+        let Some(held) = self.children.sessions.get(&session) else { return };
+        let children: Vec<u32> = held.children.iter().copied().collect();
+        if children.iter().any(|spi| self.children.all.get(spi).is_some_and(young)) {
+            return;
+        }
+        for spi in children {
+            if let Some(child) = self.children.all.get_mut(&spi) {
+                child.stale = true;
+            }
+        }
+        match self.place {
+            Place::Server => self.reach_peer(session),
+            Place::Workstation => self.reach_server(session),
+        }
+    }
+
+    /// Deletes the session's children that its vault does not know, now that it has another.
+    fn close_stale(&mut self, session: SessionId) {
+        let Some(held) = self.children.sessions.get(&session) else { return };
+        let stale = held.children.iter().filter_map(|spi| {
+            let child = self.children.all.get(spi)?;
+            child.stale.then_some((child.ike, *spi))
+        });
+        for (ike, inbound) in stale.collect::<Vec<_>>() {
+            let _ = self.command(Command::CloseChild { ike, inbound });
+        }
+    }
+}
+
+/// Key and salt as one, erased when dropped (RFC 4106 8.1).
+fn material(keys: &EspKeys) -> Option<Secret> {
+    let mut all = Vec::with_capacity(keys.encryption.len().saturating_add(keys.salt.len()));
+    all.extend_from_slice(&keys.encryption);
+    all.extend_from_slice(&keys.salt);
+    Secret::new(all)
+}

@@ -1,0 +1,193 @@
+//! A server's part: whoever has a certificate of the site may have an IKE SA; who may have a child, sessiond says.
+
+use crate::keyer::Keyer;
+use levee_ike::{
+    ChildDecision, ChildRequested, CloseReason, Command, IkeId, InnerAddress, PeerIdentity, RequestId,
+    SecurityLabel, dns_names,
+};
+use levee_ipc::keyer::{FromKeyer, KeyRecord};
+use levee_policy::{HostName, LabelName};
+use levee_session::SessionId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The certificate extension with a host's accreditation: `docs/accreditation.md`.
+const ACCREDITATION: &str = "1.2.840.113556.1.8000.2554.36053.36488.38356.17904.41662.1017755.10205640";
+/// The longest accreditation that is passed on, in bytes.
+const LONGEST: usize = 1_024;
+/// IKE SAs of one host at a time; the oldest gives way.
+const PER_HOST: usize = 8;
+
+/// A question that sessiond has to answer.
+#[derive(Debug)]
+struct Asked {
+    request: RequestId,
+    ike: IkeId,
+    device: HostName,
+    label: SecurityLabel,
+    name: LabelName,
+}
+
+/// What a server's keyer knows of its peers.
+#[derive(Debug, Default)]
+pub struct Server {
+    /// The established IKE SAs, and whose they are.
+    peers: BTreeMap<IkeId, HostName>,
+    by_host: BTreeMap<HostName, BTreeSet<IkeId>>,
+    asked: BTreeMap<u64, Asked>,
+    tickets: u64,
+}
+
+impl Server {
+    /// Takes out every question that sessiond has not answered.
+    pub fn unanswered(&mut self) -> Vec<RequestId> {
+        std::mem::take(&mut self.asked).into_values().map(|asked| asked.request).collect()
+    }
+}
+
+/// The host that a peer's certificate names, as on the trusted path: its only DNS name.
+fn host(identity: &PeerIdentity) -> Option<HostName> {
+    let names = dns_names(identity.certificate.as_ref()?.der());
+    let [name] = names.as_slice() else { return None };
+    HostName::new(name).ok()
+}
+
+/// The accreditation in a peer's certificate: a DER UTF8String (X.690 8.23).
+fn accreditation(identity: &PeerIdentity) -> Option<String> {
+    let value = identity.certificate.as_ref()?.extension(ACCREDITATION)?;
+    let text = match value.as_slice() {
+        [0x0c, length @ 0..=0x7f, text @ ..] if text.len() == usize::from(*length) => text,
+        [0x0c, 0x81, length @ 0x80..=0xff, text @ ..] if text.len() == usize::from(*length) => text,
+        [0x0c, 0x82, high @ 1..=0xff, low, text @ ..]
+            if text.len() == usize::from(u16::from_be_bytes([*high, *low])) =>
+        {
+            text
+        }
+        _ => return None,
+    };
+    std::str::from_utf8(text).ok().filter(|text| text.len() <= LONGEST).map(ToOwned::to_owned)
+}
+
+impl Keyer {
+    /// A peer has proved who it is.
+    pub(crate) fn peer_came(&mut self, ike: IkeId, identity: &PeerIdentity, initial_contact: bool) {
+        let Some(host) = host(identity) else {
+            self.count("IKE: a certificate names no host, or several");
+            let _ = self.command(Command::CloseIke { ike });
+            return;
+        };
+        let all = self.server.by_host.entry(host.clone()).or_default();
+        // RFC 7296 2.4: with INITIAL_CONTACT the peer says that it knows of no other. Else the oldest of too many goes.
+        let excess = all.len().saturating_add(1).saturating_sub(PER_HOST);
+        let old: Vec<IkeId> =
+            all.iter().copied().take(if initial_contact { all.len() } else { excess }).collect();
+        all.insert(ike);
+        self.server.peers.insert(ike, host);
+        for ike in old {
+            let _ = self.command(Command::CloseIke { ike });
+        }
+    }
+
+    pub(crate) fn peer_gone(&mut self, ike: IkeId, reason: &CloseReason) {
+        self.server.asked.retain(|_, asked| asked.ike != ike);
+        let established = self.server.peers.remove(&ike);
+        if let Some(host) = &established
+            && let Some(all) = self.server.by_host.get_mut(host)
+        {
+            all.remove(&ike);
+            if all.is_empty() {
+                self.server.by_host.remove(host);
+            }
+        }
+        let why = match reason {
+            CloseReason::Local | CloseReason::Peer => return,
+            CloseReason::PeerSilent => "the peer is silent".to_owned(),
+            CloseReason::Notified(_) => "the peer reported an error".to_owned(),
+            CloseReason::Certificate(levee_ike::CertificateError::Path(_)) => {
+                "a certificate without a valid path to the site's authority".to_owned()
+            }
+            CloseReason::Certificate(why) => why.to_string(),
+            CloseReason::Authentication(why) | CloseReason::Protocol(why) => (*why).to_owned(),
+            CloseReason::NotSigned => "the signer did not sign".to_owned(),
+            CloseReason::TimedOut => "the handshake took too long".to_owned(),
+        };
+        let what = if established.is_some() { "an IKE SA ended" } else { "no IKE SA" };
+        self.count(format!("{what}: {why}"));
+    }
+
+    /// A peer asks for a child SA, or to rekey one.
+    pub(crate) fn asked_by_peer(&mut self, asked: ChildRequested) {
+        let ChildRequested { request, ike, labels, identity, .. } = asked;
+        let Some(device) = host(&identity) else {
+            return self.refuse(request, None, None, "its certificate names no host, or several");
+        };
+        let [label] = labels.as_slice() else {
+            let reason = "it did not ask for exactly one label";
+            return self.refuse(request, Some(device), None, reason);
+        };
+        let Some(name) = label.as_str().and_then(|text| LabelName::new(text).ok()) else {
+            return self.refuse(request, Some(device), None, "it asked for what is no label of any site");
+        };
+        if !self.asker.is_open() {
+            return self.refuse(request, Some(device), Some(name), "sessiond is not there");
+        }
+        self.server.tickets += 1;
+        let ticket = self.server.tickets;
+        let wanted = FromKeyer::Wanted {
+            ticket,
+            device: device.clone(),
+            label: name.clone(),
+            accreditation: accreditation(&identity),
+        };
+        let label = label.clone();
+        self.server.asked.insert(ticket, Asked { request, ike, device, label, name });
+        self.asker.send(wanted);
+    }
+
+    fn refuse(&mut self, request: RequestId, device: Option<HostName>, label: Option<LabelName>, why: &str) {
+        let _ = self.command(Command::Decide { request, decision: ChildDecision::Refuse });
+        self.asker.send(FromKeyer::Refused { device, label, reason: why.to_owned() });
+    }
+
+    /// sessiond has answered: the record is of a session that exists now, or there is none.
+    pub(crate) fn answered(&mut self, ticket: u64, record: Option<KeyRecord>) {
+        let Some(asked) = self.server.asked.remove(&ticket) else { return };
+        let Some(record) = record else {
+            let _ = self.command(Command::Decide { request: asked.request, decision: ChildDecision::Refuse });
+            return;
+        };
+        let (device, label) = (Some(asked.device.clone()), Some(asked.name.clone()));
+        if record.device != asked.device || record.label != asked.name {
+            return self.refuse(asked.request, device, label, "sessiond answered something else");
+        }
+        let Some(spi) = self.fresh_spi(&asked.name) else {
+            return self.refuse(asked.request, device, label, "its label's vault is not up");
+        };
+        let (local, remote) = self.sides(&record);
+        let assign = record.inner.iter().map(|address| InnerAddress::Address(*address)).collect();
+        let session = record.session;
+        self.children.admit(record);
+        self.children.grant(asked.ike, spi, session);
+        let decision = ChildDecision::Accept { spi, label: Some(asked.label), local, remote, assign };
+        if self.command(Command::Decide { request: asked.request, decision }).is_err() {
+            self.children.forget(asked.ike);
+            let _ = self.command(Command::Decide { request: asked.request, decision: ChildDecision::Refuse });
+        }
+    }
+
+    /// The session's vault has its record and none of its keys, or this keyer is new.
+    pub(crate) fn renew(&mut self, record: KeyRecord) {
+        let session = record.session;
+        self.children.admit(record);
+        self.reach_peer(session);
+    }
+
+    /// Makes a child for a session with its host, if there is an IKE SA with it; else sessiond finds another way.
+    pub(crate) fn reach_peer(&mut self, session: SessionId) {
+        let Some(record) = self.children.record(session) else { return };
+        let newest = self.server.by_host.get(&record.device).and_then(|all| all.last().copied());
+        match newest {
+            Some(ike) => self.create(ike, session),
+            None => self.asker.send(FromKeyer::NoPeer(session)),
+        }
+    }
+}

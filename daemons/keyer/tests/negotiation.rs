@@ -1,0 +1,167 @@
+//! IKEv2 between two keyers, each a process, on real sockets.
+
+mod world;
+
+use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::vault::{KeyerToVault, Refusal, VaultToKeyer};
+use levee_ipc::warden::Place;
+use std::time::Duration;
+use world::*;
+
+const MOMENT: Duration = Duration::from_millis(300);
+
+#[test]
+fn both_vaults_of_the_session_get_the_same_keys_and_no_other_vault_gets_any() {
+    let (pair, there, here) = Pair::agreed();
+    assert_eq!((there.session, here.session), (session(1), session(1)));
+    assert_eq!(here.inbound, there.outbound);
+    assert_eq!(here.outbound, there.inbound);
+    assert_ne!(here.inbound.1, here.outbound.1);
+    assert_eq!(there.inbound.0 >> 20, u32::from(SLOT));
+    assert_eq!(here.inbound.0 >> 20, 1);
+    assert_eq!(here.peer, Some(pair.server.group.address()));
+    assert_eq!(there.peer, Some(pair.workstation.group.address()));
+    assert!(!readable(&pair.unclassified, MOMENT), "another label's vault hears nothing");
+}
+
+#[test]
+fn no_key_stays_in_a_keyers_memory_once_its_vault_has_it() {
+    let (pair, there, _) = Pair::agreed();
+    for keyer in [&pair.server, &pair.workstation] {
+        // What the keyer does remember is found, so what is not found is not there.
+        assert!(remembers(&keyer.process, session(1).as_bytes()));
+        for (_, material) in [&there.inbound, &there.outbound] {
+            // Half a key is a find too.
+            for half in material[..32].chunks(16) {
+                assert!(!remembers(&keyer.process, half));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_sessionds_word_there_are_no_keys() {
+    let pair = Pair::new();
+    pair.connect(record(1, "SECRET"));
+    pair.answer("SECRET", None);
+    match pair.workstation.said() {
+        FromKeyer::Failed { session: of, reason } => {
+            assert_eq!(of, session(1));
+            assert!(reason.contains("TS_UNACCEPTABLE"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // Nor for another label, or another host, than the one that was asked about.
+    for other in [record(1, "UNCLASSIFIED"), {
+        let mut other = record(1, "SECRET");
+        other.device = "ws2".parse().unwrap();
+        other
+    }] {
+        pair.connect(record(1, "SECRET"));
+        pair.answer("SECRET", Some(other));
+        assert!(matches!(pair.workstation.said(), FromKeyer::Failed { .. }));
+        assert!(matches!(pair.server.said(), FromKeyer::Refused { .. }));
+    }
+    for vault in [&pair.secret, &pair.unclassified, &pair.at_workstation] {
+        assert!(!readable(vault, MOMENT));
+    }
+}
+
+#[test]
+fn a_host_of_another_sites_authority_is_not_even_asked_about() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let server = Keyer::new(Place::Server, &ours, ours.identity(SERVER, None));
+    let _vault = server.vault(&label("SECRET"), SLOT);
+    let stranger = Keyer::new(Place::Workstation, &ours, theirs.identity("ws1", Some(RANGE)));
+    let _at_stranger = stranger.vault(&label("SECRET"), 1);
+    stranger.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server: server.group.address() });
+    assert!(matches!(stranger.said(), FromKeyer::Failed { .. }));
+    // What was dropped is told each so often; nothing else is.
+    match next::<FromKeyer>(&server.asker) {
+        FromKeyer::Dropped(reasons) => {
+            assert!(reasons.iter().any(|(why, _)| why.contains("certificate")), "{reasons:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_session_that_is_over_has_no_keys_left_on_either_side() {
+    let (pair, there, here) = Pair::agreed();
+    pair.server.tell(&ToKeyer::Revoke(session(1)));
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+}
+
+#[test]
+fn a_pair_that_is_nearly_used_up_is_replaced_before_it_is_deleted() {
+    let (pair, there, here) = Pair::agreed();
+    pair.at_workstation.send(&VaultToKeyer::Expiring { spi: here.inbound.0, session: session(1) }).unwrap();
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let (new_there, new_here) = (keys(&pair.secret), keys(&pair.at_workstation));
+    assert_eq!(new_here.inbound, new_there.outbound);
+    assert_ne!(new_here.inbound.1, here.inbound.1);
+    // The old pair stays for packets that are under way.
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+}
+
+#[test]
+fn a_vault_that_was_started_anew_gets_new_keys_once_sessiond_says_that_it_knows_the_session() {
+    let (pair, there, here) = Pair::agreed();
+    let secret = pair.server.vault(&label("SECRET"), SLOT);
+    assert!(!readable(&secret, MOMENT), "not before it has the session's record");
+    pair.server.tell(&ToKeyer::Renew(record(1, "SECRET")));
+    let new_there = keys(&secret);
+    let new_here = keys(&pair.at_workstation);
+    assert_eq!(new_here.inbound, new_there.outbound);
+    assert_ne!(new_there.inbound.1, there.inbound.1);
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    assert!(!readable(&secret, MOMENT), "the new vault hears nothing of what it never had");
+}
+
+#[test]
+fn a_packet_that_waits_brings_keys() {
+    let (pair, there, here) = Pair::agreed();
+    // Both ends lose their keys, as when the server ends a child.
+    pair.server.tell(&ToKeyer::Revoke(session(1)));
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+    pair.at_workstation.send(&VaultToKeyer::Acquire(session(1))).unwrap();
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    assert_eq!(keys(&pair.secret).outbound, keys(&pair.at_workstation).inbound);
+    // Another label's vault cannot ask for this session.
+    pair.unclassified.send(&VaultToKeyer::Acquire(session(1))).unwrap();
+    assert!(!readable(&pair.server.asker, MOMENT));
+}
+
+#[test]
+fn a_new_keyer_of_the_server_is_found_again_over_the_trusted_path() {
+    let (mut pair, _, here) = Pair::agreed();
+    let authority = Authority::new();
+    let workstation = Keyer::new(Place::Workstation, &authority, authority.identity("ws1", Some(RANGE)));
+    // A keyer that never heard of the workstation says so.
+    let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
+    let _secret = server.vault(&label("SECRET"), SLOT);
+    server.tell(&ToKeyer::Renew(record(1, "SECRET")));
+    assert!(matches!(server.said(), FromKeyer::NoPeer(of) if of == session(1)));
+    drop(workstation);
+    // Told again to connect, the workstation negotiates anew, and only then gives up what it had.
+    pair.connect(record(1, "SECRET"));
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let new_here = keys(&pair.at_workstation);
+    assert_ne!(new_here.inbound.1, here.inbound.1);
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    pair.server = server;
+}
+
+#[test]
+fn a_vault_that_refuses_keys_means_no_keys() {
+    let pair = Pair::new();
+    pair.connect(record(1, "SECRET"));
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let KeyerToVault::Install { inbound, .. } = next(&pair.secret) else { panic!("no keys") };
+    pair.secret.send(&VaultToKeyer::Refused { spi: inbound.spi, reason: Refusal::NoSession }).unwrap();
+    let here = keys(&pair.at_workstation);
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+}

@@ -1,0 +1,307 @@
+//! Keyers as processes on real sockets, one at each end, with signers of their own; the test stands in for warden,
+//! sessiond, TPE and vaults.
+
+use levee_ipc::Channel;
+use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
+use levee_ipc::signer::{FromSigner, ToSigner};
+use levee_ipc::vault::{KeyerToVault, Sa, VaultToKeyer};
+use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
+use levee_policy::{DomainName, HostName, LabelName};
+use levee_session::SessionId;
+use levee_sys::pidfd::Child;
+use levee_sys::spawn::Program;
+use levee_sys::udp::{SteeringGroup, steering_group};
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    PKCS_ECDSA_P256_SHA256, SanType,
+};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::de::DeserializeOwned;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const SERVER: &str = "server.example";
+/// The workstation's accreditation, as its certificate has it.
+pub const RANGE: &str = "UNCLASSIFIED..SECRET";
+const ACCREDITATION: [u64; 14] =
+    [1, 2, 840, 113_556, 1, 8000, 2554, 36_053, 36_488, 38_356, 17_904, 41_662, 1_017_755, 10_205_640];
+
+/// A site's authority.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A certificate and its key.
+pub struct Identity {
+    chain: String,
+    key: Vec<u8>,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let certificate = params.self_signed(&key).unwrap();
+        Self { pem: certificate.pem(), issuer: Issuer::new(params, key) }
+    }
+
+    pub fn identity(&self, name: &str, range: Option<&str>) -> Identity {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
+        let ike = ExtendedKeyUsagePurpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, 17]);
+        params.extended_key_usages = vec![ike];
+        if let Some(range) = range {
+            let der = [&[0x0c, u8::try_from(range.len()).unwrap()], range.as_bytes()].concat();
+            params.custom_extensions.push(CustomExtension::from_oid_content(&ACCREDITATION, der));
+        }
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Identity { chain: certificate.pem(), key: key.serialize_der() }
+    }
+}
+
+/// A keyer, what it was given, and the ends of its channels.
+pub struct Keyer {
+    pub process: Child,
+    pub control: Channel,
+    pub asker: Channel,
+    pub group: SteeringGroup,
+}
+
+impl Drop for Keyer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+    }
+}
+
+pub fn attach(control: &Channel, role: Role, label: Option<&LabelName>, slot: Option<u16>) -> Channel {
+    let (ours, theirs) = Channel::pair().unwrap();
+    let attachment = Attachment::Peer { role, label: label.cloned(), slot };
+    control.send_with(&FromWarden::Attach(attachment), &[theirs.as_fd()]).unwrap();
+    ours
+}
+
+fn file(text: &str) -> OwnedFd {
+    let mut file = std::fs::File::from(
+        rustix::fs::memfd_create("certificates", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
+    );
+    file.write_all(text.as_bytes()).unwrap();
+    file.into()
+}
+
+impl Keyer {
+    /// Starts a keyer at a loopback port of its own, with this many slots.
+    pub fn new(place: Place, authority: &Authority, identity: Identity) -> Self {
+        let (control, theirs) = Channel::pair().unwrap();
+        let stderr = std::io::stderr();
+        let mut program = Program::new(env!("CARGO_BIN_EXE_levee-keyer"));
+        program.fds = vec![theirs.as_fd()];
+        program.stdio = [None, None, Some(stderr.as_fd())];
+        let process = program.start().unwrap();
+        let give = |what, fd: OwnedFd| {
+            control.send_with(&FromWarden::Attach(what), &[fd.as_fd()]).unwrap();
+        };
+        give(Attachment::Chain, file(&identity.chain));
+        give(Attachment::Authority, file(&authority.pem));
+        let group = steering_group(SocketAddr::from(([127, 0, 0, 1], 0)), 16, 1 << 20).unwrap();
+        give(Attachment::Udp(group.address()), group.keyer().unwrap().try_clone_to_owned().unwrap());
+        let role = if place == Place::Server { Role::Sessiond } else { Role::Tpe };
+        if place == Place::Workstation {
+            let name = DomainName::new(SERVER).unwrap();
+            let server = Attachment::Server { address: group.address(), name };
+            control.send(&FromWarden::Attach(server)).unwrap();
+        }
+        let asker = attach(&control, role, None, None);
+        let signer = attach(&control, Role::Signer, None, None);
+        control.send(&FromWarden::Begin(place)).unwrap();
+        assert!(matches!(next::<ToWarden>(&control), ToWarden::Ready));
+        std::thread::spawn(move || sign(&signer, &identity.key));
+        Self { process, control, asker, group }
+    }
+
+    pub fn vault(&self, label: &LabelName, slot: u16) -> Channel {
+        attach(&self.control, Role::Vault, Some(label), Some(slot))
+    }
+
+    pub fn tell(&self, message: &ToKeyer) {
+        self.asker.send(message).unwrap();
+    }
+
+    /// The next message to sessiond or the TPE that is not about what was dropped.
+    pub fn said(&self) -> FromKeyer {
+        loop {
+            match next(&self.asker) {
+                FromKeyer::Dropped(_) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Stands in for the signer.
+fn sign(channel: &Channel, key: &[u8]) {
+    let random = SystemRandom::new();
+    let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key, &random).unwrap();
+    while let Ok(received) = channel.recv::<ToSigner>() {
+        let ToSigner::IkeAuth(octets) = received.message else { panic!("not an IKE_AUTH") };
+        let signature = key.sign(&random, &octets).unwrap().as_ref().to_vec();
+        channel.send(&FromSigner::Signature(signature)).unwrap();
+    }
+}
+
+pub fn readable(channel: &Channel, within: Duration) -> bool {
+    let timeout = Timespec::try_from(within).unwrap();
+    poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timeout)).unwrap() > 0
+}
+
+pub fn next<T: DeserializeOwned>(channel: &Channel) -> T {
+    assert!(readable(channel, PATIENCE), "nothing came in {PATIENCE:?}");
+    channel.try_recv().unwrap().message
+}
+
+/// The keys of a pair, as a vault got them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    pub session: SessionId,
+    pub inbound: (u32, Vec<u8>),
+    pub outbound: (u32, Vec<u8>),
+    pub peer: Option<SocketAddr>,
+}
+
+/// The next keys that a vault gets; it says that it has them.
+pub fn keys(vault: &Channel) -> Keys {
+    match next(vault) {
+        KeyerToVault::Install { session, inbound, outbound, peer, .. } => {
+            let of = |sa: Sa| (sa.spi, sa.keying_material.expose().to_vec());
+            let keys = Keys { session, inbound: of(inbound), outbound: of(outbound), peer };
+            vault.send(&VaultToKeyer::Installed { spi: keys.inbound.0 }).unwrap();
+            keys
+        }
+        KeyerToVault::Delete { spi } => panic!("a deletion of {spi:x}"),
+    }
+}
+
+/// The next deletion that a vault gets.
+pub fn deleted(vault: &Channel) -> u32 {
+    match next(vault) {
+        KeyerToVault::Delete { spi } => spi,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn label(name: &str) -> LabelName {
+    LabelName::new(name).unwrap()
+}
+
+pub fn session(number: u8) -> SessionId {
+    SessionId::from_random([number ^ 0x5a; 16])
+}
+
+/// What sessiond grants, and what the TPE is told.
+pub fn record(number: u8, at: &str) -> KeyRecord {
+    KeyRecord {
+        session: session(number),
+        device: HostName::new("ws1").unwrap(),
+        label: label(at),
+        inner: vec!["10.81.0.5".parse().unwrap()],
+        reach: vec!["10.80.0.1/32".parse().unwrap()],
+    }
+}
+
+/// Whether these bytes are anywhere in a process's memory.
+pub fn remembers(process: &Child, secret: &[u8]) -> bool {
+    let pid = process.pid.as_raw_nonzero();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut searched = 0;
+    for line in maps.lines() {
+        let mut fields = line.split_whitespace();
+        let (range, mode) = (fields.next().unwrap(), fields.next().unwrap());
+        if !mode.starts_with("rw") {
+            continue;
+        }
+        let (start, end) = range.split_once('-').unwrap();
+        let (start, end) = (u64::from_str_radix(start, 16).unwrap(), u64::from_str_radix(end, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(end - start).unwrap()];
+        memory.seek(SeekFrom::Start(start)).unwrap();
+        if memory.read_exact(&mut bytes).is_err() {
+            continue;
+        }
+        searched += bytes.len();
+        if bytes.windows(secret.len()).any(|window| window == secret) {
+            return true;
+        }
+    }
+    assert!(searched > 100_000, "only {searched} bytes could be read: this test needs root");
+    false
+}
+
+/// A server's keyer with two vaults and a workstation's with one.
+pub struct Pair {
+    pub server: Keyer,
+    pub workstation: Keyer,
+    pub secret: Channel,
+    pub unclassified: Channel,
+    pub at_workstation: Channel,
+    tickets: std::cell::Cell<u64>,
+}
+
+pub const SLOT: u16 = 9;
+
+impl Pair {
+    pub fn new() -> Self {
+        let authority = Authority::new();
+        let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
+        let workstation = Keyer::new(Place::Workstation, &authority, authority.identity("ws1", Some(RANGE)));
+        let secret = server.vault(&label("SECRET"), SLOT);
+        let unclassified = server.vault(&label("UNCLASSIFIED"), 10);
+        let at_workstation = workstation.vault(&label("SECRET"), 1);
+        let tickets = std::cell::Cell::new(0);
+        Self { server, workstation, secret, unclassified, at_workstation, tickets }
+    }
+
+    /// Has the workstation's keyer negotiate for this record.
+    pub fn connect(&self, record: KeyRecord) {
+        self.workstation.tell(&ToKeyer::Connect { record, server: self.server.group.address() });
+    }
+
+    /// Answers the next question of the server's keyer, which must be about this label.
+    pub fn answer(&self, at: &str, record: Option<KeyRecord>) {
+        match self.server.said() {
+            FromKeyer::Wanted { ticket, device, label, accreditation } => {
+                assert_eq!((device.as_str(), label.as_str()), ("ws1", at));
+                assert_eq!(accreditation.as_deref(), Some(RANGE));
+                assert!(ticket > self.tickets.replace(ticket));
+                self.server.tell(&ToKeyer::Answer { ticket, record });
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A session with keys at both ends: the server's, and the workstation's.
+    pub fn agreed() -> (Self, Keys, Keys) {
+        let pair = Self::new();
+        pair.connect(record(1, "SECRET"));
+        pair.answer("SECRET", Some(record(1, "SECRET")));
+        let there = keys(&pair.secret);
+        let here = keys(&pair.at_workstation);
+        assert!(matches!(pair.workstation.said(), FromKeyer::Completed(of) if of == session(1)));
+        (pair, there, here)
+    }
+}
+
+/// Waits until this is so.
+pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !so() {
+        assert!(since.elapsed() < PATIENCE, "not so: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,145 @@
+//! strongSwan's charon at a workstation, without kernel ESP: an ordinary IPsec client in place of levee's own.
+
+use crate::{World, text};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running charon, ended when dropped.
+#[derive(Debug)]
+pub struct Swan {
+    directory: PathBuf,
+    child: Child,
+    uri: String,
+}
+
+impl Swan {
+    /// Starts charon in a workstation's namespace with the IKE key and certificate of its bundle; `labels` are the
+    /// children that it knows, each by the name `LABEL` in lower case letters and digits.
+    #[track_caller]
+    pub fn start(world: &World, workstation: &str, labels: &[&str]) -> Self {
+        let directory = world.path(&format!("{workstation}-swan"));
+        let bundle = world.path("state").join("hosts").join(workstation);
+        let at = |name: &str| directory.join(name);
+        for name in ["swanctl/x509", "swanctl/x509ca", "swanctl/private"] {
+            fs::create_dir_all(at(name)).expect("a directory");
+        }
+        for (from, to) in [
+            ("ike-chain.pem", "swanctl/x509/host.pem"),
+            ("ike.key", "swanctl/private/host.pem"),
+            ("authority.pem", "swanctl/x509ca/site.pem"),
+        ] {
+            fs::copy(bundle.join(from), at(to)).expect("a file of the bundle");
+        }
+        let uri = format!("unix://{}", at("vici").display());
+        fs::write(at("swanctl/swanctl.conf"), connection(workstation, labels)).expect("a file");
+        fs::write(at("strongswan.conf"), configuration(&uri, &at("log"))).expect("a file");
+        let out = fs::File::create(at("out")).expect("a file");
+        let child = Command::new("nsenter")
+            .arg(format!("--net=/run/netns/{}", world.namespace(workstation)))
+            .args(["unshare", "-m", "sh", "-c", "mount -t tmpfs tmpfs /run && exec /usr/lib/ipsec/charon"])
+            .env("STRONGSWAN_CONF", at("strongswan.conf"))
+            .env("SWANCTL_DIR", at("swanctl"))
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().expect("a descriptor"))
+            .stderr(out)
+            .spawn()
+            .expect("run nsenter and unshare (scripts/need test installs them)");
+        let swan = Self { directory, child, uri };
+        let until = Instant::now() + Duration::from_secs(60);
+        while !swan.directory.join("vici").exists() {
+            assert!(
+                Instant::now() < until,
+                "charon does not start (scripts/need test installs strongSwan):\n{}",
+                swan.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        swan.swanctl(&["--load-all"]).1.expect("the configuration is loaded");
+        swan
+    }
+
+    /// Runs swanctl to its end; what it said, and whether it succeeded.
+    pub fn swanctl(&self, arguments: &[&str]) -> (String, Result<(), String>) {
+        let output = Command::new("swanctl")
+            .args(arguments)
+            .args(["--uri", &self.uri])
+            .env("STRONGSWAN_CONF", self.directory.join("strongswan.conf"))
+            .env("SWANCTL_DIR", self.directory.join("swanctl"))
+            .output()
+            .expect("run swanctl (scripts/need test installs it)");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let done = if output.status.success() { Ok(()) } else { Err(format!("{said}\n{}", self.log())) };
+        (said, done)
+    }
+
+    /// Asks for the child of this name.
+    pub fn initiate(&self, child: &str) -> Result<(), String> {
+        self.swanctl(&["--initiate", "--child", child, "--timeout", "20"]).1
+    }
+
+    /// The SAs there are.
+    pub fn sas(&self) -> String {
+        self.swanctl(&["--list-sas"]).0
+    }
+
+    /// charon's log.
+    pub fn log(&self) -> String {
+        let read = |name: &str| fs::read_to_string(self.directory.join(name)).unwrap_or_default();
+        read("out") + &read("log")
+    }
+}
+
+impl Drop for Swan {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The name of the child with this label.
+pub fn child(label: &str) -> String {
+    label.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
+}
+
+fn connection(workstation: &str, labels: &[&str]) -> String {
+    let children: String = labels
+        .iter()
+        .map(|label| {
+            format!(
+                "{} {{ local_ts = dynamic\n remote_ts = 10.80.0.1/32\n esp_proposals = aes256gcm16-x25519\n \
+                 label = {label}\n label_mode = simple }}\n",
+                child(label)
+            )
+        })
+        .collect();
+    format!(
+        "connections {{ levee {{
+  version = 2
+  remote_addrs = 10.77.0.1
+  vips = 0.0.0.0
+  proposals = aes256gcm16-prfsha384-x25519
+  local {{ auth = pubkey\n certs = host.pem\n id = {workstation} }}
+  remote {{ auth = pubkey\n id = server.harbour.example }}
+  children {{ {children} }}
+}} }}
+"
+    )
+}
+
+fn configuration(uri: &str, log: &Path) -> String {
+    format!(
+        "charon {{
+  load = random nonce aes sha1 sha2 hmac kdf pem pkcs1 pkcs8 x509 pubkey revocation constraints openssl curve25519 \
+         gcm kernel-libipsec kernel-netlink socket-default vici updown
+  filelog {{ log {{ path = {}\n default = 1\n ike = 2\n cfg = 2\n flush_line = yes }} }}
+  plugins {{ vici {{ socket = {uri} }} }}
+  retransmit_timeout = 1.0
+  retransmit_tries = 4
+}}
+",
+        text(log)
+    )
+}

@@ -1,0 +1,74 @@
+//! A standard IPsec client, strongSwan, in place of levee's own: it reaches the services of its session's level, and
+//! nothing at any other.
+
+use levee_system::swan::{Swan, child};
+use levee_system::{World, eventually, text};
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const LOW: &str = "UNCLASSIFIED";
+const HIGH: &str = "SECRET//NATO,MED";
+
+/// A workstation whose tunnel another client makes, with somebody signed on.
+fn signed_on(name: &str) -> World {
+    let mut world = World::new(name, SITE, &["ws1"]);
+    let bundle = world.path("state/hosts/ws1/workstation.toml");
+    let text = std::fs::read_to_string(&bundle).expect("the bundle");
+    std::fs::write(&bundle, format!("{text}tunnel = \"other\"\n")).expect("write the bundle");
+    world.start_server();
+    world.start_workstation("ws1");
+    world.login("ws1", "ada").ok();
+    world
+}
+
+/// What the web server of the level says, reached from outside every compartment.
+fn fetch(world: &World) -> levee_system::Done {
+    let url = ["--silent", "--show-error", "--fail", "--max-time", "5", "http://10.80.0.1/"];
+    world.outside("ws1", "curl", &url)
+}
+
+fn audit(world: &World) -> String {
+    world.levee(&["audit", "show", "--state", &text(&world.path("state"))]).ok()
+}
+
+#[test]
+fn strongswan_reaches_the_services_of_its_sessions_level_and_of_no_other() {
+    let world = signed_on("swan");
+    let swan = Swan::start(&world, "ws1", &[LOW, HIGH]);
+
+    // Authenticated, but nobody has a session: the IKE SA is there, and no child.
+    swan.initiate(&child(LOW)).expect_err("there is no session");
+    assert!(swan.log().contains("TS_UNACCEPTABLE"), "{}", swan.log());
+    assert!(swan.sas().contains("ESTABLISHED") && !swan.sas().contains("INSTALLED"), "{}", swan.sas());
+
+    world.level("ws1", LOW).ok();
+    // Another label than the session's is refused, and the IKE SA stays.
+    swan.initiate(&child(HIGH)).expect_err("the session is at another label");
+    assert!(swan.sas().contains("ESTABLISHED") && !swan.sas().contains("INSTALLED"), "{}", swan.sas());
+    eventually(Duration::from_secs(20), "both refusals are in the audit log", || {
+        let log = audit(&world);
+        log.matches("negotiate").count() >= 2 && log.contains("its session is at another label")
+    });
+
+    // Its own label: the inner address is the session's, and nginx answers at the session's level.
+    swan.swanctl(&["--terminate", "--ike", "levee"]).1.expect("the IKE SA is ended");
+    swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
+    let status = world.status();
+    let inner = status["sessions"][0]["inner"][0].as_str().expect("an inner address").to_owned();
+    assert!(swan.sas().contains(&inner), "{inner}\n{}", swan.sas());
+    let page = fetch(&world).ok();
+    assert!(page.contains(LOW), "{page}");
+
+    // The first child's keys followed from the IKE SA's: it was replaced at once by one with an exchange of its own.
+    eventually(Duration::from_secs(20), "the first child is replaced", || {
+        let sas = swan.sas();
+        sas.contains("AES_GCM_16-256/CURVE_25519") && sas.matches("INSTALLED").count() == 1
+    });
+    assert!(fetch(&world).ok().contains(LOW));
+
+    // The session's end is the child's end. The IKE SA may stay.
+    world.tpe("ws1", &["logout"]).ok();
+    fetch(&world).refused();
+    eventually(Duration::from_secs(20), "the child is deleted", || !swan.sas().contains("INSTALLED"));
+    fetch(&world).refused();
+}
