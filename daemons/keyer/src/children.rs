@@ -25,6 +25,8 @@ const LIFE_JITTER: Duration = Duration::from_secs(10 * 60);
 const OVERLAP: Duration = Duration::from_secs(5);
 /// A child younger than this may not be in its vault yet.
 const YOUNG: Duration = Duration::from_secs(1);
+/// How long to wait before a rekeying that failed is tried again.
+const REKEY_AGAIN: Duration = Duration::from_secs(60);
 
 /// A child SA, without its keys.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ struct Child {
     made: Duration,
     /// Its vault has its keys no more.
     stale: bool,
+    /// Its keys are from a key exchange of its own.
+    own_exchange: bool,
 }
 
 #[derive(Debug)]
@@ -76,6 +80,11 @@ impl Children {
     /// A session's label.
     pub fn label(&self, session: SessionId) -> Option<&LabelName> {
         self.record(session).map(|record| &record.label)
+    }
+
+    /// Whose child this is.
+    pub fn session(&self, inbound: u32) -> Option<SessionId> {
+        self.all.get(&inbound).map(|child| child.session)
     }
 
     /// Forgets a session; its children are to be closed.
@@ -184,7 +193,7 @@ impl Keyer {
             return;
         };
         let made = self.now().monotonic;
-        self.children.all.insert(inbound, Child { ike, session, label, made, stale: false });
+        self.children.all.insert(inbound, Child { ike, session, label, made, stale: false, own_exchange });
         if let Some(held) = self.children.sessions.get_mut(&session) {
             held.children.insert(inbound);
         }
@@ -228,10 +237,13 @@ impl Keyer {
         let session = self.children.wanted.remove(&inbound).map(|(session, _)| session);
         let superseded = matches!(why, ChildError::Superseded);
         match (rekeys, session) {
-            // What could not be given keys of its own cannot stay; the peer makes another, or has done so.
-            (Some(old), _) if !superseded => {
-                let _ = self.command(Command::CloseChild { ike, inbound: old });
-            }
+            // What cannot be given keys of its own cannot stay.
+            (Some(old), _) if !superseded => match self.children.all.get(&old) {
+                Some(child) if child.own_exchange => self.at(REKEY_AGAIN, Timer::Rekey(old)),
+                _ => {
+                    let _ = self.command(Command::CloseChild { ike, inbound: old });
+                }
+            },
             (None, Some(session)) if self.place == Place::Workstation => {
                 self.keys_refused(session, why);
             }

@@ -149,13 +149,16 @@ impl Keyer {
 
     /// Waits for something, and does it. False when it is time to end.
     fn turn(&mut self) -> Result<bool, String> {
-        self.wait()?;
+        // Each look at a channel clears a whole message's room, so that none is taken without need.
+        let labels = self.wait()?;
         if !self.hear_warden()? {
             return Ok(false);
         }
         self.hear_asker();
         self.hear_signer();
-        self.hear_vaults();
+        for label in labels {
+            self.hear_vault(&label);
+        }
         self.drive();
         self.hear_peers();
         self.ring();
@@ -166,13 +169,20 @@ impl Keyer {
         Ok(true)
     }
 
-    fn wait(&self) -> Result<(), String> {
+    /// Waits until something comes or is due; the labels whose vaults have something to say.
+    fn wait(&self) -> Result<Vec<LabelName>, String> {
         let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
-        let vaults = self.vaults.values().map(|vault| vault.channel.watch());
-        let channels = [self.asker.watch(), self.signer.watch()].into_iter().chain(vaults).flatten();
-        for (fd, writing) in channels {
-            let flags = if writing { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        let flags = |writing| if writing { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        for (fd, writing) in [self.asker.watch(), self.signer.watch()].into_iter().flatten() {
+            fds.push(PollFd::from_borrowed_fd(fd, flags(writing)));
+        }
+        let first_vault = fds.len();
+        let mut labels = Vec::with_capacity(self.vaults.len());
+        for (label, vault) in &self.vaults {
+            if let Some((fd, writing)) = vault.channel.watch() {
+                fds.push(PollFd::from_borrowed_fd(fd, flags(writing)));
+                labels.push(label);
+            }
         }
         fds.extend(self.sockets.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let first = self.timers.first().map(|(at, _)| *at);
@@ -180,9 +190,12 @@ impl Keyer {
         let wait = next.map(|at| at.saturating_sub(self.began.elapsed()));
         let limit = wait.and_then(|wait| Timespec::try_from(wait).ok());
         match poll(&mut fds, limit.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(format!("poll: {error}")),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(format!("poll: {error}")),
         }
+        let said = |fd: &PollFd<'_>| !(fd.revents() - PollFlags::OUT).is_empty();
+        let vaults = fds.iter().skip(first_vault).zip(labels);
+        Ok(vaults.filter(|(fd, _)| said(fd)).map(|(_, label)| label.clone()).collect())
     }
 
     fn hear_warden(&mut self) -> Result<bool, String> {
@@ -275,31 +288,28 @@ impl Keyer {
         }
     }
 
-    fn hear_vaults(&mut self) {
-        let labels: Vec<LabelName> = self.vaults.keys().cloned().collect();
-        for label in labels {
-            for _ in 0..TURN {
-                let Some(vault) = self.vaults.get_mut(&label) else { break };
-                match vault.channel.receive::<VaultToKeyer>() {
-                    Some(message) => self.serve_vault(&label, message),
-                    None => {
-                        if !vault.channel.is_open() {
-                            self.vaults.remove(&label);
-                            self.vault_lost(&label);
-                        }
-                        break;
-                    }
+    fn hear_vault(&mut self, label: &LabelName) {
+        for _ in 0..TURN {
+            let Some(vault) = self.vaults.get_mut(label) else { return };
+            let Some(message) = vault.channel.receive::<VaultToKeyer>() else {
+                if !vault.channel.is_open() {
+                    self.vaults.remove(label);
+                    self.vault_lost(label);
                 }
-                self.drive();
-            }
+                return;
+            };
+            self.serve_vault(label, message);
+            self.drive();
         }
     }
 
     fn serve_vault(&mut self, label: &LabelName, message: VaultToKeyer) {
         match message {
             VaultToKeyer::Installed { spi } => {
-                if self.place == Place::Workstation {
-                    self.installed(spi);
+                if self.place == Place::Workstation
+                    && let Some(session) = self.children.session(spi)
+                {
+                    self.installed(session);
                 }
             }
             VaultToKeyer::Refused { spi, reason } => {

@@ -181,11 +181,10 @@ impl Keyer {
     }
 
     /// A vault has taken keys.
-    pub(crate) fn installed(&mut self, _inbound: u32) {
-        if let Some(live) = &mut self.workstation.live
+    pub(crate) fn installed(&mut self, session: SessionId) {
+        if let Some(live) = self.workstation.of(session)
             && !std::mem::replace(&mut live.completed, true)
         {
-            let session = live.session;
             self.asker.send(FromKeyer::Completed(session));
         }
     }

@@ -2,9 +2,13 @@
 
 mod world;
 
+use levee_ike::{
+    Childless, Config, Endpoint, Identity, LocalAuth, Now, Output, Path, Peer, Random, RemoteAuth, RemoteId,
+};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::vault::{KeyerToVault, Refusal, VaultToKeyer};
 use levee_ipc::warden::Place;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 use world::*;
 
@@ -164,4 +168,65 @@ fn a_vault_that_refuses_keys_means_no_keys() {
     pair.secret.send(&VaultToKeyer::Refused { spi: inbound.spi, reason: Refusal::NoSession }).unwrap();
     let here = keys(&pair.at_workstation);
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+}
+
+/// A first message as strangers send it: well-formed, with a key share, and nothing behind it.
+fn first_message(number: u8, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    struct Counting(u8);
+    impl Random for Counting {
+        fn fill(&mut self, out: &mut [u8]) {
+            out.fill_with(|| {
+                self.0 = self.0.wrapping_mul(5).wrapping_add(17);
+                self.0
+            });
+            out.iter_mut().step_by(3).for_each(|octet| *octet ^= self.0);
+        }
+    }
+    let key = b"never used".to_vec();
+    let peer = Peer {
+        local_id: Identity::Fqdn("stranger.example".into()),
+        remote_id: RemoteId::Exactly(Identity::Fqdn(SERVER.into())),
+        local_auth: LocalAuth::SharedKey(key.clone().into()),
+        remote_auth: RemoteAuth::SharedKey(key.into()),
+        childless: Childless::Allow,
+        ppk: None,
+    };
+    let mut endpoint = Endpoint::new(Config::new(vec![peer]));
+    let now = Now { monotonic: Duration::ZERO, unix_seconds: 0 };
+    let path = Path { local: from, remote: to, marker: true };
+    let mut random = Counting(number);
+    endpoint.connect(0, path, None, None, now, &mut random).unwrap();
+    let Output::Transmit { mut datagram, .. } = endpoint.poll(now, &mut random) else { panic!("no message") };
+    // An SPI of its own: the first eight octets behind the marker.
+    datagram[4] = number;
+    datagram[5] = 1;
+    datagram
+}
+
+#[test]
+fn strangers_that_never_go_on_are_asked_for_cookies_and_a_workstation_comes_through() {
+    let pair = Pair::new();
+    let server = pair.server.group.address();
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let from = socket.local_addr().unwrap();
+    let (mut answered, mut cookies) = (0, 0);
+    for number in 1..=48 {
+        socket.send_to(&first_message(number, from, server), server).unwrap();
+        let mut buffer = [0; 2048];
+        let (length, _) = socket.recv_from(&mut buffer).unwrap();
+        let message = &buffer[4..length];
+        // A Notify payload (41) first, and of type COOKIE (16390): RFC 7296 2.6, 3.10.
+        if message[16] == 41 && message[34..36] == 16_390_u16.to_be_bytes() {
+            cookies += 1;
+        } else {
+            assert_eq!(cookies, 0, "no state is kept once cookies are asked for");
+            answered += 1;
+        }
+    }
+    assert!(answered >= 8 && cookies >= 8, "{answered} answered, {cookies} cookies");
+    // The workstation comes from the same address, gives its cookie, and has its keys.
+    pair.connect(record(1, "SECRET"));
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    assert_eq!(keys(&pair.secret).outbound, keys(&pair.at_workstation).inbound);
 }

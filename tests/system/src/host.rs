@@ -48,6 +48,33 @@ impl Process {
         link.to_string_lossy().into_owned()
     }
 
+    /// Whether these bytes are anywhere in its memory.
+    #[track_caller]
+    pub fn remembers(&self, secret: &[u8]) -> bool {
+        use std::io::{Read as _, Seek as _, SeekFrom};
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).expect("a running process");
+        let mut memory = fs::File::open(format!("/proc/{}/mem", self.pid)).expect("root reads memory");
+        let mut searched = 0;
+        for line in maps.lines() {
+            let mut fields = line.split_whitespace();
+            let (Some(range), Some(mode)) = (fields.next(), fields.next()) else { continue };
+            let number = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+            let (start, end) = range.split_once('-').map(|(a, b)| (number(a), number(b))).expect("a range");
+            let mut bytes = vec![0; usize::try_from(end - start).expect("memory that fits in memory")];
+            // Parts of a mapping may be without memory, and some mappings cannot be read at all.
+            let readable = mode.starts_with("rw") && memory.seek(SeekFrom::Start(start)).is_ok();
+            if !readable || memory.read_exact(&mut bytes).is_err() {
+                continue;
+            }
+            searched += bytes.len();
+            if bytes.windows(secret.len()).any(|window| window == secret) {
+                return true;
+            }
+        }
+        assert!(searched > 100_000, "only {searched} bytes of {self:?} could be read");
+        false
+    }
+
     /// Kills it without warning.
     #[track_caller]
     pub fn kill(&self) {

@@ -85,6 +85,29 @@ impl Swan {
         self.swanctl(&["--list-sas"]).0
     }
 
+    /// The encryption keys of every child that charon has logged, without their salts, the newest last.
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        let log = self.log();
+        let mut lines = log.lines();
+        let mut keys = Vec::new();
+        while let Some(line) = lines.next() {
+            if !(line.contains("encryption initiator key =>") || line.contains("encryption responder key =>"))
+            {
+                continue;
+            }
+            // Sixteen octets a line: `   0: 4B 1D …  their letters`.
+            let mut key = Vec::new();
+            while key.len() < 32 {
+                let octets = lines.next().and_then(|line| line.split_once(": ")).expect("a whole dump").1;
+                let octet = |word: &str| u8::from_str_radix(word, 16).ok();
+                key.extend(octets.split(' ').take(16).map_while(octet));
+            }
+            key.truncate(32);
+            keys.push(key);
+        }
+        keys
+    }
+
     /// charon's log.
     pub fn log(&self) -> String {
         let read = |name: &str| fs::read_to_string(self.directory.join(name)).unwrap_or_default();
@@ -134,7 +157,7 @@ fn configuration(uri: &str, log: &Path) -> String {
         "charon {{
   load = random nonce aes sha1 sha2 hmac kdf pem pkcs1 pkcs8 x509 pubkey revocation constraints openssl curve25519 \
          gcm kernel-libipsec kernel-netlink socket-default vici updown
-  filelog {{ log {{ path = {}\n default = 1\n ike = 2\n cfg = 2\n flush_line = yes }} }}
+  filelog {{ log {{ path = {}\n default = 1\n ike = 2\n cfg = 2\n chd = 4\n flush_line = yes }} }}
   plugins {{ vici {{ socket = {uri} }} }}
   retransmit_timeout = 1.0
   retransmit_tries = 4

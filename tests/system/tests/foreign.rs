@@ -1,6 +1,7 @@
 //! A standard IPsec client, strongSwan, in place of levee's own: it reaches the services of its session's level, and
 //! nothing at any other.
 
+use levee_system::host;
 use levee_system::swan::{Swan, child};
 use levee_system::{World, eventually, text};
 use std::time::Duration;
@@ -9,14 +10,16 @@ const SITE: &str = include_str!("../../../conf/small/site.toml");
 const LOW: &str = "UNCLASSIFIED";
 const HIGH: &str = "SECRET//NATO,MED";
 
-/// A workstation whose tunnel another client makes, with somebody signed on.
-fn signed_on(name: &str) -> World {
-    let mut world = World::new(name, SITE, &["ws1"]);
+/// A workstation whose tunnel another client makes, with somebody signed on; and others that are levee's alone.
+fn signed_on(name: &str, others: &[&str]) -> World {
+    let mut world = World::new(name, SITE, &[&["ws1"], others].concat());
     let bundle = world.path("state/hosts/ws1/workstation.toml");
     let text = std::fs::read_to_string(&bundle).expect("the bundle");
     std::fs::write(&bundle, format!("{text}tunnel = \"other\"\n")).expect("write the bundle");
     world.start_server();
-    world.start_workstation("ws1");
+    for workstation in std::iter::once(&"ws1").chain(others) {
+        world.start_workstation(workstation);
+    }
     world.login("ws1", "ada").ok();
     world
 }
@@ -33,7 +36,7 @@ fn audit(world: &World) -> String {
 
 #[test]
 fn strongswan_reaches_the_services_of_its_sessions_level_and_of_no_other() {
-    let world = signed_on("swan");
+    let world = signed_on("swan", &[]);
     let swan = Swan::start(&world, "ws1", &[LOW, HIGH]);
 
     // Authenticated, but nobody has a session: the IKE SA is there, and no child.
@@ -71,4 +74,39 @@ fn strongswan_reaches_the_services_of_its_sessions_level_and_of_no_other() {
     fetch(&world).refused();
     eventually(Duration::from_secs(20), "the child is deleted", || !swan.sas().contains("INSTALLED"));
     fetch(&world).refused();
+}
+
+#[test]
+fn the_keys_of_a_child_are_in_its_labels_vault_and_in_no_other_process_of_the_server() {
+    let world = signed_on("memory", &["ws2"]);
+    world.login("ws2", "mia").ok();
+    world.level("ws2", "CONFIDENTIAL//MED").ok();
+    let swan = Swan::start(&world, "ws1", &[LOW]);
+    world.level("ws1", LOW).ok();
+    swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
+    // charon derives the same keys, and says which: two for the first child, two for the one that replaced it.
+    eventually(Duration::from_secs(30), "the first child is replaced", || {
+        swan.sas().matches("INSTALLED").count() == 1 && swan.keys().len() >= 4
+    });
+    assert!(fetch(&world).ok().contains(LOW));
+    let keys = swan.keys();
+    let status = world.status();
+    let all = status["compartments"].as_array().expect("compartments");
+    let vault = all.iter().find(|row| row["label"] == LOW).expect("the label runs")["vault"].as_u64();
+    let processes = host::below(world.server_pid());
+    assert_eq!(processes.iter().filter(|process| process.name == "levee-vault").count(), 2);
+    let mut searched = 0;
+    for process in processes.iter().filter(|process| process.name.starts_with("levee-")) {
+        let own = vault == Some(u64::from(process.pid));
+        // The newest pair is in use; both directions of it.
+        for key in &keys[keys.len() - 2..] {
+            assert_eq!(process.remembers(key), own, "{process:?}");
+        }
+        // Half a key of any pair is a find too.
+        for half in keys.iter().flat_map(|key| key.chunks(16)).filter(|_| !own) {
+            assert!(!process.remembers(half), "{process:?}");
+        }
+        searched += 1;
+    }
+    assert!(searched >= 6, "{processes:#?}");
 }
