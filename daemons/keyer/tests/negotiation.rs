@@ -140,23 +140,22 @@ fn a_packet_that_waits_brings_keys() {
 }
 
 #[test]
-fn a_new_keyer_of_the_server_is_found_again_over_the_trusted_path() {
-    let (mut pair, _, here) = Pair::agreed();
+fn a_keyer_that_knows_no_peer_says_so_and_a_workstation_that_is_told_to_comes_again() {
     let authority = Authority::new();
-    let workstation = Keyer::new(Place::Workstation, &authority, authority.identity("ws1", Some(RANGE)));
-    // A keyer that never heard of the workstation says so.
     let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
     let _secret = server.vault(&label("SECRET"), SLOT);
     server.tell(&ToKeyer::Renew(record(1, "SECRET")));
     assert!(matches!(server.said(), FromKeyer::NoPeer(of) if of == session(1)));
-    drop(workstation);
-    // Told again to connect, the workstation negotiates anew, and only then gives up what it had.
+
+    // What there was is given up only once there is something new.
+    let (pair, there, here) = Pair::agreed();
     pair.connect(record(1, "SECRET"));
     pair.answer("SECRET", Some(record(1, "SECRET")));
-    let new_here = keys(&pair.at_workstation);
+    let (new_there, new_here) = (keys(&pair.secret), keys(&pair.at_workstation));
+    assert_eq!(new_here.inbound, new_there.outbound);
     assert_ne!(new_here.inbound.1, here.inbound.1);
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
-    pair.server = server;
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
 }
 
 #[test]
