@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         };
     };
     if let Action::Agent { no_tunnel } = action {
-        return match agent::serve(no_tunnel) {
+        return match agent::serve(*no_tunnel) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("levee-tpe: {error}");

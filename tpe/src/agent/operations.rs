@@ -103,7 +103,10 @@ impl Agent {
                 Fault::Refused(_, reason) => reason,
                 fatal @ Fault::Fatal(_) => return Err(fatal),
             };
+            // What had been started for it goes too.
+            let purged = self.remove(opened.session);
             self.abandon(&reason)?;
+            purged?;
             return unavailable(format!("{reason}; signed off"));
         }
         let keys = self.key_record(&opened);
