@@ -83,6 +83,8 @@ struct Batch {
     lost: u64,
     /// For so many more batches, datagrams go one by one: together they were refused.
     apart: u32,
+    /// Bytes at the start that have gone one by one already, before the socket was full.
+    alone: usize,
 }
 
 /// The data path of one worker.
@@ -124,6 +126,7 @@ impl Plane {
                 closed: false,
                 lost: 0,
                 apart: 0,
+                alone: 0,
             },
             stalled: 0,
             gone: 0,
@@ -451,7 +454,7 @@ struct Joined {
 
 impl Batch {
     fn clear(&mut self) {
-        (self.used, self.segment, self.packets, self.to, self.closed) = (0, 0, 0, None, false);
+        (self.used, self.segment, self.packets, self.to, self.closed, self.alone) = (0, 0, 0, None, false, 0);
     }
 
     /// Whether a datagram of `sealed` bytes can go with what is gathered.
@@ -501,29 +504,34 @@ impl Batch {
             return None;
         };
         let bytes = self.buffer.get(..self.used).unwrap_or(&[]);
+        let send = |bytes, segment| udp::send(socket.fd.as_fd(), bytes, to.address, segment, ecn);
         let segment = if self.packets > 1 { u16::try_from(self.segment).ok() } else { None };
-        let together = if segment.is_some() && self.apart > 0 {
+        let refused = if self.alone > 0 {
+            true
+        } else if segment.is_some() && self.apart > 0 {
             self.apart -= 1;
-            Err(io::ErrorKind::Unsupported)
+            true
         } else {
-            udp::send(socket.fd.as_fd(), bytes, to.address, segment, ecn).map_err(|error| error.kind())
+            match send(bytes, segment) {
+                Ok(()) => false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(to.socket),
+                Err(_) => true,
+            }
         };
-        match together {
-            Ok(()) => {}
-            Err(io::ErrorKind::WouldBlock) => return Some(to.socket),
+        if refused {
             // The kernel or the path does not take this many or this size at once: one by one then, and those that
             // follow for a while, since a try costs as much as a send.
-            Err(_) => {
-                let mut taken = false;
-                for datagram in bytes.chunks(self.segment.max(1)) {
-                    match udp::send(socket.fd.as_fd(), datagram, to.address, None, ecn) {
-                        Ok(()) => taken = true,
-                        Err(_) => self.lost += 1,
-                    }
+            let mut taken = self.alone > 0;
+            for datagram in bytes.get(self.alone..).unwrap_or(&[]).chunks(self.segment.max(1)) {
+                match send(datagram, None) {
+                    Ok(()) => taken = true,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(to.socket),
+                    Err(_) => self.lost += 1,
                 }
-                if taken && segment.is_some() && self.apart == 0 {
-                    self.apart = APART;
-                }
+                self.alone += datagram.len();
+            }
+            if taken && segment.is_some() && self.apart == 0 {
+                self.apart = APART;
             }
         }
         self.clear();
