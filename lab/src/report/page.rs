@@ -204,19 +204,21 @@ pub fn page(run: &Run) -> String {
     section(&mut body, "glance", "At a glance", &glance);
 
     let mut setup = glance::set_up(run);
-    setup.push_str("<table><thead><tr><th>factor<th>low<th>high</tr></thead><tbody>");
-    for f in &m.experiment.factors {
-        let _ = write!(
-            setup,
-            "<tr><td>{}<td>{}: {}<td>{}: {}</tr>",
-            f.name,
-            f.low,
-            escape(&f.low_is),
-            f.high,
-            escape(&f.high_is)
-        );
+    if !m.experiment.factors.is_empty() {
+        setup.push_str("<table><thead><tr><th>factor<th>low<th>high</tr></thead><tbody>");
+        for f in &m.experiment.factors {
+            let _ = write!(
+                setup,
+                "<tr><td>{}<td>{}: {}<td>{}: {}</tr>",
+                f.name,
+                f.low,
+                escape(&f.low_is),
+                f.high,
+                escape(&f.high_is)
+            );
+        }
+        setup.push_str("</tbody></table>");
     }
-    setup.push_str("</tbody></table>");
     let _ = write!(
         setup,
         "<p>Randomised complete blocks: {} blocks; in each, every workload and layout in random order, and within it \
@@ -284,21 +286,23 @@ pub fn page(run: &Run) -> String {
         let text: String = loads.iter().map(figure).collect();
         section(&mut body, "load", "Latency against load", &(key(run) + &text));
     }
-    let rows: Vec<_> = s.attribution.iter().collect();
-    let mut text = tables::attribution(run);
-    if !rows.is_empty() {
-        text.push_str(&download("attribution", &plots::attribution_csv(&rows)));
-    }
-    section(&mut body, "attribution", "What each factor adds, and what they add together", &text);
-    let intro = "<p>The calculator adds what a connection (TCP_CC), a request (TCP_RR) and a byte (stream) cost in an arm. It has \
+    if !m.experiment.factors.is_empty() {
+        let rows: Vec<_> = s.attribution.iter().collect();
+        let mut text = tables::attribution(run);
+        if !rows.is_empty() {
+            text.push_str(&download("attribution", &plots::attribution_csv(&rows)));
+        }
+        section(&mut body, "attribution", "What each factor adds, and what they add together", &text);
+        let intro = "<p>The calculator adds what a connection (TCP_CC), a request (TCP_RR) and a byte (stream) cost in an arm. It has \
                  not seen the workloads below. What remains: the ends overlap their work, and a new connection's first bytes find \
                  a small window and cold buffers.</p>";
-    section(
-        &mut body,
-        "calculator",
-        "The cost calculator, checked",
-        &(intro.to_owned() + &tables::calculator(run)),
-    );
+        section(
+            &mut body,
+            "calculator",
+            "The cost calculator, checked",
+            &(intro.to_owned() + &tables::calculator(run)),
+        );
+    }
     section(&mut body, "cells", "Values, processor time, memory", &tables::cells(run));
     section(&mut body, "rejects", "Attempts flagged", &tables::rejects(run));
     section(&mut body, "threats", "Threats to validity", &threats(run));
