@@ -179,7 +179,7 @@ fn a_checkpoint_is_signed_while_it_runs() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    for spi in 0..70 {
+    for _ in 0..70 {
         client.open("SECRET");
     }
     world.until("a checkpoint", |shared| shared.trace.iter().any(|line| line.starts_with("checkpoint")));

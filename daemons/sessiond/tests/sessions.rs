@@ -313,7 +313,7 @@ fn sessions_survive_a_kill_of_sessiond() {
     // The address that was given back rests across restarts.
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    for spi in 0..20 {
+    for _ in 0..20 {
         assert_ne!(client.open("SECRET").inner, kept.inner);
     }
 }

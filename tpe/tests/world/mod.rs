@@ -5,7 +5,7 @@
 #[path = "../../../daemons/tps/tests/common/mod.rs"]
 pub mod common;
 
-use common::{Server, give, memory_file, next, peer, readable};
+use common::{Server, give, memory_file, peer, readable};
 use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, Status};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};

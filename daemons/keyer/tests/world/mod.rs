@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const SERVER: &str = "server.example";
@@ -294,14 +294,5 @@ impl Pair {
         let here = keys(&pair.at_workstation);
         assert!(matches!(pair.workstation.said(), FromKeyer::Completed(of) if of == session(1)));
         (pair, there, here)
-    }
-}
-
-/// Waits until this is so.
-pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !so() {
-        assert!(since.elapsed() < PATIENCE, "not so: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
