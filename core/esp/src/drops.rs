@@ -62,6 +62,10 @@ reasons! {
     NotTaken => "not-taken",
     /// Inbound: a dummy packet (RFC 4303 2.6), dropped as it should be.
     Dummy => "dummy",
+    /// Inbound: a piece of an inner packet whose other pieces did not come in time (RFC 9347 2.2.3).
+    FragmentLost => "fragment-lost",
+    /// Outbound: too much waits for its turn at a constant rate.
+    QueueFull => "queue-full",
 }
 
 /// Packets and bytes that passed, and drops by reason, since the start.

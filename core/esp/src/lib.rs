@@ -1,4 +1,5 @@
-//! ESP (RFC 4303) in tunnel mode, without I/O: bytes and time are arguments.
+//! ESP (RFC 4303), without I/O: bytes and time are arguments. In tunnel mode by a [`Sad`]; [`transport`] mode and [`ah`] for
+//! peers that need them.
 //!
 //! A [`Sad`] holds the sessions of one label and their security associations. A datagram from the socket goes into
 //! [`Sad::open`] and comes out as an inner packet that its session's selectors allow, or as a [`DropReason`]; an
@@ -14,9 +15,12 @@
 #![forbid(unsafe_code)]
 
 mod aead;
+pub mod aggfrag;
+pub mod ah;
 mod drops;
 pub mod ecn;
 mod inner;
+mod mac;
 pub mod offload;
 mod replay;
 mod sa;
@@ -25,15 +29,17 @@ mod selector;
 mod spi;
 mod suite;
 mod toobig;
+pub mod transport;
 mod wait;
 
 pub use aead::{Aead, AeadError, AeadProvider, NONCE, TAG};
 pub use drops::{Counters, DropReason};
 pub use inner::{Fragment, Inner, IpVersion};
+pub use mac::{ICV, MAC_KEY, Mac, MacProvider};
 pub use replay::{ReplayWindow, WINDOW};
 pub use sa::{Decrypted, ESP_HEADER, InboundSa, OutboundSa, sealed_length};
 pub use sad::{
-    Install, InstallError, Lane, Opened, Outer, Pair, PairView, Route, Sad, Sealed, SessionError,
+    Gathered, Install, InstallError, Lane, Opened, Outer, Pair, PairView, Route, Sad, Sealed, SessionError,
     SessionPolicy, Side,
 };
 pub use selector::{AddressRange, PortRange, Selector, SelectorSet};

@@ -154,6 +154,8 @@ pub struct Decrypted {
     pub length: usize,
     /// What it is (4, 41 or 59 are what this crate passes on or drops as dummy).
     pub next_header: u8,
+    /// The whole sequence number.
+    pub sequence: u64,
     /// No packet with a higher sequence number has arrived before.
     pub newest: bool,
 }
@@ -227,7 +229,7 @@ impl InboundSa {
         if padding.iter().zip(1_u8..=255).any(|(byte, expected)| *byte != expected) {
             return Err(DropReason::BadPadding);
         }
-        Ok(Decrypted { length, next_header, newest })
+        Ok(Decrypted { length, next_header, sequence, newest })
     }
 }
 

@@ -1,5 +1,9 @@
 //! The security association database (RFC 4301 4.4.2) with the sessions that its associations serve.
 
+mod aggregates;
+
+pub use aggregates::Gathered;
+
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -7,6 +11,7 @@ use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 
 use crate::aead::AeadProvider;
+use crate::aggfrag::{Aggregation, Reassembler};
 use crate::sa::{DUMMY, Decrypted, InboundSa, OutboundSa};
 use crate::{Counters, DropReason, Inner, IpVersion, SaKeys, SelectorSet, Spi, Suite, WaitQueue, ecn};
 
@@ -59,6 +64,8 @@ pub struct Install<K> {
     pub outbound: (Spi, SaKeys),
     /// Where the peer is, if known.
     pub peer: Option<Outer>,
+    /// AGGFRAG payloads (RFC 9347), both ways, and how they leave; `None`: one packet each.
+    pub aggregation: Option<Aggregation>,
 }
 
 /// Why a pair is not taken.
@@ -74,6 +81,8 @@ pub enum InstallError {
     Keys,
     /// No more pairs fit, in all or for this session.
     Full,
+    /// Sizes or times of AGGFRAG that make no sense.
+    Aggregation,
 }
 
 /// An inbound and an outbound association, installed and deleted together.
@@ -82,6 +91,7 @@ pub struct Pair<K> {
     inbound: InboundSa,
     outbound: OutboundSa,
     peer: Option<Outer>,
+    aggregation: Option<(Aggregation, Box<Reassembler>)>,
     installed: Duration,
     /// Something has arrived: the peer has the pair too.
     confirmed: bool,
@@ -114,6 +124,8 @@ struct Session {
     pairs: Vec<usize>,
     waiting: WaitQueue,
     asked: Option<Duration>,
+    /// What leaves in AGGFRAG payloads.
+    sender: Option<Box<aggregates::Sender>>,
 }
 
 /// An inner packet that may go on.
@@ -142,6 +154,8 @@ pub enum Route<'a, K> {
     Through(Lane<'a, K>),
     /// Nowhere until the session has keys: give it to [`Sad::hold`].
     Wait(K),
+    /// With others, in AGGFRAG payloads: give it to [`Sad::gather`].
+    Gather(K),
 }
 
 /// The way out for packets of one flow. Borrowed, so that it cannot outlive a change of keys.
@@ -164,6 +178,8 @@ pub struct Sad<K> {
     free: Vec<usize>,
     by_spi: BTreeMap<Spi, usize>,
     expiring: Vec<(Spi, K)>,
+    /// Sessions whose packets leave in AGGFRAG payloads, in the order of their turns.
+    gathering: Vec<K>,
     /// Something may be waiting for keys.
     waiting: bool,
     /// What passed and what did not.
@@ -195,6 +211,7 @@ impl<K: Copy + Ord> Sad<K> {
             free: Vec::new(),
             by_spi: BTreeMap::new(),
             expiring: Vec::new(),
+            gathering: Vec::new(),
             waiting: false,
             counters: Counters::default(),
         }
@@ -219,7 +236,8 @@ impl<K: Copy + Ord> Sad<K> {
             Some(session) => session.policy = policy,
             None => {
                 let waiting = WaitQueue::default();
-                self.sessions.insert(id, Session { policy, pairs: Vec::new(), waiting, asked: None });
+                self.sessions
+                    .insert(id, Session { policy, pairs: Vec::new(), waiting, asked: None, sender: None });
             }
         }
         Ok(())
@@ -234,6 +252,7 @@ impl<K: Copy + Ord> Sad<K> {
         for place in session.pairs {
             self.remove(place);
         }
+        self.gathering.retain(|other| *other != id);
         self.counters.count_many(DropReason::NoSession, session.waiting.clear());
         true
     }
@@ -260,8 +279,8 @@ impl<K: Copy + Ord> Sad<K> {
         install: Install<K>,
         provider: &dyn AeadProvider,
     ) -> Result<(), InstallError> {
-        let Install { session: id, extended, inbound: (spi, in_keys), outbound: (out_spi, out_keys), peer } =
-            install;
+        let Install { session: id, extended, inbound, outbound, peer, aggregation } = install;
+        let ((spi, in_keys), (out_spi, out_keys)) = (inbound, outbound);
         let session = self.sessions.get_mut(&id).ok_or(InstallError::NoSession)?;
         if self.slot.is_some_and(|slot| slot != spi.slot()) {
             return Err(InstallError::WrongSlot);
@@ -272,6 +291,9 @@ impl<K: Copy + Ord> Sad<K> {
         if self.by_spi.len() >= Self::PAIRS || session.pairs.len() >= Self::PAIRS_OF_ONE {
             return Err(InstallError::Full);
         }
+        if aggregation.is_some_and(|aggregation| !aggregation.is_sound()) {
+            return Err(InstallError::Aggregation);
+        }
         // A rekeyed pair's peer is where the older one's is, if the keyer does not know better.
         let last = session.pairs.last().and_then(|&place| self.pairs.get(place)?.as_ref()?.peer);
         let pair = Box::new(Pair {
@@ -280,6 +302,7 @@ impl<K: Copy + Ord> Sad<K> {
             outbound: OutboundSa::new(out_spi, &out_keys, extended, provider)
                 .map_err(|_| InstallError::Keys)?,
             peer: peer.or(last),
+            aggregation: aggregation.map(|aggregation| (aggregation, Box::new(Reassembler::new()))),
             installed: now,
             confirmed: false,
             packets: (0, 0),
@@ -294,6 +317,9 @@ impl<K: Copy + Ord> Sad<K> {
         }
         self.by_spi.insert(spi, place);
         session.pairs.push(place);
+        if aggregation.is_some() && !self.gathering.contains(&id) {
+            self.gathering.push(id);
+        }
         Ok(())
     }
 
@@ -345,21 +371,50 @@ impl<K: Copy + Ord> Sad<K> {
         sender: Outer,
         outer_ecn: u8,
     ) -> Result<Opened<K>, DropReason> {
+        let (place, Decrypted { length, next_header, .. }, moved) = self.decrypt(buffer, from, sender)?;
+        let packet = buffer.get_mut(..length).ok_or(DropReason::Malformed)?;
+        let Some(Some(pair)) = self.pairs.get_mut(place) else { return Err(DropReason::UnknownSpi) };
+        if next_header == DUMMY {
+            return Err(DropReason::Dummy);
+        }
+        // RFC 9347 2.2.4: an association carries AGGFRAG payloads alone, or none.
+        let known = [IpVersion::V4, IpVersion::V6].iter().any(|version| version.next_header() == next_header);
+        if !known || pair.aggregation.is_some() {
+            return Err(DropReason::BadNextHeader);
+        }
+        let session = self.sessions.get(&pair.session).ok_or(DropReason::NoSession)?;
+        let inner = session.admit(self.side, packet, outer_ecn)?;
+        if inner.version.next_header() != next_header {
+            return Err(DropReason::Malformed);
+        }
+        pair.packets.0 += 1;
+        pair.bytes.0 += inner.length as u64;
+        Ok(Opened { session: pair.session, inner, moved })
+    }
+
+    /// Opens a datagram; answers the place of its pair, and whether the peer has moved.
+    fn decrypt(
+        &mut self,
+        buffer: &mut [u8],
+        from: usize,
+        sender: Outer,
+    ) -> Result<(usize, Decrypted, bool), DropReason> {
         let datagram = buffer.get(from..).ok_or(DropReason::Truncated)?;
         if datagram.len() < 4 {
             return Err(DropReason::Truncated);
         }
         let spi = Spi::of(datagram).ok_or(DropReason::UnknownSpi)?;
-        let pair = match self.by_spi.get(&spi).and_then(|&place| self.pairs.get_mut(place)) {
-            Some(Some(pair)) => pair,
+        let place = self.by_spi.get(&spi).copied();
+        let (place, pair) = match place.and_then(|place| Some((place, self.pairs.get_mut(place)?))) {
+            Some((place, Some(pair))) => (place, pair),
             _ if self.slot.is_some_and(|slot| slot != spi.slot()) => return Err(DropReason::ForeignSlot),
             _ => return Err(DropReason::UnknownSpi),
         };
-        let Decrypted { length, next_header, newest } = pair.inbound.open(buffer, from)?;
+        let decrypted = pair.inbound.open(buffer, from)?;
         pair.confirmed = true;
         // RFC 7296 2.23: the end that is not behind a NAT follows the one that is, on authenticated packets alone;
         // an older packet that arrives late says nothing about now.
-        let moved = newest
+        let moved = decrypted.newest
             && pair.peer != Some(sender)
             && match self.side {
                 Side::Server => true,
@@ -368,34 +423,7 @@ impl<K: Copy + Ord> Sad<K> {
         if moved {
             pair.peer = Some(sender);
         }
-        let packet = buffer.get_mut(..length).ok_or(DropReason::Malformed)?;
-        if next_header == DUMMY {
-            return Err(DropReason::Dummy);
-        }
-        if next_header != IpVersion::V4.next_header() && next_header != IpVersion::V6.next_header() {
-            return Err(DropReason::BadNextHeader);
-        }
-        let inner = Inner::parse(packet)?;
-        if inner.version.next_header() != next_header {
-            return Err(DropReason::Malformed);
-        }
-        let session = self.sessions.get(&pair.session).ok_or(DropReason::NoSession)?;
-        let own = match self.side {
-            Side::Server => inner.source,
-            Side::Workstation => inner.destination,
-        };
-        if !session.policy.inner.contains(&own) {
-            return Err(DropReason::Selector);
-        }
-        session.policy.selectors.allow_in(&inner)?;
-        let before = ecn::of(packet);
-        let after = ecn::decapsulated(before, outer_ecn)?;
-        if after != before {
-            ecn::set(packet, after);
-        }
-        pair.packets.0 += 1;
-        pair.bytes.0 += inner.length as u64;
-        Ok(Opened { session: pair.session, inner, moved })
+        Ok((place, decrypted, moved))
     }
 
     /// Where a packet that came from the device goes. Checked before anything waits or is asked for, so that a packet
@@ -406,7 +434,8 @@ impl<K: Copy + Ord> Sad<K> {
     pub fn route(&mut self, now: Duration, inner: &Inner) -> Result<Route<'_, K>, DropReason> {
         // Looked up twice, because a borrow that is returned from one branch lasts through all of them.
         match self.find(now, inner) {
-            Ok((_, Some((place, peer)))) => match self.pairs.get_mut(place) {
+            Ok((id, Some((place, peer)))) => match self.pairs.get_mut(place) {
+                Some(Some(pair)) if pair.aggregation.is_some() => Ok(Route::Gather(id)),
                 Some(Some(pair)) => Ok(Route::Through(Lane {
                     pair,
                     counters: &mut self.counters,
@@ -435,17 +464,21 @@ impl<K: Copy + Ord> Sad<K> {
         let id = *self.by_address.get(&address).ok_or(DropReason::NoSession)?;
         let session = self.sessions.get(&id).ok_or(DropReason::NoSession)?;
         session.policy.selectors.allow_out(inner)?;
-        let pair = |place: &usize| self.pairs.get(*place).and_then(|pair| Some((*place, pair.as_ref()?)));
-        let settled = |pair: &Pair<K>| pair.confirmed || now.saturating_sub(pair.installed) >= Self::SETTLE;
-        let newest_first = || session.pairs.iter().rev().filter_map(pair);
-        let chosen = newest_first()
-            .find(|(_, pair)| settled(pair))
-            // None has settled: then the oldest is the likeliest to be known to the peer.
-            .or_else(|| session.pairs.first().and_then(pair));
-        match chosen {
+        match self.chosen(now, session) {
             None => Ok((id, None)),
             Some((place, pair)) => Ok((id, Some((place, pair.peer.ok_or(DropReason::NoPeer)?)))),
         }
+    }
+
+    /// The pair by which a session's packets leave.
+    fn chosen(&self, now: Duration, session: &Session) -> Option<(usize, &Pair<K>)> {
+        let pair = |place: &usize| self.pairs.get(*place).and_then(|pair| Some((*place, &**pair.as_ref()?)));
+        let settled = |pair: &Pair<K>| pair.confirmed || now.saturating_sub(pair.installed) >= Self::SETTLE;
+        let newest_first = || session.pairs.iter().rev().filter_map(pair);
+        newest_first()
+            .find(|(_, pair)| settled(pair))
+            // None has settled: then the oldest is the likeliest to be known to the peer.
+            .or_else(|| session.pairs.first().and_then(pair))
     }
 
     /// Keeps a copy of what [`Self::route`] said must wait. True when keys should be asked for now.
@@ -510,6 +543,27 @@ impl<K: Copy + Ord> Sad<K> {
     #[must_use]
     pub fn pair_count(&self) -> usize {
         self.by_spi.len()
+    }
+}
+
+impl Session {
+    /// Whether an inner packet that came through one of this session's associations may go on; marks congestion on it.
+    fn admit(&self, side: Side, packet: &mut [u8], outer_ecn: u8) -> Result<Inner, DropReason> {
+        let inner = Inner::parse(packet)?;
+        let own = match side {
+            Side::Server => inner.source,
+            Side::Workstation => inner.destination,
+        };
+        if !self.policy.inner.contains(&own) {
+            return Err(DropReason::Selector);
+        }
+        self.policy.selectors.allow_in(&inner)?;
+        let before = ecn::of(packet);
+        let after = ecn::decapsulated(before, outer_ecn)?;
+        if after != before {
+            ecn::set(packet, after);
+        }
+        Ok(inner)
     }
 }
 

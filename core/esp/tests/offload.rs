@@ -382,3 +382,70 @@ fn a_super_segment_that_is_not_what_its_header_says_is_malformed() {
     assert!(Vnet::parse(&[0, 3, 0, 0, 1, 1, 0, 0, 0, 0]).is_err(), "fragmentation offload was not asked for");
     assert!(Vnet::parse(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0]).is_err(), "pieces of nothing");
 }
+
+#[test]
+fn the_hint_of_header_length_is_not_believed() {
+    let whole =
+        Tcp { v6: false, sequence: 1, flags: ACK, options: vec![], payload: vec![7; 500], id: 9, class: 0 };
+    let bytes = whole.unfinished();
+    let honest = Vnet { checksum: Some((20, 16)), gso: Some(Gso { kind: GsoKind::TcpV4, size: 100 }) };
+    for hint in [0, 1, 20, 54, 1_000, 65_535] {
+        let mut header = honest.to_bytes(40);
+        header[2..4].copy_from_slice(&u16::to_ne_bytes(hint));
+        // The flag beside the kind says that CWR is set; the packet itself says whether.
+        header[1] |= 0x80;
+        assert_eq!(Vnet::parse(&header), Ok(honest));
+        assert_eq!(segments(&bytes, honest.gso.unwrap()).len(), 5);
+    }
+}
+
+#[test]
+fn fragments_options_and_extension_headers_go_alone() {
+    let payload = [1; 64];
+    let tcp = Tcp {
+        v6: false,
+        sequence: 1,
+        flags: ACK,
+        options: vec![],
+        payload: payload.to_vec(),
+        id: 9,
+        class: 0,
+    };
+    let alone = |bytes: &[u8]| Run::start(bytes, Inner::parse(bytes).unwrap()).is_none();
+    let plain = tcp.finished();
+    assert!(!alone(&plain));
+    let fixed = |mut bytes: Vec<u8>| {
+        let header = usize::from(bytes[0] & 15) * 4;
+        let length = bytes.len() as u16;
+        bytes[2..4].copy_from_slice(&length.to_be_bytes());
+        bytes[10..12].fill(0);
+        let sum = checksum(&bytes[..header]);
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    };
+    for flags in [[0x20, 0], [0, 1], [0x20, 9]] {
+        let mut fragment = plain.clone();
+        fragment[6..8].copy_from_slice(&flags);
+        assert!(alone(&fixed(fragment)), "a fragment");
+    }
+    let mut options = plain[..20].to_vec();
+    options.extend([1, 1, 1, 0]);
+    options.extend(&plain[20..]);
+    options[0] = 0x46;
+    assert!(alone(&fixed(options)), "IP options");
+    let six = Tcp { v6: true, ..tcp }.finished();
+    assert!(!alone(&six));
+    for kind in [0_u8, 43, 44, 60] {
+        // Routing with nothing left, destination options, an atomic fragment: whole packets all the same.
+        let mut body = vec![TCP, 0, 0, 0, 0, 0, 0, 0];
+        if kind != 44 {
+            body[2..8].copy_from_slice(&[1, 4, 0, 0, 0, 0]);
+        }
+        body.extend(&six[40..]);
+        assert!(alone(&v6(kind, "fd00::2", "fd00:9::1", &body)), "extension header {kind}");
+    }
+    // RFC 2675: a length of zero, and the true one in an option.
+    let mut jumbo = v6(0, "fd00::2", "fd00:9::1", &[TCP, 0, 0xc2, 4, 0, 1, 0, 0]);
+    jumbo[4..6].fill(0);
+    assert_eq!(Inner::parse(&jumbo), Err(DropReason::Malformed));
+}

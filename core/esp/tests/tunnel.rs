@@ -241,6 +241,7 @@ fn keys_without_a_session_in_another_slot_or_under_a_used_spi_are_refused() {
             inbound: (spi, keys()),
             outbound: (Spi::new(5_000).unwrap(), keys()),
             peer: None,
+            aggregation: None,
         };
         tunnel.server.install(NOW, install, &Library::Ring)
     };

@@ -29,7 +29,10 @@ fn the_esp_packet_of_rfc_7634_opens() {
             let mut buffer = [vec![0; gap], packet.clone()].concat();
             let opened = sa.open(&mut buffer, gap);
             if gap == 0 {
-                assert_eq!(opened, Ok(Decrypted { length: source.len(), next_header: 4, newest: true }));
+                assert_eq!(
+                    opened,
+                    Ok(Decrypted { length: source.len(), next_header: 4, sequence: 5, newest: true })
+                );
                 assert_eq!(buffer[..source.len()], source[..]);
             } else {
                 assert_eq!(opened, Err(DropReason::Replay));
@@ -53,7 +56,10 @@ fn the_aes_gcm_esp_packet_of_draft_mcgrew_gcm_test_opens() {
         let mut sa = InboundSa::new(Spi::of(&packet).unwrap(), &keys, false, &library).unwrap();
         let mut buffer = packet.clone();
         let opened = sa.open(&mut buffer, 0);
-        assert_eq!(opened, Ok(Decrypted { length: source.len(), next_header: 1, newest: true }));
+        assert_eq!(
+            opened,
+            Ok(Decrypted { length: source.len(), next_header: 1, sequence: 10, newest: true })
+        );
         assert_eq!(buffer[..source.len()], source[..]);
     }
 }

@@ -228,7 +228,15 @@ impl Keyer {
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
         let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
         let (esn, peer) = (child.suite.esn, Some(child.path.remote));
-        vault.channel.send(KeyerToVault::Install { session, suite, esn, inbound, outbound, peer });
+        vault.channel.send(KeyerToVault::Install {
+            session,
+            suite,
+            esn,
+            inbound,
+            outbound,
+            peer,
+            aggregation: None,
+        });
         vault.channel.is_open().then_some(label)
     }
 

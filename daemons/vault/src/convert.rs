@@ -1,5 +1,6 @@
 //! From messages to the types of `levee-esp`, which cannot be wrong.
 
+use levee_esp::aggfrag::Aggregation;
 use levee_esp::{
     AddressRange, Install, InstallError, Outer, PairView, PortRange, SaKeys, Selector, SelectorSet,
     SessionPolicy, Spi, Suite,
@@ -42,13 +43,20 @@ pub fn install(
     inbound: &vault::Sa,
     outbound: &vault::Sa,
     peer: Option<Outer>,
+    aggregation: Option<vault::Aggregation>,
 ) -> Result<Install<SessionId>, Refusal> {
     let half = |sa: &vault::Sa| {
         let spi = Spi::new(sa.spi).ok_or(Refusal::Spi)?;
         let keys = SaKeys::new(suite(with), sa.keying_material.expose()).ok_or(Refusal::KeyLength)?;
         Ok((spi, keys))
     };
-    Ok(Install { session, extended, inbound: half(inbound)?, outbound: half(outbound)?, peer })
+    let aggregation = aggregation.map(|vault::Aggregation { packet, interval, fragment }| Aggregation {
+        packet,
+        interval,
+        fragment,
+    });
+    let (inbound, outbound) = (half(inbound)?, half(outbound)?);
+    Ok(Install { session, extended, inbound, outbound, peer, aggregation })
 }
 
 /// Why the pair was not taken, in the keyer's terms.
@@ -59,6 +67,7 @@ pub fn refusal(error: InstallError) -> Refusal {
         InstallError::SpiInUse => Refusal::SpiInUse,
         InstallError::Keys => Refusal::KeyLength,
         InstallError::Full => Refusal::Full,
+        InstallError::Aggregation => Refusal::Aggregation,
     }
 }
 

@@ -7,6 +7,7 @@
 //! gone, what is established runs on; when the warden is gone, the vault ends.
 #![forbid(unsafe_code)]
 
+mod aggregate;
 mod convert;
 mod plane;
 mod serve;

@@ -71,7 +71,7 @@ pub enum Turn {
 }
 
 /// Sealed datagrams of one size for one peer, one behind the other, that leave in one send.
-struct Batch {
+pub(crate) struct Batch {
     buffer: Vec<u8>,
     used: usize,
     /// Size of each but the last, which may be shorter and then ends the batch.
@@ -89,7 +89,7 @@ struct Batch {
 
 /// The data path of one worker.
 pub struct Plane {
-    tun: Tun,
+    pub(crate) tun: Tun,
     sockets: Vec<Socket>,
     /// The sessions and their security associations.
     pub sad: Sad<SessionId>,
@@ -97,13 +97,13 @@ pub struct Plane {
     /// Bytes in `from_tun` that still have to go, because a socket was full.
     stalled: usize,
     /// The pieces of a super-segment in `from_tun` that have gone.
-    gone: usize,
-    from_net: Vec<u8>,
-    /// One packet, cut out of what the device would not take whole.
-    piece: Vec<u8>,
+    pub(crate) gone: usize,
+    pub(crate) from_net: Vec<u8>,
+    /// One packet: cut out of what the device would not take whole, or on its way into or out of an AGGFRAG payload.
+    pub(crate) piece: Vec<u8>,
     /// The device takes datagrams together (kernels from 6.2 on), so far as we know.
     joins_datagrams: bool,
-    batch: Batch,
+    pub(crate) batch: Batch,
     /// Sessions whose first packet waits: the keyer is to be asked.
     pub acquire: Vec<SessionId>,
 }
@@ -130,7 +130,7 @@ impl Plane {
             },
             stalled: 0,
             gone: 0,
-            piece: vec![0; VNET_HEADER + LONGEST],
+            piece: vec![0; VNET_HEADER + levee_esp::sealed_length(LONGEST)],
             joins_datagrams: true,
             acquire: Vec::new(),
         }
@@ -186,7 +186,7 @@ impl Plane {
                 let Some(free) = buffer.get_mut(head..) else { return Ok(Turn::Drained) };
                 self.stalled = match rustix::io::read(&self.tun.fd, free) {
                     Ok(length) => head + length,
-                    Err(Errno::AGAIN) => return Ok(self.flush().map_or(Turn::Drained, Turn::Blocked)),
+                    Err(Errno::AGAIN) => return Ok(self.send_rest(now).map_or(Turn::Drained, Turn::Blocked)),
                     Err(Errno::INTR) => continue,
                     // A device that is down has nothing to say.
                     Err(Errno::IO) => return Ok(Turn::Drained),
@@ -198,7 +198,7 @@ impl Plane {
             }
             bytes += std::mem::take(&mut self.stalled);
         }
-        Ok(self.flush().map_or(Turn::More, Turn::Blocked))
+        Ok(self.send_rest(now).map_or(Turn::More, Turn::Blocked))
     }
 
     /// Sends again what waited for keys of this session.
@@ -212,7 +212,7 @@ impl Plane {
         }
         self.gone = gone;
         // A socket that is full now is tried again at the next turn.
-        let _ = self.flush();
+        let _ = self.send_rest(now);
     }
 
     /// Seals the inner packet in `bytes`, behind its vnet header, and adds it to the batch; a super-segment in pieces.
@@ -254,6 +254,9 @@ impl Plane {
                     self.acquire.push(id);
                 }
                 return Ok(None);
+            }
+            Ok(Route::Gather(id)) => {
+                return Ok(self.gather(now, id, packet, &inner, segments, vnet.checksum));
             }
             // Counted where it was found.
             Err(_) => return Ok(None),
@@ -351,6 +354,11 @@ impl Plane {
         from: Outer,
         outer_ecn: u8,
     ) -> Option<Joined> {
+        if self.sad.is_aggregate(self.from_net.get(begin..end)?) {
+            self.deliver(joined);
+            self.open_aggregate(begin, end, from, outer_ecn);
+            return None;
+        }
         let Some(mut joined) = joined else {
             let opened = self.sad.open(self.from_net.get_mut(begin..end)?, 0, from, outer_ecn).ok()?;
             return self.begin(begin, opened.inner);
@@ -457,8 +465,30 @@ impl Batch {
         (self.used, self.segment, self.packets, self.to, self.closed, self.alone) = (0, 0, 0, None, false, 0);
     }
 
+    /// Whether there may be no room for a datagram of `octets`.
+    pub(crate) fn is_nearly_full(&self, octets: usize) -> bool {
+        self.packets >= udp::MAX_SEGMENTS || self.used + octets > udp::MAX_SEND
+    }
+
+    /// Adds a datagram that is sealed already, which the batch [takes](Self::takes).
+    pub(crate) fn put(&mut self, to: (Outer, u8, SessionId), sealed: &[u8]) {
+        let Some(place) = self.buffer.get_mut(self.used..self.used + sealed.len()) else { return };
+        place.copy_from_slice(sealed);
+        self.added(to, sealed.len());
+    }
+
+    fn added(&mut self, to: (Outer, u8, SessionId), length: usize) {
+        if self.packets == 0 {
+            self.segment = length;
+            self.to = Some(to);
+        }
+        self.closed = length < self.segment;
+        self.used += length;
+        self.packets += 1;
+    }
+
     /// Whether a datagram of `sealed` bytes can go with what is gathered.
-    fn takes(&self, to: (Outer, u8, SessionId), sealed: usize) -> bool {
+    pub(crate) fn takes(&self, to: (Outer, u8, SessionId), sealed: usize) -> bool {
         self.packets == 0
             || (!self.closed
                 && self.to == Some(to)
@@ -485,14 +515,7 @@ impl Batch {
             }
             return;
         };
-        let length = sealed;
-        if self.packets == 0 {
-            self.segment = length;
-            self.to = Some(to);
-        }
-        self.closed = length < self.segment;
-        self.used += length;
-        self.packets += 1;
+        self.added(to, sealed);
     }
 
     /// Sends everything; answers the socket that would block, with everything kept.

@@ -137,6 +137,9 @@ impl Vault {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let limit = if last.busy {
             Some(now)
+        } else if let (None, Some(due)) = (last.blocked, self.plane.sad.next_due()) {
+            // At a constant rate.
+            Timespec::try_from(due.saturating_sub(self.now())).ok()
         } else if self.plane.sad.has_waiting() {
             Some(Timespec { tv_sec: 1, tv_nsec: 0 })
         } else {
@@ -186,7 +189,7 @@ impl Vault {
             }
         }
         if ready.blocked.is_none() {
-            ready.blocked = self.plane.flush();
+            ready.blocked = self.plane.send_rest(now);
         }
         if ready.tun && ready.blocked.is_none() {
             match self.plane.turn_tun(now).map_err(|why| Fatal::new("read the TUN queue", why))? {
@@ -306,14 +309,15 @@ impl Vault {
     fn hear_keyer(&mut self) {
         while let Some(message) = self.keyer.receive::<KeyerToVault>() {
             match message {
-                KeyerToVault::Install { session, suite, esn, inbound, outbound, peer } => {
+                KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation } => {
                     let spi = inbound.spi;
                     let peer = peer.and_then(|peer| self.reach(peer));
                     let now = self.now();
-                    let installed = convert::install(session, suite, esn, &inbound, &outbound, peer)
-                        .and_then(|pair| {
-                            self.plane.sad.install(now, pair, &self.libraries).map_err(convert::refusal)
-                        });
+                    let installed =
+                        convert::install(session, suite, esn, &inbound, &outbound, peer, aggregation)
+                            .and_then(|pair| {
+                                self.plane.sad.install(now, pair, &self.libraries).map_err(convert::refusal)
+                            });
                     match installed {
                         Ok(()) => {
                             self.keyer.send(VaultToKeyer::Installed { spi });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use levee_ipc::vault::Suite;
+use levee_ipc::vault::{Aggregation, Suite};
 use levee_sys::ns;
 
 /// A reproducible sequence (xorshift64).
@@ -88,13 +88,14 @@ fn relay(near: &UdpSocket, far: &UdpSocket, server: SocketAddr, stop: &AtomicBoo
 
 #[test]
 fn no_wrong_byte_is_delivered_over_a_link_that_loses_repeats_reorders_and_corrupts() {
-    for vnet in [false, true] {
+    let aggfrag = Aggregation { packet: 1_420, interval: None, fragment: true };
+    for (vnet, aggregation) in [(false, None), (true, None), (true, Some(aggfrag))] {
         let mut bench = Bench::with(vnet, false);
         bench.sessions();
         let server = bench.server.group.address();
         let bind = || UdpSocket::bind("192.0.2.2:0");
         let [near, far] = [(); 2].map(|()| ns::in_net(bench.client.outer.as_fd(), bind).unwrap().unwrap());
-        bench.keys_by(session(1), Suite::Aes256Gcm, true, near.local_addr().unwrap());
+        bench.keys_with(session(1), Suite::Aes256Gcm, true, near.local_addr().unwrap(), aggregation);
         let stop = AtomicBool::new(false);
         let harm = std::thread::scope(|scope| {
             let relay = scope.spawn(|| relay(&near, &far, server, &stop));

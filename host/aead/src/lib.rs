@@ -6,7 +6,7 @@
 
 mod probe;
 
-use levee_esp::{Aead, AeadError, AeadProvider, NONCE, Suite, TAG};
+use levee_esp::{Aead, AeadError, AeadProvider, ICV, MAC_KEY, Mac, MacProvider, NONCE, Suite, TAG};
 use levee_sys::wipe::Wiped;
 
 pub use probe::{Probe, fastest, measure};
@@ -143,5 +143,52 @@ impl Aead for AwsLcKey {
             .open_within(nonce, Aad::from(aad), buffer, from..)
             .map(|plain| plain.len())
             .map_err(|_| AeadError)
+    }
+}
+
+impl MacProvider for Library {
+    fn mac(&self, key: &[u8]) -> Result<Box<dyn Mac>, AeadError> {
+        if key.len() != MAC_KEY {
+            return Err(AeadError);
+        }
+        Ok(match self {
+            Self::Ring => {
+                use ring::hmac::{HMAC_SHA256, Key};
+                Box::new(RingMac(Wiped::try_new(|| Ok::<_, AeadError>(Key::new(HMAC_SHA256, key)))?))
+            }
+            Self::AwsLc => {
+                use aws_lc_rs::hmac::{HMAC_SHA256, Key};
+                Box::new(AwsLcMac(Wiped::try_new(|| Ok::<_, AeadError>(Key::new(HMAC_SHA256, key)))?))
+            }
+        })
+    }
+}
+
+/// RFC 4868 2.1.1: the first half of the value.
+fn truncated(tag: &[u8]) -> [u8; ICV] {
+    let mut icv = [0; ICV];
+    for (to, from) in icv.iter_mut().zip(tag) {
+        *to = *from;
+    }
+    icv
+}
+
+struct RingMac(Wiped<ring::hmac::Key>);
+
+impl Mac for RingMac {
+    fn sum(&self, parts: &[&[u8]]) -> [u8; ICV] {
+        let mut context = ring::hmac::Context::with_key(&self.0);
+        parts.iter().for_each(|part| context.update(part));
+        truncated(context.sign().as_ref())
+    }
+}
+
+struct AwsLcMac(Wiped<aws_lc_rs::hmac::Key>);
+
+impl Mac for AwsLcMac {
+    fn sum(&self, parts: &[&[u8]]) -> [u8; ICV] {
+        let mut context = aws_lc_rs::hmac::Context::with_key(&self.0);
+        parts.iter().for_each(|part| context.update(part));
+        truncated(context.sign().as_ref())
     }
 }

@@ -5,6 +5,7 @@ use ipnet::IpNet;
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// One row of a session's policy: what may pass through its security associations (RFC 4301 4.4.1).
 ///
@@ -123,6 +124,17 @@ pub struct Sa {
     pub keying_material: Secret,
 }
 
+/// How packets go in AGGFRAG payloads (RFC 9347).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aggregation {
+    /// Octets of an ESP packet, from the SPI to the tag: at most; at a constant rate, always.
+    pub packet: u16,
+    /// The constant rate: time from one packet to the next, whether there is something to send or not.
+    pub interval: Option<Duration>,
+    /// Whether the peer takes fragments.
+    pub fragment: bool,
+}
+
 /// Keyer → vault.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum KeyerToVault {
@@ -140,6 +152,8 @@ pub enum KeyerToVault {
         outbound: Sa,
         /// The peer's outer address, where it is known before its first packet.
         peer: Option<SocketAddr>,
+        /// AGGFRAG payloads (RFC 9347), if both ends agreed on them.
+        aggregation: Option<Aggregation>,
     },
     /// Erase the pair that arrives under this SPI.
     Delete {
@@ -187,4 +201,6 @@ pub enum Refusal {
     KeyLength,
     /// There is no room for more.
     Full,
+    /// Sizes or times of AGGFRAG that make no sense.
+    Aggregation,
 }

@@ -66,6 +66,7 @@ pub fn run(input: &[u8]) {
         inbound: (spi, keys()),
         outbound: (spi, keys()),
         peer: None,
+        aggregation: None,
     };
     sad.install(Duration::ZERO, install, &Clear).unwrap();
 

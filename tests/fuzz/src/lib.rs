@@ -4,6 +4,7 @@
 //! with an ordinary compiler, and for a few seconds over random changes of them.
 
 pub mod attacker;
+pub mod esp_aggfrag;
 pub mod esp_coalesce;
 pub mod esp_open;
 pub mod esp_send;

@@ -148,6 +148,7 @@ macro_rules! targets {
 }
 
 targets! {
+    esp_aggfrag: levee_fuzz_targets::esp_aggfrag::run;
     esp_coalesce: levee_fuzz_targets::esp_coalesce::run;
     esp_open: levee_fuzz_targets::esp_open::run;
     esp_send: levee_fuzz_targets::esp_send::run;

@@ -9,6 +9,7 @@ mod segment;
 mod vnet;
 
 pub use checksum::complete as complete_checksum;
+pub(crate) use checksum::set_ipv4;
 pub use coalesce::{MAX_HEADER, Run};
 pub use segment::Segments;
 pub use vnet::{Gso, GsoKind, VNET_HEADER, Vnet};

@@ -104,6 +104,7 @@ impl Tunnel {
             inbound: (to_server, keys(true)),
             outbound: (to_client, keys(false)),
             peer: None,
+            aggregation: None,
         };
         let down = Install {
             session: 1,
@@ -111,6 +112,7 @@ impl Tunnel {
             inbound: (to_client, keys(false)),
             outbound: (to_server, keys(true)),
             peer: Some(server_address()),
+            aggregation: None,
         };
         self.server.install(NOW, up, &Library::Ring).unwrap();
         self.client.install(NOW, down, &Library::AwsLc).unwrap();
@@ -123,6 +125,7 @@ pub fn seal(sad: &mut Sad<u32>, packet: &[u8]) -> Result<Option<(Vec<u8>, Outer)
     let inner = Inner::parse(packet)?;
     match sad.route(NOW, &inner)? {
         Route::Wait(_) => Ok(None),
+        Route::Gather(_) => panic!("no AGGFRAG here"),
         Route::Through(mut lane) => {
             let mut buffer = vec![0; levee_esp::sealed_length(packet.len())];
             buffer[ESP_HEADER..][..packet.len()].copy_from_slice(packet);

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use levee_ipc::vault::{
-    KeyerToVault, Report, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond,
+    Aggregation, KeyerToVault, Report, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer,
+    VaultToSessiond,
 };
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
 use levee_ipc::{Channel, RecvError, Secret};
@@ -292,6 +293,35 @@ impl Bench {
 
     /// As [`Bench::keys`], with the server behind `by`.
     pub fn keys_by(&mut self, id: SessionId, suite: Suite, esn: bool, by: SocketAddr) -> (u32, u32) {
+        self.keys_with(id, suite, esn, by, None)
+    }
+
+    /// As [`Bench::keys_by`], in AGGFRAG payloads.
+    pub fn keys_with(
+        &mut self,
+        id: SessionId,
+        suite: Suite,
+        esn: bool,
+        by: SocketAddr,
+        aggregation: Option<Aggregation>,
+    ) -> (u32, u32) {
+        self.install(id, suite, esn, by, [aggregation; 2])
+    }
+
+    /// A pair of whose carriage server and client think differently.
+    pub fn keys_at_odds(&mut self, id: SessionId, server: Option<Aggregation>, client: Option<Aggregation>) {
+        let by = self.server.group.address();
+        self.install(id, Suite::Aes256Gcm, true, by, [server, client]);
+    }
+
+    fn install(
+        &mut self,
+        id: SessionId,
+        suite: Suite,
+        esn: bool,
+        by: SocketAddr,
+        aggregation: [Option<Aggregation>; 2],
+    ) -> (u32, u32) {
         let n = self.next;
         self.next += 1;
         let spis = (u32::from(SLOT) << 20 | n, 1 << 20 | n);
@@ -300,14 +330,23 @@ impl Bench {
             let bytes = (0..length).map(|b| (b * 7 + n * 31 + u32::from(from_client)) as u8).collect();
             Sa { spi, keying_material: Secret::new(bytes).unwrap() }
         };
-        for (vault, inbound, outbound, peer) in [
-            (&self.server.vault, sa(spis.0, true), sa(spis.1, false), None),
-            (&self.client.vault, sa(spis.1, false), sa(spis.0, true), Some(by)),
+        let [server, client] = aggregation;
+        for (vault, inbound, outbound, peer, aggregation) in [
+            (&self.server.vault, sa(spis.0, true), sa(spis.1, false), None, server),
+            (&self.client.vault, sa(spis.1, false), sa(spis.0, true), Some(by), client),
         ] {
             let spi = inbound.spi;
             vault
                 .keyer
-                .send(&KeyerToVault::Install { session: id, suite, esn, inbound, outbound, peer })
+                .send(&KeyerToVault::Install {
+                    session: id,
+                    suite,
+                    esn,
+                    inbound,
+                    outbound,
+                    peer,
+                    aggregation,
+                })
                 .unwrap();
             loop {
                 match hear(&vault.keyer) {
@@ -403,4 +442,31 @@ pub fn checksum(bytes: &[u8]) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     !(sum as u16)
+}
+
+/// One TCP connection from one network namespace to a listener in another: `length` bytes go there and come back.
+///
+/// # Panics
+/// When they do not within a minute, or when one of them has changed.
+pub fn stream(from: BorrowedFd<'_>, to: BorrowedFd<'_>, address: SocketAddr, length: usize) {
+    const LIMIT: Duration = Duration::from_secs(60);
+    let data: Vec<u8> = (0..length).map(|n| (n * 31 + n / 253) as u8).collect();
+    let listener = ns::in_net(to, || TcpListener::bind(address)).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            let mut got = vec![0; length];
+            stream.read_exact(&mut got).unwrap();
+            stream.write_all(&got).unwrap();
+        });
+        let mut stream = ns::in_net(from, || TcpStream::connect_timeout(&address, LIMIT)).unwrap().unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        let sent = &data;
+        scope.spawn(move || writer.write_all(sent).unwrap());
+        let mut back = vec![0; length];
+        stream.read_exact(&mut back).unwrap();
+        assert!(back == data, "bytes changed on the way");
+    });
 }

@@ -40,6 +40,7 @@ pub fn install(vault: &Vault, session: SessionId, n: u32, spi: u32) -> VaultToKe
         inbound: Sa { spi, keying_material: secret(true) },
         outbound: Sa { spi: 0x00a0_0000 | n, keying_material: secret(false) },
         peer: None,
+        aggregation: None,
     };
     vault.keyer.send(&message).unwrap();
     loop {
@@ -84,6 +85,7 @@ impl Peer {
             inbound: (Spi::new(0x00a0_0000 | n).unwrap(), keys(false)),
             outbound: (Spi::new(server_spi(n)).unwrap(), keys(true)),
             peer: Some(Outer { address: server, socket: 0 }),
+            aggregation: None,
         };
         sad.install(Duration::ZERO, install, &Library::AwsLc).unwrap();
         let socket = ns::in_net(client.outer.as_fd(), || udp::bind("192.0.2.2:0".parse().unwrap(), 1 << 22))

@@ -1,0 +1,233 @@
+//! Sessions whose packets go in AGGFRAG payloads (RFC 9347).
+
+use core::time::Duration;
+
+use crate::aggfrag::{AGGFRAG, Packer, Schedule};
+use crate::sa::{DUMMY, ESP_HEADER};
+use crate::sad::{Outer, Pair, Sad, Sealed};
+use crate::{DropReason, Inner, Spi};
+
+/// What waits to leave, and when it leaves.
+pub(super) struct Sender {
+    packer: Packer,
+    schedule: Option<Schedule>,
+    /// The pair whose packets carry the pieces, by its inbound SPI.
+    by: Spi,
+    /// Octets of a payload.
+    payload: usize,
+}
+
+impl Sender {
+    fn new<K>(now: Duration, pair: &Pair<K>) -> Option<Self> {
+        let (aggregation, _) = pair.aggregation.as_ref()?;
+        let payload = aggregation.payload();
+        Some(Self {
+            packer: Packer::new(payload, aggregation.fragment),
+            schedule: aggregation.interval.map(|interval| Schedule::new(now, interval)),
+            by: pair.inbound.spi(),
+            payload,
+        })
+    }
+}
+
+/// A packet of an AGGFRAG association, ready to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gathered<K> {
+    /// Whose.
+    pub session: K,
+    /// The datagram.
+    pub sealed: Sealed,
+}
+
+impl<K: Copy + Ord> Sad<K> {
+    /// Whether this datagram is of an association that carries AGGFRAG payloads: for [`Self::open_aggregate`].
+    #[must_use]
+    pub fn is_aggregate(&self, datagram: &[u8]) -> bool {
+        let pair = || self.pairs.get(*self.by_spi.get(&Spi::of(datagram)?)?)?.as_ref();
+        !self.gathering.is_empty() && pair().is_some_and(|pair| pair.aggregation.is_some())
+    }
+
+    /// Opens the datagram at `buffer[from..]` of an association that carries AGGFRAG payloads, and passes on every inner
+    /// packet that is now whole and that its session's selectors allow. The others are counted by their reasons.
+    ///
+    /// # Errors
+    /// The reason why the datagram as a whole is dropped, counted already.
+    pub fn open_aggregate(
+        &mut self,
+        buffer: &mut [u8],
+        from: usize,
+        sender: Outer,
+        outer_ecn: u8,
+        pass: impl FnMut(K, &Inner, &mut [u8]),
+    ) -> Result<(), DropReason> {
+        let opened = self.try_open_aggregate(buffer, from, sender, outer_ecn, pass);
+        if let Err(reason) = opened {
+            self.counters.count(reason);
+        }
+        opened
+    }
+
+    fn try_open_aggregate(
+        &mut self,
+        buffer: &mut [u8],
+        from: usize,
+        sender: Outer,
+        outer_ecn: u8,
+        mut pass: impl FnMut(K, &Inner, &mut [u8]),
+    ) -> Result<(), DropReason> {
+        let (place, decrypted, _) = self.decrypt(buffer, from, sender)?;
+        let payload = buffer.get_mut(..decrypted.length).ok_or(DropReason::Malformed)?;
+        let Some(Some(pair)) = self.pairs.get_mut(place) else { return Err(DropReason::UnknownSpi) };
+        let Some((_, reassembler)) = &mut pair.aggregation else { return Err(DropReason::BadNextHeader) };
+        match decrypted.next_header {
+            AGGFRAG => {}
+            DUMMY => return Err(DropReason::Dummy),
+            _ => return Err(DropReason::BadNextHeader),
+        }
+        let id = pair.session;
+        let session = self.sessions.get(&id).ok_or(DropReason::NoSession)?;
+        let (mut packets, mut bytes) = (0, 0);
+        // Two closures count.
+        let counters = core::cell::RefCell::new(&mut self.counters);
+        let count = |reason| {
+            if let Ok(mut counters) = counters.try_borrow_mut() {
+                counters.count(reason);
+            }
+        };
+        let side = self.side;
+        let admit = |packet: &mut [u8], ecn| match session.admit(side, packet, ecn) {
+            Ok(inner) if inner.length == packet.len() => {
+                packets += 1;
+                bytes += inner.length as u64;
+                pass(id, &inner, packet);
+            }
+            Ok(_) => count(DropReason::Malformed),
+            Err(reason) => count(reason),
+        };
+        reassembler.take(payload, decrypted.sequence, outer_ecn, admit, count);
+        self.counters.packets_in += packets;
+        self.counters.bytes_in += bytes;
+        pair.packets.0 += packets;
+        pair.bytes.0 += bytes;
+        Ok(())
+    }
+
+    /// Adds a copy of a packet that [`Self::route`] said goes with others.
+    ///
+    /// # Errors
+    /// The reason why it is dropped, counted already.
+    pub fn gather(&mut self, now: Duration, id: K, packet: &[u8]) -> Result<(), DropReason> {
+        let gathered = self.try_gather(now, id, packet);
+        if let Err(reason) = gathered {
+            self.counters.count(reason);
+        }
+        gathered
+    }
+
+    fn try_gather(&mut self, now: Duration, id: K, packet: &[u8]) -> Result<(), DropReason> {
+        self.bind(now, id);
+        let session = self.sessions.get_mut(&id).ok_or(DropReason::NoSession)?;
+        let sender = session.sender.as_mut().ok_or(DropReason::NoSa)?;
+        sender.packer.push(packet)?;
+        if let Some(Some(pair)) = self.by_spi.get(&sender.by).and_then(|&place| self.pairs.get_mut(place)) {
+            pair.packets.1 += 1;
+            pair.bytes.1 += packet.len() as u64;
+        }
+        self.counters.packets_out += 1;
+        self.counters.bytes_out += packet.len() as u64;
+        Ok(())
+    }
+
+    /// Makes a session's sender, or turns it to the pair by which packets leave now. A packet whose beginning went by
+    /// another pair first goes to its end there.
+    fn bind(&mut self, now: Duration, id: K) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let Some((_, pair)) = self.chosen(now, session) else { return };
+        let by = pair.inbound.spi();
+        let (abandoned, fresh) = match &session.sender {
+            Some(sender) if sender.by == by => return,
+            Some(sender) if sender.packer.is_amid_a_packet() && self.by_spi.contains_key(&sender.by) => {
+                return;
+            }
+            Some(sender) => (sender.packer.is_amid_a_packet(), Sender::new(now, pair)),
+            None => (false, Sender::new(now, pair)),
+        };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if abandoned {
+            self.counters.count(DropReason::NoSa);
+        }
+        match (&mut session.sender, fresh) {
+            // The same figures: what waits goes on waiting, and the moments stay where they were.
+            (Some(sender), Some(fresh))
+                if sender.payload == fresh.payload
+                    && sender.schedule.is_some() == fresh.schedule.is_some() =>
+            {
+                sender.packer.abandon();
+                sender.by = fresh.by;
+            }
+            (sender, fresh) => *sender = fresh.map(Box::new),
+        }
+    }
+
+    /// Seals the next AGGFRAG packet that may leave into `buffer`, which has room for [`crate::sealed_length`] of any
+    /// payload. At a constant rate packets leave when they are due, full or not; else when they are full or, with
+    /// `rest`, when there is anything. `None` when there is nothing more to send now.
+    pub fn next_gathered(&mut self, now: Duration, rest: bool, buffer: &mut [u8]) -> Option<Gathered<K>> {
+        for _ in 0..self.gathering.len() {
+            let &id = self.gathering.first()?;
+            self.bind(now, id);
+            if let Some(gathered) = self.gathered(now, id, rest, buffer) {
+                return Some(gathered);
+            }
+            // The others have their turn before this one's next.
+            self.gathering.rotate_left(1);
+        }
+        None
+    }
+
+    fn gathered(&mut self, now: Duration, id: K, rest: bool, buffer: &mut [u8]) -> Option<Gathered<K>> {
+        let session = self.sessions.get(&id)?;
+        let chosen = self.chosen(now, session).map(|(_, pair)| pair.inbound.spi());
+        let sender = self.sessions.get_mut(&id)?.sender.as_mut()?;
+        let Some(Some(pair)) = self.by_spi.get(&sender.by).and_then(|&place| self.pairs.get_mut(place))
+        else {
+            return None;
+        };
+        let finish = chosen != Some(sender.by);
+        let fixed = sender.schedule.is_some();
+        // Where the peer is not known, nothing is due: there is nowhere to send it.
+        let peer = pair.peer?;
+        let leaves = match &mut sender.schedule {
+            Some(schedule) => schedule.is_due(now),
+            None => sender.packer.is_full() || finish || (rest && sender.packer.waiting() > 0),
+        };
+        if !leaves {
+            return None;
+        }
+        let length = sender.packer.payload(buffer.get_mut(ESP_HEADER..)?, fixed, finish)?;
+        let sealed = pair.outbound.seal(buffer, length, AGGFRAG);
+        if pair.outbound.is_expiring() {
+            self.expiring.push((pair.inbound.spi(), id));
+        }
+        match sealed {
+            Ok(length) => Some(Gathered { session: id, sealed: Sealed { length, peer } }),
+            Err(reason) => {
+                self.counters.count(reason);
+                None
+            }
+        }
+    }
+
+    /// When the next packet of a constant rate is due; `None` when there is no such rate.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Duration> {
+        let due = |id: &K| {
+            let sender = self.sessions.get(id)?.sender.as_ref()?;
+            // One that has nowhere to go is not waited for.
+            let place = *self.by_spi.get(&sender.by)?;
+            self.pairs.get(place)?.as_ref()?.peer?;
+            Some(sender.schedule.as_ref()?.next())
+        };
+        self.gathering.iter().filter_map(due).min()
+    }
+}

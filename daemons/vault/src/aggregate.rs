@@ -1,0 +1,99 @@
+//! The data path of associations that carry AGGFRAG payloads (RFC 9347).
+
+use std::time::Duration;
+
+use levee_esp::offload::{Segments, VNET_HEADER, complete_checksum};
+use levee_esp::{DropReason, Gathered, Inner, Outer, ecn};
+use levee_session::SessionId;
+use zeroize::Zeroize as _;
+
+use crate::plane::Plane;
+
+/// Room for another packet of the usual size in a batch; more than the path takes anyway.
+const USUAL: usize = 9_000;
+
+impl Plane {
+    /// Adds a packet from the device, or the pieces of a super-segment, to what its session sends. Answers the socket
+    /// that is full when there is no room; `gone` then says how many pieces are done with.
+    pub(crate) fn gather(
+        &mut self,
+        now: Duration,
+        id: SessionId,
+        packet: &[u8],
+        inner: &Inner,
+        segments: Option<Segments<'_>>,
+        checksum: Option<(usize, usize)>,
+    ) -> Option<usize> {
+        let count = segments.map_or(1, |segments| segments.count());
+        while self.gone < count {
+            // What fills a packet goes first, so that there is room.
+            if let Some(socket) = self.send_gathered(now, false) {
+                return Some(socket);
+            }
+            let number = self.gone;
+            self.gone += 1;
+            let length = segments.map_or(packet.len(), |segments| segments.length(number));
+            let Some(place) = self.piece.get_mut(..length) else { continue };
+            let good = match (segments, checksum) {
+                (Some(segments), _) => segments.write(number, place).is_some(),
+                (None, checksum) => {
+                    place.copy_from_slice(packet);
+                    checksum.is_none_or(|(start, offset)| {
+                        complete_checksum(place, start, offset, inner.protocol).is_ok()
+                    })
+                }
+            };
+            if good {
+                // A drop is counted where it is found.
+                let _ = self.sad.gather(now, id, place);
+            }
+            place.zeroize();
+        }
+        self.gone = 0;
+        None
+    }
+
+    /// Puts AGGFRAG packets that may leave now into the batch: full ones, those that are due, and with `rest` what there
+    /// is. Answers the socket that is full, if one is.
+    pub(crate) fn send_gathered(&mut self, now: Duration, rest: bool) -> Option<usize> {
+        loop {
+            if self.batch.is_nearly_full(USUAL)
+                && let Some(socket) = self.flush()
+            {
+                return Some(socket);
+            }
+            let Gathered { session, sealed } = self.sad.next_gathered(now, rest, &mut self.piece)?;
+            // RFC 9347 4: packets of several kinds go together, so the outside says nothing of theirs.
+            let to = (sealed.peer, ecn::NOT_ECT, session);
+            if !self.batch.takes(to, sealed.length)
+                && let Some(socket) = self.flush()
+            {
+                self.sad.counters.count(DropReason::NotTaken);
+                return Some(socket);
+            }
+            self.batch.put(to, self.piece.get(..sealed.length).unwrap_or(&[]));
+        }
+    }
+
+    /// Sends everything that may leave now; answers the socket that is full, if one is.
+    pub fn send_rest(&mut self, now: Duration) -> Option<usize> {
+        self.send_gathered(now, true).or_else(|| self.flush())
+    }
+
+    /// Opens the AGGFRAG packet at `from_net[begin..end]` and passes every inner packet that is now whole to the device.
+    pub(crate) fn open_aggregate(&mut self, begin: usize, end: usize, from: Outer, outer_ecn: u8) {
+        let Some(buffer) = self.from_net.get_mut(begin..end) else { return };
+        let head = if self.tun.vnet { VNET_HEADER } else { 0 };
+        let (piece, tun) = (&mut self.piece, &self.tun.fd);
+        let mut lost = 0;
+        // A drop is counted where it is found.
+        let _ = self.sad.open_aggregate(buffer, 0, from, outer_ecn, |_, _, packet| {
+            let Some(place) = piece.get_mut(..head + packet.len()) else { return };
+            let (header, body) = place.split_at_mut(head);
+            header.fill(0);
+            body.copy_from_slice(packet);
+            lost += u64::from(rustix::io::write(tun, &*place) != Ok(place.len()));
+        });
+        self.sad.counters.count_many(DropReason::NotTaken, lost);
+    }
+}
