@@ -193,9 +193,9 @@ fn policies(ours: &str, theirs: &str, inside: (IpAddr, IpAddr), how: &str) -> Ve
     let (us, them) = inside;
     // In IPv6 neighbours find each other by the same protocol, in clear.
     let what: &[&str] = if us.is_ipv6() {
-        &["proto ipv6-icmp type 128", "proto ipv6-icmp type 129"]
+        &["proto 58 type 128", "proto 58 type 129"]
     } else {
-        &["proto icmp"]
+        &["proto 1"]
     };
     let mut lines = Vec::new();
     for what in what {
