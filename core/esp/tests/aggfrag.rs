@@ -3,10 +3,11 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use common::*;
-use levee_esp::DropReason;
 use levee_esp::aggfrag::{Aggregation, HEADER, Packer, Reassembler};
+use levee_esp::{DropReason, Inner, Route, Suite};
 use proptest::prelude::*;
 
 /// An inner packet that says which it is.
@@ -309,5 +310,111 @@ fn figures_that_make_no_sense_are_refused() {
     let good = Aggregation { packet: 1_400, interval: None, fragment: true };
     assert!(good.is_sound());
     assert!(!Aggregation { packet: 63, ..good }.is_sound());
-    assert!(!Aggregation { interval: Some(std::time::Duration::ZERO), ..good }.is_sound());
+    assert!(!Aggregation { interval: Some(Duration::ZERO), ..good }.is_sound());
+}
+
+/// A tunnel whose second pair carries AGGFRAG payloads, the first one gone.
+fn tunnel(aggregation: Aggregation) -> Tunnel {
+    let mut tunnel = Tunnel::new(Suite::Aes256Gcm, true, everything());
+    let (first, theirs) = tunnel.spis();
+    tunnel.aggregation = Some(aggregation);
+    tunnel.rekey(Suite::Aes256Gcm, true);
+    // SPIs count up: the first pair's are one below.
+    for (sad, spi) in [(&mut tunnel.server, first), (&mut tunnel.client, theirs)] {
+        sad.delete(levee_esp::Spi::new(spi.get() - 1).unwrap());
+    }
+    tunnel
+}
+
+fn gather(tunnel: &mut Tunnel, now: Duration, packet: &[u8]) {
+    match tunnel.client.route(now, &Inner::parse(packet).unwrap()).unwrap() {
+        Route::Gather(id) => tunnel.client.gather(now, id, packet).unwrap(),
+        _ => panic!("an AGGFRAG pair"),
+    }
+}
+
+/// Everything that may leave now, opened at the other end.
+fn carry(tunnel: &mut Tunnel, now: Duration, rest: bool) -> (Vec<usize>, Vec<Vec<u8>>) {
+    let (mut lengths, mut packets, mut buffer) = (Vec::new(), Vec::new(), vec![0; 70_000]);
+    while let Some(gathered) = tunnel.client.next_gathered(now, rest, &mut buffer) {
+        let length = gathered.sealed.length;
+        lengths.push(length);
+        let mut datagram = buffer[..length].to_vec();
+        assert!(tunnel.server.is_aggregate(&datagram));
+        tunnel
+            .server
+            .open_aggregate(&mut datagram, 0, client_address(), 0, |_, _, packet| {
+                packets.push(packet.to_vec())
+            })
+            .unwrap();
+    }
+    (lengths, packets)
+}
+
+#[test]
+fn at_a_constant_rate_moments_and_sizes_are_the_same_whatever_there_is_to_send() {
+    let rate = Aggregation { packet: 600, interval: Some(Duration::from_millis(10)), fragment: true };
+    let (mut idle, mut busy) = (tunnel(rate), tunnel(rate));
+    let mut back = Vec::new();
+    let mut sent = Vec::new();
+    for step in 0..2_000_u32 {
+        // Looked at irregularly, as a loop with other things to do would.
+        let now = NOW + Duration::from_micros(u64::from(step) * 3_700 + u64::from(step % 7) * 311);
+        if step % 50 < 10 {
+            let packet = numbered(step, (step as usize * 131) % 1_200, step % 2 == 0);
+            gather(&mut busy, now, &packet);
+            sent.push(packet);
+        }
+        let (quiet, nothing) = carry(&mut idle, now, true);
+        let (loud, packets) = carry(&mut busy, now, true);
+        assert_eq!(quiet, loud, "step {step}");
+        assert!(quiet.iter().all(|length| *length == 600) && nothing.is_empty());
+        back.extend(packets);
+    }
+    assert!(sent.len() > 300 && back.len() > 100, "{} of {}", back.len(), sent.len());
+    assert_eq!(back[..], sent[..back.len()], "in order, none missing");
+}
+
+#[test]
+fn a_rekey_amid_a_packet_sends_its_end_by_the_old_pair_and_loses_nothing() {
+    let mut tunnel = tunnel(Aggregation { packet: 600, interval: None, fragment: true });
+    let first = numbered(1, 3_000, false);
+    gather(&mut tunnel, NOW, &first);
+    // Full ones alone: the end still waits.
+    let (lengths, packets) = carry(&mut tunnel, NOW, false);
+    assert!(lengths.len() > 4 && packets.is_empty());
+    tunnel.rekey(Suite::ChaCha20Poly1305, true);
+    let later = NOW + levee_esp::Sad::<u32>::SETTLE;
+    let second = numbered(2, 100, true);
+    gather(&mut tunnel, later, &second);
+    let (_, packets) = carry(&mut tunnel, later, true);
+    assert_eq!(packets, [first, second]);
+    assert_eq!(tunnel.server.counters.dropped_in_all(), 0);
+    assert!(tunnel.server.pairs().all(|pair| pair.packets.0 == 1), "one by each pair");
+}
+
+#[test]
+fn selectors_are_checked_for_every_packet_in_a_payload() {
+    let mut tunnel = tunnel(Aggregation { packet: 1_400, interval: None, fragment: true });
+    let good = numbered(1, 20, false);
+    gather(&mut tunnel, NOW, &good);
+    let (_, packets) = carry(&mut tunnel, NOW, true);
+    assert_eq!(packets, [good]);
+    // What the far end's session no longer allows is dropped there, one packet at a time.
+    tunnel
+        .server
+        .open_session(
+            1,
+            levee_esp::SessionPolicy {
+                inner: inner(),
+                selectors: levee_esp::SelectorSet::new(vec![any_selector("10.9.0.0/16", "10.0.0.2/32")]),
+            },
+        )
+        .unwrap();
+    let (four, six) = (numbered(2, 20, false), numbered(3, 20, true));
+    gather(&mut tunnel, NOW, &four);
+    gather(&mut tunnel, NOW, &six);
+    let (lengths, packets) = carry(&mut tunnel, NOW, true);
+    assert_eq!((lengths.len(), packets), (1, vec![four]));
+    assert_eq!(tunnel.server.counters.dropped(DropReason::Selector), 1);
 }

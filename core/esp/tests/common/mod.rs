@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use levee_aead::Library;
+use levee_esp::aggfrag::Aggregation;
 use levee_esp::{
     AddressRange, ESP_HEADER, Inner, Install, Outer, PortRange, Route, SaKeys, Sad, Selector, SelectorSet,
     SessionPolicy, Side, Spi, Suite,
@@ -66,6 +67,8 @@ pub struct Tunnel {
     pub server: Sad<u32>,
     pub client: Sad<u32>,
     pub next: u32,
+    /// Of the pairs to come.
+    pub aggregation: Option<Aggregation>,
 }
 
 impl Tunnel {
@@ -75,6 +78,7 @@ impl Tunnel {
             server: Sad::new(Side::Server, Some(SLOT)),
             client: Sad::new(Side::Workstation, None),
             next: 1,
+            aggregation: None,
         };
         let mirror = selectors.iter().map(mirrored).collect();
         let policy = |rows| SessionPolicy { inner: inner(), selectors: SelectorSet::new(rows) };
@@ -104,7 +108,7 @@ impl Tunnel {
             inbound: (to_server, keys(true)),
             outbound: (to_client, keys(false)),
             peer: None,
-            aggregation: None,
+            aggregation: self.aggregation,
         };
         let down = Install {
             session: 1,
@@ -112,7 +116,7 @@ impl Tunnel {
             inbound: (to_client, keys(false)),
             outbound: (to_server, keys(true)),
             peer: Some(server_address()),
-            aggregation: None,
+            aggregation: self.aggregation,
         };
         self.server.install(NOW, up, &Library::Ring).unwrap();
         self.client.install(NOW, down, &Library::AwsLc).unwrap();
