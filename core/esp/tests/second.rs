@@ -114,6 +114,8 @@ fn step() -> impl Strategy<Value = i64> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
     #[test]
     fn two_openings_come_to_the_same_end_with_every_packet(
         suite in prop::sample::select(Suite::ALL.to_vec()),

@@ -74,11 +74,10 @@ fn some_packet() -> impl Strategy<Value = Vec<u8>> {
 fn on_the_way(mut bytes: Vec<u8>, noise: u8) -> Vec<u8> {
     if bytes[0] >> 4 == 6 {
         bytes[0] = 0x60 | noise & 15;
-        bytes[1] = noise;
-        bytes[3] = noise;
+        bytes[1..4].fill(noise);
         bytes[7] = noise;
         if bytes[6] == 0 {
-            bytes[40 + 8] = noise;
+            bytes[48..56].fill(noise);
         }
         return bytes;
     }
@@ -91,7 +90,24 @@ fn on_the_way(mut bytes: Vec<u8>, noise: u8) -> Vec<u8> {
     checksummed(bytes)
 }
 
+/// Equal but for what may change on the way: of an IPv4 option that may, everything.
+fn alike(one: &[u8], other: &[u8]) -> bool {
+    let still = |bytes: &[u8]| {
+        let mut bytes = on_the_way(bytes.to_vec(), 0);
+        if bytes[0] == 0x48 {
+            bytes[24..32].fill(0);
+            bytes[10..12].fill(0);
+        }
+        bytes
+    };
+    // Where the version or the header's length differs there is nothing to compare.
+    let head = |bytes: &[u8]| if bytes[0] >> 4 == 4 { bytes[0] } else { bytes[0] & 0xf0 };
+    head(one) == head(other) && (head(one) >> 4 == 4 || one[6] == other[6]) && still(one) == still(other)
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
     #[test]
     fn a_packet_comes_through_transport_mode_and_ah_as_it_was(packet in some_packet(), extended in any::<bool>()) {
         let (mut outbound, mut inbound) = esp(extended);
@@ -131,14 +147,8 @@ proptest! {
         let mut harmed = signed.clone();
         let byte = byte.index(harmed.len());
         harmed[byte] ^= 1_u8 << bit;
-        // The same once all that may change is set alike?
-        let alike = {
-            let (a, b) = (on_the_way(harmed.clone(), 0), on_the_way(signed.clone(), 0));
-            a.len() == b.len() && a == b
-        };
-        let verified = inbound.verify(&harmed);
-        if !alike {
-            prop_assert!(verified.is_err(), "byte {byte} bit {bit}");
+        if !alike(&harmed, &signed) {
+            prop_assert!(inbound.verify(&harmed).is_err(), "byte {byte} bit {bit}");
         }
     }
 
