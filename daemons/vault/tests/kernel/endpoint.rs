@@ -192,11 +192,7 @@ fn echoes(guest: &mut Guest, wire: &Wire, inside: (IpAddr, IpAddr), mut protecti
 fn policies(ours: &str, theirs: &str, inside: (IpAddr, IpAddr), how: &str) -> Vec<String> {
     let (us, them) = inside;
     // In IPv6 neighbours find each other by the same protocol, in clear.
-    let what: &[&str] = if us.is_ipv6() {
-        &["proto 58 type 128", "proto 58 type 129"]
-    } else {
-        &["proto 1"]
-    };
+    let what: &[&str] = if us.is_ipv6() { &["proto 58 type 128", "proto 58 type 129"] } else { &["proto 1"] };
     let mut lines = Vec::new();
     for what in what {
         lines.push(format!(
