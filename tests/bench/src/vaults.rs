@@ -116,7 +116,8 @@ impl Vault {
         peer: Option<SocketAddr>,
     ) -> io::Result<()> {
         let suite = Suite::Aes256Gcm;
-        let message = KeyerToVault::Install { session, suite, esn: true, inbound, outbound, peer };
+        let message =
+            KeyerToVault::Install { session, suite, esn: true, inbound, outbound, peer, aggregation: None };
         self.keyer.send(&message).map_err(other)?;
         loop {
             match hear(&self.keyer)? {
