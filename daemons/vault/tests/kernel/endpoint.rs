@@ -205,7 +205,7 @@ fn policies(ours: &str, theirs: &str, inside: (IpAddr, IpAddr), how: &str) -> Ve
     lines
 }
 
-/// Every protocol, mode, family and number size.
+/// Every protocol and mode, both families and both number sizes.
 pub fn every_case(guest: &mut Guest, net: BorrowedFd<'_>) {
     let net = net.try_clone_to_owned().unwrap();
     for (protocol, tunnel, outside, extended) in [
@@ -215,7 +215,6 @@ pub fn every_case(guest: &mut Guest, net: BorrowedFd<'_>) {
         (AH, false, OUTSIDE[0], true),
         (AH, false, OUTSIDE[1], false),
         (AH, true, OUTSIDE[0], true),
-        (AH, true, OUTSIDE[1], false),
     ] {
         let case = format!("protocol {protocol}, tunnel {tunnel}, {outside:?}, extended {extended}");
         let (ours, theirs): (IpAddr, IpAddr) = (outside.0.parse().unwrap(), outside.1.parse().unwrap());
