@@ -87,7 +87,7 @@ fn a_program_inside_has_no_capability_no_host_uid_no_new_privileges_and_a_filter
     let mut running = lab.start();
     let (status, _) = lab.shell(
         &mut running,
-        "cat /proc/self/status; cat /proc/self/uid_map; echo files $(ulimit -Sn) $(ulimit -Hn)",
+        "echo files $(ulimit -Sn) $(ulimit -Hn); cat /proc/self/status; cat /proc/self/uid_map",
     );
     assert!(status.contains("files 16384 16384"), "{status}");
     for line in [
