@@ -26,7 +26,7 @@ impl Second {
 
     fn open(&mut self, packet: &[u8]) -> Result<(Vec<u8>, u8), DropReason> {
         let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
-        if packet.len() < 8 + 8 + 4 + 16 || packet.len() % 4 != 0 {
+        if packet.len() < 8 + 8 + 4 + 16 || !packet.len().is_multiple_of(4) {
             return Err(DropReason::Truncated);
         }
         if word(0) != SPI {
