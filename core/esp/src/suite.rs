@@ -43,7 +43,8 @@ impl Suite {
 pub struct SaKeys {
     #[zeroize(skip)]
     suite: Suite,
-    key: [u8; 32],
+    /// On the heap, so that moving the value leaves no copy behind.
+    key: Vec<u8>,
     salt: [u8; SALT],
 }
 
@@ -55,10 +56,7 @@ impl SaKeys {
             return None;
         }
         let (key, salt) = material.split_at_checked(suite.key_length())?;
-        let mut keys = Self { suite, key: [0; 32], salt: [0; SALT] };
-        keys.key.get_mut(..key.len())?.copy_from_slice(key);
-        keys.salt.copy_from_slice(salt);
-        Some(keys)
+        Some(Self { suite, key: key.to_vec(), salt: salt.try_into().ok()? })
     }
 
     /// What the keys are for.
@@ -68,7 +66,7 @@ impl SaKeys {
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        self.key.get(..self.suite.key_length()).unwrap_or(&[])
+        &self.key
     }
 
     pub(crate) fn salt(&self) -> [u8; SALT] {
