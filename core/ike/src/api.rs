@@ -273,6 +273,15 @@ pub struct ChildEstablished {
     pub path: Path,
     /// Whether ESP goes in UDP (RFC 3948).
     pub udp: bool,
+    /// AGGFRAG payloads, and nothing else, if both ends want them (RFC 9347).
+    pub aggfrag: Option<Aggfrag>,
+}
+
+/// What the peer said of AGGFRAG payloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aggfrag {
+    /// Whether it takes packets in pieces.
+    pub fragments: bool,
 }
 
 /// What a wanted child SA is to be like.

@@ -21,7 +21,7 @@ mod sa;
 mod wire;
 
 pub use api::{
-    ChildClosed, ChildDecision, ChildError, ChildEstablished, ChildRequested, CloseReason, Command,
+    Aggfrag, ChildClosed, ChildDecision, ChildError, ChildEstablished, ChildRequested, CloseReason, Command,
     CommandError, Event, IkeId, InnerAddress, NewChild, Now, Output, Path, PeerIdentity, Random, RequestId,
     Role,
 };

@@ -49,6 +49,26 @@ fn a_first_child_in_ike_auth_comes_where_childless_sas_are_not_wanted() {
 }
 
 #[test]
+fn aggfrag_comes_where_both_ends_want_it_and_nowhere_else() {
+    for (a, b) in [(true, true), (true, false), (false, true), (false, false)] {
+        for childless in [Childless::Allow, Childless::Never] {
+            let mut configs = psk_configs();
+            (configs[0].aggfrag, configs[1].aggfrag) = (a, b);
+            configs[0].peers[0].childless = childless;
+            let mut p = Pair::new(configs, 7);
+            let child = p.child(A, Some("SECRET"));
+            p.connect(A, Some(child));
+            p.run();
+            let agreed = (a && b).then_some(Aggfrag { fragments: true });
+            for side in [A, B] {
+                assert_eq!(p.children(side).len(), 1);
+                assert_eq!(p.children(side)[0].aggfrag, agreed, "{a} {b} {childless:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_host_that_forces_childless_sas_gives_no_child_in_ike_auth() {
     let mut configs = psk_configs();
     configs[0].peers[0].childless = Childless::Never;

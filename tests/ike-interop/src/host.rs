@@ -1,10 +1,10 @@
 //! An endpoint on real sockets and the real clock.
 
-use crate::net::{Net, THEIRS};
+use crate::net::{Net, OURS, THEIRS};
 use crate::pki::Key;
 use levee_ike::*;
 use ring::rand::{SecureRandom, SystemRandom};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A label.
@@ -54,13 +54,22 @@ pub struct Host {
 impl Host {
     /// An endpoint in our namespace. `key` signs for it.
     pub fn new(net: &Net, config: Config, key: Option<Key>) -> Self {
+        Self::with(net.socket(500), net.socket(4500), config, key)
+    }
+
+    /// An endpoint on these non-blocking sockets, the second one with the non-ESP marker.
+    pub fn with(plain: UdpSocket, shared: UdpSocket, config: Config, key: Option<Key>) -> Self {
         let subnet = |third| Selector::subnet([10, 9, third, 0].into(), 24).expect("a subnet");
+        let address = match plain.local_addr().expect("an address").ip() {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(_) => OURS,
+        };
         Self {
             endpoint: Endpoint::new(config),
-            address: net.our_address(),
+            address,
             peer: SocketAddr::from((THEIRS, 4500)),
-            plain: net.socket(500),
-            shared: net.socket(4500),
+            plain,
+            shared,
             started: Instant::now(),
             rng: System(SystemRandom::new()),
             events: Vec::new(),
@@ -95,13 +104,19 @@ impl Host {
 
     /// Begins an IKE SA from port 4500 to port 4500, or from 500 to 500 with the way open to 4500.
     pub fn connect(&mut self, port: u16, child: Option<NewChild>) -> IkeId {
-        let path = Path {
-            local: SocketAddr::from((self.address, port)),
-            remote: SocketAddr::from((THEIRS, port)),
-            marker: port == 4500,
-        };
+        self.connect_between(SocketAddr::from((self.address, port)), SocketAddr::from((THEIRS, port)), child)
+    }
+
+    /// The same between other addresses.
+    pub fn connect_between(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        child: Option<NewChild>,
+    ) -> IkeId {
+        let path = Path { local, remote, marker: local.port() == 4500 };
         let now = self.now();
-        let float = Some(SocketAddr::from((self.address, 4500)));
+        let float = Some(SocketAddr::new(local.ip(), 4500));
         self.endpoint.connect(0, path, float, child, now, &mut self.rng).expect("connect")
     }
 

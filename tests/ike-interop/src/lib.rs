@@ -10,7 +10,7 @@ mod swan;
 
 pub use esp::Tunnel;
 pub use host::{Host, label};
-pub use net::{Behind, INSIDE, Net, OURS, THEIRS};
+pub use net::{Behind, INSIDE, Net, OURS, OURS6, THEIRS, THEIRS6};
 pub use pki::{Authority, Key, KeyKind};
 pub use swan::{Swan, Tuning};
 

@@ -3,7 +3,7 @@
 use crate::run;
 use rustix::thread::LinkNameSpaceType;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,6 +14,10 @@ pub const THEIRS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 /// The address of whoever is behind a NAT, and that of the NAT towards it.
 pub const INSIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 2);
 const NAT: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
+/// Our IPv6 address on the wire.
+pub const OURS6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+/// strongSwan's IPv6 address on the wire.
+pub const THEIRS6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
 /// Who is behind a NAT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +40,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Two namespaces with a wire. strongSwan's holds the inner address 10.9.2.1 besides the outer one.
+    /// Two namespaces with a wire. strongSwan's holds the inner addresses 10.9.2.1 and fd00:2::1 besides the outer ones.
     #[expect(clippy::new_without_default, reason = "it changes the machine")]
     pub fn new() -> Self {
         Self::with_nat(Behind::Nobody)
@@ -52,7 +56,12 @@ impl Net {
         run("ip", &["netns", "add", &net.ours]);
         run("ip", &["netns", "add", &net.theirs]);
         match &net.nat {
-            None => wire(&net.ours, OURS, &net.theirs, THEIRS),
+            None => {
+                wire(&net.ours, OURS, &net.theirs, THEIRS);
+                for (ns, address) in [(&net.ours, OURS6), (&net.theirs, THEIRS6)] {
+                    run("ip", &["-n", ns, "addr", "add", &format!("{address}/64"), "dev", "wire", "nodad"]);
+                }
+            }
             Some(nat) => {
                 run("ip", &["netns", "add", nat]);
                 let (inside, seen, outside, there) = match behind {
@@ -74,6 +83,7 @@ impl Net {
             }
         }
         run("ip", &["-n", &net.theirs, "addr", "add", "10.9.2.1/32", "dev", "lo"]);
+        run("ip", &["-n", &net.theirs, "addr", "add", "fd00:2::1/128", "dev", "lo", "nodad"]);
         net
     }
 
@@ -103,6 +113,11 @@ impl Net {
         let socket = std::thread::scope(|s| s.spawn(bind).join()).expect("a socket");
         socket.set_nonblocking(true).expect("non-blocking");
         socket
+    }
+
+    /// Our namespace and strongSwan's.
+    pub fn spaces(&self) -> [File; 2] {
+        [&self.ours, &self.theirs].map(|ns| File::open(format!("/run/netns/{ns}")).expect("a namespace"))
     }
 
     /// The path of strongSwan's namespace.

@@ -1,16 +1,16 @@
 //! The negotiation of one child SA, in IKE_AUTH and in CREATE_CHILD_SA (RFC 7296 1.2, 1.3, 2.9; RFC 9478).
 
 use crate::api::{
-    ChildDecision, ChildError, ChildEstablished, CommandError, Event, IkeId, InnerAddress, NewChild, Output,
-    Path, Role,
+    Aggfrag, ChildDecision, ChildError, ChildEstablished, CommandError, Event, IkeId, InnerAddress, NewChild,
+    Output, Path, Role,
 };
 use crate::crypto::Secret;
 use crate::crypto::keys::{EspKeys, child_keys};
 use crate::crypto::suite::{ChildSuite, Chosen, Prf, choose_child};
 use crate::endpoint::Ctx;
 use crate::wire::{
-    Chain, CpAttribute, CpKind, Fields, NotifyKind, Proposal, SecurityLabel, Selector, TrafficSelectors,
-    kind, narrow, within,
+    Chain, CpAttribute, CpKind, Fields, Notify, NotifyKind, Proposal, SecurityLabel, Selector,
+    TrafficSelectors, kind, narrow, within,
 };
 
 /// An SPI that ESP may use (RFC 4303 2.1: 0 to 255 are reserved).
@@ -28,6 +28,7 @@ pub(crate) struct Child {
     pub(crate) remote: Vec<Selector>,
     /// The child, by its inbound SPI, in whose place this one came.
     pub(crate) replaces: Option<u32>,
+    pub(crate) aggfrag: Option<Aggfrag>,
 }
 
 /// A peer's request for a child, as far as it can be granted at all.
@@ -40,6 +41,7 @@ pub(crate) struct Offered {
     pub(crate) remote: Vec<Selector>,
     pub(crate) local: Vec<Selector>,
     pub(crate) wants_address: bool,
+    aggfrag: Option<Aggfrag>,
 }
 
 impl Offered {
@@ -60,8 +62,28 @@ impl Offered {
             remote: ts_i.ranges.clone(),
             local: ts_r.ranges.clone(),
             wants_address,
+            aggfrag: aggfrag(fields, ctx),
         })
     }
+}
+
+/// RFC 9347 5.1.1: the D bit of USE_AGGFRAG's octet: no fragments.
+const DONT_FRAGMENT: u8 = 1;
+/// The C bit: the sender is to be told of congestion. Nobody here measures it.
+const CONGESTION: u8 = 2;
+
+/// Whether the peer wants AGGFRAG payloads, and how. Not where it asks for what cannot be given: then nothing is said of it in answer.
+fn aggfrag(fields: &Fields<'_>, ctx: &Ctx<'_>) -> Option<Aggfrag> {
+    let said = fields.notify(NotifyKind::UseAggfrag).filter(|_| ctx.config.aggfrag)?;
+    match *said.data {
+        [flags] if flags & CONGESTION == 0 => Some(Aggfrag { fragments: flags & DONT_FRAGMENT == 0 }),
+        _ => None,
+    }
+}
+
+/// Appends the wish for AGGFRAG payloads, or the consent: fragments are welcome, nothing is measured.
+fn push_aggfrag(chain: &mut Chain) {
+    chain.push(kind::NOTIFY, Notify::write(NotifyKind::UseAggfrag, &[0]));
 }
 
 fn esp_spi(spi: &[u8]) -> Option<u32> {
@@ -124,6 +146,7 @@ pub(crate) fn decide(
         local,
         remote,
         replaces: None,
+        aggfrag: offered.aggfrag,
     };
     let assign = if offered.wants_address { assign.clone() } else { Vec::new() };
     Ok(Ok(Granted { child, chosen: offered.chosen.clone(), assign }))
@@ -131,6 +154,9 @@ pub(crate) fn decide(
 
 /// Appends the SA payload of an answer.
 pub(crate) fn push_answer_sa(chain: &mut Chain, granted: &Granted) {
+    if granted.child.aggfrag.is_some() {
+        push_aggfrag(chain);
+    }
     chain.push(kind::SA, |out| Proposal::write_all(&[granted.chosen.answer(granted.child.inbound)], out));
 }
 
@@ -159,6 +185,9 @@ pub(crate) fn push_assigned(chain: &mut Chain, assign: &[InnerAddress]) {
 
 /// Appends the SA payload of a request of ours.
 pub(crate) fn push_request_sa(chain: &mut Chain, spi: u32, with_key_exchange: bool, ctx: &Ctx<'_>) {
+    if ctx.config.aggfrag {
+        push_aggfrag(chain);
+    }
     let offers: Vec<Proposal> = (1u8..)
         .zip(&ctx.config.child)
         .map(|(number, p)| Proposal { number, ..p.offer(spi, with_key_exchange) })
@@ -211,6 +240,10 @@ pub(crate) fn read_answer(
     let narrowed = |answer: &TrafficSelectors, ours: &[Selector]| {
         answer.unknown == 0 && !answer.ranges.is_empty() && within(&answer.ranges, ours)
     };
+    let aggfrag = aggfrag(fields, ctx);
+    if aggfrag.is_none() && fields.notify(NotifyKind::UseAggfrag).is_some() {
+        return Err(ChildError::BadAnswer("AGGFRAG that was not asked for"));
+    }
     if !narrowed(ts_i, &wanted.local) || !narrowed(ts_r, &wanted.remote) {
         return Err(ChildError::BadAnswer("selectors that were not asked for"));
     }
@@ -221,6 +254,7 @@ pub(crate) fn read_answer(
         local: ts_i.ranges.clone(),
         remote: ts_r.ranges.clone(),
         replaces: None,
+        aggfrag,
     };
     Ok((child, chosen.suite))
 }
@@ -264,5 +298,6 @@ pub(crate) fn establish(child: &Child, suite: ChildSuite, m: &Making<'_>, ctx: &
         rekeys: m.rekeys,
         path: m.path,
         udp: m.udp,
+        aggfrag: child.aggfrag,
     })));
 }

@@ -83,6 +83,7 @@ kinds! {
     NoPpkAuth = 16437, "NO_PPK_AUTH";
     IntermediateSupported = 16438, "INTERMEDIATE_EXCHANGE_SUPPORTED";
     AdditionalKeyExchange = 16441, "ADDITIONAL_KEY_EXCHANGE";
+    UseAggfrag = 16442, "USE_AGGFRAG";
     SaResourceInfo = 16444, "SA_RESOURCE_INFO";
 }
 
