@@ -220,6 +220,25 @@ pub struct ChildRequested {
     pub key_exchange: bool,
     /// Whether the peer asks for an inner address by configuration payload.
     pub wants_address: bool,
+    /// The child is one of several with the same label and selectors, each for one resource (RFC 9611); this is the peer's.
+    pub resource: Option<Resource>,
+}
+
+/// The name of a resource, such as a processor or a worker, that one of several child SAs with the same label and selectors is for
+/// (RFC 9611 5.1). It means something to its sender alone, and may be empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resource(Vec<u8>);
+
+impl Resource {
+    /// A name of at most 64 octets; `None` when it is longer.
+    pub fn new(octets: &[u8]) -> Option<Self> {
+        (octets.len() <= 64).then(|| Self(octets.to_vec()))
+    }
+
+    /// The octets.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// The answer to [`ChildRequested`].
@@ -237,7 +256,11 @@ pub enum ChildDecision {
         remote: Vec<Selector>,
         /// What to assign to the peer, if it asked.
         assign: Vec<InnerAddress>,
+        /// Our resource, told to a peer that named one of its own (RFC 9611); more children like this one are then welcome.
+        resource: Option<Resource>,
     },
+    /// It has as many children with these selectors as it may have: TS_MAX_QUEUE (RFC 9611 5.2), and the IKE SA stays.
+    NoMore,
     /// It may not: TS_UNACCEPTABLE, and the IKE SA stays.
     Refuse,
 }
@@ -275,6 +298,8 @@ pub struct ChildEstablished {
     pub udp: bool,
     /// AGGFRAG payloads, and nothing else, if both ends want them (RFC 9347).
     pub aggfrag: Option<Aggfrag>,
+    /// The peer's resource, where both ends named one: the peer takes more children with this label and these selectors (RFC 9611).
+    pub resource: Option<Resource>,
 }
 
 /// What the peer said of AGGFRAG payloads.
@@ -297,6 +322,9 @@ pub struct NewChild {
     pub remote: Vec<Selector>,
     /// Whether to ask for an inner address by configuration payload; only in the first exchange.
     pub want_address: bool,
+    /// Our resource, when this is to be one of several children with this label and these selectors (RFC 9611). A peer that has
+    /// enough answers TS_MAX_QUEUE.
+    pub resource: Option<Resource>,
 }
 
 /// A wish, or an answer to a question.

@@ -23,7 +23,7 @@ mod wire;
 pub use api::{
     Aggfrag, ChildClosed, ChildDecision, ChildError, ChildEstablished, ChildRequested, CloseReason, Command,
     CommandError, Event, IkeId, InnerAddress, NewChild, Now, Output, Path, PeerIdentity, Random, RequestId,
-    Role,
+    Resource, Role,
 };
 pub use config::{Childless, Config, Limits, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId, Timers};
 pub use crypto::Secret;

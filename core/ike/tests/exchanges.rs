@@ -132,6 +132,48 @@ fn two_children_with_the_same_selectors_and_different_labels_live_side_by_side()
 }
 
 #[test]
+fn children_for_a_resource_each_live_side_by_side_until_the_peer_wants_no_more() {
+    let (mut p, a, b) = connected(Some("SECRET"));
+    for n in 0..4u8 {
+        let mut child = p.child(A, Some("SECRET"));
+        child.resource = Resource::new(&[n]);
+        p.command(A, Command::CreateChild { ike: a, child });
+        p.run();
+    }
+    p.assert_children_agree();
+    let told = |p: &Pair, side| p.children(side).iter().map(|c| c.resource.clone()).collect::<Vec<_>>();
+    // The first was one that nobody named a resource for; of four more the responder takes three.
+    assert_eq!(
+        told(&p, A),
+        [None, Some(resource("there")), Some(resource("there")), Some(resource("there"))]
+    );
+    assert_eq!(told(&p, B), [None, Resource::new(&[0]), Resource::new(&[1]), Resource::new(&[2])]);
+    assert_eq!(p.failed(A), [&ChildError::Notified("TS_MAX_QUEUE".into())]);
+    assert!(p.closed(A).is_empty() && p.gone(A).is_empty());
+    // A successor is for the same resource, whoever asks, and is not counted again.
+    for (side, ike) in [(A, a), (B, b)] {
+        let old = p.children(side)[1].inbound;
+        let spi = p.spi(side);
+        p.command(side, Command::RekeyChild { ike, inbound: old, spi });
+        p.run();
+        if side == A {
+            assert_eq!(p.children(B).last().map(|c| c.resource.clone()), Some(Resource::new(&[0])));
+            // B's next is the one that has just come.
+            p.sides[B].events.retain(|e| !matches!(e, Event::ChildEstablished(c) if c.outbound == old));
+        }
+    }
+    assert_eq!((p.gone(A).len(), p.gone(B).len()), (2, 2));
+    assert_eq!(told(&p, A).last(), Some(&Some(resource("there"))));
+}
+
+#[test]
+fn a_resource_is_told_to_no_peer_that_named_none_and_its_name_is_short() {
+    let (p, ..) = connected(Some("SECRET"));
+    assert!(p.children(A)[0].resource.is_none() && p.children(B)[0].resource.is_none());
+    assert!(Resource::new(&[0; 64]).is_some() && Resource::new(&[0; 65]).is_none());
+}
+
+#[test]
 fn the_responder_narrows_the_selectors() {
     let (mut p, a, _) = connected(None);
     p.sides[B].local = net(2);

@@ -153,7 +153,7 @@ impl Keyer {
         let spi = self.fresh_spi(&record.label)?;
         let label = SecurityLabel::new(record.label.as_str().as_bytes()).ok()?;
         let (local, remote) = self.sides(&record);
-        Some(NewChild { spi, label: Some(label), local, remote, want_address: false })
+        Some(NewChild { spi, label: Some(label), local, remote, want_address: false, resource: None })
     }
 
     /// Our side's addresses and the peer's.

@@ -167,7 +167,8 @@ impl Keyer {
         let session = record.session;
         self.children.admit(record);
         self.children.grant(asked.ike, spi, session);
-        let decision = ChildDecision::Accept { spi, label: Some(asked.label), local, remote, assign };
+        let decision =
+            ChildDecision::Accept { spi, label: Some(asked.label), local, remote, assign, resource: None };
         if self.command(Command::Decide { request: asked.request, decision }).is_err() {
             self.children.forget(asked.ike);
             let _ = self.command(Command::Decide { request: asked.request, decision: ChildDecision::Refuse });

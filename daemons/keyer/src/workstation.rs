@@ -209,7 +209,14 @@ impl Keyer {
         let spi = self.fresh_spi(&record.label)?;
         let (local, remote) = self.sides(&record);
         self.children.grant(asked.ike, spi, session);
-        Some(ChildDecision::Accept { spi, label: Some(label.clone()), local, remote, assign: Vec::new() })
+        Some(ChildDecision::Accept {
+            spi,
+            label: Some(label.clone()),
+            local,
+            remote,
+            assign: Vec::new(),
+            resource: None,
+        })
     }
 
     /// A packet waits for keys.

@@ -113,7 +113,14 @@ impl Duel {
 
     fn child(&mut self) -> NewChild {
         let label = SecurityLabel::new(LABEL.as_bytes()).ok();
-        NewChild { spi: self.spi(), label, local: any(), remote: any(), want_address: true }
+        NewChild {
+            spi: self.spi(),
+            label,
+            local: any(),
+            remote: any(),
+            want_address: true,
+            resource: Resource::new(b"ours"),
+        }
     }
 
     /// Takes everything out of the victim.
@@ -158,7 +165,14 @@ impl Duel {
                 let decision = match wanted {
                     label if self.options & 8 == 0 && (label.is_some() || r.labels.is_empty()) => {
                         let (spi, assign) = (self.spi(), vec![InnerAddress::Address([10, 0, 0, 1].into())]);
-                        ChildDecision::Accept { spi, label, local: any(), remote: any(), assign }
+                        ChildDecision::Accept {
+                            spi,
+                            label,
+                            local: any(),
+                            remote: any(),
+                            assign,
+                            resource: Resource::new(b"ours"),
+                        }
                     }
                     _ => ChildDecision::Refuse,
                 };

@@ -78,7 +78,7 @@ fn children_for_each_resource_are_made_side_by_side() {
         // SA_RESOURCE_INFO (RFC 9611 5.1) names the resource in octets that mean something to its sender alone.
         parts.push(notify(16444, &[0, cpu]));
         let answer = ask(&mut duel, 36, &parts);
-        assert!(notifications(&answer).is_empty(), "{answer:?}");
+        assert_eq!(notifications(&answer), [16444], "{answer:?}");
     }
     assert_eq!(duel.made, (4, 0));
 }

@@ -110,6 +110,7 @@ impl Side {
                         local: any(),
                         remote: any(),
                         assign: vec![],
+                        resource: None,
                     };
                     self.command(Command::Decide { request: r.request, decision });
                 }
@@ -202,7 +203,7 @@ fn begin(a: &mut Side) -> IkeId {
 
 fn child(spi: u32) -> NewChild {
     let label = SecurityLabel::new(b"SECRET").ok();
-    NewChild { spi, label, local: any(), remote: any(), want_address: false }
+    NewChild { spi, label, local: any(), remote: any(), want_address: false, resource: None }
 }
 
 /// A side on a socket, run until `done`.

@@ -99,7 +99,7 @@ impl Host {
     /// A child between our subnet and strongSwan's.
     pub fn child(&mut self, l: Option<&str>) -> NewChild {
         let (local, remote) = (self.local.clone(), self.remote.clone());
-        NewChild { spi: self.spi(), label: l.map(label), local, remote, want_address: false }
+        NewChild { spi: self.spi(), label: l.map(label), local, remote, want_address: false, resource: None }
     }
 
     /// Begins an IKE SA from port 4500 to port 4500, or from 500 to 500 with the way open to 4500.
@@ -192,7 +192,7 @@ impl Host {
             },
         };
         let (local, remote, assign) = (self.local.clone(), self.remote.clone(), self.assign.clone());
-        ChildDecision::Accept { spi: self.spi(), label, local, remote, assign }
+        ChildDecision::Accept { spi: self.spi(), label, local, remote, assign, resource: None }
     }
 
     /// Sends an ESP datagram to strongSwan.

@@ -302,7 +302,14 @@ impl World {
                     let spi = node.next_spi | 0x100;
                     node.next_spi = spi;
                     let (local, remote) = (any_address(), any_address());
-                    ChildDecision::Accept { spi, label: Some(label), local, remote, assign: Vec::new() }
+                    ChildDecision::Accept {
+                        spi,
+                        label: Some(label),
+                        local,
+                        remote,
+                        assign: Vec::new(),
+                        resource: None,
+                    }
                 }
                 None => ChildDecision::Refuse,
             };
@@ -495,7 +502,14 @@ impl World {
     fn wanted(&mut self, i: usize) -> NewChild {
         let label = LABELS[self.dice.below(LABELS.len())];
         let label = SecurityLabel::new(label.as_bytes()).ok();
-        NewChild { spi: self.spi(i), label, local: any_address(), remote: any_address(), want_address: false }
+        NewChild {
+            spi: self.spi(i),
+            label,
+            local: any_address(),
+            remote: any_address(),
+            want_address: false,
+            resource: None,
+        }
     }
 
     /// After the quiet time: what one side has, the other has, and what was withdrawn is gone.

@@ -2,7 +2,7 @@
 
 use crate::api::{
     Aggfrag, ChildDecision, ChildError, ChildEstablished, CommandError, Event, IkeId, InnerAddress, NewChild,
-    Output, Path, Role,
+    Output, Path, Resource, Role,
 };
 use crate::crypto::Secret;
 use crate::crypto::keys::{EspKeys, child_keys};
@@ -29,6 +29,8 @@ pub(crate) struct Child {
     /// The child, by its inbound SPI, in whose place this one came.
     pub(crate) replaces: Option<u32>,
     pub(crate) aggfrag: Option<Aggfrag>,
+    /// Our resource and the peer's, where both were named.
+    pub(crate) resource: Option<(Resource, Resource)>,
 }
 
 /// A peer's request for a child, as far as it can be granted at all.
@@ -42,6 +44,7 @@ pub(crate) struct Offered {
     pub(crate) local: Vec<Selector>,
     pub(crate) wants_address: bool,
     aggfrag: Option<Aggfrag>,
+    pub(crate) resource: Option<Resource>,
 }
 
 impl Offered {
@@ -63,6 +66,7 @@ impl Offered {
             local: ts_r.ranges.clone(),
             wants_address,
             aggfrag: aggfrag(fields, ctx),
+            resource: resource(fields),
         })
     }
 }
@@ -84,6 +88,15 @@ fn aggfrag(fields: &Fields<'_>, ctx: &Ctx<'_>) -> Option<Aggfrag> {
 /// Appends the wish for AGGFRAG payloads, or the consent: fragments are welcome, nothing is measured.
 fn push_aggfrag(chain: &mut Chain) {
     chain.push(kind::NOTIFY, Notify::write(NotifyKind::UseAggfrag, &[0]));
+}
+
+/// The resource that the peer names. One whose name is too long to keep counts as none: the notification is a hint (RFC 9611 5.1).
+fn resource(fields: &Fields<'_>) -> Option<Resource> {
+    Resource::new(fields.notify(NotifyKind::SaResourceInfo)?.data)
+}
+
+fn push_resource(chain: &mut Chain, ours: &Resource) {
+    chain.push(kind::NOTIFY, Notify::write(NotifyKind::SaResourceInfo, ours.as_bytes()));
 }
 
 fn esp_spi(spi: &[u8]) -> Option<u32> {
@@ -120,8 +133,12 @@ pub(crate) fn decide(
     ike: IkeId,
     ctx: &mut Ctx<'_>,
 ) -> Result<Result<Granted, NotifyKind>, CommandError> {
-    let ChildDecision::Accept { spi, label, local, remote, assign } = decision else {
-        return Ok(Err(NotifyKind::TsUnacceptable));
+    let (spi, label, local, remote, assign, ours) = match decision {
+        ChildDecision::Accept { spi, label, local, remote, assign, resource } => {
+            (spi, label, local, remote, assign, resource)
+        }
+        ChildDecision::NoMore => return Ok(Err(NotifyKind::TsMaxQueue)),
+        ChildDecision::Refuse => return Ok(Err(NotifyKind::TsUnacceptable)),
     };
     // The label is exact: RFC 9478 knows no narrowing of labels, and levee's policy none of SAs without one where one was asked for.
     let fits = match label {
@@ -147,6 +164,7 @@ pub(crate) fn decide(
         remote,
         replaces: None,
         aggfrag: offered.aggfrag,
+        resource: ours.clone().zip(offered.resource.clone()),
     };
     let assign = if offered.wants_address { assign.clone() } else { Vec::new() };
     Ok(Ok(Granted { child, chosen: offered.chosen.clone(), assign }))
@@ -164,6 +182,9 @@ pub(crate) fn push_answer_sa(chain: &mut Chain, granted: &Granted) {
 pub(crate) fn push_answer_ts(chain: &mut Chain, child: &Child) {
     chain.push(kind::TS_I, |out| TrafficSelectors::write(&child.remote, child.label.as_ref(), out));
     chain.push(kind::TS_R, |out| TrafficSelectors::write(&child.local, child.label.as_ref(), out));
+    if let Some((ours, _)) = &child.resource {
+        push_resource(chain, ours);
+    }
 }
 
 /// Appends the assigned addresses of an answer.
@@ -199,6 +220,9 @@ pub(crate) fn push_request_sa(chain: &mut Chain, spi: u32, with_key_exchange: bo
 pub(crate) fn push_request_ts(chain: &mut Chain, child: &NewChild) {
     chain.push(kind::TS_I, |out| TrafficSelectors::write(&child.local, child.label.as_ref(), out));
     chain.push(kind::TS_R, |out| TrafficSelectors::write(&child.remote, child.label.as_ref(), out));
+    if let Some(ours) = &child.resource {
+        push_resource(chain, ours);
+    }
 }
 
 /// Appends the wish for an inner address.
@@ -255,6 +279,7 @@ pub(crate) fn read_answer(
         remote: ts_r.ranges.clone(),
         replaces: None,
         aggfrag,
+        resource: wanted.resource.clone().zip(resource(fields)),
     };
     Ok((child, chosen.suite))
 }
@@ -299,5 +324,6 @@ pub(crate) fn establish(child: &Child, suite: ChildSuite, m: &Making<'_>, ctx: &
         path: m.path,
         udp: m.udp,
         aggfrag: child.aggfrag,
+        resource: child.resource.as_ref().map(|(_, theirs)| theirs.clone()),
     })));
 }

@@ -196,6 +196,7 @@ impl Established {
                     rekeys: asked.rekeys,
                     key_exchange: asked.share.is_some(),
                     wants_address: asked.offered.wants_address,
+                    resource: asked.offered.resource.clone(),
                 })));
                 self.asked = Some(Box::new(asked));
             }

@@ -559,6 +559,7 @@ impl Established {
                     local: old.local.clone(),
                     remote: old.remote.clone(),
                     want_address: false,
+                    resource: old.resource.as_ref().map(|(ours, _)| ours.clone()),
                 };
                 self.take_spi(spi, ctx)?;
                 Task::Create { wanted, rekeys: Some(inbound) }

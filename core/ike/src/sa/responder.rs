@@ -261,6 +261,7 @@ impl HalfOpen {
             rekeys: None,
             key_exchange: false,
             wants_address: offered.wants_address,
+            resource: offered.resource.clone(),
         })));
         let deadline = ctx.now.monotonic.saturating_add(ctx.config.timers.half_open);
         Some(State::Deciding(Box::new(Deciding { hs, authenticated, offered, request, deadline })))

@@ -36,6 +36,8 @@ pub struct Shell {
     pub remote: Vec<Selector>,
     pub assign: Vec<InnerAddress>,
     pub next_spi: u32,
+    /// So many children that are each for a resource may be had.
+    pub resources: usize,
     /// Signs for the Sign event.
     pub signer: Option<Signer>,
 }
@@ -60,6 +62,10 @@ pub fn net(third: u8) -> Vec<Selector> {
 
 pub fn label(s: &str) -> SecurityLabel {
     SecurityLabel::new(s.as_bytes()).expect("label")
+}
+
+pub fn resource(name: &str) -> Resource {
+    Resource::new(name.as_bytes()).expect("resource")
 }
 
 pub fn fqdn(s: &str) -> Identity {
@@ -98,6 +104,7 @@ impl Pair {
                 remote: any(),
                 assign: Vec::new(),
                 next_spi: u32::from(last) << 20 | 0x100,
+                resources: 3,
                 signer: None,
             }
         });
@@ -130,6 +137,7 @@ impl Pair {
             local: any(),
             remote: any(),
             want_address: false,
+            resource: None,
         }
     }
 
@@ -174,9 +182,13 @@ impl Pair {
                 };
                 let (local, remote, assign) =
                     (shell.local.clone(), shell.remote.clone(), shell.assign.clone());
+                let additional = r.resource.is_some() && r.rekeys.is_none();
                 let decision = match found {
+                    Some(_) if additional && self.sides[side].resources == 0 => ChildDecision::NoMore,
                     Some(label) => {
-                        ChildDecision::Accept { spi: self.spi(side), label, local, remote, assign }
+                        self.sides[side].resources -= usize::from(additional);
+                        let resource = Some(resource("there"));
+                        ChildDecision::Accept { spi: self.spi(side), label, local, remote, assign, resource }
                     }
                     None => ChildDecision::Refuse,
                 };
