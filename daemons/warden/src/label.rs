@@ -130,7 +130,8 @@ pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> 
 }
 
 impl Label {
-    /// Makes the namespace, its TUN device and listeners, then starts the compartment.
+    /// Makes the namespace, its TUN device and listeners, then begins the compartment: [`Label::hear`] says when it
+    /// is built. Nobody waits for that here, since every other label would wait with them.
     ///
     /// # Errors
     /// The step that failed; then nothing of it is left.
@@ -174,7 +175,7 @@ impl Label {
             });
         }
         let init = resources.options.programs.join("levee-init");
-        let compartment = Compartment::start(&Plan::new(&spec), &network, &init)
+        let compartment = Compartment::begin(&Plan::new(&spec), &network, &init)
             .map_err(|e| Fatal::new(format!("start the compartment at {name}"), e))?;
         let null = std::fs::File::open("/dev/null").map_err(|e| Fatal::new("open /dev/null", e))?.into();
         Ok(Self {
@@ -238,13 +239,13 @@ impl Label {
     pub fn waiting(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         let now = Instant::now();
         let waiting = move |s: &&Service| s.ticket.is_none() && s.resting.is_none_or(|until| until <= now);
-        let all = self.services.iter().enumerate();
+        let all = self.services.iter().enumerate().filter(|_| !self.is_building());
         all.filter(move |(_, s)| waiting(s))
             .flat_map(|(i, s)| s.listeners.iter().map(move |l| (i, l.as_fd())))
     }
 
-    /// Takes what the compartment's first process has said.
-    pub fn hear(&mut self) {
+    /// Takes what the compartment's first process has said. Once, whether the compartment has been built, or why not.
+    pub fn hear(&mut self) -> Option<Result<(), String>> {
         let events = match self.compartment.events() {
             Ok(events) => events,
             Err(e) => {
@@ -252,11 +253,17 @@ impl Label {
                 log!("{e}");
                 // Its end shows on its pidfd; if it cannot be killed it has ended already.
                 let _ = self.compartment.kill();
-                return;
+                return None;
             }
         };
+        let mut built = None;
         for event in events {
             let (ticket, how) = match event {
+                Event::Built => {
+                    built = Some(Ok(()));
+                    continue;
+                }
+                Event::Failed(reason) => return Some(Err(reason)),
                 Event::Started(_) => continue,
                 Event::Refused(ticket, reason) => (ticket, format!("does not start: {reason}")),
                 Event::Exited(ticket, status) => (ticket, format!("ended with status {status}")),
@@ -267,6 +274,12 @@ impl Label {
                 service.resting = Some(Instant::now() + REST);
             }
         }
+        built
+    }
+
+    /// Whether the compartment is still being built.
+    pub fn is_building(&self) -> bool {
+        self.compartment.is_building()
     }
 
     /// Starts the service at `index` with its listeners, of which one has a first connection.

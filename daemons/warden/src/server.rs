@@ -123,6 +123,7 @@ impl Server {
             for source in sources {
                 self.handle(source)?;
             }
+            self.see_to_builders();
             self.reap_idle();
         }
     }
@@ -162,9 +163,9 @@ impl Server {
                 set.add(listener, Some(Source::Wanted(name.clone(), index)));
             }
         }
-        let idle = self.labels.values().any(Label::is_idle);
+        let due = self.labels.values().any(|label| label.is_idle() || label.is_building());
         let ready = set
-            .wait(Duration::from_millis(if idle { 500 } else { 5_000 }))
+            .wait(Duration::from_millis(if due { 500 } else { 5_000 }))
             .map_err(|e| Fatal::new("wait", e))?;
         let stop = ready.iter().any(Option::is_none)
             && poll::asked_to_stop(signals).map_err(|e| Fatal::new("read a signal", e))?;
@@ -176,9 +177,7 @@ impl Server {
             Source::Said(key) => self.said(&key),
             Source::Ended(key) => self.ended(&key),
             Source::Inside(label) => {
-                if let Some(running) = self.labels.get_mut(&label) {
-                    running.hear();
-                }
+                self.hear_compartment(&label);
                 Ok(())
             }
             Source::CompartmentEnded(label) => self.compartment_ended(&label),
@@ -269,32 +268,51 @@ impl Server {
         }
     }
 
-    /// Starts vault and compartment of a label, or keeps them.
+    /// Starts vault and compartment of a label, or keeps them. Sessiond hears of it when both are there.
     fn need(&mut self, name: LabelName) {
-        let vault_ready = self.processes.get(&Key::at(Role::Vault, &name)).is_some_and(|p| p.ready);
         if let Some(running) = self.labels.get_mut(&name) {
             running.keep();
-            if vault_ready {
-                self.tell_sessiond(LabelEvent::Up(name));
-            }
-            return;
+            self.tell_if_up(&name);
+        } else if let Err(e) = self.start_label(&name) {
+            self.not_started(&name, &e.to_string());
         }
-        let started = self.start_label(&name);
-        let (done, reason) = match &started {
-            Ok(()) => (true, "the first session at this label".to_owned()),
-            Err(e) => (false, e.to_string()),
-        };
-        let object = "compartment".to_owned();
-        self.tell_sessiond(LabelEvent::Note {
-            label: Some(name.clone()),
-            object,
-            done,
-            reason: reason.clone(),
-        });
-        if !done {
-            log!("{name} does not start: {reason}");
-            self.end_label(&name);
-            self.tell_sessiond(LabelEvent::Failed { label: name, reason });
+    }
+
+    fn not_started(&mut self, name: &LabelName, reason: &str) {
+        log!("{name} does not start: {reason}");
+        self.end_label(name);
+        self.note_compartment(name, false, reason);
+        self.tell_sessiond(LabelEvent::Failed { label: name.clone(), reason: reason.to_owned() });
+    }
+
+    fn note_compartment(&self, name: &LabelName, done: bool, reason: &str) {
+        let (object, reason) = ("compartment".to_owned(), reason.to_owned());
+        self.tell_sessiond(LabelEvent::Note { label: Some(name.clone()), object, done, reason });
+    }
+
+    fn hear_compartment(&mut self, name: &LabelName) {
+        match self.labels.get_mut(name).and_then(Label::hear) {
+            Some(Ok(())) => {
+                self.note_compartment(name, true, "the first session at this label");
+                self.tell_if_up(name);
+            }
+            Some(Err(reason)) => self.not_started(name, &reason),
+            None => {}
+        }
+    }
+
+    /// A compartment that takes too long says nothing: it must be asked.
+    fn see_to_builders(&mut self) {
+        let building = self.labels.iter().filter(|(_, label)| label.is_building());
+        for name in building.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.hear_compartment(&name);
+        }
+    }
+
+    fn tell_if_up(&self, name: &LabelName) {
+        let vault = self.processes.get(&Key::at(Role::Vault, name)).is_some_and(|p| p.ready);
+        if vault && self.labels.get(name).is_some_and(|label| !label.is_building()) {
+            self.tell_sessiond(LabelEvent::Up(name.clone()));
         }
     }
 
@@ -347,7 +365,7 @@ impl Server {
         self.admit(process)
     }
 
-    /// Lets datagrams reach the vault, and tells sessiond that the label is up.
+    /// Lets datagrams reach the vault, and tells sessiond if with it the label is up.
     fn vault_ready(&mut self, name: &LabelName) {
         let Some(label) = self.labels.get_mut(name) else { return };
         for group in &self.tunnels {
@@ -356,7 +374,7 @@ impl Server {
                 return;
             }
         }
-        self.tell_sessiond(LabelEvent::Up(name.clone()));
+        self.tell_if_up(name);
     }
 
     fn ended(&mut self, key: &Key) -> Result<(), Fatal> {
@@ -397,6 +415,14 @@ impl Server {
     }
 
     fn compartment_ended(&mut self, name: &LabelName) -> Result<(), Fatal> {
+        if self.labels.get(name).is_some_and(Label::is_building) {
+            // What it said last is why; one that could not be built is not tried again.
+            self.hear_compartment(name);
+            return Ok(());
+        }
+        if !self.labels.contains_key(name) {
+            return Ok(());
+        }
         log!("the compartment at {name} ended");
         self.end_label(name);
         self.tell_sessiond(LabelEvent::Died(name.clone()));
@@ -435,8 +461,7 @@ impl Server {
             self.labels.iter().filter(|(_, l)| l.idle_for() > Some(LINGER)).map(|(n, _)| n.clone()).collect();
         for name in over {
             self.end_label(&name);
-            let (object, reason) = ("compartment".to_owned(), "stopped: no session is left".to_owned());
-            self.tell_sessiond(LabelEvent::Note { label: Some(name), object, done: true, reason });
+            self.note_compartment(&name, true, "stopped: no session is left");
         }
     }
 

@@ -49,10 +49,21 @@ pub struct Session {
     group: SteeringGroup,
     tun: Queue,
     compartment: Compartment,
+    /// The vault is at work.
+    vault: bool,
+    up: bool,
+}
+
+/// What the kernel takes long to remove, and what nothing of a session's depends on any more: to be dropped when
+/// nobody waits.
+#[derive(Debug)]
+pub struct Remains {
+    _tun: Queue,
+    _group: SteeringGroup,
 }
 
 impl Session {
-    /// Starts the compartment, without its vault.
+    /// Begins the compartment, without its vault: [`Session::hear`] says when it is built.
     ///
     /// # Errors
     /// The step that failed; then nothing of it is left.
@@ -89,9 +100,18 @@ impl Session {
             scratch: TEMPORARY,
         };
         let init = options.programs.join("levee-init");
-        let compartment = Compartment::start(&Plan::new(&spec), &network, &init)
+        let compartment = Compartment::begin(&Plan::new(&spec), &network, &init)
             .map_err(|e| Fatal::new("start the session's compartment", e))?;
-        Ok(Self { id: open.id, label: open.label, mtu: open.mtu, group, tun, compartment })
+        Ok(Self {
+            id: open.id,
+            label: open.label,
+            mtu: open.mtu,
+            group,
+            tun,
+            compartment,
+            vault: false,
+            up: false,
+        })
     }
 
     /// The session's name.
@@ -129,6 +149,23 @@ impl Session {
         self.compartment.process().map(|child| child.pidfd.as_fd())
     }
 
+    /// Whether the compartment is still being built.
+    pub fn is_building(&self) -> bool {
+        self.compartment.is_building()
+    }
+
+    /// The vault is at work.
+    pub fn vault_ready(&mut self) {
+        self.vault = true;
+    }
+
+    /// Once, when both vault and compartment are there.
+    pub fn comes_up(&mut self) -> bool {
+        let now = self.vault && !self.is_building() && !self.up;
+        self.up |= now;
+        now
+    }
+
     /// Starts a program for the person.
     ///
     /// # Errors
@@ -161,31 +198,37 @@ impl Session {
     }
 
     /// Takes what the compartment's first process has said: the programs that have ended.
-    pub fn hear(&mut self) -> Vec<WorkstationEvent> {
-        match self.compartment.events() {
-            Ok(events) => events
-                .into_iter()
-                .filter_map(|event| match event {
-                    Event::Started(_) => None,
-                    Event::Refused(ticket, reason) => Some((ticket, Err(reason))),
-                    Event::Exited(ticket, status) => Some((ticket, Ok(status))),
-                })
-                .map(|(ticket, status)| WorkstationEvent::Exited { ticket, status })
-                .collect(),
+    ///
+    /// # Errors
+    /// Why the compartment could not be built.
+    pub fn hear(&mut self) -> Result<Vec<WorkstationEvent>, String> {
+        let events = match self.compartment.events() {
+            Ok(events) => events,
             Err(e) => {
                 log!("{e}");
                 // Its end shows on its pidfd; if it cannot be killed it has ended already.
                 let _ = self.compartment.kill();
-                Vec::new()
+                return Ok(Vec::new());
             }
+        };
+        let mut ended = Vec::new();
+        for event in events {
+            let (ticket, status) = match event {
+                Event::Built | Event::Started(_) => continue,
+                Event::Failed(reason) => return Err(reason),
+                Event::Refused(ticket, reason) => (ticket, Err(reason)),
+                Event::Exited(ticket, status) => (ticket, Ok(status)),
+            };
+            ended.push(WorkstationEvent::Exited { ticket, status });
         }
+        Ok(ended)
     }
 
     /// Ends every program, and removes every file of the session.
     ///
     /// # Errors
     /// What could not be removed.
-    pub fn stop(self) -> levee_sys::Result<()> {
-        self.compartment.stop()
+    pub fn stop(self) -> (Remains, levee_sys::Result<()>) {
+        (Remains { _tun: self.tun, _group: self.group }, self.compartment.stop())
     }
 }

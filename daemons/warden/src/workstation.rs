@@ -3,7 +3,7 @@
 
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
-use crate::session::{Open, Session};
+use crate::session::{Open, Remains, Session};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, outer, poll, state};
@@ -11,6 +11,7 @@ use levee_ipc::SendError;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
 use levee_policy::{DomainName, SiteName};
+use levee_session::SessionId;
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -66,6 +67,8 @@ pub struct Workstation {
     network: OwnedFd,
     processes: Processes,
     session: Option<Session>,
+    /// Of sessions that have ended.
+    remains: Vec<Remains>,
 }
 
 /// What a descriptor of the poll loop belongs to.
@@ -116,6 +119,7 @@ impl Workstation {
             network,
             processes,
             session: None,
+            remains: Vec::new(),
         };
         for role in STANDING {
             workstation.start_standing(role)?;
@@ -152,7 +156,14 @@ impl Workstation {
                     set.add(pidfd, Source::CompartmentEnded);
                 }
             }
-            for source in set.wait(Duration::from_secs(5)).map_err(|e| Fatal::new("wait", e))? {
+            let building = self.session.as_ref().is_some_and(Session::is_building);
+            let soon = building || !self.remains.is_empty();
+            let wait = Duration::from_millis(if soon { 200 } else { 5_000 });
+            let sources = set.wait(wait).map_err(|e| Fatal::new("wait", e))?;
+            if sources.is_empty() {
+                self.remains.clear();
+            }
+            for source in sources {
                 match source {
                     Source::Signal => {
                         if poll::asked_to_stop(signals).map_err(|e| Fatal::new("read a signal", e))? {
@@ -161,14 +172,16 @@ impl Workstation {
                     }
                     Source::Said(key) => self.said(&key),
                     Source::Ended(key) => self.ended(&key)?,
-                    Source::Inside => {
-                        let events: Vec<_> = self.session.iter_mut().flat_map(Session::hear).collect();
-                        for event in events {
-                            self.tell_tpe(event);
-                        }
+                    Source::Inside => self.hear_compartment(),
+                    Source::CompartmentEnded if self.session.as_ref().is_some_and(Session::is_building) => {
+                        self.hear_compartment();
                     }
                     Source::CompartmentEnded => self.died("its compartment ended"),
                 }
+            }
+            if building {
+                // One that takes too long says nothing: it must be asked.
+                self.hear_compartment();
             }
         }
     }
@@ -192,10 +205,10 @@ impl Workstation {
                     ToWarden::Ready => {
                         process.ready = true;
                         if key.role == Role::Vault
-                            && let Some(session) = &self.session
+                            && let Some(session) = &mut self.session
                         {
-                            let id = session.id();
-                            self.tell_tpe(WorkstationEvent::Up(id));
+                            session.vault_ready();
+                            self.tell_if_up();
                         }
                     }
                     ToWarden::Tpe(request) if key.role == Role::Tpe => self.request(request, received.fds),
@@ -214,15 +227,40 @@ impl Workstation {
         }
     }
 
+    fn hear_compartment(&mut self) {
+        let Some(session) = &mut self.session else { return };
+        let id = session.id();
+        match session.hear() {
+            Ok(events) => {
+                events.into_iter().for_each(|event| self.tell_tpe(event));
+                self.tell_if_up();
+            }
+            Err(reason) => self.not_opened(id, reason),
+        }
+    }
+
+    fn tell_if_up(&mut self) {
+        if let Some(session) = &mut self.session
+            && session.comes_up()
+        {
+            let id = session.id();
+            self.tell_tpe(WorkstationEvent::Up(id));
+        }
+    }
+
+    fn not_opened(&mut self, session: SessionId, reason: String) {
+        log!("session {session}: {reason}");
+        self.close();
+        self.tell_tpe(WorkstationEvent::Failed { session, reason });
+    }
+
     fn request(&mut self, request: TpeRequest, fds: Vec<OwnedFd>) {
         match request {
             TpeRequest::Open { session, label, inner, hosts, reach, mtu } => {
                 self.close();
                 let open = Open { id: session, label, inner, hosts, reach, mtu };
                 if let Err(e) = self.open(open) {
-                    log!("session {session}: {e}");
-                    self.close();
-                    self.tell_tpe(WorkstationEvent::Failed { session, reason: e.to_string() });
+                    self.not_opened(session, e.to_string());
                 }
             }
             TpeRequest::Close(session) => {
@@ -279,7 +317,9 @@ impl Workstation {
             vault.kill();
             vault.wait(Duration::from_secs(5));
         }
-        if let Err(e) = session.stop() {
+        let (remains, stopped) = session.stop();
+        self.remains.push(remains);
+        if let Err(e) = stopped {
             log!("ending a session's compartment: {e}");
         }
     }

@@ -234,7 +234,8 @@ pub enum SessiondRequest {
 /// Warden → sessiond.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum LabelEvent {
-    /// Vault and compartment run, and the vault's channel has been attached.
+    /// Vault and compartment run. The vault's channel has been attached before, as soon as the vault was started: its
+    /// record and keys need not wait for the compartment.
     Up(LabelName),
     /// They cannot be started; nothing of them is left.
     Failed {
@@ -331,7 +332,8 @@ pub enum TpeRequest {
 /// The workstation's warden → the tpe.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum WorkstationEvent {
-    /// Vault and compartment run, and the vault's channel has been attached.
+    /// Vault and compartment run. The vault's channel has been attached before, as soon as the vault was started: its
+    /// record and keys need not wait for the compartment.
     Up(SessionId),
     /// They cannot be started; nothing of them is left.
     Failed {

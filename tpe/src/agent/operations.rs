@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 const SERVER: Duration = Duration::from_secs(30);
 /// Negotiation with the server included; requests that are lost on the way are sent again.
 const KEYER: Duration = Duration::from_secs(25);
-const VAULT: Duration = Duration::from_secs(2);
+/// It is being started when it is asked first.
+const VAULT: Duration = Duration::from_secs(20);
 /// A compartment is made of mounts and processes; a loaded machine takes its time.
 const COMPARTMENT: Duration = Duration::from_secs(30);
 
@@ -176,40 +177,46 @@ impl Agent {
             reach: opened.reach.clone(),
             mtu: opened.mtu,
         };
+        self.vault = None;
         self.tell_warden(request)?;
-        self.wait_for(COMPARTMENT, "the compartment does not start", |agent| {
-            let event = agent.mail.warden.pop_front()?;
-            match event {
-                WorkstationEvent::Up(up) if up == session => Some(Ok(())),
-                WorkstationEvent::Failed { session: failed, reason } if failed == session => {
-                    Some(unavailable(format!("the compartment does not start: {reason}")))
-                }
-                WorkstationEvent::Died(died) if died == session => Some(unavailable("the compartment died")),
-                _ => None,
-            }
-        })?;
+        // The compartment is built meanwhile.
         self.open_in_vault(opened)?;
         let server = self.link.peer().ok_or_else(|| lost("the trusted path is down"))?;
         self.tunnel = SocketAddr::new(server.ip(), opened.tunnel_port);
-        self.negotiate(self.key_record(opened))
+        self.negotiate(self.key_record(opened))?;
+        self.wait_for(COMPARTMENT, "the compartment does not start", |agent| {
+            let up = |event: &_| matches!(event, WorkstationEvent::Up(up) if *up == session);
+            agent.mail.warden.iter().any(up).then_some(Ok(())).or_else(|| agent.given_up(session))
+        })
+    }
+
+    /// What the warden has said against the session that is being opened.
+    fn given_up<T>(&self, session: SessionId) -> Option<Done<T>> {
+        self.mail.warden.iter().find_map(|event| match event {
+            WorkstationEvent::Failed { session: failed, reason } if *failed == session => {
+                Some(unavailable(format!("the compartment does not start: {reason}")))
+            }
+            WorkstationEvent::Died(died) if *died == session => Some(unavailable("the compartment died")),
+            _ => None,
+        })
     }
 
     fn open_in_vault(&mut self, opened: &Opened) -> Done<()> {
         self.mail.vault.clear();
         let record = record(opened);
         let session = record.id;
-        match &self.vault {
-            Some((label, vault)) if *label == opened.label => {
-                vault
-                    .try_send(&SessiondToVault::Open(record))
-                    .and_then(|()| vault.try_send(&SessiondToVault::Synced))
-                    .or_else(|e| unavailable(format!("the vault: {e}")))?;
-            }
-            _ => return unavailable("no vault of this level was started"),
-        }
-        self.wait_for(VAULT, "the vault does not answer", |agent| match agent.mail.vault.pop_front()? {
-            VaultToSessiond::Opened(opened) if opened == session => Some(Ok(())),
-            _ => None,
+        self.wait_for(COMPARTMENT, "no vault of this level was started", |agent| match &agent.vault {
+            Some((label, _)) if *label == opened.label => Some(Ok(())),
+            _ => agent.given_up(session),
+        })?;
+        let Some((_, vault)) = &self.vault else { return unavailable("the vault is gone") };
+        vault
+            .try_send(&SessiondToVault::Open(record))
+            .and_then(|()| vault.try_send(&SessiondToVault::Synced))
+            .or_else(|e| unavailable(format!("the vault: {e}")))?;
+        self.wait_for(VAULT, "the vault does not answer", |agent| match agent.mail.vault.pop_front() {
+            Some(VaultToSessiond::Opened(opened)) if opened == session => Some(Ok(())),
+            _ => agent.given_up(session),
         })
     }
 
@@ -368,12 +375,12 @@ impl Agent {
         self.mail.keyer.clear();
         let server = self.tunnel;
         self.tell_keyer(&ToKeyer::Connect { record, server })?;
-        self.wait_for(KEYER, "the keyer does not answer", |agent| match agent.mail.keyer.pop_front()? {
-            FromKeyer::Completed(done) if done == session => Some(Ok(())),
-            FromKeyer::Failed { session: failed, reason } if failed == session => {
+        self.wait_for(KEYER, "the keyer does not answer", |agent| match agent.mail.keyer.pop_front() {
+            Some(FromKeyer::Completed(done)) if done == session => Some(Ok(())),
+            Some(FromKeyer::Failed { session: failed, reason }) if failed == session => {
                 Some(unavailable(format!("no keys: {reason}")))
             }
-            _ => None,
+            _ => agent.given_up(session),
         })
     }
 

@@ -83,14 +83,14 @@ pub enum Inside {
         /// What is in it.
         content: String,
     },
-    /// A copy of a file or directory tree of the host's, where the host has it.
+    /// A copy of a file of the host's, where the host has it.
     Copy {
         /// The host's.
         from: String,
         /// Where.
         path: String,
     },
-    /// The host's programs, read-only, through an overlay so that locks on them are not shared.
+    /// A directory with the host's programs, read-only, through an overlay so that locks on them are not shared.
     Programs {
         /// The host's directory.
         from: String,

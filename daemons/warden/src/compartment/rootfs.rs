@@ -15,7 +15,7 @@ const MERGED: [(&str, &str); 4] =
     [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
 
 /// Files of the host's `/etc` that programs need and that say nothing about the host's users or network.
-const COPIED: [&str; 8] = [
+const COPIED: [&str; 7] = [
     "/etc/ld.so.cache",
     "/etc/localtime",
     "/etc/mime.types",
@@ -23,8 +23,10 @@ const COPIED: [&str; 8] = [
     "/etc/protocols",
     "/etc/services",
     "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/alternatives",
 ];
+
+/// Where Debian's names of programs that have alternatives lead, on hosts that have it.
+const ALTERNATIVES: &str = "/etc/alternatives";
 
 /// `/dev`: name, major, minor.
 const DEVICES: [(&str, u32, u32); 6] =
@@ -47,6 +49,11 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
     steps.extend(MERGED.map(|(path, to)| link(path, to)));
 
     steps.extend(["/etc", "/etc/nginx", "/etc/ssl", "/etc/ssl/certs"].map(directory));
+    // Hundreds of links on some hosts: mounted, because to copy them is a large part of a compartment's start.
+    if std::path::Path::new(ALTERNATIVES).is_dir() {
+        steps.push(directory(ALTERNATIVES));
+        steps.push(Inside::Programs { from: ALTERNATIVES.into(), path: ALTERNATIVES.into() });
+    }
     steps.extend(COPIED.map(|from| Inside::Copy { from: from.into(), path: from.into() }));
     steps.push(file("/etc/passwd", passwd()));
     steps.push(file("/etc/group", format!("root:x:0:\ntty:x:5:\nuser:x:{SERVICE_UID}:\nnogroup:x:65534:\n")));

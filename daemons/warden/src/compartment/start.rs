@@ -64,6 +64,8 @@ pub struct Compartment {
     channel: Channel,
     /// Tickets of programs that were asked for and have not ended.
     running: BTreeSet<u64>,
+    /// Until when process 1 may still be carrying out its steps; `None` once it has.
+    building: Option<Instant>,
     parts: Parts,
 }
 
@@ -78,6 +80,10 @@ struct Parts {
 /// What happened inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
+    /// Every step of the plan is done: programs may be started.
+    Built,
+    /// A step failed, and why; nothing runs, and nothing will.
+    Failed(String),
     /// A program runs.
     Started(u64),
     /// A program could not be started, and why.
@@ -87,13 +93,45 @@ pub enum Event {
 }
 
 impl Compartment {
-    /// Carries out `plan` with the program `init` (levee-init) as process 1, in `network`.
+    /// Carries out `plan` with the program `init` (levee-init) as process 1, in `network`, and waits until that is done.
+    ///
+    /// # Errors
+    /// As for [`Compartment::begin`], and a step of process 1's that failed or took too long.
+    pub fn start(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
+        let mut compartment = Self::begin(plan, network, init)?;
+        let whole = "build the compartment";
+        let failed = |step: &str, reason: String| StartError {
+            label: plan.label.clone(),
+            step: step.to_owned(),
+            reason,
+        };
+        while let Some(until) = compartment.building {
+            let left = until.saturating_duration_since(Instant::now());
+            let wait = || -> std::result::Result<(), Box<dyn std::error::Error>> {
+                let mut fds = [PollFd::new(&compartment.channel, PollFlags::IN)];
+                match poll(&mut fds, Some(&Timespec::try_from(left)?)) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+                    Err(e) => Err(e.into()),
+                }
+            };
+            wait().map_err(|e| failed(whole, e.to_string()))?;
+            let events = compartment.events().map_err(|e| failed(whole, e.to_string()))?;
+            if let Some(Event::Failed(reason)) = events.into_iter().next() {
+                let (step, why) = reason.split_once(": ").unwrap_or((whole, &reason));
+                return Err(failed(step, why.to_owned()));
+            }
+        }
+        Ok(compartment)
+    }
+
+    /// Carries out what `plan` has for the warden and hands process 1 (the program `init`, levee-init, in `network`)
+    /// the rest; [`Event::Built`] or [`Event::Failed`] says what becomes of it.
     ///
     /// Call it from a thread that lives as long as the warden: its end is the compartment's.
     ///
     /// # Errors
     /// The step that failed; everything that had been made is undone.
-    pub fn start(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
+    pub fn begin(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
         let failed = |step: &dyn fmt::Display, e: &dyn fmt::Display| StartError {
             label: plan.label.clone(),
             step: step.to_string(),
@@ -130,8 +168,14 @@ impl Compartment {
         let Some(channel) = channel else {
             return Err(failed(&Outside::Process1, &"the plan does not have this step"));
         };
-        build(plan, &channel, mounts.len()).map_err(|(step, why)| failed(&step, &why))?;
-        Ok(Self { label: plan.label.clone(), channel, running: BTreeSet::new(), parts })
+        hand(plan, &channel, mounts.len()).map_err(|e| failed(&"hand process 1 its steps", &e))?;
+        let building = Some(Instant::now() + PATIENCE);
+        Ok(Self { label: plan.label.clone(), channel, running: BTreeSet::new(), building, parts })
+    }
+
+    /// Whether process 1 is still carrying out its steps.
+    pub fn is_building(&self) -> bool {
+        self.building.is_some()
     }
 
     /// Its label.
@@ -162,6 +206,9 @@ impl Compartment {
     pub fn run(&mut self, start: Start, fds: &[BorrowedFd<'_>]) -> Result<()> {
         let step = || format!("start {} in compartment {}", start.program, self.label);
         let ticket = start.ticket;
+        if self.building.is_some() {
+            return Err(Error::invalid(step(), "it is not built yet"));
+        }
         if self.running.contains(&ticket) {
             return Err(Error::invalid(step(), "the ticket is in use"));
         }
@@ -186,23 +233,39 @@ impl Compartment {
         let broken = |why: &str| Error::invalid(format!("listen to compartment {}", self.label), why);
         let mut events = Vec::new();
         for _ in 0..TURN {
-            let event = match self.channel.try_recv::<FromInit>() {
-                Ok(received) => match received.message {
-                    FromInit::Started { ticket } if self.running.contains(&ticket) => Event::Started(ticket),
-                    FromInit::Refused { ticket, reason } if self.running.remove(&ticket) => {
-                        Event::Refused(ticket, printable(&reason))
-                    }
-                    FromInit::Exited { ticket, status } if self.running.remove(&ticket) => {
-                        Event::Exited(ticket, status)
-                    }
-                    _ => return Err(broken("process 1 says what it may not say")),
-                },
+            let said = match self.channel.try_recv::<FromInit>() {
+                Ok(received) => received.message,
+                Err(RecvError::Empty) if self.building.is_some_and(|until| until <= Instant::now()) => {
+                    FromInit::Failed { reason: "build the compartment: process 1 takes too long".into() }
+                }
                 Err(RecvError::Empty) => break,
                 // Events that came before the end are worth having; the end shows again next time.
                 Err(RecvError::Closed) if !events.is_empty() => break,
+                Err(RecvError::Closed) if self.building.is_some() => FromInit::Failed {
+                    reason: "build the compartment: process 1 ended without a word".into(),
+                },
                 Err(e) => return Err(broken(&e.to_string())),
             };
-            events.push(event);
+            events.push(match (said, self.building) {
+                (FromInit::Built, Some(_)) => {
+                    self.building = None;
+                    Event::Built
+                }
+                (FromInit::Failed { reason }, Some(_)) => {
+                    events.push(Event::Failed(printable(&reason)));
+                    break;
+                }
+                (FromInit::Started { ticket }, None) if self.running.contains(&ticket) => {
+                    Event::Started(ticket)
+                }
+                (FromInit::Refused { ticket, reason }, None) if self.running.remove(&ticket) => {
+                    Event::Refused(ticket, printable(&reason))
+                }
+                (FromInit::Exited { ticket, status }, None) if self.running.remove(&ticket) => {
+                    Event::Exited(ticket, status)
+                }
+                _ => return Err(broken("process 1 says what it may not say")),
+            });
         }
         Ok(events)
     }
@@ -283,49 +346,21 @@ fn process_1(
     Ok((program.start()?, ours))
 }
 
-/// Hands process 1 its steps and waits until it has carried them out. An error is a step and the reason.
-fn build(plan: &Plan, channel: &Channel, images: usize) -> std::result::Result<(), (String, String)> {
-    let step = "build the compartment".to_owned();
-    let gone = |e: &dyn fmt::Display| (step.clone(), e.to_string());
+/// Hands process 1 its steps.
+fn hand(plan: &Plan, channel: &Channel, images: usize) -> std::result::Result<(), levee_ipc::SendError> {
     let mut batch = Vec::new();
     let mut room = BATCH;
     for inside in &plan.inside {
         let size = inside.size();
         if size > room {
-            channel.send(&ToInit::Steps(std::mem::take(&mut batch))).map_err(|e| gone(&e))?;
+            channel.send(&ToInit::Steps(std::mem::take(&mut batch)))?;
             room = BATCH;
         }
         room = room.saturating_sub(size);
         batch.push(inside.clone());
     }
-    channel.send(&ToInit::Steps(batch)).map_err(|e| gone(&e))?;
-    channel.send(&ToInit::Build { images }).map_err(|e| gone(&e))?;
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(gone(&"process 1 takes too long"));
-        }
-        let left = Timespec::try_from(left).map_err(|e| gone(&e))?;
-        let mut fds = [PollFd::new(channel, PollFlags::IN)];
-        match poll(&mut fds, Some(&left)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(e) => return Err(gone(&e)),
-        }
-        return match channel.try_recv::<FromInit>().map(|received| received.message) {
-            Ok(FromInit::Built) => Ok(()),
-            Ok(FromInit::Failed { reason }) => {
-                let reason = printable(&reason);
-                let (step, why) = reason.split_once(": ").unwrap_or((step.as_str(), &reason));
-                Err((step.to_owned(), why.to_owned()))
-            }
-            Ok(_) => Err(gone(&"process 1 says what it may not say")),
-            Err(RecvError::Empty) => continue,
-            Err(RecvError::Closed) => Err(gone(&"process 1 ended without a word")),
-            Err(e) => Err(gone(&e)),
-        };
-    }
+    channel.send(&ToInit::Steps(batch))?;
+    channel.send(&ToInit::Build { images })
 }
 
 /// Text from inside, for logs: printable characters, at most [`REASON_MAX`](super::proto::REASON_MAX).

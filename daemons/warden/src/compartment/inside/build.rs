@@ -132,26 +132,13 @@ fn write(path: &str, content: &[u8]) -> Result<()> {
     rustix::fs::chmod(new(path), mode(0o644)).map_err(|e| Error::new("set its mode", e))
 }
 
-/// Files are followed to their contents; links within a tree stay links.
+/// A file of the host's, followed to its contents, where the host has it.
 fn copy(from: &Path, path: &str) -> Result<()> {
-    let failed = |e: std::io::Error| Error::new(format!("copy {}", from.display()), e);
-    let Ok(metadata) = fs::metadata(from) else { return Ok(()) };
-    if metadata.is_file() {
-        return write(path, &fs::read(from).map_err(failed)?);
+    match fs::read(from) {
+        Ok(content) => write(path, &content),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Error::new(format!("copy {}", from.display()), e)),
     }
-    fs::create_dir(new(path)).map_err(failed)?;
-    for entry in fs::read_dir(from).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        let target = format!("{path}/{name}");
-        if entry.file_type().map_err(failed)?.is_symlink() {
-            let to = fs::read_link(entry.path()).map_err(failed)?;
-            std::os::unix::fs::symlink(to, new(&target)).map_err(failed)?;
-        } else {
-            copy(&entry.path(), &target)?;
-        }
-    }
-    Ok(())
 }
 
 fn new(path: &str) -> String {
