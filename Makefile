@@ -31,6 +31,7 @@ fuzz:
 
 lint:
 	@scripts/lint
+	@scripts/licences
 
 bench:
 	@scripts/bench --quick
