@@ -2,10 +2,11 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run test test-pure fuzz lint bench bench-full build install clean
+.PHONY: help run elsewhere test test-pure fuzz lint bench bench-full build install clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
+	@echo 'make elsewhere    the same, but for the study, in a virtual machine with Debian 12: Linux 6.1, cgroup v2 alone'
 	@echo 'make test         everything that CI runs'
 	@echo 'make test-pure    the tests that need no privilege'
 	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
@@ -18,6 +19,9 @@ run:
 	@scripts/need run
 	$(CARGO) build --release --workspace --bins
 	@scripts/demo target/release
+
+elsewhere: build
+	@scripts/elsewhere target/release
 
 test:
 	@scripts/need test

@@ -111,11 +111,11 @@ const TRIALS: &[Trial] = &[
         remedy: "the kernel needs CONFIG_NAMESPACES=y with all kinds (mnt, pid, ipc, uts, cgroup)",
     },
     Trial {
-        what: "mounts by descriptor, with mapped ids",
+        what: "stores: ext4 mounted by descriptor, with mapped ids",
         root: true,
         needed: true,
         try_it: mounts,
-        remedy: "boot a kernel of version 6.3 or newer, or one whose tmpfs takes idmapped mounts",
+        remedy: "install e2fsprogs, and boot a kernel of version 6.1 or newer with ext4 and loop devices",
     },
     Trial {
         what: "ext4",
@@ -319,19 +319,32 @@ fn user_namespace() -> levee_sys::Result<std::os::fd::OwnedFd> {
     ns::new_user(IdRange { inside: 0, outside: 1_000_000, count: 65_536 })
 }
 
+/// What a label's store is: an ext4 image of its own whose ids are mapped (tmpfs takes such mounts from Linux 6.3 on).
 fn mounts() -> Result<String, String> {
-    let mount = Mount::tmpfs(1 << 20, 16, 0o700, Attributes::READ_ONLY).map_err(|e| e.to_string())?;
+    let device = image(false)?;
+    let made = std::process::Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-O", "^has_journal", device.path()])
+        .output()
+        .map_err(|e| format!("mkfs.ext4: {e}"))?;
+    if !made.status.success() {
+        return Err(format!("mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr).trim()));
+    }
+    let mount = Mount::new("ext4", &[("source", device.path())], Attributes::default());
     let user = user_namespace().map_err(|e| e.to_string())?;
-    tried(mount.map_ids(user.as_fd()))
+    tried(mount.map_err(|e| e.to_string())?.map_ids(user.as_fd()))
 }
 
 fn loops() -> Result<String, String> {
+    image(true).map(|device| device.path().to_owned())
+}
+
+/// A block device over a megabyte of memory, bound only as long as this value lives.
+fn image(read_only: bool) -> Result<LoopDevice, String> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let image = rustix::fs::memfd_create("levee-doctor", flags).map_err(|e| e.to_string())?;
     let image = fs::File::from(image);
     image.set_len(1 << 20).map_err(|e| e.to_string())?;
-    // Bound only as long as this value lives.
-    LoopDevice::attach(&image, true).map(|device| device.path().to_owned()).map_err(|e| e.to_string())
+    LoopDevice::attach(&image, read_only).map_err(|e| e.to_string())
 }
 
 fn destroy() -> Result<String, String> {

@@ -266,8 +266,8 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
         match (self.key.is_some(), expected) {
             _ if self.signed >= self.next => {}
             (true, Some(expected)) if expected <= self.next => said.push(format!(
-                "Since the last checkpoint there are {tail}: they rest on seals, and on there being {expected} in all, \
-                 which was given."
+                "Since the last checkpoint there are {tail}: they rest on seals; that there are at least {expected} \
+                 in all was given."
             )),
             (true, _) => said.push(format!(
                 "Since the last checkpoint there are {tail}: they rest on seals alone, and more may have been cut off."

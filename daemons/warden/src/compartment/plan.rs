@@ -120,10 +120,7 @@ pub enum Inside {
     /// The compartment's own `/proc`: processes only, and each only to its own uid.
     Proc,
     /// Pseudo-terminals of its own.
-    Terminals {
-        /// The host's gid for their group.
-        gid: u32,
-    },
+    Terminals,
     /// The message queues of its own IPC namespace.
     Queues,
     /// One of the images that the warden mounted.
@@ -250,7 +247,7 @@ impl fmt::Display for Inside {
                 write!(f, "mount a tmpfs of {} KiB at {path}, mode {mode:o}, owner {owner}", bytes >> 10)
             }
             Self::Proc => f.write_str("mount proc at /proc: subset=pid, hidepid=invisible"),
-            Self::Terminals { .. } => f.write_str("mount devpts at /dev/pts"),
+            Self::Terminals => f.write_str("mount devpts at /dev/pts"),
             Self::Queues => f.write_str("mount mqueue at /dev/mqueue"),
             Self::Image { number, path } => write!(f, "attach image {} at {path}", number + 1),
             Self::ChangeRoot => f.write_str("change the root, detach the host's, make the new one read-only"),

@@ -74,10 +74,11 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
         }
         Inside::Proc => Mount::new("proc", &[("subset", "pid"), ("hidepid", "invisible")], Attributes::DATA)?
             .attach(&new("/proc")),
-        Inside::Terminals { gid } => {
-            let gid = gid.to_string();
-            // The kernel has a few thousand for all instances together: none may have them all.
-            let options = [("gid", gid.as_str()), ("mode", "620"), ("ptmxmode", "666"), ("max", "64")];
+        Inside::Terminals => {
+            // Each belongs to who opens it, and to no group `tty`: a compartment has one person, and on older kernels
+            // (6.1) the option for that group takes no id from 2^31 on. The kernel has a few thousand for all
+            // instances together: none may have them all.
+            let options = [("mode", "600"), ("ptmxmode", "666"), ("max", "64")];
             let attributes = Attributes { no_exec: true, devices: true, ..Attributes::default() };
             Mount::new("devpts", &options, attributes)?.attach(&new("/dev/pts"))
         }
