@@ -192,6 +192,14 @@ fn render(status: &ServerStatus) -> String {
         status.audit_records,
         sessions(status)
     );
+    for (label, report) in status.vaults.iter().filter(|(_, report)| report.disagreed() > 0) {
+        let alarm = format!(
+            "ALARM: the redundant stacks at {label} disagreed about {} packets, and dropped them: one of the two is wrong \
+             or taken over; see `levee audit`, and replace levee's programs\n",
+            report.disagreed()
+        );
+        out.insert_str(0, &alarm);
+    }
     let compartments = status.compartments.iter().map(|compartment| {
         let services = compartment.services.iter().map(|(name, starts)| match starts {
             1 => name.clone(),
@@ -296,6 +304,18 @@ mod tests {
         );
         assert!(text.contains("vault SECRET//NATO  replayed  2\n"), "{text}");
         assert!(!text.contains("quiet"), "{text}");
+    }
+
+    #[test]
+    fn stacks_that_disagreed_are_an_alarm_above_everything_else() {
+        assert!(!render(&status()).contains("ALARM"));
+        let mut wrong = status();
+        wrong.vaults[0].1.counters.push((Report::DISAGREED.into(), 3));
+        let text = render(&wrong);
+        assert!(
+            text.starts_with("ALARM: the redundant stacks at SECRET//NATO disagreed about 3 packets"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Site files with faults: each is told at its place, with the nearest valid name and a remedy.
 
-use levee_policy::site::{AeadLibrary, Colour, Mode, Program, Protocol};
+use levee_policy::site::{AeadLibrary, Colour, Mode, ProblemKind, Program, Protocol};
 use levee_policy::{Problem, Site};
 
 /// A sound site, to be spoilt in one place.
@@ -329,7 +329,22 @@ mod garbage {
 fn a_vaults_library_and_poll_become_its_arguments_and_by_default_there_are_none() {
     assert!(Site::parse(SOUND).unwrap().vault().arguments().is_empty());
     let text = SOUND.replace("[limits]", "[vault]\naead = \"aws-lc\"\npoll = \"100us\"\n[limits]");
-    let vault = Site::parse(&text).unwrap().vault();
+    let site = Site::parse(&text).unwrap();
+    let vault = site.vault();
     assert_eq!(vault.aead(), AeadLibrary::AwsLc);
     assert_eq!(vault.arguments(), ["--aead", "aws-lc", "--latency", "100"]);
+}
+
+#[test]
+fn labels_whose_stacks_must_agree_are_named_by_ranges_and_by_default_there_are_none() {
+    let agree = |text: &str| SOUND.replace("[limits]", &format!("[vault]\nagree = {text}\n[limits]"));
+    let site = Site::parse(&agree("[\"HIGH..HIGH//NATO\"]")).unwrap();
+    let label = |text: &str| site.vocabulary().parse(text).unwrap();
+    assert!(site.vault().agrees(&label("HIGH")) && site.vault().agrees(&label("HIGH//NATO")));
+    assert!(!site.vault().agrees(&label("MID")) && !site.vault().agrees(&label("HIGH//MED")));
+    assert!(!Site::parse(SOUND).unwrap().vault().agrees(&label("HIGH")));
+    let problems = Site::parse(&agree("[\"HIHG\"]")).unwrap_err();
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].kind, ProblemKind::UnknownName, "{problems:?}");
+    assert_eq!(Site::parse(&agree("true")).unwrap_err()[0].kind, ProblemKind::WrongType);
 }

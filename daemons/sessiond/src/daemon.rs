@@ -480,6 +480,7 @@ impl Daemon {
                     VaultToSessiond::Closed(id) => self.handle(Event::VaultClosed(label.clone(), id)),
                     VaultToSessiond::Pong(number) => self.handle(Event::VaultPong(label.clone(), number)),
                     VaultToSessiond::Report(report) => self.operators.report(label, report),
+                    VaultToSessiond::Disagreed(packets) => self.alarm(label, packets),
                 },
                 Err(RecvError::Empty) => return,
                 Err(RecvError::Malformed) => {
@@ -491,6 +492,21 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// One of the label's stacks is wrong, or taken over.
+    fn alarm(&mut self, label: &LabelName, packets: u64) {
+        let entry = Entry {
+            user: None,
+            host: None,
+            label: Some(label.clone()),
+            action: "pass".into(),
+            object: "redundant stacks".into(),
+            verdict: Verdict::Denied,
+            reason: format!("they disagreed about {packets} packets: all of them were dropped"),
+        };
+        self.batch.entries.push((Weight::Note, entry));
+        self.counts.add_many("packets on which redundant stacks disagreed", packets, self.clock.now());
     }
 
     fn hear_signer(&mut self) {

@@ -3,6 +3,8 @@
 //! One thread, one loop. Everything it works with is handed to it by the warden before it begins: a TUN queue, UDP
 //! sockets, channels to sessiond (on a workstation: the TPE) and to the keyer. It then gives up every other power.
 //!
+//! Where a label's stacks must agree, `levee-vault --stack` is one of them.
+//!
 //! A packet passes only with keys from the keyer *and* a session record from sessiond. When sessiond or the keyer is
 //! gone, what is established runs on; when the warden is gone, the vault ends.
 #![forbid(unsafe_code)]
@@ -11,13 +13,19 @@ mod aggregate;
 mod convert;
 mod plane;
 mod serve;
+mod stack;
 mod start;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match start::start().and_then(serve::serve) {
+    let done = if stack::is_wanted(std::env::args().skip(1)) {
+        stack::run()
+    } else {
+        start::start().and_then(serve::serve)
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be gone; the exit status says it too.

@@ -43,6 +43,7 @@ pub struct Resources<'a> {
 #[derive(Debug)]
 pub struct Label {
     slot: u16,
+    agree: bool,
     network: Network,
     tun: Queue,
     compartment: Compartment,
@@ -149,7 +150,9 @@ impl Label {
             addresses: site.server().inner_addresses().iter().map(|address| IpNet::from(*address)).collect(),
             routes: site.server().inner_pools().to_vec(),
         };
-        let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
+        // What two stacks are to agree about must be one packet, not a super-segment.
+        let agree = site.vault().agrees(&label);
+        let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: !agree };
         let tun = network.add(&interface, || tun::open("levee0", options)).map_err(step)?;
         if let Some(attached) = resources.attached {
             attached.forward().map_err(step)?;
@@ -180,6 +183,7 @@ impl Label {
         let null = std::fs::File::open("/dev/null").map_err(|e| Fatal::new("open /dev/null", e))?.into();
         Ok(Self {
             slot: resources.slot,
+            agree,
             network,
             tun,
             compartment,
@@ -198,6 +202,11 @@ impl Label {
     /// The steering slot.
     pub fn slot(&self) -> u16 {
         self.slot
+    }
+
+    /// Whether it has two stacks that must agree.
+    pub fn agrees(&self) -> bool {
+        self.agree
     }
 
     /// Inner MTU in bytes.

@@ -16,6 +16,7 @@ mod process;
 pub mod ruleset;
 mod server;
 mod session;
+mod stacks;
 mod state;
 mod supervisor;
 mod uids;

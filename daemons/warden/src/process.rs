@@ -60,6 +60,8 @@ pub struct Start<'a> {
     pub key: Key,
     /// The directory with levee's programs.
     pub programs: &'a Path,
+    /// The program's name where it is not its role's.
+    pub program: Option<&'a str>,
     /// Arguments; most have none, since everything comes over the channel.
     pub arguments: &'a [&'a str],
     /// Its uid and gid.
@@ -75,7 +77,8 @@ impl Process {
     /// The step that failed, and why.
     pub fn start(start: Start<'_>) -> Result<Self, levee_sys::Error> {
         let (ours, theirs) = Channel::pair().map_err(|e| levee_sys::Error::new("make a channel", e))?;
-        let mut program = Program::new(start.programs.join(start.key.role.program()));
+        let mut program =
+            Program::new(start.programs.join(start.program.unwrap_or(start.key.role.program())));
         program.args.extend(start.arguments.iter().map(Into::into));
         program.fds = vec![theirs.as_fd()];
         let log = std::io::stderr();

@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log, outer, poll, state, upflow};
+use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::SendError;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
@@ -342,11 +342,13 @@ impl Server {
     fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
         let label = self.labels.get_mut(name).ok_or_else(|| Fatal::new("start a vault", "no compartment"))?;
         let slot = label.slot();
-        let arguments = self.site.vault().arguments();
+        let agree = label.agrees();
+        let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let process = Process::start(Start {
             key: Key::at(Role::Vault, name),
             programs: &self.options.programs,
+            program: agree.then_some(stacks::GATE),
             arguments: &arguments,
             uid: self.uids.own(Own::Vault(slot)),
             network: None,
@@ -362,6 +364,9 @@ impl Server {
             Ok(())
         };
         attach().map_err(|e| Fatal::new("hand a vault its descriptors", e))?;
+        if agree {
+            stacks::start(&process, name, slot, &self.options, &self.uids, &mut self.processes)?;
+        }
         self.admit(process)
     }
 
@@ -381,6 +386,14 @@ impl Server {
         let Some(how) = self.processes.get(key).and_then(Process::exit) else { return Ok(()) };
         let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
         log!("{key} ended: {how}");
+        if let (true, Some(label)) = (stacks::ROLES.contains(&key.role), &key.label) {
+            // The label's gate ends with it, and all three are started anew; where there is no gate, this is its end.
+            if let Some(gate) = self.processes.get(&Key::at(Role::Vault, label)) {
+                gate.kill();
+                self.tell_sessiond(stacks::note(key.role, label, &how));
+            }
+            return Ok(());
+        }
         if !again && upflow::ROLES.contains(&key.role) {
             // Readers keep the copies they have; nobody else is affected.
             log!("{key} ends again and again: it is not started again while this label runs");
@@ -391,6 +404,11 @@ impl Server {
         }
         match (&key.role, &key.label) {
             (Role::Vault, Some(label)) => {
+                if self.labels.get(label).is_some_and(Label::agrees) {
+                    for note in stacks::end(label, &how, &mut self.processes) {
+                        self.tell_sessiond(note);
+                    }
+                }
                 // What waits in its socket belongs to keys that are gone.
                 if let Some(running) = self.labels.get(label) {
                     self.tunnels.iter().for_each(|group| drop(group.idle(running.slot())));
@@ -438,7 +456,7 @@ impl Server {
 
     /// Ends a label's vault, compartment and upflow.
     fn end_label(&mut self, name: &LabelName) {
-        for role in [Role::Vault, Role::Copy] {
+        for role in [Role::Vault, Role::Stack, Role::Witness, Role::Copy] {
             if let Some(process) = self.processes.remove(&Key::at(role, name)) {
                 process.kill();
                 process.wait(Duration::from_secs(5));
@@ -487,6 +505,7 @@ impl Server {
         let start = Start {
             key: Key::of(role),
             programs: &self.options.programs,
+            program: None,
             arguments: &[],
             uid,
             network: None,

@@ -26,12 +26,13 @@ fn use_of(role: Role) -> Option<Use> {
         Role::Tps | Role::Tpe => Some(Use::Tls),
         Role::Keyer => Some(Use::Ike),
         Role::Sessiond => Some(Use::Audit),
-        Role::Signer | Role::Vault | Role::Snapshot | Role::Copy => None,
+        Role::Signer | Role::Vault | Role::Stack | Role::Witness | Role::Snapshot | Role::Copy => None,
     }
 }
 
 /// Whether there is a channel between processes of these roles. Everything that may be said between processes
-/// is a row here; on a workstation the tpe stands in sessiond's place.
+/// is a row here; on a workstation the tpe stands in sessiond's place. (A gate and its two stacks, of one label, are wired
+/// by [`crate::stacks`].)
 fn wired(a: Role, b: Role) -> bool {
     let pair = |x, y| (a, b) == (x, y) || (a, b) == (y, x);
     pair(Role::Sessiond, Role::Tps)
@@ -116,12 +117,14 @@ fn end(me: &Key, other: &Key, slot: Option<u16>) -> Attachment {
 mod tests {
     use super::*;
 
-    const ROLES: [Role; 8] = [
+    const ROLES: [Role; 10] = [
         Role::Sessiond,
         Role::Signer,
         Role::Tps,
         Role::Keyer,
         Role::Vault,
+        Role::Stack,
+        Role::Witness,
         Role::Snapshot,
         Role::Copy,
         Role::Tpe,
@@ -145,6 +148,8 @@ mod tests {
         for role in ROLES {
             assert!(!wired(Role::Snapshot, role));
             assert!(!wired(Role::Copy, role));
+            // They know their gate, and nobody else.
+            assert!(!wired(Role::Stack, role) && !wired(Role::Witness, role));
         }
     }
 

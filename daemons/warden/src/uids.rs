@@ -36,6 +36,10 @@ pub enum Own {
     Tpe,
     /// The vault in this slot.
     Vault(u16),
+    /// The first of two stacks in this slot that must agree.
+    Stack(u16),
+    /// The second of them.
+    Witness(u16),
     /// The first stage of upflow for the label in this slot.
     Snapshot(u16),
     /// The second stage of upflow for the label in this slot.
@@ -84,6 +88,8 @@ impl Uids {
             Own::Vault(slot) => 0x1000 + u32::from(slot & 0xfff),
             Own::Snapshot(slot) => 0x2000 + u32::from(slot & 0xfff),
             Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
+            Own::Stack(slot) => 0x4000 + u32::from(slot & 0xfff),
+            Own::Witness(slot) => 0x5000 + u32::from(slot & 0xfff),
         };
         self.base + offset
     }
@@ -115,7 +121,8 @@ mod tests {
         let uids = Uids::claim(dir.path()).unwrap();
         let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe]
             .into_iter()
-            .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]));
+            .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
+            .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s)]));
         let all: Vec<u32> = ours.map(|who| uids.own(who)).collect();
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());

@@ -43,7 +43,7 @@ pub fn start(
     let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
     let start = || {
         let (key, programs) = (Key::at(role, name), &options.programs);
-        Process::start(Start { key, programs, arguments: &[], uid, network: None })
+        Process::start(Start { key, programs, program: None, arguments: &[], uid, network: None })
     };
     if role == Role::Snapshot {
         let Some(own) = label.own() else { return Ok(None) };

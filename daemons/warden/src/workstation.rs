@@ -292,6 +292,7 @@ impl Workstation {
         let vault = Process::start(Start {
             key: Key::at(Role::Vault, &label),
             programs: &self.options.programs,
+            program: None,
             arguments: &[],
             uid: self.uids.own(Own::Vault(SLOT)),
             network: None,
@@ -364,7 +365,14 @@ impl Workstation {
             _ => (Own::Tpe, &["agent"], Some(self.network.as_fd())),
         };
         let programs = &self.options.programs;
-        let start = Start { key: Key::of(role), programs, arguments, uid: self.uids.own(own), network };
+        let start = Start {
+            key: Key::of(role),
+            programs,
+            program: None,
+            arguments,
+            uid: self.uids.own(own),
+            network,
+        };
         let process = Process::start(start).map_err(|e| step(&e))?;
         let attach = || -> Result<(), Box<dyn std::error::Error>> {
             let file = |name: &str| self.options.config.join(name);

@@ -12,8 +12,10 @@
 //! | [`signer`] | tps, keyer, sessiond → signer |
 //! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
 //! | [`operator`] | the `levee` command ↔ sessiond |
+//! | [`agree`] | a label's gate ↔ its two stacks, where they must agree |
 #![forbid(unsafe_code)]
 
+pub mod agree;
 mod channel;
 pub mod client;
 mod frame;

@@ -62,6 +62,8 @@ pub enum VaultToSessiond {
     Pong(u64),
     /// What has passed and what was dropped.
     Report(Report),
+    /// Redundant stacks disagreed about so many packets since this was last said; none of them passed.
+    Disagreed(u64),
 }
 
 /// A vault's counters and its security associations.
@@ -73,6 +75,16 @@ pub struct Report {
     pub sas: Vec<SaReport>,
     /// How many inbound security associations there are in all.
     pub sa_count: u64,
+}
+
+impl Report {
+    /// The counter of packets about which redundant stacks disagreed.
+    pub const DISAGREED: &str = "disagreed";
+
+    /// Packets about which redundant stacks disagreed; 0 where a label has one stack.
+    pub fn disagreed(&self) -> u64 {
+        self.counters.iter().find(|(name, _)| name == Self::DISAGREED).map_or(0, |(_, count)| *count)
+    }
 }
 
 /// One pair of security associations.

@@ -25,8 +25,12 @@ pub enum Role {
     Tps,
     /// Key agreement.
     Keyer,
-    /// The IPsec stack of one label.
+    /// The IPsec stack of one label; where redundant stacks must agree, their gate.
     Vault,
+    /// The first of two stacks that must agree.
+    Stack,
+    /// The second of two stacks that must agree.
+    Witness,
     /// Upflow's first stage: from a label's store to its snapshot.
     Snapshot,
     /// Upflow's second stage: from snapshots to one label's copies.
@@ -43,7 +47,8 @@ impl Role {
             Self::Signer => "levee-signer",
             Self::Tps => "levee-tps",
             Self::Keyer => "levee-keyer",
-            Self::Vault => "levee-vault",
+            Self::Vault | Self::Stack => "levee-vault",
+            Self::Witness => "levee-witness",
             Self::Snapshot | Self::Copy => "levee-upflow",
             Self::Tpe => "levee-tpe",
         }

@@ -24,6 +24,10 @@ use crate::{Error, Result};
 
 /// The vault's filter.
 pub const VAULT: &str = include_str!("../../../conf/seccomp/vault.toml");
+/// The filter of the gate of a label whose stacks must agree.
+pub const GATE: &str = include_str!("../../../conf/seccomp/gate.toml");
+/// The filter of a stack that must agree with another.
+pub const STACK: &str = include_str!("../../../conf/seccomp/stack.toml");
 /// The keyer's filter.
 pub const KEYER: &str = include_str!("../../../conf/seccomp/keyer.toml");
 /// The signer's filter.

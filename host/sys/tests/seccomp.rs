@@ -7,9 +7,11 @@ use levee_sys::sandbox::{Access, Sandbox};
 use levee_sys::{pidfd, seccomp};
 use rustix::fd::AsFd;
 
-const ALL: [(&str, &str); 10] = [
+const ALL: [(&str, &str); 12] = [
     ("vault", seccomp::VAULT),
     ("keyer", seccomp::KEYER),
+    ("gate", seccomp::GATE),
+    ("stack", seccomp::STACK),
     ("signer", seccomp::SIGNER),
     ("screen", seccomp::SCREEN),
     ("tpe", seccomp::TPE),
@@ -66,7 +68,7 @@ fn every_filter_compiles_and_loads_and_lets_the_process_end_in_order() {
 
 #[test]
 fn a_vault_or_keyer_that_touches_its_socket_or_a_process_dies() {
-    for (name, text) in &ALL[..2] {
+    for (name, text) in &ALL[..4] {
         for (what, call) in [
             ("setsockopt", libc::SYS_setsockopt),
             ("connect", libc::SYS_connect),
@@ -91,7 +93,7 @@ fn a_vault_or_keyer_that_touches_its_socket_or_a_process_dies() {
 
 #[test]
 fn no_daemon_may_map_memory_executable() {
-    for (name, text) in &ALL[..7] {
+    for (name, text) in &ALL[..9] {
         let exit = under(text, || errno(libc::SYS_mmap, [0, 4096, 5, 0x22, -1]));
         assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}");
         assert_eq!(under(text, || errno(libc::SYS_mmap, [0, 4096, 3, 0x22, -1])), Exit::Status(0), "{name}");

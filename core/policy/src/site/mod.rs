@@ -374,8 +374,8 @@ impl Site {
     }
 
     /// How the server's vaults work.
-    pub fn vault(&self) -> Vault {
-        self.vault
+    pub fn vault(&self) -> &Vault {
+        &self.vault
     }
 
     /// The banner's colour at a label, if the site gives its level one.

@@ -107,7 +107,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let (vocabulary, colours) = labels(reader, &root);
     let server = server(reader, &root);
     let limits = limits(reader, &root);
-    let vault = Vault::read(reader, &root);
+    let vault = Vault::read(reader, &root, vocabulary.as_ref());
     let mut draft = Draft {
         vocabulary,
         server,

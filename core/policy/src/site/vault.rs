@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::parse::{quantity, unknown_word};
 use super::quantity::brief;
-use super::read::{Keys, Reader};
+use super::read::{At, Keys, Reader};
+use crate::label::{Label, Range};
+use crate::vocabulary::Vocabulary;
 
 /// The longest time to poll: beyond it a processor burns for next to nothing.
 const LONGEST_POLL: Duration = Duration::from_millis(10);
@@ -22,10 +24,11 @@ pub enum AeadLibrary {
 }
 
 /// What every vault of the server is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Vault {
     pub(super) aead: AeadLibrary,
     pub(super) poll: Duration,
+    pub(super) agree: Vec<Range>,
 }
 
 impl Vault {
@@ -33,18 +36,24 @@ impl Vault {
         [("fastest", AeadLibrary::Fastest), ("ring", AeadLibrary::Ring), ("aws-lc", AeadLibrary::AwsLc)];
 
     /// Its cryptographic library.
-    pub fn aead(self) -> AeadLibrary {
+    pub fn aead(&self) -> AeadLibrary {
         self.aead
     }
 
     /// How long a vault looks for more before it blocks, at most 10 ms; zero, unless the site says otherwise. Round
     /// trips get shorter, and a processor is busy for that long after each packet.
-    pub fn poll(self) -> Duration {
+    pub fn poll(&self) -> Duration {
         self.poll
     }
 
+    /// Whether a label has two stacks, written separately and with a library each, that must agree about every packet
+    /// before it passes. Then neither library nor poll is the site's choice.
+    pub fn agrees(&self, label: &Label) -> bool {
+        self.agree.iter().any(|range| range.contains(label))
+    }
+
     /// The same as arguments of `levee-vault`; what is not said is left out.
-    pub fn arguments(self) -> Vec<String> {
+    pub fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         let named = Self::LIBRARIES.into_iter().find(|(_, library)| *library == self.aead);
         if let Some((name, _)) = named.filter(|_| self.aead != AeadLibrary::Fastest) {
@@ -56,9 +65,13 @@ impl Vault {
         arguments
     }
 
-    pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Self> {
+    pub(super) fn read(
+        reader: &mut Reader<'_>,
+        root: &Keys<'_>,
+        vocabulary: Option<&Vocabulary>,
+    ) -> Option<Self> {
         let Some(value) = root.get("vault") else { return Some(Self::default()) };
-        let keys = reader.subtable(value, "[vault]", &["aead", "poll"])?;
+        let keys = reader.subtable(value, "[vault]", &["aead", "poll", "agree"])?;
         let aead = match keys.get("aead") {
             None => Some(AeadLibrary::default()),
             Some(value) => reader.string(value, "aead").and_then(|word| {
@@ -82,6 +95,28 @@ impl Vault {
                 quantity(reader, value, "poll", read, 0..=longest, "a time from \"0us\" to \"10ms\"")
             }
         };
-        Some(Self { aead: aead?, poll: Duration::from_micros(poll?) })
+        let agree = ranges(reader, &keys, "agree", vocabulary);
+        Some(Self { aead: aead?, poll: Duration::from_micros(poll?), agree: agree? })
     }
+}
+
+/// A list of label ranges; none where the key is missing.
+fn ranges(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    key: &str,
+    vocabulary: Option<&Vocabulary>,
+) -> Option<Vec<Range>> {
+    let Some(value) = keys.get(key) else { return Some(Vec::new()) };
+    let texts = reader.strings(value, key)?;
+    let read = |text: At<&str>| match vocabulary?.parse_range(text.value) {
+        Ok(range) => Some(range),
+        Err(error) => {
+            reader.label_fault(&text, error);
+            None
+        }
+    };
+    // Each fault is told.
+    let all: Vec<Option<Range>> = texts.into_iter().map(read).collect();
+    all.into_iter().collect()
 }

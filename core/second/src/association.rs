@@ -1,0 +1,155 @@
+//! One association in each direction: sequence numbers and the AEAD (RFC 4303 3.3.3, 3.4.3, RFC 4106, RFC 7634).
+
+use std::collections::BTreeSet;
+
+use levee_esp::{Aead, AeadProvider, Suite};
+use zeroize::Zeroizing;
+
+use crate::Half;
+
+/// SPI, sequence number, IV.
+const HEAD: usize = 16;
+/// The tag.
+const TAG: usize = 16;
+/// Sequence numbers that the window covers, the highest seen among them.
+const WINDOW: i128 = 8_192;
+
+/// The key of one direction.
+struct Key {
+    spi: u32,
+    extended: bool,
+    salt: Zeroizing<[u8; 4]>,
+    aead: Box<dyn Aead>,
+}
+
+impl Key {
+    fn new(suite: Suite, extended: bool, half: Half<'_>, library: &dyn AeadProvider) -> Option<Self> {
+        let (key, salt) = half.material.split_at_checked(suite.key_length())?;
+        let salt = Zeroizing::new(salt.try_into().ok()?);
+        Some(Self { spi: half.spi, extended, salt, aead: library.key(suite, key).ok()? })
+    }
+
+    /// The plaintext with its trailer, if the tag is right for this whole sequence number.
+    fn open(&self, datagram: &[u8], sequence: u64) -> Option<Zeroizing<Vec<u8>>> {
+        let mut nonce = Zeroizing::new([0; 12]);
+        let (salt, iv) = nonce.split_at_mut_checked(4)?;
+        salt.copy_from_slice(&*self.salt);
+        iv.copy_from_slice(datagram.get(8..HEAD)?);
+        let mut aad = self.spi.to_be_bytes().to_vec();
+        // RFC 4106 5: the sequence number, whole where it is extended.
+        let sequence = sequence.to_be_bytes();
+        aad.extend(sequence.get(if self.extended { 0 } else { 4 }..)?);
+        let mut text = Zeroizing::new(datagram.get(HEAD..)?.to_vec());
+        let length = self.aead.open_within(&nonce, &aad, &mut text, 0).ok()?;
+        text.truncate(length);
+        Some(text)
+    }
+}
+
+/// Whether a datagram has the form of one that was sealed: header, text of a multiple of 4 bytes, tag.
+fn is_whole(datagram: &[u8]) -> bool {
+    datagram.len() >= HEAD + 4 + TAG && datagram.len().is_multiple_of(4)
+}
+
+/// The sequence number's low 32 bits.
+fn low(datagram: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(datagram.get(4..8)?.try_into().ok()?))
+}
+
+/// What was in a datagram.
+pub(crate) struct Opened {
+    /// Plaintext with its trailer.
+    pub(crate) text: Zeroizing<Vec<u8>>,
+    /// None with a higher number came before.
+    pub(crate) newest: bool,
+}
+
+/// The receiving side.
+pub(crate) struct Inbound {
+    key: Key,
+    /// The highest number seen; 0 before the first.
+    top: i128,
+    seen: BTreeSet<i128>,
+}
+
+impl Inbound {
+    pub(crate) fn new(
+        suite: Suite,
+        extended: bool,
+        half: Half<'_>,
+        library: &dyn AeadProvider,
+    ) -> Option<Self> {
+        Some(Self { key: Key::new(suite, extended, half, library)?, top: 0, seen: BTreeSet::new() })
+    }
+
+    pub(crate) fn open(&mut self, datagram: &[u8]) -> Option<Opened> {
+        if !is_whole(datagram) {
+            return None;
+        }
+        let bottom = self.top - WINDOW + 1;
+        let low = i128::from(low(datagram)?);
+        // The one number with these low bits from the bottom of the window on.
+        let sequence = if self.key.extended { bottom + (low - bottom).rem_euclid(1 << 32) } else { low };
+        if sequence < 1 || sequence < bottom || self.seen.contains(&sequence) {
+            return None;
+        }
+        let text = self.key.open(datagram, u64::try_from(sequence).ok()?)?;
+        let newest = sequence > self.top;
+        self.top = self.top.max(sequence);
+        self.seen.insert(sequence);
+        // What lies below the window is refused by that alone.
+        while self.seen.first().is_some_and(|first| *first <= self.top - WINDOW) {
+            self.seen.pop_first();
+        }
+        Some(Opened { text, newest })
+    }
+}
+
+/// The sending side, seen from where it is checked.
+pub(crate) struct Outbound {
+    key: Key,
+    /// The last number used; 0 before the first.
+    last: u64,
+}
+
+impl Outbound {
+    pub(crate) fn new(
+        suite: Suite,
+        extended: bool,
+        half: Half<'_>,
+        library: &dyn AeadProvider,
+    ) -> Option<Self> {
+        Some(Self { key: Key::new(suite, extended, half, library)?, last: 0 })
+    }
+
+    pub(crate) fn spi(&self) -> u32 {
+        self.key.spi
+    }
+
+    /// The plaintext with its trailer of a datagram that may be sent: its IV is its whole sequence number, higher than
+    /// every one before, so that no IV ever comes twice.
+    pub(crate) fn check(&mut self, datagram: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        if !is_whole(datagram) {
+            return None;
+        }
+        let sequence = u64::from_be_bytes(datagram.get(8..HEAD)?.try_into().ok()?);
+        let too_high = !self.key.extended && sequence > u64::from(u32::MAX);
+        if sequence <= self.last || too_high || u64::from(low(datagram)?) != sequence & 0xffff_ffff {
+            return None;
+        }
+        let text = self.key.open(datagram, sequence)?;
+        self.last = sequence;
+        Some(text)
+    }
+}
+
+/// Takes the trailer off: the next header, the padding's length and the padding itself, 1, 2, 3, … (RFC 4303 2.4).
+pub(crate) fn unpadded(mut text: Zeroizing<Vec<u8>>) -> Option<(Zeroizing<Vec<u8>>, u8)> {
+    let next = text.pop()?;
+    for expected in (1..=text.pop()?).rev() {
+        if text.pop()? != expected {
+            return None;
+        }
+    }
+    Some((text, next))
+}

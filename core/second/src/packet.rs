@@ -1,0 +1,164 @@
+//! An inner packet's headers, read byte by byte from the front.
+
+use std::net::IpAddr;
+
+/// What the rules need to know of a packet.
+pub(crate) struct Packet {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// Behind the IPv6 extension headers.
+    pub(crate) protocol: u8,
+    pub(crate) ports: Ports,
+    /// Bytes by its own header.
+    pub(crate) length: usize,
+    /// The ECN field.
+    pub(crate) ecn: u8,
+}
+
+/// The ports of a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ports {
+    /// Source and destination.
+    Both(u16, u16),
+    /// Its protocol has none.
+    None,
+    /// It is a later fragment, which does not say.
+    Elsewhere,
+}
+
+/// TCP, UDP, DCCP, SCTP, UDP-Lite.
+const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+/// Hop-by-hop options, routing, destination options, mobility, HIP, shim6: length in octet 1, in units of 8 after the first.
+const EXTENSIONS: [u8; 6] = [0, 43, 60, 135, 139, 140];
+/// The fragment header.
+const FRAGMENT: u8 = 44;
+/// More extension headers than this are taken for an attack.
+const MOST_EXTENSIONS: usize = 8;
+
+/// Takes bytes from the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn skip(&mut self, octets: usize) -> Option<()> {
+        self.0 = self.0.get(octets..)?;
+        Some(())
+    }
+
+    fn number(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+}
+
+impl Packet {
+    /// The packet at the start of `bytes`; `None` if it is not a whole one that can be followed to its ports.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        match bytes.first()? >> 4 {
+            4 => Self::read_4(bytes),
+            6 => Self::read_6(bytes),
+            _ => None,
+        }
+    }
+
+    /// RFC 791 3.1.
+    fn read_4(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let [first, class] = reader.take()?;
+        let length = usize::from(reader.number()?);
+        let _identification = reader.number()?;
+        let flags_and_offset = reader.number()?;
+        let [_time, protocol] = reader.take()?;
+        let _checksum = reader.number()?;
+        let (source, destination) = (reader.take::<4>()?, reader.take::<4>()?);
+        let header = usize::from(first & 15) * 4;
+        if header < 20 || header > length {
+            return None;
+        }
+        let mut body = Reader(bytes.get(..length)?.get(header..)?);
+        let later = flags_and_offset & 0x1fff != 0;
+        let ports = ports(protocol, later, &mut body)?;
+        let (source, destination) = (IpAddr::from(source), IpAddr::from(destination));
+        Some(Self { source, destination, protocol, ports, length, ecn: class & 3 })
+    }
+
+    /// RFC 8200 3, 4.
+    fn read_6(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let [_, class, _, _] = reader.take()?;
+        let body = usize::from(reader.number()?);
+        let [mut protocol, _hops] = reader.take()?;
+        let (source, destination) = (reader.take::<16>()?, reader.take::<16>()?);
+        let mut rest = Reader(reader.0.get(..body)?);
+        let (mut later, mut seen) = (false, 0);
+        while !later && (protocol == FRAGMENT || EXTENSIONS.contains(&protocol)) {
+            seen += 1;
+            if seen > MOST_EXTENSIONS {
+                return None;
+            }
+            let [next, units, offset_high, offset_low, _, _, _, _] = rest.take()?;
+            if protocol == FRAGMENT {
+                later = u16::from_be_bytes([offset_high, offset_low]) >> 3 != 0;
+            } else {
+                rest.skip(usize::from(units) * 8)?;
+            }
+            protocol = next;
+        }
+        let ports = ports(protocol, later, &mut rest)?;
+        let (source, destination) = (IpAddr::from(source), IpAddr::from(destination));
+        Some(Self { source, destination, protocol, ports, length: 40 + body, ecn: class >> 4 & 3 })
+    }
+
+    /// ESP's next header for it.
+    pub(crate) fn next_header(&self) -> u8 {
+        if self.source.is_ipv4() { 4 } else { 41 }
+    }
+}
+
+/// The ports at the start of `body`; `None` where they should be and are not.
+fn ports(protocol: u8, later: bool, body: &mut Reader<'_>) -> Option<Ports> {
+    Some(match (WITH_PORTS.contains(&protocol), later) {
+        (true, false) => Ports::Both(body.number()?, body.number()?),
+        (_, true) => Ports::Elsewhere,
+        (false, false) => Ports::None,
+    })
+}
+
+/// RFC 6040 4.2: carries a mark from the outer header over; `None` if the packet takes no part in ECN and must go.
+pub(crate) fn mark_congestion(packet: &mut [u8], outer: u8) -> Option<()> {
+    let [first, second, ..] = *packet else { return None };
+    let is_4 = first >> 4 == 4;
+    let inner = if is_4 { second & 3 } else { second >> 4 & 3 };
+    let after = match (inner, outer & 3) {
+        (0, 3) => return None,
+        (0, _) => 0,
+        (_, 3) => 3,
+        // ECT(0) inside, ECT(1) outside.
+        (2, 1) => 1,
+        (inner, _) => inner,
+    };
+    if after == inner {
+        return Some(());
+    }
+    let place = packet.get_mut(1)?;
+    if !is_4 {
+        *place = second & 0b1100_1111 | after << 4;
+        return Some(());
+    }
+    *place = second & 0b1111_1100 | after;
+    // RFC 1624, equation 3: the checksum is afterwards as right or wrong as it was before.
+    let field: &mut [u8; 2] = packet.get_mut(10..12)?.try_into().ok()?;
+    let word = |low: u8| u64::from(u16::from_be_bytes([first, low]));
+    let mut sum = u64::from(u16::from_be_bytes(*field) ^ 0xffff)
+        + (word(second) ^ 0xffff)
+        + word(second & 0xfc | after);
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    *field = u16::try_from(sum ^ 0xffff).ok()?.to_be_bytes();
+    Some(())
+}

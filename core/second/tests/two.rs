@@ -1,0 +1,358 @@
+//! Both stacks come to the same end with everything: `levee-esp` with ring, this crate with aws-lc-rs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use levee_aead::Library;
+use levee_esp::{
+    AddressRange, AeadProvider as _, ESP_HEADER, Inner, Install, Outer, PortRange, Route, SaKeys, Sad,
+    Selector, SelectorSet, SessionPolicy, Side, Spi, Suite,
+};
+use levee_second::{Half, Place, Row, Second};
+use proptest::prelude::*;
+
+const SLOT: u16 = 1;
+const SPI: u32 = 0x0010_0042;
+const THEIRS: u32 = 0x0777_0001;
+const NOW: Duration = Duration::from_secs(5);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Session 1 may have two ports of TCP and of UDP and everything of ICMP; session 2, at another address, everything.
+fn rows() -> [(u8, Vec<IpAddr>, Vec<Row>); 2] {
+    let row = |local: &str, remote: &str, protocol, ports| Row {
+        local: local.parse().unwrap(),
+        remote: remote.parse().unwrap(),
+        protocol,
+        local_ports: ports,
+        remote_ports: (0, 65_535),
+    };
+    let any = (0, 65_535);
+    [
+        (
+            1,
+            vec![ip("10.0.0.2"), ip("fd00::2")],
+            vec![
+                row("10.9.0.0/16", "10.0.0.2/32", Some(6), (80, 81)),
+                row("10.9.0.0/16", "10.0.0.2/32", Some(1), any),
+                row("fd00:9::/32", "fd00::2/128", Some(17), (53, 54)),
+                row("fd00:9::/32", "fd00::2/128", Some(58), any),
+            ],
+        ),
+        (2, vec![ip("10.0.0.3")], vec![row("0.0.0.0/0", "10.0.0.3/32", None, any)]),
+    ]
+}
+
+fn place(n: u8) -> (Outer, Place) {
+    let address: SocketAddr = format!("192.0.2.{n}:4500").parse().unwrap();
+    (Outer { address, socket: usize::from(n % 2) }, Place { address, socket: n % 2 })
+}
+
+struct Two {
+    first: Sad<u8>,
+    second: Second<u8>,
+}
+
+impl Two {
+    fn new(suite: Suite, extended: bool) -> Self {
+        let (mut first, mut second) = (Sad::new(Side::Server, Some(SLOT)), Second::new(Some(SLOT)));
+        for (id, inner, rows) in rows() {
+            let prefix = |net: ipnet::IpNet| AddressRange::prefix(net.addr(), net.prefix_len()).unwrap();
+            let ports = |(from, to)| PortRange::new(from, to).unwrap();
+            let selectors = rows.iter().map(|row| Selector {
+                local: prefix(row.local),
+                remote: prefix(row.remote),
+                protocol: row.protocol,
+                local_ports: ports(row.local_ports),
+                remote_ports: ports(row.remote_ports),
+            });
+            let policy =
+                SessionPolicy { inner: inner.clone(), selectors: SelectorSet::new(selectors.collect()) };
+            first.open_session(id, policy).unwrap();
+            assert!(second.open_session(id, inner, rows));
+        }
+        let keys = |way| SaKeys::new(suite, &material(suite, way)).unwrap();
+        let install = Install {
+            session: 1,
+            extended,
+            inbound: (Spi::new(SPI).unwrap(), keys(0)),
+            outbound: (Spi::new(THEIRS).unwrap(), keys(1)),
+            peer: None,
+            aggregation: None,
+        };
+        first.install(Duration::ZERO, install, &Library::Ring).unwrap();
+        let (inbound, outbound) = (material(suite, 0), material(suite, 1));
+        let half = |spi, material| Half { spi, material };
+        second
+            .install(1, suite, extended, half(SPI, &inbound), half(THEIRS, &outbound), None, &Library::AwsLc)
+            .unwrap();
+        Self { first, second }
+    }
+
+    fn open(&mut self, datagram: &[u8], from: u8, ecn: u8) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+        let (outer, place) = place(from);
+        let mut buffer = datagram.to_vec();
+        let one = self.first.open(&mut buffer, 0, outer, ecn).ok();
+        let one = one.map(|opened| buffer[..opened.inner.length].to_vec());
+        (one, self.second.open(datagram, place, ecn).map(|text| text.to_vec()))
+    }
+
+    /// What the first stack makes of a packet, where it goes, and its ECN field.
+    fn seal(&mut self, packet: &[u8]) -> Option<(Vec<u8>, Place, u8)> {
+        let inner = Inner::parse(packet).ok()?;
+        let Ok(Route::Through(mut lane)) = self.first.route(NOW, &inner) else { return None };
+        let mut buffer = vec![0; levee_esp::sealed_length(inner.length)];
+        buffer[ESP_HEADER..ESP_HEADER + inner.length].copy_from_slice(&packet[..inner.length]);
+        let sealed = lane.seal(&mut buffer, inner.length).ok()?;
+        buffer.truncate(sealed.length);
+        let to = Place { address: sealed.peer.address, socket: sealed.peer.socket as u8 };
+        Some((buffer, to, levee_esp::ecn::of(packet)))
+    }
+}
+
+fn material(suite: Suite, way: u8) -> Vec<u8> {
+    (0..suite.keying_material() as u8).map(|byte| byte ^ way << 7).collect()
+}
+
+/// A sealed packet with this number and everything behind the IV as given.
+fn sealed(suite: Suite, extended: bool, sequence: u64, text: &[u8]) -> Vec<u8> {
+    let material = material(suite, 0);
+    let (key, salt) = material.split_at(suite.key_length());
+    let whole = sequence.to_be_bytes();
+    let mut packet = SPI.to_be_bytes().to_vec();
+    let mut aad = packet.clone();
+    aad.extend(if extended { &whole[..] } else { &whole[4..] });
+    packet.extend(&whole[4..]);
+    packet.extend(&whole);
+    let nonce = [salt, &whole].concat();
+    let mut text = text.to_vec();
+    let key = Library::Ring.key(suite, key).unwrap();
+    let tag = key.seal_in_place(&nonce.try_into().unwrap(), &aad, &mut text).unwrap();
+    packet.extend(text);
+    packet.extend(tag);
+    packet
+}
+
+/// What happens to a datagram.
+#[derive(Clone, Debug)]
+enum Harm {
+    No,
+    /// Padding that is not 1, 2, 3, …
+    Padding(u8),
+    Bit(prop::sample::Index, u8),
+    Cut(prop::sample::Index),
+    Longer(u8),
+}
+
+fn harm() -> impl Strategy<Value = Harm> {
+    prop_oneof![
+        20 => Just(Harm::No),
+        1 => any::<u8>().prop_map(Harm::Padding),
+        1 => (any::<prop::sample::Index>(), 0_u8..8).prop_map(|(at, bit)| Harm::Bit(at, bit)),
+        1 => any::<prop::sample::Index>().prop_map(Harm::Cut),
+        1 => (1_u8..9).prop_map(Harm::Longer),
+    ]
+}
+
+/// Steps of a sequence number, among them ones across the window and across 2^32.
+fn step() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        40 => 1_i64..4,
+        6 => -40_i64..40,
+        3 => -9_000_i64..9_000,
+        1 => prop::sample::select(vec![-8_191_i64, -8_192, 8_191, 8_192, 1 << 31, (1 << 32) - 9_000, 1 << 32]),
+    ]
+}
+
+/// Packets of the session and of others, most of them well-formed, then with some bytes changed.
+fn packet() -> impl Strategy<Value = (Vec<u8>, u8)> {
+    let body = prop::collection::vec(any::<u8>(), 0..40);
+    let port = prop::sample::select(vec![0_u16, 53, 54, 79, 80, 80, 80, 80, 81, 65_535]);
+    let v4 = (
+        any::<u8>(),
+        prop::sample::select(vec![0_u16, 0, 0, 0x2000, 0x4000, 0x4000, 0x0007, 0x2007]),
+        prop::sample::select(vec![1_u8, 1, 1, 6, 6, 6, 17, 33, 47, 132, 136]),
+        prop::sample::select(vec!["10.0.0.2", "10.0.0.2", "10.0.0.2", "10.0.0.2", "10.0.0.3", "10.9.0.1", "11.0.0.1"]),
+        prop::sample::select(vec!["10.9.0.1", "10.9.0.1", "10.9.255.255", "10.9.0.1", "10.10.0.0", "10.0.0.2"]),
+        (port.clone(), port.clone(), body.clone(), 5_u8..7),
+    );
+    let v4 = v4.prop_map(|(class, flags, protocol, from, to, (source, destination, body, words))| {
+        let header = usize::from(words) * 4;
+        let length = header + 4 + body.len();
+        let mut packet = vec![0x40 | words, class];
+        packet.extend((length as u16).to_be_bytes());
+        packet.extend([0, 7]);
+        packet.extend(flags.to_be_bytes());
+        packet.extend([64, protocol, 0x12, 0x34]);
+        for address in [from, to] {
+            let IpAddr::V4(address) = ip(address) else { unreachable!() };
+            packet.extend(address.octets());
+        }
+        packet.resize(header, 1);
+        packet.extend(source.to_be_bytes());
+        packet.extend(destination.to_be_bytes());
+        packet.extend(body);
+        (packet, 4)
+    });
+    let extension = prop_oneof![
+        Just(vec![0_u8]),
+        Just(vec![60, 43]),
+        Just(vec![44]),
+        Just(vec![0, 44, 60]),
+        Just(vec![60; 8]),
+        Just(vec![60; 9])
+    ];
+    let v6 = (
+        any::<u8>(),
+        prop_oneof![3 => Just(Vec::new()), 2 => extension],
+        prop::sample::select(vec![0_u16, 1, 8, 9]),
+        prop::sample::select(vec![58_u8, 58, 17, 6, 59]),
+        prop::sample::select(vec!["fd00::2", "fd00::2", "fd00::2", "fd00::3"]),
+        prop::sample::select(vec!["fd00:9::1", "fd00:9::1", "fd00:9::1", "fd00:10::1"]),
+        (port.clone(), port, body),
+    );
+    let v6 = v6.prop_map(|(class, chain, offset, protocol, from, to, (source, destination, body))| {
+        let mut inner = Vec::new();
+        let kinds: Vec<u8> = chain.iter().copied().chain([protocol]).collect();
+        for pair in kinds.windows(2) {
+            inner.extend([pair[1], 0]);
+            inner.extend(if pair[0] == 44 { offset.to_be_bytes() } else { [1, 4] });
+            inner.extend([0; 4]);
+        }
+        inner.extend(source.to_be_bytes());
+        inner.extend(destination.to_be_bytes());
+        inner.extend(body);
+        let mut packet = vec![0x60 | class >> 4, class << 4, 0, 0];
+        packet.extend((inner.len() as u16).to_be_bytes());
+        packet.extend([kinds[0], 64]);
+        for address in [from, to] {
+            let IpAddr::V6(address) = ip(address) else { unreachable!() };
+            packet.extend(address.octets());
+        }
+        packet.extend(inner);
+        (packet, 41)
+    });
+    let junk = prop::collection::vec(any::<u8>(), 0..80).prop_map(|bytes| (bytes, 4));
+    let any_packet = prop_oneof![6 => v4, 4 => v6, 1 => junk];
+    let changed = prop::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>()));
+    (any_packet, changed, prop::option::weighted(0.2, 0_usize..6)).prop_map(
+        |((mut packet, kind), change, cut)| {
+            if let Some((at, byte)) = change.filter(|_| !packet.is_empty()) {
+                let at = at.index(packet.len().min(48));
+                packet[at] = byte;
+            }
+            if let Some(cut) = cut {
+                packet.truncate(packet.len().saturating_sub(cut));
+            }
+            (packet, kind)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_find_the_same_in_every_datagram(
+        suite in prop::sample::select(Suite::ALL.to_vec()),
+        extended in any::<bool>(),
+        start in prop_oneof![6 => 0_u64..10, 2 => Just(4_294_967_290), 1 => Just(8_589_934_500), 1 => Just(u64::MAX - 20)],
+        datagrams in prop::collection::vec(
+            (step(), packet(), harm(), 0_u8..4, 2_u8..4, prop::sample::select(vec![0_u8, 0, 0, 0, 0, 0, 0, 59, 144, 6])), 1..60),
+    ) {
+        let mut two = Two::new(suite, extended);
+        let mut sequence = start;
+        for (step, (inner, kind), harm, ecn, from, other) in datagrams {
+            sequence = sequence.saturating_add_signed(step);
+            let pad = (4 - (inner.len() + 2) % 4) % 4;
+            let mut text = inner.clone();
+            text.extend(1..=pad as u8);
+            text.extend([pad as u8, if other == 0 { kind } else { other }]);
+            if let Harm::Padding(byte) = harm {
+                let at = text.len() - 2;
+                text[at] = byte;
+            }
+            let mut datagram = sealed(suite, extended, sequence, &text);
+            match harm {
+                Harm::No | Harm::Padding(_) => {}
+                Harm::Bit(at, bit) => {
+                    let at = at.index(datagram.len());
+                    datagram[at] ^= 1 << bit;
+                }
+                Harm::Cut(at) => datagram.truncate(at.index(datagram.len())),
+                Harm::Longer(by) => datagram.extend(vec![0; usize::from(by)]),
+            }
+            let (one, other) = two.open(&datagram, from, ecn);
+            prop_assert_eq!(one, other, "{} {:?} {:?}", sequence, harm, inner);
+        }
+    }
+
+    #[test]
+    fn what_the_first_seals_the_second_agrees_to_once_and_to_nothing_else(
+        suite in prop::sample::select(Suite::ALL.to_vec()),
+        extended in any::<bool>(),
+        packets in prop::collection::vec((packet(), any::<prop::sample::Index>(), 0_u8..8), 1..20),
+    ) {
+        let mut two = Two::new(suite, extended);
+        // The first datagram says where the peer is.
+        let hello = hello();
+        prop_assert!(two.open(&sealed(suite, extended, 1, &hello), 3, 0).0.is_some());
+        for ((mut packet, _), at, bit) in packets {
+            // Turned round: from the server to the session.
+            match packet.first().map(|first| first >> 4) {
+                Some(4) if packet.len() >= 20 => {
+                    let (from, to) = packet[12..20].split_at_mut(4);
+                    from.swap_with_slice(to);
+                }
+                Some(6) if packet.len() >= 40 => {
+                    let (from, to) = packet[8..40].split_at_mut(16);
+                    from.swap_with_slice(to);
+                }
+                _ => {}
+            }
+            let Some((sealed, to, ecn)) = two.seal(&packet) else { continue };
+            let mut wrong = sealed.clone();
+            let place = at.index(wrong.len());
+            wrong[place] ^= 1 << bit;
+            prop_assert!(!two.second.agrees(&packet, &wrong, to, ecn), "a bit at {}", place);
+            let elsewhere = Place { socket: to.socket ^ 1, ..to };
+            prop_assert!(!two.second.agrees(&packet, &sealed, elsewhere, ecn));
+            prop_assert!(two.second.agrees(&packet, &sealed, to, ecn));
+            prop_assert!(!two.second.agrees(&packet, &sealed, to, ecn), "no sequence number twice");
+        }
+    }
+}
+
+/// An echo request of session 1 with its ESP trailer.
+fn hello() -> Vec<u8> {
+    let mut text =
+        vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, 2, 10, 9, 0, 1, 8, 0, 0, 0, 0, 0, 0, 0];
+    text.extend([1, 2, 2, 4]);
+    text
+}
+
+#[test]
+fn another_packet_another_mark_and_another_way_out_are_not_agreed_to() {
+    let mut two = Two::new(Suite::Aes256Gcm, true);
+    assert_eq!(
+        two.open(&sealed(Suite::Aes256Gcm, true, 1, &hello()), 3, 0).1.map(|packet| packet.len()),
+        Some(28)
+    );
+    let mut packet = hello()[..28].to_vec();
+    packet[12..20].rotate_left(4);
+    let (first, to, ecn) = two.seal(&packet).unwrap();
+    let mut other = packet.clone();
+    other[27] ^= 1;
+    assert!(!two.second.agrees(&other, &first, to, ecn), "another packet than came from the device");
+    let (next, ..) = two.seal(&packet).unwrap();
+    assert!(!two.second.agrees(&packet, &next, to, 1), "a mark that the packet has not");
+    let (next, ..) = two.seal(&packet).unwrap();
+    let away = Place { address: "198.51.100.1:4500".parse().unwrap(), ..to };
+    assert!(!two.second.agrees(&packet, &next, away, ecn), "to somebody else");
+    assert!(two.second.agrees(&packet, &next, to, ecn));
+    two.second.close_session(1);
+    let (last, ..) = two.seal(&packet).unwrap();
+    assert!(!two.second.agrees(&packet, &last, to, ecn), "of a session that is over");
+}

@@ -1,0 +1,28 @@
+//! levee: the gate of a label whose stacks must agree.
+//!
+//! It stands where the label's vault would: the warden gives it the TUN queue, the UDP sockets and channels to sessiond and the
+//! keyer. It has no keys and reads no packet. Whatever comes it gives to two stacks, processes that have the keys and
+//! can do nothing but answer, and passes on only what both agree about. Doubt denies: where an answer differs, the
+//! packet is dropped, counted and reported; where none comes within [`PATIENCE`] the gate ends, and nothing
+//! passes until the warden has started all three anew and the keyer has made new keys.
+//!
+//! [`PATIENCE`]: stacks::PATIENCE
+#![forbid(unsafe_code)]
+
+mod serve;
+mod stacks;
+mod start;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match start::start().and_then(serve::serve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Standard error may be gone; the exit status says it too.
+            let _ = writeln!(std::io::stderr(), "levee-gate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

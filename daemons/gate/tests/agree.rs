@@ -1,0 +1,170 @@
+//! A real gate with both real stacks: what passes, what does not, and what happens when one of them is wrong or gone. The
+//! test plays warden, sessiond, keyer and the client. Needs root.
+
+mod world;
+
+use std::time::Duration;
+
+use levee_ipc::agree::ToStack;
+use levee_ipc::vault::{SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
+use world::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn packets_pass_both_ways_where_both_stacks_agree_in_every_suite() {
+    for (suite, esn) in [(Suite::Aes128Gcm, true), (Suite::Aes256Gcm, false), (Suite::ChaCha20Poly1305, true)]
+    {
+        let mut world = World::new();
+        world.up(suite, esn);
+        for length in [0, 1, 100, 1_300] {
+            assert!(world.ping(length, 10 * SECOND), "{suite:?} {length}");
+        }
+        let counters = world.counters();
+        assert_eq!((counters["disagreed"], counters["packets-in"], counters["packets-out"]), (0, 4, 4));
+        // A new pair in the place of the old one.
+        world.keys(suite, esn);
+        assert!(world.ping(64, 10 * SECOND));
+        assert_eq!(world.counters()["disagreed"], 0);
+    }
+}
+
+#[test]
+fn what_anybody_may_send_passes_nowhere_and_is_no_disagreement() {
+    let mut world = World::new();
+    world.up(Suite::Aes256Gcm, true);
+    assert!(world.ping(20, 10 * SECOND));
+    let good = world.request(20);
+    for at in 0..good.len() {
+        let mut wrong = good.clone();
+        wrong[at] ^= 0x40;
+        world.send(&wrong);
+        world.send(&good[..at]);
+    }
+    world.send(&good);
+    world.send(&good);
+    assert!(world.ping(20, 10 * SECOND));
+    let counters = world.counters();
+    assert_eq!((counters["disagreed"], counters["packets-in"]), (0, 3), "{counters:?}");
+    assert!(counters["auth-failed"] > 50 && counters["replay"] == 1, "{counters:?}");
+}
+
+/// Changes one bit of a key on its way to one of the stacks.
+fn spoil(inbound: bool) -> impl FnMut(ToStack) -> ToStack + Send + 'static {
+    move |question| match question {
+        ToStack::Install { now, session, suite, esn, inbound: arriving, outbound: leaving, peer } => {
+            let (arriving, leaving) =
+                if inbound { (other_key(&arriving), leaving) } else { (arriving, other_key(&leaving)) };
+            ToStack::Install { now, session, suite, esn, inbound: arriving, outbound: leaving, peer }
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn with_another_key_in_either_stack_nothing_passes_and_the_alarm_is_raised() {
+    for which in [Which::First, Which::Second] {
+        for inbound in [true, false] {
+            let mut world = World::with(Some((which, Box::new(spoil(inbound)))));
+            world.up(Suite::Aes256Gcm, true);
+            assert!(!world.ping(20, SECOND / 2), "{which:?} {inbound}");
+            match hear_within(&world.sessiond, 10 * SECOND) {
+                Some(VaultToSessiond::Disagreed(packets)) => assert!(packets >= 1),
+                other => panic!("{which:?} {inbound}: no alarm but {other:?}"),
+            }
+            let counters = world.counters();
+            assert!(counters["disagreed"] >= 1, "{which:?} {inbound}: {counters:?}");
+            // Nothing of the session came to its compartment, or from there to the client.
+            assert_eq!(world.seen_inside(), u64::from(!inbound), "{which:?} {inbound}");
+        }
+    }
+}
+
+#[test]
+fn a_stack_that_dies_or_is_silent_takes_the_gate_with_it_and_neither_passes_anything_alone() {
+    for which in [Which::First, Which::Second] {
+        for signal in [rustix::process::Signal::KILL, rustix::process::Signal::STOP] {
+            let mut world = World::new();
+            world.up(Suite::Aes256Gcm, true);
+            assert!(world.ping(20, 10 * SECOND));
+            let before = world.seen_inside();
+            rustix::process::kill_process(world.stack(which).pid, signal).unwrap();
+            // A silent one shows only when it is asked.
+            assert!(!world.ping(20, SECOND / 2), "{which:?} {signal:?}");
+            assert!(ends(&world.gate, 10 * SECOND), "{which:?} {signal:?}: the gate goes on");
+            assert_eq!(world.seen_inside(), before, "{which:?} {signal:?}");
+            let other = if which == Which::First { Which::Second } else { Which::First };
+            assert!(ends(world.stack(other), 10 * SECOND), "{which:?} {signal:?}: the other stack goes on");
+        }
+    }
+}
+
+#[test]
+fn keys_are_in_both_stacks_and_not_in_the_gate_and_in_nobody_once_the_session_is_over() {
+    let mut world = World::new();
+    world.up(Suite::Aes256Gcm, true);
+    assert!(world.ping(20, 10 * SECOND));
+    let keys = world.material();
+    for key in &keys {
+        assert_eq!(occurrences(&world.gate, &key[..16]), 0, "the gate keeps no key");
+        for which in [Which::First, Which::Second] {
+            assert!(occurrences(world.stack(which), &key[..16]) > 0, "{which:?} has the key");
+        }
+    }
+    world.sessiond.send(&SessiondToVault::Close(session(1))).unwrap();
+    assert!(matches!(hear(&world.sessiond), VaultToSessiond::Closed(id) if id == session(1)));
+    for key in &keys {
+        for process in [&world.gate, world.stack(Which::First), world.stack(Which::Second)] {
+            assert_eq!(occurrences(process, &key[..16]), 0, "a key outlived its session");
+        }
+    }
+    assert!(!world.ping(20, SECOND / 2));
+}
+
+#[test]
+fn keys_that_one_stack_refuses_neither_keeps() {
+    // The second is told of another session than the keys are for.
+    let deaf = |question| match question {
+        ToStack::Open(mut record) => {
+            record.id = session(7);
+            ToStack::Open(record)
+        }
+        other => other,
+    };
+    let mut world = World::with(Some((Which::Second, Box::new(deaf))));
+    world.open();
+    assert!(matches!(world.install(Suite::Aes256Gcm, true), VaultToKeyer::Refused { .. }));
+    for key in world.material() {
+        assert_eq!(occurrences(world.stack(Which::First), &key[..16]), 0);
+    }
+    assert!(!world.ping(20, SECOND / 2));
+}
+
+#[test]
+fn all_three_are_sandboxed_and_neither_stack_has_a_device_or_a_socket_of_the_network() {
+    let world = World::new();
+    for process in [&world.gate, world.stack(Which::First), world.stack(Which::Second)] {
+        let pid = process.pid.as_raw_nonzero();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        for line in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "Threads:\t1"] {
+            assert!(status.contains(line), "{line} in {status}");
+        }
+    }
+    let open = |process: &levee_sys::pidfd::Child| -> Vec<String> {
+        std::fs::read_dir(format!("/proc/{}/fd", process.pid.as_raw_nonzero()))
+            .unwrap()
+            .map(|entry| std::fs::read_link(entry.unwrap().path()).unwrap().to_string_lossy().into_owned())
+            .collect()
+    };
+    for which in [Which::First, Which::Second] {
+        // Standard streams, and the channels to warden and gate.
+        let open = open(world.stack(which));
+        assert_eq!(open.iter().filter(|path| path.starts_with("socket:")).count(), 2, "{open:?}");
+        assert_eq!(open.len(), 5, "{open:?}");
+    }
+    // The gate: channels to warden, sessiond, keyer and both stacks, one UDP socket, the device.
+    let open = open(&world.gate);
+    assert_eq!(open.iter().filter(|path| path.starts_with("socket:")).count(), 6, "{open:?}");
+    assert_eq!(open.iter().filter(|path| path.ends_with("/net/tun")).count(), 1, "{open:?}");
+    assert_eq!(open.len(), 10, "{open:?}");
+}

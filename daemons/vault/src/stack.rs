@@ -1,0 +1,185 @@
+//! The first of two stacks that must agree: the same database and the same packet code as a vault's, with a channel to
+//! the label's gate in place of a device and sockets. `levee-vault --stack`, started by the warden.
+
+use std::os::fd::OwnedFd;
+
+use levee_aead::Library;
+use levee_esp::{DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Side, ecn};
+use levee_ipc::agree::{Bytes, FromStack, Outgoing, Sealed, ToStack};
+use levee_ipc::vault::Report;
+use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, Role, ToWarden};
+use levee_ipc::{Channel, Received, RecvError, agree};
+use levee_session::SessionId;
+use levee_sys::sandbox::Sandbox;
+use levee_sys::seccomp;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use zeroize::Zeroize as _;
+
+use crate::convert;
+use crate::start::Fatal;
+
+/// The library of the first stack; the second one has the other.
+const LIBRARY: Library = Library::Ring;
+/// Rows of security associations in a report.
+const REPORTED: usize = 256;
+
+/// Whether the warden asks for this with the vault's arguments.
+pub fn is_wanted(mut arguments: impl Iterator<Item = String>) -> bool {
+    arguments.next().as_deref() == Some("--stack")
+}
+
+/// Answers the gate until the warden says stop, or warden or gate is gone.
+///
+/// # Errors
+/// The step that failed.
+pub fn run() -> Result<(), Fatal> {
+    let control =
+        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
+    let control = Channel::from_fd(control);
+    let (gate, slot) = attachments(&control)?;
+    Sandbox::new(seccomp::STACK).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
+    control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
+    let gate = Channel::from_fd(gate);
+    gate.send(&FromStack::Ready).map_err(|why| Fatal::new("tell the gate", why))?;
+    let mut stack = Stack { sad: Sad::new(Side::Server, slot), buffer: vec![0; BUFFER] };
+    loop {
+        let mut fds = [PollFd::new(&control, PollFlags::IN), PollFd::new(&gate, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(why) => return Err(Fatal::new("wait", why)),
+        }
+        let [control, asked] = fds.map(|fd| !fd.revents().is_empty());
+        if control {
+            // It says nothing to a running stack but that it is over.
+            return Ok(());
+        }
+        if asked {
+            match gate.try_recv::<ToStack>() {
+                Ok(Received { message, .. }) => {
+                    let answer = stack.answer(message)?;
+                    gate.send(&answer).map_err(|why| Fatal::new("answer the gate", why))?;
+                }
+                Err(RecvError::Empty) => {}
+                Err(RecvError::Closed) => return Ok(()),
+                Err(why) => return Err(Fatal::new("hear the gate", why)),
+            }
+        }
+    }
+}
+
+/// The channel to the gate and our slot.
+fn attachments(control: &Channel) -> Result<(OwnedFd, Option<u16>), Fatal> {
+    let mut gate = None;
+    loop {
+        let received: Received<FromWarden> =
+            control.recv().map_err(|why| Fatal::new("hear the warden", why))?;
+        match (received.message, received.fds.into_iter().next()) {
+            (FromWarden::Begin(Place::Server), _) => {
+                return gate.ok_or_else(|| Fatal::new("begin", "no channel to the gate was attached"));
+            }
+            (FromWarden::Attach(Attachment::Peer { role: Role::Vault, slot, .. }), Some(fd)) => {
+                gate = Some((fd, slot));
+            }
+            (other, _) => {
+                return Err(Fatal::new("take an attachment", format!("{other:?} is not for a stack")));
+            }
+        }
+    }
+}
+
+/// A packet with its header, padding and tag.
+const BUFFER: usize = levee_esp::sealed_length(Bytes::MOST);
+
+struct Stack {
+    sad: Sad<SessionId>,
+    buffer: Vec<u8>,
+}
+
+impl Stack {
+    fn answer(&mut self, question: ToStack) -> Result<FromStack, Fatal> {
+        Ok(match question {
+            ToStack::Open(record) => {
+                let id = record.id;
+                let open = |policy| self.sad.open_session(id, policy).is_ok();
+                FromStack::Taken(convert::policy(record).is_some_and(open))
+            }
+            ToStack::Close(id) => {
+                self.sad.close_session(id);
+                FromStack::Taken(true)
+            }
+            ToStack::Install { now, session, suite, esn, inbound, outbound, peer } => {
+                let pair = convert::install(session, suite, esn, &inbound, &outbound, peer.map(place), None);
+                let install = |pair| self.sad.install(now, pair, &LIBRARY).map_err(convert::refusal);
+                FromStack::Installed(pair.and_then(install))
+            }
+            ToStack::Delete { spi } => {
+                FromStack::Taken(levee_esp::Spi::new(spi).is_some_and(|spi| self.sad.delete(spi).is_some()))
+            }
+            ToStack::Datagram { from, ecn, datagram } => FromStack::Opened(self.open(&datagram, from, ecn)),
+            ToStack::Packet { now, packet } => {
+                let outgoing = self.seal(now, &packet);
+                self.buffer.as_mut_slice().zeroize();
+                FromStack::Sealed(outgoing.unwrap_or_else(|reason| {
+                    self.sad.counters.count(reason);
+                    Outgoing::Nothing
+                }))
+            }
+            ToStack::Report => FromStack::Report(Report {
+                counters: self.sad.counters.iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+                sas: self.sad.pairs().take(REPORTED).map(convert::report).collect(),
+                sa_count: self.sad.pair_count() as u64,
+            }),
+            ToStack::Check { .. } => return Err(Fatal::new("answer the gate", "this is the first stack")),
+        })
+    }
+
+    fn open(&mut self, datagram: &[u8], from: agree::Outer, ecn: u8) -> Option<Bytes> {
+        let buffer = self.buffer.get_mut(..datagram.len())?;
+        buffer.copy_from_slice(datagram);
+        let packet = match self.sad.open(buffer, 0, place(from), ecn) {
+            Ok(opened) => buffer.get(..opened.inner.length).and_then(Bytes::new),
+            // Counted where it was found.
+            Err(_) => None,
+        };
+        buffer.zeroize();
+        packet
+    }
+
+    fn seal(&mut self, now: std::time::Duration, packet: &[u8]) -> Result<Outgoing, DropReason> {
+        let inner = Inner::parse(packet)?;
+        let packet = packet.get(..inner.length).ok_or(DropReason::Malformed)?;
+        // A reason that `route` or `seal` finds is counted there.
+        let Ok(route) = self.sad.route(now, &inner) else { return Ok(Outgoing::Nothing) };
+        let mut lane = match route {
+            Route::Through(lane) => lane,
+            Route::Wait(id) => {
+                self.sad.counters.count(DropReason::NoSa);
+                return Ok(Outgoing::Wanted(id));
+            }
+            // No pair here carries AGGFRAG payloads.
+            Route::Gather(_) => return Err(DropReason::NoSa),
+        };
+        let text = self.buffer.get_mut(ESP_HEADER..ESP_HEADER + packet.len()).ok_or(DropReason::Oversize)?;
+        text.copy_from_slice(packet);
+        let Ok(sealed) = lane.seal(&mut self.buffer, packet.len()) else { return Ok(Outgoing::Nothing) };
+        let datagram = self.buffer.get(..sealed.length).and_then(Bytes::new).ok_or(DropReason::Oversize)?;
+        let socket = u8::try_from(sealed.peer.socket).map_err(|_| DropReason::NoPeer)?;
+        let to = agree::Outer { address: sealed.peer.address, socket };
+        let expiring = self.sad.next_expiring().map(|(spi, session)| (spi.get(), session));
+        Ok(Outgoing::Send(Sealed { datagram, to, ecn: ecn::of(packet) }, expiring))
+    }
+}
+
+fn place(outer: agree::Outer) -> Outer {
+    Outer { address: outer.address, socket: outer.socket.into() }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        let all: Vec<_> = self.sad.sessions().collect();
+        for id in all {
+            self.sad.close_session(id);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A label whose stacks must agree, run by the real programs as an operator would run them.
+
+use levee_system::host::{self, Process};
+use levee_system::{World, eventually, text};
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PAGE: &str = "http://www.harbour.example/";
+const LABEL: &str = "SECRET//NATO,MED";
+
+/// The process of this name below the server's warden.
+fn process(world: &World, name: &str) -> Option<Process> {
+    host::below(world.server_pid()).into_iter().find(|process| process.name == name)
+}
+
+fn audit(world: &World) -> String {
+    world.levee(&["audit", "show", "--state", &text(&world.path("state"))]).ok()
+}
+
+#[test]
+fn a_label_whose_stacks_must_agree_serves_its_sessions_and_outlives_each_of_the_three() {
+    let site = SITE.replace("\"harbour\"", "\"port-agree\"");
+    let site = site.replace("[limits]", "[vault]\nagree = [\"SECRET..SECRET//NATO,MED\"]\n\n[limits]");
+    let world = World::up("agree", &site, &["ws1", "ws2"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LABEL).ok();
+    world.login("ws2", "mia").ok();
+    world.level("ws2", "CONFIDENTIAL//MED").ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains("<title>SECRET//NATO,MED</title>"), "the page of its label");
+    let counters = |label: &str| world.status()["vaults"][label]["counters"].clone();
+    let here = counters(LABEL);
+    assert_eq!(here["disagreed"], 0, "{here}");
+    assert!(here["packets-in"].as_u64() > Some(3) && here["packets-out"].as_u64() > Some(3), "{here}");
+    // The other label has one vault, with nobody to agree with.
+    assert!(counters("CONFIDENTIAL//MED").get("disagreed").is_none());
+    let names = || -> Vec<String> {
+        let ours = ["levee-gate", "levee-vault", "levee-witness"];
+        let mut names: Vec<String> = host::below(world.server_pid()).into_iter().map(|p| p.name).collect();
+        names.retain(|name| ours.contains(&name.as_str()));
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["levee-gate", "levee-vault", "levee-vault", "levee-witness"]);
+    for victim in ["levee-witness", "levee-gate"] {
+        let before = process(&world, victim).expect("it runs");
+        before.kill();
+        eventually(Duration::from_secs(60), "the page comes again", || world.fetch("ws1", PAGE).status == 0);
+        let after = process(&world, victim).expect("it runs again");
+        assert!(!before.runs() && after.pid != before.pid);
+        assert_eq!(names(), ["levee-gate", "levee-vault", "levee-vault", "levee-witness"]);
+    }
+    // The other label has noticed nothing.
+    world.fetch("ws2", PAGE).ok();
+    eventually(Duration::from_secs(20), "the end of a stack is in the audit log", || {
+        let log = audit(&world);
+        log.contains("redundant stacks") && log.contains("the second one ended (killed by signal 9)")
+    });
+    world.tpe("ws1", &["logout"]).ok();
+}
