@@ -198,8 +198,17 @@ fn varied() -> impl Strategy<Value = (Vec<u8>, u8)> {
         any::<u8>(),
         prop::sample::select(vec![0_u16, 0, 0, 0x2000, 0x4000, 0x4000, 0x0007, 0x2007]),
         prop::sample::select(vec![1_u8, 1, 1, 6, 6, 6, 17, 33, 47, 132, 136]),
-        prop::sample::select(vec!["10.0.0.2", "10.0.0.2", "10.0.0.2", "10.0.0.2", "10.0.0.3", "10.9.0.1", "11.0.0.1"]),
-        prop::sample::select(vec!["10.9.0.1", "10.9.0.1", "10.9.255.255", "10.9.0.1", "10.10.0.0", "10.0.0.2"]),
+        prop::sample::select(vec![
+            "10.0.0.2", "10.0.0.2", "10.0.0.2", "10.0.0.2", "10.0.0.3", "10.9.0.1", "11.0.0.1",
+        ]),
+        prop::sample::select(vec![
+            "10.9.0.1",
+            "10.9.0.1",
+            "10.9.255.255",
+            "10.9.0.1",
+            "10.10.0.0",
+            "10.0.0.2",
+        ]),
         (port.clone(), port.clone(), body.clone(), 5_u8..7),
     );
     let v4 = v4.prop_map(|(class, flags, protocol, from, to, (source, destination, body, words))| {

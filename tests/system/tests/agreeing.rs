@@ -27,7 +27,10 @@ fn a_label_whose_stacks_must_agree_serves_its_sessions_and_outlives_each_of_the_
     world.level("ws1", LABEL).ok();
     world.login("ws2", "mia").ok();
     world.level("ws2", "CONFIDENTIAL//MED").ok();
-    assert!(world.fetch("ws1", PAGE).ok().contains("<title>SECRET//NATO,MED</title>"), "the page of its label");
+    assert!(
+        world.fetch("ws1", PAGE).ok().contains("<title>SECRET//NATO,MED</title>"),
+        "the page of its label"
+    );
     let counters = |label: &str| world.status()["vaults"][label]["counters"].clone();
     let here = counters(LABEL);
     assert_eq!(here["disagreed"], 0, "{here}");
