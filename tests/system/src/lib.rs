@@ -238,6 +238,14 @@ impl World {
         self.agents.push(agent);
     }
 
+    /// Has a workstation that is started afterwards leave its tunnel to another IPsec client (`tunnel = "other"`).
+    #[track_caller]
+    pub fn leave_tunnel_to_others(&self, workstation: &str) {
+        let bundle = self.path("state").join("hosts").join(workstation).join("workstation.toml");
+        let text = fs::read_to_string(&bundle).expect("the bundle");
+        fs::write(&bundle, format!("{text}tunnel = \"other\"\n")).expect("write the bundle");
+    }
+
     #[track_caller]
     fn warden(&self, namespace: &str, what: [&str; 2], state: &Path, run: &Path) -> Child {
         let programs = programs();

@@ -13,9 +13,7 @@ const HIGH: &str = "SECRET//NATO,MED";
 /// A workstation whose tunnel another client makes, with somebody signed on; and others that are levee's alone.
 fn signed_on(name: &str, others: &[&str]) -> World {
     let mut world = World::new(name, SITE, &[&["ws1"], others].concat());
-    let bundle = world.path("state/hosts/ws1/workstation.toml");
-    let text = std::fs::read_to_string(&bundle).expect("the bundle");
-    std::fs::write(&bundle, format!("{text}tunnel = \"other\"\n")).expect("write the bundle");
+    world.leave_tunnel_to_others("ws1");
     world.start_server();
     for workstation in std::iter::once(&"ws1").chain(others) {
         world.start_workstation(workstation);

@@ -52,6 +52,7 @@ fn main() {
     let mut start = Times::of("session at a label that does not run yet: network, store, compartment, vault");
     let mut page = Times::of("first page there: starts nginx");
     let mut change = Times::of("change of level, both labels running");
+    let mut server = Times::of("the server's part of it: until it acknowledges that the old session is over");
     let mut again = Times::of("page at a label that runs");
     let mut logout = Times::of("logout to its acknowledgement");
     let all: Vec<String> =
@@ -61,7 +62,12 @@ fn main() {
     let mut signed_on = 0;
     for round in 0..SAMPLES.div_ceil(all.len()) {
         // A new server each time: no label runs yet.
-        let world = World::up(&format!("times{round}"), SITE, &["ws1"]);
+        let mut world = World::new(&format!("times{round}"), SITE, &["ws1", "ws2"]);
+        world.start_server();
+        world.start_workstation("ws1");
+        // A workstation on which levee holds the trusted path and nothing else: the wait there is the server's.
+        world.leave_tunnel_to_others("ws2");
+        world.start_workstation("ws2");
         let credential = world.path("state").join("sessiond/credentials/mia");
         std::fs::write(&credential, LEAST).unwrap_or_else(|e| panic!("{}: {e}", credential.display()));
         world.login("ws1", "ada").ok();
@@ -84,17 +90,20 @@ fn main() {
             world.tpe("ws1", &["logout"]).ok();
             signed_on += 2;
         }
+        world.login("ws2", "ada").ok();
+        world.level("ws2", LEVELS[0]).ok();
+        for label in [LEVELS[2], LEVELS[0]].iter().cycle().take(SAMPLES) {
+            server.take(|| world.level("ws2", label));
+        }
+        world.tpe("ws2", &["logout"]).ok();
         let below = host::below(world.server_pid());
         memory = below.iter().map(|process| (process.name.clone(), resident(process))).collect();
         println!("site: {}\n", text(&world.path("site.toml")));
     }
 
     println!("| what | median ms | range | n |\n|---|---|---|---|");
-    for times in
-        [&mut nothing, &mut hash, &mut plain, &mut start, &mut page, &mut again, &mut change, &mut logout]
-    {
-        times.show();
-    }
+    let all = [nothing, hash, plain, start, page, again, change, server, logout];
+    all.into_iter().for_each(|mut times| times.show());
     println!(
         "\nResident memory after {signed_on} sign-ons:\n\n| process | how many | MiB, most |\n|---|---|---|"
     );
