@@ -92,7 +92,7 @@ fn main() {
         }
         world.login("ws2", "ada").ok();
         world.level("ws2", LEVELS[0]).ok();
-        for label in [LEVELS[2], LEVELS[0]].iter().cycle().take(SAMPLES) {
+        for label in [LEVELS[1], LEVELS[0]].iter().cycle().take(SAMPLES) {
             server.take(|| world.level("ws2", label));
         }
         world.tpe("ws2", &["logout"]).ok();
