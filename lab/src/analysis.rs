@@ -141,8 +141,12 @@ pub struct Cell {
     pub change_points: Vec<usize>,
     /// Latency percentiles 50, 90, 99, 99.9 of all transactions together, nanoseconds.
     pub latency: Option<[u64; 4]>,
-    /// Processor seconds per unit of work (per GB, or per transaction) of client, server, and between; medians.
+    /// Processor seconds per unit of work (per GB, or per transaction) of client, server, and between, by their control
+    /// groups; medians.
     pub cpu: [Option<f64>; 3],
+    /// The client's by its own word (getrusage).
+    #[serde(default)]
+    pub rusage: Option<f64>,
 }
 
 /// What one set of factors costs.
@@ -160,6 +164,52 @@ pub struct Attribution {
     pub multiplicative: Interval,
     /// On times per unit of work: nanoseconds per byte or transaction.
     pub additive: Interval,
+}
+
+/// What one unit of each kind of work costs in an arm: the cost calculator's prices, in nanoseconds. A price that was
+/// not measured is absent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Price {
+    /// Layout.
+    pub layout: Layout,
+    /// Arm.
+    pub arm: String,
+    /// A connection opened and closed (TCP_CC).
+    pub connection: Option<f64>,
+    /// A request of a byte and its answer (TCP_RR).
+    pub request: Option<f64>,
+    /// A byte of a stream (TCP_MAERTS, else TCP_STREAM).
+    pub byte: Option<f64>,
+    /// A datagram (UDP_STREAM), without its bytes.
+    pub packet: Option<f64>,
+}
+
+/// Work to be priced: how many of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Connections opened and closed.
+    pub connections: f64,
+    /// Requests with their answers.
+    pub requests: f64,
+    /// Bytes of payload.
+    pub bytes: f64,
+    /// Datagrams.
+    pub packets: f64,
+}
+
+impl Price {
+    /// Nanoseconds that the work takes, one thing after the other; nothing where a price it needs was not measured.
+    pub fn of(&self, w: Work) -> Option<f64> {
+        [
+            (w.connections, self.connection),
+            (w.requests, self.request),
+            (w.bytes, self.byte),
+            (w.packets, self.packet),
+        ]
+        .into_iter()
+        .map(|(n, price)| if n == 0.0 { Some(0.0) } else { price.map(|p| n * p) })
+        .sum()
+    }
 }
 
 /// The cost calculator's word on a workload it has not seen.
@@ -202,6 +252,9 @@ pub struct Summary {
     pub effects: Vec<Effect>,
     /// Attribution to factors.
     pub attribution: Vec<Attribution>,
+    /// The cost calculator's prices.
+    #[serde(default)]
+    pub prices: Vec<Price>,
     /// The cost calculator checked.
     pub calculator: Vec<Check>,
 }
@@ -300,7 +353,7 @@ pub fn time_per_unit(kind: Kind, value: f64) -> f64 {
 }
 
 /// Processor seconds per GB or per transaction, warm-up included on both sides of the division.
-fn cpu_per_unit(s: &Sample, form: &Form) -> Option<[Option<f64>; 3]> {
+fn cpu_per_unit(s: &Sample, form: &Form) -> Option<[Option<f64>; 4]> {
     let o = s.outcome.as_ref()?;
     if o.kind == Kind::UdpStream {
         return None; // a sweep of rates: its work is not that of its metric
@@ -308,7 +361,9 @@ fn cpu_per_unit(s: &Sample, form: &Form) -> Option<[Option<f64>; 3]> {
     let scaled = (form.seconds + form.warmup) * o.value;
     let work = if o.kind.is_bulk() { scaled / 8e3 } else { scaled };
     let per = |c: Option<f64>| c.map(|c| c / work);
-    Some([per(s.load.client), per(s.load.server), per(s.load.between)])
+    // a tool of others has no word of its own
+    let own = Some(o.cpu_seconds).filter(|c| *c > 0.0);
+    Some([per(s.load.client), per(s.load.server), per(s.load.between), per(own)])
 }
 
 fn cell(m: &Manifest, samples: &[&Sample], seed: u64) -> Option<Cell> {
@@ -320,11 +375,11 @@ fn cell(m: &Manifest, samples: &[&Sample], seed: u64) -> Option<Cell> {
         latency.merge(l);
     }
     let at = |q: f64| latency.quantile(q);
-    let cpus: Vec<[Option<f64>; 3]> = samples.iter().filter_map(|s| cpu_per_unit(s, &m.form)).collect();
-    let cpu = [0, 1, 2].map(|i| {
+    let cpus: Vec<[Option<f64>; 4]> = samples.iter().filter_map(|s| cpu_per_unit(s, &m.form)).collect();
+    let cpu = |i: usize| {
         let all: Vec<f64> = cpus.iter().filter_map(|c| *c.get(i)?).collect();
         stats::quantile(&all, 0.5)
-    });
+    };
     let p = |q: f64| stats::quantile(&values, q).unwrap_or(f64::NAN);
     Some(Cell {
         workload: first.workload.clone(),
@@ -338,7 +393,8 @@ fn cell(m: &Manifest, samples: &[&Sample], seed: u64) -> Option<Cell> {
         lag1: series::lag1(&logs),
         change_points: series::change_points(&logs, seed),
         latency: at(0.5).zip(at(0.9)).zip(at(0.99)).zip(at(0.999)).map(|(((a, b), c), d)| [a, b, c, d]),
-        cpu,
+        cpu: [0, 1, 2].map(cpu),
+        rusage: cpu(3),
     })
 }
 
@@ -412,34 +468,66 @@ fn attribution(m: &Manifest, obs: &[Obs], units: &[(Unit, Kind)]) -> Vec<Attribu
     out
 }
 
-/// Connection, request and byte costs of each arm, put together for TCP_CRR and TCP_FETCH.
-fn calculator(m: &Manifest, cells: &[Cell]) -> Vec<Check> {
-    let median = |layout: Layout, arm: &str, kind: Kind| {
-        cells
-            .iter()
-            .find(|c| c.layout == layout && c.arm == arm && c.copy == 0 && c.workload == kind.name())
-            .map(|c| time_per_unit(kind, c.percentiles[2]))
-    };
+/// What each unit of work costs in each arm. A stream's bytes go in super-segments, so that a byte's price has hardly a
+/// packet in it; a datagram's time, less its bytes at that price, is the price of a packet.
+fn prices(m: &Manifest, cells: &[Cell]) -> Vec<Price> {
     let mut out = Vec::new();
     for &layout in &m.form.layouts {
         for arm in m.experiment.arms_of(&m.form) {
-            let of = |k| median(layout, &arm.name, k);
-            let (Some(connection), Some(request)) = (of(Kind::TcpCc), of(Kind::TcpRr)) else { continue };
+            let of = |k: Kind| median_time(cells, layout, &arm.name, k.name());
             let byte = of(Kind::TcpMaerts).or_else(|| of(Kind::TcpStream));
-            let predictions = [
-                (Kind::TcpCrr, Some(connection + request)),
-                (Kind::TcpFetch, byte.map(|b| connection + request + b * f64::from(m.common.fetch))),
-            ];
-            for (kind, predicted) in predictions {
-                if let (Some(predicted), Some(measured)) = (predicted, of(kind)) {
-                    out.push(Check {
-                        layout,
-                        arm: arm.name.clone(),
-                        workload: kind.name().into(),
-                        predicted,
-                        measured,
-                    });
+            let size = m.common.datagram as f64;
+            let price = Price {
+                layout,
+                arm: arm.name.clone(),
+                connection: of(Kind::TcpCc),
+                request: of(Kind::TcpRr),
+                byte,
+                packet: of(Kind::UdpStream).zip(byte).map(|(u, b)| (u - b) * size),
+            };
+            if price.connection.or(price.request).or(price.byte).is_some() {
+                out.push(price);
+            }
+        }
+    }
+    out
+}
+
+/// Median nanoseconds per unit of work of an arm on a workload.
+fn median_time(cells: &[Cell], layout: Layout, arm: &str, workload: &str) -> Option<f64> {
+    let c =
+        cells.iter().find(|c| c.layout == layout && c.arm == arm && c.copy == 0 && c.workload == workload)?;
+    Some(time_per_unit(Kind::of_unit(workload)?, c.percentiles[2]))
+}
+
+/// The calculator's word on workloads that are no part of its prices.
+fn calculator(m: &Manifest, cells: &[Cell], prices: &[Price]) -> Vec<Check> {
+    let units = m.experiment.units(Some(&m.form));
+    let mut out = Vec::new();
+    for p in prices {
+        for u in &units {
+            // what one transaction of it is made of, and how many units of work its metric counts in one
+            let (work, per) = match (u.kind, u.usage) {
+                (Kind::TcpCrr, _) => (Work { connections: 1.0, requests: 1.0, ..Work::default() }, 1.0),
+                (Kind::TcpFetch, _) => {
+                    let bytes = f64::from(m.common.fetch);
+                    (Work { connections: 1.0, requests: 1.0, bytes, packets: 0.0 }, 1.0)
                 }
+                (Kind::UdpStream, Use::HeldOut) => {
+                    let bytes = u.datagram.unwrap_or(m.common.datagram) as f64;
+                    (Work { bytes, packets: 1.0, ..Work::default() }, bytes)
+                }
+                _ => continue,
+            };
+            let measured = median_time(cells, p.layout, &p.arm, &u.id).map(|t| t * per);
+            if let (Some(predicted), Some(measured)) = (p.of(work), measured) {
+                out.push(Check {
+                    layout: p.layout,
+                    arm: p.arm.clone(),
+                    workload: u.id.clone(),
+                    predicted,
+                    measured,
+                });
             }
         }
     }
@@ -495,6 +583,7 @@ pub fn summarise(m: &Manifest, samples: &[Sample]) -> Result<Summary, String> {
     let had: BTreeSet<usize> = samples.iter().filter(|s| s.accepted).map(|s| s.trial).collect();
     let family_kinds: Vec<(Unit, Kind)> =
         units.iter().filter(|u| u.2 == Use::Effect).map(|u| (u.0.clone(), u.1)).collect();
+    let prices = prices(m, &cells);
     Ok(Summary {
         schema: SCHEMA,
         experiment: m.experiment.name.clone(),
@@ -504,9 +593,31 @@ pub fn summarise(m: &Manifest, samples: &[Sample]) -> Result<Summary, String> {
         flags,
         missing: tried.difference(&had).count(),
         attribution: attribution(m, &obs, &family_kinds),
-        calculator: calculator(m, &cells),
+        calculator: calculator(m, &cells, &prices),
+        prices,
         cells,
         floors,
         effects,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_priced_only_where_every_price_it_needs_was_measured() {
+        let p = Price {
+            layout: Layout::Apart,
+            arm: "a".into(),
+            connection: Some(50e3),
+            request: Some(20e3),
+            byte: Some(0.25),
+            packet: None,
+        };
+        let fetch = Work { connections: 1.0, requests: 1.0, bytes: 65_536.0, packets: 0.0 };
+        assert_eq!(p.of(fetch), Some(50e3 + 20e3 + 16_384.0));
+        assert_eq!(p.of(Work { packets: 1.0, ..fetch }), None);
+        assert_eq!(p.of(Work::default()), Some(0.0));
+    }
 }

@@ -91,11 +91,13 @@ impl Net {
             reassembly_failed: d("Ip.ReasmFails"),
             fragments_made: d("Ip.FragCreates"),
             tcp_retransmitted: d("Tcp.RetransSegs"),
+            tcp_accepted: d("Tcp.PassiveOpens"),
             tcp_attempts_failed: d("Tcp.AttemptFails"),
             tw_reused: d("TcpExt.TWRecycled"),
             tw_overflow: d("TcpExt.TCPTimeWaitOverflow"),
-            tw_ended: d("TcpExt.TW") + d("TcpExt.TWKilled"),
+            tw_entered: d("TcpExt.TW") + d("TcpExt.TWKilled"),
             listen_overflows: d("TcpExt.ListenOverflows"),
+            tw_change: self.time_wait as i64 - earlier.time_wait as i64,
             device_drops: self.device_drops.saturating_sub(earlier.device_drops) as i64,
         }
     }
@@ -122,14 +124,21 @@ pub struct NetDelta {
     pub fragments_made: i64,
     /// TCP segments sent again.
     pub tcp_retransmitted: i64,
+    /// Connections accepted.
+    #[serde(default)]
+    pub tcp_accepted: i64,
     /// Connections that failed.
     pub tcp_attempts_failed: i64,
     /// Outgoing connections that took over a socket in `TIME_WAIT`.
     pub tw_reused: i64,
     /// Sockets that could not enter `TIME_WAIT` for want of room.
     pub tw_overflow: i64,
-    /// Sockets that left `TIME_WAIT`, by time or by force.
-    pub tw_ended: i64,
+    /// Sockets that went into `TIME_WAIT`.
+    #[serde(alias = "tw_ended")]
+    pub tw_entered: i64,
+    /// How many sockets more (or fewer) are in `TIME_WAIT`.
+    #[serde(default)]
+    pub tw_change: i64,
     /// Connections dropped at a full accept queue.
     pub listen_overflows: i64,
     /// Packets dropped at an interface.

@@ -44,15 +44,15 @@ pub struct Trial {
 
 /// Every trial in the order in which it is to be made. Within a block the (workload, layout) units come
 /// in random order; within a unit the arms do, and the second copy of the baseline is one of them: trials
-/// that are compared lie as near in time as they can. An arm that does not measure a workload (`measures`, of arm
-/// and workload id) is left out there.
+/// that are compared lie as near in time as they can. An arm that does not measure a workload in a block (`measures`, of
+/// block, arm and workload id) is left out there.
 pub fn plan(
     seed: u64,
     blocks: usize,
     units: &[(String, Layout)],
     arms: &[String],
     baseline: &str,
-    measures: impl Fn(&str, &str) -> bool,
+    measures: impl Fn(usize, &str, &str) -> bool,
 ) -> Vec<Trial> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut out = Vec::new();
@@ -60,7 +60,7 @@ pub fn plan(
         let mut units = units.to_vec();
         units.shuffle(&mut rng);
         for (workload, layout) in units {
-            let able = || arms.iter().filter(|a| measures(a, &workload));
+            let able = || arms.iter().filter(|a| measures(block, a, &workload));
             let mut here: Vec<(&String, u8)> = able().map(|a| (a, 0)).collect();
             here.extend(able().filter(|a| *a == baseline).map(|a| (a, 1)));
             here.shuffle(&mut rng);
@@ -83,7 +83,7 @@ mod tests {
 
     fn small(seed: u64) -> Vec<Trial> {
         let units = [("A".to_owned(), Layout::Apart), ("B".to_owned(), Layout::Together)];
-        plan(seed, 3, &units, &["base".to_owned(), "x".to_owned()], "base", |_, _| true)
+        plan(seed, 3, &units, &["base".to_owned(), "x".to_owned()], "base", |_, _, _| true)
     }
 
     #[test]

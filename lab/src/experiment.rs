@@ -166,12 +166,22 @@ pub struct Workload {
     /// Offered rates of an open loop, requests per second.
     #[serde(default)]
     pub rates: Vec<f64>,
+    /// Payload bytes of a datagram, where not those common to all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datagram: Option<usize>,
+    /// Measured in every so many blocks; in each, when 1.
+    #[serde(default = "one")]
+    pub every: usize,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// One workload as it is run: a load workload becomes one per rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
-    /// `TCP_RR`, or `TCP_RR@500` for an open loop.
+    /// `TCP_RR`, `TCP_RR@500` for an open loop, `UDP_STREAM/256` for another size of datagram.
     pub id: String,
     /// Which workload.
     pub kind: Kind,
@@ -179,6 +189,10 @@ pub struct Unit {
     pub usage: Use,
     /// Offered rate of an open loop.
     pub rate: Option<f64>,
+    /// Payload bytes of a datagram, where not those common to all.
+    pub datagram: Option<usize>,
+    /// Measured in every so many blocks.
+    pub every: usize,
 }
 
 /// How large a run is.
@@ -308,10 +322,16 @@ impl Experiment {
         let mut out = Vec::new();
         for w in self.workloads.iter().filter(|w| wanted(w.usage)) {
             let unit = |rate: Option<f64>| Unit {
-                id: rate.map_or(w.kind.name().to_owned(), |r| format!("{}@{r}", w.kind)),
+                id: match (rate, w.datagram) {
+                    (Some(r), _) => format!("{}@{r}", w.kind),
+                    (None, Some(d)) => format!("{}/{d}", w.kind),
+                    (None, None) => w.kind.name().to_owned(),
+                },
                 kind: w.kind,
                 usage: w.usage,
                 rate,
+                datagram: w.datagram,
+                every: w.every.max(1),
             };
             if w.rates.is_empty() {
                 out.push(unit(None));

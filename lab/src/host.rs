@@ -35,8 +35,8 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Looks at the host, and at the offloads of the given namespaces' interfaces.
-pub fn look(namespaces: &[&str]) -> Env {
+/// Looks at the host, and at the offloads of a device in each of the given namespaces.
+pub fn look(namespaces: &[(&str, &str)]) -> Env {
     let mut facts = BTreeMap::new();
     let mut put = |k: &str, v: Option<String>| drop(v.map(|v| facts.insert(k.to_owned(), v)));
     put("kernel", first("/proc/sys/kernel/osrelease"));
@@ -71,7 +71,7 @@ pub fn look(namespaces: &[&str]) -> Env {
             put(&name, first(&e.path().display().to_string()).filter(|v| v != "Not affected"));
         }
     }
-    for (i, ns) in namespaces.iter().enumerate() {
+    for (i, (ns, device)) in namespaces.iter().enumerate() {
         let part: String = ns.chars().rev().take_while(char::is_ascii_alphabetic).collect();
         let part: String = part.chars().rev().collect();
         put(
@@ -80,9 +80,10 @@ pub fn look(namespaces: &[&str]) -> Env {
         );
         put(
             &format!("offloads {i} {part}"),
-            tool("ip", &["netns", "exec", ns, "ethtool", "-k", "eth0"]).ok().map(|t| {
-                t.lines().filter(|l| l.contains(": on")).map(str::trim).collect::<Vec<_>>().join("; ")
-            }),
+            Some(tool("ip", &["netns", "exec", ns, "ethtool", "-k", device]).map_or_else(
+                |e| format!("not known: {e}"),
+                |t| t.lines().filter(|l| l.contains(": on")).map(str::trim).collect::<Vec<_>>().join("; "),
+            )),
         );
     }
     Env { at: now(), facts }

@@ -11,7 +11,7 @@ use crate::client::Target;
 use crate::experiment::{Drive, Mediation, Path as Way};
 use crate::netns::{Group, Namespace, pin_congestion, tool, usage};
 use crate::role::Role;
-use crate::stand::{Server, serve_as};
+use crate::stand::{Server, give_pool, serve_as};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ const INNER: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
 const PORT: u16 = 12_865;
 /// Where the services answer hosts on the single-level network.
 const EDGE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+const EDGE_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 9);
 /// Of the session, behind the tunnel.
 const LABEL: &str = "LOW";
 /// Of the single-level network.
@@ -148,6 +149,8 @@ pub struct Levee {
     pinned: std::cell::Cell<Option<usize>>,
     /// Processes on both sides that are in no compartment of the server: vaults, warden and the others.
     between: Vec<u32>,
+    /// Addresses of the host on the single-level network.
+    pub(crate) sources: Vec<Ipv4Addr>,
 }
 
 fn text(path: &Path) -> String {
@@ -344,7 +347,8 @@ impl Levee {
         let workstation = Namespace::new("w")?;
         let host = Namespace::new("n")?;
         server.link(&workstation, Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 11), "outer")?;
-        server.link(&host, EDGE, Ipv4Addr::new(10, 79, 0, 9), "edge")?;
+        server.link(&host, EDGE, EDGE_CLIENT, "edge")?;
+        let sources = give_pool(&host, &server, EDGE_CLIENT, "edge")?;
         fs::write(path("site.toml"), site(&text(&program), &modes))?;
         let (levee, state) = (dir.join("levee"), text(&path("state")));
         let file = text(&path("site.toml"));
@@ -381,6 +385,7 @@ impl Levee {
             _program: copy,
             pinned: std::cell::Cell::new(None),
             between: Vec::new(),
+            sources,
         };
         for (tunnel, label) in [(true, LABEL), (false, OTHER)] {
             let used = |m: &(Mediation, u16)| {

@@ -1,6 +1,7 @@
 //! `levee-lab`: measure what each protection costs on this host.
 
 use clap::{ArgGroup, Parser, Subcommand};
+use levee_lab::analysis::Work;
 use levee_lab::client::{self, Target};
 use levee_lab::design::Layout;
 use levee_lab::experiment::Experiment;
@@ -11,9 +12,11 @@ use levee_lab::sample::Common;
 use levee_lab::serve::{Source, serve};
 use levee_lab::workload::{Closer, Task};
 use rand::{Rng, SeedableRng};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -28,7 +31,11 @@ struct Cli {
 #[derive(Subcommand)]
 enum Cmd {
     /// List the experiments
-    List,
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Run an experiment, and write its report
     #[command(group(ArgGroup::new("form").args(["quick", "full", "paper"])))]
     Run(Run),
@@ -43,11 +50,19 @@ enum Cmd {
         before: PathBuf,
         /// The later run
         after: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
+    /// What work would cost in each arm of a run, from its prices of a connection, a request, a byte and a packet
+    Cost(Cost),
     /// Serve the workloads
     Serve(Serve),
     /// Stand between the connections of a listener that was passed and the workloads' server
     Mediate(Mediate),
+    /// Take a role, then become another program
+    #[command(hide = true)]
+    Become(Become),
     /// Make one trial against a server, and print what it measured as JSON
     Client(Client),
 }
@@ -77,9 +92,30 @@ struct Run {
     /// Only this layout, instead of those of the form
     #[arg(long, value_enum)]
     layout: Option<Layout>,
-    /// As in the MYSEA study: the client closes first, and two minutes pass before each trial
+    /// As in the MYSEA study: the client closes first, and two minutes pass before each TCP_CC, TCP_CRR and TCP_RR trial
     #[arg(long)]
     two_minutes: bool,
+    /// The same with another wait
+    #[arg(long, value_name = "SECONDS", conflicts_with = "two_minutes")]
+    wait: Option<f64>,
+}
+
+#[derive(clap::Args)]
+struct Cost {
+    /// The run's directory
+    dir: PathBuf,
+    /// Connections opened and closed
+    #[arg(long, default_value_t = 0.0)]
+    connections: f64,
+    /// Requests with their answers
+    #[arg(long, default_value_t = 0.0)]
+    requests: f64,
+    /// Bytes of payload
+    #[arg(long, default_value_t = 0.0)]
+    bytes: f64,
+    /// Datagrams
+    #[arg(long, default_value_t = 0.0)]
+    packets: f64,
 }
 
 #[derive(clap::Args)]
@@ -125,6 +161,15 @@ struct Mediate {
 }
 
 #[derive(clap::Args)]
+struct Become {
+    #[command(flatten)]
+    role: Role,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
 struct Client {
     /// What to do, as JSON
     #[arg(long)]
@@ -139,23 +184,58 @@ struct Client {
     role: Role,
 }
 
-fn list() -> io::Result<()> {
+/// Seconds that a trial takes beside its own: its processes, and what still arrives.
+const BETWEEN: f64 = 0.04;
+
+/// A form of an experiment as `list` shows it.
+#[derive(serde::Serialize)]
+struct Listed {
+    form: &'static str,
+    blocks: usize,
+    arms: usize,
+    arms_here: usize,
+    trials: usize,
+    minutes: f64,
+}
+
+fn list(json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let mut all = Vec::new();
     for e in Experiment::all().map_err(io::Error::other)? {
-        writeln!(out, "{:<8} {}", e.name, e.question)?;
-        for name in ["quick", "full", "paper"] {
-            let Some(f) = e.forms.get(name) else { continue };
+        let mut forms = Vec::new();
+        for form in ["quick", "full", "paper"] {
+            let Some(f) = e.forms.get(form) else { continue };
             let arms = e.arms_of(f);
-            let here = arms.iter().filter(|a| levee_lab::stand::absent(a.drive).is_none()).count();
-            let trials = f.blocks * e.units(Some(f)).len() * f.layouts.len() * (here + 1);
-            let minutes = trials as f64 * (f.seconds + f.warmup + 0.03) / 60.0;
+            let absent: Vec<_> = arms
+                .iter()
+                .filter(|a| {
+                    levee_lab::stand::absent(a.drive).is_some()
+                        || a.tool.is_some_and(|t| t.absent().is_some())
+                })
+                .map(|a| a.name.clone())
+                .collect();
+            let trials = run::trials(&e, f, &absent).map_err(io::Error::other)?;
+            let minutes = trials as f64 * (f.seconds + f.warmup + BETWEEN) / 60.0;
+            let arms_here = arms.len() - absent.len();
+            forms.push(Listed { form, blocks: f.blocks, arms: arms.len(), arms_here, trials, minutes });
+        }
+        all.push((e.name, e.question, forms));
+    }
+    if json {
+        let value: Vec<_> = all
+            .iter()
+            .map(|(name, question, forms)| serde_json::json!({"name": name, "question": question, "forms": forms}))
+            .collect();
+        serde_json::to_writer_pretty(&mut out, &value)?;
+        return writeln!(out);
+    }
+    for (name, question, forms) in all {
+        writeln!(out, "{name:<8} {question}")?;
+        for f in forms {
             writeln!(
                 out,
-                "{:>10}: {} blocks, {} of {} arms, {trials} trials, about {minutes:.0} min",
-                name,
-                f.blocks,
-                here,
-                arms.len(),
+                "{:>10}: {} blocks, {} of {} arms, {} trials, about {:.0} min",
+                f.form, f.blocks, f.arms_here, f.arms, f.trials, f.minutes
             )?;
         }
     }
@@ -187,8 +267,11 @@ fn run(r: &Run) -> io::Result<ExitCode> {
         let stamp: String = levee_lab::host::now().chars().filter(|c| c.is_ascii_alphanumeric()).collect();
         let dir = r.out.clone().unwrap_or_else(|| root.join(format!("{}-{form}-{stamp}", e.name)));
         let mut common = Common::default();
-        if r.two_minutes {
-            (common.closer, common.wait) = (Closer::Client, 120.0);
+        if let Some(wait) = r.wait.or(r.two_minutes.then_some(120.0)) {
+            if !(wait.is_finite() && (0.0..=3600.0).contains(&wait)) {
+                return Err(io::Error::other("--wait: between 0 and 3600 seconds"));
+            }
+            (common.closer, common.wait) = (Closer::Client, wait);
         }
         let seed = r.seed.unwrap_or_else(|| rand::rngs::StdRng::from_os_rng().random());
         let mut m = run::create(&dir, &e, form, seed, common)?;
@@ -214,11 +297,19 @@ fn run(r: &Run) -> io::Result<ExitCode> {
 
 fn do_it(cli: Cli) -> io::Result<ExitCode> {
     match cli.command {
-        Cmd::List => list()?,
+        Cmd::List { json } => list(json)?,
         Cmd::Run(r) => return run(&r),
         Cmd::Report { dir } => println!("{}", levee_lab::report::write(&dir)?.display()),
-        Cmd::Compare { before, after } => {
-            io::stdout().lock().write_all(levee_lab::report::compare(&before, &after)?.as_bytes())?;
+        Cmd::Compare { before, after, json } => {
+            io::stdout().lock().write_all(levee_lab::report::compare(&before, &after, json)?.as_bytes())?;
+        }
+        Cmd::Cost(c) => {
+            let Cost { dir, connections, requests, bytes, packets } = c;
+            let work = Work { connections, requests, bytes, packets };
+            if [connections, requests, bytes, packets].iter().any(|n| !(n.is_finite() && *n >= 0.0)) {
+                return Err(io::Error::other("a count is zero or more"));
+            }
+            io::stdout().lock().write_all(levee_lab::report::cost(&dir, work)?.as_bytes())?;
         }
         Cmd::Serve(s) => {
             s.role.take()?;
@@ -238,6 +329,13 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
                 mediate::one(io::stdin().as_fd().try_clone_to_owned()?, m.close)?;
             }
         },
+        Cmd::Become(b) => {
+            b.role.take()?;
+            if let Some((program, args)) = b.command.split_first() {
+                let e = std::process::Command::new(program).args(args).exec();
+                return Err(io::Error::new(e.kind(), format!("{}: {e}", program.display())));
+            }
+        }
         Cmd::Client(c) => {
             c.role.take()?;
             let task: Task = serde_json::from_str(&c.task)?;

@@ -75,6 +75,24 @@ impl Namespace {
         }
         Ok(())
     }
+
+    /// Makes a block of addresses (`first`, `bits` of prefix) this side's own, known to `other` by way of `here`: one
+    /// entry in its table of neighbours, and no question asked when one of them is used for the first time.
+    ///
+    /// # Errors
+    /// When `ip` refuses.
+    pub fn addresses(
+        &self,
+        other: &Namespace,
+        first: Ipv4Addr,
+        bits: u8,
+        here: Ipv4Addr,
+        dev: &str,
+    ) -> io::Result<()> {
+        let net = format!("{first}/{bits}");
+        tool("ip", &["-n", &self.name, "route", "add", "local", &net, "dev", dev])?;
+        tool("ip", &["-n", &other.name, "route", "add", &net, "via", &here.to_string()]).map(drop)
+    }
 }
 
 /// In a network namespace (its file), gives every route the congestion control. It holds for what connects and

@@ -51,8 +51,10 @@ pub struct Udp {
     pub arm: String,
     /// In words.
     pub note: String,
-    /// (sent, received).
-    pub rows: Vec<(u64, u64)>,
+    /// As in the paper: table G.1 or G.2.
+    pub table: String,
+    /// (datagrams sent, received, 10^3 bit/s sent, received).
+    pub rows: Vec<(u64, u64, f64, f64)>,
 }
 
 /// A paper's figures.
@@ -126,6 +128,18 @@ mod tests {
                     assert!((c - r.printed).abs() < 0.45, "table {} {r:?}: {c}", t.number);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_papers_datagrams_and_rates_say_the_same_share_lost_and_that_they_were_fragmented() {
+        let p = Paper::named("mysea").expect("built in");
+        for (sent, got, out, back) in p.udp.iter().flat_map(|u| &u.rows) {
+            let by_count = *got as f64 / *sent as f64;
+            assert!((back / out / by_count - 1.0).abs() < 0.01, "{sent} {got} {out} {back}");
+            // ten seconds a trial (4.5): bytes of a datagram
+            let bytes = out * 1e3 * 10.0 / 8.0 / *sent as f64;
+            assert!((15_990.0..16_010.0).contains(&bytes), "{bytes}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::counters::Cpu;
 use crate::design::{Trial, plan};
-use crate::experiment::{Experiment, Unit};
+use crate::experiment::{Experiment, Form, Unit};
 use crate::host::{self, Env, now};
 use crate::netns::{self, Group};
 use crate::sample::{Common, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
@@ -141,7 +141,22 @@ pub fn plan_of(m: &Manifest) -> io::Result<Vec<Trial>> {
         .filter(|n| m.absent.iter().all(|(a, _)| a != n))
         .collect();
     let base = &m.experiment.baseline().map_err(io::Error::other)?.name;
-    Ok(plan(m.seed, m.form.blocks, &units, &arms, base, |a, w| m.measures(a, w)))
+    Ok(plan(m.seed, m.form.blocks, &units, &arms, base, |block, a, w| m.measures_in(block, a, w)))
+}
+
+/// How many trials a form has without the arms that are absent.
+///
+/// # Errors
+/// When the experiment has no baseline.
+pub fn trials(e: &Experiment, form: &Form, absent: &[String]) -> Result<usize, String> {
+    let base = &e.baseline()?.name;
+    let arms: Vec<_> = e.arms_of(form).into_iter().filter(|a| !absent.contains(&a.name)).collect();
+    let per_layout = e.units(Some(form)).into_iter().map(|u| {
+        let able = arms.iter().filter(|a| a.measures(u.kind));
+        let in_a_block: usize = able.map(|a| if a.name == *base { 2 } else { 1 }).sum();
+        in_a_block * form.blocks.div_ceil(u.every)
+    });
+    Ok(per_layout.sum::<usize>() * form.layouts.len())
 }
 
 /// The first trial that has no accepted sample and attempts left.
@@ -188,24 +203,29 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn task(&self, unit: &Unit) -> Task {
+    fn unit(&self, trial: &Trial) -> Option<&Unit> {
+        self.units.iter().find(|u| u.id == trial.workload)
+    }
+
+    fn task(&self, unit: &Unit, place: &Place) -> Task {
         let (f, c) = (&self.m.form, &self.m.common);
         Task {
             kind: unit.kind,
             seconds: f.seconds,
             warmup: f.warmup,
             write_size: c.write_size,
-            datagram: c.datagram,
+            datagram: unit.datagram.unwrap_or(c.datagram),
             fetch: c.fetch,
             open_rate: unit.rate,
             closer: c.closer,
             congestion: c.congestion.clone(),
+            sources: place.sources.clone(),
         }
     }
 
     fn attempt(&self, trial: &Trial, index: usize, attempt: u32, seq: u64) -> io::Result<Sample> {
         let wrong = |what: &str| io::Error::other(format!("the manifest has no {what} of trial {index}"));
-        let unit = self.units.iter().find(|u| u.id == trial.workload).ok_or_else(|| wrong("workload"))?;
+        let unit = self.unit(trial).ok_or_else(|| wrong("workload"))?;
         let arm = self.m.experiment.arms.iter().find(|a| a.name == trial.arm).ok_or_else(|| wrong("arm"))?;
         let place = self.stand.place(arm, trial.layout)?;
         let at = now();
@@ -215,8 +235,8 @@ impl Runner<'_> {
         let levee0 = self.stand.levee_seconds();
         let (cpu0, clock) = (Cpu::read()?, Instant::now());
         let outcome = match arm.tool {
-            None => client(&place, &self.task(unit)),
-            Some(t) => t.measure(&place, self.stand.client_namespace(), &self.task(unit)),
+            None => client(&place, &self.task(unit, &place)),
+            Some(t) => t.measure(&place, &self.task(unit, &place)),
         };
         let wall = clock.elapsed().as_secs_f64();
         let cpu = Cpu::read()?.since(&cpu0);
@@ -347,6 +367,19 @@ impl Progress {
     }
 }
 
+/// Waits; whether a signal ended it.
+fn pause(time: Duration, stop: &AtomicBool) -> bool {
+    let end = Instant::now() + time;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(100)));
+    }
+    true
+}
+
 /// Makes every trial of the plan that has not been made yet.
 ///
 /// # Errors
@@ -388,11 +421,9 @@ pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
     };
     for (index, trial) in plan.iter().enumerate().skip(first) {
         loop {
-            if stop.load(Ordering::Relaxed) {
+            let wait = runner.unit(trial).map_or(Duration::ZERO, |u| m.common.wait_before(u.kind));
+            if pause(wait, &stop) {
                 return Ok(End::Stopped);
-            }
-            if m.common.wait > 0.0 {
-                std::thread::sleep(Duration::from_secs_f64(m.common.wait));
             }
             let sample = runner.attempt(trial, index, attempt, seq)?;
             let mut line = serde_json::to_vec(&sample)?;

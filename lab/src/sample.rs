@@ -5,6 +5,7 @@ use crate::design::Layout;
 use crate::experiment::{Experiment, Form};
 use crate::workload::{Kind, Outcome};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Version of every file of a run. It rises when a field changes its meaning or goes; a new field does not raise it.
 pub const SCHEMA: u32 = 1;
@@ -54,6 +55,12 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Whether an arm measures a workload in a block.
+    pub fn measures_in(&self, block: usize, arm: &str, workload: &str) -> bool {
+        let unit = self.experiment.units(None).into_iter().find(|u| u.id == workload);
+        unit.is_some_and(|u| block.is_multiple_of(u.every)) && self.measures(arm, workload)
+    }
+
     /// Whether an arm measures a workload.
     pub fn measures(&self, arm: &str, workload: &str) -> bool {
         let kind = self.experiment.units(None).into_iter().find(|u| u.id == workload).map(|u| u.kind);
@@ -77,6 +84,15 @@ pub struct Common {
     pub closer: crate::workload::Closer,
     /// Seconds to wait before each TCP_CC, TCP_CRR and TCP_RR trial (120 in the MYSEA study).
     pub wait: f64,
+}
+
+impl Common {
+    /// How long to wait before a trial of that workload: the MYSEA study did before those in which a port taken again
+    /// could have mattered (4.5).
+    pub fn wait_before(&self, kind: Kind) -> Duration {
+        let waits = matches!(kind, Kind::TcpCc | Kind::TcpCrr | Kind::TcpRr | Kind::TcpFetch);
+        Duration::try_from_secs_f64(if waits { self.wait } else { 0.0 }).unwrap_or_default()
+    }
 }
 
 impl Default for Common {
@@ -246,7 +262,7 @@ pub fn judge(
     if let Some(fault) = ledger.and_then(Ledger::fault) {
         flag("ledger", fault);
     }
-    let connects = outcome.is_some_and(|o| matches!(o.kind, Kind::TcpCc | Kind::TcpCrr | Kind::TcpFetch));
+    let connects = outcome.is_some_and(|o| o.kind.connects());
     if connects && closer == crate::workload::Closer::Server {
         if let Some((before, after)) = outcome.and_then(|o| o.time_wait)
             && after > before
@@ -315,6 +331,18 @@ mod tests {
 
     fn look(o: &Outcome, server: &NetDelta, ledger: Option<&Ledger>, load: &Load) -> Vec<String> {
         judge(Some(o), Some(server), ledger, load, &Rules::default(), Layout::Apart, Closer::Server).0
+    }
+
+    #[test]
+    fn the_papers_wait_is_before_trials_of_connections_and_requests_only() {
+        let paper = Common { wait: 120.0, ..Common::default() };
+        for k in [Kind::TcpCc, Kind::TcpCrr, Kind::TcpRr] {
+            assert_eq!(paper.wait_before(k), Duration::from_secs(120), "{k}");
+            assert_eq!(Common::default().wait_before(k), Duration::ZERO, "{k}");
+        }
+        for k in [Kind::TcpStream, Kind::UdpStream] {
+            assert_eq!(paper.wait_before(k), Duration::ZERO, "{k}");
+        }
     }
 
     #[test]

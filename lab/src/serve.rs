@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const WORKERS: usize = 8;
 /// Trials whose datagram counts are kept.
 const TRIALS: usize = 64;
+/// Bytes that a stream's receiver reads at once.
+pub const READ_SIZE: usize = 131_072;
 /// The longest a `m` request may ask for, milliseconds.
 const LONGEST_SEND: u32 = 600_000;
 
@@ -121,7 +123,7 @@ fn connection(mut s: TcpStream, congestion: Option<&str>) -> io::Result<()> {
         }
         [b's'] => {
             let start = Instant::now();
-            let mut buf = vec![0_u8; 131_072];
+            let mut buf = vec![0_u8; READ_SIZE];
             let mut bytes = 0_u64;
             loop {
                 let n = s.read(&mut buf)?;

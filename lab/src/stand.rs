@@ -22,6 +22,42 @@ const HERE: Ipv4Addr = Ipv4Addr::new(10, 213, 1, 2);
 const CLIENT2: Ipv4Addr = Ipv4Addr::new(10, 213, 2, 1);
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 213, 2, 2);
 
+/// Prefix of the block of addresses that clients take one after the other: with each, every port is free again.
+const POOL_BITS: u8 = 26;
+
+/// The addresses of the block of the client at `at`: the last quarter of its /24.
+fn pool(at: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
+    let [a, b, c, _] = at.octets();
+    (192..=255).map(move |d| Ipv4Addr::new(a, b, c, d))
+}
+
+/// How many addresses a client over a plain link takes one after the other.
+pub fn sources_over_a_link() -> usize {
+    usable(CLIENT).count()
+}
+
+/// Ports that a connection may come from before the kernel takes one again: those of one parity of the default range, 32,768 to 60,999
+/// (ip-sysctl, ip_local_port_range), which `connect` goes through first.
+pub const PORTS: usize = 28_232 / 2;
+
+/// Of the block, those that are an address of one host: not the broadcast address of the /24.
+fn usable(at: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
+    pool(at).filter(|a| a.octets()[3] != 255)
+}
+
+/// Gives `near` the block of addresses of its address `at`, for connections to `far`.
+pub(crate) fn give_pool(
+    near: &Namespace,
+    far: &Namespace,
+    at: Ipv4Addr,
+    dev: &str,
+) -> io::Result<Vec<Ipv4Addr>> {
+    if let Some(first) = pool(at).next() {
+        near.addresses(far, first, POOL_BITS, at, dev)?;
+    }
+    Ok(usable(at).collect())
+}
+
 /// Where an arm's client runs, and what it talks to.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -29,6 +65,8 @@ pub struct Place {
     pub role: Role,
     /// The server.
     pub target: Target,
+    /// The client's addresses, to be taken one after the other; none where it has one only.
+    pub sources: Vec<Ipv4Addr>,
     /// Its process, for its namespace's counters.
     pub server: u32,
     /// Whether the path is levee's tunnel, whose losses no counter of the kernel shows.
@@ -85,6 +123,8 @@ pub struct Stand {
     /// Arms that could not be built here, and why.
     pub absent: Vec<(String, String)>,
     tools: Vec<Server>,
+    /// Of the client for (here, elsewhere).
+    sources: [Vec<Ipv4Addr>; 2],
     servers: BTreeMap<(String, Layout), Server>,
     /// Processor time of clients.
     pub client_group: Option<Group>,
@@ -145,6 +185,8 @@ impl Stand {
         let elsewhere = Namespace::new("t")?;
         client.link(&here, CLIENT, HERE, "eth0")?;
         client.link(&elsewhere, CLIENT2, ELSEWHERE, "eth1")?;
+        let sources =
+            [give_pool(&client, &here, CLIENT, "eth0")?, give_pool(&client, &elsewhere, CLIENT2, "eth1")?];
         for ns in [&client, &here, &elsewhere] {
             pin_congestion(&ns.path(), congestion)?;
         }
@@ -152,6 +194,7 @@ impl Stand {
             levee: None,
             absent: arms.iter().filter_map(|a| Some((a.name.clone(), absent(a.drive)?.to_owned()))).collect(),
             tools: Vec::new(),
+            sources,
             servers: BTreeMap::new(),
             client_group: Group::new("c")?,
             server_group: Group::new("s")?,
@@ -193,8 +236,14 @@ impl Stand {
             let Some(tool) = arm.tool else { continue };
             if let Some(why) = tool.absent() {
                 stand.absent.push((arm.name.clone(), why));
-            } else if let Some(child) = tool.serve(&stand.here, server_cpu_of_tools(layouts)?)? {
-                stand.tools.push(Server(child));
+            } else {
+                let role = Role {
+                    netns: Some(stand.here.path()),
+                    cgroup: stand.server_group.as_ref().map(Group::path),
+                    cpu: Some(server_cpu_of_tools(layouts)?),
+                    with_parent: true,
+                };
+                stand.tools.extend(tool.serve(&role)?.map(Server));
             }
         }
         Ok(stand)
@@ -225,7 +274,9 @@ impl Stand {
             l.keep_services_on(server_cpu)?;
             let (netns, target, server) = l.place(arm.drive)?;
             let tunnel = arm.drive.path == Path::Tunnel;
-            return Ok(Place { role: role(netns), target, server, tunnel, levee: true });
+            // a session has the one address that levee gives it, and its selectors let no other pass
+            let sources = if tunnel { Vec::new() } else { l.sources.clone() };
+            return Ok(Place { role: role(netns), target, sources, server, tunnel, levee: true });
         }
         let (ns, addr) = self.server_of(arm.drive);
         let server = self
@@ -235,6 +286,10 @@ impl Stand {
         Ok(Place {
             role: role(self.client.path()),
             target: target(layout, addr),
+            sources: match (arm.drive.session, &self.sources) {
+                (Session::Here, [here, _]) => here.clone(),
+                (Session::Elsewhere, [_, elsewhere]) => elsewhere.clone(),
+            },
             server: server.0.id(),
             tunnel: false,
             levee: false,
@@ -246,14 +301,9 @@ impl Stand {
         self.levee.as_ref().map_or((0.0, 0.0), Levee::seconds)
     }
 
-    /// The namespace of the client on a plain link.
-    pub fn client_namespace(&self) -> &str {
-        &self.client.name
-    }
-
-    /// The namespaces whose links `env.json` describes.
-    pub fn namespaces(&self) -> [&str; 3] {
-        [&self.client.name, &self.here.name, &self.elsewhere.name]
+    /// The namespaces whose links `env.json` describes, each with a device.
+    pub fn namespaces(&self) -> [(&str, &str); 3] {
+        [(&self.client.name, "eth0"), (&self.here.name, "eth0"), (&self.elsewhere.name, "eth1")]
     }
 }
 

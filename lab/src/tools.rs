@@ -3,7 +3,8 @@
 //! iperf3 for streams, qperf for requests, wrk for connections (against our server, which speaks as much HTTP
 //! as that takes), and a netperf that the operator supplies. Each is asked for one figure in our unit.
 
-use crate::netns::Namespace;
+use crate::role::Role;
+use crate::serve::READ_SIZE;
 use crate::stand::Place;
 use crate::workload::{Kind, Outcome, Task};
 use serde::{Deserialize, Serialize};
@@ -71,20 +72,19 @@ impl Tool {
         })
     }
 
-    /// Starts its server, if it has one of its own, on a processor in a namespace; killed by the caller.
+    /// Starts its server, if it has one of its own, in a role; killed by the caller.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn serve(self, ns: &Namespace, cpu: usize) -> io::Result<Option<Child>> {
+    pub fn serve(self, role: &Role) -> io::Result<Option<Child>> {
         let (program, args): (&str, Vec<String>) = match self {
             Tool::Iperf3 => ("iperf3", vec!["-s".into(), "-p".into(), IPERF3.to_string()]),
             Tool::Qperf => ("qperf", vec!["--listen_port".into(), QPERF.to_string()]),
             Tool::Netperf => ("netserver", vec!["-D".into(), "-p".into(), NETPERF.to_string()]),
             Tool::Wrk => return Ok(None),
         };
-        let child =
-            within(&ns.name, cpu, program, &args).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        std::thread::sleep(Duration::from_millis(200));
+        let child = within(role, program, &args)?.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        std::thread::sleep(Duration::from_millis(300));
         Ok(Some(child))
     }
 
@@ -92,20 +92,23 @@ impl Tool {
     ///
     /// # Errors
     /// When the tool fails, or says nothing that can be read.
-    pub fn measure(self, place: &Place, ns: &str, task: &Task) -> io::Result<Outcome> {
+    pub fn measure(self, place: &Place, task: &Task) -> io::Result<Outcome> {
         let seconds = (task.seconds.round() as u64).max(1).to_string();
         let host = host(place.target.all.ip());
         let s = |v: &str| v.to_owned();
         let args: Vec<String> = match self {
             Tool::Iperf3 => {
-                let (port, size) = (IPERF3.to_string(), task.write_size.to_string());
+                // its size is also what its server reads at once: that of ours (it selects before each read)
+                let (port, size) = (IPERF3.to_string(), READ_SIZE.to_string());
                 ["-c", &host, "-p", &port, "-t", &seconds, "-l", &size, "-C", &task.congestion, "-J"]
                     .map(s)
                     .to_vec()
             }
             Tool::Qperf => {
                 let port = QPERF.to_string();
-                ["--listen_port", &port, "-t", &seconds, "-m", "1", "-u", &host, "tcp_lat"].map(s).to_vec()
+                ["--listen_port", &port, "-t", &seconds, "-m", "1", "-e", "6", "-uu", &host, "tcp_lat"]
+                    .map(s)
+                    .to_vec()
             }
             Tool::Wrk => {
                 let url = format!("http://{}/", place.target.all);
@@ -118,8 +121,7 @@ impl Tool {
             }
         };
         let start = Instant::now();
-        let cpu = place.role.cpu.unwrap_or(0);
-        let out = within(ns, cpu, self.client(), &args).output()?;
+        let out = within(&place.role, self.client(), &args)?.output()?;
         let elapsed = start.elapsed().as_secs_f64();
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         if !out.status.success() {
@@ -182,11 +184,11 @@ fn host(ip: IpAddr) -> String {
     ip.to_string()
 }
 
-/// A program in a namespace on one processor.
-fn within(ns: &str, cpu: usize, program: &str, args: &[String]) -> Command {
-    let mut c = Command::new("ip");
-    c.args(["netns", "exec", ns, "taskset", "-c", &cpu.to_string(), program]).args(args).stdin(Stdio::null());
-    c
+/// A program in a role: in its namespace, on its processor, its time counted with that of our own programs.
+fn within(role: &Role, program: &str, args: &[String]) -> io::Result<Command> {
+    let mut c = Command::new(std::env::current_exe()?);
+    c.arg("become").args(role.args()).arg("--").arg(program).args(args).stdin(Stdio::null());
+    Ok(c)
 }
 
 #[cfg(test)]

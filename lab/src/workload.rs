@@ -20,10 +20,13 @@
 //!
 //! A second port closes at once what it accepts: TCP_CC. So the **server closes first** in TCP_CC and
 //! TCP_CRR, `TIME_WAIT` stays on its side, and no port of the client is ever held back
-//! (the fault of the MYSEA study, section 4.5). [`Closer::Client`] does it the paper's way.
+//! (the fault of the MYSEA study, section 4.5). Over a plain link each connection also comes from the next of many
+//! addresses, so that the server, too, meets no pair of addresses and ports again within a minute; how many it met is
+//! counted. [`Closer::Client`] does it the paper's way.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::net::Ipv4Addr;
 
 /// One of the OMNI tests, and one the cost calculator has not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,6 +84,16 @@ impl Kind {
     /// The workload of that name.
     pub fn from_name(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|k| k.name() == name)
+    }
+
+    /// The workload of a unit's id: `TCP_RR@500` is a TCP_RR, `UDP_STREAM/256` a UDP_STREAM.
+    pub fn of_unit(id: &str) -> Option<Kind> {
+        Kind::from_name(id.split(['@', '/']).next()?)
+    }
+
+    /// Whether each transaction is a connection.
+    pub fn connects(self) -> bool {
+        matches!(self, Kind::TcpCc | Kind::TcpCrr | Kind::TcpFetch | Kind::TcpHttp)
     }
 
     /// Whether the metric is a rate of bytes (else of transactions).
@@ -149,6 +162,10 @@ pub struct Task {
     pub closer: Closer,
     /// The congestion control that must be in force at both ends.
     pub congestion: String,
+    /// The client's addresses: connections take one after the other, so that none meets a pair of addresses and ports
+    /// that is still in `TIME_WAIT`. None: that of the route.
+    #[serde(default)]
+    pub sources: Vec<Ipv4Addr>,
 }
 
 /// A latency histogram as data: counts at the highest equivalent value of each HDR bucket that has any.
@@ -281,6 +298,8 @@ mod tests {
     fn every_workload_is_found_by_its_name() {
         for k in Kind::ALL {
             assert_eq!(Kind::from_name(k.name()), Some(k));
+            assert_eq!(Kind::of_unit(&format!("{k}@500")), Some(k));
+            assert_eq!(Kind::of_unit(&format!("{k}/256")), Some(k));
             assert_eq!(serde_json::to_string(&k).ok(), Some(format!("\"{}\"", k.name())));
         }
     }

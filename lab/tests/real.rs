@@ -29,7 +29,7 @@ impl Drop for Killed {
 struct Pair {
     _server: Killed,
     client: Namespace,
-    _there: Namespace,
+    there: Namespace,
 }
 
 fn pair(part: &str) -> Pair {
@@ -46,7 +46,7 @@ fn pair(part: &str) -> Pair {
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
     assert_eq!(line, "ready\n");
-    Pair { _server: Killed(child), client, _there: there }
+    Pair { _server: Killed(child), client, there }
 }
 
 fn task(kind: Kind) -> Task {
@@ -60,6 +60,7 @@ fn task(kind: Kind) -> Task {
         open_rate: None,
         closer: Closer::Server,
         congestion: "cubic".into(),
+        sources: Vec::new(),
     }
 }
 
@@ -186,6 +187,22 @@ fn the_server_takes_a_listener_that_listen_fds_passes() {
         s.read_to_end(&mut back).expect("read");
         assert_eq!(back, b"c");
     }
+}
+
+#[test]
+fn connections_come_from_one_address_after_the_other() {
+    let p = pair("r");
+    let first = Ipv4Addr::new(10, 214, 0, 192);
+    p.client.addresses(&p.there, first, 26, Ipv4Addr::new(10, 214, 0, 1), "eth0").expect("iproute2");
+    let sources = (192..208).map(|d| Ipv4Addr::new(10, 214, 0, d)).collect();
+    let o = measured(&client(&p, &Task { sources, ..task(Kind::TcpCc) }, &[]));
+    assert!(o.transactions >= 16 && flags(&o, Layout::Together).is_empty(), "{o:?}");
+    // the server closes first, so it still knows whom it served
+    let there = p.there.name.as_str();
+    let said = tool("ip", &["netns", "exec", there, "ss", "-Htn", "state", "time-wait"]).expect("iproute2");
+    let peers: std::collections::BTreeSet<_> =
+        said.lines().filter_map(|l| l.split_whitespace().nth(3)?.rsplit_once(':')).map(|(a, _)| a).collect();
+    assert_eq!(peers.iter().filter(|a| a.starts_with("10.214.0.")).count(), 16, "{peers:?}");
 }
 
 /// A mediator in a namespace, with a listener made there.
@@ -333,6 +350,76 @@ fn a_run_that_is_stopped_keeps_what_it_measured_and_resumes_to_its_report() {
     let page = fs::read_to_string(out.join("report.html")).expect("the page");
     for outside in ["src=\"http", "url(http", "<script", "@import", "<link"] {
         assert!(!page.contains(outside), "the page needs nothing else: {outside}");
+    }
+}
+
+#[test]
+fn in_the_papers_mode_the_client_closes_first_and_a_signal_ends_the_wait() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("connections.toml");
+    let udp = "[[workload]]\nkind = \"UDP_STREAM\"\n";
+    assert!(TINY.contains(udp));
+    fs::write(&file, TINY.replace(udp, "").replace("blocks = 4", "blocks = 3")).expect("write");
+    let run = |out: &Path, more: &[&str]| {
+        let mut c = Command::new(LAB);
+        c.arg("run").arg(&file).arg("--out").arg(out).args(more);
+        c.stdout(Stdio::piped()).stderr(Stdio::piped());
+        c
+    };
+    let short = dir.path().join("short");
+    let o = run(&short, &["--wait", "0.05"]).output().expect("run");
+    assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
+    let all = samples(&short);
+    for s in &all {
+        assert!(!s.flags.iter().any(|f| f == "time-wait"), "the mode allows it: {s:?}");
+        let (before, after) = s.outcome.as_ref().and_then(|o| o.time_wait).expect("readable");
+        assert!(after > before, "the client closes first: {before} {after}");
+    }
+    assert_eq!(all.iter().filter(|s| s.accepted).count(), 9);
+
+    let long = dir.path().join("long");
+    let mut child = run(&long, &["--two-minutes"]).spawn().expect("start");
+    while !long.join("env.json").exists() {
+        assert!(child.try_wait().expect("wait").is_none(), "it ended before its first trial");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    tool("kill", &["-INT", &child.id().to_string()]).expect("kill");
+    let o = child.wait_with_output().expect("wait");
+    assert_eq!(o.status.code(), Some(130), "{}", String::from_utf8_lossy(&o.stderr));
+    assert!(samples(&long).is_empty(), "the wait before the first trial was not sat through");
+}
+
+/// Other people's tools, each on what it can do.
+#[test]
+fn every_second_opinion_is_asked_on_the_same_link_and_counted_in_the_same_groups() {
+    let arm = |name: &str, more: &str| {
+        let drive = "drive = { path = \"link\", mediation = \"none\", session = \"here\" }";
+        format!("[[arm]]\nname = \"{name}\"\n{more}\n{drive}\n")
+    };
+    let mut text =
+        String::from("name = \"others\"\ntitle = \"Others\"\nquestion = \"Do the tools answer?\"\n");
+    text.push_str(&arm("ours", "baseline = true"));
+    let tools = [("iperf3", "TCP_STREAM"), ("qperf", "TCP_RR"), ("wrk", "TCP_HTTP")];
+    for (name, _) in tools {
+        text.push_str(&arm(name, &format!("tool = \"{name}\"")));
+    }
+    tools.iter().for_each(|(_, kind)| text.push_str(&format!("[[workload]]\nkind = \"{kind}\"\n")));
+    text.push_str("[form.quick]\nblocks = 3\nseconds = 0.1\nwarmup = 0.01\nlayouts = [\"apart\"]\n");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, out) = (dir.path().join("others.toml"), dir.path().join("run"));
+    fs::write(&file, text).expect("write");
+    let o = Command::new(LAB).arg("run").arg(&file).arg("--out").arg(&out).output().expect("run");
+    let said = String::from_utf8_lossy(&o.stderr).into_owned();
+    assert!(o.status.success() && !said.contains("absent"), "apt-get install iperf3 qperf wrk: {said}");
+    let all = samples(&out);
+    for (name, workload) in tools {
+        let of: Vec<_> = all.iter().filter(|s| s.arm == name).collect();
+        assert!(of.iter().all(|s| s.workload == workload), "{name} is asked for what it can do");
+        assert!(of.iter().any(|s| s.accepted), "{name}: {:?}", of.iter().map(|s| &s.why).collect::<Vec<_>>());
+        // a second at work is no background, but the time of the roles
+        for s in of {
+            assert!(s.load.client > Some(0.0) && s.load.server > Some(0.0), "{name}: {:?}", s.load);
+        }
     }
 }
 

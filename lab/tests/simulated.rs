@@ -56,7 +56,7 @@ fn run(machine: u64, blocks: usize, planted: f64) -> Vec<Effect> {
     let units: Vec<(String, Layout)> =
         ["TCP_STREAM", "TCP_CC", "TCP_RR", "TCP_CRR"].map(|w| (w.to_owned(), Layout::Apart)).to_vec();
     let arms: Vec<String> = ["base", "x", "y", "z"].map(str::to_owned).to_vec();
-    let plan = plan(machine, blocks, &units, &arms, "base", |_, _| true);
+    let plan = plan(machine, blocks, &units, &arms, "base", |_, _, _| true);
     let mut m = Machine::new(machine.wrapping_mul(7919));
     let n = plan.len() as f64;
     let obs: Vec<Obs> = plan

@@ -6,21 +6,28 @@ use crate::workload::{Closer, Latency, Task};
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A connection with the congestion control set before the handshake, and what the kernel says it uses.
-fn connect(task: &Task, to: SocketAddr) -> io::Result<TcpStream> {
+/// A connection with the congestion control set before the handshake. The n-th comes from the n-th of the addresses,
+/// and the kernel picks the port when it knows the other end (ip(7), IP_BIND_ADDRESS_NO_PORT): each address has all
+/// ports for each server. Where the address is the route's, the same calls are made, at the same price.
+fn connect(task: &Task, to: SocketAddr, n: usize) -> io::Result<TcpStream> {
     let s = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     sockopt::set_tcp_congestion(&s, &task.congestion)?;
     s.set_tcp_nodelay(true)?;
+    if to.is_ipv4() {
+        nix::sys::socket::setsockopt(&s, nix::sys::socket::sockopt::IpBindAddressNoPort, &true)?;
+        let from = task.sources.get(n % task.sources.len().max(1)).copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
+        s.bind(&SocketAddr::from((from, 0)).into())?;
+    }
     s.connect(&to.into())?;
     Ok(s.into())
 }
 
 fn patient(task: &Task, to: SocketAddr) -> io::Result<TcpStream> {
-    let s = connect(task, to)?;
+    let s = connect(task, to, 0)?;
     s.set_read_timeout(Some(PATIENCE + Duration::from_secs_f64(task.seconds)))?;
     s.set_write_timeout(Some(PATIENCE))?;
     Ok(s)
@@ -170,8 +177,13 @@ fn open_loop(task: &Task, s: TcpStream, rate: f64) -> io::Result<Measured> {
     })
 }
 
-/// Repeats a whole transaction for the warm-up, then for the measured time.
-fn repeat(task: &Task, mut one: impl FnMut() -> io::Result<u64>) -> io::Result<Measured> {
+/// Repeats a whole transaction, which is told its number, for the warm-up, then for the measured time.
+fn repeat(task: &Task, mut nth: impl FnMut(usize) -> io::Result<u64>) -> io::Result<Measured> {
+    let mut n = 0;
+    let mut one = || {
+        n += 1;
+        nth(n)
+    };
     let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
     while Instant::now() < warm {
         one()?;
@@ -211,14 +223,14 @@ fn to_end(s: &mut TcpStream, buf: &mut [u8]) -> io::Result<u64> {
 pub(super) fn cc(task: &Task, to: Target) -> io::Result<Measured> {
     let mut buf = [0_u8; 16];
     let congestion = {
-        let mut s = connect(task, to.close)?;
+        let mut s = connect(task, to.close, 0)?;
         to_end(&mut s, &mut buf)?; // or this side would close first
         Some(sockopt::tcp_congestion(&s)?)
     };
     let m = match task.closer {
-        Closer::Server => repeat(task, || to_end(&mut connect(task, to.close)?, &mut buf))?,
-        Closer::Client => repeat(task, || {
-            let mut s = connect(task, to.all)?;
+        Closer::Server => repeat(task, |n| to_end(&mut connect(task, to.close, n)?, &mut buf))?,
+        Closer::Client => repeat(task, |n| {
+            let mut s = connect(task, to.all, n)?;
             s.shutdown(Shutdown::Write)?;
             to_end(&mut s, &mut buf)
         })?,
@@ -229,8 +241,8 @@ pub(super) fn cc(task: &Task, to: Target) -> io::Result<Measured> {
 pub(super) fn crr(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     let mut buf = [0_u8; 16];
     let verb = [crr_verb(task.closer)];
-    let m = repeat(task, || {
-        let mut s = connect(task, to)?;
+    let m = repeat(task, |n| {
+        let mut s = connect(task, to, n)?;
         s.write_all(&verb)?;
         if task.closer == Closer::Client {
             s.read_exact(&mut [0])?;
@@ -249,11 +261,11 @@ pub(super) fn fetch(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     let mut buf = vec![0_u8; 131_072];
     let mut ask = vec![b'f'];
     ask.extend_from_slice(&task.fetch.to_be_bytes());
-    let m = repeat(task, || {
-        let mut s = connect(task, to)?;
+    let m = repeat(task, |n| {
+        let mut s = connect(task, to, n)?;
         s.write_all(&ask)?;
         match to_end(&mut s, &mut buf)? {
-            n if n == u64::from(task.fetch) => Ok(n),
+            got if got == u64::from(task.fetch) => Ok(got),
             _ => Err(closed_early()),
         }
     })?;
@@ -264,12 +276,12 @@ pub(super) fn fetch(task: &Task, to: SocketAddr) -> io::Result<Measured> {
 pub(super) fn http(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     let mut buf = [0_u8; 4096];
     let ask = format!("GET / HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
-    let m = repeat(task, || {
-        let mut s = connect(task, to)?;
+    let m = repeat(task, |n| {
+        let mut s = connect(task, to, n)?;
         s.write_all(ask.as_bytes())?;
         match to_end(&mut s, &mut buf)? {
             0 => Err(closed_early()),
-            n => Ok(n),
+            got => Ok(got),
         }
     })?;
     Ok(Measured { congestion: Some(task.congestion.clone()), ..m })

@@ -6,7 +6,7 @@ use crate::analysis::{Effect, time_per_unit};
 use crate::design::Layout;
 use crate::experiment::{Mediation, Path, Session, Unit, Use};
 use crate::sample::Sample;
-use crate::workload::{Kind, Latency};
+use crate::workload::Latency;
 
 /// The arms that were run, in the order of the experiment; their place is their colour.
 pub fn arms(run: &Run) -> Vec<String> {
@@ -20,7 +20,7 @@ pub fn arms(run: &Run) -> Vec<String> {
 }
 
 /// The values of each arm on one workload and layout.
-fn lines(run: &Run, unit: &Unit, layout: Layout) -> Vec<Line> {
+pub fn lines(run: &Run, unit: &Unit, layout: Layout) -> Vec<Line> {
     let mut out = Vec::new();
     for (colour, arm) in arms(run).iter().enumerate() {
         for copy in [0, 1] {
@@ -104,10 +104,13 @@ pub fn of_workload(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
 pub fn loads(run: &Run) -> Vec<Figure> {
     let units = run.manifest.experiment.units(Some(&run.manifest.form));
     let mut out = Vec::new();
-    for &layout in &run.manifest.form.layouts {
+    let path = |arm: &str| run.manifest.experiment.arms.iter().find(|a| a.name == arm).map(|a| a.drive.path);
+    let ways = [(Path::Link, "over a link"), (Path::Tunnel, "through the tunnel")];
+    for (&layout, (way, words)) in run.manifest.form.layouts.iter().flat_map(|l| ways.map(|w| (l, w))) {
         let curves: Vec<_> = arms(run)
             .into_iter()
             .enumerate()
+            .filter(|(_, arm)| path(arm) == Some(way))
             .map(|(colour, arm)| {
                 let points = units
                     .iter()
@@ -125,11 +128,13 @@ pub fn loads(run: &Run) -> Vec<Figure> {
             .collect();
         if !curves.is_empty() {
             let caption = format!(
-                "One-byte requests offered at a fixed rate whether or not the last was answered, client and server \
-                 {}; latency from when each was due. Solid: median; dashed: 99th percentile.",
+                "One-byte requests {words}, client and server {}, offered at a fixed rate whether or not the last was answered; \
+                 latency from when each was due. Solid: median; dashed: 99th percentile.",
                 layout.name()
             );
-            out.push(plots::load(&format!("load-{}", layout.name()), &caption, &curves));
+            let name =
+                format!("load-{}-{}", layout.name(), if way == Path::Link { "link" } else { "tunnel" });
+            out.push(plots::load(&name, &caption, &curves));
         }
     }
     out
@@ -189,5 +194,5 @@ pub fn interactions(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
 
 /// Whether a workload is shown with figures of its own.
 pub fn shown(unit: &Unit) -> bool {
-    unit.usage != Use::Load && unit.kind != Kind::TcpFetch
+    unit.usage == Use::Effect
 }

@@ -3,6 +3,7 @@
 use super::Run;
 use super::figures;
 use super::page::escape;
+use super::tables::why_not;
 use crate::analysis::{Obs, Verdict, contrast};
 use crate::design::Layout;
 use crate::experiment::{Arm, Mediation, Path, Session, Use};
@@ -100,18 +101,20 @@ fn added_by_mediation(run: &Run, layout: Layout, workloads: &[String]) -> Option
     any.then_some(out)
 }
 
-/// The arms that are absent, one line a reason.
+/// The arms that could not be built, one line a reason.
 pub fn absent(run: &Run) -> String {
-    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (arm, why) in &run.manifest.absent {
-        reasons.entry(why).or_default().push(arm);
+    let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for arm in &run.manifest.experiment.arms {
+        if let Some(why) = why_not(run, &arm.name) {
+            reasons.entry(why).or_default().push(&arm.name);
+        }
     }
     if reasons.is_empty() {
         return String::new();
     }
-    let mut out = String::from("<p>Absent, and not filled in:</p><ul>");
+    let mut out = String::from("<p>Declared, absent, and not filled in:</p><ul>");
     for (why, arms) in reasons {
-        let _ = write!(out, "<li class=quiet>{}: {}", escape(why), escape(&arms.join(", ")));
+        let _ = write!(out, "<li class=quiet>{}: {}", escape(&why), escape(&arms.join(", ")));
     }
     out.push_str("</ul>");
     out

@@ -1,17 +1,20 @@
 //! The report: one page that needs nothing else, and the files beside it.
 
+mod appendix;
 mod draw;
 mod figures;
 mod glance;
 mod page;
 mod plots;
 mod tables;
+mod threats;
 
-use crate::analysis::{Summary, Verdict, summarise};
+use crate::analysis::{Summary, Verdict, Work, summarise};
 use crate::host::Env;
 use crate::run::{manifest, samples, write_json};
 use crate::sample::{Manifest, Sample};
 use plots::field;
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -99,11 +102,50 @@ pub fn write(dir: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Two runs of one experiment side by side, as a Markdown table.
+/// What work would cost in each arm of a run, as a Markdown table.
+///
+/// # Errors
+/// When the directory holds no run, or no arm has all the prices that the work needs.
+pub fn cost(dir: &Path, work: Work) -> io::Result<String> {
+    let run = Run::read(dir)?;
+    let base = run.manifest.experiment.baseline().map_err(io::Error::other)?.name.clone();
+    let mut out = String::from("| layout | arm | time | over the baseline |\n|---|---|---|---|\n");
+    let mut any = false;
+    for &layout in &run.manifest.form.layouts {
+        let here = || run.summary.prices.iter().filter(move |p| p.layout == layout);
+        let Some(least) = here().find(|p| p.arm == base).and_then(|p| p.of(work)) else { continue };
+        for (p, t) in here().filter_map(|p| Some((p, p.of(work)?))) {
+            any = true;
+            let more =
+                if p.arm == base { "–".to_owned() } else { format!("{:+.1} %", (t / least - 1.0) * 100.0) };
+            let _ = writeln!(out, "| {} | {} | {} | {more} |", layout.name(), p.arm, draw::nanos(t));
+        }
+    }
+    if any {
+        Ok(out)
+    } else {
+        Err(io::Error::other("this run has not measured every kind of work that was asked for"))
+    }
+}
+
+/// One effect in two runs. Ratios are of time per unit of work, with their 95 % interval.
+#[derive(Serialize)]
+struct Compared {
+    workload: String,
+    layout: &'static str,
+    arm: String,
+    before: [f64; 3],
+    before_verdict: Verdict,
+    after: [f64; 3],
+    after_verdict: Verdict,
+    intervals: &'static str,
+}
+
+/// Two runs of one experiment side by side, as a Markdown table or as JSON.
 ///
 /// # Errors
 /// When either directory holds no run, or they are of different experiments.
-pub fn compare(before: &Path, after: &Path) -> io::Result<String> {
+pub fn compare(before: &Path, after: &Path, json: bool) -> io::Result<String> {
     let (a, b) = (Run::read(before)?, Run::read(after)?);
     if a.summary.experiment != b.summary.experiment {
         return Err(io::Error::other(format!(
@@ -111,40 +153,58 @@ pub fn compare(before: &Path, after: &Path) -> io::Result<String> {
             a.summary.experiment, b.summary.experiment
         )));
     }
+    let mut all = Vec::new();
+    for e in &a.summary.effects {
+        let of =
+            |f: &&crate::analysis::Effect| f.workload == e.workload && f.layout == e.layout && f.arm == e.arm;
+        let twin = b.summary.effects.iter().find(of);
+        let Some((f, x, y)) = twin.and_then(|f| Some((f, e.cost?, f.cost?))) else { continue };
+        let three = |i: crate::stats::Interval| <[f64; 3]>::from(i.ratio());
+        all.push(Compared {
+            workload: e.workload.clone(),
+            layout: e.layout.name(),
+            arm: e.arm.clone(),
+            before: three(x),
+            before_verdict: e.verdict,
+            after: three(y),
+            after_verdict: f.verdict,
+            intervals: if x.hi < y.lo {
+                "apart: dearer after"
+            } else if y.hi < x.lo {
+                "apart: cheaper after"
+            } else {
+                "overlap"
+            },
+        });
+    }
+    if json {
+        return Ok(serde_json::to_string_pretty(&all)? + "\n");
+    }
     let mut out = format!(
         "# {}: {} ({}) and {} ({})\n\nCost is time per unit of work over the baseline of the same run, with its 95 % interval.\n\n",
         a.manifest.experiment.title, a.manifest.begun, a.summary.form, b.manifest.begun, b.summary.form
     );
+    if all.is_empty() {
+        out.push_str("No effect was measured in at least three blocks of both.\n");
+        return Ok(out);
+    }
     out.push_str(
         "| workload | layout | arm | before | after | the two intervals |\n|---|---|---|---|---|---|\n",
     );
-    for e in &a.summary.effects {
-        let twin = b
-            .summary
-            .effects
-            .iter()
-            .find(|f| f.workload == e.workload && f.layout == e.layout && f.arm == e.arm);
-        let Some((f, x, y)) = twin.and_then(|f| Some((f, e.cost?, f.cost?))) else { continue };
-        let show = |v: Verdict, i: crate::stats::Interval| {
-            let (r, lo, hi) = i.ratio();
+    for c in &all {
+        let show = |v: Verdict, [r, lo, hi]: [f64; 3]| {
             let floor = if v == Verdict::Floor { ", ≤ floor" } else { "" };
             format!("×{r:.3} ({lo:.3}–{hi:.3}){floor}")
         };
-        let apart = if x.hi < y.lo {
-            "apart: dearer after"
-        } else if y.hi < x.lo {
-            "apart: cheaper after"
-        } else {
-            "overlap"
-        };
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {apart} |",
-            e.workload,
-            e.layout.name(),
-            e.arm,
-            show(e.verdict, x),
-            show(f.verdict, y)
+            "| {} | {} | {} | {} | {} | {} |",
+            c.workload,
+            c.layout,
+            c.arm,
+            show(c.before_verdict, c.before),
+            show(c.after_verdict, c.after),
+            c.intervals
         );
     }
     Ok(out)

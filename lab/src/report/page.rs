@@ -1,15 +1,16 @@
 //! The page itself.
 
 use super::Run;
-use super::draw::{human, nanos};
+use super::appendix;
+use super::draw::human;
 use super::figures;
 use super::glance;
 use super::plots::{self, Figure};
 use super::tables;
+use super::threats;
 use crate::design::Layout;
 use crate::paper::Paper;
-use crate::stats::{mean, quantile};
-use crate::workload::{Closer, Kind};
+use crate::workload::Kind;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write as _;
@@ -29,7 +30,7 @@ fn download(name: &str, csv: &str) -> String {
     )
 }
 
-fn figure(f: &Figure) -> String {
+pub fn figure(f: &Figure) -> String {
     format!(
         "<figure>{}<figcaption>{} {}</figcaption></figure>",
         f.svg,
@@ -45,116 +46,6 @@ fn key(run: &Run) -> String {
             write!(out, "<span style=\"--k:var(--c{})\">{}</span> ", i % super::draw::SERIES, escape(arm));
     }
     out.push_str("</p>");
-    out
-}
-
-/// A list of threats, each with a measured size where one can be had.
-fn threats(run: &Run) -> String {
-    let s = &run.summary;
-    let mut out =
-        String::from("<table><thead><tr><th>threat<th>what is done<th>its size here</tr></thead><tbody>");
-    let mut row = |threat: &str, done: &str, size: &str| {
-        let _ = write!(out, "<tr><td>{threat}<td>{done}<td>{}</tr>", escape(size));
-    };
-    let lag: Vec<f64> = s.cells.iter().filter_map(|c| c.lag1).collect();
-    let steps: usize = s.cells.iter().map(|c| c.change_points.len()).sum();
-    row(
-        "The machine changes over time",
-        "Blocks hold every arm once, close together, in random order; effects are ratios within blocks",
-        &format!(
-            "lag-1 autocorrelation median {:+.2}, highest {:+.2}; {steps} steps of level in {} series",
-            quantile(&lag, 0.5).unwrap_or(0.0),
-            quantile(&lag, 1.0).unwrap_or(0.0),
-            s.cells.len()
-        ),
-    );
-    let background: Vec<f64> =
-        run.samples.iter().map(|x| 100.0 * x.load.background / x.load.wall.max(1e-9)).collect();
-    let contended = s.flags.get("contended").copied().unwrap_or(0);
-    row(
-        "Other programs on the host",
-        &format!(
-            "A trial is made again, at most {} times, if others used over {:.0} % of a processor or the client waited over {:.0} % of the time for its own",
-            run.manifest.rules.reruns,
-            100.0 * run.manifest.rules.background,
-            100.0 * run.manifest.rules.waited
-        ),
-        &format!(
-            "background median {:.1} %, 95th percentile {:.1} % of a processor; {contended} of {} attempts contended",
-            quantile(&background, 0.5).unwrap_or(0.0),
-            quantile(&background, 0.95).unwrap_or(0.0),
-            s.attempts
-        ),
-    );
-    let steal: Vec<f64> = run.samples.iter().map(|x| 100.0 * x.load.steal / x.load.wall.max(1e-9)).collect();
-    row(
-        "A hypervisor beneath",
-        &format!("Rerun above {:.0} % of steal", 100.0 * run.manifest.rules.steal),
-        &format!(
-            "steal mean {:.2} %, highest {:.1} %",
-            mean(&steal).unwrap_or(0.0),
-            quantile(&steal, 1.0).unwrap_or(0.0)
-        ),
-    );
-    let both = |w: &str| {
-        let m = |l: Layout| {
-            s.cells.iter().find(|c| c.workload == w && c.layout == l && c.copy == 0).map(|c| c.percentiles[2])
-        };
-        m(Layout::Together).zip(m(Layout::Apart)).map(|(a, b)| a / b)
-    };
-    row(
-        "Where the processes run decides the figure",
-        "Both layouts are reported where the form has both; nothing is averaged over them",
-        &both("TCP_RR").map_or("only one layout in this form".into(), |r| {
-            format!("TCP_RR of the baseline: together is ×{r:.2} of apart")
-        }),
-    );
-    let tw = s.flags.get("time-wait").copied().unwrap_or(0);
-    row(
-        "TIME_WAIT (the MYSEA study, 4.5)",
-        match run.manifest.common.closer {
-            Closer::Server => {
-                "The server closes first; the client's TIME_WAIT counters must stand still in every trial"
-            }
-            Closer::Client => {
-                "As in the paper: the client closes first, and two minutes pass before each trial"
-            }
-        },
-        &format!("{tw} attempts rejected"),
-    );
-    let bad = s.flags.get("ledger").copied().unwrap_or(0);
-    row(
-        "Datagrams lost unseen (the MYSEA study, appendix G)",
-        &format!(
-            "{} bytes of payload, within the path MTU; sent, on the wire, dropped and read must balance",
-            run.manifest.common.datagram
-        ),
-        &format!("{bad} attempts rejected"),
-    );
-    row(
-        "No wire",
-        "Client and server are namespaces of one host: no card, no cable; a gigabit link would hide differences that show here",
-        "not measured; figures per byte are those of memory and processor, and an upper bound of relative cost",
-    );
-    let missing = s.missing;
-    row(
-        "Trials that never came good",
-        "They stay missing, and their blocks drop out of the comparison",
-        &format!("{missing} of the plan"),
-    );
-    let latencies = s.cells.iter().filter_map(|c| c.latency.map(|l| l[0]));
-    row(
-        "The instrument",
-        "HDR histograms with two significant digits (1 %), which rates do not come from; one clock reading per transaction",
-        &latencies.min().map_or("no latencies".into(), |l| {
-            format!(
-                "shortest median latency {}: a clock reading of about 30 ns is under {:.1} % of it",
-                nanos(l as f64),
-                3000.0 / l as f64 + 0.05
-            )
-        }),
-    );
-    out.push_str("</tbody></table>");
     out
 }
 
@@ -198,8 +89,8 @@ pub fn page(run: &Run) -> String {
     let mut body = String::new();
 
     let mut glance = glance::glance(run);
-    for f in figures::forests(run) {
-        glance.push_str(&figure(&f));
+    for f in figures::forests(run).iter().filter(|_| s.effects.iter().any(|e| e.cost.is_some())) {
+        glance.push_str(&figure(f));
     }
     section(&mut body, "glance", "At a glance", &glance);
 
@@ -258,15 +149,25 @@ pub fn page(run: &Run) -> String {
             escape(&p.cite),
             tables::paper(run, p, first_layout)
         );
+        for l in m.form.layouts.iter().filter(|l| **l != first_layout) {
+            let _ = write!(
+                text,
+                "<details class=printed><summary>The same tables, client and server {}</summary>{}</details>",
+                l.name(),
+                tables::paper(run, p, *l)
+            );
+        }
         text.push_str("<h3>What was wrong in the paper, and is not repeated</h3><ul>");
         for f in &p.faults {
             let _ = write!(text, "<li>{}", escape(f));
         }
         text.push_str("</ul>");
         section(&mut body, "paper", "The paper's tables beside ours", &text);
+        let figures = appendix::figures_of_the_paper(run, p, first_layout);
+        section(&mut body, "paper-figures", "The paper's figures beside ours", &figures);
     }
     if units.iter().any(|u| u.kind == Kind::UdpStream) {
-        section(&mut body, "udp", "Where every datagram went", &tables::udp(run, paper.as_ref()));
+        section(&mut body, "udp", "Where every datagram went", &appendix::udp(run, paper.as_ref()));
     }
     for u in units.iter().filter(|u| figures::shown(u)) {
         let mut text = key(run);
@@ -293,8 +194,8 @@ pub fn page(run: &Run) -> String {
             text.push_str(&download("attribution", &plots::attribution_csv(&rows)));
         }
         section(&mut body, "attribution", "What each factor adds, and what they add together", &text);
-        let intro = "<p>The calculator adds what a connection (TCP_CC), a request (TCP_RR) and a byte (stream) cost in an arm. It has \
-                 not seen the workloads below. What remains: the ends overlap their work, and a new connection's first bytes find \
+        let intro = "<p>The calculator adds what a connection (TCP_CC), a request (TCP_RR), a byte (stream) and a packet (UDP_STREAM, less \
+                 its bytes) cost in an arm. It has not seen the workloads in the second table. What remains: the ends overlap their work, and a new connection's first bytes find \
                  a small window and cold buffers.</p>";
         section(
             &mut body,
@@ -303,9 +204,9 @@ pub fn page(run: &Run) -> String {
             &(intro.to_owned() + &tables::calculator(run)),
         );
     }
-    section(&mut body, "cells", "Values, processor time, memory", &tables::cells(run));
+    section(&mut body, "cells", "Values and processor time", &tables::cells(run));
     section(&mut body, "rejects", "Attempts flagged", &tables::rejects(run));
-    section(&mut body, "threats", "Threats to validity", &threats(run));
+    section(&mut body, "threats", "Threats to validity", &threats::threats(run));
     section(&mut body, "environment", "Environment", &environment(run));
 
     let mut nav = String::new();

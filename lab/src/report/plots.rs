@@ -191,6 +191,87 @@ pub fn boxes(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figure {
     Figure { name: name.into(), caption: caption.into(), svg, csv: points_csv(unit, lines) }
 }
 
+/// A set-up here, and in the paper.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// Its name.
+    pub name: String,
+    /// Its colour.
+    pub colour: usize,
+    /// Every trial over the median of the baseline; none where it is absent.
+    pub ratios: Vec<f64>,
+    /// The paper's mean over the mean of the paper's base.
+    pub theirs: Option<f64>,
+}
+
+/// Rates over each study's own base on one log axis: ours as boxes with their points, theirs as a diamond.
+pub fn beside(name: &str, caption: &str, rows: &[Beside]) -> Figure {
+    let mut csv = String::from("setup,whose,rate_over_own_base\n");
+    for r in rows {
+        for v in &r.ratios {
+            let _ = writeln!(csv, "{},here,{}", field(&r.name), number(*v));
+        }
+        for v in r.theirs.iter() {
+            let _ = writeln!(csv, "{},paper,{}", field(&r.name), number(*v));
+        }
+    }
+    let logs = |r: &Beside| r.ratios.iter().map(|v| v.log2()).collect::<Vec<f64>>();
+    let all = rows.iter().flat_map(|r| logs(r).into_iter().chain(r.theirs.map(f64::log2)));
+    let (left, right) = around(all.chain([0.0, -1.0]), 0.04);
+    let height = 56 + 30 * rows.len() as u32;
+    let svg = svg(WIDTH, height, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .margin(8)
+            .margin_right(24)
+            .x_label_area_size(34)
+            .y_label_area_size(LABELS)
+            .build_cartesian_2d(left..right, 0.0..rows.len() as f64)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .y_labels(0)
+            .x_labels(9)
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(MUTED)
+            .label_style(text(14, &MUTED))
+            .x_label_formatter(&|v| format!("×{}", human(v.exp2())))
+            .draw()?;
+        chart.draw_series([PathElement::new([(0.0, 0.0), (0.0, rows.len() as f64)], INK.stroke_width(1))])?;
+        for (i, r) in rows.iter().enumerate() {
+            let y = rows.len() as f64 - i as f64 - 0.5;
+            let c = series(r.colour);
+            let v = logs(r);
+            if let (Some(a), Some(b), Some(m), Some(d), Some(e)) = (
+                quantile(&v, 0.05),
+                quantile(&v, 0.25),
+                quantile(&v, 0.5),
+                quantile(&v, 0.75),
+                quantile(&v, 0.95),
+            ) {
+                chart.draw_series([PathElement::new([(a, y), (e, y)], INK.stroke_width(1))])?;
+                chart.draw_series([Rectangle::new([(b, y - 0.28), (d, y + 0.28)], c.mix(0.45).filled())])?;
+                chart.draw_series([Rectangle::new([(b, y - 0.28), (d, y + 0.28)], c.stroke_width(1))])?;
+                chart.draw_series([PathElement::new([(m, y - 0.28), (m, y + 0.28)], INK.stroke_width(2))])?;
+            }
+            chart.draw_series(v.iter().enumerate().map(|(k, v)| {
+                let dy = -0.3 + 0.6 * ((k * 7) % 10) as f64 / 10.0;
+                Circle::new((*v, y + dy), 2, c.mix(0.6).filled())
+            }))?;
+            let (_, py) = chart.backend_coord(&(left, y));
+            for t in r.theirs.iter() {
+                let (px, _) = chart.backend_coord(&(t.log2(), y));
+                let diamond = [(px, py - 8), (px + 6, py), (px, py + 8), (px - 6, py), (px, py - 8)];
+                root.draw(&PathElement::new(diamond, BAD.stroke_width(2)))?;
+            }
+            root.draw(&Text::new(r.name.clone(), (8, py - 8), text(14, &INK)))?;
+        }
+        Ok(())
+    });
+    Figure { name: name.into(), caption: caption.into(), svg, csv }
+}
+
 /// Counts on bins common to all arms.
 pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figure {
     const BINS: usize = 30;
@@ -410,12 +491,29 @@ pub fn load(name: &str, caption: &str, arms: &[LoadCurve]) -> Figure {
     }
     let all = || arms.iter().flat_map(|(_, _, p)| p);
     let right = all().map(|p| p.0).fold(1.0, f64::max) * 1.05;
-    let (_, high) = around(all().map(|p| p.1[2] as f64 / 1e3), 0.08);
-    let svg = svg(WIDTH, 300, |root| {
-        let mut chart = frame(root, 0.0..right, 0.0..high, "offered requests per second", "latency, µs")?;
+    let least = all().map(|p| p.1[0] as f64).fold(f64::INFINITY, f64::min).clamp(1.0, 1e12);
+    let most = all().map(|p| p.1[2] as f64).fold(10.0, f64::max);
+    let svg = svg(WIDTH, 340, |root| {
+        let mut chart = ChartBuilder::on(root)
+            .margin(8)
+            .margin_right(24)
+            .x_label_area_size(42)
+            .y_label_area_size(78)
+            .build_cartesian_2d(0.0..right, (least * 0.8..most * 1.25).log_scale())?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(MUTED)
+            .label_style(text(14, &MUTED))
+            .x_desc("offered requests per second")
+            .y_desc("latency")
+            .x_label_formatter(&|v| count(*v))
+            .y_label_formatter(&|v| nanos(*v))
+            .draw()?;
         for (_, colour, points) in arms {
             let c = series(*colour);
-            let at = |i: usize| points.iter().map(move |(r, l)| (*r, l[i] as f64 / 1e3));
+            let at = |i: usize| points.iter().map(move |(r, l)| (*r, l[i].max(1) as f64));
             chart.draw_series(LineSeries::new(at(0), c.stroke_width(2)))?;
             chart.draw_series(at(0).map(|p| Circle::new(p, 3, c.filled())))?;
             chart.draw_series(DashedLineSeries::new(at(2), 5, 4, c.stroke_width(2)))?;

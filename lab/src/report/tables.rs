@@ -1,12 +1,11 @@
 //! The tables of the page.
 
 use super::Run;
-use super::draw::{count, human, nanos};
+use super::draw::{human, nanos};
 use super::page::escape;
 use crate::analysis::{Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
 use crate::paper::{Paper, Row, measure};
-use crate::sample::Ledger;
 use crate::stats::{Interval, quantile};
 use crate::workload::Kind;
 use std::collections::BTreeSet;
@@ -101,6 +100,22 @@ fn ours(run: &Run, name: &str) -> Vec<String> {
         .collect()
 }
 
+/// Why an arm was not measured: it could not be built, or this form of the experiment leaves it out.
+pub fn why_not(run: &Run, arm: &str) -> Option<String> {
+    let declared = run.manifest.absent.iter().find(|(a, _)| a == arm).map(|(_, why)| why.clone());
+    if declared.is_some() || run.manifest.form.arms.as_ref().is_none_or(|f| f.iter().any(|a| a == arm)) {
+        return declared;
+    }
+    let drive = run.manifest.experiment.arms.iter().find(|a| a.name == arm).map(|a| a.drive);
+    let never = drive.and_then(crate::stand::absent);
+    Some(never.unwrap_or("not in this form of the experiment").to_owned())
+}
+
+/// A rate, with the latency it implies where it is one of transactions.
+fn rate(v: f64, bulk: bool) -> String {
+    if bulk { human(v) } else { format!("{} <small>{:.3} ms</small>", human(v), 1e3 / v) }
+}
+
 /// One row of the paper with each of our arms that stands for it; what is absent comes last, in one row a reason.
 fn paper_row(
     run: &Run,
@@ -112,7 +127,7 @@ fn paper_row(
     out: &mut String,
 ) {
     let bulk = row.workload.ends_with("STREAM");
-    let show = |v: Option<f64>| v.map_or("–".into(), human);
+    let show = |v: Option<f64>| v.map_or("–".into(), |v| rate(v, bulk));
     let (pb, pa) = (paper.mean(&row.workload, &row.base), paper.mean(&row.workload, &row.arm));
     let again =
         paper.change(&row.workload, &row.base, &row.arm).map_or("–".into(), |v| format!("{v:.2} %"));
@@ -136,11 +151,7 @@ fn paper_row(
         let mode = arm.split(' ').find(|l| l.starts_with("M("));
         let base = bases.iter().find(|b| mode.is_none_or(|m| b.contains(m)) || bases.len() == 1);
         let Some(base) = base else { continue };
-        let why = [base, &arm].into_iter().find_map(|n| {
-            let declared = run.manifest.absent.iter().find(|(a, _)| a == n).map(|(_, why)| why.clone());
-            let chosen = run.manifest.form.arms.as_ref().is_none_or(|f| f.contains(n));
-            declared.or_else(|| (!chosen).then(|| "not in this form of the experiment".to_owned()))
-        });
+        let why = [base, &arm].into_iter().find_map(|n| why_not(run, n));
         let c = contrast(obs, &(row.workload.clone(), layout), base, &arm, run.manifest.seed);
         let median = |name: &str| {
             run.summary
@@ -159,8 +170,8 @@ fn paper_row(
                     out,
                     "{left}<td>{}<td class=n>{}<td class=n>{}<td class=n>{} <small>({} to {})</small></tr>",
                     escape(&arm),
-                    human(b),
-                    human(a),
+                    rate(b, bulk),
+                    rate(a, bulk),
                     percent(change(c.estimate)),
                     percent(change(c.lo)),
                     percent(change(c.hi)),
@@ -195,7 +206,7 @@ pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> String {
     for t in &paper.tables {
         let _ = write!(
             out,
-            "<h3>Table {}: {}</h3><table class=paper><thead><tr><th colspan=6>the paper<th colspan=4>here (medians, client and \
+            "<h3>Table {}: {}</h3><table class=paper><thead><tr><th colspan=6>the paper (means)<th colspan=4>here (medians, client and \
              server {})</tr><tr><th>workload<th>base → set-up<th class=n>base<th class=n>set-up<th class=n>change, \
              printed<th class=n>from its means<th>set-up<th class=n>base<th class=n>set-up<th class=n>change (95 % \
              interval)</tr></thead><tbody>",
@@ -213,64 +224,6 @@ pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> String {
         }
         out.push_str("</ol>");
     }
-    out
-}
-
-/// The paper's appendix on UDP beside our ledgers.
-pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
-    let mut out = String::from(
-        "<table><thead><tr><th>set-up<th class=n>sent<th class=n>dropped at interfaces<th class=n>at the socket\
-         <th class=n>in the tunnel<th class=n>counted nowhere<th class=n>read<th class=n>arrived<th>highest rate without loss</tr></thead><tbody>",
-    );
-    for p in paper.iter().flat_map(|p| &p.udp) {
-        for (sent, read) in &p.rows {
-            let _ = write!(
-                out,
-                "<tr class=quiet><td>{} (the paper, {})<td class=n>{}<td class=n>?<td class=n>?<td class=n>?<td class=n>{}\
-                 <td class=n>{}<td class=n>{:.2} %<td>not sought</tr>",
-                escape(&p.arm),
-                escape(&p.note),
-                count(*sent as f64),
-                count((sent - read) as f64),
-                count(*read as f64),
-                100.0 * *read as f64 / *sent as f64
-            );
-        }
-    }
-    for &layout in &run.manifest.form.layouts {
-        for arm in super::figures::arms(run) {
-            let of: Vec<_> = run
-                .samples
-                .iter()
-                .filter(|s| s.accepted && s.workload == "UDP_STREAM" && s.layout == layout && s.arm == arm)
-                .collect();
-            let sum = |f: fn(&Ledger) -> i64| {
-                of.iter().filter_map(|s| s.ledger.as_ref()).map(f).sum::<i64>() as f64
-            };
-            let (sent, read) = (sum(|l| l.sent), sum(|l| l.delivered));
-            if sent == 0.0 {
-                continue;
-            }
-            let rates: Vec<f64> = of.iter().filter_map(|s| s.value()).collect();
-            let _ = write!(
-                out,
-                "<tr><td>{} (here, {}, {} sweeps)<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}\
-                 <td class=n>{:.2} %<td>{} × 10<sup>6</sup> bit/s</tr>",
-                escape(&arm),
-                layout.name(),
-                of.len(),
-                count(sent),
-                count(sum(|l| l.device_drops)),
-                count(sum(|l| l.socket_drops)),
-                count(sum(|l| l.tunnel)),
-                count(sum(|l| l.missing)),
-                count(read),
-                100.0 * read / sent,
-                quantile(&rates, 0.5).map_or("–".into(), human)
-            );
-        }
-    }
-    out.push_str("</tbody></table>");
     out
 }
 
@@ -303,20 +256,40 @@ pub fn attribution(run: &Run) -> String {
     out
 }
 
-/// The cost calculator against workloads it has not seen.
+/// The cost calculator: its prices, and how they do on workloads it has not seen.
 pub fn calculator(run: &Run) -> String {
-    let rows = &run.summary.calculator;
-    if rows.is_empty() {
-        return "<p class=quiet>This form of the experiment measures no workload that is kept from the calculator.</p>".into();
-    }
+    let s = &run.summary;
     let mut out = String::from(
+        "<table><thead><tr><th>layout<th>arm<th class=n>a connection<th class=n>a request<th class=n>1,000 bytes<th class=n>a \
+         packet</tr></thead><tbody>",
+    );
+    for p in &s.prices {
+        let show = |v: Option<f64>, n: f64| v.map_or("–".into(), |v| nanos(v * n));
+        let _ = write!(
+            out,
+            "<tr><td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
+            p.layout.name(),
+            escape(&p.arm),
+            show(p.connection, 1.0),
+            show(p.request, 1.0),
+            show(p.byte, 1e3),
+            show(p.packet, 1.0)
+        );
+    }
+    out.push_str(
+        "</tbody></table><p>For work of your own: <code>levee lab cost DIR --connections N --requests N --bytes N --packets N</code>.</p>",
+    );
+    out.push_str(
         "<table><thead><tr><th>layout<th>arm<th>workload<th class=n>predicted<th class=n>measured<th class=n>residual\
          </tr></thead><tbody>",
     );
-    for c in rows {
+    let mut last = "";
+    for c in &s.calculator {
+        let first = if last == c.arm { "" } else { " class=first" };
+        last = &c.arm;
         let _ = write!(
             out,
-            "<tr><td>{}<td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
+            "<tr{first}><td>{}<td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
             c.layout.name(),
             escape(&c.arm),
             c.workload,
@@ -326,29 +299,43 @@ pub fn calculator(run: &Run) -> String {
         );
     }
     out.push_str("</tbody></table>");
+    if s.calculator.is_empty() {
+        out.push_str("<p class=quiet>This form of the experiment measures no workload that is kept from the calculator.</p>");
+    } else {
+        let mut off: Vec<f64> =
+            s.calculator.iter().map(|c| 100.0 * (c.measured / c.predicted).ln().abs().exp_m1()).collect();
+        off.sort_by(f64::total_cmp);
+        let _ = write!(
+            out,
+            "<p>Off by {:.0} % in the median of the {} predictions, by {:.0} % at most.</p>",
+            quantile(&off, 0.5).unwrap_or(f64::NAN),
+            off.len(),
+            quantile(&off, 1.0).unwrap_or(f64::NAN)
+        );
+    }
     out
 }
 
-/// Processor time by role, latency and memory of each cell.
+/// Processor time by role and latency of each cell.
 pub fn cells(run: &Run) -> String {
     let mut out = String::from(
         "<table><thead><tr><th>workload<th>layout<th>arm<th class=n>n<th class=n>median<th class=n>mean ± sd<th class=n>p50\
-         <th class=n>p99<th class=n>p99.9<th class=n>client CPU<th class=n>server CPU<th class=n>levee's CPU<th class=n>lag-1<th class=n>steps\
+         <th class=n>p99<th class=n>p99.9<th class=n>client CPU<th class=n>getrusage<th class=n>server CPU<th class=n>levee's CPU<th class=n>lag-1<th class=n>steps\
          </tr></thead><tbody>",
     );
     for c in &run.summary.cells {
         let lat =
             |i: usize| c.latency.and_then(|l| l.get(i).copied()).map_or("–".into(), |v| nanos(v as f64));
-        let bulk = Kind::from_name(&c.workload).is_some_and(Kind::is_bulk);
-        let cpu = |i: usize| {
+        let bulk = Kind::of_unit(&c.workload).is_some_and(Kind::is_bulk);
+        let cpu = |s: Option<&Option<f64>>| {
             let per = if bulk { "/GB" } else { "" };
-            c.cpu.get(i).copied().flatten().map_or("–".into(), |s| format!("{}{per}", nanos(s * 1e9)))
+            s.copied().flatten().map_or("–".into(), |s| format!("{}{per}", nanos(s * 1e9)))
         };
         let again = if c.copy == 1 { " (again)" } else { "" };
         let _ = write!(
             out,
             "<tr><td>{}<td>{}<td>{}{again}<td class=n>{}<td class=n>{}<td class=n>{} ± {}<td class=n>{}<td class=n>{}\
-             <td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
+             <td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
             c.workload,
             c.layout.name(),
             escape(&c.arm),
@@ -359,9 +346,10 @@ pub fn cells(run: &Run) -> String {
             lat(0),
             lat(2),
             lat(3),
-            cpu(0),
-            cpu(1),
-            cpu(2),
+            cpu(c.cpu.first()),
+            cpu(Some(&c.rusage)),
+            cpu(c.cpu.get(1)),
+            cpu(c.cpu.get(2)),
             c.lag1.map_or("–".into(), |v| format!("{v:+.2}")),
             c.change_points.len()
         );

@@ -1,0 +1,260 @@
+//! The paper's figures and its appendices, theirs beside ours.
+
+use super::Run;
+use super::draw::{count, human};
+use super::figures::{self, lines};
+use super::page::{escape, figure};
+use super::plots::{self, Beside};
+use crate::design::Layout;
+use crate::experiment::{Arm, Mediation, Path, Session, Unit, Use};
+use crate::paper::Paper;
+use crate::sample::{Ledger, Sample};
+use crate::stats::quantile;
+use crate::workload::UdpStep;
+use std::fmt::Write as _;
+
+/// A workload of the paper, its figure in chapter 5 and in appendix C, and its place in the appendices D, E and F, where
+/// each workload has a box plot, a histogram and a scatter plot, in this order.
+const FIGURES: [(&str, &str, usize); 5] = [
+    ("TCP_STREAM", "Figures 5.1 and C.1", 0),
+    ("UDP_STREAM", "Figures C.2 and G.1", 1),
+    ("TCP_CC", "Figures 5.2 and C.3", 2),
+    ("TCP_CRR", "Figure C.4", 3),
+    ("TCP_RR", "Figures 5.3 and C.5", 4),
+];
+
+/// An arm's name as the paper has it: `M` for every mode.
+fn in_the_paper(arm: &str) -> String {
+    let levels: Vec<&str> = arm.split(' ').map(|l| if l.starts_with("M(") { "M" } else { l }).collect();
+    levels.join(" ")
+}
+
+fn effect_unit(run: &Run, workload: &str) -> Option<Unit> {
+    run.manifest
+        .experiment
+        .units(Some(&run.manifest.form))
+        .into_iter()
+        .find(|u| u.id == workload && u.usage == Use::Effect)
+}
+
+/// Figures 5.1 to 5.3 and C.1 to C.5: every set-up of ours and every one of the paper's, each over its own base.
+fn overviews(run: &Run, paper: &Paper, layout: Layout) -> String {
+    let base = run.manifest.experiment.baseline().map(|a| a.name.clone()).unwrap_or_default();
+    let mut out = String::new();
+    for (workload, number, _) in FIGURES {
+        let Some(unit) = effect_unit(run, workload) else { continue };
+        let all = lines(run, &unit, layout);
+        let of_base: Vec<f64> =
+            all.iter().filter(|l| l.name == base).flat_map(|l| l.points.iter().map(|p| p.1)).collect();
+        let Some(middle) = quantile(&of_base, 0.5) else { continue };
+        let theirs_base = paper.mean(workload, &base);
+        let theirs = |arm: &str| Some(paper.mean(workload, arm)? / theirs_base?);
+        let mut rows: Vec<Beside> = all
+            .iter()
+            .filter(|l| l.copy == 0)
+            .map(|l| Beside {
+                name: l.name.clone(),
+                colour: l.colour,
+                ratios: l.points.iter().map(|p| p.1 / middle).collect(),
+                theirs: theirs(&in_the_paper(&l.name)),
+            })
+            .collect();
+        // what the paper measured and nothing here stands for
+        for m in paper.means.iter().filter(|m| m.workload == workload) {
+            if all.iter().all(|l| in_the_paper(&l.name) != m.arm) {
+                rows.push(Beside {
+                    name: format!("{} (absent here)", m.arm),
+                    colour: 0,
+                    ratios: Vec::new(),
+                    theirs: theirs(&m.arm),
+                });
+            }
+        }
+        let what = if theirs_base.is_some() {
+            "Diamond: the paper's mean, over its own base."
+        } else {
+            "The paper prints no mean for it, only a picture; see appendix G below."
+        };
+        let caption = format!(
+            "{number}, {workload}: the rate of every set-up over that of I- M- F-, client and server {}. Box, whiskers and points: \
+             here. {what}",
+            layout.name()
+        );
+        out.push_str(&figure(&plots::beside(&format!("paper-{workload}"), &caption, &rows)));
+    }
+    out
+}
+
+/// One of the appendices D, E and F: which arms it compares, and which of its figures.
+struct Comparison {
+    letter: char,
+    title: &'static str,
+    /// Figures of a second comparison start behind those of the first.
+    again: bool,
+    wanted: fn(&Arm) -> bool,
+}
+
+fn bare(a: &Arm) -> bool {
+    a.drive.mediation == Mediation::None
+}
+
+fn here(a: &Arm) -> bool {
+    a.drive.session == Session::Here
+}
+
+fn link(a: &Arm) -> bool {
+    a.drive.path == Path::Link
+}
+
+const COMPARISONS: [Comparison; 3] = [
+    Comparison { letter: 'D', title: "I against I-, M- F-", again: true, wanted: |a| bare(a) && here(a) },
+    Comparison {
+        letter: 'E',
+        title: "M in each mode against M-, I- F-",
+        again: true,
+        wanted: |a| link(a) && here(a),
+    },
+    Comparison { letter: 'F', title: "F against F-, I- M-", again: false, wanted: |a| link(a) && bare(a) },
+];
+
+/// Appendices D, E and F: box plot, histogram and scatter plot of each comparison on each workload.
+fn comparisons(run: &Run, layout: Layout) -> String {
+    let mut out = String::new();
+    for c in &COMPARISONS {
+        let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| (c.wanted)(a)).collect();
+        let _ = write!(out, "<h3>Appendix {}: {}</h3>", c.letter, c.title);
+        for (workload, _, place) in FIGURES {
+            let Some(unit) = effect_unit(run, workload) else { continue };
+            let mut of = lines(run, &unit, layout);
+            of.retain(|l| l.copy == 0 && arms.iter().any(|a| a.name == l.name));
+            if of.len() < 2 {
+                continue;
+            }
+            let first = 3 * place + 1;
+            let mut number = format!("Figures {0}.{first} to {0}.{1}", c.letter, first + 2);
+            if c.again {
+                let _ = write!(number, " and {0}.{1} to {0}.{2}", c.letter, first + 15, first + 17);
+            }
+            let name = |what: &str| format!("{}-{workload}-{what}", c.letter);
+            let u = unit.kind.unit();
+            let figures = [
+                plots::boxes(&name("box"), "", u, &of),
+                plots::histograms(&name("histogram"), "", u, &of),
+                plots::scatter(&name("scatter"), "", u, &of, &[]),
+            ];
+            let _ = write!(out, "<details class=printed><summary>{number}: {workload}</summary>");
+            figures.iter().for_each(|f| out.push_str(&figure(f)));
+            out.push_str("</details>");
+        }
+    }
+    out
+}
+
+/// The paper's figures with ours beside.
+pub fn figures_of_the_paper(run: &Run, paper: &Paper, layout: Layout) -> String {
+    let out = String::from(
+        "<p>The data behind the paper's figures are not printed; its means stand in ours. Its appendices D, E and F hold a box \
+         plot, a histogram and a scatter plot of each comparison: the same here. Where it has a second half for F with levee's \
+         mediation or tunnel, those set-ups are absent.</p>",
+    );
+    out + &overviews(run, paper, layout) + &comparisons(run, layout)
+}
+
+/// The step of a sweep that floods, as the paper's trials did: the first that is measured.
+fn flood(s: &Sample) -> Option<UdpStep> {
+    s.outcome.as_ref()?.udp.as_ref()?.steps.get(1).copied()
+}
+
+/// Tables G.1 and G.2: what a flood of datagrams sends and what arrives.
+fn floods(run: &Run, paper: Option<&Paper>) -> String {
+    let mut out = String::from(
+        "<table><thead><tr><th>set-up<th class=n>sent, 10<sup>3</sup> bit/s<th class=n>received, 10<sup>3</sup> bit/s<th \
+         class=n>datagrams sent<th class=n>received<th class=n>arrived</tr></thead><tbody>",
+    );
+    let mut row = |class: &str, name: &str, sent: f64, got: f64, out_rate: f64, in_rate: f64| {
+        let _ = write!(
+            out,
+            "<tr class={class}><td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{:.2} %</tr>",
+            escape(name),
+            human(out_rate),
+            human(in_rate),
+            count(sent),
+            count(got),
+            100.0 * got / sent
+        );
+    };
+    for p in paper.iter().flat_map(|p| &p.udp) {
+        for (i, (sent, got, a, b)) in p.rows.iter().enumerate() {
+            let name = format!("the paper, table {}, {} ({})", p.table, i + 1, p.note);
+            row("quiet", &name, *sent as f64, *got as f64, *a, *b);
+        }
+    }
+    let bits = run.manifest.common.datagram as f64 * 8.0 / 1e3;
+    for &layout in &run.manifest.form.layouts {
+        for arm in figures::arms(run) {
+            let of: Vec<UdpStep> = of_udp(run, layout, &arm).filter_map(flood).collect();
+            let sum = |f: fn(&UdpStep) -> f64| of.iter().map(f).sum::<f64>();
+            let (sent, got, time) = (sum(|s| s.sent as f64), sum(|s| s.delivered as f64), sum(|s| s.seconds));
+            if sent > 0.0 {
+                let name = format!("{arm}, here, {} ({} floods)", layout.name(), of.len());
+                row("here", &name, sent, got, sent * bits / time, got * bits / time);
+            }
+        }
+    }
+    out.push_str("</tbody></table>");
+    out
+}
+
+fn of_udp<'a>(run: &'a Run, layout: Layout, arm: &'a str) -> impl Iterator<Item = &'a Sample> {
+    run.samples
+        .iter()
+        .filter(move |s| s.accepted && s.workload == "UDP_STREAM" && s.layout == layout && s.arm == arm)
+}
+
+/// Where the datagrams of every sweep went, and the highest rate without loss.
+fn ledgers(run: &Run) -> String {
+    let mut out = String::from(
+        "<table><thead><tr><th>set-up<th class=n>sweeps<th class=n>sent<th class=n>on the wire<th class=n>lost at \
+         interfaces<th class=n>reassembled<th class=n>lost at the socket<th class=n>in the tunnel<th \
+         class=n>unaccounted<th class=n>delivered<th class=n>without loss, 10<sup>6</sup> bit/s</tr></thead><tbody>",
+    );
+    for &layout in &run.manifest.form.layouts {
+        for arm in figures::arms(run) {
+            let of: Vec<&Sample> = of_udp(run, layout, &arm).collect();
+            let sum = |f: fn(&Ledger) -> i64| {
+                count(of.iter().filter_map(|s| s.ledger.as_ref()).map(f).sum::<i64>() as f64)
+            };
+            let rates: Vec<f64> = of.iter().filter_map(|s| s.value()).collect();
+            let Some(middle) = quantile(&rates, 0.5) else { continue };
+            let _ = write!(out, "<tr><td>{}, {}<td class=n>{}", escape(&arm), layout.name(), of.len());
+            let columns: [fn(&Ledger) -> i64; 8] = [
+                |l| l.sent,
+                |l| l.wire,
+                |l| l.device_drops,
+                |l| l.reassembled,
+                |l| l.socket_drops,
+                |l| l.tunnel,
+                |l| l.missing,
+                |l| l.delivered,
+            ];
+            columns.into_iter().for_each(|f| out.push_str(&format!("<td class=n>{}", sum(f))));
+            let _ = write!(out, "<td class=n>{}</tr>", human(middle));
+        }
+    }
+    out.push_str("</tbody></table>");
+    out
+}
+
+/// Appendix G beside ours.
+pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
+    let bytes = run.manifest.common.datagram;
+    format!(
+        "<h3>A flood, as in the paper's tables G.1 and G.2</h3><p>The paper's datagrams had 16,000 bytes (its rates over its \
+         counts), eleven fragments each, of which one lost loses all. Here: {bytes} bytes, one packet each, sent as fast as \
+         the socket takes them.</p>{}<h3>The ledger of every sweep</h3><p>After the flood the rate is halved towards the \
+         highest at which nothing is lost. Every datagram of every step is accounted for, or the trial is \
+         rejected.</p>{}",
+        floods(run, paper),
+        ledgers(run)
+    )
+}
