@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run elsewhere test test-pure fuzz lint bench bench-full build install clean
+.PHONY: help run elsewhere test test-pure fuzz lint bench bench-full study build install clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -13,6 +13,7 @@ help:
 	@echo 'make lint         formatting, clippy, licences'
 	@echo 'make bench        the vault beside other user-mode tunnels: a quarter of an hour, out/bench/report.md'
 	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
+	@echo 'make study        the MYSEA study in full, and our workloads beside other tools: half an hour, out/study; Ctrl-C and again goes on'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
 
 run:
@@ -42,6 +43,11 @@ bench:
 
 bench-full:
 	@scripts/bench --full
+
+study:
+	@scripts/need study
+	$(CARGO) build --release --workspace --bins
+	@scripts/study
 
 build:
 	$(CARGO) build --release --workspace --bins
