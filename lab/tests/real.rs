@@ -403,7 +403,10 @@ fn every_second_opinion_is_asked_on_the_same_link_and_counted_in_the_same_groups
     for (name, _) in tools {
         text.push_str(&arm(name, &format!("tool = \"{name}\"")));
     }
-    tools.iter().for_each(|(_, kind)| text.push_str(&format!("[[workload]]\nkind = \"{kind}\"\n")));
+    // each once: tools count whole seconds
+    tools
+        .iter()
+        .for_each(|(_, kind)| text.push_str(&format!("[[workload]]\nkind = \"{kind}\"\nevery = 3\n")));
     text.push_str("[form.quick]\nblocks = 3\nseconds = 0.1\nwarmup = 0.01\nlayouts = [\"apart\"]\n");
     let dir = tempfile::tempdir().expect("a directory");
     let (file, out) = (dir.path().join("others.toml"), dir.path().join("run"));
