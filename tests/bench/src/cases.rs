@@ -249,6 +249,7 @@ fn trips(server: Ipv4Addr) -> io::Result<BTreeMap<String, f64>> {
         open_rate: None,
         closer: Closer::Server,
         congestion: CONGESTION.into(),
+        sources: Vec::new(),
     };
     let target = Target { all: served_at(server), close: served_at(server) };
     let latency = client::run(&task, target)?.latency.unwrap_or_default();

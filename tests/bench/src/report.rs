@@ -99,7 +99,7 @@ impl Log {
     /// # Errors
     /// When the file cannot be written.
     pub fn environment(&mut self, stand: &Stand) -> io::Result<()> {
-        let mut look = host::look(&stand.namespaces());
+        let mut look = host::look(&stand.namespaces().map(|n| (n, "eth0")));
         // Of the devices, those of the link say enough; a hundred others say no more.
         look.facts.retain(|name, _| !name.starts_with("links"));
         self.manifest.environments.push(look);
