@@ -112,6 +112,8 @@ const CASES: &[Case] = &[
     case("[limits]", "[vault]\naead = \"rng\"\n[limits]", "\"rng\"", "unknown-name", Some("ring"), "`rng` is no AEAD library", "did you mean `ring`?"),
     case("[limits]", "[vault]\npoll = \"1s\"\n[limits]", "\"1s\"", "bad-value", None, "`1s` is not a valid poll", "\"0us\" to \"10ms\""),
     case("[limits]", "[vault]\npoll = \"11ms\"\n[limits]", "\"11ms\"", "out-of-bounds", None, "`poll` is 11ms", "\"0us\" to \"10ms\""),
+    case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
+    case("[limits]", "[vault]\nworkers = 17\n[limits]", "17", "out-of-bounds", None, "`workers` is 17", "from 1 to 16"),
     case("\"512M\"", "\"512MB\"", "\"512MB\"", "bad-value", None, "`512MB` is not a valid memory", "\"16M\" to \"1T\""),
     case("\"512M\"", "\"99999999999999999999T\"", "\"99999999999999999999T\"", "bad-value", None, "not a valid memory", "\"16M\" to \"1T\""),
     case("\"64M\"", "\"1K\"", "\"1K\"", "out-of-bounds", None, "`store` is 1K", "\"4M\" to \"1T\""),
@@ -323,6 +325,23 @@ mod garbage {
             }
         }
     }
+}
+
+#[test]
+fn a_label_has_one_worker_unless_the_site_says_more_and_no_more_than_there_are_slots() {
+    let workers = |text: &str, label: &str| {
+        let site = Site::parse(text).unwrap();
+        let label = site.label(&label.parse().unwrap()).unwrap();
+        site.vault().workers(&label)
+    };
+    assert_eq!(workers(SOUND, "HIGH"), 1);
+    let text = SOUND.replace("[limits]", "[vault]\nworkers = 4\n[limits]");
+    assert_eq!(workers(&text, "HIGH"), 4);
+    // Where two stacks must agree there is one gate.
+    let agreeing = text.replace("workers = 4", "workers = 4\nagree = [\"HIGH\"]");
+    assert_eq!((workers(&agreeing, "HIGH"), workers(&agreeing, "MID")), (1, 4));
+    let problems = Site::parse(&text.replace("slots = 64", "slots = 3")).unwrap_err();
+    assert!(problems.iter().any(|problem| problem.to_string().contains("`workers` is 4")), "{problems:?}");
 }
 
 #[test]

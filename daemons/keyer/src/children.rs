@@ -2,8 +2,8 @@
 
 use crate::keyer::{Keyer, Timer};
 use levee_ike::{
-    ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _, SecurityLabel,
-    Selector,
+    ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _, Resource,
+    SecurityLabel, Selector,
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::KeyRecord;
@@ -25,6 +25,12 @@ const LIFE_JITTER: Duration = Duration::from_secs(10 * 60);
 const OVERLAP: Duration = Duration::from_secs(5);
 /// A child younger than this may not be in its vault yet.
 const YOUNG: Duration = Duration::from_secs(1);
+/// Which worker of its label's vault a child is of, by its inbound SPI (steering).
+pub fn slot_of(inbound: u32) -> u16 {
+    // 12 bits.
+    (inbound >> 20) as u16
+}
+
 /// How long to wait before a rekeying that failed is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(60);
 
@@ -111,6 +117,46 @@ impl Children {
         children.into_iter().any(alive) || self.wanted.values().any(|(of, _)| *of == session)
     }
 
+    /// How many children a session has.
+    pub fn count(&self, session: SessionId) -> usize {
+        self.sessions.get(&session).map_or(0, |held| held.children.len())
+    }
+
+    /// As [`Children::has`], of one worker.
+    fn has_at(&self, session: SessionId, slot: u16) -> bool {
+        let children = self.sessions.get(&session).into_iter().flat_map(|held| &held.children);
+        let alive = |spi: &u32| self.all.get(spi).is_some_and(|child| !child.stale);
+        children.filter(|spi| slot_of(**spi) == slot).any(alive)
+            || self.wanted.iter().any(|(spi, (of, _))| *of == session && slot_of(*spi) == slot)
+    }
+
+    /// Which of these workers a child of this session goes to: a further one (RFC 9611) to the worker that has fewest
+    /// of the session, any other to where the session is; else to the one that has fewest of all.
+    fn place(&self, session: SessionId, slots: &[u16], further: bool) -> Option<u16> {
+        if let [only] = slots {
+            return Some(*only);
+        }
+        let coming = self.wanted.iter().map(|(spi, (of, _))| (*spi, *of));
+        let coming: Vec<(u32, SessionId)> = coming.chain(self.granted.values().copied()).collect();
+        let held = |slot: u16| {
+            let children = self.sessions.get(&session).into_iter().flat_map(|held| &held.children);
+            let live = children.filter(|spi| self.all.get(spi).is_some_and(|child| !child.stale));
+            live.copied()
+                .chain(coming.iter().filter(|(_, of)| *of == session).map(|(spi, _)| *spi))
+                .filter(|spi| slot_of(*spi) == slot)
+                .count()
+        };
+        let all = |slot: u16| {
+            let first = u32::from(slot) << 20;
+            self.all.range(first..=first | 0x000f_ffff).count()
+                + coming.iter().filter(|(spi, _)| slot_of(*spi) == slot).count()
+        };
+        slots.iter().copied().min_by_key(|slot| {
+            let held = held(*slot);
+            (if further { held } else { usize::from(held == 0) }, all(*slot))
+        })
+    }
+
     fn is_free(&self, spi: u32) -> bool {
         spi >= 256
             && !self.all.contains_key(&spi)
@@ -120,9 +166,19 @@ impl Children {
 }
 
 impl Keyer {
-    /// A random inbound SPI of this label's vault: its slot in the top 12 bits (steering). `None` when it does not run.
-    pub(crate) fn fresh_spi(&mut self, label: &LabelName) -> Option<u32> {
-        let slot = u32::from(self.vaults.get(label)?.slot);
+    /// A random inbound SPI for a child of this session, at the worker that has most room for it. `None` when its label's
+    /// vault does not run. `further`: beside one that the session has, for another resource (RFC 9611).
+    pub(crate) fn fresh_spi(&mut self, label: &LabelName, session: SessionId, further: bool) -> Option<u32> {
+        let slots: Vec<u16> = self.vaults.get(label)?.keys().copied().collect();
+        let slot = self.children.place(session, &slots, further)?;
+        self.fresh_spi_at(label, slot)
+    }
+
+    /// A random inbound SPI of this worker of the label's vault: its slot in the top 12 bits (steering). `None` when it
+    /// does not run.
+    pub(crate) fn fresh_spi_at(&mut self, label: &LabelName, slot: u16) -> Option<u32> {
+        self.vaults.get(label)?.get(&slot)?;
+        let slot = u32::from(slot);
         // RFC 4303 2.1 reserves 0 to 255, all of them in slot 0, which is the keyer's own.
         if slot == 0 || slot >= 1 << 12 {
             return None;
@@ -135,12 +191,12 @@ impl Keyer {
         })
     }
 
-    /// Asks the peer of an IKE SA for a child of this session, unless there is one.
-    pub(crate) fn create(&mut self, ike: IkeId, session: SessionId) {
-        if self.children.has(session) {
+    /// Asks the peer of an IKE SA for a child of this session, unless there is one: at this worker, or at any.
+    pub(crate) fn create(&mut self, ike: IkeId, session: SessionId, at: Option<u16>) {
+        if at.map_or_else(|| self.children.has(session), |slot| self.children.has_at(session, slot)) {
             return;
         }
-        let Some(child) = self.new_child(session) else { return };
+        let Some(child) = self.new_child(session, at) else { return };
         let spi = child.spi;
         if self.command(Command::CreateChild { ike, child }).is_ok() {
             self.children.wanted.insert(spi, (session, ike));
@@ -148,12 +204,17 @@ impl Keyer {
     }
 
     /// What a child of this session is to be like.
-    pub(crate) fn new_child(&mut self, session: SessionId) -> Option<NewChild> {
+    pub(crate) fn new_child(&mut self, session: SessionId, at: Option<u16>) -> Option<NewChild> {
         let record = self.children.record(session)?.clone();
-        let spi = self.fresh_spi(&record.label)?;
+        let further = at.is_some() && self.children.has(session);
+        let spi = match at {
+            Some(slot) => self.fresh_spi_at(&record.label, slot)?,
+            None => self.fresh_spi(&record.label, session, false)?,
+        };
         let label = SecurityLabel::new(record.label.as_str().as_bytes()).ok()?;
         let (local, remote) = self.sides(&record);
-        Some(NewChild { spi, label: Some(label), local, remote, want_address: false, resource: None })
+        let resource = further.then(Resource::default);
+        Some(NewChild { spi, label: Some(label), local, remote, want_address: false, resource })
     }
 
     /// Our side's addresses and the peer's.
@@ -224,20 +285,12 @@ impl Keyer {
             // Never offered: vaults have AEADs alone.
             Encryption::Aes128Cbc | Encryption::Aes256Cbc => return None,
         };
-        let vault = self.vaults.get_mut(&label)?;
+        let vault = self.vaults.get_mut(&label)?.get_mut(&slot_of(child.inbound))?;
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
         let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
         let (esn, peer) = (child.suite.esn, Some(child.path.remote));
-        vault.channel.send(KeyerToVault::Install {
-            session,
-            suite,
-            esn,
-            inbound,
-            outbound,
-            peer,
-            aggregation: None,
-        });
-        vault.channel.is_open().then_some(label)
+        vault.send(KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation: None });
+        vault.is_open().then_some(label)
     }
 
     /// A child that was asked for did not come about.
@@ -252,6 +305,10 @@ impl Keyer {
                     let _ = self.command(Command::CloseChild { ike, inbound: old });
                 }
             },
+            // A further one (RFC 9611): what its worker holds back goes nowhere, and the others go on.
+            (None, Some(session)) if self.children.has(session) => {
+                self.count("the peer gave no further child SA of a session");
+            }
             (None, Some(session)) if self.place == Place::Workstation => {
                 self.keys_refused(session, why);
             }
@@ -270,8 +327,15 @@ impl Keyer {
         }
         if replaced {
             self.at(OVERLAP, Timer::Forget(child.label, inbound));
-        } else if let Some(vault) = self.vaults.get_mut(&child.label) {
-            vault.channel.send(KeyerToVault::Delete { spi: inbound });
+        } else {
+            self.erase(&child.label, inbound);
+        }
+    }
+
+    /// Has a child's worker erase its keys.
+    pub(crate) fn erase(&mut self, label: &LabelName, inbound: u32) {
+        if let Some(vault) = self.vaults.get_mut(label).and_then(|vault| vault.get_mut(&slot_of(inbound))) {
+            vault.send(KeyerToVault::Delete { spi: inbound });
         }
     }
 
@@ -279,38 +343,43 @@ impl Keyer {
     pub(crate) fn rekey(&mut self, inbound: u32) {
         let Some(child) = self.children.all.get(&inbound).filter(|child| !child.stale) else { return };
         let (ike, session, label) = (child.ike, child.session, child.label.clone());
-        let Some(spi) = self.fresh_spi(&label) else { return };
+        let Some(spi) = self.fresh_spi_at(&label, slot_of(inbound)) else { return };
         if self.command(Command::RekeyChild { ike, inbound, spi }).is_ok() {
             self.children.wanted.insert(spi, (session, ike));
         }
     }
 
-    /// The vault of this label is another one, or none: it has no keys.
-    pub(crate) fn vault_lost(&mut self, label: &LabelName) {
-        for child in self.children.all.values_mut().filter(|child| child.label == *label) {
+    /// This worker of the label's vault is another one, or none: it has no keys.
+    pub(crate) fn vault_lost(&mut self, label: &LabelName, slot: u16) {
+        let first = u32::from(slot) << 20;
+        let all = self.children.all.range_mut(first..=first | 0x000f_ffff);
+        for (_, child) in all.filter(|(_, child)| child.label == *label) {
             child.stale = true;
         }
     }
 
     /// A vault did not take keys.
-    pub(crate) fn not_installed(&mut self, label: &LabelName, inbound: u32, why: &str) {
+    pub(crate) fn not_installed(&mut self, label: &LabelName, slot: u16, inbound: u32, why: &str) {
+        if slot_of(inbound) != slot {
+            return;
+        }
         let Some(child) = self.children.all.get_mut(&inbound).filter(|child| child.label == *label) else {
             return;
         };
         child.stale = true;
         let (ike, session) = (child.ike, child.session);
         let _ = self.command(Command::CloseChild { ike, inbound });
-        if self.place == Place::Workstation {
+        if self.place == Place::Workstation && !self.children.has(session) {
             self.give_up(session, why);
         }
     }
 
-    /// A packet of this session waits for keys.
-    pub(crate) fn acquire(&mut self, session: SessionId) {
+    /// A packet of this session waits for keys at this worker.
+    pub(crate) fn acquire(&mut self, session: SessionId, slot: u16) {
         let now = self.now().monotonic;
         let young = |child: &Child| !child.stale && now.saturating_sub(child.made) < YOUNG;
         let Some(held) = self.children.sessions.get(&session) else { return };
-        let children: Vec<u32> = held.children.iter().copied().collect();
+        let children: Vec<u32> = held.children.iter().copied().filter(|spi| slot_of(*spi) == slot).collect();
         if children.iter().any(|spi| self.children.all.get(spi).is_some_and(young)) {
             return;
         }
@@ -320,8 +389,8 @@ impl Keyer {
             }
         }
         match self.place {
-            Place::Server => self.reach_peer(session),
-            Place::Workstation => self.reach_server(session),
+            Place::Server => self.reach_peer(session, Some(slot)),
+            Place::Workstation => self.reach_server(session, slot),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The loop: what is heard goes to the state machine, what that says is done.
 
-use crate::children::Children;
+use crate::children::{Children, slot_of};
 use crate::net::{LONGEST, Received, Sockets};
 use crate::server::Server;
 use crate::signer::Signer;
@@ -39,14 +39,8 @@ impl Random for Kernel {
     }
 }
 
-/// A vault, and the steering slot of its SPIs.
-#[derive(Debug)]
-pub struct Vault {
-    /// The top 12 bits of its inbound SPIs.
-    pub slot: u16,
-    /// The channel to it.
-    pub channel: Outbox<KeyerToVault>,
-}
+/// The workers of a label's vault, each by the steering slot of its SPIs: their top 12 bits.
+pub type Workers = BTreeMap<u16, Outbox<KeyerToVault>>;
 
 /// Something to do at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +66,7 @@ pub struct Keyer {
     buffer: Vec<u8>,
     pub(crate) asker: Outbox<FromKeyer>,
     signer: Signer,
-    pub(crate) vaults: BTreeMap<LabelName, Vault>,
+    pub(crate) vaults: BTreeMap<LabelName, Workers>,
     pub(crate) children: Children,
     pub(crate) server: Server,
     pub(crate) workstation: Workstation,
@@ -150,14 +144,14 @@ impl Keyer {
     /// Waits for something, and does it. False when it is time to end.
     fn turn(&mut self) -> Result<bool, String> {
         // Each look at a channel clears a whole message's room, so that none is taken without need.
-        let labels = self.wait()?;
+        let said = self.wait()?;
         if !self.hear_warden()? {
             return Ok(false);
         }
         self.hear_asker();
         self.hear_signer();
-        for label in labels {
-            self.hear_vault(&label);
+        for (label, slot) in said {
+            self.hear_vault(&label, slot);
         }
         self.drive();
         self.hear_peers();
@@ -165,23 +159,25 @@ impl Keyer {
         self.drive();
         self.asker.flush();
         self.signer.flush();
-        self.vaults.values_mut().for_each(|vault| vault.channel.flush());
+        self.vaults.values_mut().flat_map(Workers::values_mut).for_each(Outbox::flush);
         Ok(true)
     }
 
-    /// Waits until something comes or is due; the labels whose vaults have something to say.
-    fn wait(&self) -> Result<Vec<LabelName>, String> {
+    /// Waits until something comes or is due; the vaults' workers that have something to say.
+    fn wait(&self) -> Result<Vec<(LabelName, u16)>, String> {
         let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
         let flags = |writing| if writing { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         for (fd, writing) in [self.asker.watch(), self.signer.watch()].into_iter().flatten() {
             fds.push(PollFd::from_borrowed_fd(fd, flags(writing)));
         }
         let first_vault = fds.len();
-        let mut labels = Vec::with_capacity(self.vaults.len());
+        let mut workers = Vec::with_capacity(self.vaults.len());
         for (label, vault) in &self.vaults {
-            if let Some((fd, writing)) = vault.channel.watch() {
-                fds.push(PollFd::from_borrowed_fd(fd, flags(writing)));
-                labels.push(label);
+            for (slot, channel) in vault {
+                if let Some((fd, writing)) = channel.watch() {
+                    fds.push(PollFd::from_borrowed_fd(fd, flags(writing)));
+                    workers.push((label, *slot));
+                }
             }
         }
         fds.extend(self.sockets.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -194,8 +190,8 @@ impl Keyer {
             Err(error) => return Err(format!("poll: {error}")),
         }
         let said = |fd: &PollFd<'_>| !(fd.revents() - PollFlags::OUT).is_empty();
-        let vaults = fds.iter().skip(first_vault).zip(labels);
-        Ok(vaults.filter(|(fd, _)| said(fd)).map(|(_, label)| label.clone()).collect())
+        let workers = fds.iter().skip(first_vault).zip(workers);
+        Ok(workers.filter(|(fd, _)| said(fd)).map(|(_, (label, slot))| (label.clone(), slot)).collect())
     }
 
     fn hear_warden(&mut self) -> Result<bool, String> {
@@ -232,8 +228,8 @@ impl Keyer {
             Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
                 let mut channel = Outbox::new();
                 channel.replace(Channel::from_fd(fd));
-                self.vaults.insert(label.clone(), Vault { slot, channel });
-                self.vault_lost(&label);
+                self.vaults.entry(label.clone()).or_default().insert(slot, channel);
+                self.vault_lost(&label, slot);
             }
             Attachment::Udp(address) => {
                 self.sockets.add(fd, address, true);
@@ -288,22 +284,26 @@ impl Keyer {
         }
     }
 
-    fn hear_vault(&mut self, label: &LabelName) {
+    fn hear_vault(&mut self, label: &LabelName, slot: u16) {
         for _ in 0..TURN {
-            let Some(vault) = self.vaults.get_mut(label) else { return };
-            let Some(message) = vault.channel.receive::<VaultToKeyer>() else {
-                if !vault.channel.is_open() {
-                    self.vaults.remove(label);
-                    self.vault_lost(label);
+            let Some(workers) = self.vaults.get_mut(label) else { return };
+            let Some(channel) = workers.get_mut(&slot) else { return };
+            let Some(message) = channel.receive::<VaultToKeyer>() else {
+                if !channel.is_open() {
+                    workers.remove(&slot);
+                    if workers.is_empty() {
+                        self.vaults.remove(label);
+                    }
+                    self.vault_lost(label, slot);
                 }
                 return;
             };
-            self.serve_vault(label, message);
+            self.serve_vault(label, slot, message);
             self.drive();
         }
     }
 
-    fn serve_vault(&mut self, label: &LabelName, message: VaultToKeyer) {
+    fn serve_vault(&mut self, label: &LabelName, slot: u16, message: VaultToKeyer) {
         match message {
             VaultToKeyer::Installed { spi } => {
                 if self.place == Place::Workstation
@@ -314,16 +314,16 @@ impl Keyer {
             }
             VaultToKeyer::Refused { spi, reason } => {
                 self.count(format!("a vault refused keys: {reason:?}"));
-                self.not_installed(label, spi, &format!("the vault refused the keys: {reason:?}"));
+                self.not_installed(label, slot, spi, &format!("the vault refused the keys: {reason:?}"));
             }
             VaultToKeyer::Acquire(session) => {
                 // A vault speaks for its own label's sessions alone.
                 if self.children.label(session) == Some(label) {
-                    self.acquire(session);
+                    self.acquire(session, slot);
                 }
             }
             VaultToKeyer::Expiring { spi, session } => {
-                if self.children.label(session) == Some(label) {
+                if self.children.label(session) == Some(label) && slot_of(spi) == slot {
                     self.rekey(spi);
                 }
             }
@@ -423,9 +423,7 @@ impl Keyer {
             match timer {
                 Timer::Rekey(inbound) => self.rekey(inbound),
                 Timer::Forget(label, spi) => {
-                    if let Some(vault) = self.vaults.get_mut(&label) {
-                        vault.channel.send(KeyerToVault::Delete { spi });
-                    }
+                    self.erase(&label, spi);
                 }
                 Timer::Connect(session) => self.connect_again(session),
                 Timer::Report => {

@@ -1,9 +1,10 @@
 //! A server's part: whoever has a certificate of the site may have an IKE SA; who may have a child, sessiond says.
 
+use crate::children::slot_of;
 use crate::keyer::Keyer;
 use levee_ike::{
     ChildDecision, ChildRequested, CloseReason, Command, IkeId, InnerAddress, PeerIdentity, RequestId,
-    SecurityLabel, dns_names,
+    Resource, SecurityLabel, dns_names,
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_policy::{HostName, LabelName};
@@ -14,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const ACCREDITATION: &str = "1.2.840.113556.1.8000.2554.36053.36488.38356.17904.41662.1017755.10205640";
 /// The longest accreditation that is passed on, in bytes.
 const LONGEST: usize = 1_024;
+/// Children of one session at a time, beyond which no further one is given for a resource.
+const MOST_CHILDREN: usize = 32;
 /// IKE SAs of one host at a time; the oldest gives way.
 const PER_HOST: usize = 8;
 
@@ -25,6 +28,10 @@ struct Asked {
     device: HostName,
     label: SecurityLabel,
     name: LabelName,
+    /// The child that is to be replaced, by its inbound SPI.
+    rekeys: Option<u32>,
+    /// Beside one that there is, for another resource of the peer's (RFC 9611).
+    further: bool,
 }
 
 /// What a server's keyer knows of its peers.
@@ -116,7 +123,7 @@ impl Keyer {
 
     /// A peer asks for a child SA, or to rekey one.
     pub(crate) fn asked_by_peer(&mut self, asked: ChildRequested) {
-        let ChildRequested { request, ike, labels, identity, .. } = asked;
+        let ChildRequested { request, ike, labels, identity, rekeys, resource, .. } = asked;
         let Some(device) = host(&identity) else {
             return self.refuse(request, None, None, "its certificate names no host, or several");
         };
@@ -139,7 +146,9 @@ impl Keyer {
             accreditation: accreditation(&identity),
         };
         let label = label.clone();
-        self.server.asked.insert(ticket, Asked { request, ike, device, label, name });
+        self.server
+            .asked
+            .insert(ticket, Asked { request, ike, device, label, name, rekeys, further: resource.is_some() });
         self.asker.send(wanted);
     }
 
@@ -159,16 +168,27 @@ impl Keyer {
         if record.device != asked.device || record.label != asked.name {
             return self.refuse(asked.request, device, label, "sessiond answered something else");
         }
-        let Some(spi) = self.fresh_spi(&asked.name) else {
+        if asked.further && asked.rekeys.is_none() && self.children.count(record.session) >= MOST_CHILDREN {
+            let decision = ChildDecision::NoMore;
+            let _ = self.command(Command::Decide { request: asked.request, decision });
+            return;
+        }
+        // RFC 9611 4: what replaces a child is bound to the same resource.
+        let spi = match asked.rekeys {
+            Some(old) => self.fresh_spi_at(&asked.name, slot_of(old)),
+            None => self.fresh_spi(&asked.name, record.session, asked.further),
+        };
+        let Some(spi) = spi else {
             return self.refuse(asked.request, device, label, "its label's vault is not up");
         };
         let (local, remote) = self.sides(&record);
         let assign = record.inner.iter().map(|address| InnerAddress::Address(*address)).collect();
         let session = record.session;
+        let resource = asked.further.then(Resource::default);
         self.children.admit(record);
         self.children.grant(asked.ike, spi, session);
         let decision =
-            ChildDecision::Accept { spi, label: Some(asked.label), local, remote, assign, resource: None };
+            ChildDecision::Accept { spi, label: Some(asked.label), local, remote, assign, resource };
         if self.command(Command::Decide { request: asked.request, decision }).is_err() {
             self.children.forget(asked.ike);
             let _ = self.command(Command::Decide { request: asked.request, decision: ChildDecision::Refuse });
@@ -179,15 +199,16 @@ impl Keyer {
     pub(crate) fn renew(&mut self, record: KeyRecord) {
         let session = record.session;
         self.children.admit(record);
-        self.reach_peer(session);
+        self.reach_peer(session, None);
     }
 
-    /// Makes a child for a session with its host, if there is an IKE SA with it; else sessiond finds another way.
-    pub(crate) fn reach_peer(&mut self, session: SessionId) {
+    /// Makes a child for a session with its host, at this worker or at any, if there is an IKE SA with it; else sessiond
+    /// finds another way.
+    pub(crate) fn reach_peer(&mut self, session: SessionId, at: Option<u16>) {
         let Some(record) = self.children.record(session) else { return };
         let newest = self.server.by_host.get(&record.device).and_then(|all| all.last().copied());
         match newest {
-            Some(ike) => self.create(ike, session),
+            Some(ike) => self.create(ike, session, at),
             None => self.asker.send(FromKeyer::NoPeer(session)),
         }
     }

@@ -1,7 +1,8 @@
 //! A workstation's part: one session, one IKE SA with the server for it, on the session's own port.
 
+use crate::children::slot_of;
 use crate::keyer::{Keyer, Timer};
-use levee_ike::{ChildDecision, ChildError, ChildRequested, CloseReason, Command, IkeId, Role};
+use levee_ike::{ChildDecision, ChildError, ChildRequested, CloseReason, Command, IkeId, Resource, Role};
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_session::SessionId;
 use std::net::SocketAddr;
@@ -87,7 +88,7 @@ impl Keyer {
             return;
         }
         let path = self.sockets.path(server);
-        let (Some(path), Some(child)) = (path, self.new_child(session)) else {
+        let (Some(path), Some(child)) = (path, self.new_child(session, None)) else {
             return self.give_up(session, "the session's vault is not up");
         };
         let (spi, now) = (child.spi, self.now());
@@ -206,7 +207,10 @@ impl Keyer {
         if label.as_str() != Some(record.label.as_str()) || !asked.key_exchange {
             return None;
         }
-        let spi = self.fresh_spi(&record.label)?;
+        let spi = match asked.rekeys {
+            Some(old) => self.fresh_spi_at(&record.label, slot_of(old)),
+            None => self.fresh_spi(&record.label, session, asked.resource.is_some()),
+        }?;
         let (local, remote) = self.sides(&record);
         self.children.grant(asked.ike, spi, session);
         Some(ChildDecision::Accept {
@@ -215,16 +219,16 @@ impl Keyer {
             local,
             remote,
             assign: Vec::new(),
-            resource: None,
+            resource: asked.resource.as_ref().map(|_| Resource::default()),
         })
     }
 
-    /// A packet waits for keys.
-    pub(crate) fn reach_server(&mut self, session: SessionId) {
+    /// A packet waits for keys at this worker.
+    pub(crate) fn reach_server(&mut self, session: SessionId, slot: u16) {
         let Some(live) = self.workstation.of(session) else { return };
         match live.ike {
             _ if live.connecting.is_some() || live.waiting => {}
-            Some(ike) => self.create(ike, session),
+            Some(ike) => self.create(ike, session, Some(slot)),
             None => self.connect_again(session),
         }
     }

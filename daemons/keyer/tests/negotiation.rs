@@ -229,3 +229,52 @@ fn strangers_that_never_go_on_are_asked_for_cookies_and_a_workstation_comes_thro
     pair.answer("SECRET", Some(record(1, "SECRET")));
     assert_eq!(keys(&pair.secret).outbound, keys(&pair.at_workstation).inbound);
 }
+
+#[test]
+fn sessions_are_spread_over_a_labels_workers_and_each_worker_gets_keys_of_its_own_when_it_needs_them() {
+    const OTHER: u16 = 5;
+    let (pair, first, _) = Pair::agreed();
+    let other = pair.server.vault(&label("SECRET"), OTHER);
+    let slot = |keys: &Keys| (keys.inbound.0 >> 20) as u16;
+    assert_eq!(slot(&first), SLOT);
+
+    // RFC 9611: a packet waits at the other worker, which gets a pair beside the first one's.
+    other.send(&VaultToKeyer::Acquire(session(1))).unwrap();
+    let (further, here) = (keys(&other), keys(&pair.at_workstation));
+    assert_eq!((slot(&further), further.session), (OTHER, session(1)));
+    assert_eq!(further.outbound, here.inbound);
+    assert!(!readable(&pair.secret, MOMENT) && !readable(&pair.at_workstation, MOMENT));
+
+    // What replaces a pair is for the same worker, whoever asks.
+    other.send(&VaultToKeyer::Expiring { spi: further.inbound.0, session: session(1) }).unwrap();
+    let (next_there, next_here) = (keys(&other), keys(&pair.at_workstation));
+    assert_eq!((slot(&next_there), &next_there.outbound), (OTHER, &next_here.inbound));
+    assert_eq!(deleted(&other), further.inbound.0);
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    let expiring = VaultToKeyer::Expiring { spi: next_here.inbound.0, session: session(1) };
+    pair.at_workstation.send(&expiring).unwrap();
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    assert_eq!(slot(&keys(&other)), OTHER);
+
+    // A worker does not get keys for another's SPI replaced, and with the session all of its keys go.
+    pair.secret.send(&VaultToKeyer::Expiring { spi: next_there.inbound.0, session: session(1) }).unwrap();
+    assert!(!readable(&pair.server.asker, MOMENT));
+    pair.server.tell(&ToKeyer::Revoke(session(1)));
+    assert_eq!(deleted(&pair.secret), first.inbound.0);
+    assert_eq!(deleted(&other) >> 20, u32::from(OTHER));
+}
+
+#[test]
+fn a_workstations_further_worker_meets_the_servers_worker_that_has_least_of_its_session() {
+    const OTHER: u16 = 11;
+    let pair = Pair::new();
+    let other = pair.server.vault(&label("SECRET"), OTHER);
+    let second = pair.workstation.vault(&label("SECRET"), 2);
+    pair.connect(record(1, "SECRET"));
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    assert_eq!(keys(&pair.secret).outbound, keys(&pair.at_workstation).inbound);
+    second.send(&VaultToKeyer::Acquire(session(1))).unwrap();
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let (there, here) = (keys(&other), keys(&second));
+    assert_eq!((there.outbound.clone(), here.inbound.0 >> 20), (here.inbound, 2));
+}

@@ -8,10 +8,11 @@ use crate::link::Link;
 use crate::operators::Operators;
 use crate::passwords::{self, Job, Passwords};
 use crate::store::Store;
+use crate::vaults::Vaults;
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
+use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{
     Attachment, CompartmentStatus, FromWarden, LabelEvent, Role, SessiondRequest, ToWarden,
 };
@@ -64,7 +65,7 @@ pub struct Daemon {
     pub(crate) machine: Sessions,
     pub(crate) audit: AuditLog,
     pub(crate) counts: Counts,
-    pub(crate) vaults: BTreeMap<LabelName, Link<SessiondToVault>>,
+    pub(crate) vaults: Vaults,
     pub(crate) warden: Link<ToWarden>,
     pub(crate) operators: Operators,
     store: Store,
@@ -85,7 +86,7 @@ enum Source {
     Tps,
     Keyer,
     Signer,
-    Vault(LabelName),
+    Vault(LabelName, u16),
     Client(ClientId),
     Passwords,
     Listener,
@@ -112,7 +113,7 @@ impl Daemon {
             machine,
             audit,
             counts: Counts::new(),
-            vaults: BTreeMap::new(),
+            vaults: Vaults::default(),
             warden,
             operators: Operators::new(),
             store,
@@ -162,7 +163,7 @@ impl Daemon {
                 Source::Tps => self.hear_tps(),
                 Source::Keyer => self.hear_keyer(),
                 Source::Signer => self.hear_signer(),
-                Source::Vault(label) => self.hear_vault(&label),
+                Source::Vault(label, slot) => self.hear_vault(&label, slot),
                 Source::Client(client) => self.hear_client(client, flags),
                 Source::Passwords => self.hear_passwords(),
                 Source::Listener => self.operators.accept(&mut self.counts, self.clock.now()),
@@ -198,8 +199,8 @@ impl Daemon {
         if let Some(signer) = &self.signer {
             set.add(Source::Signer, signer, signer.interest());
         }
-        for (label, vault) in &self.vaults {
-            set.add(Source::Vault(label.clone()), vault, vault.interest());
+        for (label, slot, vault) in self.vaults.links() {
+            set.add(Source::Vault(label.clone(), slot), vault, vault.interest());
         }
         for (id, client) in &self.clients {
             // A client that waits for an answer is not read, and so held back; that it is gone is seen anyhow.
@@ -262,8 +263,8 @@ impl Daemon {
                 self.keyer = Some(Link::new(fd));
                 self.handle(Event::KeyerCame);
             }
-            Attachment::Peer { role: Role::Vault, label: Some(label), .. } => {
-                self.vaults.insert(label, Link::new(fd));
+            Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
+                self.vaults.attach(label, slot, fd);
             }
             Attachment::SignerClient(_) | Attachment::Peer { role: Role::Signer, .. } => {
                 self.signer = Some(Link::new(fd));
@@ -278,10 +279,13 @@ impl Daemon {
         match event {
             LabelEvent::Up(label) => self.handle(Event::LabelUp(label)),
             LabelEvent::Failed { label, reason } => {
-                self.vaults.remove(&label);
+                self.vaults.forget(&label);
                 self.handle(Event::LabelFailed(label, reason));
             }
-            LabelEvent::Died(label) => self.handle(Event::LabelDied(label)),
+            LabelEvent::Died(label) => {
+                self.vaults.forget(&label);
+                self.handle(Event::LabelDied(label));
+            }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
             LabelEvent::Compartments(running) => {
                 self.sweep(&running);
@@ -470,25 +474,31 @@ impl Daemon {
         }
     }
 
-    fn hear_vault(&mut self, label: &LabelName) {
+    fn hear_vault(&mut self, label: &LabelName, slot: u16) {
         for _ in 0..FAIR {
-            let Some(vault) = self.vaults.get_mut(label) else { return };
-            vault.flush();
-            match vault.receive::<VaultToSessiond>() {
-                Ok(Received { message, .. }) => match message {
-                    VaultToSessiond::Opened(id) => self.handle(Event::VaultOpened(label.clone(), id)),
-                    VaultToSessiond::Closed(id) => self.handle(Event::VaultClosed(label.clone(), id)),
-                    VaultToSessiond::Pong(number) => self.handle(Event::VaultPong(label.clone(), number)),
-                    VaultToSessiond::Report(report) => self.operators.report(label, report),
-                    VaultToSessiond::Disagreed(packets) => self.alarm(label, packets),
+            let Some(worker) = self.vaults.link(label, slot) else { return };
+            worker.flush();
+            match worker.receive::<VaultToSessiond>() {
+                Ok(Received { message: VaultToSessiond::Disagreed(packets), .. }) => {
+                    self.alarm(label, packets);
+                }
+                Ok(Received { message, .. }) => match self.vaults.answered(label, slot, message) {
+                    Some(VaultToSessiond::Opened(id)) => self.handle(Event::VaultOpened(label.clone(), id)),
+                    Some(VaultToSessiond::Closed(id)) => self.handle(Event::VaultClosed(label.clone(), id)),
+                    Some(VaultToSessiond::Pong(number)) => {
+                        self.handle(Event::VaultPong(label.clone(), number));
+                    }
+                    Some(VaultToSessiond::Report(report)) => self.operators.report(label, report),
+                    Some(VaultToSessiond::Disagreed(_)) | None => {}
                 },
                 Err(RecvError::Empty) => return,
                 Err(RecvError::Malformed) => {
                     self.counts.add_many("malformed messages of a vault", 1, self.clock.now());
                 }
                 Err(RecvError::Closed | RecvError::Io(_)) => {
-                    self.vaults.remove(label);
+                    self.vaults.lost(label, slot);
                     self.handle(Event::VaultLost(label.clone()));
+                    return;
                 }
             }
         }
@@ -639,10 +649,7 @@ impl Daemon {
                 self.ask_warden(SessiondRequest::Cut { label, inner, ticket });
             }
             Output::Vault(label, message) => {
-                // A vault that is gone does not answer; the state machine acts on that.
-                if let Some(vault) = self.vaults.get_mut(&label) {
-                    vault.send(convert::to_vault(message));
-                }
+                self.vaults.send(&label, || convert::to_vault(message.clone()));
             }
             Output::Keys(ticket, record) => {
                 let record = record.map(convert::key_record);

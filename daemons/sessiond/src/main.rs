@@ -14,6 +14,7 @@ mod operators;
 mod passwords;
 mod start;
 mod store;
+mod vaults;
 
 fn main() -> std::process::ExitCode {
     match start::serve() {

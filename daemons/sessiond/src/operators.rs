@@ -122,12 +122,12 @@ impl Daemon {
         match operator.link.receive::<Command>() {
             Ok(Received { message, .. }) if matches!(operator.state, State::Silent) => match message {
                 Command::Status => {
-                    let missing = self.vaults.keys().take(MAX_VAULTS).cloned().collect();
-                    operator.state = State::Collecting { missing, compartments: None, until };
-                    self.operators.reports.retain(|label, _| self.vaults.contains_key(label));
-                    for vault in self.vaults.values_mut().take(MAX_VAULTS) {
-                        vault.send(SessiondToVault::Report);
+                    let missing = self.vaults.labels().take(MAX_VAULTS).cloned().collect::<BTreeSet<_>>();
+                    self.operators.reports.retain(|label, _| self.vaults.has(label));
+                    for label in &missing {
+                        self.vaults.send(label, || SessiondToVault::Report);
                     }
+                    operator.state = State::Collecting { missing, compartments: None, until };
                     self.ask_warden(SessiondRequest::Compartments);
                 }
                 Command::End(shown) => {
@@ -182,7 +182,7 @@ impl Daemon {
                 .operators
                 .reports
                 .iter()
-                .filter(|(label, _)| self.vaults.contains_key(*label))
+                .filter(|(label, _)| self.vaults.has(label))
                 .take(MAX_VAULTS)
                 .map(|(label, report)| (label.clone(), report.clone()))
                 .collect(),

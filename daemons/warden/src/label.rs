@@ -33,19 +33,28 @@ pub struct Resources<'a> {
     pub site: &'a Site,
     /// The warden's uids.
     pub uids: &'a Uids,
-    /// The label's steering slot.
-    pub slot: u16,
+    /// The label's steering slots, one for each worker of its vault; at least one.
+    pub slots: &'a [u16],
     /// The label's single-level networks, if it has any.
     pub attached: Option<&'a Attached>,
+}
+
+impl Resources<'_> {
+    fn slot(&self) -> Result<u16, Fatal> {
+        self.slots.first().copied().ok_or_else(|| Fatal::new("start a label", "it has no slot"))
+    }
 }
 
 /// A label that runs.
 #[derive(Debug)]
 pub struct Label {
+    /// The first of `slots`.
     slot: u16,
     agree: bool,
+    slots: Vec<u16>,
     network: Network,
-    tun: Queue,
+    /// One for each slot.
+    tuns: Vec<Queue>,
     compartment: Compartment,
     services: Vec<Service>,
     below: Vec<LabelName>,
@@ -100,6 +109,7 @@ const REST: Duration = Duration::from_secs(1);
 /// The site does not know the label.
 pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> {
     let site = resources.site;
+    let slot = resources.slot()?;
     let label =
         site.label(name).ok_or_else(|| Fatal::new("start a label", format!("the site has no {name}")))?;
     let stores = resources.options.state.join("stores");
@@ -110,8 +120,8 @@ pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> 
     Ok(Spec {
         label: name.clone(),
         // A site's name need not be its alone on this host; a block of uids is.
-        cgroup: format!("levee/{}-{}/{}", site.name(), resources.uids.block(), resources.slot),
-        uid_base: resources.uids.compartment(resources.slot),
+        cgroup: format!("levee/{}-{}/{}", site.name(), resources.uids.block(), slot),
+        uid_base: resources.uids.compartment(slot),
         limits: levee_sys::cgroup::Limits {
             memory: limits.memory,
             processes: limits.processes.into(),
@@ -137,7 +147,7 @@ impl Label {
     /// # Errors
     /// The step that failed; then nothing of it is left.
     pub fn start(name: &LabelName, resources: Resources<'_>) -> Result<Self, Fatal> {
-        let spec = spec(name, &resources)?;
+        let (spec, slot) = (spec(name, &resources)?, resources.slot()?);
         let site = resources.site;
         let label = site.label(name).ok_or_else(|| Fatal::new("start a label", "unknown label"))?;
         let below = dominated(&label, site);
@@ -152,8 +162,9 @@ impl Label {
         };
         // What two stacks are to agree about must be one packet, not a super-segment.
         let agree = site.vault().agrees(&label);
-        let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: !agree };
-        let tun = network.add(&interface, || tun::open("levee0", options)).map_err(step)?;
+        let tuns = network
+            .add(&interface, || queues(&interface.name, resources.slots.len(), !agree))
+            .map_err(step)?;
         if let Some(attached) = resources.attached {
             attached.forward().map_err(step)?;
         }
@@ -182,10 +193,11 @@ impl Label {
             .map_err(|e| Fatal::new(format!("start the compartment at {name}"), e))?;
         let null = std::fs::File::open("/dev/null").map_err(|e| Fatal::new("open /dev/null", e))?.into();
         Ok(Self {
-            slot: resources.slot,
+            slot,
             agree,
+            slots: resources.slots.to_vec(),
             network,
-            tun,
+            tuns,
             compartment,
             services,
             below,
@@ -199,7 +211,7 @@ impl Label {
         })
     }
 
-    /// The steering slot.
+    /// The first of its steering slots, which also names its uids.
     pub fn slot(&self) -> u16 {
         self.slot
     }
@@ -209,14 +221,25 @@ impl Label {
         self.agree
     }
 
+    /// The steering slots, one for each worker of its vault.
+    pub fn slots(&self) -> &[u16] {
+        &self.slots
+    }
+
+    /// The steering slot of this worker, and its TUN queue.
+    pub fn worker(&self, worker: u16) -> Option<(u16, BorrowedFd<'_>)> {
+        let place = usize::from(worker);
+        Some((*self.slots.get(place)?, self.tuns.get(place)?.as_fd()))
+    }
+
+    /// Every worker's number.
+    pub fn workers(&self) -> impl Iterator<Item = u16> + use<> {
+        (0..).take(self.slots.len())
+    }
+
     /// Inner MTU in bytes.
     pub fn mtu(&self) -> u16 {
         MTU
-    }
-
-    /// The TUN queue.
-    pub fn tun(&self) -> BorrowedFd<'_> {
-        self.tun.as_fd()
     }
 
     /// The label's own store.
@@ -395,6 +418,14 @@ impl Label {
     pub fn stop(self) -> levee_sys::Result<()> {
         self.compartment.stop()
     }
+}
+
+/// A TUN device with so many queues, by which the kernel spreads flows: one that is received is answered by the queue
+/// that wrote it, any other goes by its hash, so that a flow stays with one worker.
+fn queues(name: &str, count: usize, vnet_header: bool) -> std::io::Result<Vec<Queue>> {
+    let multi_queue = count > 1;
+    let open = |number| tun::open(name, tun::Options { multi_queue, exclusive: number == 0, vnet_header });
+    (0..count).map(open).collect()
 }
 
 /// Makes a label's images where there are none yet: its own of `bytes`, and one for the copies of as many others.

@@ -74,7 +74,7 @@ pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> 
     // As for the first warden on a host and the first label in it; the start itself picks what is free.
     let slot = 1;
     let resources =
-        label::Resources { options, site: &site, uids: &uids::Uids::first(), slot, attached: None };
+        label::Resources { options, site: &site, uids: &uids::Uids::first(), slots: &[slot], attached: None };
     Ok(compartment::Plan::new(&label::spec(&name, &resources)?))
 }
 

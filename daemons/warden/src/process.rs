@@ -14,31 +14,45 @@ use std::path::Path;
 /// Descriptors that a process may have: sessiond and tps hold a few for each client.
 const DESCRIPTORS: u64 = 16_384;
 
-/// Which process: there is one of each role, and one vault and so on for each label.
+/// Which process: there is one of each role, and one vault and so on for each label; of vaults so many as the site has
+/// workers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// Its role.
     pub role: Role,
     /// Its label, for roles that have one.
     pub label: Option<LabelName>,
+    /// Which of several that share a label's work, from 0.
+    pub worker: u16,
 }
 
 impl Key {
     /// The one process of `role`.
     pub fn of(role: Role) -> Self {
-        Self { role, label: None }
+        Self { role, label: None, worker: 0 }
     }
 
     /// The process of `role` at `label`.
     pub fn at(role: Role, label: &LabelName) -> Self {
-        Self { role, label: Some(label.clone()) }
+        Self { role, label: Some(label.clone()), worker: 0 }
+    }
+
+    /// One worker of the vault at `label`.
+    pub fn vault(label: &LabelName, worker: u16) -> Self {
+        Self { worker, ..Self::at(Role::Vault, label) }
+    }
+
+    /// Whether it is a worker of the vault at `label`.
+    pub fn is_vault_at(&self, label: &LabelName) -> bool {
+        self.role == Role::Vault && self.label.as_ref() == Some(label)
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.role.program())?;
-        self.label.iter().try_for_each(|label| write!(f, " at {label}"))
+        self.label.iter().try_for_each(|label| write!(f, " at {label}"))?;
+        if self.worker > 0 { write!(f, ", worker {}", self.worker + 1) } else { Ok(()) }
     }
 }
 

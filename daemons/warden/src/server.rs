@@ -14,7 +14,7 @@ use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
 use levee_policy::{LabelName, Site};
 use levee_sys::udp::SteeringGroup;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -235,11 +235,12 @@ impl Server {
                     running.release();
                 }
             }
-            SessiondRequest::Kill(label) => match self.processes.get(&Key::at(Role::Vault, &label)) {
-                Some(vault) => vault.kill(),
-                // Dead already, and its end may have been told to a sessiond that is gone.
-                None => self.tell_sessiond(LabelEvent::Died(label)),
-            },
+            SessiondRequest::Kill(label) => {
+                if !self.kill_vault(&label) {
+                    // Dead already, and its end may have been told to a sessiond that is gone.
+                    self.tell_sessiond(LabelEvent::Died(label));
+                }
+            }
             SessiondRequest::Cut { label, inner, ticket } => {
                 let sockets = match self.labels.get(&label) {
                     Some(running) => running.cut(inner),
@@ -310,19 +311,19 @@ impl Server {
     }
 
     fn tell_if_up(&self, name: &LabelName) {
-        let vault = self.processes.get(&Key::at(Role::Vault, name)).is_some_and(|p| p.ready);
-        if vault && self.labels.get(name).is_some_and(|label| !label.is_building()) {
+        if self.is_vault_ready(name) && self.labels.get(name).is_some_and(|label| !label.is_building()) {
             self.tell_sessiond(LabelEvent::Up(name.clone()));
         }
     }
 
     fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
-        let slot = self.free_slot().ok_or_else(|| {
+        let workers = self.site.label(name).map_or(1, |label| self.site.vault().workers(&label));
+        let slots = self.free_slots(usize::from(workers)).ok_or_else(|| {
             Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
         })?;
         let attached = self.networks.at(name);
         let resources =
-            Resources { options: &self.options, site: &self.site, uids: &self.uids, slot, attached };
+            Resources { options: &self.options, site: &self.site, uids: &self.uids, slots: &slots, attached };
         let running = Label::start(name, resources)?;
         self.labels.insert(name.clone(), running);
         for role in upflow::ROLES {
@@ -339,14 +340,24 @@ impl Server {
         started.map_or(Ok(()), |process| self.admit(process))
     }
 
+    /// Starts every worker of a label's vault. They live and die together: a session's record is in all of them, and
+    /// that its keys are gone can only be said of all.
     fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
-        let label = self.labels.get_mut(name).ok_or_else(|| Fatal::new("start a vault", "no compartment"))?;
-        let slot = label.slot();
+        let none = || Fatal::new("start a vault", "no compartment");
+        let label = self.labels.get_mut(name).ok_or_else(none)?;
+        label.vault_started();
+        label.workers().try_for_each(|worker| self.start_worker(name, worker))
+    }
+
+    fn start_worker(&mut self, name: &LabelName, worker: u16) -> Result<(), Fatal> {
+        let none = || Fatal::new("start a vault", "no compartment");
+        let label = self.labels.get(name).ok_or_else(none)?;
+        let (slot, tun) = label.worker(worker).ok_or_else(none)?;
         let agree = label.agrees();
         let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let process = Process::start(Start {
-            key: Key::at(Role::Vault, name),
+            key: Key::vault(name, worker),
             programs: &self.options.programs,
             program: agree.then_some(stacks::GATE),
             arguments: &arguments,
@@ -354,9 +365,8 @@ impl Server {
             network: None,
         })
         .map_err(|e| Fatal::new("start a vault", e))?;
-        label.vault_started();
         let attach = || -> Result<(), SendError> {
-            process.attach(Attachment::Tun { mtu: label.mtu() }, &label.tun())?;
+            process.attach(Attachment::Tun { mtu: label.mtu() }, &tun)?;
             for group in &self.tunnels {
                 let socket = group.slot(slot).ok_or(SendError::Closed)?;
                 process.attach(Attachment::Udp(group.address()), &socket)?;
@@ -370,11 +380,26 @@ impl Server {
         self.admit(process)
     }
 
-    /// Lets datagrams reach the vault, and tells sessiond if with it the label is up.
+    /// Whether every worker of a label's vault is at work.
+    fn is_vault_ready(&self, name: &LabelName) -> bool {
+        let ready = |worker| self.processes.get(&Key::vault(name, worker)).is_some_and(|p| p.ready);
+        self.labels.get(name).is_some_and(|label| label.workers().all(ready))
+    }
+
+    /// Kills every worker of a label's vault; whether there was one.
+    fn kill_vault(&self, name: &LabelName) -> bool {
+        let workers = self.processes.iter().filter(|process| process.key.is_vault_at(name));
+        workers.map(Process::kill).count() > 0
+    }
+
+    /// Lets datagrams reach the vault once every worker is there, and tells sessiond if with it the label is up.
     fn vault_ready(&mut self, name: &LabelName) {
+        if !self.is_vault_ready(name) {
+            return;
+        }
         let Some(label) = self.labels.get_mut(name) else { return };
-        for group in &self.tunnels {
-            if let Err(e) = group.admit(label.slot()) {
+        for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots().iter().map(move |s| (g, *s))) {
+            if let Err(e) = group.admit(slot) {
                 log!("{name}: its slot cannot be opened: {e}");
                 return;
             }
@@ -410,8 +435,12 @@ impl Server {
                     }
                 }
                 // What waits in its socket belongs to keys that are gone.
-                if let Some(running) = self.labels.get(label) {
-                    self.tunnels.iter().for_each(|group| drop(group.idle(running.slot())));
+                if let Some((slot, _)) = self.labels.get(label).and_then(|label| label.worker(key.worker)) {
+                    self.tunnels.iter().for_each(|group| drop(group.idle(slot)));
+                }
+                // With one worker goes the vault; the last to end brings on the next.
+                if self.kill_vault(label) {
+                    return Ok(());
                 }
                 self.tell_sessiond(LabelEvent::Died(label.clone()));
                 if self.labels.contains_key(label)
@@ -456,14 +485,19 @@ impl Server {
 
     /// Ends a label's vault, compartment and upflow.
     fn end_label(&mut self, name: &LabelName) {
-        for role in [Role::Vault, Role::Stack, Role::Witness, Role::Copy] {
-            if let Some(process) = self.processes.remove(&Key::at(role, name)) {
-                process.kill();
-                process.wait(Duration::from_secs(5));
-            }
+        self.kill_vault(name);
+        let workers = self.labels.get(name).into_iter().flat_map(Label::workers);
+        let others = [Role::Stack, Role::Witness, Role::Copy].map(|role| Key::at(role, name));
+        let all: Vec<Key> = workers.map(|worker| Key::vault(name, worker)).chain(others).collect();
+        for process in all.iter().filter_map(|key| self.processes.remove(key)) {
+            process.kill();
+            process.wait(Duration::from_secs(5));
         }
         if let Some(label) = self.labels.remove(name) {
-            self.tunnels.iter().for_each(|group| drop(group.idle(label.slot())));
+            for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots().iter().map(move |s| (g, *s)))
+            {
+                drop(group.idle(slot));
+            }
             if let Err(e) = label.stop() {
                 log!("stopping {name}: {e}");
             }
@@ -483,14 +517,20 @@ impl Server {
         }
     }
 
-    /// A slot that no label has, by chance, so that a slot's number says nothing about when a label started.
-    fn free_slot(&self) -> Option<u16> {
-        let taken: Vec<u16> = self.labels.values().map(Label::slot).collect();
-        let free: Vec<u16> = (1..=self.site.server().slots()).filter(|slot| !taken.contains(slot)).collect();
-        let mut random = [0u8; 8];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
-        let index = usize::try_from(u64::from_ne_bytes(random) % (free.len().max(1) as u64)).ok()?;
-        free.get(index).copied()
+    /// So many slots that no label has, by chance, so that a slot's number says nothing about when a label started.
+    fn free_slots(&self, count: usize) -> Option<Vec<u16>> {
+        let taken: BTreeSet<u16> =
+            self.labels.values().flat_map(|label| label.slots().iter().copied()).collect();
+        let mut free: Vec<u16> =
+            (1..=self.site.server().slots()).filter(|slot| !taken.contains(slot)).collect();
+        let mut chosen = Vec::with_capacity(count);
+        while chosen.len() < count && !free.is_empty() {
+            let mut random = [0u8; 8];
+            rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
+            let index = usize::try_from(u64::from_ne_bytes(random) % (free.len() as u64)).ok()?;
+            chosen.push(free.swap_remove(index));
+        }
+        (chosen.len() == count).then_some(chosen)
     }
 
     fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
@@ -560,7 +600,7 @@ impl Server {
     fn admit(&mut self, process: Process) -> Result<(), Fatal> {
         let key = process.key.clone();
         let labels = &self.labels;
-        let slot = |key: &Key| key.label.as_ref().and_then(|l| labels.get(l)).map(Label::slot);
+        let slot = |key: &Key| labels.get(key.label.as_ref()?)?.worker(key.worker).map(|(slot, _)| slot);
         let step = |e: SendError| Fatal::new(format!("hand {key} its channels"), e);
         self.processes.admit(process, slot).map_err(step)?;
         let admitted = self.processes.get(&key).ok_or_else(|| step(SendError::Closed))?;

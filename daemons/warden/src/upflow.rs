@@ -113,7 +113,8 @@ mod tests {
         let site = Site::parse(SITE).expect("the small site is one");
         let name: LabelName = name.parse().unwrap();
         let label =
-            Label::start(&name, Resources { options, site: &site, uids, slot, attached: None }).unwrap();
+            Label::start(&name, Resources { options, site: &site, uids, slots: &[slot], attached: None })
+                .unwrap();
         let mut stages = Vec::new();
         for role in ROLES {
             let Some(process) = start(role, &name, &label, options, uids).unwrap() else { continue };

@@ -228,6 +228,85 @@ fn no_label_loses_a_packet_when_a_standing_process_is_killed_and_sessions_surviv
     world.levee(&["audit", "verify", "--state", &text(&world.path("state"))]).ok();
 }
 
+/// Slots and packets, both ways, of a label's pairs of associations.
+fn lanes(world: &World, label: &str) -> Vec<(u64, u64, u64)> {
+    let status = world.status();
+    let rows = status["vaults"][label]["sas"].as_array().cloned().unwrap_or_default();
+    let count = |row: &serde_json::Value, name: &str| row[name].as_u64().expect("a number");
+    rows.iter()
+        .map(|row| {
+            let spi = u64::from_str_radix(row["inbound_spi"].as_str().expect("an SPI"), 16).expect("in hex");
+            (spi >> 20, count(row, "packets_received"), count(row, "packets_sent"))
+        })
+        .collect()
+}
+
+#[test]
+fn two_workers_share_a_labels_sessions_die_together_come_back_and_are_both_cut() {
+    let site = format!("{}{MORE}", SITE.replace("\"harbour\"", "\"port-work\""));
+    let site = site.replace("[limits]", "[vault]\nworkers = 2\n\n[limits]");
+    let world = World::up("work", &site, &["ws1", "ws2", "ws3"]);
+    let both = "UNCLASSIFIED";
+    for (workstation, user, label) in
+        [("ws1", "ada", both), ("ws3", "ugo", both), ("ws2", "mia", "CONFIDENTIAL//MED")]
+    {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+    }
+    let warden = world.server_pid();
+    let vaults = || -> Vec<Process> {
+        let all = host::below(warden).into_iter().filter(|process| process.name == "levee-vault");
+        all.collect()
+    };
+    assert_eq!(vaults().len(), 4, "two labels, two workers each");
+    let senders: Vec<(&str, Sender)> =
+        ["ws1", "ws3", "ws2"].map(|workstation| (workstation, Sender::start(&world, workstation))).into();
+
+    // Each session is at a worker of its own.
+    let lanes_of_both = lanes(&world, both);
+    let slots: std::collections::BTreeSet<u64> = lanes_of_both.iter().map(|(slot, ..)| *slot).collect();
+    assert_eq!(slots.len(), 2, "{lanes_of_both:?}");
+    for slot in &slots {
+        let busy = |(of, there, back): &(u64, u64, u64)| of == slot && *there > 0 && *back > 0;
+        assert!(lanes_of_both.iter().any(busy), "nothing passes at {slot}: {lanes_of_both:?}");
+    }
+
+    // One worker dies: its vault does, and comes back whole; the other label notices nothing.
+    let first = vault(&world, both);
+    let before = sessions(&world);
+    let killed = now();
+    first.kill();
+    eventually(Duration::from_secs(15), "both workers are back, with keys", || {
+        let lanes = lanes(&world, both);
+        let busy = |slot: &u64| lanes.iter().any(|(of, there, back)| of == slot && *there > 0 && *back > 0);
+        vaults().len() == 4 && slots.iter().all(busy)
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    let over = now();
+    for (workstation, sender) in senders {
+        let (sent, lost) = sender.stop();
+        println!("{workstation}: {sent} sent, {} lost", lost.len());
+        if workstation == "ws2" {
+            assert!(lost.is_empty(), "the other label lost packets: {lost:?}");
+            continue;
+        }
+        let last = lost.last().copied().unwrap_or(killed);
+        println!("{workstation} was back {:.0} ms after a worker was killed", (last - killed) * 1e3);
+        assert!(lost.iter().all(|at| *at > killed - 0.5), "{lost:?}");
+        assert!(last < over - 1.0, "it never came back: {lost:?}");
+    }
+    assert_eq!(sessions(&world), before);
+
+    // What ends, ends at both.
+    for workstation in ["ws1", "ws3"] {
+        assert!(world.fetch(workstation, PAGE).ok().contains(both));
+        world.tpe(workstation, &["logout"]).ok();
+        world.fetch(workstation, PAGE).refused();
+    }
+    assert!(lanes(&world, both).is_empty());
+    assert!(world.fetch("ws2", PAGE).ok().contains("CONFIDENTIAL"));
+}
+
 /// What a process that was taken over might try: to move the steering, or to get out.
 const FORBIDDEN: [&str; 7] = [
     "setsockopt SO_ATTACH_REUSEPORT_CBPF",

@@ -107,7 +107,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let (vocabulary, colours) = labels(reader, &root);
     let server = server(reader, &root);
     let limits = limits(reader, &root);
-    let vault = Vault::read(reader, &root, vocabulary.as_ref());
+    let slots = server.as_ref().map_or(MAX_SLOTS, |server| server.slots);
+    let vault = Vault::read(reader, &root, vocabulary.as_ref(), slots);
     let mut draft = Draft {
         vocabulary,
         server,

@@ -11,6 +11,9 @@ use crate::vocabulary::Vocabulary;
 /// The longest time to poll: beyond it a processor burns for next to nothing.
 const LONGEST_POLL: Duration = Duration::from_millis(10);
 
+/// The most workers of one label's vault. Each is a process with a slot, a TUN queue and associations of its own.
+const MOST_WORKERS: u64 = 16;
+
 /// The cryptographic library of the vaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AeadLibrary {
@@ -24,11 +27,18 @@ pub enum AeadLibrary {
 }
 
 /// What every vault of the server is told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Vault {
     pub(super) aead: AeadLibrary,
     pub(super) poll: Duration,
+    pub(super) workers: u16,
     pub(super) agree: Vec<Range>,
+}
+
+impl Default for Vault {
+    fn default() -> Self {
+        Self { aead: AeadLibrary::default(), poll: Duration::ZERO, workers: 1, agree: Vec::new() }
+    }
 }
 
 impl Vault {
@@ -44,6 +54,12 @@ impl Vault {
     /// trips get shorter, and a processor is busy for that long after each packet.
     pub fn poll(&self) -> Duration {
         self.poll
+    }
+
+    /// How many processes work at a label, side by side, 1 to 16; 1, unless the site says otherwise, and where two stacks
+    /// must agree.
+    pub fn workers(&self, label: &Label) -> u16 {
+        if self.agrees(label) { 1 } else { self.workers }
     }
 
     /// Whether a label has two stacks, written separately and with a library each, that must agree about every packet
@@ -65,13 +81,15 @@ impl Vault {
         arguments
     }
 
+    /// `slots` is how many the server has: each worker takes one.
     pub(super) fn read(
         reader: &mut Reader<'_>,
         root: &Keys<'_>,
         vocabulary: Option<&Vocabulary>,
+        slots: u16,
     ) -> Option<Self> {
         let Some(value) = root.get("vault") else { return Some(Self::default()) };
-        let keys = reader.subtable(value, "[vault]", &["aead", "poll", "agree"])?;
+        let keys = reader.subtable(value, "[vault]", &["aead", "poll", "workers", "agree"])?;
         let aead = match keys.get("aead") {
             None => Some(AeadLibrary::default()),
             Some(value) => reader.string(value, "aead").and_then(|word| {
@@ -95,8 +113,13 @@ impl Vault {
                 quantity(reader, value, "poll", read, 0..=longest, "a time from \"0us\" to \"10ms\"")
             }
         };
+        let workers = match keys.get("workers") {
+            None => Some(1),
+            Some(value) => reader.integer(value, "workers", 1..=MOST_WORKERS.min(u64::from(slots))),
+        };
+        let workers = workers.and_then(|workers| u16::try_from(workers).ok());
         let agree = ranges(reader, &keys, "agree", vocabulary);
-        Some(Self { aead: aead?, poll: Duration::from_micros(poll?), agree: agree? })
+        Some(Self { aead: aead?, poll: Duration::from_micros(poll?), workers: workers?, agree: agree? })
     }
 }
 

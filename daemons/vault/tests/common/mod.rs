@@ -172,6 +172,15 @@ pub struct Host {
     pub tun: tun::Queue,
     pub group: SteeringGroup,
     pub vault: Vault,
+    /// Workers beside it, each with its queue, in the slots after its own.
+    pub more: Vec<(tun::Queue, Vault)>,
+}
+
+impl Host {
+    /// A worker by number, from 0.
+    pub fn worker(&self, number: usize) -> &Vault {
+        number.checked_sub(1).map_or(&self.vault, |after| &self.more[after].1)
+    }
 }
 
 pub struct Bench {
@@ -213,6 +222,11 @@ impl Bench {
 
     /// As [`Bench::with`], both vaults called with these arguments.
     pub fn with_arguments(vnet: bool, outer6: bool, arguments: &[&str]) -> Self {
+        Self::with_workers(vnet, outer6, arguments, 1)
+    }
+
+    /// As [`Bench::with_arguments`], with so many workers at each end.
+    pub fn with_workers(vnet: bool, outer6: bool, arguments: &[&str], workers: u16) -> Self {
         let spaces: Vec<OwnedFd> = (0..4).map(|_| ns::new_net().expect("needs root")).collect();
         let [server_outer, client_outer, server_inner, client_inner]: [OwnedFd; 4] =
             spaces.try_into().unwrap();
@@ -229,8 +243,11 @@ impl Bench {
             net.add_address("up", prefix(v6)).unwrap();
         }
         let host = |outer: OwnedFd, compartment: OwnedFd, place: Place| {
-            let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: vnet };
-            let tun = ns::in_net(compartment.as_fd(), || tun::open("tun0", options)).unwrap().unwrap();
+            let queue = |exclusive| {
+                let options = tun::Options { multi_queue: workers > 1, exclusive, vnet_header: vnet };
+                ns::in_net(compartment.as_fd(), || tun::open("tun0", options)).unwrap().unwrap()
+            };
+            let tun = queue(true);
             let mut net = Net::in_ns(compartment.as_fd()).unwrap();
             let (v4, v6, routes) = match place {
                 Place::Server => ("10.9.0.1/32", "fd00:9::1/128", ["10.0.0.0/24", "fd00::/64"]),
@@ -250,18 +267,27 @@ impl Bench {
             let (address, slots) = match (place, outer6) {
                 (Place::Server, false) => ("192.0.2.1:4500", 5),
                 (Place::Server, true) => ("[2001:db8::1]:4500", 5),
-                (Place::Workstation, false) => ("192.0.2.2:0", 1),
-                (Place::Workstation, true) => ("[2001:db8::2]:0", 1),
+                (Place::Workstation, false) => ("192.0.2.2:0", workers),
+                (Place::Workstation, true) => ("[2001:db8::2]:0", workers),
             };
             let group = ns::in_net(outer.as_fd(), || {
                 udp::steering_group(address.parse().unwrap(), slots, 4 << 20).unwrap()
             })
             .unwrap();
-            let slot = Self::slot(place);
-            group.admit(slot).unwrap();
-            let sockets = [(group.address(), group.slot(slot).unwrap())];
-            let vault = Vault::start_with(place, slot, tun.as_fd(), &sockets, arguments);
-            Host { outer, compartment, tun, group, vault }
+            let worker = |number: u16, tun: &tun::Queue| {
+                let slot = Self::slot(place) + number;
+                group.admit(slot).unwrap();
+                let sockets = [(group.address(), group.slot(slot).unwrap())];
+                Vault::start_with(place, slot, tun.as_fd(), &sockets, arguments)
+            };
+            let vault = worker(0, &tun);
+            let beside = |number| {
+                let tun = queue(false);
+                let vault = worker(number, &tun);
+                (tun, vault)
+            };
+            let more = (1..workers).map(beside).collect();
+            Host { outer, compartment, tun, group, vault, more }
         };
         let server = host(server_outer, server_inner, Place::Server);
         let client = host(client_outer, client_inner, Place::Workstation);
@@ -284,6 +310,12 @@ impl Bench {
     pub fn sessions(&self) {
         self.server.vault.open(record(session(1), Place::Server));
         self.client.vault.open(record(session(1), Place::Workstation));
+    }
+
+    /// A pair between the workers of this number at both ends.
+    pub fn keys_of_worker(&mut self, worker: u16, id: SessionId) -> (u32, u32) {
+        let by = self.server.group.address();
+        self.install_at(worker, id, Suite::Aes256Gcm, true, by, [None; 2])
     }
 
     /// A new pair for session `id` at both ends; answers the server's and the client's inbound SPI.
@@ -322,9 +354,23 @@ impl Bench {
         by: SocketAddr,
         aggregation: [Option<Aggregation>; 2],
     ) -> (u32, u32) {
+        self.install_at(0, id, suite, esn, by, aggregation)
+    }
+
+    fn install_at(
+        &mut self,
+        worker: u16,
+        id: SessionId,
+        suite: Suite,
+        esn: bool,
+        by: SocketAddr,
+        aggregation: [Option<Aggregation>; 2],
+    ) -> (u32, u32) {
         let n = self.next;
         self.next += 1;
-        let spis = (u32::from(SLOT) << 20 | n, 1 << 20 | n);
+        let spi = |place| u32::from(Self::slot(place) + worker) << 20 | n;
+        let spis = (spi(Place::Server), spi(Place::Workstation));
+        let worker = usize::from(worker);
         let sa = |spi: u32, from_client: bool| {
             let length = suite.keying_material() as u32;
             let bytes = (0..length).map(|b| (b * 7 + n * 31 + u32::from(from_client)) as u8).collect();
@@ -332,8 +378,8 @@ impl Bench {
         };
         let [server, client] = aggregation;
         for (vault, inbound, outbound, peer, aggregation) in [
-            (&self.server.vault, sa(spis.0, true), sa(spis.1, false), None, server),
-            (&self.client.vault, sa(spis.1, false), sa(spis.0, true), Some(by), client),
+            (self.server.worker(worker), sa(spis.0, true), sa(spis.1, false), None, server),
+            (self.client.worker(worker), sa(spis.1, false), sa(spis.0, true), Some(by), client),
         ] {
             let spi = inbound.spi;
             vault

@@ -1,0 +1,265 @@
+//! The vaults, each label's spoken with as one. It may have several workers: an order goes to all of them, and it
+//! counts as carried out when every one has said so.
+
+use crate::link::Link;
+use levee_ipc::vault::{Report, SessiondToVault, VaultToSessiond};
+use levee_policy::LabelName;
+use levee_session::SessionId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+
+/// Rows of security associations in a report, all workers' together.
+const REPORTED: usize = 256;
+
+/// What a worker has been asked and must answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Session(SessionId),
+    Ping(u64),
+    Report,
+}
+
+/// An order on its way.
+struct Order {
+    /// Who has not answered. One whose channel is gone stays: only its death, which the warden tells, answers for it.
+    missing: BTreeSet<u16>,
+    /// Of a session: it is to close, so that `Opened` is no answer.
+    closing: bool,
+    /// What those who answered have reported.
+    report: Report,
+}
+
+/// The workers of one label's vault, by steering slot.
+#[derive(Default)]
+struct Workers {
+    /// `None` once a worker's channel is gone.
+    links: BTreeMap<u16, Option<Link<SessiondToVault>>>,
+    orders: BTreeMap<Asked, Order>,
+}
+
+/// Every label's vault.
+#[derive(Default)]
+pub struct Vaults(BTreeMap<LabelName, Workers>);
+
+impl Vaults {
+    /// Takes the channel to a worker. All of a vault come before the warden says that the label is up.
+    pub fn attach(&mut self, label: LabelName, slot: u16, fd: OwnedFd) {
+        self.0.entry(label).or_default().links.insert(slot, Some(Link::new(fd)));
+    }
+
+    /// A label's vault is dead, with all its workers.
+    pub fn forget(&mut self, label: &LabelName) {
+        self.0.remove(label);
+    }
+
+    /// A worker's channel is gone, and what was sent on it may not have come.
+    pub fn lost(&mut self, label: &LabelName, slot: u16) {
+        if let Some(link) = self.0.get_mut(label).and_then(|workers| workers.links.get_mut(&slot)) {
+            *link = None;
+        }
+    }
+
+    /// Labels whose vault can be spoken with.
+    pub fn labels(&self) -> impl Iterator<Item = &LabelName> {
+        self.0
+            .iter()
+            .filter(|(_, workers)| workers.links.values().any(Option::is_some))
+            .map(|(label, _)| label)
+    }
+
+    /// Whether a label's vault can be spoken with.
+    pub fn has(&self, label: &LabelName) -> bool {
+        self.0.get(label).is_some_and(|workers| workers.links.values().any(Option::is_some))
+    }
+
+    /// Every channel.
+    pub fn links(&self) -> impl Iterator<Item = (&LabelName, u16, &Link<SessiondToVault>)> {
+        self.0.iter().flat_map(|(label, workers)| {
+            workers.links.iter().filter_map(move |(slot, link)| Some((label, *slot, link.as_ref()?)))
+        })
+    }
+
+    /// One channel.
+    pub fn link(&mut self, label: &LabelName, slot: u16) -> Option<&mut Link<SessiondToVault>> {
+        self.0.get_mut(label)?.links.get_mut(&slot)?.as_mut()
+    }
+
+    /// Sends an order to every worker of a label's vault. One that is gone does not answer; the state machine acts on
+    /// that.
+    pub fn send(&mut self, label: &LabelName, order: impl Fn() -> SessiondToVault) {
+        let Some(workers) = self.0.get_mut(label) else { return };
+        let (asked, closing) = match order() {
+            SessiondToVault::Open(record) => (Some(Asked::Session(record.id)), false),
+            SessiondToVault::Close(id) => (Some(Asked::Session(id)), true),
+            SessiondToVault::Ping(number) => (Some(Asked::Ping(number)), false),
+            SessiondToVault::Report => (Some(Asked::Report), false),
+            SessiondToVault::Synced => (None, false),
+        };
+        if let Some(asked) = asked {
+            let missing = workers.links.keys().copied().collect();
+            workers.orders.insert(asked, Order { missing, closing, report: Report::default() });
+        }
+        workers.links.values_mut().flatten().for_each(|link| link.send(order()));
+    }
+
+    /// Takes a worker's answer. Gives the vault's, if it is the last.
+    pub fn answered(
+        &mut self,
+        label: &LabelName,
+        slot: u16,
+        answer: VaultToSessiond,
+    ) -> Option<VaultToSessiond> {
+        let workers = self.0.get_mut(label)?;
+        let asked = match &answer {
+            VaultToSessiond::Opened(id) | VaultToSessiond::Closed(id) => Asked::Session(*id),
+            VaultToSessiond::Pong(number) => Asked::Ping(*number),
+            VaultToSessiond::Report(_) => Asked::Report,
+            // Nobody asked.
+            VaultToSessiond::Disagreed(_) => return Some(answer),
+        };
+        let order = workers.orders.get_mut(&asked)?;
+        match &answer {
+            VaultToSessiond::Opened(_) if order.closing => return None,
+            VaultToSessiond::Closed(id) if !order.closing => {
+                // It does not take the session, so the others must not have it either.
+                order.closing = true;
+                order.missing = workers.links.keys().copied().filter(|other| *other != slot).collect();
+                let others = workers.links.iter_mut().filter(|(other, _)| **other != slot);
+                for link in others.filter_map(|(_, link)| link.as_mut()) {
+                    link.send(SessiondToVault::Close(*id));
+                }
+            }
+            VaultToSessiond::Report(part) if order.missing.contains(&slot) => add(&mut order.report, part),
+            _ => {}
+        }
+        order.missing.remove(&slot);
+        if !order.missing.is_empty() {
+            return None;
+        }
+        let order = workers.orders.remove(&asked)?;
+        Some(match answer {
+            VaultToSessiond::Report(_) => VaultToSessiond::Report(order.report),
+            other => other,
+        })
+    }
+}
+
+/// Counters of one name add up.
+fn add(sum: &mut Report, part: &Report) {
+    for (name, value) in &part.counters {
+        match sum.counters.iter_mut().find(|(other, _)| other == name) {
+            Some((_, total)) => *total = total.saturating_add(*value),
+            None => sum.counters.push((name.clone(), *value)),
+        }
+    }
+    let room = REPORTED.saturating_sub(sum.sas.len());
+    sum.sas.extend(part.sas.iter().take(room).cloned());
+    sum.sa_count = sum.sa_count.saturating_add(part.sa_count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_ipc::Channel;
+    use levee_ipc::vault::SessionRecord;
+
+    struct Pair {
+        vaults: Vaults,
+        label: LabelName,
+        workers: Vec<(u16, Channel)>,
+    }
+
+    const ID: [u8; 16] = [7; 16];
+
+    fn two() -> Pair {
+        let (mut vaults, label) = (Vaults::default(), LabelName::new("SECRET").unwrap());
+        let workers = [9, 4].map(|slot| {
+            let (ours, theirs) = Channel::pair().unwrap();
+            vaults.attach(label.clone(), slot, ours.into_fd());
+            (slot, theirs)
+        });
+        Pair { vaults, label, workers: workers.into() }
+    }
+
+    impl Pair {
+        fn hears(&self, worker: usize) -> Option<SessiondToVault> {
+            self.workers[worker].1.try_recv().ok().map(|received| received.message)
+        }
+
+        fn says(&mut self, worker: usize, answer: VaultToSessiond) -> Option<VaultToSessiond> {
+            self.vaults.answered(&self.label, self.workers[worker].0, answer)
+        }
+
+        fn close(&mut self, id: SessionId) {
+            self.vaults.send(&self.label, || SessiondToVault::Close(id));
+        }
+
+        fn open(&mut self, id: SessionId) {
+            let record = || SessionRecord { id, inner: Vec::new(), selectors: Vec::new() };
+            self.vaults.send(&self.label, || SessiondToVault::Open(record()));
+        }
+    }
+
+    #[test]
+    fn a_session_is_closed_when_the_last_worker_has_closed_it() {
+        let (mut pair, id) = (two(), SessionId::from_random(ID));
+        pair.close(id);
+        for worker in 0..2 {
+            assert!(matches!(pair.hears(worker), Some(SessiondToVault::Close(asked)) if asked == id));
+        }
+        assert!(pair.says(1, VaultToSessiond::Closed(id)).is_none());
+        assert!(pair.says(1, VaultToSessiond::Closed(id)).is_none(), "one worker counts once");
+        assert!(matches!(pair.says(0, VaultToSessiond::Closed(id)), Some(VaultToSessiond::Closed(_))));
+    }
+
+    #[test]
+    fn a_worker_whose_channel_is_gone_never_counts_as_having_closed() {
+        let (mut pair, id) = (two(), SessionId::from_random(ID));
+        let (label, slot) = (pair.label.clone(), pair.workers[0].0);
+        pair.vaults.lost(&label, slot);
+        pair.close(id);
+        assert!(pair.says(1, VaultToSessiond::Closed(id)).is_none());
+        pair.vaults.lost(&label, pair.workers[1].0);
+        assert!(!pair.vaults.has(&label));
+    }
+
+    #[test]
+    fn an_opening_that_is_overtaken_by_the_end_is_no_answer_to_it() {
+        let (mut pair, id) = (two(), SessionId::from_random(ID));
+        pair.open(id);
+        assert!(pair.says(0, VaultToSessiond::Opened(id)).is_none());
+        pair.close(id);
+        for worker in 0..2 {
+            assert!(pair.says(worker, VaultToSessiond::Opened(id)).is_none());
+        }
+        assert!(pair.says(0, VaultToSessiond::Closed(id)).is_none());
+        assert!(matches!(pair.says(1, VaultToSessiond::Closed(id)), Some(VaultToSessiond::Closed(_))));
+    }
+
+    #[test]
+    fn a_session_that_one_worker_refuses_is_closed_at_the_others_before_it_counts_as_refused() {
+        let (mut pair, id) = (two(), SessionId::from_random(ID));
+        pair.open(id);
+        assert!(pair.says(0, VaultToSessiond::Opened(id)).is_none());
+        assert!(pair.says(1, VaultToSessiond::Closed(id)).is_none());
+        assert!(matches!(pair.hears(0), Some(SessiondToVault::Open(_))));
+        assert!(matches!(pair.hears(0), Some(SessiondToVault::Close(asked)) if asked == id));
+        assert!(matches!(pair.says(0, VaultToSessiond::Closed(id)), Some(VaultToSessiond::Closed(_))));
+    }
+
+    #[test]
+    fn what_workers_report_adds_up_and_what_nobody_asked_for_is_dropped() {
+        let mut pair = two();
+        let label = pair.label.clone();
+        let report = || {
+            let counters = vec![("packets in".to_owned(), 2)];
+            VaultToSessiond::Report(Report { counters, sas: Vec::new(), sa_count: 3 })
+        };
+        assert!(pair.says(0, report()).is_none());
+        pair.vaults.send(&label, || SessiondToVault::Report);
+        assert!(pair.says(0, report()).is_none());
+        let Some(VaultToSessiond::Report(sum)) = pair.says(1, report()) else { panic!("no report") };
+        assert_eq!((sum.counters, sum.sa_count), (vec![("packets in".to_owned(), 4)], 6));
+        assert!(pair.says(0, VaultToSessiond::Pong(1)).is_none());
+    }
+}
