@@ -45,11 +45,15 @@ pub enum Variant {
     Labels(u16),
     /// So many security associations at the server.
     Associations(u32),
+    /// So many workers for the label at each end, each with a queue and associations of its own.
+    Workers(u16),
+    /// AGGFRAG payloads (RFC 9347) and a large inner MTU.
+    Aggfrag,
 }
 
 impl Arm {
     /// All, in the order of the report.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::Bare,
         Self::Levee(Variant::Plain),
         Self::Levee(Variant::Polling),
@@ -62,6 +66,10 @@ impl Arm {
         Self::Levee(Variant::Labels(10)),
         Self::Levee(Variant::Labels(100)),
         Self::Levee(Variant::Associations(10_000)),
+        Self::Levee(Variant::Workers(2)),
+        Self::Levee(Variant::Workers(3)),
+        Self::Levee(Variant::Workers(4)),
+        Self::Levee(Variant::Aggfrag),
     ];
 
     /// As on the command line and in reports.
@@ -73,6 +81,8 @@ impl Arm {
             Self::Levee(Variant::Aead(library)) => format!("levee-{library}"),
             Self::Levee(Variant::Labels(labels)) => format!("levee-{labels}-labels"),
             Self::Levee(Variant::Associations(count)) => format!("levee-{count}-sas"),
+            Self::Levee(Variant::Workers(count)) => format!("levee-{count}-workers"),
+            Self::Levee(Variant::Aggfrag) => "levee-aggfrag".into(),
             Self::WireguardGo => "wireguard-go".into(),
             Self::Boringtun => "boringtun".into(),
             Self::Libipsec => "libipsec".into(),
@@ -99,6 +109,17 @@ impl Arm {
         }
     }
 
+    /// Whether it is measured in every other round alone: what is compared most closely has all rounds.
+    pub fn is_seldom(self) -> bool {
+        match self {
+            Self::Boringtun | Self::Libipsec | Self::OpenVpn => true,
+            Self::Levee(variant) => {
+                matches!(variant, Variant::Aead(_) | Variant::Labels(10) | Variant::Workers(3))
+            }
+            Self::Bare | Self::WireguardGo => false,
+        }
+    }
+
     /// Whether the plan has it in this case.
     pub fn is_measured(self, case: Case, full: bool) -> bool {
         let main = match self {
@@ -111,6 +132,8 @@ impl Arm {
             Self::Levee(Variant::Associations(_)) => {
                 matches!(case, Case::Stream | Case::RequestResponse | Case::Memory)
             }
+            Self::Levee(Variant::Workers(_)) => matches!(case, Case::Stream | Case::Streams4),
+            Self::Levee(Variant::Aggfrag) => matches!(case, Case::Stream | Case::Datagrams(64)),
             _ => false,
         };
         let quick = matches!(

@@ -9,8 +9,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-const FLOOD: Duration = Duration::from_millis(500);
-const STEP: Duration = Duration::from_millis(300);
+const FLOOD: Duration = Duration::from_millis(400);
+const STEP: Duration = Duration::from_millis(250);
 const STEPS: usize = 8;
 
 struct Search {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use levee_ipc::vault::{
-    KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond,
+    Aggregation, KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer,
+    VaultToSessiond,
 };
 use levee_ipc::warden::{Attachment, FromWarden, Place as End, Role, ToWarden};
 use levee_ipc::{Channel, RecvError, Secret};
@@ -29,6 +30,10 @@ use crate::peers::Place;
 const QUEUE: usize = 4 << 20;
 /// The longest super-segment of a TUN device, as the warden sets it.
 const SUPER_SEGMENT: u32 = 60_000;
+/// Inner MTU where packets are cut and put together by AGGFRAG, not by their senders.
+const LARGE_MTU: u16 = 32_000;
+/// Bytes of UDP payload in a packet of the link.
+const OUTER_PAYLOAD: u16 = 1_472;
 
 fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
@@ -114,10 +119,11 @@ impl Vault {
         inbound: Sa,
         outbound: Sa,
         peer: Option<SocketAddr>,
+        aggregation: Option<Aggregation>,
     ) -> io::Result<()> {
         let suite = Suite::Aes256Gcm;
         let message =
-            KeyerToVault::Install { session, suite, esn: true, inbound, outbound, peer, aggregation: None };
+            KeyerToVault::Install { session, suite, esn: true, inbound, outbound, peer, aggregation };
         self.keyer.send(&message).map_err(other)?;
         loop {
             match hear(&self.keyer)? {
@@ -129,10 +135,21 @@ impl Vault {
     }
 }
 
-/// An inner device, up.
-fn device(space: &File, name: &str, address: Ipv4Addr, mtu: u16) -> io::Result<tun::Queue> {
-    let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
-    let queue = ns::in_net(space.as_fd(), || tun::open(name, options)).map_err(other)??;
+/// An inner device with a queue for each worker, up.
+fn device(
+    space: &File,
+    name: &str,
+    address: Ipv4Addr,
+    mtu: u16,
+    workers: u16,
+) -> io::Result<Vec<tun::Queue>> {
+    let open = |number| {
+        let options = tun::Options { multi_queue: workers > 1, exclusive: number == 0, vnet_header: true };
+        tun::open(name, options)
+    };
+    let queues: io::Result<_> =
+        ns::in_net(space.as_fd(), || (0..workers).map(open).collect()).map_err(other)?;
+    let queues = queues?;
     let set = || -> levee_sys::Result<()> {
         let mut net = Net::in_ns(space.as_fd())?;
         net.set_mtu(name, u32::from(mtu))?;
@@ -141,7 +158,7 @@ fn device(space: &File, name: &str, address: Ipv4Addr, mtu: u16) -> io::Result<t
         net.set_up(name)
     };
     set().map_err(other)?;
-    Ok(queue)
+    Ok(queues)
 }
 
 fn group(space: &File, address: SocketAddr, slots: u16) -> io::Result<SteeringGroup> {
@@ -164,7 +181,8 @@ fn session(label: u16, number: u32) -> SessionId {
 
 fn sa(spi: u32, of: u32) -> io::Result<Sa> {
     let length = Suite::Aes256Gcm.keying_material() as u32;
-    let bytes = (0..length).map(|n| (n * 7 + of * 31 + (of >> 8)) as u8).collect();
+    let octets = of.to_be_bytes();
+    let bytes = octets.into_iter().cycle().zip(0..length).map(|(octet, n)| octet ^ (n * 7) as u8).collect();
     Ok(Sa { spi, keying_material: Secret::new(bytes).ok_or_else(|| other("no such secret"))? })
 }
 
@@ -173,7 +191,8 @@ fn sa(spi: u32, of: u32) -> io::Result<Sa> {
 /// # Errors
 /// The step that failed.
 pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io::Result<Tunnel> {
-    let (mut labels, mut associations) = (1, 1);
+    let (mut labels, mut associations, mut workers) = (1, 1, 1);
+    let (mut mtu, mut aggregation) = (place.mtu, None);
     let mut arguments: Vec<&str> = Vec::new();
     match variant {
         Variant::Plain => {}
@@ -181,62 +200,74 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
         Variant::Aead(library) => arguments.extend(["--aead", library]),
         Variant::Labels(count) => labels = count,
         Variant::Associations(count) => associations = count,
+        Variant::Workers(count) => workers = count,
+        Variant::Aggfrag => {
+            mtu = LARGE_MTU;
+            aggregation = Some(Aggregation { packet: OUTER_PAYLOAD, interval: None, fragment: true });
+        }
     }
     let (server_space, client_space) = (link::open(&link.server)?, link::open(&link.client)?);
-    let group_of_all = group(&server_space, SocketAddr::from((link::SERVER, place.port())), labels)?;
+    let group_of_all =
+        group(&server_space, SocketAddr::from((link::SERVER, place.port())), labels * workers)?;
     let mut tunnel = Tunnel::default();
     let any = IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    for slot in 1..=labels {
-        let label = u8::try_from(slot).map_err(other)?;
-        let (server, client) = place.inner(label);
-        let mut start = |end, letter, space: &File, address, slot, group: &SteeringGroup| {
-            let queue = device(space, &place.device(letter, label), address, place.mtu)?;
-            let socket = group.slot(slot).ok_or_else(|| other("a group without the slot"))?;
-            let parts =
-                Parts { end, slot, tun: queue.as_fd(), mtu: place.mtu, socket: (group.address(), socket) };
-            let vault = Vault::start(program, &arguments, &parts)?;
-            tunnel.way.processes.push(vault.child.pid.as_raw_nonzero().get().unsigned_abs());
-            tunnel.held.push(Box::new(queue));
-            io::Result::Ok(vault)
-        };
-        let at_server = start(End::Server, 's', &server_space, server, slot, &group_of_all)?;
-        let group_of_one = group(&client_space, SocketAddr::from((link::CLIENT, 0)), 1)?;
-        let at_client = start(End::Workstation, 'c', &client_space, client, 1, &group_of_one)?;
-        // The session that is used comes last, behind all others.
-        for number in (0..associations).rev() {
-            let inner = match number {
-                0 => client,
-                _ => Ipv4Addr::from_bits(Ipv4Addr::new(10, 200, 0, 0).to_bits() + number),
+    for label in 1..=labels {
+        let number_of_label = u8::try_from(label).map_err(other)?;
+        let (server, client) = place.inner(number_of_label);
+        let names = ['s', 'c'].map(|letter| place.device(letter, number_of_label));
+        let mut queues_at_server = device(&server_space, &names[0], server, mtu, workers)?.into_iter();
+        let mut queues_at_client = device(&client_space, &names[1], client, mtu, workers)?.into_iter();
+        let group_of_one = group(&client_space, SocketAddr::from((link::CLIENT, 0)), workers)?;
+        for worker in 0..workers {
+            let mut start = |end, queue: Option<tun::Queue>, slot, group: &SteeringGroup| {
+                let queue = queue.ok_or_else(|| other("a device without the queue"))?;
+                let socket = group.slot(slot).ok_or_else(|| other("a group without the slot"))?;
+                let socket = (group.address(), socket);
+                let parts = Parts { end, slot, tun: queue.as_fd(), mtu, socket };
+                let vault = Vault::start(program, &arguments, &parts)?;
+                tunnel.way.processes.push(vault.child.pid.as_raw_nonzero().get().unsigned_abs());
+                tunnel.held.push(Box::new(queue));
+                io::Result::Ok(vault)
             };
-            let one = IpNet::from(IpAddr::V4(inner));
-            let record = |local, remote| SessionRecord {
-                id: session(slot, number),
-                inner: vec![inner.into()],
-                selectors: vec![Selector {
-                    local,
-                    remote,
-                    protocol: None,
-                    local_ports: (0, 65_535),
-                    remote_ports: (0, 65_535),
-                }],
-            };
-            let (inbound, outbound) = (u32::from(slot) << 20 | (number + 1), 1 << 20 | (number + 1));
-            at_server.open(record(any, one))?;
-            let peer = (number > 0).then(|| SocketAddr::from((link::CLIENT, 9)));
-            at_server.install(
-                session(slot, number),
-                sa(inbound, number * 2)?,
-                sa(outbound, number * 2 + 1)?,
-                peer,
-            )?;
-            if number == 0 {
-                at_client.open(record(one, any))?;
-                let peer = Some(group_of_all.address());
-                at_client.install(session(slot, number), sa(outbound, 1)?, sa(inbound, 0)?, peer)?;
+            let slots = ((label - 1) * workers + worker + 1, worker + 1);
+            let at_server = start(End::Server, queues_at_server.next(), slots.0, &group_of_all)?;
+            let at_client = start(End::Workstation, queues_at_client.next(), slots.1, &group_of_one)?;
+            // The session that is used comes last, behind all others.
+            for number in (0..associations).rev() {
+                let inner = match number {
+                    0 => client,
+                    _ => Ipv4Addr::from_bits(Ipv4Addr::new(10, 200, 0, 0).to_bits() + number),
+                };
+                let one = IpNet::from(IpAddr::V4(inner));
+                let id = session(label, number);
+                let record = |local, remote| SessionRecord {
+                    id,
+                    inner: vec![inner.into()],
+                    selectors: vec![Selector {
+                        local,
+                        remote,
+                        protocol: None,
+                        local_ports: (0, 65_535),
+                        remote_ports: (0, 65_535),
+                    }],
+                };
+                let spi = |slot: u16| u32::from(slot) << 20 | (number + 1);
+                // No two pairs have a key in common.
+                let material =
+                    |spi: u32, from: u32| sa(spi, number * 2 + from + u32::from(slots.0) * 131_072);
+                at_server.open(record(any, one))?;
+                let peer = (number > 0).then(|| SocketAddr::from((link::CLIENT, 9)));
+                let (there, back) = (spi(slots.0), spi(slots.1));
+                at_server.install(id, material(there, 0)?, material(back, 1)?, peer, aggregation)?;
+                if number == 0 {
+                    at_client.open(record(one, any))?;
+                    let peer = Some(group_of_all.address());
+                    at_client.install(id, material(back, 1)?, material(there, 0)?, peer, aggregation)?;
+                }
             }
+            tunnel.vaults.extend([at_server, at_client]);
         }
         tunnel.held.push(Box::new(group_of_one));
-        tunnel.vaults.extend([at_server, at_client]);
         tunnel.way.servers.push(server);
     }
     tunnel.held.push(Box::new(group_of_all));
