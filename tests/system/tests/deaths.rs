@@ -244,7 +244,7 @@ fn lanes(world: &World, label: &str) -> Vec<(u64, u64, u64)> {
 #[test]
 fn two_workers_share_a_labels_sessions_die_together_come_back_and_are_both_cut() {
     let site = format!("{}{MORE}", SITE.replace("\"harbour\"", "\"port-work\""));
-    let site = site.replace("[limits]", "[vault]\nworkers = 2\n\n[limits]");
+    let site = site.replace("workers = 1", "workers = 2");
     let world = World::up("work", &site, &["ws1", "ws2", "ws3"]);
     let both = "UNCLASSIFIED";
     for (workstation, user, label) in
