@@ -106,6 +106,8 @@ pub struct Plane {
     pub(crate) batch: Batch,
     /// Sessions whose first packet waits: the keyer is to be asked.
     pub acquire: Vec<SessionId>,
+    /// Counts what has been read from the queue and the sockets.
+    pub moved: u64,
 }
 
 impl Plane {
@@ -133,6 +135,7 @@ impl Plane {
             piece: vec![0; VNET_HEADER + levee_esp::sealed_length(LONGEST)],
             joins_datagrams: true,
             acquire: Vec::new(),
+            moved: 0,
         }
     }
 
@@ -193,6 +196,7 @@ impl Plane {
                     Err(error) => return Err(error.into()),
                 };
             }
+            self.moved = self.moved.wrapping_add(1);
             if let Some(socket) = self.send(now, buffer.get(..self.stalled).unwrap_or(&[])) {
                 return Ok(Turn::Blocked(socket));
             }
@@ -330,6 +334,7 @@ impl Plane {
                 continue;
             }
             bytes += received.length;
+            self.moved = self.moved.wrapping_add(1);
             let from = Outer { address: received.from, socket: number };
             let step = received.segment.map_or(received.length.max(1), usize::from);
             let (mut at, mut joined) = (0, None);

@@ -21,6 +21,9 @@ pub const MOST_SOCKETS: usize = 32;
 /// Control, sessiond, keyer, the TUN queue, the sockets.
 const MOST_DESCRIPTORS: usize = 4 + MOST_SOCKETS;
 
+/// While it looks on, every so many looks the channels are asked for as well.
+const ASK_CHANNELS: u32 = 32;
+
 /// Rows of security associations in a report.
 const REPORTED: usize = 256;
 
@@ -38,6 +41,8 @@ struct Vault {
     latency: Duration,
     /// When there was last something on the TUN queue or a socket, where it matters.
     active: Option<Instant>,
+    /// Looks since then.
+    looks: u32,
 }
 
 /// Works until the warden says stop or is gone.
@@ -60,6 +65,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         swept: Duration::ZERO,
         latency: started.latency,
         active: None,
+        looks: 0,
     };
     if let Some(channel) = started.sessiond {
         vault.sessiond.replace(channel);
@@ -91,6 +97,8 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
 struct Ready {
     /// Something was left to read: do not wait.
     busy: bool,
+    /// Nobody has said that there is something.
+    looked: bool,
     /// A socket that must be writable before anything more is read from the TUN queue.
     blocked: Option<usize>,
     control: bool,
@@ -106,7 +114,29 @@ impl Vault {
         self.began.elapsed()
     }
 
+    /// A wake from idle costs more than the way through the vault: for a while it is worth not to sleep. To try the queue
+    /// and the sockets then costs less than to ask first whether there is something.
+    fn look_on(&mut self, last: &Ready) -> Option<Ready> {
+        let active = self.active.filter(|_| !last.busy && last.blocked.is_none())?;
+        if active.elapsed() >= self.latency
+            || self.plane.sad.next_due().is_some()
+            || self.plane.sad.has_waiting()
+        {
+            self.active = None;
+            return None;
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(ASK_CHANNELS) {
+            return None;
+        }
+        let sockets = u32::MAX >> (u32::BITS - self.plane.sockets().len().clamp(1, MOST_SOCKETS) as u32);
+        Some(Ready { looked: true, tun: true, sockets, ..Ready::default() })
+    }
+
     fn wait(&mut self, last: Ready) -> Result<Ready, Fatal> {
+        if let Some(ready) = self.look_on(&last) {
+            return Ok(ready);
+        }
         let reading = PollFlags::IN;
         let with = |writing| if writing { reading | PollFlags::OUT } else { reading };
         let channels = [self.sessiond.watch(), self.keyer.watch()];
@@ -145,14 +175,10 @@ impl Vault {
         } else {
             None
         };
-        loop {
-            // A wake from idle costs more than the way through the vault: for a while it is worth not to sleep.
-            let polling = limit.is_none() && self.active.is_some_and(|at| at.elapsed() < self.latency);
-            match poll(fds, if polling { Some(&now) } else { limit.as_ref() }) {
-                Ok(0) if polling => std::thread::yield_now(),
-                Ok(_) | Err(Errno::INTR) => break,
-                Err(error) => return Err(Fatal::new("wait", error)),
-            }
+        let looking_on = limit.is_none() && self.active.is_some();
+        match poll(fds, if looking_on { Some(&now) } else { limit.as_ref() }) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Fatal::new("wait", error)),
         }
 
         let mut ready = Ready { blocked: last.blocked, ..Ready::default() };
@@ -175,14 +201,11 @@ impl Vault {
                 ready.tun = true;
             }
         }
-        if !self.latency.is_zero() && (ready.tun || ready.sockets != 0) {
-            self.active = Some(Instant::now());
-        }
         Ok(ready)
     }
 
     fn carry(&mut self, ready: &mut Ready) -> Result<(), Fatal> {
-        let now = self.now();
+        let (now, before) = (self.now(), self.plane.moved);
         for number in 0..self.plane.sockets().len() {
             if ready.sockets & (1 << number) != 0 {
                 ready.busy |= self.plane.turn_socket(number) == Turn::More;
@@ -203,6 +226,11 @@ impl Vault {
         }
         while let Some((spi, session)) = self.plane.sad.next_expiring() {
             self.keyer.send(VaultToKeyer::Expiring { spi: spi.get(), session });
+        }
+        if self.plane.moved != before {
+            self.active = (!self.latency.is_zero()).then(Instant::now);
+        } else if ready.looked {
+            std::thread::yield_now();
         }
         Ok(())
     }
