@@ -96,7 +96,14 @@ pub struct Enroller<'a> {
     pub state: &'a Path,
     /// Replace what is there.
     pub force: bool,
+    /// What private keys are encrypted with, if they are to be.
+    pub passphrase: Option<Passphrase>,
+    /// What the authority's key is encrypted with, if it is.
+    pub authority_passphrase: Option<Passphrase>,
 }
+
+/// A passphrase, erased when dropped.
+pub type Passphrase = zeroize::Zeroizing<Vec<u8>>;
 
 /// The files that were written, in order.
 pub type Written = Vec<PathBuf>;
@@ -181,26 +188,31 @@ impl Enroller<'_> {
             }
         };
         let (certificate, key) = (read("ca.pem")?, read("ca.key")?);
-        let key = KeyPair::from_pem(&key).map_err(PkiError::from)?;
+        let passphrase = self.authority_passphrase.as_ref().map(|text| text.as_slice());
+        let key = pki::read_key(&key, passphrase)?;
         let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(PkiError::from)?;
         Ok((certificate.to_string(), issuer))
     }
 
     fn open(&self, directory: &Path) -> Result<Files, EnrolError> {
         files::directory(directory).map_err(|error| EnrolError::File(directory.to_owned(), error))?;
-        Ok(Files { directory: directory.to_owned(), force: self.force, written: Vec::new() })
+        let passphrase = self.passphrase.clone();
+        Ok(Files { directory: directory.to_owned(), force: self.force, passphrase, written: Vec::new() })
     }
 }
 
 struct Files {
     directory: PathBuf,
     force: bool,
+    passphrase: Option<Passphrase>,
     written: Written,
 }
 
 impl Files {
     fn private(&mut self, name: &str, key: &KeyPair) -> Result<(), EnrolError> {
-        self.put(name, zeroize::Zeroizing::new(key.serialize_pem()).as_bytes(), Mode::Private)
+        let passphrase = self.passphrase.as_ref().map(|text| text.as_slice());
+        let text = pki::write_key(key, passphrase)?;
+        self.put(name, text.as_bytes(), Mode::Private)
     }
 
     fn public(&mut self, name: &str, text: &str) -> Result<(), EnrolError> {
@@ -239,6 +251,10 @@ mod tests {
         }
     }
 
+    fn enroller(state: &Path) -> Enroller<'_> {
+        Enroller { state, force: false, passphrase: None, authority_passphrase: None }
+    }
+
     fn mode(path: &Path) -> u32 {
         std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
     }
@@ -246,7 +262,7 @@ mod tests {
     #[test]
     fn a_whole_site_is_enrolled_and_every_certificate_is_the_authoritys() {
         let directory = tempfile::tempdir().unwrap();
-        let enroller = Enroller { state: directory.path(), force: false };
+        let enroller = enroller(directory.path());
         let written = enroller.all(&facts()).unwrap();
         assert_eq!(written.len(), 2 + 7 + 2 * 6);
         for path in &written {
@@ -270,7 +286,7 @@ mod tests {
     #[test]
     fn a_hosts_certificate_carries_its_accreditation_in_an_extension_that_is_not_critical() {
         let directory = tempfile::tempdir().unwrap();
-        Enroller { state: directory.path(), force: false }.all(&facts()).unwrap();
+        enroller(directory.path()).all(&facts()).unwrap();
         for name in ["chain.pem", "ike-chain.pem"] {
             let pem = std::fs::read(directory.path().join("hosts/ws1").join(name)).unwrap();
             let (_, pem) = parse_x509_pem(&pem).unwrap();
@@ -287,7 +303,7 @@ mod tests {
     #[test]
     fn a_certificate_is_good_for_the_trusted_path_or_for_ike_and_not_for_both() {
         let directory = tempfile::tempdir().unwrap();
-        Enroller { state: directory.path(), force: false }.all(&facts()).unwrap();
+        enroller(directory.path()).all(&facts()).unwrap();
         for (name, ike, server, client) in [
             ("server/chain.pem", false, true, false),
             ("server/ike-chain.pem", true, false, false),
@@ -307,7 +323,7 @@ mod tests {
     #[test]
     fn nothing_is_overwritten_without_force() {
         let directory = tempfile::tempdir().unwrap();
-        let mut enroller = Enroller { state: directory.path(), force: false };
+        let mut enroller = enroller(directory.path());
         enroller.all(&facts()).unwrap();
         let before = std::fs::read(directory.path().join("authority/ca.key")).unwrap();
         assert!(matches!(enroller.authority(&facts()), Err(EnrolError::Exists(_))));
@@ -321,9 +337,34 @@ mod tests {
     #[test]
     fn a_host_that_the_site_does_not_know_and_a_missing_authority_are_errors() {
         let directory = tempfile::tempdir().unwrap();
-        let enroller = Enroller { state: directory.path(), force: false };
+        let enroller = enroller(directory.path());
         assert!(matches!(enroller.host(&facts(), "ws1"), Err(EnrolError::NoAuthority(_))));
         enroller.authority(&facts()).unwrap();
         assert!(matches!(enroller.host(&facts(), "ws9"), Err(EnrolError::UnknownHost(_))));
+    }
+
+    #[test]
+    fn with_a_passphrase_every_private_key_is_encrypted_and_of_no_use_without_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let passphrase = |text: &str| Some(Passphrase::new(text.as_bytes().to_vec()));
+        let mut enroller = enroller(directory.path());
+        enroller.passphrase = passphrase("of the authority");
+        let mut written = enroller.authority(&facts()).unwrap();
+        enroller.passphrase = passphrase("of the server");
+        assert!(matches!(enroller.server(&facts()), Err(EnrolError::Pki(_))), "the authority's is not given");
+        enroller.authority_passphrase = passphrase("of the server");
+        assert!(matches!(enroller.server(&facts()), Err(EnrolError::Pki(_))), "another one");
+        enroller.authority_passphrase = passphrase("of the authority");
+        written.extend(enroller.server(&facts()).unwrap());
+        for path in written.iter().filter(|path| path.extension().is_some_and(|extension| extension == "key"))
+        {
+            let text = std::fs::read_to_string(path).unwrap();
+            assert!(text.starts_with("-----BEGIN ENCRYPTED PRIVATE KEY-----"), "{}", path.display());
+            let right = if path.ends_with("ca.key") { "of the authority" } else { "of the server" };
+            assert!(pki::read_key(&text, Some(right.as_bytes())).is_ok());
+            assert!(pki::read_key(&text, Some(b"of nobody")).is_err());
+            assert!(pki::read_key(&text, None).is_err());
+        }
+        assert_eq!(written.len(), 2 + 7);
     }
 }

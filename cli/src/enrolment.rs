@@ -1,9 +1,11 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
-use crate::enrol::{Enroller, Facts, Written};
+use crate::enrol::{Enroller, Facts, Passphrase, Written};
+use crate::user::{ask, line};
 use clap::{Args, Subcommand};
 use levee_policy::Site;
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Issue keys and certificates: for the site's authority, the server, a host
@@ -40,6 +42,10 @@ struct Where {
     /// Replace what is there: certificates issued before stop working
     #[arg(long)]
     force: bool,
+    /// Encrypt the private keys that are made with a passphrase, which is asked for on the terminal or is the first line of
+    /// standard input (behind that of the authority's key, where that one is encrypted)
+    #[arg(long)]
+    passphrase: bool,
     /// Print what was written as JSON
     #[arg(long)]
     json: bool,
@@ -53,7 +59,19 @@ impl Enrol {
             What::Host { name, place } => (place, Some(name)),
         };
         let done = facts(place).and_then(|(facts, state)| {
-            let enroller = Enroller { state: &state, force: place.force };
+            let makes_authority = matches!(self.what, What::Authority(_) | What::All(_));
+            let authority_passphrase = if makes_authority || !encrypted(&state.join("authority/ca.key")) {
+                None
+            } else {
+                Some(asked("Passphrase of the authority's key: ", false)?)
+            };
+            let passphrase =
+                place.passphrase.then(|| asked("Passphrase of the new keys: ", true)).transpose()?;
+            let authority_passphrase = match self.what {
+                What::All(_) => passphrase.clone(),
+                _ => authority_passphrase,
+            };
+            let enroller = Enroller { state: &state, force: place.force, passphrase, authority_passphrase };
             let written = match (&self.what, name) {
                 (What::Authority(_), _) => enroller.authority(&facts),
                 (What::Server(_), _) => enroller.server(&facts),
@@ -70,6 +88,26 @@ impl Enrol {
             }
         }
     }
+}
+
+/// Whether a private key is encrypted.
+fn encrypted(path: &Path) -> bool {
+    std::fs::read(path).is_ok_and(|text| text.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY-----"))
+}
+
+/// A passphrase, from the terminal or the next line of standard input.
+fn asked(prompt: &str, new: bool) -> Result<Passphrase, String> {
+    let stdin = std::io::stdin();
+    let text = if stdin.is_terminal() {
+        let once = ask(prompt)?;
+        if new && *once != *ask("The same again: ")? {
+            return Err("the two are not the same".to_owned());
+        }
+        once
+    } else {
+        line(stdin.lock())?
+    };
+    if text.is_empty() { Err("a passphrase cannot be empty".to_owned()) } else { Ok(text) }
 }
 
 fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {

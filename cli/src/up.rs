@@ -1,13 +1,15 @@
 //! `levee up`, `levee down`, `levee plan`: start and stop a warden.
 
+use crate::user::{ask, line};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
 
 /// How long a server may take to end its sessions and compartments.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,6 +31,10 @@ pub struct Up {
     /// Stay in the foreground, logging to standard error
     #[arg(long)]
     foreground: bool,
+    /// Read the passphrase of encrypted private keys from the first line of this file; `-` is standard input. Without it the
+    /// passphrase is asked for on the terminal, where a key is encrypted
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
 }
 
 /// Stop a server, or a workstation's part: every session is cut, nothing is left running
@@ -87,6 +93,35 @@ fn programs() -> Result<PathBuf, String> {
     own.parent().map(Path::to_owned).ok_or_else(|| "levee's programs are not found".to_owned())
 }
 
+/// The passphrase of the private keys in a directory; none where none of them is encrypted and no file is given.
+fn passphrase(file: Option<&Path>, keys: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    if let Some(path) = file {
+        let read = match path.to_str() {
+            Some("-") => line(std::io::stdin().lock()),
+            _ => File::open(path).map_err(|e| e.to_string()).and_then(|file| line(BufReader::new(file))),
+        };
+        return read.map(Some).map_err(|e| format!("{}: {e}", path.display()));
+    }
+    let encrypted = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "key")
+            && fs::read(path).is_ok_and(|text| text.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY-----"))
+    };
+    let files = fs::read_dir(keys).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let Some(key) = files.into_iter().find(encrypted) else { return Ok(None) };
+    if !std::io::stdin().is_terminal() {
+        return Err(format!("{} is encrypted: give its passphrase with --passphrase-file", key.display()));
+    }
+    ask(&format!("Passphrase of the keys in {}: ", keys.display())).map(Some)
+}
+
+/// A pipe that has this text in it and nobody at its other end: no longer than a pipe's buffer, so that nobody waits.
+fn filled(text: &[u8]) -> Result<Stdio, String> {
+    let fault = |e: &dyn std::fmt::Display| format!("handing over the passphrase: {e}");
+    let (out, mut into) = std::io::pipe().map_err(|e| fault(&e))?;
+    into.write_all(text).map_err(|e| fault(&e))?;
+    Ok(out.into())
+}
+
 impl Up {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
@@ -112,7 +147,15 @@ impl Up {
             .arg(&run)
             .arg("--programs")
             .arg(&programs);
+        let keys = if self.workstation { self.config.clone() } else { state.join("server") };
+        let passphrase = passphrase(self.passphrase_file.as_deref(), &keys)?;
+        if passphrase.is_some() {
+            warden.arg("--passphrase");
+        }
         if self.foreground {
+            if let Some(passphrase) = &passphrase {
+                warden.stdin(filled(passphrase)?);
+            }
             return Err(format!("{}: {}", programs.join("levee-warden").display(), warden.exec()));
         }
         fs::create_dir_all(&run).map_err(|e| format!("{}: {e}", run.display()))?;
@@ -121,8 +164,11 @@ impl Up {
         let log = log.as_mut().map_err(|e| format!("{}: {e}", path.display()))?;
         let begin = log.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
         let error = log.try_clone().map_err(|e| e.to_string())?;
-        warden.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(error).process_group(0);
+        warden.stdin(passphrase.as_ref().map_or_else(|| Ok(Stdio::null()), |text| filled(text))?);
+        warden.stdout(Stdio::piped()).stderr(error).process_group(0);
         let mut child = warden.spawn().map_err(|e| format!("levee-warden: {e}"))?;
+        // With it goes our end of the pipe.
+        drop((warden, passphrase));
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {
             // Ends when the warden does.

@@ -132,7 +132,7 @@ fn password(name: &UserName) -> Result<Zeroizing<Vec<u8>>, String> {
 }
 
 /// The first line, without its end.
-fn line(from: impl BufRead) -> Result<Zeroizing<Vec<u8>>, String> {
+pub fn line(from: impl BufRead) -> Result<Zeroizing<Vec<u8>>, String> {
     // Room for all of it, so that growing leaves no copy behind.
     let mut text = Zeroizing::new(Vec::with_capacity(1024));
     from.take(1024).read_until(b'\n', &mut text).map_err(|e| format!("standard input: {e}"))?;
@@ -143,7 +143,7 @@ fn line(from: impl BufRead) -> Result<Zeroizing<Vec<u8>>, String> {
 }
 
 /// Asks on the terminal, with echo off meanwhile.
-fn ask(prompt: &str) -> Result<Zeroizing<Vec<u8>>, String> {
+pub fn ask(prompt: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     let stdin = io::stdin();
     let fault = |e: rustix::io::Errno| format!("the terminal: {e}");
     let before = tcgetattr(&stdin).map_err(fault)?;

@@ -1,6 +1,8 @@
 //! Keys and X.509 certificates of a site: its authority, its server, its hosts. ECDSA P-256 throughout.
 
 use levee_policy::{DomainName, HostName, SiteName};
+use pkcs8::pkcs5::pbes2;
+use pkcs8::{EncryptedPrivateKeyInfoRef, LineEnding, PrivateKeyInfoRef, SecretDocument};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CustomExtension, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
@@ -9,6 +11,7 @@ use rcgen::{
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::IpAddr;
 use time::{Duration, OffsetDateTime};
+use zeroize::Zeroizing;
 
 /// The certificate extension with a host's accreditation: see `docs/accreditation.md`.
 pub const ACCREDITATION_OID: [u64; 14] =
@@ -39,6 +42,41 @@ impl From<rcgen::Error> for PkiError {
 /// A new private key.
 pub fn key() -> Result<KeyPair, PkiError> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+}
+
+/// Rounds of PBKDF2 with HMAC-SHA-256 (RFC 8018 5.2): what OWASP recommends.
+const ROUNDS: u32 = 600_000;
+
+/// A private key as PKCS#8 in PEM, encrypted where there is a passphrase (PBES2 with AES-256-CBC, RFC 8018 6.2).
+pub fn write_key(key: &KeyPair, passphrase: Option<&[u8]>) -> Result<Zeroizing<String>, PkiError> {
+    let Some(passphrase) = passphrase else { return Ok(Zeroizing::new(key.serialize_pem())) };
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("encrypting a key: {why}"));
+    let (mut salt, mut iv) = ([0u8; 16], [0u8; 16]);
+    for octets in [&mut salt, &mut iv] {
+        SystemRandom::new().fill(octets).map_err(|_| PkiError("no random bytes".into()))?;
+    }
+    let how =
+        pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(ROUNDS, &salt, iv).map_err(|e| fault(&e))?;
+    let der = Zeroizing::new(key.serialize_der());
+    let info = PrivateKeyInfoRef::try_from(der.as_slice()).map_err(|e| fault(&e))?;
+    let sealed = info.encrypt_with_params(how, passphrase).map_err(|e| fault(&e))?;
+    sealed.to_pem("ENCRYPTED PRIVATE KEY", LineEnding::LF).map_err(|e| fault(&e))
+}
+
+/// Reads what [`write_key`] or OpenSSL wrote.
+pub fn read_key(pem: &str, passphrase: Option<&[u8]>) -> Result<KeyPair, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading a key: {why}"));
+    match (SecretDocument::from_pem(pem.trim()), passphrase) {
+        (Ok(("ENCRYPTED PRIVATE KEY", der)), Some(passphrase)) => {
+            let sealed = EncryptedPrivateKeyInfoRef::try_from(der.as_bytes()).map_err(|e| fault(&e))?;
+            let der = sealed.decrypt(passphrase).map_err(|_| fault(&"not with this passphrase"))?;
+            Ok(KeyPair::try_from(der.as_bytes())?)
+        }
+        (Ok(("ENCRYPTED PRIVATE KEY", _)), None) => {
+            Err(fault(&"it is encrypted, and no passphrase is given"))
+        }
+        _ => Ok(KeyPair::from_pem(pem)?),
+    }
 }
 
 fn params(common_name: &str, days: i64) -> Result<CertificateParams, PkiError> {

@@ -1,16 +1,16 @@
 //! The private keys: one for each use, read once, erased at the end.
 
+use levee_ipc::Secret;
 use levee_ipc::signer::Use;
 use levee_sys::wipe::Wiped;
+use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
-use rustls_pki_types::PrivatePkcs8KeyDer;
-use rustls_pki_types::pem::PemObject as _;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroizing;
 
 /// A file with a P-256 key has about 250 bytes.
 const MAX_FILE: usize = 8 * 1024;
@@ -24,6 +24,10 @@ pub enum KeyError {
     Pem,
     /// The key is not for ECDSA with P-256.
     Key,
+    /// It is encrypted, and no passphrase was given.
+    Encrypted,
+    /// It is encrypted in another way than PBES2's, or with another passphrase.
+    Passphrase,
     /// There is a key for this use already.
     Twice,
 }
@@ -34,8 +38,27 @@ impl std::fmt::Display for KeyError {
             Self::Io(e) => write!(f, "cannot be read: {e}"),
             Self::Pem => f.write_str("has no PKCS#8 private key in PEM, or is too large"),
             Self::Key => f.write_str("has a key that is not ECDSA P-256"),
+            Self::Encrypted => f.write_str("is encrypted, and no passphrase was given"),
+            Self::Passphrase => {
+                f.write_str("is encrypted, and not with this passphrase or not as PBES2 does")
+            }
             Self::Twice => f.write_str("is a second key for one use"),
         }
+    }
+}
+
+/// The PKCS#8 private key in a PEM file (RFC 5958 2, 3), erased when dropped.
+fn decrypted(pem: &[u8], passphrase: Option<&Secret>) -> Result<SecretDocument, KeyError> {
+    let pem = std::str::from_utf8(pem).map_err(|_| KeyError::Pem)?;
+    match SecretDocument::from_pem(pem.trim()) {
+        Ok(("PRIVATE KEY", der)) => Ok(der),
+        Ok(("ENCRYPTED PRIVATE KEY", der)) => {
+            let passphrase = passphrase.ok_or(KeyError::Encrypted)?;
+            let sealed =
+                EncryptedPrivateKeyInfoRef::try_from(der.as_bytes()).map_err(|_| KeyError::Passphrase)?;
+            sealed.decrypt(passphrase.expose()).map_err(|_| KeyError::Passphrase)
+        }
+        _ => Err(KeyError::Pem),
     }
 }
 
@@ -51,8 +74,8 @@ impl Keys {
         Self { keys: HashMap::new(), random: SystemRandom::new() }
     }
 
-    /// Reads the key for a use.
-    pub fn read(&mut self, key_use: Use, fd: OwnedFd) -> Result<(), KeyError> {
+    /// Reads the key for a use, decrypting it if need be.
+    pub fn read(&mut self, key_use: Use, fd: OwnedFd, passphrase: Option<&Secret>) -> Result<(), KeyError> {
         if self.keys.contains_key(&key_use) {
             return Err(KeyError::Twice);
         }
@@ -69,12 +92,11 @@ impl Keys {
             }
         }
         let text = text.get(..length).filter(|_| length <= MAX_FILE).ok_or(KeyError::Pem)?;
-        let mut der = PrivatePkcs8KeyDer::from_pem_slice(text).map_err(|_| KeyError::Pem)?;
+        let der = decrypted(text, passphrase)?;
         let key = Wiped::try_new(|| {
-            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.secret_pkcs8_der(), &self.random)
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.as_bytes(), &self.random)
                 .map_err(|_| KeyError::Key)
         });
-        der.zeroize();
         self.keys.insert(key_use, key?);
         Ok(())
     }

@@ -24,21 +24,26 @@ pub fn serve() -> Result<(), String> {
     let control = Channel::from_fd(control);
     let mut keys = Keys::new();
     let mut clients = Vec::new();
+    let mut passphrase = None;
     let place = loop {
         match control.recv::<FromWarden>() {
             Ok(Received { message: FromWarden::Begin(place), .. }) => break place,
             Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
             Ok(received) => match &received.message {
+                FromWarden::Passphrase(secret) => passphrase = Some(secret.clone()),
                 FromWarden::Attach(Attachment::PrivateKey(key_use)) => {
                     let key_use = *key_use;
                     let fd = received.into_fd().ok_or("the warden sent a key without its file")?;
-                    keys.read(key_use, fd).map_err(|e| format!("the key file for {key_use:?} {e}"))?;
+                    keys.read(key_use, fd, passphrase.as_ref())
+                        .map_err(|e| format!("the key file for {key_use:?} {e}"))?;
                 }
                 _ => attach(received, &mut clients),
             },
             Err(error) => return Err(format!("from the warden: {error}")),
         }
     };
+    drop(passphrase);
+    levee_sys::wipe::scrub_stack();
     Sandbox::new(levee_sys::seccomp::SIGNER).enter().map_err(|e| e.to_string())?;
     control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
     loop {

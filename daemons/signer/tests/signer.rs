@@ -1,13 +1,13 @@
 //! The signer as a process; the test is the warden and the clients at the other ends of its channels.
 
-use levee_ipc::Channel;
 use levee_ipc::signer::{FromSigner, ToSigner, Use};
 use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden};
+use levee_ipc::{Channel, Secret};
 use levee_policy::audit::{Hash, checkpoint_message};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
@@ -31,6 +31,15 @@ fn file(text: &[u8]) -> OwnedFd {
 }
 
 fn launch(keys: &[(Use, &OwnedFd)], clients: &[(Use, OwnedFd)], place: Place) -> Signer {
+    launch_with(None, keys, clients, place)
+}
+
+fn launch_with(
+    passphrase: Option<&str>,
+    keys: &[(Use, &OwnedFd)],
+    clients: &[(Use, OwnedFd)],
+    place: Place,
+) -> Signer {
     let (control, theirs) = Channel::pair().unwrap();
     let theirs = theirs.into_fd();
     let errors = std::io::stderr();
@@ -42,6 +51,10 @@ fn launch(keys: &[(Use, &OwnedFd)], clients: &[(Use, OwnedFd)], place: Place) ->
     let attach = |attachment, fd: &OwnedFd| {
         let _ = control.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]);
     };
+    if let Some(passphrase) = passphrase {
+        let secret = Secret::new(passphrase.as_bytes().to_vec()).unwrap();
+        control.send(&FromWarden::Passphrase(secret)).unwrap();
+    }
     for (key_use, fd) in keys {
         attach(Attachment::PrivateKey(*key_use), fd);
     }
@@ -187,4 +200,61 @@ fn it_opens_no_file_once_it_has_begun() {
         assert!(!allowed, "{call}");
     }
     signer.stop();
+}
+
+/// The same key as OpenSSL encrypts it: PKCS#8 with PBES2.
+fn encrypted(pair: &rcgen::KeyPair, passphrase: &str, how: &[&str]) -> OwnedFd {
+    let mut openssl = std::process::Command::new("openssl")
+        .args(["pkcs8", "-topk8", "-passout"])
+        .arg(format!("pass:{passphrase}"))
+        .args(how)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("run openssl (scripts/need test installs it)");
+    openssl.stdin.take().unwrap().write_all(pair.serialize_pem().as_bytes()).unwrap();
+    let output = openssl.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY-----"));
+    file(&output.stdout)
+}
+
+#[test]
+fn an_encrypted_key_signs_with_its_passphrase_and_stops_the_start_without() {
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let passphrase = "correct horse battery staple";
+    for how in [
+        &["-v2", "aes-256-cbc", "-v2prf", "hmacWithSHA256", "-iter", "2048"][..],
+        &["-v2", "aes-128-cbc", "-scrypt", "-scrypt_N", "1024"],
+    ] {
+        let key = encrypted(&pair, passphrase, how);
+        let (tls, end) = channel();
+        let signer =
+            launch_with(Some(passphrase), &[(Use::Tls, &key)], &[(Use::Tls, end)], Place::Server).ready();
+        let message = handshake("server");
+        let answer = ask(&tls, &ToSigner::TlsVerify(message.clone()));
+        assert!(signed_by(pair.public_key_raw(), &message, &answer), "{how:?}");
+        let pid = signer.child.pid.as_raw_nonzero().get();
+        assert!(!remembers(pid, passphrase.as_bytes()), "the passphrase is erased");
+        assert!(remembers(pid, b"levee-signer"), "what is there is found");
+        signer.stop();
+        for wrong in [None, Some("correct horse battery stable"), Some("")] {
+            let signer = launch_with(wrong, &[(Use::Tls, &key)], &[], Place::Server);
+            assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1, "{wrong:?}");
+        }
+    }
+}
+
+/// Whether these bytes are anywhere in a process's writable memory.
+fn remembers(pid: i32, what: &[u8]) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("this test needs root");
+    maps.lines().filter(|line| line.contains(" rw")).any(|line| {
+        let (range, _) = line.split_once(' ').unwrap();
+        let (start, end) = range.split_once('-').unwrap();
+        let (start, end) = (u64::from_str_radix(start, 16).unwrap(), u64::from_str_radix(end, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(end - start).unwrap()];
+        memory.seek(SeekFrom::Start(start)).unwrap();
+        memory.read_exact(&mut bytes).is_ok() && bytes.windows(what.len()).any(|window| window == what)
+    })
 }

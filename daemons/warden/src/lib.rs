@@ -25,6 +25,7 @@ mod workstation;
 
 pub use options::{Options, USAGE};
 
+use levee_ipc::Secret;
 use levee_ipc::warden::Place;
 use levee_policy::LabelName;
 use levee_sys::signals::Signals;
@@ -78,6 +79,28 @@ pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> 
     Ok(compartment::Plan::new(&label::spec(&name, &resources)?))
 }
 
+/// All of standard input. The warden keeps it: a signer that ends is started again.
+fn passphrase() -> Result<Secret, Fatal> {
+    let step = |e: &dyn fmt::Display| Fatal::new("read the passphrase from standard input", e);
+    // Room for all of it, and a little more to see whether it is too long: what grows leaves copies behind.
+    let mut text = vec![0; Secret::MAX];
+    let mut length = 0;
+    loop {
+        let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) else {
+            drop(Secret::new(text));
+            return Err(step(&"it is too long"));
+        };
+        match rustix::io::read(rustix::stdio::stdin(), rest) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(step(&e)),
+        }
+    }
+    text.truncate(length);
+    Secret::new(text).ok_or_else(|| step(&"it is too long"))
+}
+
 /// Runs a warden until it is asked to stop. `ready` is called once everything is at work.
 ///
 /// # Errors
@@ -85,15 +108,16 @@ pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> 
 pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
     let signals =
         Signals::new(&[Signal::TERM, Signal::INT, Signal::HUP]).map_err(|e| Fatal::new("start", e))?;
+    let passphrase = options.passphrase.then(passphrase).transpose()?;
     match options.place {
         Place::Server => {
-            let mut server = server::Server::start(options)?;
+            let mut server = server::Server::start(options, passphrase)?;
             let result = server.run(&signals, ready);
             server.stop();
             result
         }
         Place::Workstation => {
-            let mut workstation = workstation::Workstation::start(options)?;
+            let mut workstation = workstation::Workstation::start(options, passphrase)?;
             let result = workstation.run(&signals, ready);
             workstation.stop();
             result

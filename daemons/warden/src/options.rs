@@ -18,11 +18,13 @@ pub struct Options {
     pub programs: PathBuf,
     /// Print the start of a compartment at this label, and stop.
     pub plan: Option<String>,
+    /// The private keys are encrypted, and the passphrase is all of standard input.
+    pub passphrase: bool,
 }
 
 /// How the warden is called.
 pub const USAGE: &str = "usage: levee-warden (--server SITE-FILE | --workstation BUNDLE) --state DIR --run DIR \
-                         --programs DIR [--plan LABEL]\n(started by `levee up`)";
+                         --programs DIR [--passphrase] [--plan LABEL]\n(started by `levee up`)";
 
 impl Options {
     /// Reads the command line, the program's name left out.
@@ -32,6 +34,7 @@ impl Options {
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
         let (mut place, mut state, mut run, mut programs, mut plan) = (None, None, None, None, None);
+        let mut passphrase = false;
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"));
             match flag.as_str() {
@@ -40,6 +43,7 @@ impl Options {
                 "--state" => state = Some(PathBuf::from(value()?)),
                 "--run" => run = Some(PathBuf::from(value()?)),
                 "--programs" => programs = Some(PathBuf::from(value()?)),
+                "--passphrase" => passphrase = true,
                 "--plan" => plan = Some(value()?),
                 _ => return Err(format!("unknown argument {flag}\n{USAGE}")),
             }
@@ -53,6 +57,7 @@ impl Options {
             run: run.ok_or_else(|| missing("--run"))?,
             programs: programs.ok_or_else(|| missing("--programs"))?,
             plan,
+            passphrase,
         })
     }
 }

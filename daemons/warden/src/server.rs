@@ -9,9 +9,9 @@ use crate::process::{Key, Process, Start};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
-use levee_ipc::SendError;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
+use levee_ipc::{Secret, SendError};
 use levee_policy::{LabelName, Site};
 use levee_sys::udp::SteeringGroup;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +33,7 @@ const STANDING: [Role; 4] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tp
 #[derive(Debug)]
 pub struct Server {
     options: Options,
+    passphrase: Option<Secret>,
     _lock: state::Lock,
     site: Site,
     site_text: String,
@@ -51,7 +52,7 @@ impl Server {
     ///
     /// # Errors
     /// What could not be made or started, and why; then nothing of it is left.
-    pub fn start(options: Options) -> Result<Self, Fatal> {
+    pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
         let (site_text, site) = state::site(&options.config)?;
         let lock = state::prepare(&options)?;
         let uids = Uids::claim(state::UIDS.as_ref()).map_err(|e| Fatal::new("claim user ids", e))?;
@@ -70,6 +71,7 @@ impl Server {
             .map_err(|e| Fatal::new("give the networks to their labels", e))?;
         let mut server = Self {
             options,
+            passphrase,
             _lock: lock,
             site,
             site_text,
@@ -555,6 +557,9 @@ impl Server {
         let attach = || -> Result<(), Box<dyn std::error::Error>> {
             match role {
                 Role::Signer => {
+                    if let Some(passphrase) = &self.passphrase {
+                        process.tell(&FromWarden::Passphrase(passphrase.clone()))?;
+                    }
                     for (what, file) in
                         [(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")]
                     {

@@ -157,6 +157,7 @@ mod tests {
             run: directory.path().join("run"),
             programs,
             plan: None,
+            passphrase: false,
         };
         let uids = Uids::claim(&directory.path().join("uids")).unwrap();
         let low = run("UNCLASSIFIED", 3001, &options, &uids);

@@ -7,9 +7,9 @@ use crate::session::{Open, Remains, Session};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, outer, poll, state};
-use levee_ipc::SendError;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
+use levee_ipc::{Secret, SendError};
 use levee_policy::{DomainName, SiteName};
 use levee_session::SessionId;
 use serde::Deserialize;
@@ -59,6 +59,7 @@ enum Tunnel {
 #[derive(Debug)]
 pub struct Workstation {
     options: Options,
+    passphrase: Option<Secret>,
     _lock: state::Lock,
     server: (SocketAddr, DomainName),
     tunnel: Tunnel,
@@ -91,7 +92,7 @@ impl Workstation {
     ///
     /// # Errors
     /// What could not be made or started, and why.
-    pub fn start(options: Options) -> Result<Self, Fatal> {
+    pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
         let path = options.config.join("workstation.toml");
         let read = || -> Result<Bundle, Box<dyn std::error::Error>> {
             Ok(toml::from_str(&std::fs::read_to_string(&path)?)?)
@@ -111,6 +112,7 @@ impl Workstation {
         let processes = Processes::default();
         let mut workstation = Self {
             options,
+            passphrase,
             _lock: lock,
             server,
             tunnel: bundle.tunnel,
@@ -378,6 +380,9 @@ impl Workstation {
             let file = |name: &str| self.options.config.join(name);
             match role {
                 Role::Signer => {
+                    if let Some(passphrase) = &self.passphrase {
+                        process.tell(&FromWarden::Passphrase(passphrase.clone()))?;
+                    }
                     process.give(Attachment::PrivateKey(Use::Tls), state::open(&file("device.key"))?)?;
                     process.give(Attachment::PrivateKey(Use::Ike), state::open(&file("ike.key"))?)?;
                 }

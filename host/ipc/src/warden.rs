@@ -4,6 +4,7 @@
 //! [`FromWarden::Begin`]. The process sandboxes itself, answers [`ToWarden::Ready`], and only then reads a
 //! byte from outside. A process whose channel to the warden closes ends at once.
 
+use crate::Secret;
 use crate::signer::Use;
 use ipnet::IpNet;
 use levee_policy::{DomainName, LabelName};
@@ -84,7 +85,8 @@ pub enum Attachment {
     Chain,
     /// A sealed memory file with PEM certificates: the site's authority.
     Authority,
-    /// To the signer: a file with a PKCS#8 private key in PEM, for this use.
+    /// To the signer: a file with a PKCS#8 private key in PEM, for this use; one that is encrypted comes behind
+    /// [`FromWarden::Passphrase`].
     PrivateKey(Use),
     /// The directory of the process's own files (sessiond: store, credentials, audit log).
     Directory,
@@ -122,6 +124,8 @@ pub enum Attachment {
 pub enum FromWarden {
     /// A descriptor for the process, which comes along ([`Attachment::Server`] has none).
     Attach(Attachment),
+    /// To the signer, before any key: what its encrypted keys are encrypted with (RFC 8018 6.2).
+    Passphrase(Secret),
     /// Everything that the process needs to begin with has been attached.
     Begin(Place),
     /// To sessiond.
