@@ -14,6 +14,7 @@ mod pki;
 use files::Mode;
 use levee_policy::{DomainName, HostName, SiteName};
 use pki::PkiError;
+pub use pki::ROUNDS;
 use rcgen::{Issuer, KeyPair};
 use serde::Serialize;
 use std::fmt;
@@ -98,6 +99,8 @@ pub struct Enroller<'a> {
     pub force: bool,
     /// What private keys are encrypted with, if they are to be.
     pub passphrase: Option<Passphrase>,
+    /// How long it takes to try a passphrase: rounds of PBKDF2.
+    pub rounds: u32,
     /// What the authority's key is encrypted with, if it is.
     pub authority_passphrase: Option<Passphrase>,
 }
@@ -165,6 +168,33 @@ impl Enroller<'_> {
         Ok(files.written)
     }
 
+    /// Revokes the certificates of a host's bundle, or the server's, and those in these files: writes the authority's revocation list
+    /// anew, with what it had, good for so many days.
+    pub fn revoke(&self, names: &[String], files: &[PathBuf], days: i64) -> Result<Written, EnrolError> {
+        let (_, issuer) = self.issuer()?;
+        let bundle = |name: &String| match name.as_str() {
+            "server" => self.state.join("server"),
+            host => self.state.join("hosts").join(host),
+        };
+        let of_bundles =
+            names.iter().flat_map(|name| ["chain.pem", "ike-chain.pem"].map(|file| bundle(name).join(file)));
+        let mut serials = Vec::new();
+        for path in of_bundles.chain(files.iter().cloned()) {
+            let read = std::fs::read(&path).map_err(|error| EnrolError::File(path.clone(), error))?;
+            serials.push(pki::serial(&read)?);
+        }
+        let path = self.state.join("authority/ca.crl");
+        let before = match std::fs::read(&path) {
+            Ok(list) => Some(list),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(EnrolError::File(path, error)),
+        };
+        let list = pki::revocation_list(before.as_deref(), &serials, days, &issuer)?;
+        files::write(&path, list.as_bytes(), Mode::Public, true)
+            .map_err(|error| EnrolError::File(path.clone(), error))?;
+        Ok(vec![path])
+    }
+
     /// The authority, the server and every host of the site.
     pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let mut written = self.authority(facts)?;
@@ -196,7 +226,7 @@ impl Enroller<'_> {
 
     fn open(&self, directory: &Path) -> Result<Files, EnrolError> {
         files::directory(directory).map_err(|error| EnrolError::File(directory.to_owned(), error))?;
-        let passphrase = self.passphrase.clone();
+        let passphrase = self.passphrase.clone().map(|passphrase| (passphrase, self.rounds));
         Ok(Files { directory: directory.to_owned(), force: self.force, passphrase, written: Vec::new() })
     }
 }
@@ -204,13 +234,13 @@ impl Enroller<'_> {
 struct Files {
     directory: PathBuf,
     force: bool,
-    passphrase: Option<Passphrase>,
+    passphrase: Option<(Passphrase, u32)>,
     written: Written,
 }
 
 impl Files {
     fn private(&mut self, name: &str, key: &KeyPair) -> Result<(), EnrolError> {
-        let passphrase = self.passphrase.as_ref().map(|text| text.as_slice());
+        let passphrase = self.passphrase.as_ref().map(|(text, rounds)| (text.as_slice(), *rounds));
         let text = pki::write_key(key, passphrase)?;
         self.put(name, text.as_bytes(), Mode::Private)
     }
@@ -252,7 +282,7 @@ mod tests {
     }
 
     fn enroller(state: &Path) -> Enroller<'_> {
-        Enroller { state, force: false, passphrase: None, authority_passphrase: None }
+        Enroller { state, force: false, passphrase: None, rounds: 1_000, authority_passphrase: None }
     }
 
     fn mode(path: &Path) -> u32 {
@@ -366,5 +396,41 @@ mod tests {
             assert!(pki::read_key(&text, None).is_err());
         }
         assert_eq!(written.len(), 2 + 7);
+    }
+
+    #[test]
+    fn revoked_certificates_are_on_the_authoritys_list_and_stay_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut enroller = enroller(directory.path());
+        enroller.all(&facts()).unwrap();
+        let read = |path: &Path| {
+            let (_, pem) = parse_x509_pem(&std::fs::read(path).unwrap()).unwrap();
+            pem.contents
+        };
+        let serial = |path: PathBuf| {
+            let der = read(&path);
+            X509Certificate::from_der(&der).unwrap().1.raw_serial().to_vec()
+        };
+        let bundle = directory.path().join("hosts/ws1");
+        let first: Vec<_> = ["chain.pem", "ike-chain.pem"].map(|file| serial(bundle.join(file))).into();
+        enroller.revoke(&["ws1".into()], &[], 30).unwrap();
+        // Enrolled anew it is believed again; what was revoked stays so when others are.
+        enroller.force = true;
+        enroller.host(&facts(), "ws1").unwrap();
+        let file = directory.path().join("hosts/ws2/ike-chain.pem");
+        enroller.revoke(&[], std::slice::from_ref(&file), 30).unwrap();
+        let der = read(&directory.path().join("authority/ca.crl"));
+        let (_, list) = x509_parser::revocation_list::CertificateRevocationList::from_der(&der).unwrap();
+        let authority = read(&directory.path().join("authority/ca.pem"));
+        let (_, authority) = X509Certificate::from_der(&authority).unwrap();
+        list.verify_signature(authority.public_key()).unwrap();
+        assert_eq!(list.crl_number().and_then(|number| number.to_u64_digits().first().copied()), Some(2));
+        let mut listed: Vec<_> = list.iter_revoked_certificates().map(|e| e.raw_serial().to_vec()).collect();
+        let mut expected = [first, vec![serial(file)]].concat();
+        listed.sort();
+        expected.sort();
+        assert_eq!(listed, expected);
+        assert!(!listed.contains(&serial(bundle.join("chain.pem"))));
+        assert!(matches!(enroller.revoke(&["ws9".into()], &[], 30), Err(EnrolError::File(..))));
     }
 }

@@ -1,6 +1,6 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
-use crate::enrol::{Enroller, Facts, Passphrase, Written};
+use crate::enrol::{Enroller, Facts, Passphrase, ROUNDS, Written};
 use crate::user::{ask, line};
 use clap::{Args, Subcommand};
 use levee_policy::Site;
@@ -27,6 +27,19 @@ enum What {
         name: String,
         #[command(flatten)]
         place: Where,
+    },
+    /// Revoke the certificates of hosts: writes authority/ca.crl anew. `levee reload` has a running server read it
+    Revoke {
+        #[command(flatten)]
+        place: Where,
+        /// Hosts, by their bundles in the state directory, or `server`
+        names: Vec<String>,
+        /// Revoke the certificate in this file too
+        #[arg(long, value_name = "FILE")]
+        certificate: Vec<PathBuf>,
+        /// How long the list is good: once there is one, a server believes nobody without a current list
+        #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(i64).range(1..=3650))]
+        days: i64,
     },
     /// Authority, server and every host of the site file
     All(Where),
@@ -57,6 +70,7 @@ impl Enrol {
         let (place, name) = match &self.what {
             What::Authority(place) | What::Server(place) | What::All(place) => (place, None),
             What::Host { name, place } => (place, Some(name)),
+            What::Revoke { place, .. } => (place, None),
         };
         let done = facts(place).and_then(|(facts, state)| {
             let makes_authority = matches!(self.what, What::Authority(_) | What::All(_));
@@ -71,10 +85,19 @@ impl Enrol {
                 What::All(_) => passphrase.clone(),
                 _ => authority_passphrase,
             };
-            let enroller = Enroller { state: &state, force: place.force, passphrase, authority_passphrase };
+            let enroller = Enroller {
+                state: &state,
+                force: place.force,
+                passphrase,
+                rounds: ROUNDS,
+                authority_passphrase,
+            };
             let written = match (&self.what, name) {
                 (What::Authority(_), _) => enroller.authority(&facts),
                 (What::Server(_), _) => enroller.server(&facts),
+                (What::Revoke { names, certificate, days, .. }, _) => {
+                    enroller.revoke(names, certificate, *days)
+                }
                 (What::Host { .. }, Some(name)) => enroller.host(&facts, name),
                 _ => enroller.all(&facts),
             };

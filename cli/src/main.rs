@@ -33,6 +33,7 @@ struct Cli {
 enum Command {
     Up(up::Up),
     Down(up::Down),
+    Reload(up::Reload),
     Plan(up::Plan),
     Enrol(enrolment::Enrol),
     Status(status::Status),
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Up(command) => command.run(),
         Command::Down(command) => command.run(),
+        Command::Reload(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Enrol(command) => command.run(),
         Command::Status(command) => command.run(),

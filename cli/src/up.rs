@@ -45,6 +45,14 @@ pub struct Down {
     run: Option<PathBuf>,
 }
 
+/// Have a running server read the authority's revocation list anew: whoever it names is cut
+#[derive(Debug, clap::Args)]
+pub struct Reload {
+    /// Its run directory [default: the only one below /run/levee]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+}
+
 /// Print, step by step, how the compartment of a label would be started
 #[derive(Debug, clap::Args)]
 pub struct Plan {
@@ -210,19 +218,7 @@ impl Down {
     fn stop(self) -> Result<(), String> {
         must_be_root()?;
         let run = self.run.map_or_else(only_run, Ok)?;
-        let path = run.join("lock");
-        let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-        let file = File::open(&path).map_err(|_| format!("nothing runs in {}", run.display()))?;
-        let pid = fs::read_to_string(&path).map_err(|e| at(&e))?;
-        let pid =
-            pid.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(|| at(&"it names no process"))?;
-        // Opened before the lock is tried: if the lock is held then, this is the process that holds it.
-        let warden = pidfd_open(pid, PidfdFlags::empty());
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            return Err(format!("nothing runs in {}", run.display()));
-        }
-        let warden = warden.map_err(|e| at(&e))?;
-        pidfd_send_signal(&warden, Signal::TERM).map_err(|e| at(&e))?;
+        let (file, pid) = signal(&run, Signal::TERM)?;
         let until = Instant::now() + PATIENCE;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() > until {
@@ -235,6 +231,35 @@ impl Down {
             let _ = fs::remove_file(run.join(name));
         }
         Ok(())
+    }
+}
+
+/// Sends a signal to the warden that runs in a directory; its lock, and its number.
+fn signal(run: &Path, signal: Signal) -> Result<(File, Pid), String> {
+    let path = run.join("lock");
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let file = File::open(&path).map_err(|_| format!("nothing runs in {}", run.display()))?;
+    let pid = fs::read_to_string(&path).map_err(|e| at(&e))?;
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(|| at(&"it names no process"))?;
+    // Opened before the lock is tried: if the lock is held then, this is the process that holds it.
+    let warden = pidfd_open(pid, PidfdFlags::empty());
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        return Err(format!("nothing runs in {}", run.display()));
+    }
+    let warden = warden.map_err(|e| at(&e))?;
+    pidfd_send_signal(&warden, signal).map_err(|e| at(&e))?;
+    Ok((file, pid))
+}
+
+impl Reload {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let reload = || -> Result<(), String> {
+            must_be_root()?;
+            signal(&self.run.map_or_else(only_run, Ok)?, Signal::USR1)?;
+            Ok(())
+        };
+        reload().map_or_else(fail, |()| ExitCode::SUCCESS)
     }
 }
 

@@ -4,13 +4,19 @@ use levee_policy::{DomainName, HostName, SiteName};
 use pkcs8::pkcs5::pbes2;
 use pkcs8::{EncryptedPrivateKeyInfoRef, LineEnding, PrivateKeyInfoRef, SecretDocument};
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CustomExtension, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
-    SerialNumber,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, CustomExtension,
+    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, RevokedCertParams, SanType, SerialNumber,
 };
 use ring::rand::{SecureRandom, SystemRandom};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use time::{Duration, OffsetDateTime};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::revocation_list::CertificateRevocationList;
 use zeroize::Zeroizing;
 
 /// The certificate extension with a host's accreditation: see `docs/accreditation.md`.
@@ -45,18 +51,18 @@ pub fn key() -> Result<KeyPair, PkiError> {
 }
 
 /// Rounds of PBKDF2 with HMAC-SHA-256 (RFC 8018 5.2): what OWASP recommends.
-const ROUNDS: u32 = 600_000;
+pub const ROUNDS: u32 = 600_000;
 
 /// A private key as PKCS#8 in PEM, encrypted where there is a passphrase (PBES2 with AES-256-CBC, RFC 8018 6.2).
-pub fn write_key(key: &KeyPair, passphrase: Option<&[u8]>) -> Result<Zeroizing<String>, PkiError> {
-    let Some(passphrase) = passphrase else { return Ok(Zeroizing::new(key.serialize_pem())) };
+pub fn write_key(key: &KeyPair, passphrase: Option<(&[u8], u32)>) -> Result<Zeroizing<String>, PkiError> {
+    let Some((passphrase, rounds)) = passphrase else { return Ok(Zeroizing::new(key.serialize_pem())) };
     let fault = |why: &dyn std::fmt::Display| PkiError(format!("encrypting a key: {why}"));
     let (mut salt, mut iv) = ([0u8; 16], [0u8; 16]);
     for octets in [&mut salt, &mut iv] {
         SystemRandom::new().fill(octets).map_err(|_| PkiError("no random bytes".into()))?;
     }
     let how =
-        pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(ROUNDS, &salt, iv).map_err(|e| fault(&e))?;
+        pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(rounds, &salt, iv).map_err(|e| fault(&e))?;
     let der = Zeroizing::new(key.serialize_der());
     let info = PrivateKeyInfoRef::try_from(der.as_slice()).map_err(|e| fault(&e))?;
     let sealed = info.encrypt_with_params(how, passphrase).map_err(|e| fault(&e))?;
@@ -102,6 +108,56 @@ pub fn authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params.self_signed(key)?)
+}
+
+/// The serial number of the first certificate in a PEM file.
+pub fn serial(pem: &[u8]) -> Result<Vec<u8>, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading a certificate: {why}"));
+    let der = CertificateDer::from_pem_slice(pem).map_err(|e| fault(&e))?;
+    let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| fault(&e))?;
+    Ok(certificate.raw_serial().to_vec())
+}
+
+/// A revocation list (RFC 5280 5) with all that the one before it has, and these serial numbers; in PEM.
+pub fn revocation_list(
+    before: Option<&[u8]>,
+    serials: &[Vec<u8>],
+    days: i64,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<String, PkiError> {
+    let now = OffsetDateTime::now_utc();
+    let mut revoked = BTreeMap::new();
+    let mut number = 0;
+    if let Some(before) = before {
+        let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading the revocation list: {why}"));
+        let der = CertificateRevocationListDer::from_pem_slice(before).map_err(|e| fault(&e))?;
+        let (_, list) = CertificateRevocationList::from_der(&der).map_err(|e| fault(&e))?;
+        let counted = list.crl_number().and_then(|number| number.to_u64_digits().first().copied());
+        number = counted.ok_or_else(|| fault(&"it has no number"))?;
+        for entry in list.iter_revoked_certificates() {
+            revoked.insert(entry.raw_serial().to_vec(), entry.revocation_date.to_datetime());
+        }
+    }
+    for serial in serials {
+        revoked.entry(serial.clone()).or_insert(now);
+    }
+    let list = CertificateRevocationListParams {
+        this_update: now - BACKDATE,
+        next_update: now + Duration::days(days),
+        crl_number: SerialNumber::from(number.saturating_add(1)),
+        issuing_distribution_point: None,
+        revoked_certs: revoked
+            .into_iter()
+            .map(|(serial, revocation_time)| RevokedCertParams {
+                serial_number: SerialNumber::from_slice(&serial),
+                revocation_time,
+                reason_code: None,
+                invalidity_date: None,
+            })
+            .collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    Ok(list.signed_by(issuer)?.pem()?)
 }
 
 fn leaf(common_name: &str, usage: ExtendedKeyUsagePurpose) -> Result<CertificateParams, PkiError> {

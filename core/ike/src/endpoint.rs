@@ -2,8 +2,9 @@
 
 use crate::api::{Command, CommandError, IkeId, NewChild, Now, Output, Path, Random, RequestId};
 use crate::channel::transmit;
-use crate::config::Config;
+use crate::config::{Config, RemoteAuth};
 use crate::crypto::Secret;
+use crate::crypto::pki::TrustAnchors;
 use crate::crypto::prf::prf;
 use crate::crypto::suite::Prf;
 use crate::drops::{Counters, Drop};
@@ -13,6 +14,7 @@ use crate::wire::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 
@@ -125,6 +127,16 @@ impl Endpoint {
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Checks the certificates of all peers against other authorities and revocation lists from now on. IKE SAs that are established
+    /// stay: see [`TrustAnchors::revokes`].
+    pub fn trust(&mut self, anchors: Arc<TrustAnchors>) {
+        for peer in &mut self.config.peers {
+            if let RemoteAuth::Certificate { anchors: believed, .. } = &mut peer.remote_auth {
+                *believed = Arc::clone(&anchors);
+            }
+        }
     }
 
     /// How many IKE SAs there are: half-open, established, and on their way out.

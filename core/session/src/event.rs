@@ -74,6 +74,8 @@ pub enum Event {
     },
     /// The keyer has refused a negotiation by itself: by whom it was, at which label, and why.
     Refused(Option<HostName>, Option<LabelName>, String),
+    /// The certificate of this TPE is revoked.
+    Revoked(HostName),
     /// The keyer has no IKE SA with this session's TPE, and should have.
     Renew(SessionId),
     /// The channel to the keyer is another one: so is the keyer.

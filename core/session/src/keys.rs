@@ -95,6 +95,13 @@ impl Sessions {
         }));
     }
 
+    /// A TPE's certificate is revoked: its session ends as any other does.
+    pub(crate) fn device_revoked(&mut self, device: &HostName, now: Time) {
+        if let Some(id) = self.by_device.get(device).copied() {
+            self.close(id, "the certificate of its workstation is revoked", None, now);
+        }
+    }
+
     /// The label's vault has the session's record again, and none of its keys; or the keyer is another one.
     pub(crate) fn keys_lost(&mut self, id: SessionId) {
         if let Some(record) = self.key_record(id) {

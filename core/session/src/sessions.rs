@@ -118,6 +118,7 @@ impl Sessions {
             Event::Refused(device, label, reason) => {
                 self.keys_denied(device.as_ref(), label.as_ref(), &reason, now);
             }
+            Event::Revoked(device) => self.device_revoked(&device, now),
             Event::Renew(session) => self.renew(session),
             Event::KeyerCame => self.keyer_came(),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),

@@ -1,6 +1,6 @@
 //! The loop: messages first, then packets, each of them asked about before the next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ struct Gate {
     second: Stack,
     /// Sessions that are open, and those named on this channel to sessiond until it says that it has named all.
     open: BTreeSet<SessionId>,
+    /// Inbound SPIs of the pairs that both stacks have, and whose they are.
+    pairs: BTreeMap<u32, SessionId>,
     named: Option<BTreeSet<SessionId>>,
     began: Instant,
     buffer: Vec<u8>,
@@ -69,6 +71,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         first: started.first,
         second: started.second,
         open: BTreeSet::new(),
+        pairs: BTreeMap::new(),
         named: Some(BTreeSet::new()),
         began: Instant::now(),
         buffer: vec![0; LONGEST],
@@ -341,6 +344,7 @@ impl Gate {
     /// Ends a session in both stacks: its keys are erased when this returns.
     fn close(&mut self, id: SessionId) -> Result<(), Fatal> {
         self.open.remove(&id);
+        self.pairs.retain(|_, session| *session != id);
         match self.both(&ToStack::Close(id))? {
             (FromStack::Taken(true), FromStack::Taken(true)) => Ok(()),
             (FromStack::Taken(true), other) => Err(self.second.out_of_turn(&other)),
@@ -392,18 +396,30 @@ impl Gate {
                         (FromStack::Installed(_), other) => return Err(self.second.out_of_turn(&other)),
                         (other, _) => return Err(self.first.out_of_turn(&other)),
                     };
+                    if refused.is_none() {
+                        self.pairs.insert(spi, session);
+                    }
                     self.keyer.send(match refused {
                         None => VaultToKeyer::Installed { spi },
                         Some(reason) => VaultToKeyer::Refused { spi, reason },
                     });
                 }
-                KeyerToVault::Delete { spi } => {
-                    self.forget(&self.first, spi)?;
-                    self.forget(&self.second, spi)?;
+                KeyerToVault::Only { session, spis } => {
+                    let pairs = self.pairs.iter().filter(|(spi, of)| **of == session && !spis.contains(spi));
+                    for spi in pairs.map(|(spi, _)| *spi).collect::<Vec<_>>() {
+                        self.delete(spi)?;
+                    }
                 }
+                KeyerToVault::Delete { spi } => self.delete(spi)?,
             }
         }
         Ok(())
+    }
+
+    fn delete(&mut self, spi: u32) -> Result<(), Fatal> {
+        self.pairs.remove(&spi);
+        self.forget(&self.first, spi)?;
+        self.forget(&self.second, spi)
     }
 
     /// Has a stack erase a pair, if it has it.

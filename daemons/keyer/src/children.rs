@@ -263,6 +263,7 @@ impl Keyer {
         self.at(life, Timer::Rekey(inbound));
         if rekeys.is_none() {
             self.close_stale(session);
+            self.at(OVERLAP, Timer::Settle(session));
         }
         if self.place == Place::Workstation {
             self.child_came(session);
@@ -391,6 +392,21 @@ impl Keyer {
         match self.place {
             Place::Server => self.reach_peer(session, Some(slot)),
             Place::Workstation => self.reach_server(session, slot),
+        }
+    }
+
+    /// Tells the session's vault what the session has, once nothing is under way any more under what a keyer before this one agreed.
+    pub(crate) fn settle(&mut self, session: SessionId) {
+        let Some(held) = self.children.sessions.get(&session) else { return };
+        let alive = held.children.iter().filter(|spi| self.children.all.get(spi).is_some_and(|c| !c.stale));
+        let mut spis: Vec<u32> = alive.copied().collect();
+        // Without any, the vault is about to lose its last, or asks for keys.
+        if spis.is_empty() {
+            return;
+        }
+        spis.extend(self.forgotten());
+        for worker in self.vaults.get_mut(&held.record.label).into_iter().flat_map(|vault| vault.values_mut()) {
+            worker.send(KeyerToVault::Only { session, spis: spis.clone() });
         }
     }
 

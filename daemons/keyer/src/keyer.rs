@@ -4,7 +4,7 @@ use crate::children::{Children, slot_of};
 use crate::net::{LONGEST, Received, Sockets};
 use crate::server::Server;
 use crate::signer::Signer;
-use crate::start::Started;
+use crate::start::{Authority, Started};
 use crate::workstation::Workstation;
 use levee_ike::{CloseReason, Command, CommandError, Endpoint, Event, IkeId, Now, Output, Random};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
@@ -47,6 +47,8 @@ pub type Workers = BTreeMap<u16, Outbox<KeyerToVault>>;
 pub enum Timer {
     /// This child has lived as long as it should.
     Rekey(u32),
+    /// Packets under whatever this session had before have arrived.
+    Settle(SessionId),
     /// No packet that was under way when this pair was replaced can still arrive.
     Forget(LabelName, u32),
     /// This session's IKE SA is to be made anew.
@@ -60,6 +62,7 @@ pub struct Keyer {
     control: Channel,
     pub(crate) place: Place,
     pub(crate) endpoint: Endpoint,
+    pub(crate) authority: Authority,
     pub(crate) random: Kernel,
     pub(crate) sockets: Sockets,
     /// Where datagrams are read to.
@@ -83,11 +86,12 @@ pub struct Keyer {
 /// # Errors
 /// When the warden sends what is no message.
 pub fn serve(started: Started) -> Result<(), String> {
-    let Started { control, place, config, sockets, channels } = started;
+    let Started { control, place, config, authority, sockets, channels } = started;
     let mut keyer = Keyer {
         control,
         place,
         endpoint: Endpoint::new(config),
+        authority,
         random: Kernel(SystemRandom::new()),
         sockets,
         buffer: vec![0; LONGEST],
@@ -121,6 +125,14 @@ impl Keyer {
     /// Sets a timer, so far from now.
     pub(crate) fn at(&mut self, wait: Duration, timer: Timer) {
         self.timers.insert((self.began.elapsed().saturating_add(wait), timer));
+    }
+
+    /// Pairs that were replaced and are about to be deleted.
+    pub(crate) fn forgotten(&self) -> impl Iterator<Item = u32> {
+        self.timers.iter().filter_map(|(_, timer)| match timer {
+            Timer::Forget(_, spi) => Some(*spi),
+            _ => None,
+        })
     }
 
     /// A random number below `most`, for times that must not be the same everywhere.
@@ -231,6 +243,7 @@ impl Keyer {
                 self.vaults.entry(label.clone()).or_default().insert(slot, channel);
                 self.vault_lost(&label, slot);
             }
+            Attachment::Revocations if self.place == Place::Server => self.revocations(fd),
             Attachment::Udp(address) => {
                 self.sockets.add(fd, address, true);
                 if self.place == Place::Workstation {
@@ -425,6 +438,7 @@ impl Keyer {
                 Timer::Forget(label, spi) => {
                     self.erase(&label, spi);
                 }
+                Timer::Settle(session) => self.settle(session),
                 Timer::Connect(session) => self.connect_again(session),
                 Timer::Report => {
                     self.report();

@@ -2,14 +2,16 @@
 
 use crate::children::slot_of;
 use crate::keyer::Keyer;
+use crate::start::revocations;
 use levee_ike::{
-    ChildDecision, ChildRequested, CloseReason, Command, IkeId, InnerAddress, PeerIdentity, RequestId,
-    Resource, SecurityLabel, dns_names,
+    ChildDecision, ChildRequested, CloseReason, Command, IkeId, InnerAddress, PeerCertificate, PeerIdentity,
+    RequestId, Resource, SecurityLabel, dns_names,
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_policy::{HostName, LabelName};
 use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 
 /// The certificate extension with a host's accreditation: `docs/accreditation.md`.
 const ACCREDITATION: &str = "1.2.840.113556.1.8000.2554.36053.36488.38356.17904.41662.1017755.10205640";
@@ -38,7 +40,7 @@ struct Asked {
 #[derive(Debug, Default)]
 pub struct Server {
     /// The established IKE SAs, and whose they are.
-    peers: BTreeMap<IkeId, HostName>,
+    peers: BTreeMap<IkeId, (HostName, PeerCertificate)>,
     by_host: BTreeMap<HostName, BTreeSet<IkeId>>,
     asked: BTreeMap<u64, Asked>,
     tickets: u64,
@@ -77,7 +79,7 @@ fn accreditation(identity: &PeerIdentity) -> Option<String> {
 impl Keyer {
     /// A peer has proved who it is.
     pub(crate) fn peer_came(&mut self, ike: IkeId, identity: &PeerIdentity, initial_contact: bool) {
-        let Some(host) = host(identity) else {
+        let (Some(host), Some(certificate)) = (host(identity), identity.certificate.clone()) else {
             self.count("IKE: a certificate names no host, or several");
             let _ = self.command(Command::CloseIke { ike });
             return;
@@ -88,8 +90,27 @@ impl Keyer {
         let old: Vec<IkeId> =
             all.iter().copied().take(if initial_contact { all.len() } else { excess }).collect();
         all.insert(ike);
-        self.server.peers.insert(ike, host);
+        self.server.peers.insert(ike, (host, certificate));
         for ike in old {
+            let _ = self.command(Command::CloseIke { ike });
+        }
+    }
+
+    /// A revocation list has come. Who it names is cut at once; a list that cannot be read is no reason to believe anyone longer than
+    /// the one before it allows.
+    pub(crate) fn revocations(&mut self, fd: OwnedFd) {
+        let anchors = match revocations(fd).and_then(|lists| self.authority.anchors(&lists)) {
+            Ok(anchors) => anchors,
+            Err(why) => return self.count(why),
+        };
+        let now = self.now().unix_seconds;
+        let revoked =
+            self.server.peers.iter().filter(|(_, (_, certificate))| anchors.revokes(certificate, now));
+        let revoked: Vec<(IkeId, HostName)> = revoked.map(|(ike, (host, _))| (*ike, host.clone())).collect();
+        self.endpoint.trust(anchors);
+        for (ike, host) in revoked {
+            // sessiond has the vault erase what the session has, whether the peer agrees to the end or not.
+            self.asker.send(FromKeyer::Revoked(host));
             let _ = self.command(Command::CloseIke { ike });
         }
     }
@@ -97,7 +118,7 @@ impl Keyer {
     pub(crate) fn peer_gone(&mut self, ike: IkeId, reason: &CloseReason) {
         self.server.asked.retain(|_, asked| asked.ike != ike);
         let established = self.server.peers.remove(&ike);
-        if let Some(host) = &established
+        if let Some((host, _)) = &established
             && let Some(all) = self.server.by_host.get_mut(host)
         {
             all.remove(&ike);

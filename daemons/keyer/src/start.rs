@@ -2,16 +2,16 @@
 
 use crate::net::Sockets;
 use levee_ike::{
-    Childless, Config, Identity, LocalAuth, Peer, RemoteAuth, RemoteId, SignatureScheme, TrustAnchors,
-    dns_names,
+    Childless, Config, Identity, IkeProposal, KeyExchange, LocalAuth, Peer, RemoteAuth, RemoteId,
+    SignatureScheme, TrustAnchors, dns_names,
 };
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, ToWarden};
 use levee_ipc::{Channel, Received, RecvError};
 use levee_policy::DomainName;
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
-use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
@@ -21,9 +21,29 @@ use std::time::Duration;
 /// Files with certificates are not larger.
 const MAX_PEM: u64 = 1024 * 1024;
 
+/// Files with revocation lists are not larger.
+const MAX_LIST: usize = 1024 * 1024;
+
 /// How long a workstation goes without a word from its server before it asks whether it lives, and how often it asks.
 const LIVENESS: Duration = Duration::from_secs(20);
 const TRIES: u32 = 4;
+
+/// The program's arguments: `--liveness SECONDS` and `--tries NUMBER`, each once at most. The warden gives none.
+fn arguments(arguments: impl Iterator<Item = String>) -> Result<(Option<Duration>, Option<u32>), String> {
+    let (mut liveness, mut tries) = (None, None);
+    let mut arguments = arguments;
+    while let Some(flag) = arguments.next() {
+        let value = arguments.next().and_then(|value| value.parse::<u32>().ok());
+        let value =
+            value.filter(|value| *value > 0).ok_or_else(|| format!("{flag} needs a number above 0"))?;
+        match flag.as_str() {
+            "--liveness" if liveness.is_none() => liveness = Some(Duration::from_secs(value.into())),
+            "--tries" if tries.is_none() => tries = Some(value),
+            _ => return Err(format!("unknown argument {flag}")),
+        }
+    }
+    Ok((liveness, tries))
+}
 
 /// What the keyer begins with.
 #[derive(Debug)]
@@ -34,16 +54,66 @@ pub struct Started {
     pub place: Place,
     /// Whom to believe, and how.
     pub config: Config,
+    /// The site's authority.
+    pub authority: Authority,
     /// The sockets.
     pub sockets: Sockets,
     /// Channels to other daemons, to be taken like any that come later.
     pub channels: Vec<(Attachment, OwnedFd)>,
 }
 
+/// The site's authority, and what it takes to believe it.
+#[derive(Debug, Default)]
+pub struct Authority(Vec<Vec<u8>>);
+
+impl Authority {
+    /// The authority with these revocation lists, in DER.
+    ///
+    /// # Errors
+    /// One of them is malformed.
+    pub fn anchors(&self, lists: &[Vec<u8>]) -> Result<Arc<TrustAnchors>, String> {
+        let anchors = TrustAnchors::new(&self.0, lists).map_err(|e| e.to_string())?;
+        // They take a fraction of the portable ones' time; which algorithms are believed does not change.
+        let ring = [
+            webpki::ring::ECDSA_P256_SHA256,
+            webpki::ring::ECDSA_P256_SHA384,
+            webpki::ring::ECDSA_P384_SHA256,
+            webpki::ring::ECDSA_P384_SHA384,
+            webpki::ring::ED25519,
+        ];
+        Ok(Arc::new(anchors.verified_by(&ring)))
+    }
+}
+
+/// Reads revocation lists out of a sealed memory file that is positioned at its beginning. In the sandbox too.
+///
+/// # Errors
+/// It cannot be read, or has no list in it.
+pub fn revocations(fd: OwnedFd) -> Result<Vec<Vec<u8>>, String> {
+    let fault = |e: &dyn std::fmt::Display| format!("a revocation list: {e}");
+    let mut text = vec![0; MAX_LIST];
+    let mut length = 0;
+    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::read(&fd, rest) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(fault(&e)),
+        }
+    }
+    let text = text.get(..length).unwrap_or_default();
+    let lists: Vec<Vec<u8>> = CertificateRevocationListDer::pem_slice_iter(text)
+        .map(|der| der.map(|der| der.to_vec()))
+        .collect::<Result<_, _>>()
+        .map_err(|e| fault(&e))?;
+    if lists.is_empty() { Err(fault(&"there is none in the file")) } else { Ok(lists) }
+}
+
 #[derive(Default)]
 struct Given {
+    lists: Vec<Vec<u8>>,
     chain: Vec<Vec<u8>>,
-    authority: Vec<Vec<u8>>,
+    authority: Authority,
     server: Option<DomainName>,
     channels: Vec<(Attachment, OwnedFd)>,
 }
@@ -67,17 +137,24 @@ pub fn start() -> Result<Option<Started>, String> {
             (FromWarden::Stop, _) => return Ok(None),
             (FromWarden::Attach(Attachment::Server { name, .. }), None) => given.server = Some(name),
             (FromWarden::Attach(Attachment::Chain), Some(fd)) => given.chain = certificates(fd)?,
-            (FromWarden::Attach(Attachment::Authority), Some(fd)) => given.authority = certificates(fd)?,
+            (FromWarden::Attach(Attachment::Authority), Some(fd)) => {
+                given.authority = Authority(certificates(fd)?)
+            }
+            (FromWarden::Attach(Attachment::Revocations), Some(fd)) => given.lists = revocations(fd)?,
             (FromWarden::Attach(Attachment::Udp(address)), Some(fd)) => sockets.add(fd, address, true),
             (FromWarden::Attach(Attachment::Ike(address)), Some(fd)) => sockets.add(fd, address, false),
             (FromWarden::Attach(attachment), Some(fd)) => given.channels.push((attachment, fd)),
             (other, _) => return Err(format!("the warden sent {other:?}")),
         }
     };
-    let config = config(&given, place)?;
+    let mut config = config(&given, place)?;
+    let (liveness, tries) = arguments(std::env::args().skip(1))?;
+    config.timers.liveness = liveness.or(config.timers.liveness);
+    config.timers.tries = tries.unwrap_or(config.timers.tries);
     Sandbox::new(seccomp::KEYER).enter().map_err(|e| e.to_string())?;
     control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
-    Ok(Some(Started { control, place, config, sockets, channels: given.channels }))
+    let Given { authority, channels, .. } = given;
+    Ok(Some(Started { control, place, config, authority, sockets, channels }))
 }
 
 fn certificates(fd: OwnedFd) -> Result<Vec<Vec<u8>>, String> {
@@ -91,10 +168,24 @@ fn certificates(fd: OwnedFd) -> Result<Vec<Vec<u8>>, String> {
         .collect()
 }
 
+/// Between levee hosts ML-KEM is in every IKE SA beside an elliptic curve (RFC 9370), so that who records today learns nothing with a
+/// quantum computer tomorrow: a workstation asks for nothing less. Other clients may do without.
+fn proposals(place: Place) -> Vec<IkeProposal> {
+    let plain = IkeProposal::default();
+    let hybrid = IkeProposal { additional: vec![vec![KeyExchange::MlKem768]], ..plain.clone() };
+    match place {
+        Place::Workstation => vec![hybrid],
+        Place::Server => {
+            let additional = vec![vec![KeyExchange::MlKem768, KeyExchange::MlKem1024]];
+            vec![IkeProposal { additional, ..plain.clone() }, plain]
+        }
+    }
+}
+
 fn config(given: &Given, place: Place) -> Result<Config, String> {
     let own = given.chain.first().ok_or("the warden attached no certificate")?;
     let [name] = &*dns_names(own) else { return Err("our certificate does not have one name".into()) };
-    let anchors = TrustAnchors::new(&given.authority, &[]).map_err(|e| e.to_string())?;
+    let anchors = given.authority.anchors(&given.lists)?;
     let remote_id = match place {
         Place::Server => RemoteId::AnyCertified,
         Place::Workstation => {
@@ -110,10 +201,7 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
             chain: given.chain.clone(),
             schemes: vec![SignatureScheme::EcdsaP256Sha256],
         },
-        remote_auth: RemoteAuth::Certificate {
-            anchors: Arc::new(anchors),
-            schemes: SignatureScheme::DEFAULT.to_vec(),
-        },
+        remote_auth: RemoteAuth::Certificate { anchors, schemes: SignatureScheme::DEFAULT.to_vec() },
         // Between levee hosts every child has a key exchange of its own (RFC 6023); others may do without at first.
         childless: match place {
             Place::Server => Childless::Allow,
@@ -122,6 +210,7 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
         ppk: None,
     };
     let mut config = Config::new(vec![peer]);
+    config.ike = proposals(place);
     if place == Place::Workstation {
         config.timers.liveness = Some(LIVENESS);
         config.timers.tries = TRIES;

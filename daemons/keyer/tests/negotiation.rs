@@ -114,14 +114,14 @@ fn a_pair_that_is_nearly_used_up_is_replaced_before_it_is_deleted() {
 fn a_vault_that_was_started_anew_gets_new_keys_once_sessiond_says_that_it_knows_the_session() {
     let (pair, there, here) = Pair::agreed();
     let secret = pair.server.vault(&label("SECRET"), SLOT);
-    assert!(!readable(&secret, MOMENT), "not before it has the session's record");
+    assert!(silent(&secret, MOMENT), "not before it has the session's record");
     pair.server.tell(&ToKeyer::Renew(record(1, "SECRET")));
     let new_there = keys(&secret);
     let new_here = keys(&pair.at_workstation);
     assert_eq!(new_here.inbound, new_there.outbound);
     assert_ne!(new_there.inbound.1, there.inbound.1);
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
-    assert!(!readable(&secret, MOMENT), "the new vault hears nothing of what it never had");
+    assert!(silent(&secret, MOMENT), "the new vault hears nothing of what it never had");
 }
 
 #[test]
@@ -159,6 +159,26 @@ fn a_keyer_that_knows_no_peer_says_so_and_a_workstation_that_is_told_to_comes_ag
 }
 
 #[test]
+fn what_a_keyer_that_died_had_agreed_is_erased_once_there_is_something_new() {
+    let (pair, ..) = Pair::agreed();
+    // Its successor, whose vaults have what they had: it can name none of it.
+    let server = Keyer::new(Place::Server, &pair.authority, pair.authority.identity(SERVER, None));
+    let secret = server.vault(&label("SECRET"), SLOT);
+    pair.server.process.kill().unwrap();
+    let pair = Pair { server, secret, tickets: 0.into(), ..pair };
+    pair.connect(record(1, "SECRET"));
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let (there, here) = (keys(&pair.secret), keys(&pair.at_workstation));
+    assert_eq!(here.inbound, there.outbound);
+    match next(&pair.secret) {
+        KeyerToVault::Only { session: of, spis } => {
+            assert_eq!((of, spis), (session(1), vec![there.inbound.0]));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_vault_that_refuses_keys_means_no_keys() {
     let pair = Pair::new();
     pair.connect(record(1, "SECRET"));
@@ -167,6 +187,102 @@ fn a_vault_that_refuses_keys_means_no_keys() {
     pair.secret.send(&VaultToKeyer::Refused { spi: inbound.spi, reason: Refusal::NoSession }).unwrap();
     let here = keys(&pair.at_workstation);
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+}
+
+#[test]
+fn a_revoked_workstation_is_cut_at_once_and_comes_no_more() {
+    let (pair, there, here) = Pair::agreed();
+    // A list without it changes nothing.
+    pair.server.revoke(&pair.authority.list(&[b"another"], 24));
+    pair.connect(record(1, "SECRET"));
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let (new_there, new_here) = (keys(&pair.secret), keys(&pair.at_workstation));
+    let old = [deleted(&pair.at_workstation), deleted(&pair.secret)];
+    assert_eq!(old, [here.inbound.0, there.inbound.0]);
+
+    pair.server.revoke(&pair.authority.list(&[&pair.serial], 24));
+    match pair.server.said() {
+        FromKeyer::Revoked(device) => assert_eq!(device.as_str(), "ws1"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(deleted(&pair.at_workstation), new_here.inbound.0);
+    assert_eq!(deleted(&pair.secret), new_there.inbound.0);
+    // Its keyer tries again by itself, and sessiond is not even asked.
+    pair.server.counts("no IKE SA: the certificate is revoked");
+    assert!(silent(&pair.secret, MOMENT));
+}
+
+#[test]
+fn with_a_list_of_another_authority_or_a_stale_one_nobody_is_believed() {
+    for stale in [false, true] {
+        let pair = Pair::new();
+        let other = Authority::new();
+        let list = if stale { pair.authority.list(&[], -24) } else { other.list(&[], 24) };
+        pair.server.revoke(&list);
+        pair.connect(record(1, "SECRET"));
+        assert!(matches!(pair.workstation.said(), FromKeyer::Failed { .. }));
+        // What is no list at all changes nothing: the one before it counts on.
+        pair.server.revoke("nonsense");
+        pair.server.revoke(&pair.authority.list(&[], 24));
+        pair.connect(record(1, "SECRET"));
+        pair.answer("SECRET", Some(record(1, "SECRET")));
+        assert_eq!(keys(&pair.secret).outbound, keys(&pair.at_workstation).inbound);
+    }
+}
+
+#[test]
+fn a_workstation_asks_for_ml_kem_and_nothing_less() {
+    let authority = Authority::new();
+    let workstation = Keyer::new(Place::Workstation, &authority, authority.identity("ws1", Some(RANGE)));
+    let _vault = workstation.vault(&label("SECRET"), 1);
+    let server = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    workstation.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server: server.local_addr().unwrap() });
+    let mut buffer = [0; 2048];
+    let (length, _) = server.recv_from(&mut buffer).unwrap();
+    // Behind the marker and the header, the SA payload: its one proposal is the last (RFC 7296 3.3.1).
+    let sa = &buffer[4 + 28..length];
+    let sa = &sa[4..usize::from(u16::from_be_bytes([sa[2], sa[3]]))];
+    assert_eq!(sa[0], 0, "one proposal");
+    // Its transforms of type 6, the first additional key exchange: ML-KEM-768 alone (RFC 9370 4.1).
+    let (mut at, mut additional) = (8 + usize::from(sa[6]), Vec::new());
+    while at < sa.len() {
+        if sa[at + 4] == 6 {
+            additional.push(u16::from_be_bytes([sa[at + 6], sa[at + 7]]));
+        }
+        at += usize::from(u16::from_be_bytes([sa[at + 2], sa[at + 3]]));
+    }
+    assert_eq!(additional, [36]);
+}
+
+#[test]
+fn what_is_lost_is_sent_again_and_what_comes_twice_counts_once() {
+    let pair = Pair::new();
+    let relay = Relay::before(pair.server.group.address());
+    relay.set(Fate::FirstLost);
+    pair.workstation.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server: relay.address });
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    assert_eq!(keys(&pair.secret).outbound, keys(&pair.at_workstation).inbound);
+    assert!(silent(&pair.secret, MOMENT) && silent(&pair.at_workstation, MOMENT));
+}
+
+#[test]
+fn each_end_notices_that_the_other_is_gone_erases_its_keys_and_agrees_anew_when_it_is_back() {
+    let pair = Pair::with(&["--liveness", "1", "--tries", "1"]);
+    let relay = Relay::before(pair.server.group.address());
+    pair.workstation.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server: relay.address });
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let (there, here) = (keys(&pair.secret), keys(&pair.at_workstation));
+    // Silence alone is no death: each asks, and the other answers.
+    assert!(silent(&pair.secret, Duration::from_secs(4)) && silent(&pair.at_workstation, MOMENT));
+    relay.set(Fate::Lost);
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    relay.set(Fate::Arrives);
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let (new_there, new_here) = (keys(&pair.secret), keys(&pair.at_workstation));
+    assert_eq!(new_there.outbound, new_here.inbound);
+    assert_ne!(new_there.inbound.1, there.inbound.1);
 }
 
 /// A first message as strangers send it: well-formed, with a key share, and nothing behind it.

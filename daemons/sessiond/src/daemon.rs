@@ -453,6 +453,7 @@ impl Daemon {
                     FromKeyer::Refused { device, label, reason } => {
                         self.handle(Event::Refused(device, label, reason));
                     }
+                    FromKeyer::Revoked(device) => self.handle(Event::Revoked(device)),
                     FromKeyer::NoPeer(session) => self.handle(Event::Renew(session)),
                     FromKeyer::Dropped(dropped) => {
                         let now = self.clock.now();

@@ -92,7 +92,7 @@ pub struct Prepared {
     /// Where `config` looks for the signer.
     pub handle: SignerHandle,
     /// The child's system-call filter.
-    pub filter: Filter,
+    pub filter: Arc<Filter>,
 }
 
 /// Serves one client to its end.

@@ -69,6 +69,7 @@ struct Parent {
     queue: OwnedFd,
     forker: Forker,
     prepared: Arc<Prepared>,
+    certificates: Certificates,
     admission: Admission,
     clients: HashMap<Client, Stage>,
     next: Client,
@@ -87,6 +88,29 @@ struct Attached {
     listeners: Vec<OwnedFd>,
     chain: Option<Vec<u8>>,
     authority: Option<Vec<u8>>,
+    revoked: Option<Vec<u8>>,
+}
+
+/// What the authority is believed by, kept for the next revocation list.
+struct Certificates {
+    chain: Vec<u8>,
+    authority: Vec<u8>,
+}
+
+/// As [`contents`], of a file that is positioned at its beginning: in the sandbox too.
+fn text(fd: &OwnedFd) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0; 1024 * 1024];
+    let mut length = 0;
+    while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::read(fd, rest) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(format!("a revocation list: {e}")),
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
 }
 
 fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
@@ -107,6 +131,7 @@ impl Attached {
             Attachment::Listener => self.listeners.push(fd),
             Attachment::Chain => self.chain = Some(contents(fd)?),
             Attachment::Authority => self.authority = Some(contents(fd)?),
+            Attachment::Revocations => self.revoked = Some(text(&fd)?),
             _ => {}
         }
         Ok(())
@@ -146,9 +171,10 @@ impl Parent {
             return Err(missing("listener"));
         }
         let handle = SignerHandle::new();
-        let config = levee_tls::server(&chain, &authority, &handle).map_err(|e| e.to_string())?;
+        let revoked = attached.revoked.as_deref();
+        let config = levee_tls::server(&chain, &authority, revoked, &handle).map_err(|e| e.to_string())?;
         // Compiled here, so that no child spends time on it.
-        let filter = Filter::compile(seccomp::TPS_CHILD).map_err(|e| e.to_string())?;
+        let filter = Arc::new(Filter::compile(seccomp::TPS_CHILD).map_err(|e| e.to_string())?);
         let queue = epoll::create(CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
         let watch = |fd: &dyn AsFd, token: u64| {
             epoll::add(&queue, fd.as_fd(), EventData::new_u64(token), EventFlags::IN)
@@ -175,6 +201,7 @@ impl Parent {
             queue,
             forker: Forker::new().map_err(|e| format!("/proc/self/task: {e}"))?,
             prepared: Arc::new(Prepared { config, handle, filter }),
+            certificates: Certificates { chain, authority },
             admission: Admission::new(Limits::default()),
             clients: HashMap::new(),
             next: CLIENTS,
@@ -265,7 +292,28 @@ impl Parent {
         if let Some(signer) = attached.signer {
             self.signer = Some(signer);
         }
+        if let Some(revoked) = attached.revoked {
+            self.revoke(&revoked);
+        }
         Ok(())
+    }
+
+    /// Another revocation list counts from now on. Which certificate a client showed, its child alone knows: so every client shows it
+    /// again, and takes up its session where it left it.
+    fn revoke(&mut self, revoked: &[u8]) {
+        let (old, own) = (&self.prepared, &self.certificates);
+        match levee_tls::server(&own.chain, &own.authority, Some(revoked), &old.handle) {
+            Ok(config) => {
+                let (handle, filter) = (old.handle.clone(), Arc::clone(&old.filter));
+                self.prepared = Arc::new(Prepared { config, handle, filter });
+            }
+            // The one before it goes on counting.
+            Err(_) => return self.count("revocation_list"),
+        }
+        let running = self.clients.iter().filter(|(_, stage)| matches!(stage, Stage::Running(_)));
+        for client in running.map(|(client, _)| *client).collect::<Vec<_>>() {
+            self.drop_client(client, "must_show_its_certificate_again");
+        }
     }
 
     /// sessiond says nothing on this channel; it can only be gone.

@@ -2,13 +2,16 @@
 
 mod common;
 
-use common::{Authority, Client, Identity, PATIENCE, Server, client_config, connect_from, next, readable};
+use common::{
+    Authority, Client, Identity, PATIENCE, Server, client_config, connect_from, give, memory_file, next,
+    readable,
+};
 use levee_ipc::client::{ChildToSessiond, MAX_FRAME, Reply, Request, Status};
 use levee_ipc::warden::{Attachment, FromWarden, Role};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_policy::UserName;
 use rcgen::ExtendedKeyUsagePurpose;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -94,6 +97,44 @@ fn only_devices_of_the_sites_authority_reach_sessiond() {
     let count = |name: &str| counts.iter().find(|(reason, _)| reason == name).map_or(0, |(_, count)| *count);
     assert_eq!((count("handshake"), count("device_name")), (4, 1), "{counts:?}");
     let _ = let_in(&server);
+}
+
+#[test]
+fn a_revoked_device_is_cut_and_refused_and_every_other_may_come_again() {
+    let server = Server::new();
+    let (ada, mia) = (server.authority.device("ws1"), server.authority.device("ws2"));
+    let connect = |identity: &Identity| {
+        Client::connect(server.address, &client_config(&server.authority.pem, Some(identity)))
+    };
+    let mut clients = [connect(&ada).unwrap(), connect(&mia).unwrap()];
+    let channels = [server.introduced().1, server.introduced().1];
+    let mut list = std::fs::File::from(memory_file(server.authority.list(Some(&ada)).as_bytes()));
+    list.rewind().unwrap();
+    give(&server.control, Attachment::Revocations, &list);
+    for (client, channel) in clients.iter_mut().zip(&channels) {
+        assert!(client.ends_within(PATIENCE), "each has to show its certificate again");
+        assert!(closed(channel));
+    }
+    if let Ok(mut client) = connect(&ada) {
+        assert!(client.ends_within(PATIENCE));
+    }
+    let _mia = connect(&mia).unwrap();
+    let (device, _mias) = server.introduced();
+    assert_eq!(device.as_str(), "ws2");
+    // Without a valid list, the one before it counts on.
+    give(&server.control, Attachment::Revocations, memory_file(b"nonsense"));
+    if let Ok(mut client) = connect(&ada) {
+        assert!(client.ends_within(PATIENCE));
+    }
+    // What came to nothing is told every ten seconds.
+    let mut counts = std::collections::BTreeMap::<String, u64>::new();
+    let expected = [("handshake", 2), ("must_show_its_certificate_again", 2), ("revocation_list", 1)];
+    while expected.iter().any(|(name, count)| counts.get(*name).copied().unwrap_or(0) < *count) {
+        for (reason, count) in server.dropped() {
+            *counts.entry(reason).or_default() += count;
+        }
+    }
+    assert!(expected.iter().all(|(name, count)| counts[*name] == *count), "{counts:?}");
 }
 
 #[test]

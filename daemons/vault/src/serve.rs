@@ -354,6 +354,13 @@ impl Vault {
                         Err(reason) => self.keyer.send(VaultToKeyer::Refused { spi, reason }),
                     }
                 }
+                KeyerToVault::Only { session, spis } => {
+                    let pairs = self.plane.sad.pairs().filter(|pair| pair.session == session);
+                    let others = pairs.map(|pair| pair.inbound).filter(|spi| !spis.contains(&spi.get()));
+                    for spi in others.collect::<Vec<_>>() {
+                        self.plane.sad.delete(spi);
+                    }
+                }
                 KeyerToVault::Delete { spi } => {
                     if let Some(spi) = levee_esp::Spi::new(spi) {
                         self.plane.sad.delete(spi);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::peer::{install, material, server_spi};
 use common::*;
 use levee_ipc::Channel;
-use levee_ipc::vault::{SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
+use levee_ipc::vault::{KeyerToVault, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role};
 use levee_sys::pidfd::Child;
 
@@ -265,4 +265,23 @@ fn a_ping_is_answered_while_packets_flood_in() {
         // What sessiond takes for silence.
         assert!(worst < Duration::from_secs(1), "{worst:?}");
     });
+}
+
+#[test]
+fn of_a_sessions_pairs_only_those_stay_that_the_keyer_names() {
+    let mut bench = Bench::new();
+    bench.sessions();
+    let [first, second, third] = [0; 3].map(|_| bench.keys(session(1), Suite::Aes256Gcm, true).0);
+    let vault = &bench.server.vault;
+    vault.keyer.send(&KeyerToVault::Only { session: session(2), spis: vec![] }).unwrap();
+    vault.keyer.send(&KeyerToVault::Only { session: session(1), spis: vec![first, third] }).unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(5);
+    loop {
+        let mut left: Vec<u32> = vault.report().sas.iter().map(|sa| sa.inbound_spi).collect();
+        left.sort_unstable();
+        if left == [first, third] {
+            break;
+        }
+        assert!(left.contains(&second) && std::time::Instant::now() < end, "{left:?}");
+    }
 }

@@ -106,8 +106,8 @@ fn passphrase() -> Result<Secret, Fatal> {
 /// # Errors
 /// What could not be started, or what failed for good; then nothing is left running.
 pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
-    let signals =
-        Signals::new(&[Signal::TERM, Signal::INT, Signal::HUP]).map_err(|e| Fatal::new("start", e))?;
+    let signals = Signals::new(&[Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1])
+        .map_err(|e| Fatal::new("start", e))?;
     let passphrase = options.passphrase.then(passphrase).transpose()?;
     match options.place {
         Place::Server => {

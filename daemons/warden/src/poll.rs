@@ -3,6 +3,7 @@
 use levee_sys::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::Signal;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -44,14 +45,27 @@ impl<'fd, T> Set<'fd, T> {
     }
 }
 
-/// Takes every signal that has come; whether one of them asks for an end (all that are held back do).
+/// What signals ask for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// To end.
+    pub stop: bool,
+    /// To read the revocation list anew.
+    pub reload: bool,
+}
+
+/// Takes every signal that has come. All that are held back ask for an end, but SIGUSR1.
 ///
 /// # Errors
 /// The kernel's.
-pub fn asked_to_stop(signals: &Signals) -> io::Result<bool> {
-    let mut any = false;
-    while signals.next().map_err(io::Error::other)?.is_some() {
-        any = true;
+pub fn asked(signals: &Signals) -> io::Result<Asked> {
+    let mut asked = Asked::default();
+    while let Some(signal) = signals.next().map_err(io::Error::other)? {
+        if signal == Signal::USR1.as_raw() {
+            asked.reload = true;
+        } else {
+            asked.stop = true;
+        }
     }
-    Ok(any)
+    Ok(asked)
 }

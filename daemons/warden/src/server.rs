@@ -118,9 +118,12 @@ impl Server {
                     Some(_) => {}
                 }
             }
-            let (sources, stop) = self.wait(signals)?;
-            if stop {
+            let (sources, asked) = self.wait(signals)?;
+            if asked.stop {
                 return Ok(());
+            }
+            if asked.reload {
+                self.reload();
             }
             for source in sources {
                 self.handle(source)?;
@@ -149,7 +152,7 @@ impl Server {
         }
     }
 
-    fn wait(&self, signals: &levee_sys::signals::Signals) -> Result<(Vec<Source>, bool), Fatal> {
+    fn wait(&self, signals: &levee_sys::signals::Signals) -> Result<(Vec<Source>, poll::Asked), Fatal> {
         let mut set = poll::Set::default();
         set.add(signals.as_fd(), None);
         for process in self.processes.iter() {
@@ -169,9 +172,12 @@ impl Server {
         let ready = set
             .wait(Duration::from_millis(if due { 500 } else { 5_000 }))
             .map_err(|e| Fatal::new("wait", e))?;
-        let stop = ready.iter().any(Option::is_none)
-            && poll::asked_to_stop(signals).map_err(|e| Fatal::new("read a signal", e))?;
-        Ok((ready.into_iter().flatten().collect(), stop))
+        let asked = if ready.iter().any(Option::is_none) {
+            poll::asked(signals).map_err(|e| Fatal::new("read a signal", e))?
+        } else {
+            poll::Asked::default()
+        };
+        Ok((ready.into_iter().flatten().collect(), asked))
     }
 
     fn handle(&mut self, source: Source) -> Result<(), Fatal> {
@@ -587,10 +593,16 @@ impl Server {
                     }
                     let chain = state::copy(&directory.join("server/ike-chain.pem"))?;
                     process.give(Attachment::Chain, chain)?;
+                    if let Some(list) = state::revocations(directory)? {
+                        process.give(Attachment::Revocations, list)?;
+                    }
                     process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
                 }
                 _ => {
                     process.give(Attachment::Chain, state::copy(&directory.join("server/chain.pem"))?)?;
+                    if let Some(list) = state::revocations(directory)? {
+                        process.give(Attachment::Revocations, list)?;
+                    }
                     process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
                     process.attach(Attachment::Listener, &self.trusted_path)?;
                 }
@@ -599,6 +611,27 @@ impl Server {
         };
         attach().map_err(|e| step(&e))?;
         self.admit(process)
+    }
+
+    /// Hands out the revocation list that there is now.
+    fn reload(&mut self) {
+        let (mut done, mut reason) = (true, "read anew".to_owned());
+        for role in [Role::Keyer, Role::Tps] {
+            let Some(process) = self.processes.get(&Key::of(role)) else { continue };
+            match state::revocations(&self.options.state) {
+                Ok(Some(list)) => {
+                    if process.give(Attachment::Revocations, list).is_err() {
+                        // It reads the list when it is started again.
+                        log!("{} does not read what it is told: killing it", role.program());
+                        process.kill();
+                    }
+                }
+                Ok(None) => (done, reason) = (false, format!("there is no {}", state::REVOCATIONS)),
+                Err(e) => (done, reason) = (false, e.to_string()),
+            }
+        }
+        let object = "revocation list".to_owned();
+        self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
     }
 
     /// Wires a started process to its partners and tells it to begin.

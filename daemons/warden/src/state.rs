@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+/// Below the state directory: whom the authority believes no more.
+pub const REVOCATIONS: &str = "authority/ca.crl";
 /// Where wardens on one host claim their uids; the same for all, whatever their site.
 pub const UIDS: &str = "/run/levee/.uids";
 /// The file in the run directory that a running warden holds locked, with its process number.
@@ -91,6 +93,18 @@ pub fn copy(path: &Path) -> io::Result<OwnedFd> {
     let mut text = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(File::from(open(path)?), 1 << 20), &mut text)?;
     sealed("copy", &text)
+}
+
+/// A sealed copy of the authority's revocation list, where there is one; one that cannot be read is an error.
+///
+/// # Errors
+/// The kernel's.
+pub fn revocations(state: &Path) -> io::Result<Option<OwnedFd>> {
+    match copy(&state.join(REVOCATIONS)) {
+        Ok(list) => Ok(Some(list)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// Opens a directory whose files are one process's own, made if need be, and gives that uid every file in it

@@ -168,7 +168,7 @@ impl Workstation {
             for source in sources {
                 match source {
                     Source::Signal => {
-                        if poll::asked_to_stop(signals).map_err(|e| Fatal::new("read a signal", e))? {
+                        if poll::asked(signals).map_err(|e| Fatal::new("read a signal", e))?.stop {
                             return Ok(());
                         }
                     }

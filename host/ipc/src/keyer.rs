@@ -69,6 +69,8 @@ pub enum FromKeyer {
         /// Why.
         reason: String,
     },
+    /// Server: a revocation list that has come names the certificate of this host, which had an IKE SA until now.
+    Revoked(HostName),
     /// Server: there is no IKE SA with this session's workstation.
     NoPeer(SessionId),
     /// What was dropped or failed since the last such message, by reason.

@@ -167,6 +167,14 @@ pub enum KeyerToVault {
         /// AGGFRAG payloads (RFC 9347), if both ends agreed on them.
         aggregation: Option<Aggregation>,
     },
+    /// The session has the pairs that arrive under these SPIs: erase every other. What a keyer that died had agreed, its successor
+    /// cannot name.
+    Only {
+        /// Whose.
+        session: SessionId,
+        /// The inbound SPIs.
+        spis: Vec<u32>,
+    },
     /// Erase the pair that arrives under this SPI.
     Delete {
         /// The inbound SPI.

@@ -85,6 +85,9 @@ pub enum Attachment {
     Chain,
     /// A sealed memory file with PEM certificates: the site's authority.
     Authority,
+    /// To keyer and tps: a sealed memory file with a PEM revocation list of the authority (RFC 5280 5), positioned at its beginning.
+    /// One that comes later replaces it, and whoever it names is cut.
+    Revocations,
     /// To the signer: a file with a PKCS#8 private key in PEM, for this use; one that is encrypted comes behind
     /// [`FromWarden::Passphrase`].
     PrivateKey(Use),

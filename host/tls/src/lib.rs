@@ -8,7 +8,7 @@ pub use signer::SignerHandle;
 use levee_policy::{DomainName, HostName};
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring as provider};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -60,10 +60,26 @@ fn own(chain: &[u8], signer: &SignerHandle) -> Result<CertifiedKey, Error> {
     Ok(CertifiedKey::new(chain, Arc::new(signer.clone())))
 }
 
-/// A server that talks only to clients with a certificate of the authority. `chain` and `authority` are PEM.
-pub fn server(chain: &[u8], authority: &[u8], signer: &SignerHandle) -> Result<Arc<ServerConfig>, Error> {
+/// A server that talks only to clients with a certificate of the authority. `chain`, `authority` and `revoked` are PEM; with a
+/// revocation list (RFC 5280 5), it must be current, and whoever it names is no client.
+pub fn server(
+    chain: &[u8],
+    authority: &[u8],
+    revoked: Option<&[u8]>,
+    signer: &SignerHandle,
+) -> Result<Arc<ServerConfig>, Error> {
     let crypto = crypto();
+    let what = "the revocation list";
+    let mut lists = Vec::new();
+    for list in revoked.into_iter().flat_map(CertificateRevocationListDer::pem_slice_iter) {
+        lists.push(list.map_err(|why| error(what, why))?);
+    }
+    if revoked.is_some() && lists.is_empty() {
+        return Err(error(what, "there is none in it"));
+    }
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, Arc::clone(&crypto))
+        .with_crls(lists)
+        .enforce_revocation_expiration()
         .build()
         .map_err(|why| error("the verifier of clients", why))?;
     let key = own(chain, signer)?;

@@ -111,11 +111,14 @@ macro_rules! capture {
     };
 }
 
+/// A capture and its name, how many datagrams it has, what the answers say, and the drops.
+type Row = ((&'static str, &'static [u8]), usize, &'static [u16], &'static str);
+
 #[test]
 fn public_captures_are_answered_or_dropped_for_the_right_reason() {
     // Requests of IKEv2 whose algorithms are not spoken are told so (14: NO_PROPOSAL_CHOSEN), and what follows them belongs to no IKE SA.
     // The others are of IKEv1, or ESP, and IKEv2's header is not in them.
-    let expected: [((&str, &[u8]), usize, &[u16], &str); 15] = [
+    let expected: [Row; 15] = [
         (capture!("ikev2four.pcap"), 21, &[14, 14], "Refused 2, UnknownSpi 19"),
         (capture!("ikev2pI2.pcap"), 2, &[14], "Refused 1, UnknownSpi 1"),
         (capture!("ikev2pI2-segfault.pcapng"), 1, &[], "Malformed 1"),

@@ -445,6 +445,34 @@ fn the_first_offered_group_is_corrected_by_either_side() {
 }
 
 #[test]
+fn where_ml_kem_is_preferred_a_peer_without_it_takes_the_other_proposal() {
+    let net = Net::new();
+    let mut config = Config::new(vec![psk_peer()]);
+    let plain = IkeProposal::default();
+    config.ike = vec![IkeProposal { additional: vec![vec![KeyExchange::MlKem768]], ..plain.clone() }, plain];
+    let mut host = Host::new(&net, config, None);
+    let swan = Swan::start(&net, &connection(PSK, "childless = allow", LABEL), &Tuning::default(), &[], &[]);
+    let child = host.child(Some("SECRET"));
+    let ike = host.connect(4500, Some(child));
+    flows(&mut host, &swan, 1);
+    let suite = |event: &Event| match event {
+        Event::IkeEstablished { suite, .. } | Event::IkeRekeyed { suite, .. } => Some(suite.clone()),
+        _ => None,
+    };
+    host.command(Command::RekeyIke { ike });
+    assert!(
+        host.run(PATIENCE, |h| h.events.iter().filter_map(suite).count() == 2 && h.endpoint.len() == 1),
+        "{:?}\n{}",
+        host.events,
+        swan.log()
+    );
+    assert!(host.events.iter().filter_map(suite).all(|suite| suite.additional.is_empty()));
+    let child = host.child(Some("SECRET"));
+    host.command(Command::CreateChild { ike, child });
+    flows(&mut host, &swan, 2);
+}
+
+#[test]
 fn each_side_notices_that_the_other_is_dead() {
     let net = Net::new();
     let mut config = Config::new(vec![psk_peer()]);
@@ -594,7 +622,13 @@ fn a_revoked_certificate_is_refused_and_so_is_one_without_a_current_list() {
         } else {
             assert!(host.run(PATIENCE, |h| !h.closed().is_empty()), "{}", swan.log());
             let why = host.closed()[0];
-            assert!(matches!(why, CloseReason::Certificate(CertificateError::Path(_))), "{why:?}");
+            assert!(
+                matches!(
+                    why,
+                    CloseReason::Certificate(CertificateError::Path(_) | CertificateError::Revoked)
+                ),
+                "{why:?}"
+            );
             assert!(host.established().is_empty());
         }
         asked.wait().expect("swanctl");

@@ -167,6 +167,34 @@ fn when_a_change_of_level_returns_no_packet_of_the_old_level_passes() {
 }
 
 #[test]
+fn a_workstation_whose_certificate_is_revoked_loses_its_session_and_gets_no_other() {
+    let world = World::up("revoked", SITE, &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "ugo")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, LOW).ok();
+        assert!(world.fetch(workstation, PAGE).ok().contains(LOW));
+    }
+    let (site, state, run) = (world.path("site.toml"), text(&world.path("state")), text(&world.path("run")));
+    world.levee(&["enrol", "revoke", &text(&site), "ws1", "--state", &state]).ok();
+    assert_eq!(world.status()["session_count"], 2, "a list that nobody has read changes nothing");
+    world.levee(&["reload", "--run", &run]).ok();
+    eventually(Duration::from_secs(20), "ws1's session is over", || world.status()["session_count"] == 1);
+    world.run("ws1", &["curl", "--silent", "--fail", "--max-time", "3", PAGE]).refused();
+    world.login("ws1", "ada").refused();
+    // Every other shows its certificate again and goes on where it was.
+    assert!(world.fetch("ws2", PAGE).ok().contains(LOW));
+    eventually(Duration::from_secs(20), "ws2's trusted path is back", || {
+        world.status()["sessions"][0]["attached"] == true
+    });
+    let shown = world.levee(&["audit", "show", "--state", &state]).ok();
+    assert!(
+        shown.lines().any(|line| line.contains("ada") && line.contains("is revoked")),
+        "the end is audited:\n{shown}"
+    );
+    assert!(shown.lines().any(|line| line.contains("revocation list")), "and so is the list:\n{shown}");
+}
+
+#[test]
 fn when_an_operator_has_ended_a_session_no_packet_of_it_passes() {
     let (world, download) = downloading("operator", SITE);
     let capture = Capture::start(&world);

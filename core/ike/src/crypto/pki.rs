@@ -80,6 +80,33 @@ impl TrustAnchors {
         self
     }
 
+    /// Whether a list that an authority signed and that is current names this certificate, which was believed before. Nothing is said
+    /// of any other fault: that the peer's next proof will show.
+    pub fn revokes(&self, certificate: &PeerCertificate, unix_seconds: u64) -> bool {
+        let der = CertificateDer::from(certificate.der());
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds));
+        let checked = EndEntityCert::try_from(&der).and_then(|cert| self.check_path(&cert, &[], now));
+        matches!(checked, Err(webpki::Error::CertRevoked))
+    }
+
+    /// RFC 5280 6, with revocation lists where there are any: then each certificate must be covered by a current one.
+    fn check_path(
+        &self,
+        cert: &EndEntityCert<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        let lists: Vec<&CertRevocationList<'_>> = self.lists.iter().collect();
+        let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|b| {
+            b.with_depth(RevocationCheckDepth::Chain)
+                .with_status_policy(UnknownStatusPolicy::Deny)
+                .with_expiration_policy(ExpirationPolicy::Enforce)
+                .build()
+        });
+        cert.verify_for_usage(&self.verifiers, &self.anchors, between, now, IkeUsage, revocation, None)?;
+        Ok(())
+    }
+
     /// Who checks signatures of a scheme.
     fn verifier(&self, scheme: SignatureScheme) -> &'static dyn SignatureVerificationAlgorithm {
         let own = scheme.verifier();
@@ -153,6 +180,8 @@ pub enum CertificateError {
     Missing,
     /// No valid path leads from the certificate to an authority.
     Path(String),
+    /// Its authority has revoked it, or another certificate on its path.
+    Revoked,
     /// The certificate does not name the identity that the peer claims.
     WrongName,
     /// The signature's algorithm is not accepted or does not fit the key.
@@ -166,6 +195,7 @@ impl std::fmt::Display for CertificateError {
         match self {
             Self::Missing => f.write_str("no X.509 certificate was sent"),
             Self::Path(why) => write!(f, "no valid certification path: {why}"),
+            Self::Revoked => f.write_str("the certificate is revoked"),
             Self::WrongName => f.write_str("the certificate does not name the claimed identity"),
             Self::Algorithm => f.write_str("the signature algorithm is not accepted"),
             Self::Signature => f.write_str("the signature is wrong"),
@@ -190,7 +220,10 @@ pub(crate) fn verify(
         .map(|c| CertificateDer::from(c.data));
     let own = chain.next().ok_or(CertificateError::Missing)?;
     let between: Vec<_> = chain.collect();
-    let path_error = |e: webpki::Error| CertificateError::Path(format!("{e:?}"));
+    let path_error = |e: webpki::Error| match e {
+        webpki::Error::CertRevoked => CertificateError::Revoked,
+        e => CertificateError::Path(format!("{e:?}")),
+    };
     let cert = EndEntityCert::try_from(&own).map_err(path_error)?;
 
     // The cheap checks first: the path costs several signatures, and none is worth it when the peer does not hold the key.
@@ -204,16 +237,8 @@ pub(crate) fn verify(
         _ => CertificateError::Algorithm,
     })?;
 
-    let lists: Vec<&CertRevocationList<'_>> = anchors.lists.iter().collect();
-    let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|b| {
-        b.with_depth(RevocationCheckDepth::Chain)
-            .with_status_policy(UnknownStatusPolicy::Deny)
-            .with_expiration_policy(ExpirationPolicy::Enforce)
-            .build()
-    });
     let now = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds));
-    cert.verify_for_usage(&anchors.verifiers, &anchors.anchors, &between, now, IkeUsage, revocation, None)
-        .map_err(path_error)?;
+    anchors.check_path(&cert, &between, now).map_err(path_error)?;
     Ok(PeerCertificate(own.as_ref().into()))
 }
 

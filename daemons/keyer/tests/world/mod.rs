@@ -12,17 +12,21 @@ use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use levee_sys::udp::{SteeringGroup, steering_group};
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    PKCS_ECDSA_P256_SHA256, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, PKCS_ECDSA_P256_SHA256, RevokedCertParams,
+    SanType, SerialNumber,
 };
-use ring::rand::SystemRandom;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use time::OffsetDateTime;
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const SERVER: &str = "server.example";
@@ -41,6 +45,7 @@ pub struct Authority {
 pub struct Identity {
     chain: String,
     key: Vec<u8>,
+    pub serial: Vec<u8>,
 }
 
 impl Authority {
@@ -55,6 +60,11 @@ impl Authority {
     pub fn identity(&self, name: &str, range: Option<&str>) -> Identity {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut params = CertificateParams::default();
+        let mut serial = vec![0; 16];
+        SystemRandom::new().fill(&mut serial).unwrap();
+        // Positive, and as short as DER wants it.
+        serial[0] = serial[0] & 0x3f | 0x40;
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
         params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
         let ike = ExtendedKeyUsagePurpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, 17]);
         params.extended_key_usages = vec![ike];
@@ -63,7 +73,27 @@ impl Authority {
             params.custom_extensions.push(CustomExtension::from_oid_content(&ACCREDITATION, der));
         }
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Identity { chain: certificate.pem(), key: key.serialize_der() }
+        Identity { chain: certificate.pem(), key: key.serialize_der(), serial }
+    }
+
+    /// A revocation list that names these serial numbers, good until so many hours from now.
+    pub fn list(&self, serials: &[&[u8]], hours: i64) -> String {
+        let now = OffsetDateTime::now_utc();
+        let revoked = |serial: &&[u8]| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(serial),
+            revocation_time: now,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: now - time::Duration::days(2),
+            next_update: now + time::Duration::hours(hours),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 }
 
@@ -99,9 +129,15 @@ fn file(text: &str) -> OwnedFd {
 impl Keyer {
     /// Starts a keyer at a loopback port of its own, with this many slots.
     pub fn new(place: Place, authority: &Authority, identity: Identity) -> Self {
+        Self::with(place, authority, identity, &[])
+    }
+
+    /// As [`Keyer::new`], with arguments.
+    pub fn with(place: Place, authority: &Authority, identity: Identity, arguments: &[&str]) -> Self {
         let (control, theirs) = Channel::pair().unwrap();
         let stderr = std::io::stderr();
         let mut program = Program::new(env!("CARGO_BIN_EXE_levee-keyer"));
+        program.args.extend(arguments.iter().map(Into::into));
         program.fds = vec![theirs.as_fd()];
         program.stdio = [None, None, Some(stderr.as_fd())];
         let process = program.start().unwrap();
@@ -132,6 +168,24 @@ impl Keyer {
 
     pub fn tell(&self, message: &ToKeyer) {
         self.asker.send(message).unwrap();
+    }
+
+    /// Hands it a revocation list, as the warden does.
+    pub fn revoke(&self, list: &str) {
+        let mut file = std::fs::File::from(file(list));
+        file.rewind().unwrap();
+        self.control.send_with(&FromWarden::Attach(Attachment::Revocations), &[file.as_fd()]).unwrap();
+    }
+
+    /// Waits until what was dropped or failed has this in it.
+    pub fn counts(&self, what: &str) {
+        loop {
+            if let FromKeyer::Dropped(reasons) = next(&self.asker)
+                && reasons.iter().any(|(why, _)| why.contains(what))
+            {
+                return;
+            }
+        }
     }
 
     /// The next message to sessiond or the TPE that is not about what was dropped.
@@ -175,22 +229,43 @@ pub struct Keys {
     pub peer: Option<SocketAddr>,
 }
 
+/// The next message to a vault that is not about what its sessions have in all.
+pub fn told(vault: &Channel) -> KeyerToVault {
+    loop {
+        match next(vault) {
+            KeyerToVault::Only { .. } => {}
+            other => return other,
+        }
+    }
+}
+
+/// Whether a vault hears of no pair within this time.
+pub fn silent(vault: &Channel, within: Duration) -> bool {
+    let until = Instant::now() + within;
+    while readable(vault, until.saturating_duration_since(Instant::now())) {
+        if !matches!(next(vault), KeyerToVault::Only { .. }) {
+            return false;
+        }
+    }
+    true
+}
+
 /// The next keys that a vault gets; it says that it has them.
 pub fn keys(vault: &Channel) -> Keys {
-    match next(vault) {
+    match told(vault) {
         KeyerToVault::Install { session, inbound, outbound, peer, .. } => {
             let of = |sa: Sa| (sa.spi, sa.keying_material.expose().to_vec());
             let keys = Keys { session, inbound: of(inbound), outbound: of(outbound), peer };
             vault.send(&VaultToKeyer::Installed { spi: keys.inbound.0 }).unwrap();
             keys
         }
-        KeyerToVault::Delete { spi } => panic!("a deletion of {spi:x}"),
+        other => panic!("{other:?}"),
     }
 }
 
 /// The next deletion that a vault gets.
 pub fn deleted(vault: &Channel) -> u32 {
-    match next(vault) {
+    match told(vault) {
         KeyerToVault::Delete { spi } => spi,
         other => panic!("{other:?}"),
     }
@@ -250,21 +325,33 @@ pub struct Pair {
     pub secret: Channel,
     pub unclassified: Channel,
     pub at_workstation: Channel,
-    tickets: std::cell::Cell<u64>,
+    pub authority: Authority,
+    /// The serial number of the workstation's certificate.
+    pub serial: Vec<u8>,
+    /// The number of the last question.
+    pub tickets: std::cell::Cell<u64>,
 }
 
 pub const SLOT: u16 = 9;
 
 impl Pair {
     pub fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// As [`Pair::new`], with arguments for both keyers.
+    pub fn with(arguments: &[&str]) -> Self {
         let authority = Authority::new();
-        let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
-        let workstation = Keyer::new(Place::Workstation, &authority, authority.identity("ws1", Some(RANGE)));
+        let identity = authority.identity(SERVER, None);
+        let server = Keyer::with(Place::Server, &authority, identity, arguments);
+        let identity = authority.identity("ws1", Some(RANGE));
+        let serial = identity.serial.clone();
+        let workstation = Keyer::with(Place::Workstation, &authority, identity, arguments);
         let secret = server.vault(&label("SECRET"), SLOT);
         let unclassified = server.vault(&label("UNCLASSIFIED"), 10);
         let at_workstation = workstation.vault(&label("SECRET"), 1);
         let tickets = std::cell::Cell::new(0);
-        Self { server, workstation, secret, unclassified, at_workstation, tickets }
+        Self { server, workstation, secret, unclassified, at_workstation, authority, serial, tickets }
     }
 
     /// Has the workstation's keyer negotiate for this record.
@@ -294,5 +381,65 @@ impl Pair {
         let here = keys(&pair.at_workstation);
         assert!(matches!(pair.workstation.said(), FromKeyer::Completed(of) if of == session(1)));
         (pair, there, here)
+    }
+}
+
+/// The network between two keyers: a relay that can lose what goes through it.
+pub struct Relay {
+    pub address: SocketAddr,
+    fate: Arc<Mutex<Fate>>,
+}
+
+/// What becomes of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Arrives,
+    /// The first copy of what goes to the server is lost, and what goes to the workstation arrives twice.
+    FirstLost,
+    /// It is lost.
+    Lost,
+}
+
+impl Relay {
+    /// In front of a server.
+    pub fn before(server: SocketAddr) -> Self {
+        let [front, back] = [(); 2].map(|()| UdpSocket::bind(("127.0.0.1", 0)).unwrap());
+        let address = front.local_addr().unwrap();
+        let fate = Arc::new(Mutex::new(Fate::Arrives));
+        let client = Arc::new(Mutex::new(None));
+        let seen = Mutex::new(BTreeSet::new());
+        let there = [front.try_clone().unwrap(), back.try_clone().unwrap()];
+        let (fate_there, client_there) = (Arc::clone(&fate), Arc::clone(&client));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 65_535];
+            while let Ok((length, from)) = there[0].recv_from(&mut buffer) {
+                *client_there.lock().unwrap() = Some(from);
+                let fate = *fate_there.lock().unwrap();
+                let first = seen.lock().unwrap().insert(buffer[..length].to_vec());
+                if fate == Fate::Arrives || fate == Fate::FirstLost && !first {
+                    let _ = there[1].send_to(&buffer[..length], server);
+                }
+            }
+        });
+        let fate_back = Arc::clone(&fate);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 65_535];
+            while let Ok((length, _)) = back.recv_from(&mut buffer) {
+                let copies = match *fate_back.lock().unwrap() {
+                    Fate::Arrives => 1,
+                    Fate::FirstLost => 2,
+                    Fate::Lost => 0,
+                };
+                for to in (*client.lock().unwrap()).into_iter().cycle().take(copies) {
+                    let _ = front.send_to(&buffer[..length], to);
+                }
+            }
+        });
+        Self { address, fate }
+    }
+
+    pub fn set(&self, fate: Fate) {
+        *self.fate.lock().unwrap() = fate;
     }
 }

@@ -11,8 +11,8 @@ use levee_policy::HostName;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -91,6 +91,7 @@ pub fn begin(control: &Channel, place: Place) {
 pub struct Identity {
     pub chain: String,
     pub key: String,
+    pub serial: [u8; 16],
 }
 
 /// A site's authority.
@@ -105,7 +106,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let pem = params.self_signed(&key).unwrap().pem();
         Self { pem, issuer: Issuer::new(params, key) }
     }
@@ -114,6 +115,10 @@ impl Authority {
     pub fn sign(&self, names: &[&str], usage: ExtendedKeyUsagePurpose, days: i64) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
+        // Positive, and as short as DER wants it.
+        let mut serial: [u8; 16] = key.public_key_raw()[1..17].try_into().unwrap();
+        serial[0] = serial[0] & 0x3f | 0x40;
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
         params.distinguished_name.push(DnType::CommonName, "leaf");
         params.subject_alt_names =
             names.iter().map(|&name| SanType::DnsName(name.try_into().unwrap())).collect();
@@ -122,7 +127,27 @@ impl Authority {
         params.not_before = time::OffsetDateTime::now_utc() - time::Duration::days(1);
         params.not_after = params.not_before + time::Duration::days(days);
         let chain = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Identity { chain, key: key.serialize_pem() }
+        Identity { chain, key: key.serialize_pem(), serial }
+    }
+
+    /// A revocation list that names the certificate of this identity, or none.
+    pub fn list(&self, revoked: Option<&Identity>) -> String {
+        let now = time::OffsetDateTime::now_utc();
+        let entry = |identity: &Identity| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(&identity.serial),
+            revocation_time: now,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: now - time::Duration::days(1),
+            next_update: now + time::Duration::days(1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.map(entry).into_iter().collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
     pub fn device(&self, name: &str) -> Identity {
@@ -237,7 +262,7 @@ pub fn client_config(authority: &str, identity: Option<&Identity>) -> Arc<Client
         .unwrap()
         .with_root_certificates(roots);
     Arc::new(match identity {
-        Some(Identity { chain, key }) => builder
+        Some(Identity { chain, key, .. }) => builder
             .with_client_auth_cert(
                 vec![CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()],
                 PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
