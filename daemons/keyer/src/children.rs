@@ -405,7 +405,8 @@ impl Keyer {
             return;
         }
         spis.extend(self.forgotten());
-        for worker in self.vaults.get_mut(&held.record.label).into_iter().flat_map(|vault| vault.values_mut()) {
+        for worker in self.vaults.get_mut(&held.record.label).into_iter().flat_map(|vault| vault.values_mut())
+        {
             worker.send(KeyerToVault::Only { session, spis: spis.clone() });
         }
     }
