@@ -9,7 +9,7 @@ use levee_lab::mediate::{self, Scheme};
 use levee_lab::role::Role;
 use levee_lab::run::{self, End};
 use levee_lab::sample::Common;
-use levee_lab::serve::{Source, serve};
+use levee_lab::serve::{Source, WORKERS, serve};
 use levee_lab::workload::{Closer, Task};
 use rand::{Rng, SeedableRng};
 use std::ffi::OsString;
@@ -314,7 +314,7 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
         Cmd::Serve(s) => {
             s.role.take()?;
             let source = match (s.listen, s.borrow.as_deref(), s.idle) {
-                (Some(all), _, _) => Source::Listen { all, close: s.close },
+                (Some(all), _, _) => Source::Listen { all, close: s.close, workers: WORKERS },
                 (None, Some(&[a, b, c]), _) => Source::Borrowed { from: [a, b, c] },
                 (None, _, Some(_)) => Source::Idle,
                 _ if s.passed => Source::Passed { close: s.close.is_some() },

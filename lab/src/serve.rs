@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections served at once: more than any workload opens, so that none waits for another's end.
-const WORKERS: usize = 8;
+/// Connections served at once: more than any workload of the laboratory's opens, so that none waits for another's end.
+pub const WORKERS: usize = 8;
 /// Trials whose datagram counts are kept.
 const TRIALS: usize = 64;
 /// Bytes that a stream's receiver reads at once.
@@ -35,6 +35,8 @@ pub enum Source {
         all: SocketAddr,
         /// TCP_CC.
         close: Option<SocketAddr>,
+        /// Connections at once.
+        workers: usize,
     },
     /// `LISTEN_FDS`: listeners serve, or close at once; a datagram socket counts. Also one connection.
     Passed {
@@ -256,6 +258,7 @@ fn run_daemon(
     close: Vec<TcpListener>,
     udp: Option<UdpSocket>,
     congestion: Option<&str>,
+    workers: usize,
 ) -> io::Result<()> {
     let counts = Counts::default();
     for l in all.iter().chain(&close) {
@@ -266,7 +269,7 @@ fn run_daemon(
         let counts = &counts;
         let mut threads = Vec::new();
         for l in &all {
-            for _ in 0..WORKERS {
+            for _ in 0..workers {
                 threads.push(scope.spawn(move || accept_for_ever(l, |s| drop(connection(s, congestion)))));
             }
         }
@@ -309,13 +312,14 @@ pub fn serve(source: &Source, congestion: Option<&str>) -> io::Result<()> {
         connection(s, congestion)
     };
     match source {
-        Source::Listen { all, close } => {
+        Source::Listen { all, close, workers } => {
             let udp = udp_ready(UdpSocket::bind(all)?)?;
             run_daemon(
                 vec![listen(*all)?],
                 close.map(listen).transpose()?.into_iter().collect(),
                 Some(udp),
                 congestion,
+                *workers,
             )
         }
         Source::Idle => loop {
@@ -326,6 +330,7 @@ pub fn serve(source: &Source, congestion: Option<&str>) -> io::Result<()> {
             vec![borrow(*close)?.into()],
             Some(udp_ready(borrow(*udp)?.into())?),
             congestion,
+            WORKERS,
         ),
         Source::Inetd { close } => one(io::stdin().as_fd().try_clone_to_owned()?, *close),
         Source::Passed { close } => {
@@ -346,7 +351,7 @@ pub fn serve(source: &Source, congestion: Option<&str>) -> io::Result<()> {
                 return Err(io::Error::other("LISTEN_FDS passed no socket"));
             }
             let (all, close) = if *close { (Vec::new(), tcp) } else { (tcp, Vec::new()) };
-            run_daemon(all, close, udp, congestion)
+            run_daemon(all, close, udp, congestion, WORKERS)
         }
     }
 }

@@ -13,6 +13,8 @@ pub const CONGESTION: &str = "cubic";
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// See [`SERVER`].
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// Connections served at once: one in each of a hundred labels, and those of a trial before whose tunnel is gone.
+pub const CONNECTIONS: usize = 256;
 /// Where the workloads are served, at every address of the server's namespace.
 pub const PORT: u16 = 12_865;
 

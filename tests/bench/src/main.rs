@@ -91,7 +91,10 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Cmd::Serve { listen, role } => role
             .take()
-            .and_then(|()| serve(&Source::Listen { all: listen, close: None }, Some(link::CONGESTION)))
+            .and_then(|()| {
+                let source = Source::Listen { all: listen, close: None, workers: link::CONNECTIONS };
+                serve(&source, Some(link::CONGESTION))
+            })
             .map(|()| ExitCode::SUCCESS),
         Cmd::Report { dir } => report::write(&dir).map(|()| ExitCode::SUCCESS),
         Cmd::Run(run) => measure(&run),

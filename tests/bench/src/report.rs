@@ -239,8 +239,8 @@ fn page(results: &Results<'_>) -> Result<String, std::fmt::Error> {
     writeln!(page, "# The vault beside other user-mode tunnels\n")?;
     writeln!(
         page,
-        "Written by `make bench`. Two network namespaces joined by a veth pair; every arm once in each of {rounds} rounds, \
-         in an order of its own; cubic at both ends; inner MTU {MTU}. Each cell is the median over rounds with the \
+        "Written by `make bench`. Two network namespaces joined by a veth pair; every arm once in each of {rounds} rounds \
+         (of the full form's, some in every other), in an order of its own; cubic at both ends; inner MTU {MTU}. Each cell is the median over rounds with the \
          lowest and the highest in brackets; ratios are within rounds, then the same. Both ends, and the programs that \
          send and receive, share the host's processors.\n"
     )?;
