@@ -24,6 +24,9 @@ pub const PASSWORD: &str = "correct horse battery staple";
 /// How many wardens the tests of one program run at once: a host has uids for seven.
 const WARDENS: usize = 6;
 
+/// How long to wait for uids that wardens of another program have.
+const UIDS: Duration = Duration::from_secs(120);
+
 /// How many of them may still be started.
 static ROOM: (Mutex<usize>, Condvar) = (Mutex::new(WARDENS), Condvar::new());
 
@@ -251,27 +254,31 @@ impl World {
         let programs = programs();
         let log = self.log(namespace);
         let net = format!("--net=/run/netns/{}", self.namespace(namespace));
-        let mut child = Command::new("nsenter")
-            .arg(net)
-            .arg(programs.join("levee-warden"))
-            .args(what)
-            .args(["--state".as_ref(), state.as_os_str(), "--run".as_ref(), run.as_os_str()])
-            .args(["--programs".as_ref(), programs.as_os_str()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log"))
-            .spawn()
-            .expect("start a warden");
-        let mut line = String::new();
-        let out = child.stdout.take().expect("standard output");
-        BufReader::new(out).read_line(&mut line).expect("read from the warden");
-        assert_eq!(
-            line.trim(),
-            "ready",
-            "{namespace} does not start:\n{}",
-            fs::read_to_string(&log).unwrap_or_default()
-        );
-        child
+        let until = Instant::now() + UIDS;
+        loop {
+            let mut child = Command::new("nsenter")
+                .arg(&net)
+                .arg(programs.join("levee-warden"))
+                .args(what)
+                .args(["--state".as_ref(), state.as_os_str(), "--run".as_ref(), run.as_os_str()])
+                .args(["--programs".as_ref(), programs.as_os_str()])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(fs::OpenOptions::new().create(true).append(true).open(&log).expect("the log"))
+                .spawn()
+                .expect("start a warden");
+            let mut line = String::new();
+            let out = child.stdout.take().expect("standard output");
+            BufReader::new(out).read_line(&mut line).expect("read from the warden");
+            if line.trim() == "ready" {
+                return child;
+            }
+            child.wait().expect("wait for the warden");
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let full = said.lines().last().is_some_and(|last| last.contains("cannot claim user ids"));
+            assert!(full && Instant::now() < until, "{namespace} does not start:\n{said}");
+            std::thread::sleep(Duration::from_secs(1));
+        }
     }
 
     /// What the server's or a workstation's processes have logged.

@@ -276,7 +276,7 @@ fn two_workers_share_a_labels_sessions_die_together_come_back_and_are_both_cut()
     let before = sessions(&world);
     let killed = now();
     first.kill();
-    eventually(Duration::from_secs(15), "both workers are back, with keys", || {
+    eventually(Duration::from_secs(60), "both workers are back, with keys", || {
         let lanes = lanes(&world, both);
         let busy = |slot: &u64| lanes.iter().any(|(of, there, back)| of == slot && *there > 0 && *back > 0);
         vaults().len() == 4 && slots.iter().all(busy)
