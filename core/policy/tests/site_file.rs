@@ -367,3 +367,20 @@ fn labels_whose_stacks_must_agree_are_named_by_ranges_and_by_default_there_are_n
     assert_eq!(problems[0].kind, ProblemKind::UnknownName, "{problems:?}");
     assert_eq!(Site::parse(&agree("true")).unwrap_err()[0].kind, ProblemKind::WrongType);
 }
+
+#[test]
+fn labels_whose_packets_go_in_aggfrag_payloads_have_a_larger_inner_mtu_and_stacks_that_need_not_agree() {
+    let with = |lines: &str| SOUND.replace("[limits]", &format!("[vault]\n{lines}\n[limits]"));
+    let mtu = |lines: &str, label: &str| {
+        let site = Site::parse(&with(lines)).unwrap();
+        let label = site.vocabulary().parse(label).unwrap();
+        (site.vault().aggregates(&label), site.vault().inner_mtu(&label))
+    };
+    assert_eq!(mtu("", "HIGH"), (false, 1_400));
+    assert_eq!(mtu("aggfrag = [\"HIGH\"]", "HIGH"), (true, 9_000));
+    assert_eq!(mtu("aggfrag = [\"HIGH\"]\naggfrag-mtu = 32000", "HIGH"), (true, 32_000));
+    assert_eq!(mtu("aggfrag = [\"HIGH\"]\naggfrag-mtu = 32000", "MID"), (false, 1_400));
+    assert_eq!(Site::parse(&with("aggfrag-mtu = 1399")).unwrap_err()[0].kind, ProblemKind::OutOfBounds);
+    let both = Site::parse(&with("aggfrag = [\"LOW..HIGH\"]\nagree = [\"HIGH\"]")).unwrap_err();
+    assert_eq!((both.len(), both[0].kind), (1, ProblemKind::Overlap), "{both:?}");
+}

@@ -2,12 +2,12 @@
 
 use crate::keyer::{Keyer, Timer};
 use levee_ike::{
-    ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _, Resource,
-    SecurityLabel, Selector,
+    Aggfrag, ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _,
+    Resource, SecurityLabel, Selector,
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::KeyRecord;
-use levee_ipc::vault::{KeyerToVault, Sa, Suite};
+use levee_ipc::vault::{Aggregation, KeyerToVault, Sa, Suite};
 use levee_ipc::warden::Place;
 use levee_policy::LabelName;
 use levee_session::SessionId;
@@ -33,6 +33,9 @@ pub fn slot_of(inbound: u32) -> u16 {
 
 /// How long to wait before a rekeying that failed is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(60);
+
+/// Octets of an ESP packet with AGGFRAG payload (RFC 9347): as many as one with a packet of the usual inner MTU of 1,400 has.
+const PACKET: u16 = 1_436;
 
 /// A child SA, without its keys.
 #[derive(Debug)]
@@ -275,7 +278,12 @@ impl Keyer {
     }
 
     fn install(&mut self, child: ChildEstablished, session: SessionId) -> Option<LabelName> {
-        let label = self.children.label(session)?.clone();
+        let record = self.children.record(session)?;
+        let label = record.label.clone();
+        // What was not to be so is not taken so.
+        if child.aggfrag.is_some() && !record.aggfrag {
+            return None;
+        }
         if child.label.as_ref().and_then(SecurityLabel::as_str) != Some(label.as_str()) {
             return None;
         }
@@ -290,7 +298,19 @@ impl Keyer {
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
         let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
         let (esn, peer) = (child.suite.esn, Some(child.path.remote));
-        vault.send(KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation: None });
+        vault.send(KeyerToVault::Install {
+            session,
+            suite,
+            esn,
+            inbound,
+            outbound,
+            peer,
+            aggregation: child.aggfrag.map(|Aggfrag { fragments }| Aggregation {
+                packet: PACKET,
+                interval: None,
+                fragment: fragments,
+            }),
+        });
         vault.is_open().then_some(label)
     }
 

@@ -204,13 +204,16 @@ impl Keyer {
         };
         let (local, remote) = self.sides(&record);
         let assign = record.inner.iter().map(|address| InnerAddress::Address(*address)).collect();
-        let session = record.session;
+        let (session, aggfrag) = (record.session, record.aggfrag);
         let resource = asked.further.then(Resource::default);
         self.children.admit(record);
         self.children.grant(asked.ike, spi, session);
         let decision =
             ChildDecision::Accept { spi, label: Some(asked.label), local, remote, assign, resource };
-        if self.command(Command::Decide { request: asked.request, decision }).is_err() {
+        self.endpoint.set_aggfrag(aggfrag);
+        let decided = self.command(Command::Decide { request: asked.request, decision });
+        self.endpoint.set_aggfrag(true);
+        if decided.is_err() {
             self.children.forget(asked.ike);
             let _ = self.command(Command::Decide { request: asked.request, decision: ChildDecision::Refuse });
         }

@@ -211,6 +211,8 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
     };
     let mut config = Config::new(vec![peer]);
     config.ike = proposals(place);
+    // Asked for in every child: the workstation knows whether its session is to have it, and answers so.
+    config.aggfrag = place == Place::Server;
     if place == Place::Workstation {
         config.timers.liveness = Some(LIVENESS);
         config.timers.tries = TRIES;

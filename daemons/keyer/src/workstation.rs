@@ -54,6 +54,7 @@ impl Keyer {
         {
             self.disconnect(other);
         }
+        self.endpoint.set_aggfrag(record.aggfrag);
         self.children.admit(record);
         match self.workstation.of(session) {
             // Under way.

@@ -5,7 +5,7 @@ mod world;
 use levee_ike::{
     Childless, Config, Endpoint, Identity, LocalAuth, Now, Output, Path, Peer, Random, RemoteAuth, RemoteId,
 };
-use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{KeyerToVault, Refusal, VaultToKeyer};
 use levee_ipc::warden::Place;
 use std::net::{SocketAddr, UdpSocket};
@@ -122,6 +122,24 @@ fn a_vault_that_was_started_anew_gets_new_keys_once_sessiond_says_that_it_knows_
     assert_ne!(new_there.inbound.1, there.inbound.1);
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
     assert!(silent(&secret, MOMENT), "the new vault hears nothing of what it never had");
+}
+
+#[test]
+fn packets_go_in_aggfrag_payloads_where_sessiond_and_the_workstation_say_so_and_after_a_rekeying_too() {
+    let with = |aggfrag| KeyRecord { aggfrag, ..record(1, "SECRET") };
+    for (here, there) in [(true, true), (true, false), (false, true), (false, false)] {
+        let pair = Pair::new();
+        pair.connect(with(here));
+        pair.answer("SECRET", Some(with(there)));
+        let keys_here = keys(&pair.at_workstation);
+        assert_eq!(keys(&pair.secret).aggregation, keys_here.aggregation, "{here} {there}");
+        assert_eq!(keys_here.aggregation.is_some(), here && there, "{here} {there}");
+        let expiring = VaultToKeyer::Expiring { spi: keys_here.inbound.0, session: session(1) };
+        pair.at_workstation.send(&expiring).unwrap();
+        pair.answer("SECRET", Some(with(there)));
+        assert_eq!(keys(&pair.secret).aggregation, keys_here.aggregation, "{here} {there}");
+        assert_eq!(keys(&pair.at_workstation).aggregation, keys_here.aggregation, "{here} {there}");
+    }
 }
 
 #[test]

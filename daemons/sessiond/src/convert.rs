@@ -10,8 +10,6 @@ use levee_session::{KeyRecord, RefusalKind, Reply, SessionId, Status, Time, ToVa
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Inner MTU in bytes: what ESP in UDP adds still fits 1,500, with room for one more tunnel beneath.
-pub const INNER_MTU: u16 = 1400;
 /// The most labels that a person is shown.
 const MAX_LABELS: u64 = 256;
 
@@ -29,8 +27,9 @@ pub fn to_vault(message: ToVault) -> SessiondToVault {
 }
 
 /// To the keyer.
-pub fn key_record(record: KeyRecord) -> keyer::KeyRecord {
+pub fn key_record(site: &Site, record: KeyRecord) -> keyer::KeyRecord {
     keyer::KeyRecord {
+        aggfrag: site.label(&record.label).is_some_and(|label| site.vault().aggregates(&label)),
         session: record.id,
         device: record.device,
         label: record.label,
@@ -105,7 +104,8 @@ fn opened(site: &Site, session: SessionId, label: LabelName, inner: Vec<IpAddr>)
         services: site.server().inner_addresses().to_vec(),
         names: site.server().all_names().cloned().collect(),
         reach: reach.into_iter().collect(),
-        mtu: INNER_MTU,
+        mtu: site.vault().inner_mtu(&point),
+        aggfrag: site.vault().aggregates(&point),
         tunnel_port: site.server().tunnel_port(),
     })
 }

@@ -653,10 +653,10 @@ impl Daemon {
                 self.vaults.send(&label, || convert::to_vault(message.clone()));
             }
             Output::Keys(ticket, record) => {
-                let record = record.map(convert::key_record);
+                let record = record.map(|record| convert::key_record(&self.site, record));
                 self.tell_keyer(ToKeyer::Answer { ticket, record });
             }
-            Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(record))),
+            Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(&self.site, record))),
             Output::Revoke(session) => self.tell_keyer(ToKeyer::Revoke(session)),
             Output::Operator(operator, result) => self.operators.ended(operator, result),
         }

@@ -18,9 +18,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Inner MTU in bytes: 1,400 leaves room for the outer headers and ESP in any path of 1,500.
-pub const MTU: u16 = 1400;
-
 /// Bytes that each scratch file system of a compartment may hold.
 const SCRATCH: u64 = 16 << 20;
 
@@ -52,6 +49,7 @@ pub struct Label {
     slot: u16,
     agree: bool,
     slots: Vec<u16>,
+    mtu: u16,
     network: Network,
     /// One for each slot.
     tuns: Vec<Queue>,
@@ -154,9 +152,10 @@ impl Label {
         stores(&spec, site.limits().store, below.len())?;
         let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
         let network = resources.attached.map_or_else(Network::new, Attached::network).map_err(step)?;
+        let mtu = site.vault().inner_mtu(&label);
         let interface = Interface {
             name: "levee0".into(),
-            mtu: MTU.into(),
+            mtu: mtu.into(),
             addresses: site.server().inner_addresses().iter().map(|address| IpNet::from(*address)).collect(),
             routes: site.server().inner_pools().to_vec(),
         };
@@ -196,6 +195,7 @@ impl Label {
             slot,
             agree,
             slots: resources.slots.to_vec(),
+            mtu,
             network,
             tuns,
             compartment,
@@ -239,7 +239,7 @@ impl Label {
 
     /// Inner MTU in bytes.
     pub fn mtu(&self) -> u16 {
-        MTU
+        self.mtu
     }
 
     /// The label's own store.

@@ -154,6 +154,8 @@ pub struct Opened {
     pub reach: Vec<IpNet>,
     /// Inner MTU in bytes.
     pub mtu: u16,
+    /// Its packets go in AGGFRAG payloads (RFC 9347): to be asked for when keys are negotiated.
+    pub aggfrag: bool,
     /// UDP port of the tunnel at the address of the trusted path.
     pub tunnel_port: u16,
 }

@@ -19,6 +19,8 @@ pub struct KeyRecord {
     pub inner: Vec<IpAddr>,
     /// The addresses that it may reach; which services there, the vault knows.
     pub reach: Vec<IpNet>,
+    /// Its packets go in AGGFRAG payloads (RFC 9347), if the peer takes them.
+    pub aggfrag: bool,
 }
 
 /// sessiond or TPE → keyer.

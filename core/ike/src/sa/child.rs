@@ -65,7 +65,7 @@ impl Offered {
             remote: ts_i.ranges.clone(),
             local: ts_r.ranges.clone(),
             wants_address,
-            aggfrag: aggfrag(fields, ctx),
+            aggfrag: aggfrag(fields),
             resource: resource(fields),
         })
     }
@@ -77,8 +77,8 @@ const DONT_FRAGMENT: u8 = 1;
 const CONGESTION: u8 = 2;
 
 /// Whether the peer wants AGGFRAG payloads, and how. Not where it asks for what cannot be given: then nothing is said of it in answer.
-fn aggfrag(fields: &Fields<'_>, ctx: &Ctx<'_>) -> Option<Aggfrag> {
-    let said = fields.notify(NotifyKind::UseAggfrag).filter(|_| ctx.config.aggfrag)?;
+fn aggfrag(fields: &Fields<'_>) -> Option<Aggfrag> {
+    let said = fields.notify(NotifyKind::UseAggfrag)?;
     match *said.data {
         [flags] if flags & CONGESTION == 0 => Some(Aggfrag { fragments: flags & DONT_FRAGMENT == 0 }),
         _ => None,
@@ -163,7 +163,7 @@ pub(crate) fn decide(
         local,
         remote,
         replaces: None,
-        aggfrag: offered.aggfrag,
+        aggfrag: offered.aggfrag.filter(|_| ctx.config.aggfrag),
         resource: ours.clone().zip(offered.resource.clone()),
     };
     let assign = if offered.wants_address { assign.clone() } else { Vec::new() };
@@ -264,7 +264,7 @@ pub(crate) fn read_answer(
     let narrowed = |answer: &TrafficSelectors, ours: &[Selector]| {
         answer.unknown == 0 && !answer.ranges.is_empty() && within(&answer.ranges, ours)
     };
-    let aggfrag = aggfrag(fields, ctx);
+    let aggfrag = aggfrag(fields);
     if aggfrag.is_none() && fields.notify(NotifyKind::UseAggfrag).is_some() {
         return Err(ChildError::BadAnswer("AGGFRAG that was not asked for"));
     }

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use problem::{Problem, ProblemKind};
-pub use vault::{AeadLibrary, Vault};
+pub use vault::{AeadLibrary, INNER_MTU, Vault};
 
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, LabelName, ServiceName, SiteName, UserName};

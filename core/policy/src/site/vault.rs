@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::parse::{quantity, unknown_word};
+use super::problem::ProblemKind;
 use super::quantity::brief;
 use super::read::{At, Keys, Reader};
 use crate::label::{Label, Range};
@@ -13,6 +14,12 @@ const LONGEST_POLL: Duration = Duration::from_millis(10);
 
 /// The most workers of one label's vault. Each is a process with a slot, a TUN queue and associations of its own.
 const MOST_WORKERS: u64 = 16;
+/// Bytes of the longest inner packet: what ESP in UDP adds still fits 1,500, with room for one more tunnel beneath.
+pub const INNER_MTU: u16 = 1_400;
+/// The same where packets go in pieces, unless the site says otherwise.
+const AGGFRAG_MTU: u16 = 9_000;
+/// What super-segments and their headers leave room for.
+const LONGEST: u64 = 60_000;
 
 /// The cryptographic library of the vaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,11 +40,15 @@ pub struct Vault {
     pub(super) poll: Duration,
     pub(super) workers: u16,
     pub(super) agree: Vec<Range>,
+    pub(super) aggfrag: Vec<Range>,
+    pub(super) aggfrag_mtu: u16,
 }
 
 impl Default for Vault {
     fn default() -> Self {
-        Self { aead: AeadLibrary::default(), poll: Duration::ZERO, workers: 1, agree: Vec::new() }
+        let (agree, aggfrag) = (Vec::new(), Vec::new());
+        let (aead, poll) = (AeadLibrary::default(), Duration::ZERO);
+        Self { aead, poll, workers: 1, agree, aggfrag, aggfrag_mtu: AGGFRAG_MTU }
     }
 }
 
@@ -68,6 +79,16 @@ impl Vault {
         self.agree.iter().any(|range| range.contains(label))
     }
 
+    /// Whether a label's packets go in AGGFRAG payloads (RFC 9347) where the peer takes them, which levee's workstations do.
+    pub fn aggregates(&self, label: &Label) -> bool {
+        self.aggfrag.iter().any(|range| range.contains(label))
+    }
+
+    /// Bytes of the longest inner packet at a label.
+    pub fn inner_mtu(&self, label: &Label) -> u16 {
+        if self.aggregates(label) { self.aggfrag_mtu } else { INNER_MTU }
+    }
+
     /// The same as arguments of `levee-vault`; what is not said is left out.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
@@ -89,7 +110,8 @@ impl Vault {
         slots: u16,
     ) -> Option<Self> {
         let Some(value) = root.get("vault") else { return Some(Self::default()) };
-        let keys = reader.subtable(value, "[vault]", &["aead", "poll", "workers", "agree"])?;
+        let known = ["aead", "poll", "workers", "agree", "aggfrag", "aggfrag-mtu"];
+        let keys = reader.subtable(value, "[vault]", &known)?;
         let aead = match keys.get("aead") {
             None => Some(AeadLibrary::default()),
             Some(value) => reader.string(value, "aead").and_then(|word| {
@@ -119,7 +141,31 @@ impl Vault {
         };
         let workers = workers.and_then(|workers| u16::try_from(workers).ok());
         let agree = ranges(reader, &keys, "agree", vocabulary);
-        Some(Self { aead: aead?, poll: Duration::from_micros(poll?), workers: workers?, agree: agree? })
+        let aggfrag = ranges(reader, &keys, "aggfrag", vocabulary);
+        let mtu = match keys.get("aggfrag-mtu") {
+            None => Some(u64::from(AGGFRAG_MTU)),
+            Some(value) => reader.integer(value, "aggfrag-mtu", u64::from(INNER_MTU)..=LONGEST),
+        };
+        let (agree, aggfrag) = (agree?, aggfrag?);
+        for both in
+            aggfrag.iter().filter(|one| agree.iter().any(|two| one.value.intersection(&two.value).is_some()))
+        {
+            reader.problem(
+                ProblemKind::Overlap,
+                &both.span,
+                "`agree` has labels of this range as well, and stacks that must agree know no AGGFRAG",
+                "take these labels out of `agree` or out of `aggfrag`",
+            );
+        }
+        let values = |ranges: Vec<At<Range>>| ranges.into_iter().map(|range| range.value).collect();
+        Some(Self {
+            aead: aead?,
+            poll: Duration::from_micros(poll?),
+            workers: workers?,
+            agree: values(agree),
+            aggfrag: values(aggfrag),
+            aggfrag_mtu: u16::try_from(mtu?).ok()?,
+        })
     }
 }
 
@@ -129,17 +175,17 @@ fn ranges(
     keys: &Keys<'_>,
     key: &str,
     vocabulary: Option<&Vocabulary>,
-) -> Option<Vec<Range>> {
+) -> Option<Vec<At<Range>>> {
     let Some(value) = keys.get(key) else { return Some(Vec::new()) };
     let texts = reader.strings(value, key)?;
     let read = |text: At<&str>| match vocabulary?.parse_range(text.value) {
-        Ok(range) => Some(range),
+        Ok(range) => Some(At::new(range, text.span)),
         Err(error) => {
             reader.label_fault(&text, error);
             None
         }
     };
     // Each fault is told.
-    let all: Vec<Option<Range>> = texts.into_iter().map(read).collect();
+    let all: Vec<Option<At<Range>>> = texts.into_iter().map(read).collect();
     all.into_iter().collect()
 }

@@ -4,7 +4,7 @@
 use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_ipc::vault::{KeyerToVault, Sa, VaultToKeyer};
+use levee_ipc::vault::{Aggregation, KeyerToVault, Sa, VaultToKeyer};
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
 use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
@@ -227,6 +227,7 @@ pub struct Keys {
     pub inbound: (u32, Vec<u8>),
     pub outbound: (u32, Vec<u8>),
     pub peer: Option<SocketAddr>,
+    pub aggregation: Option<Aggregation>,
 }
 
 /// The next message to a vault that is not about what its sessions have in all.
@@ -253,9 +254,9 @@ pub fn silent(vault: &Channel, within: Duration) -> bool {
 /// The next keys that a vault gets; it says that it has them.
 pub fn keys(vault: &Channel) -> Keys {
     match told(vault) {
-        KeyerToVault::Install { session, inbound, outbound, peer, .. } => {
+        KeyerToVault::Install { session, inbound, outbound, peer, aggregation, .. } => {
             let of = |sa: Sa| (sa.spi, sa.keying_material.expose().to_vec());
-            let keys = Keys { session, inbound: of(inbound), outbound: of(outbound), peer };
+            let keys = Keys { session, inbound: of(inbound), outbound: of(outbound), peer, aggregation };
             vault.send(&VaultToKeyer::Installed { spi: keys.inbound.0 }).unwrap();
             keys
         }
@@ -287,6 +288,7 @@ pub fn record(number: u8, at: &str) -> KeyRecord {
         label: label(at),
         inner: vec!["10.81.0.5".parse().unwrap()],
         reach: vec!["10.80.0.1/32".parse().unwrap()],
+        aggfrag: false,
     }
 }
 
