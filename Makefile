@@ -11,7 +11,7 @@ help:
 	@echo 'make test-pure    the tests that need no privilege'
 	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
 	@echo 'make lint         formatting, clippy, licences'
-	@echo 'make bench        the vault beside other user-mode tunnels: a quarter of an hour, out/bench/report.md'
+	@echo 'make bench        the vault beside other user-mode tunnels, IKEv2 beside strongSwan: a quarter of an hour and more, out/bench/report.md, ike.jsonl'
 	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
 	@echo 'make study        the MYSEA study in full, and our workloads beside other tools: half an hour, out/study; Ctrl-C and again goes on'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
@@ -40,6 +40,9 @@ lint:
 
 bench:
 	@scripts/bench --quick
+	@mkdir -p out/bench
+	$(CARGO) bench --quiet -p levee-ike-interop --bench ike >out/bench/ike.jsonl
+	@cat out/bench/ike.jsonl
 
 bench-full:
 	@scripts/bench --full

@@ -34,8 +34,9 @@ enum Command {
 /// Which log.
 #[derive(Debug, clap::Args)]
 struct Which {
-    /// The log [default: the one of the state directory]
-    file: Option<PathBuf>,
+    /// The log's files, oldest first [default: those of the state directory]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// The site's state directory [default: the only one below /var/lib/levee]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -111,25 +112,46 @@ impl Audit {
     }
 }
 
+/// The only directory below `all` in which a server has logged something.
+fn only_site(all: &Path) -> Result<PathBuf, String> {
+    let entries =
+        std::fs::read_dir(all).map_err(|e| format!("{}: {e}; say which with --state", all.display()))?;
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|state| state.join("sessiond/audit.jsonl").exists())
+        .collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(one), true) => Ok(one),
+        (Some(_), false) => {
+            Err(format!("{} has logs of several sites; say which with --state", all.display()))
+        }
+        (None, _) if !rustix::process::geteuid().is_root() => {
+            Err("only root can read the log of this host; run this with sudo, or name a file".to_owned())
+        }
+        (None, _) => Err(format!("{} has no log of any site; say which with --state", all.display())),
+    }
+}
+
 impl Which {
     fn state(&self) -> Result<PathBuf, String> {
         if let Some(state) = &self.state {
             return Ok(state.clone());
         }
-        let all = Path::new("/var/lib/levee");
-        let entries =
-            std::fs::read_dir(all).map_err(|e| format!("{}: {e}; say which with --state", all.display()))?;
-        let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        match (found.pop(), found.is_empty()) {
-            (Some(one), true) => Ok(one),
-            _ => Err(format!("{} has not just one site; say which with --state", all.display())),
-        }
+        only_site(Path::new("/var/lib/levee"))
     }
 
-    fn log(&self) -> Result<PathBuf, String> {
-        match &self.file {
-            Some(file) => Ok(file.clone()),
-            None => Ok(self.state()?.join("sessiond/audit.jsonl")),
+    fn log(&self) -> Result<Log, String> {
+        if !self.files.is_empty() {
+            return Log::open(self.files.clone());
+        }
+        let directory = self.state()?.join("sessiond");
+        // A file that becomes full meanwhile gets another name, and another one its own.
+        loop {
+            let names = parts(&directory)?;
+            let log = Log::open(names.clone())?;
+            if parts(&directory)? == names {
+                return Ok(log);
+            }
         }
     }
 }
@@ -145,9 +167,71 @@ fn small(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
     Ok(bytes)
 }
 
-/// Gives `each` every line of the log with its end; of one that is too long, only its beginning.
-fn lines(path: &Path, mut each: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
-    let mut reader = BufReader::new(File::open(path).map_err(|e| fault(path, &e))?);
+/// The files of the log in sessiond's directory, oldest first: those that are full are named by the number of their first
+/// record.
+fn parts(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(directory).map_err(|e| fault(directory, &e))?;
+    let mut names: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| {
+            name.strip_prefix("audit-")
+                .and_then(|rest| rest.strip_suffix(".jsonl"))
+                .is_some_and(|number| number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+        .map(|name| directory.join(name))
+        .collect();
+    names.sort();
+    names.push(directory.join("audit.jsonl"));
+    Ok(names)
+}
+
+/// The log's files, which follow each other.
+struct Log {
+    files: Vec<(PathBuf, File)>,
+    /// Lines of each file, as far as they have been read.
+    lines: Vec<u64>,
+}
+
+impl Log {
+    fn open(names: Vec<PathBuf>) -> Result<Self, String> {
+        let open = |path: PathBuf| match File::open(&path) {
+            Ok(file) => Ok((path, file)),
+            Err(e) => Err(fault(&path, &e)),
+        };
+        Ok(Self { files: names.into_iter().map(open).collect::<Result<_, _>>()?, lines: Vec::new() })
+    }
+
+    /// Gives `each` every line with its end; of one that is too long, only its beginning.
+    fn read(&mut self, mut each: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+        for (path, file) in &self.files {
+            let mut count = 0;
+            lines(path, file, |line| {
+                count += 1;
+                each(line)
+            })?;
+            self.lines.push(count);
+        }
+        Ok(())
+    }
+
+    /// Where a line of the whole is: its file, and its number there. One behind the last is the last file's.
+    fn place(&self, mut line: u64) -> (&Path, u64) {
+        let mut last = Path::new("");
+        for (at, (path, _)) in self.files.iter().enumerate() {
+            last = path;
+            let lines = self.lines.get(at).copied().unwrap_or(0);
+            if line <= lines || at + 1 == self.files.len() {
+                break;
+            }
+            line = line.saturating_sub(lines);
+        }
+        (last, line)
+    }
+}
+
+/// Gives `each` every line of a file with its end; of one that is too long, only its beginning.
+fn lines(path: &Path, file: &File, mut each: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+    let mut reader = BufReader::new(file);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -174,19 +258,19 @@ fn lines(path: &Path, mut each: impl FnMut(&[u8]) -> Result<(), String>) -> Resu
 
 impl Verify {
     fn answer(&self) -> Result<ExitCode, String> {
-        let report = self.report()?;
+        let (log, report) = self.report()?;
         if self.json {
             output::json(&report)?;
         } else {
-            output::print(&render(&self.which.log()?, &report, Paint::stdout()))?;
+            output::print(&render(&log, &report, Paint::stdout()))?;
         }
         Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn report(&self) -> Result<Report, String> {
-        let signer = match (&self.signer, &self.which.file) {
-            (Some(file), _) => file.clone(),
-            (None, Some(_)) if self.which.state.is_none() => {
+    fn report(&self) -> Result<(Log, Report), String> {
+        let signer = match &self.signer {
+            Some(file) => file.clone(),
+            None if !self.which.files.is_empty() && self.which.state.is_none() => {
                 return Err(
                     "say which key the checkpoints are signed with: --signer FILE, or --state DIR".to_owned()
                 );
@@ -199,17 +283,18 @@ impl Verify {
         let mut verifier = Verifier::new(first, |message: &[u8], signature: &[u8]| {
             UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &signer).verify(message, signature).is_ok()
         });
-        lines(&self.which.log()?, |line| {
+        let mut log = self.which.log()?;
+        log.read(|line| {
             verifier.line(line);
             Ok(())
         })?;
-        Ok(verifier.finish(records))
+        Ok((log, verifier.finish(records)))
     }
 
     /// The first key and the number of records, as far as they are given or in the state directory.
     fn known(&self) -> Result<(Option<AuditKey>, Option<u64>), String> {
-        let state = match (&self.which.file, &self.which.state) {
-            (Some(_), None) => None,
+        let state = match (self.which.files.is_empty(), &self.which.state) {
+            (false, None) => None,
             _ => Some(self.which.state()?.join("sessiond")),
         };
         let there = |name: &str| state.as_ref().map(|state| state.join(name)).filter(|path| path.exists());
@@ -257,12 +342,13 @@ fn first_key(path: &Path) -> Result<AuditKey, String> {
     Ok(AuditKey::from_bytes(*key))
 }
 
-fn render(log: &Path, report: &Report, paint: Paint) -> String {
+fn render(log: &Log, report: &Report, paint: Paint) -> String {
     /// A log can have any number of faults; `--json` has them all.
     const SHOWN: usize = 100;
     let mut out = String::new();
     for fault in report.faults.iter().take(SHOWN) {
-        let place = format!("{}:{}", log.display(), fault.line);
+        let (path, line) = log.place(fault.line);
+        let place = format!("{}:{line}", path.display());
         out.push_str(&format!("{} {}\n", paint.error(&format!("{}:", shown(&place))), shown(&fault.what)));
     }
     if report.faults.len() > SHOWN {
@@ -276,7 +362,7 @@ fn render(log: &Path, report: &Report, paint: Paint) -> String {
 
 impl Show {
     fn answer(&self) -> Result<ExitCode, String> {
-        let log = self.which.log()?;
+        let mut log = self.which.log()?;
         let mut unread = 0u64;
         let paint = Paint::stdout();
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -284,7 +370,7 @@ impl Show {
             Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("standard output: {e}")),
             _ => Ok(()),
         };
-        lines(&log, |line| match serde_json::from_slice::<Record>(line) {
+        log.read(|line| match serde_json::from_slice::<Record>(line) {
             Ok(record) if self.wants(&record) => {
                 if self.json {
                     write(&serde_json::to_string(&record).map_err(|e| e.to_string())?)
@@ -436,8 +522,51 @@ mod tests {
     }
 
     fn verify(state: &Path) -> Result<Report, String> {
-        let which = Which { file: None, state: Some(state.to_owned()) };
+        verified(Which { files: Vec::new(), state: Some(state.to_owned()) }).map(|(_, report)| report)
+    }
+
+    fn verified(which: Which) -> Result<(Log, Report), String> {
         Verify { which, signer: None, first_key: None, records: None, json: false }.report()
+    }
+
+    #[test]
+    fn a_log_in_several_files_is_one_and_a_fault_is_told_at_its_line_of_its_file() {
+        let state = state();
+        let at = |name: &str| state.path().join("sessiond").join(name);
+        let text = std::fs::read_to_string(at("audit.jsonl")).unwrap();
+        let all: Vec<&str> = text.split_inclusive('\n').collect();
+        let full = ["audit-00000000000000000000.jsonl", "audit-00000000000000000002.jsonl"];
+        std::fs::write(at(full[0]), all[..2].concat()).unwrap();
+        std::fs::write(at(full[1]), all[2..5].concat()).unwrap();
+        std::fs::write(at("audit.jsonl"), all[5..].concat()).unwrap();
+        // Neither is part of the log.
+        std::fs::write(at("audit-old.jsonl"), "nonsense\n").unwrap();
+        let report = verify(state.path()).unwrap();
+        assert!(report.is_sound(), "{:?}", report.faults);
+        assert_eq!((report.lines, report.checkpoints, report.signed), (6, 1, 5));
+
+        let altered = all[3].replace("mia", "eve");
+        std::fs::write(at(full[1]), [all[2], &altered, all[4]].concat()).unwrap();
+        let which = || Which { files: Vec::new(), state: Some(state.path().to_owned()) };
+        let (log, report) = verified(which()).unwrap();
+        let told = render(&log, &report, Paint::plain());
+        assert!(told.contains("audit-00000000000000000002.jsonl:2: record 3 was altered"), "{told}");
+
+        // One that was moved away is missed, and found where it is named.
+        std::fs::write(at(full[1]), all[2..5].concat()).unwrap();
+        let away = state.path().join("archive");
+        std::fs::rename(at(full[0]), &away).unwrap();
+        assert!(!verify(state.path()).unwrap().is_sound());
+        let files = vec![away, at(full[1]), at("audit.jsonl")];
+        assert!(verified(Which { files, ..which() }).unwrap().1.is_sound());
+        // Cut off at the end: behind the last line of the last file.
+        std::fs::write(at("audit.jsonl"), "").unwrap();
+        std::fs::write(at(full[0]), all[..2].concat()).unwrap();
+        let (log, report) = verified(which()).unwrap();
+        assert!(
+            render(&log, &report, Paint::plain()).contains("audit.jsonl:1: the log ends after 5"),
+            "{report:?}"
+        );
     }
 
     fn change(state: &Path, with: impl FnOnce(&mut Vec<String>)) {
@@ -489,7 +618,7 @@ mod tests {
         let log = std::fs::read_to_string(state.path().join("sessiond/audit.jsonl")).unwrap();
         let records: Vec<Record> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let show = || Show {
-            which: Which { file: None, state: None },
+            which: Which { files: Vec::new(), state: None },
             user: None,
             host: None,
             label: None,

@@ -1,5 +1,6 @@
 //! `levee check`: every problem of a site file, where it is and what to do about it.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -78,8 +79,10 @@ fn summary(site: &Site) -> Summary {
     }
 }
 
-fn count(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
+/// So many of something.
+pub fn count<N: Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
+    let word = if number == N::from(1) { one } else { many };
+    format!("{number} {word}")
 }
 
 /// The answer as rustc would lay it out.

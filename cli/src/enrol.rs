@@ -3,8 +3,9 @@
 //! ```text
 //! STATE/authority/   ca.key ca.pem                       the site's authority: keep it off line where you can
 //! STATE/server/      tls.key ike.key audit.key           the server's keys
+//!                    ppk/NAME.key                        the PPK that it shares with a host (RFC 8784), where the site names one
 //!                    chain.pem ike-chain.pem audit.pub authority.pem
-//! STATE/hosts/NAME/  device.key chain.pem ike.key ike-chain.pem authority.pem workstation.toml
+//! STATE/hosts/NAME/  device.key chain.pem ike.key ike-chain.pem authority.pem workstation.toml ppk.key
 //!                                                        one host's bundle: copy it to that workstation
 //! ```
 
@@ -12,7 +13,7 @@ pub(crate) mod files;
 mod pki;
 
 use files::Mode;
-use levee_policy::{DomainName, HostName, SiteName};
+use levee_policy::{DomainName, HostName, PpkId, SiteName};
 use pki::PkiError;
 pub use pki::ROUNDS;
 use rcgen::{Issuer, KeyPair};
@@ -32,8 +33,25 @@ pub struct Facts {
     pub addresses: Vec<IpAddr>,
     /// The trusted path's TCP port.
     pub port: u16,
-    /// Hosts, each with its accreditation: a range of labels in the site's words.
-    pub hosts: Vec<(HostName, String)>,
+    /// Its hosts.
+    pub hosts: Vec<HostFacts>,
+}
+
+/// What a site file says about a host.
+pub struct HostFacts {
+    /// Its name.
+    pub name: HostName,
+    /// A range of labels in the site's words.
+    pub accreditation: String,
+    /// The name of the PPK that it shares with the server, if any.
+    pub ppk: Option<PpkId>,
+}
+
+impl Facts {
+    fn host(&self, name: &str) -> Result<&HostFacts, EnrolError> {
+        let found = self.hosts.iter().find(|host| host.name.as_str() == name);
+        found.ok_or_else(|| EnrolError::UnknownHost(name.to_owned()))
+    }
 }
 
 /// What a workstation needs to know of its server: `workstation.toml`.
@@ -44,6 +62,8 @@ struct Workstation<'a> {
     server_name: &'a str,
     addresses: &'a [IpAddr],
     trusted_path_port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ppk: Option<&'a str>,
 }
 
 /// Why nothing was enrolled.
@@ -55,6 +75,8 @@ pub enum EnrolError {
     NoAuthority(PathBuf),
     /// The site file has no such host.
     UnknownHost(String),
+    /// The site file gives the host no PPK.
+    NoPpk(HostName),
     /// A file could not be read or written.
     File(PathBuf, io::Error),
     /// A key or certificate could not be made.
@@ -77,6 +99,12 @@ impl fmt::Display for EnrolError {
                 write!(f, "there is no authority at {}; make one: levee enrol authority", path.display())
             }
             Self::UnknownHost(name) => write!(f, "the site file has no host {name}"),
+            Self::NoPpk(host) => {
+                write!(
+                    f,
+                    "the site file gives the host {host} no PPK; add, for instance, ppk = {{ id = \"{host}\" }}"
+                )
+            }
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Pki(error) => error.fmt(f),
             Self::Toml(error) => error.fmt(f),
@@ -142,11 +170,7 @@ impl Enroller<'_> {
 
     /// Makes one host's bundle.
     pub fn host(&self, facts: &Facts, name: &str) -> Result<Written, EnrolError> {
-        let (host, accreditation) = facts
-            .hosts
-            .iter()
-            .find(|(host, _)| host.as_str() == name)
-            .ok_or_else(|| EnrolError::UnknownHost(name.to_owned()))?;
+        let HostFacts { name: host, accreditation, ppk } = facts.host(name)?;
         let (authority, issuer) = self.issuer()?;
         let (key, ike) = (pki::key()?, pki::key()?);
         let certificate = pki::host(host, accreditation, &key, &issuer)?;
@@ -156,6 +180,7 @@ impl Enroller<'_> {
             server_name: facts.server.as_str(),
             addresses: &facts.addresses,
             trusted_path_port: facts.port,
+            ppk: ppk.as_ref().map(PpkId::as_str),
         })
         .map_err(EnrolError::Toml)?;
         let mut files = self.open(&self.state.join("hosts").join(host.as_str()))?;
@@ -166,6 +191,27 @@ impl Enroller<'_> {
         files.public("authority.pem", &authority)?;
         files.public("workstation.toml", &workstation)?;
         Ok(files.written)
+    }
+
+    /// Makes the PPK that a host shares with the server: the server's half, and the one of the host's bundle, which may be encrypted
+    /// with a passphrase of its own.
+    pub fn ppk(&self, facts: &Facts, name: &str, bundles: Option<Passphrase>) -> Result<Written, EnrolError> {
+        let host = facts.host(name)?;
+        if host.ppk.is_none() {
+            return Err(EnrolError::NoPpk(host.name.clone()));
+        }
+        let ppk = pki::ppk()?;
+        let mut ours = self.open(&self.state.join("server/ppk"))?;
+        let theirs = Files {
+            passphrase: bundles.map(|passphrase| (passphrase, self.rounds)),
+            ..self.open(&self.state.join("hosts").join(host.name.as_str()))?
+        };
+        // Neither half is of use without the other.
+        theirs.absent("ppk.key")?;
+        ours.ppk(&format!("{}.key", host.name), &ppk)?;
+        let mut theirs = Files { written: ours.written, ..theirs };
+        theirs.ppk("ppk.key", &ppk)?;
+        Ok(theirs.written)
     }
 
     /// Revokes the certificates of a host's bundle, or the server's, and those in these files: writes the authority's revocation list
@@ -199,8 +245,11 @@ impl Enroller<'_> {
     pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let mut written = self.authority(facts)?;
         written.extend(self.server(facts)?);
-        for (host, _) in &facts.hosts {
-            written.extend(self.host(facts, host.as_str())?);
+        for host in &facts.hosts {
+            written.extend(self.host(facts, host.name.as_str())?);
+            if host.ppk.is_some() {
+                written.extend(self.ppk(facts, host.name.as_str(), self.passphrase.clone())?);
+            }
         }
         Ok(written)
     }
@@ -239,6 +288,18 @@ struct Files {
 }
 
 impl Files {
+    /// An error if this file would be replaced and may not be.
+    fn absent(&self, name: &str) -> Result<(), EnrolError> {
+        let path = self.directory.join(name);
+        if self.force || !path.exists() { Ok(()) } else { Err(EnrolError::Exists(path)) }
+    }
+
+    fn ppk(&mut self, name: &str, ppk: &[u8]) -> Result<(), EnrolError> {
+        let passphrase = self.passphrase.as_ref().map(|(text, rounds)| (text.as_slice(), *rounds));
+        let text = pki::write_ppk(ppk, passphrase)?;
+        self.put(name, text.as_bytes(), Mode::Private)
+    }
+
     fn private(&mut self, name: &str, key: &KeyPair) -> Result<(), EnrolError> {
         let passphrase = self.passphrase.as_ref().map(|(text, rounds)| (text.as_slice(), *rounds));
         let text = pki::write_key(key, passphrase)?;
@@ -268,6 +329,11 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use x509_parser::prelude::{FromDer, X509Certificate, parse_x509_pem};
 
+    fn host(name: &str, accreditation: &str, ppk: Option<&str>) -> HostFacts {
+        let ppk = ppk.map(|id| PpkId::new(id).unwrap());
+        HostFacts { name: HostName::new(name).unwrap(), accreditation: accreditation.into(), ppk }
+    }
+
     fn facts() -> Facts {
         Facts {
             site: SiteName::new("small").unwrap(),
@@ -275,8 +341,8 @@ mod tests {
             addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4433,
             hosts: vec![
-                (HostName::new("ws1").unwrap(), "UNCLASSIFIED..SECRET/NATO".into()),
-                (HostName::new("ws2").unwrap(), "UNCLASSIFIED".into()),
+                host("ws1", "UNCLASSIFIED..SECRET/NATO", Some("ws1-2026")),
+                host("ws2", "UNCLASSIFIED", None),
             ],
         }
     }
@@ -294,7 +360,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let enroller = enroller(directory.path());
         let written = enroller.all(&facts()).unwrap();
-        assert_eq!(written.len(), 2 + 7 + 2 * 6);
+        assert_eq!(written.len(), 2 + 7 + 2 * 6 + 2);
         for path in &written {
             let private = path.extension().is_some_and(|extension| extension == "key");
             assert_eq!(mode(path), if private { 0o600 } else { 0o644 }, "{}", path.display());
@@ -347,6 +413,41 @@ mod tests {
             let others: Vec<String> = usage.other.iter().map(|oid| oid.to_id_string()).collect();
             assert_eq!(others == ["1.3.6.1.5.5.7.3.17"], ike, "{name}: {others:?}");
             assert_eq!((usage.server_auth, usage.client_auth, usage.any), (server, client, false), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_host_and_the_server_get_the_same_ppk_each_with_its_own_passphrase_and_a_new_one_only_by_force() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut enroller = enroller(directory.path());
+        enroller.all(&facts()).unwrap();
+        let toml = |host: &str| {
+            std::fs::read_to_string(directory.path().join("hosts").join(host).join("workstation.toml"))
+                .unwrap()
+        };
+        assert!(toml("ws1").contains("ppk = \"ws1-2026\"") && !toml("ws2").contains("ppk"));
+        let halves = ["server/ppk/ws1.key", "hosts/ws1/ppk.key"].map(|name| directory.path().join(name));
+        let read = |passphrases: [Option<&[u8]>; 2]| {
+            [0, 1].map(|half| {
+                assert_eq!(mode(&halves[half]), 0o600);
+                pki::read_ppk(&std::fs::read_to_string(&halves[half]).unwrap(), passphrases[half]).unwrap()
+            })
+        };
+        let first = read([None, None]);
+        assert_eq!((first[0].len(), &first[0]), (32, &first[1]));
+        assert!(matches!(enroller.ppk(&facts(), "ws1", None), Err(EnrolError::Exists(_))));
+        assert!(matches!(enroller.ppk(&facts(), "ws2", None), Err(EnrolError::NoPpk(_))));
+        assert!(matches!(enroller.ppk(&facts(), "ws9", None), Err(EnrolError::UnknownHost(_))));
+        assert_eq!(read([None, None]), first, "nothing of either half was replaced");
+        let passphrase = |text: &str| Some(Passphrase::new(text.as_bytes().to_vec()));
+        (enroller.force, enroller.passphrase) = (true, passphrase("of the server"));
+        enroller.ppk(&facts(), "ws1", passphrase("of the host")).unwrap();
+        let second = read([Some(b"of the server"), Some(b"of the host")]);
+        assert_eq!(second[0], second[1]);
+        assert_ne!(second[0], first[0]);
+        for half in halves {
+            let text = std::fs::read_to_string(half).unwrap();
+            assert!(pki::read_ppk(&text, Some(b"of nobody")).is_err() && pki::read_ppk(&text, None).is_err());
         }
     }
 

@@ -1,6 +1,6 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
-use crate::enrol::{Enroller, Facts, Passphrase, ROUNDS, Written};
+use crate::enrol::{Enroller, Facts, HostFacts, Passphrase, ROUNDS, Written};
 use crate::user::{ask, line};
 use clap::{Args, Subcommand};
 use levee_policy::Site;
@@ -23,6 +23,14 @@ enum What {
     Server(Where),
     /// One host's bundle, to be copied to that workstation
     Host {
+        /// The host, as the site file names it
+        name: String,
+        #[command(flatten)]
+        place: Where,
+    },
+    /// A post-quantum preshared key for a host to which the site file gives one (RFC 8784): the server's half, and the host's in its
+    /// bundle. With --passphrase each half has its own: first the server's, then the host's
+    Ppk {
         /// The host, as the site file names it
         name: String,
         #[command(flatten)]
@@ -69,18 +77,21 @@ impl Enrol {
     pub fn run(self) -> ExitCode {
         let (place, name) = match &self.what {
             What::Authority(place) | What::Server(place) | What::All(place) => (place, None),
-            What::Host { name, place } => (place, Some(name)),
+            What::Host { name, place } | What::Ppk { name, place } => (place, Some(name)),
             What::Revoke { place, .. } => (place, None),
         };
         let done = facts(place).and_then(|(facts, state)| {
-            let makes_authority = matches!(self.what, What::Authority(_) | What::All(_));
-            let authority_passphrase = if makes_authority || !encrypted(&state.join("authority/ca.key")) {
+            let needs_none = matches!(self.what, What::Authority(_) | What::All(_) | What::Ppk { .. });
+            let authority_passphrase = if needs_none || !encrypted(&state.join("authority/ca.key")) {
                 None
             } else {
                 Some(asked("Passphrase of the authority's key: ", false)?)
             };
-            let passphrase =
-                place.passphrase.then(|| asked("Passphrase of the new keys: ", true)).transpose()?;
+            let whose = match self.what {
+                What::Ppk { .. } => "Passphrase of the server's keys: ",
+                _ => "Passphrase of the new keys: ",
+            };
+            let passphrase = place.passphrase.then(|| asked(whose, true)).transpose()?;
             let authority_passphrase = match self.what {
                 What::All(_) => passphrase.clone(),
                 _ => authority_passphrase,
@@ -99,6 +110,11 @@ impl Enrol {
                     enroller.revoke(names, certificate, *days)
                 }
                 (What::Host { .. }, Some(name)) => enroller.host(&facts, name),
+                (What::Ppk { .. }, Some(name)) => {
+                    let whose = format!("Passphrase of {name}'s keys: ");
+                    let bundles = place.passphrase.then(|| asked(&whose, true)).transpose()?;
+                    enroller.ppk(&facts, name, bundles)
+                }
                 _ => enroller.all(&facts),
             };
             written.map_err(|e| e.to_string())
@@ -143,7 +159,10 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         place.state.clone().unwrap_or_else(|| PathBuf::from("/var/lib/levee").join(site.name().as_str()));
     let accreditation = |host: &levee_policy::site::Host| {
         let range = site.vocabulary().print_range(host.accreditation());
-        range.map(|range| (host.name().clone(), range)).ok_or_else(|| format!("{}: no range", host.name()))
+        let (name, ppk) = (host.name().clone(), host.ppk().map(|ppk| ppk.id().clone()));
+        range
+            .map(|accreditation| HostFacts { name, accreditation, ppk })
+            .ok_or_else(|| format!("{}: no range", host.name()))
     };
     let facts = Facts {
         site: site.name().clone(),

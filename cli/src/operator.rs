@@ -11,6 +11,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 /// Longer than a server takes to end a session whose label's vault must be killed for it.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// The operators' socket, in a server's run directory.
+const CONTROL: &str = "control";
+
 /// Which running server.
 #[derive(Debug, clap::Args)]
 pub struct Which {
@@ -25,8 +28,9 @@ impl Which {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can ask a server; run this with sudo".to_owned());
         }
-        let run = self.run.clone().map_or_else(crate::up::only_run, Ok)?;
-        ask(&run.join("control"), command)
+        // A workstation's part has no such socket.
+        let only = || crate::up::only_with(Path::new("/run/levee"), CONTROL);
+        ask(&self.run.clone().map_or_else(only, Ok)?.join(CONTROL), command)
     }
 
     /// Everything that runs.

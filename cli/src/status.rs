@@ -10,6 +10,7 @@ use levee_ipc::vault::Suite;
 use levee_ipc::warden::CompartmentStatus;
 use serde::Serialize;
 
+use crate::check::count;
 use crate::operator::Which;
 use crate::output;
 
@@ -35,6 +36,7 @@ pub struct View<'a> {
     compartments: &'a [CompartmentStatus],
     vaults: BTreeMap<&'a str, VaultView<'a>>,
     counters: BTreeMap<&'a str, u64>,
+    steering: BTreeMap<&'a str, u64>,
     audit_records: u64,
 }
 
@@ -111,6 +113,7 @@ pub fn view(status: &ServerStatus) -> View<'_> {
             })
             .collect(),
         counters: map(&status.counters),
+        steering: map(&status.steering),
         audit_records: status.audit_records,
     }
 }
@@ -185,11 +188,11 @@ pub fn sessions(status: &ServerStatus) -> String {
 
 fn render(status: &ServerStatus) -> String {
     let mut out = format!(
-        "site {}: {} sessions, {} compartments, {} audit records\n\nsessions\n{}",
+        "site {}: {}, {}, {}\n\nsessions\n{}",
         status.site,
-        status.session_count,
-        status.compartments.len(),
-        status.audit_records,
+        count(status.session_count, "session", "sessions"),
+        count(status.compartments.len(), "compartment", "compartments"),
+        count(status.audit_records, "audit record", "audit records"),
         sessions(status)
     );
     for (label, report) in status.vaults.iter().filter(|(_, report)| report.disagreed() > 0) {
@@ -242,6 +245,10 @@ fn render(status: &ServerStatus) -> String {
             .collect()
     };
     let mut rows = counted("sessiond", &status.counters);
+    rows.extend(counted("tunnel port", &status.steering));
+    for compartment in &status.compartments {
+        rows.extend(counted(&format!("compartment {}", compartment.label), &compartment.counters));
+    }
     for (label, report) in &status.vaults {
         rows.extend(counted(&format!("vault {label}"), &report.counters));
     }
@@ -269,7 +276,16 @@ mod tests {
                 attached: false,
             }],
             session_count: 3,
-            compartments: vec![],
+            compartments: vec![CompartmentStatus {
+                label: label.clone(),
+                slot: 7,
+                init: 100,
+                vault: 101,
+                age: 61_000,
+                services: vec![("web".into(), 1), ("mail".into(), 3)],
+                vault_starts: 2,
+                counters: vec![("documents not given upward: leased".into(), 4)],
+            }],
             vaults: vec![(
                 label,
                 Report {
@@ -286,7 +302,8 @@ mod tests {
                     sa_count: 1,
                 },
             )],
-            counters: vec![],
+            counters: vec![("a wrong password".into(), 5)],
+            steering: vec![("an SPI of no slot".into(), 6)],
             audit_records: 12,
         }
     }
@@ -294,7 +311,7 @@ mod tests {
     #[test]
     fn what_runs_is_shown_in_tables_that_line_up() {
         let text = render(&status());
-        assert!(text.starts_with("site harbour: 3 sessions, 0 compartments, 12 audit records\n"), "{text}");
+        assert!(text.starts_with("site harbour: 3 sessions, 1 compartment, 12 audit records\n"), "{text}");
         assert!(
             text.contains(
                 "  SESSION       USER  HOST  LABEL         ADDRESS    SINCE  TRUSTED PATH\n  \
@@ -302,7 +319,24 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(text.contains("vault SECRET//NATO  replayed  2\n"), "{text}");
+        assert!(
+            text.contains("  SECRET//NATO  7     100   101    2             1m1s   web mail (3 starts)\n"),
+            "{text}"
+        );
+        // Every counter, whoever counts it.
+        let counters: Vec<String> = text
+            .lines()
+            .skip_while(|line| *line != "counters")
+            .skip(2)
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        let all = [
+            "sessiond a wrong password 5",
+            "tunnel port an SPI of no slot 6",
+            "compartment SECRET//NATO documents not given upward: leased 4",
+            "vault SECRET//NATO replayed 2",
+        ];
+        assert_eq!(counters, all);
         assert!(!text.contains("quiet"), "{text}");
     }
 

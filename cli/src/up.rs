@@ -45,7 +45,7 @@ pub struct Down {
     run: Option<PathBuf>,
 }
 
-/// Have a running server read the authority's revocation list anew: whoever it names is cut
+/// Have a running server, or a workstation's part, read the authority's revocation list anew: whoever it names is cut
 #[derive(Debug, clap::Args)]
 pub struct Reload {
     /// Its run directory [default: the only one below /run/levee]
@@ -83,7 +83,13 @@ fn must_be_root() -> Result<(), String> {
 /// The site's name, to find the default directories; the warden checks the rest.
 fn name_of(config: &Path, workstation: bool) -> Result<String, String> {
     let file = if workstation { config.join("workstation.toml") } else { config.to_owned() };
-    let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let text = fs::read_to_string(&file).map_err(|e| match workstation {
+        true => format!(
+            "{}: {e}; the bundle is the directory that `levee enrol` made for this host",
+            file.display()
+        ),
+        false => format!("{}: {e}", file.display()),
+    })?;
     let value: toml::Table = text.parse().map_err(|e| format!("{}: {e}", file.display()))?;
     let site = value.get("site");
     let name = if workstation { site } else { site.and_then(|site| site.get("name")) };
@@ -194,15 +200,33 @@ impl Up {
     }
 }
 
+/// Said where no run directory is found.
+const NOTHING: &str =
+    "nothing runs here; `levee up SITE-FILE` starts a server (if it was given --run, say so here too)";
+
 /// The run directory that is meant when none is given: the only one with a lock.
 pub fn only_run() -> Result<PathBuf, String> {
-    let entries = fs::read_dir("/run/levee").map_err(|e| format!("/run/levee: {e}; say which with --run"))?;
-    let mut runs: Vec<PathBuf> =
-        entries.filter_map(Result::ok).map(|e| e.path()).filter(|path| path.join("lock").exists()).collect();
-    match (runs.pop(), runs.is_empty()) {
-        (Some(run), true) => Ok(run),
-        (Some(_), false) => Err("several run here; say which with --run".to_owned()),
-        (None, _) => Err("nothing runs here".to_owned()),
+    only_with(Path::new("/run/levee"), "lock")
+}
+
+/// The only run directory below `runs` that has this file.
+pub fn only_with(runs: &Path, file: &str) -> Result<PathBuf, String> {
+    let entries = match fs::read_dir(runs) {
+        Ok(entries) => entries,
+        // Made by the first `levee up`.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(NOTHING.to_owned()),
+        Err(e) => return Err(format!("{}: {e}; say which with --run", runs.display())),
+    };
+    let mut found: Vec<PathBuf> =
+        entries.filter_map(Result::ok).map(|e| e.path()).filter(|path| path.join(file).exists()).collect();
+    found.sort();
+    match found.as_slice() {
+        [] => Err(NOTHING.to_owned()),
+        [one] => Ok(one.clone()),
+        several => {
+            let names: Vec<String> = several.iter().map(|path| path.display().to_string()).collect();
+            Err(format!("several run here; say which with --run: {}", names.join(", ")))
+        }
     }
 }
 
@@ -279,5 +303,26 @@ impl Plan {
             Ok(never) => match never {},
             Err(e) => fail(e),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_run_directory_is_meant_and_where_it_is_not_the_only_one_they_are_named() {
+        let place = tempfile::tempdir().unwrap();
+        let found = || only_with(place.path(), "lock");
+        assert_eq!(only_with(&place.path().join("none"), "lock").unwrap_err(), NOTHING);
+        assert_eq!(found().unwrap_err(), NOTHING);
+        fs::create_dir(place.path().join("harbour")).unwrap();
+        assert_eq!(found().unwrap_err(), NOTHING, "a directory in which nothing ever ran");
+        fs::write(place.path().join("harbour/lock"), "1").unwrap();
+        assert_eq!(found().unwrap(), place.path().join("harbour"));
+        fs::create_dir(place.path().join("fleet")).unwrap();
+        fs::write(place.path().join("fleet/lock"), "2").unwrap();
+        let said = found().unwrap_err();
+        assert!(said.contains("--run") && said.contains("/fleet, ") && said.ends_with("/harbour"), "{said}");
     }
 }

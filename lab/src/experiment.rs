@@ -228,6 +228,9 @@ pub struct Experiment {
     /// The paper that stands beside, by the name of its file.
     #[serde(default)]
     pub paper: Option<String>,
+    /// Bytes per write of a stream, where it is not the laboratory's own size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_size: Option<usize>,
     /// Factors; the arms are named after their levels.
     #[serde(default, rename = "factor")]
     pub factors: Vec<Factor>,
@@ -285,6 +288,9 @@ impl Experiment {
         let ids: Vec<_> = e.units(None).into_iter().map(|u| u.id).collect();
         if ids.iter().collect::<BTreeSet<_>>().len() != ids.len() {
             return Err("two workloads are the same".into());
+        }
+        if let Some(w) = e.workloads.iter().find(|w| !w.rates.is_empty() && w.kind != Kind::TcpRr) {
+            return Err(format!("{} has no open loop: only TCP_RR has rates", w.kind));
         }
         let times =
             |f: &Form| f.seconds.is_finite() && f.seconds > 0.0 && f.warmup.is_finite() && f.warmup >= 0.0;

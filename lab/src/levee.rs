@@ -12,6 +12,7 @@ use crate::experiment::{Drive, Mediation, Path as Way};
 use crate::netns::{Group, Namespace, pin_congestion, tool, usage};
 use crate::role::Role;
 use crate::stand::{Server, give_pool, serve_as};
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -466,10 +467,11 @@ impl Levee {
         Ok((p.client.clone(), Target { all: at(port), close: at(port + 1) }, p.init))
     }
 
-    /// Keeps the services on one processor, as every other server is.
+    /// Keeps the services on one processor, as every other server is. A process that ended since levee started was one of
+    /// those that serve a single connection, and is left out.
     ///
     /// # Errors
-    /// When a service has ended.
+    /// When the kernel refuses.
     pub fn keep_services_on(&self, cpu: usize) -> io::Result<()> {
         if self.pinned.get() == Some(cpu) {
             return Ok(()); // what they start since then stays there too
@@ -478,9 +480,12 @@ impl Levee {
         set.set(cpu.min(CpuSet::MAX_CPU - 1));
         let bare = self.places.values().filter_map(|p| p.bare.as_ref()).map(Server::id);
         for pid in self.places.values().flat_map(|p| p.services.iter().copied()).chain(bare) {
-            for t in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+            for t in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
                 let tid = t.file_name().to_str().and_then(|n| n.parse::<i32>().ok()).and_then(Pid::from_raw);
-                sched_setaffinity(tid, &set)?;
+                match sched_setaffinity(tid, &set) {
+                    Ok(()) | Err(Errno::SRCH) => {}
+                    Err(e) => return Err(e.into()),
+                }
             }
         }
         self.pinned.set(Some(cpu));

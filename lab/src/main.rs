@@ -267,6 +267,7 @@ fn run(r: &Run) -> io::Result<ExitCode> {
         let stamp: String = levee_lab::host::now().chars().filter(|c| c.is_ascii_alphanumeric()).collect();
         let dir = r.out.clone().unwrap_or_else(|| root.join(format!("{}-{form}-{stamp}", e.name)));
         let mut common = Common::default();
+        common.write_size = e.write_size.unwrap_or(common.write_size);
         if let Some(wait) = r.wait.or(r.two_minutes.then_some(120.0)) {
             if !(wait.is_finite() && (0.0..=3600.0).contains(&wait)) {
                 return Err(io::Error::other("--wait: between 0 and 3600 seconds"));

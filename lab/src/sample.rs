@@ -167,6 +167,9 @@ impl Ledger {
         if self.missing != 0 {
             return Some(format!("{} of {} counted nowhere", self.missing, self.wire));
         }
+        if self.reassembled != 0 {
+            return Some(format!("{} came in fragments: larger than the path's MTU", self.reassembled));
+        }
         if self.read != self.delivered {
             return Some(format!(
                 "{} read by the kernel's count, {} by the program's",
@@ -259,8 +262,17 @@ pub fn judge(
         flags.push(f.to_owned());
         why.get_or_insert(w);
     };
-    if let Some(fault) = ledger.and_then(Ledger::fault) {
-        flag("ledger", fault);
+    if let Some(udp) = outcome.and_then(|o| o.udp.as_ref()) {
+        match ledger.map(Ledger::fault) {
+            Some(None) => {}
+            Some(Some(fault)) => flag("ledger", fault),
+            None => flag("ledger", "there is none: a namespace's counters cannot be read".into()),
+        }
+        // the first step is the warm-up
+        let mut rates = udp.steps.iter().skip(1);
+        if rates.len() > 0 && !rates.any(|s| s.sent > 0 && s.sent == s.delivered) {
+            flag("loss", "no rate that was tried is without loss".into());
+        }
     }
     let connects = outcome.is_some_and(|o| o.kind.connects());
     if connects && closer == crate::workload::Closer::Server {

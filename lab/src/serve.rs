@@ -22,7 +22,7 @@ pub const WORKERS: usize = 8;
 /// Trials whose datagram counts are kept.
 const TRIALS: usize = 64;
 /// Bytes that a stream's receiver reads at once.
-pub const READ_SIZE: usize = 131_072;
+const READ_SIZE: usize = 131_072;
 /// The longest a `m` request may ask for, milliseconds.
 const LONGEST_SEND: u32 = 600_000;
 

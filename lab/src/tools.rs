@@ -4,7 +4,6 @@
 //! as that takes), and a netperf that the operator supplies. Each is asked for one figure in our unit.
 
 use crate::role::Role;
-use crate::serve::READ_SIZE;
 use crate::stand::Place;
 use crate::workload::{Kind, Outcome, Task};
 use serde::{Deserialize, Serialize};
@@ -98,8 +97,8 @@ impl Tool {
         let s = |v: &str| v.to_owned();
         let args: Vec<String> = match self {
             Tool::Iperf3 => {
-                // its size is also what its server reads at once: that of ours (it selects before each read)
-                let (port, size) = (IPERF3.to_string(), READ_SIZE.to_string());
+                // its size is also what its server reads at once, after a select before each read
+                let (port, size) = (IPERF3.to_string(), task.write_size.to_string());
                 ["-c", &host, "-p", &port, "-t", &seconds, "-l", &size, "-C", &task.congestion, "-J"]
                     .map(s)
                     .to_vec()
@@ -116,8 +115,15 @@ impl Tool {
                 ["-t", "1", "-c", "1", "-d", &time, "-H", "Connection: close", &url].map(s).to_vec()
             }
             Tool::Netperf => {
-                let (port, test) = (NETPERF.to_string(), task.kind.name());
-                ["-H", &host, "-p", &port, "-t", test, "-l", &seconds, "-P", "0", "-v", "0"].map(s).to_vec()
+                let (port, test, size) = (NETPERF.to_string(), task.kind.name(), task.write_size.to_string());
+                let mut args = ["-H", &host, "-p", &port, "-t", test, "-l", &seconds, "-P", "0", "-v", "0"]
+                    .map(s)
+                    .to_vec();
+                if task.kind == Kind::TcpStream {
+                    // by itself it writes as much as a socket's first send buffer holds
+                    args.extend(["--", "-m", &size, "-M", &size].map(s));
+                }
+                args
             }
         };
         let start = Instant::now();

@@ -12,8 +12,38 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// Where the agent listens, unless said otherwise.
-pub const SOCKET: &str = "/run/levee/tpe.sock";
+/// Where `levee up` makes run directories.
+pub const RUNS: &str = "/run/levee";
+/// The agent's socket, in its run directory.
+const SOCKET: &str = "tpe.sock";
+
+/// What starts an agent, for whoever finds none.
+const START: &str = "`levee up --workstation BUNDLE` starts it, as root";
+
+/// The agent's socket: the one that was named, or the only one in a run directory below `runs`.
+///
+/// # Errors
+/// There is none, or more than one.
+pub fn socket(named: Option<PathBuf>, runs: &Path) -> Result<PathBuf, Fault> {
+    if let Some(named) = named {
+        return Ok(named);
+    }
+    let entries = std::fs::read_dir(runs).into_iter().flatten().filter_map(Result::ok);
+    let mut found: Vec<PathBuf> =
+        entries.map(|entry| entry.path().join(SOCKET)).filter(|path| path.exists()).collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(one), true) => Ok(one),
+        (Some(_), false) => Err(Fault::Local(format!(
+            "several sites' agents run here: say which with --socket {}/…/{SOCKET}",
+            runs.display()
+        ))),
+        // Run directories are root's alone.
+        (None, _) if !rustix::process::geteuid().is_root() => {
+            Err(Fault::Local("only root can speak with the workstation's agent: run this with sudo".into()))
+        }
+        (None, _) => Err(Fault::Local(format!("no agent runs at this workstation: {START}"))),
+    }
+}
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -53,14 +83,22 @@ pub struct Agent(Channel);
 impl Agent {
     /// Connects to the agent.
     pub fn connect(path: &Path) -> Result<Self, Fault> {
-        let what = format!("no agent answers at {}", path.display());
+        let at = path.display();
         let connected = || -> io::Result<OwnedFd> {
             let address = SocketAddrUnix::new(path)?;
             let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
             connect(&socket, &address)?;
             Ok(socket)
         };
-        connected().map(|socket| Self(Channel::from_fd(socket))).map_err(local(what))
+        connected().map(|socket| Self(Channel::from_fd(socket))).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                Fault::Local(format!("no agent answers at {at}: {START}"))
+            }
+            io::ErrorKind::PermissionDenied => {
+                Fault::Local(format!("only root can speak with the agent at {at}: run this with sudo"))
+            }
+            _ => Fault::Local(format!("the agent at {at}: {error}")),
+        })
     }
 
     /// The channel itself.
@@ -133,7 +171,8 @@ impl PasswordSource {
             Self::Stdin => secret(line_of(io::stdin().lock()).map_err(local("standard input"))?),
             Self::Prompt => {
                 let terminal = std::fs::File::options().read(true).write(true).open("/dev/tty");
-                let terminal = terminal.map_err(local("no terminal to ask for the password"))?;
+                let terminal = terminal
+                    .map_err(local("no terminal to ask for the password (--password-stdin reads it)"))?;
                 if !isatty(&terminal) {
                     return Err(Fault::Local("no terminal to ask for the password".into()));
                 }
@@ -217,5 +256,34 @@ pub fn to_text(answer: &Answer) -> String {
         Answer::PasswordChanged => "the password is changed".into(),
         Answer::LoggedOut => "signed off".into(),
         Answer::Refused { reason, .. } => reason.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_agent_is_meant_and_where_there_is_none_or_more_it_is_said_what_to_do() {
+        let place = tempfile::tempdir().unwrap();
+        let found = || socket(None, place.path()).map_err(|fault| fault.to_string());
+        let run = |name: &str| {
+            let run = place.path().join(name);
+            std::fs::create_dir(&run).unwrap();
+            run.join(SOCKET)
+        };
+        let none = found().unwrap_err();
+        assert!(none.contains("levee up --workstation") || none.contains("sudo"), "{none}");
+        let server = run("harbour");
+        assert!(found().is_err(), "a server has no agent");
+        let first = run("harbour-ws");
+        std::fs::write(&first, "").unwrap();
+        assert_eq!(found().unwrap(), first);
+        std::fs::write(run("fleet-ws"), "").unwrap();
+        assert!(found().unwrap_err().contains("--socket"));
+        assert_eq!(socket(Some(server.clone()), place.path()).ok(), Some(server.clone()));
+        // What a named socket that nobody serves says.
+        let dead = Agent::connect(&server).err().map(|fault| fault.to_string()).unwrap();
+        assert!(dead.contains("harbour/tpe.sock") && dead.contains("levee up --workstation"), "{dead}");
     }
 }

@@ -6,7 +6,7 @@ mod command;
 mod run;
 mod screen;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use command::{Agent, Fault, PasswordSource};
 use levee_ipc::tpe::{Answer, Command};
 use levee_policy::{LabelName, UserName};
@@ -25,10 +25,10 @@ const RUN_FAILED: u8 = 255;
 #[derive(Parser)]
 #[command(name = "levee-tpe", version, about)]
 struct Arguments {
-    /// The agent's socket.
-    #[arg(long, global = true, env = "LEVEE_TPE_SOCKET", default_value = command::SOCKET)]
-    socket: PathBuf,
-    /// Say everything as JSON, one object a line.
+    /// The agent's socket [default: the only tpe.sock in a directory below /run/levee]
+    #[arg(long, global = true, env = "LEVEE_TPE_SOCKET", value_name = "FILE")]
+    socket: Option<PathBuf>,
+    /// Say everything as JSON, one object a line
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -44,42 +44,57 @@ enum Action {
         #[arg(long)]
         no_tunnel: bool,
     },
-    /// Sign on.
+    /// Sign on
     Login {
-        /// Who you are at this site.
+        /// Who you are at this site
         user: UserName,
         #[command(flatten)]
         password: Password,
     },
-    /// Open a session at a level, ending the one there is.
+    /// Open a session at a level, ending the one there is
     Level {
-        /// The level, such as SECRET/NATO.
+        /// The level, such as SECRET//NATO; `levee-tpe login` lists yours
         label: LabelName,
     },
-    /// Run a program at the session's level.
+    /// Run a program at the session's level
+    ///
+    /// Its files are gone when the session ends; the services of the level are its whole network. The exit status is the
+    /// program's; 255 where it could not be run.
     Run {
-        /// The program and its arguments.
+        /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
         argv: Vec<String>,
     },
-    /// Say what is so now.
+    /// Say who is signed on, at which level, and whether the server is reached
     Status,
-    /// Change your password.
+    /// Change your password
     Passwd {
         #[command(flatten)]
         password: Password,
     },
-    /// End the session and sign off.
+    /// End the session and sign off
     Logout,
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages of every command into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory; it must be there
+        directory: PathBuf,
+    },
 }
 
 /// Where passwords come from; without either, from the terminal.
 #[derive(Args)]
 struct Password {
-    /// Read the password from this file's first line (`passwd`: the old; the new from the second file).
+    /// Read the password from this file's first line (`passwd`: the old; the new from the second file)
     #[arg(long, value_name = "FILE", num_args = 1..=2, conflicts_with = "password_stdin")]
     password_file: Vec<PathBuf>,
-    /// Read it from standard input, one line each.
+    /// Read it from standard input, one line each
     #[arg(long)]
     password_stdin: bool,
 }
@@ -97,7 +112,8 @@ impl Password {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let Some(action) = &arguments.action else {
-        return match screen::run(&arguments.socket) {
+        let socket = command::socket(arguments.socket.clone(), command::RUNS.as_ref());
+        return match socket.and_then(|socket| screen::run(&socket)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(fault) => {
                 eprintln!("levee-tpe: {fault}");
@@ -111,6 +127,15 @@ fn main() -> ExitCode {
             Err(error) => {
                 eprintln!("levee-tpe: {error}");
                 ExitCode::FAILURE
+            }
+        };
+    }
+    if let Some(done) = reference(action) {
+        return match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("levee-tpe: {error}");
+                ExitCode::from(FAILED)
             }
         };
     }
@@ -136,16 +161,32 @@ fn main() -> ExitCode {
     }
 }
 
+/// Man pages and completions, from the definitions of the commands themselves.
+fn reference(action: &Action) -> Option<std::io::Result<()>> {
+    match action {
+        Action::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Arguments::command(), "levee-tpe", &mut text);
+            Some(std::io::Write::write_all(&mut std::io::stdout(), &text))
+        }
+        Action::Man { directory } => Some(clap_mangen::generate_to(Arguments::command(), directory)),
+        _ => None,
+    }
+}
+
 fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
+    // Before anybody types a password in vain.
+    let socket = command::socket(arguments.socket.clone(), command::RUNS.as_ref())?;
     let command = match action {
-        Action::Agent { .. } => return Err(Fault::Local("the agent is not a command".into())),
+        Action::Agent { .. } | Action::Completions { .. } | Action::Man { .. } => {
+            return Err(Fault::Local("this asks no agent".into()));
+        }
         Action::Login { user, password } => {
             Command::Login { user: user.clone(), password: password.source(0).read("Password")? }
         }
         Action::Level { label } => Command::Level(label.clone()),
         Action::Run { argv } => {
-            let agent = Agent::connect(&arguments.socket)?;
-            return run::run(&agent, argv.clone()).map(Answer::Exited);
+            return run::run(&Agent::connect(&socket)?, argv.clone()).map(Answer::Exited);
         }
         Action::Status => Command::Status,
         Action::Passwd { password } => Command::Passwd {
@@ -154,5 +195,28 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
         },
         Action::Logout => Command::Logout,
     };
-    Agent::connect(&arguments.socket)?.ask(&command)
+    Agent::connect(&socket)?.ask(&command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_defined_without_contradiction_says_what_it_does_and_has_a_man_page() {
+        let mut command = Arguments::command();
+        command.build();
+        command.clone().debug_assert();
+        let place = tempfile::tempdir().unwrap();
+        let man = Action::Man { directory: place.path().to_owned() };
+        assert!(reference(&man).is_some_and(|done| done.is_ok()));
+        let page = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
+        assert!(page("levee-tpe.1").contains("banner"));
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            assert!(sub.get_about().is_some(), "{} says nothing of itself", sub.get_name());
+            if sub.get_name() != "help" {
+                assert!(page(&format!("levee-tpe-{}.1", sub.get_name())).contains("SYNOPSIS"));
+            }
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Keys and X.509 certificates of a site: its authority, its server, its hosts. ECDSA P-256 throughout.
 
 use levee_policy::{DomainName, HostName, SiteName};
+use pkcs8::der::asn1::OctetStringRef;
+use pkcs8::der::{Encode as _, pem};
 use pkcs8::pkcs5::pbes2;
 use pkcs8::{EncryptedPrivateKeyInfoRef, LineEnding, PrivateKeyInfoRef, SecretDocument};
 use rcgen::{
@@ -53,16 +55,21 @@ pub fn key() -> Result<KeyPair, PkiError> {
 /// Rounds of PBKDF2 with HMAC-SHA-256 (RFC 8018 5.2): what OWASP recommends.
 pub const ROUNDS: u32 = 600_000;
 
-/// A private key as PKCS#8 in PEM, encrypted where there is a passphrase (PBES2 with AES-256-CBC, RFC 8018 6.2).
-pub fn write_key(key: &KeyPair, passphrase: Option<(&[u8], u32)>) -> Result<Zeroizing<String>, PkiError> {
-    let Some((passphrase, rounds)) = passphrase else { return Ok(Zeroizing::new(key.serialize_pem())) };
-    let fault = |why: &dyn std::fmt::Display| PkiError(format!("encrypting a key: {why}"));
+/// PBES2 with PBKDF2 of so many rounds and AES-256-CBC (RFC 8018 6.2).
+fn encryption(rounds: u32) -> Result<pbes2::Parameters, PkiError> {
     let (mut salt, mut iv) = ([0u8; 16], [0u8; 16]);
     for octets in [&mut salt, &mut iv] {
         SystemRandom::new().fill(octets).map_err(|_| PkiError("no random bytes".into()))?;
     }
-    let how =
-        pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(rounds, &salt, iv).map_err(|e| fault(&e))?;
+    pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(rounds, &salt, iv)
+        .map_err(|e| PkiError(format!("encrypting a key: {e}")))
+}
+
+/// A private key as PKCS#8 in PEM, encrypted where there is a passphrase (PBES2 with AES-256-CBC, RFC 8018 6.2).
+pub fn write_key(key: &KeyPair, passphrase: Option<(&[u8], u32)>) -> Result<Zeroizing<String>, PkiError> {
+    let Some((passphrase, rounds)) = passphrase else { return Ok(Zeroizing::new(key.serialize_pem())) };
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("encrypting a key: {why}"));
+    let how = encryption(rounds)?;
     let der = Zeroizing::new(key.serialize_der());
     let info = PrivateKeyInfoRef::try_from(der.as_slice()).map_err(|e| fault(&e))?;
     let sealed = info.encrypt_with_params(how, passphrase).map_err(|e| fault(&e))?;
@@ -82,6 +89,49 @@ pub fn read_key(pem: &str, passphrase: Option<&[u8]>) -> Result<KeyPair, PkiErro
             Err(fault(&"it is encrypted, and no passphrase is given"))
         }
         _ => Ok(KeyPair::from_pem(pem)?),
+    }
+}
+
+/// A new PPK (RFC 8784 6: 256 bits of entropy).
+pub fn ppk() -> Result<Zeroizing<Vec<u8>>, PkiError> {
+    let mut octets = Zeroizing::new(vec![0; 32]);
+    SystemRandom::new().fill(&mut octets).map_err(|_| PkiError("no random bytes".into()))?;
+    Ok(octets)
+}
+
+/// A PPK in PEM: its octets, so that what is between the lines is the key in base64, as other programs take it; encrypted where there
+/// is a passphrase, as [`write_key`] does, an OCTET STRING in the place of the private key.
+pub fn write_ppk(ppk: &[u8], passphrase: Option<(&[u8], u32)>) -> Result<Zeroizing<String>, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("writing a PPK: {why}"));
+    let Some((passphrase, rounds)) = passphrase else {
+        let text = pem::encode_string("PRESHARED KEY", LineEnding::LF, ppk).map_err(|e| fault(&e))?;
+        return Ok(Zeroizing::new(text));
+    };
+    let how = encryption(rounds)?;
+    let der = OctetStringRef::new(ppk).and_then(|octets| octets.to_der()).map_err(|e| fault(&e))?;
+    let sealed = how.encrypt(passphrase, &Zeroizing::new(der)).map_err(|e| fault(&e))?;
+    let encrypted_data = OctetStringRef::new(&sealed).map_err(|e| fault(&e))?;
+    let info = EncryptedPrivateKeyInfoRef { encryption_algorithm: how.into(), encrypted_data };
+    let document = SecretDocument::try_from(info).map_err(|e| fault(&e))?;
+    document.to_pem("ENCRYPTED PRESHARED KEY", LineEnding::LF).map_err(|e| fault(&e))
+}
+
+/// Reads what [`write_ppk`] wrote.
+#[cfg(test)]
+pub fn read_ppk(text: &str, passphrase: Option<&[u8]>) -> Result<Vec<u8>, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading a PPK: {why}"));
+    let (label, content) = pem::decode_vec(text.as_bytes()).map_err(|e| fault(&e))?;
+    match (label, passphrase) {
+        ("PRESHARED KEY", None) => Ok(content),
+        ("ENCRYPTED PRESHARED KEY", Some(passphrase)) => {
+            let sealed = EncryptedPrivateKeyInfoRef::try_from(content.as_slice()).map_err(|e| fault(&e))?;
+            let opened = sealed.encryption_algorithm.decrypt(passphrase, sealed.encrypted_data.as_bytes());
+            let opened = opened.map_err(|e| fault(&e))?;
+            let key: &OctetStringRef =
+                pkcs8::der::Decode::from_der(&opened).map_err(|e: pkcs8::der::Error| fault(&e))?;
+            Ok(key.as_bytes().to_vec())
+        }
+        _ => Err(fault(&"it is encrypted, or it is not")),
     }
 }
 

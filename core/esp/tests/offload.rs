@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use levee_esp::offload::{Gso, GsoKind, Run, Segments, VNET_HEADER, Vnet, complete_checksum};
+use levee_esp::aggfrag::{Packer, Reassembler};
+use levee_esp::offload::{Gso, GsoKind, Joint, Run, Segments, VNET_HEADER, Vnet, complete_checksum};
 use levee_esp::{DropReason, Inner};
 use proptest::prelude::*;
 
@@ -143,6 +144,54 @@ fn coalesced(packets: &[Vec<u8>]) -> Vec<([u8; VNET_HEADER], Vec<u8>)> {
         }
     }
     finish(run, &mut out);
+    assert_eq!(out, put_together(packets), "it makes no difference where the packets lie");
+    out
+}
+
+/// The same by way of a buffer of its own.
+fn put_together(packets: &[Vec<u8>]) -> Vec<([u8; VNET_HEADER], Vec<u8>)> {
+    let mut out = Vec::new();
+    let mut joint = Joint::new();
+    let take = |joint: &mut Joint, out: &mut Vec<_>| {
+        if let Some(whole) = joint.take() {
+            let (header, packet) = whole.bytes.split_first_chunk::<VNET_HEADER>().unwrap();
+            let gso = Vnet::parse(header).unwrap().gso;
+            let count = gso
+                .map_or(1, |gso| Segments::new(packet, Inner::parse(packet).unwrap(), gso).unwrap().count());
+            assert_eq!(whole.packets, count);
+            out.push((*header, packet.to_vec()));
+        }
+    };
+    for packet in packets {
+        let inner = Inner::parse(packet).unwrap();
+        if !joint.add(packet, &inner, true) {
+            take(&mut joint, &mut out);
+            assert!(joint.add(packet, &inner, true), "an empty one takes any packet");
+        }
+        if joint.is_closed() {
+            take(&mut joint, &mut out);
+        }
+    }
+    take(&mut joint, &mut out);
+    assert!(joint.take().is_none() && !joint.is_closed());
+    out
+}
+
+/// What comes out at the other end of an association that carries AGGFRAG payloads of this size.
+fn through_aggfrag(packets: &[Vec<u8>], size: usize) -> Vec<Vec<u8>> {
+    let mut packer = Packer::new(size, true);
+    let mut reassembler = Reassembler::new();
+    let (mut out, mut sequence) = (Vec::new(), 0);
+    let mut payload = vec![0; size];
+    for packet in packets {
+        packer.push(packet).unwrap();
+        while packer.waiting() > 0 {
+            let length = packer.payload(&mut payload, false, false).unwrap();
+            sequence += 1;
+            let pass = |packet: &mut [u8], _| out.push(packet.to_vec());
+            reassembler.take(&mut payload[..length], sequence, 0, pass, |why| panic!("{why:?}"));
+        }
+    }
     out
 }
 
@@ -223,6 +272,33 @@ proptest! {
             }
         }
         prop_assert_eq!(back, packets);
+    }
+
+    #[test]
+    fn streams_that_went_in_aggfrag_payloads_are_put_together_and_taken_apart_again(
+        streams in prop::collection::vec((super_segment(), 100_usize..3_000), 1..4),
+        size in 300_usize..2_000,
+    ) {
+        let wholes: Vec<Vec<u8>> = streams.iter().map(|(whole, _)| whole.unfinished()).collect();
+        let gsos = streams.iter().map(|(whole, size)| Gso { kind: whole.kind(), size: *size });
+        let packets: Vec<Vec<u8>> = wholes.iter().zip(gsos).flat_map(|(whole, gso)| segments(whole, gso)).collect();
+        let arrived = through_aggfrag(&packets, size);
+        prop_assert_eq!(&arrived, &packets);
+        let mut back = Vec::new();
+        let mut writes = 0;
+        for (header, bytes) in put_together(&arrived) {
+            writes += 1;
+            match Vnet::parse(&header).unwrap() {
+                Vnet { gso: Some(gso), checksum: Some(_) } => back.extend(segments(&bytes, gso)),
+                other => {
+                    prop_assert_eq!(other, Vnet::default());
+                    back.push(bytes);
+                }
+            }
+        }
+        prop_assert_eq!(back, packets);
+        // One write for each of the super-segments, as with ordinary packets.
+        prop_assert!(writes <= streams.len(), "{} writes for {} super-segments", writes, streams.len());
     }
 
     #[test]

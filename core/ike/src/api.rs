@@ -1,9 +1,10 @@
 //! What goes in and out of an [`Endpoint`](crate::Endpoint) besides datagrams.
 
+use crate::crypto::Secret;
 use crate::crypto::keys::EspKeys;
 use crate::crypto::pki::{CertificateError, PeerCertificate};
 use crate::crypto::sign::SignatureScheme;
-use crate::crypto::suite::{ChildSuite, IkeSuite};
+use crate::crypto::suite::{ChildSuite, IkeSuite, Prf};
 use crate::wire::{Identity, SecurityLabel, Selector};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -111,6 +112,22 @@ pub enum Event {
         /// The octets to sign (RFC 7296 2.15), not hashed yet.
         octets: Vec<u8>,
     },
+    /// A question: mix the PPK of this name into keys of an IKE SA (RFC 8784 3), and answer with [`Command::PpkMixed`]. A peer
+    /// that is not authenticated yet can cause it.
+    MixPpk {
+        /// Repeat it in the answer.
+        request: RequestId,
+        /// The IKE SA being made.
+        ike: IkeId,
+        /// Index into the configured peers.
+        peer: usize,
+        /// PPK_ID_FIXED, as `Config::peers[peer]` has it.
+        id: Vec<u8>,
+        /// By which prf.
+        prf: Prf,
+        /// The keys as they are.
+        keys: PpkKeys,
+    },
     /// Both sides are authenticated.
     IkeEstablished {
         /// The IKE SA.
@@ -129,6 +146,8 @@ pub enum Event {
         assigned: Vec<InnerAddress>,
         /// The peer said that it has no other IKE SA with us (INITIAL_CONTACT): older ones with this identity are dead.
         initial_contact: bool,
+        /// A PPK is in its keys (RFC 8784).
+        ppk: bool,
     },
     /// The IKE SA was rekeyed; its children live on.
     IkeRekeyed {
@@ -184,6 +203,18 @@ pub enum Event {
         /// The new way.
         path: Path,
     },
+}
+
+/// The keys of an IKE SA that a PPK is mixed into (RFC 8784 3), each as long as the prf's output: prf+ (PPK, key) of that length takes
+/// each one's place. Erased when dropped; not printable.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PpkKeys {
+    /// SK_d.
+    pub d: Secret,
+    /// SK_pi.
+    pub pi: Secret,
+    /// SK_pr.
+    pub pr: Secret,
 }
 
 /// An address that one peer assigns to the other (RFC 7296 3.15).
@@ -337,6 +368,13 @@ pub enum Command {
         /// The signature, in the form that its scheme tells.
         signature: Option<Vec<u8>>,
     },
+    /// The answer to [`Event::MixPpk`]. `None`, and keys of another length: there are none, and the IKE SA fails.
+    PpkMixed {
+        /// As in the event.
+        request: RequestId,
+        /// The keys with the PPK in them.
+        keys: Option<PpkKeys>,
+    },
     /// The answer to [`Event::ChildRequested`].
     Decide {
         /// As in the event.
@@ -441,6 +479,8 @@ pub enum CloseReason {
     Protocol(&'static str),
     /// The signature that was asked for did not come.
     NotSigned,
+    /// The PPK was not mixed in by who holds it.
+    PpkNotMixed,
     /// The handshake took too long.
     TimedOut,
 }

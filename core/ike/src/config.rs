@@ -149,13 +149,14 @@ pub enum Childless {
     Force,
 }
 
-/// A post-quantum preshared key (RFC 8784). Where there is one, it is mandatory.
-#[derive(Debug, Clone)]
+/// A post-quantum preshared key (RFC 8784), by its name. The key itself is elsewhere ([`Event::MixPpk`](crate::Event::MixPpk)).
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ppk {
-    /// PPK_ID_FIXED, by which the two sites name the key.
+    /// PPK_ID_FIXED, by which the two ends name the key.
     pub id: Vec<u8>,
-    /// The key: at least 256 bits of entropy.
-    pub key: Secret,
+    /// Whether a peer that begins without it is refused. An endpoint that begins uses the key that it has, and takes no answer
+    /// without.
+    pub mandatory: bool,
 }
 
 /// A peer, or all peers that are alike.

@@ -460,7 +460,9 @@ impl Endpoint {
     /// Takes a wish or an answer. An error leaves everything as it was.
     pub fn command(&mut self, command: Command, now: Now, rng: &mut dyn Random) -> Result<(), CommandError> {
         let spi = match &command {
-            Command::Signed { request, .. } | Command::Decide { request, .. } => {
+            Command::Signed { request, .. }
+            | Command::PpkMixed { request, .. }
+            | Command::Decide { request, .. } => {
                 self.questions.get(request).copied().ok_or(CommandError::NoSuchRequest)?
             }
             Command::CreateChild { ike, .. }
@@ -471,11 +473,14 @@ impl Endpoint {
             | Command::Probe { ike } => self.ids.get(ike).copied().ok_or(CommandError::NoSuchIke)?,
         };
         let request = match &command {
-            Command::Signed { request, .. } | Command::Decide { request, .. } => Some(*request),
+            Command::Signed { request, .. }
+            | Command::PpkMixed { request, .. }
+            | Command::Decide { request, .. } => Some(*request),
             _ => None,
         };
         let result = self.step(spi, now, rng, |state, ctx| match command {
             Command::Signed { request, signature } => state.on_signed(request, signature, ctx),
+            Command::PpkMixed { request, keys } => state.on_ppk_mixed(request, keys, ctx),
             Command::Decide { request, decision } => state.on_decision(request, decision, ctx),
             other => state.on_command(other, ctx),
         });

@@ -5,8 +5,8 @@
 //! [`connect`](Endpoint::connect)) takes a wish or an answer of the surrounding program, and [`poll`](Endpoint::poll) does what is due and
 //! gives, one at a time, what there is to send, to decide or to know, and at last the time of the next timer.
 //!
-//! Three things are deliberately absent. Private keys: who signs is another process, reached by [`Event::Sign`] and
-//! [`Command::Signed`]. Decisions about who may have which child SA: [`Event::ChildRequested`] and [`Command::Decide`]. And the keys of
+//! Three things are deliberately absent. Private keys and PPKs: who has them is another process, reached by [`Event::Sign`] and
+//! [`Command::Signed`], [`Event::MixPpk`] and [`Command::PpkMixed`]. Decisions about who may have which child SA: [`Event::ChildRequested`] and [`Command::Decide`]. And the keys of
 //! child SAs: they leave in [`Event::ChildEstablished`], once, and are kept nowhere here.
 //!
 //! Any datagram from anyone leads to no panic, bounded memory and bounded time; what is dropped is counted by reason ([`Drop`]).
@@ -22,8 +22,8 @@ mod wire;
 
 pub use api::{
     Aggfrag, ChildClosed, ChildDecision, ChildError, ChildEstablished, ChildRequested, CloseReason, Command,
-    CommandError, Event, IkeId, InnerAddress, NewChild, Now, Output, Path, PeerIdentity, Random, RequestId,
-    Resource, Role,
+    CommandError, Event, IkeId, InnerAddress, NewChild, Now, Output, Path, PeerIdentity, PpkKeys, Random,
+    RequestId, Resource, Role,
 };
 pub use config::{Childless, Config, Limits, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId, Timers};
 pub use crypto::Secret;

@@ -17,7 +17,7 @@ pub use categories::{CategorySet, MAX_CATEGORIES};
 pub use decision::{Denial, DenialKind, Grant, Who};
 pub use label::{Class, Label, Range, flow_allowed};
 pub use names::{
-    DomainName, HostName, InterfaceName, InvalidName, LabelName, ServiceName, SiteName, UserName,
+    DomainName, HostName, InterfaceName, InvalidName, LabelName, PpkId, ServiceName, SiteName, UserName,
 };
 pub use site::{Problem, Site};
 pub use vocabulary::{MAX_LEVELS, NameList, SyntaxError, SyntaxKind, Vocabulary, VocabularyError, nearest};

@@ -114,6 +114,12 @@ name_type! {
 }
 
 name_type! {
+    /// A post-quantum preshared key's name on the wire: PPK_ID_FIXED of RFC 8784 5.1.
+    PpkId, "PPK_ID", "1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    |text| plain(text, 64)
+}
+
+name_type! {
     /// A service's name.
     ServiceName, "service name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
     |text| plain(text, 32)

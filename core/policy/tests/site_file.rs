@@ -2,6 +2,7 @@
 
 use levee_policy::site::{AeadLibrary, Colour, Mode, ProblemKind, Program, Protocol};
 use levee_policy::{Problem, Site};
+use std::time::Duration;
 
 /// A sound site, to be spoilt in one place.
 const SOUND: &str = r#"[site]
@@ -143,6 +144,12 @@ const CASES: &[Case] = &[
     case("\"ugo\"", "\"ada\"", "\"ada\"\nclearance = \"LOW\"\n", "duplicate", None, "a second user `ada`; the first is on line 24", "remove or rename"),
     case("\"mail\"", "\"web\"", "\"web\"\nport = 143", "duplicate", None, "a second service `web`", "remove or rename"),
     case("[[service]]\nname = \"web\"", "[[host]]\nname = \"ws1\"\naccreditation = \"LOW\"\n[[service]]\nname = \"web\"", "\"ws1\"\naccreditation = \"LOW\"\n", "duplicate", None, "a second host `ws1`", "remove or rename"),
+    case("[[service]]\nname = \"web\"", "ppk = { id = \"k\" }\n[[host]]\nname = \"ws2\"\naccreditation = \"LOW\"\nppk = { id = \"k\" }\n[[service]]\nname = \"web\"", "\"k\" }\n[[service]]", "duplicate", None, "a second PPK `k`", "remove or rename"),
+    case("[[service]]\nname = \"web\"", "ppk = { id = \"the key\" }\n[[service]]\nname = \"web\"", "\"the key\"", "bad-value", None, "`the key` is not a valid PPK_ID", "a letter or digit"),
+    case("[[service]]\nname = \"web\"", "ppk = { mandatory = true }\n[[service]]\nname = \"web\"", "{ mandatory", "missing-key", None, "`ppk` has no `id`", "add, for instance, `id ="),
+    case("[[service]]\nname = \"web\"", "ppk = { id = \"k\", mandatory = \"no\" }\n[[service]]\nname = \"web\"", "\"no\"", "wrong-type", None, "`mandatory` is a string", "write true or false"),
+    case("[[service]]\nname = \"web\"", "ppk = { id = \"k\", mandatry = true }\n[[service]]\nname = \"web\"", "mandatry", "unknown-key", Some("mandatory"), "unknown key `mandatry` in `ppk`", "did you mean `mandatory`?"),
+    case("[[service]]\nname = \"web\"", "ppk = \"k\"\n[[service]]\nname = \"web\"", "\"k\"", "wrong-type", None, "`ppk` is a string", "write a table"),
     case("[[network]]", "[[network]]\ninterface = \"ship0\"\nlabel = \"LOW\"\naddress = \"192.168.8.1/24\"\n[[network]]", "\"ship0\"\nlabel = \"HIGH", "duplicate", None, "a second interface `ship0`", "remove or rename"),
     case("port = 143", "port = 80", "80\nprotocol = \"tcp\"\nrange = \"MID", "duplicate", None, "`web` and `mail` both take tcp port 80 at MID..HIGH", "another port"),
     case("tunnel-port = 4500", "tunnel-port = 500", "500\ninner", "duplicate", None, "`ike-port` and `tunnel-port` are both 500", "different ports"),
@@ -203,6 +210,20 @@ fn a_sound_site_has_no_problem_and_says_what_its_file_says() {
     assert_eq!((network.interface().as_str(), network.label()), ("ship0", &high));
     assert_eq!(network.hosts()[0].address.to_string(), "192.168.7.9");
     assert_eq!(network.services()[0].as_str(), "web");
+}
+
+#[test]
+fn a_hosts_ppk_is_mandatory_unless_the_site_says_otherwise() {
+    let ppk = |text: &str| {
+        let text = SOUND.replacen("[[service]]", &format!("{text}\n[[service]]"), 1);
+        let site = Site::parse(&text).unwrap();
+        let host = site.host(&"ws1".parse().unwrap()).unwrap();
+        host.ppk().map(|ppk| (ppk.id().to_string(), ppk.is_mandatory()))
+    };
+    assert_eq!(ppk(""), None);
+    assert_eq!(ppk("ppk = { id = \"ws1-2026\" }"), Some(("ws1-2026".into(), true)));
+    assert_eq!(ppk("ppk = { id = \"k\", mandatory = false }"), Some(("k".into(), false)));
+    assert_eq!(ppk("ppk = { id = \"k\", mandatory = true }"), Some(("k".into(), true)));
 }
 
 #[test]
@@ -382,5 +403,28 @@ fn labels_whose_packets_go_in_aggfrag_payloads_have_a_larger_inner_mtu_and_stack
     assert_eq!(mtu("aggfrag = [\"HIGH\"]\naggfrag-mtu = 32000", "MID"), (false, 1_400));
     assert_eq!(Site::parse(&with("aggfrag-mtu = 1399")).unwrap_err()[0].kind, ProblemKind::OutOfBounds);
     let both = Site::parse(&with("aggfrag = [\"LOW..HIGH\"]\nagree = [\"HIGH\"]")).unwrap_err();
+    assert_eq!((both.len(), both[0].kind), (1, ProblemKind::Overlap), "{both:?}");
+}
+
+#[test]
+fn a_constant_rate_is_named_by_ranges_goes_in_aggfrag_payloads_and_has_one_worker() {
+    let with = |lines: &str| SOUND.replace("[limits]", &format!("[vault]\n{lines}\n[limits]"));
+    let at = |lines: &str, label: &str| {
+        let site = Site::parse(&with(lines)).unwrap();
+        let label = site.vocabulary().parse(label).unwrap();
+        let vault = site.vault();
+        (vault.constant_interval(&label), vault.aggregates(&label), vault.workers(&label))
+    };
+    let rate = "workers = 3\nconstant-rate = [\"HIGH\"]";
+    assert_eq!(at("workers = 3", "HIGH"), (None, false, 3));
+    assert_eq!(at(rate, "MID"), (None, false, 3));
+    assert_eq!(at(rate, "HIGH"), (Some(Duration::from_millis(4)), true, 1));
+    let faster = format!("{rate}\nconstant-rate-packets = 1000");
+    assert_eq!(at(&faster, "HIGH"), (Some(Duration::from_millis(1)), true, 1));
+    for out in ["0", "20001", "-1"] {
+        let problems = Site::parse(&with(&format!("constant-rate-packets = {out}"))).unwrap_err();
+        assert_eq!(problems[0].kind, ProblemKind::OutOfBounds, "{out}");
+    }
+    let both = Site::parse(&with("constant-rate = [\"LOW..HIGH\"]\nagree = [\"HIGH\"]")).unwrap_err();
     assert_eq!((both.len(), both[0].kind), (1, ProblemKind::Overlap), "{both:?}");
 }

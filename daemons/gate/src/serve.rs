@@ -6,9 +6,8 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use levee_ipc::agree::{Bytes, FromStack, Outer, Outgoing, Sealed, ToStack};
+use levee_ipc::tunnel::{Fatal, Peers, Socket};
 use levee_ipc::vault::{KeyerToVault, Refusal, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
-use levee_ipc::warden::{Attachment, FromWarden, Role};
-use levee_ipc::{Channel, Outbox, Received, RecvError};
 use levee_session::SessionId;
 use levee_sys::udp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +15,7 @@ use rustix::io::Errno;
 use zeroize::Zeroize as _;
 
 use crate::stacks::Stack;
-use crate::start::{Fatal, Socket, Started};
+use crate::start::Started;
 
 /// Packets of one descriptor before the others get their turn.
 const TURN: usize = 16;
@@ -26,18 +25,15 @@ const ALARM: Duration = Duration::from_secs(1);
 const LONGEST: usize = 65_535;
 
 struct Gate {
-    control: Channel,
-    sessiond: Outbox<VaultToSessiond>,
-    keyer: Outbox<VaultToKeyer>,
+    peers: Peers,
     tun: std::os::fd::OwnedFd,
     sockets: Vec<Socket>,
     first: Stack,
     second: Stack,
-    /// Sessions that are open, and those named on this channel to sessiond until it says that it has named all.
+    /// Sessions that are open.
     open: BTreeSet<SessionId>,
     /// Inbound SPIs of the pairs that both stacks have, and whose they are.
     pairs: BTreeMap<u32, SessionId>,
-    named: Option<BTreeSet<SessionId>>,
     began: Instant,
     buffer: Vec<u8>,
     counts: Counts,
@@ -63,31 +59,22 @@ struct Counts {
 /// When a stack is gone or in doubt, the warden sends what is no message, or the TUN queue fails.
 pub fn serve(started: Started) -> Result<(), Fatal> {
     let mut gate = Gate {
-        control: started.control,
-        sessiond: Outbox::new(),
-        keyer: Outbox::new(),
+        peers: started.peers,
         tun: started.tun,
         sockets: started.sockets,
         first: started.first,
         second: started.second,
         open: BTreeSet::new(),
         pairs: BTreeMap::new(),
-        named: Some(BTreeSet::new()),
         began: Instant::now(),
         buffer: vec![0; LONGEST],
         counts: Counts::default(),
         untold: 0,
         told: None,
     };
-    if let Some(channel) = started.sessiond {
-        gate.sessiond.replace(channel);
-    }
-    if let Some(channel) = started.keyer {
-        gate.keyer.replace(channel);
-    }
     loop {
         let ready = gate.wait()?;
-        if ready.control && !gate.hear_warden()? {
+        if ready.control && !gate.peers.hear_warden()? {
             return Ok(());
         }
         gate.hear_sessiond()?;
@@ -118,14 +105,14 @@ impl Gate {
     fn wait(&self) -> Result<Ready, Fatal> {
         let reading = PollFlags::IN;
         let mut fds = vec![
-            PollFd::new(&self.control, reading),
+            PollFd::new(self.peers.control(), reading),
             PollFd::new(&self.first, reading),
             PollFd::new(&self.second, reading),
             PollFd::new(&self.tun, reading),
         ];
         fds.extend(self.sockets.iter().map(|socket| PollFd::new(&socket.fd, reading)));
         let packets = fds.len();
-        for (fd, writing) in [self.sessiond.watch(), self.keyer.watch()].into_iter().flatten() {
+        for (fd, writing) in [self.peers.sessiond.watch(), self.peers.keyer.watch()].into_iter().flatten() {
             let interest = if writing { reading | PollFlags::OUT } else { reading };
             fds.push(PollFd::from_borrowed_fd(fd, interest));
         }
@@ -226,13 +213,13 @@ impl Gate {
             FromStack::Sealed(Outgoing::Send(sealed, expiring)) => (sealed, expiring),
             FromStack::Sealed(Outgoing::Nothing) => return Ok(()),
             FromStack::Sealed(Outgoing::Wanted(session)) => {
-                self.keyer.send(VaultToKeyer::Acquire(session));
+                self.peers.keyer.send(VaultToKeyer::Acquire(session));
                 return Ok(());
             }
             other => return Err(self.first.out_of_turn(&other)),
         };
         if let Some((spi, session)) = expiring {
-            self.keyer.send(VaultToKeyer::Expiring { spi, session });
+            self.peers.keyer.send(VaultToKeyer::Expiring { spi, session });
         }
         match self.second.tell(&ToStack::Check { packet, sealed: sealed.clone() })? {
             FromStack::Agreed(true) => self.send(&sealed),
@@ -259,47 +246,18 @@ impl Gate {
 
     /// Raises the alarm, and sends what waits.
     fn tell(&mut self) {
-        if self.untold > 0 && self.told.is_none_or(|told| told.elapsed() >= ALARM) && self.sessiond.is_open()
+        if self.untold > 0
+            && self.told.is_none_or(|told| told.elapsed() >= ALARM)
+            && self.peers.sessiond.is_open()
         {
-            self.sessiond.send(VaultToSessiond::Disagreed(std::mem::take(&mut self.untold)));
+            self.peers.sessiond.send(VaultToSessiond::Disagreed(std::mem::take(&mut self.untold)));
             self.told = Some(Instant::now());
         }
-        self.sessiond.flush();
-        self.keyer.flush();
-    }
-
-    /// False when it is time to end.
-    fn hear_warden(&mut self) -> Result<bool, Fatal> {
-        loop {
-            let Received { message, fds } = match self.control.try_recv::<FromWarden>() {
-                Ok(received) => received,
-                Err(RecvError::Empty) => return Ok(true),
-                Err(RecvError::Closed) => return Ok(false),
-                Err(why) => return Err(Fatal::new("hear the warden", why)),
-            };
-            let mut fds = fds.into_iter();
-            match (message, fds.next(), fds.next()) {
-                (FromWarden::Stop, ..) => return Ok(false),
-                (FromWarden::Attach(Attachment::Peer { role: Role::Sessiond, .. }), Some(fd), None) => {
-                    // It names every session anew; those that it does not name end with `Synced`.
-                    self.named = Some(BTreeSet::new());
-                    self.sessiond.replace(Channel::from_fd(fd));
-                }
-                (FromWarden::Attach(Attachment::Peer { role: Role::Keyer, .. }), Some(fd), None) => {
-                    self.keyer.replace(Channel::from_fd(fd));
-                }
-                (message, ..) => {
-                    return Err(Fatal::new(
-                        "hear the warden",
-                        format!("{message:?} is not for a running gate"),
-                    ));
-                }
-            }
-        }
+        self.peers.flush();
     }
 
     fn hear_sessiond(&mut self) -> Result<(), Fatal> {
-        while let Some(message) = self.sessiond.receive::<SessiondToVault>() {
+        while let Some(message) = self.peers.sessiond.receive::<SessiondToVault>() {
             match message {
                 SessiondToVault::Open(record) => {
                     let id = record.id;
@@ -307,34 +265,25 @@ impl Gate {
                     // What one of them does not take neither keeps.
                     if matches!(taken, (FromStack::Taken(true), FromStack::Taken(true))) {
                         self.open.insert(id);
-                        if let Some(named) = &mut self.named {
-                            named.insert(id);
-                        }
-                        self.sessiond.send(VaultToSessiond::Opened(id));
+                        self.peers.opened(id);
                     } else {
                         self.close(id)?;
-                        self.sessiond.send(VaultToSessiond::Closed(id));
+                        self.peers.closed(id);
                     }
                 }
                 SessiondToVault::Close(id) => {
                     self.close(id)?;
-                    if let Some(named) = &mut self.named {
-                        named.remove(&id);
-                    }
-                    self.sessiond.send(VaultToSessiond::Closed(id));
+                    self.peers.closed(id);
                 }
                 SessiondToVault::Synced => {
-                    if let Some(named) = self.named.take() {
-                        let gone: Vec<_> = self.open.difference(&named).copied().collect();
-                        for id in gone {
-                            self.close(id)?;
-                        }
+                    for id in self.peers.unnamed(self.open.iter().copied()) {
+                        self.close(id)?;
                     }
                 }
-                SessiondToVault::Ping(number) => self.sessiond.send(VaultToSessiond::Pong(number)),
+                SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
                 SessiondToVault::Report => {
                     let report = self.report()?;
-                    self.sessiond.send(VaultToSessiond::Report(report));
+                    self.peers.sessiond.send(VaultToSessiond::Report(report));
                 }
             }
         }
@@ -369,13 +318,13 @@ impl Gate {
     }
 
     fn hear_keyer(&mut self) -> Result<(), Fatal> {
-        while let Some(message) = self.keyer.receive::<KeyerToVault>() {
+        while let Some(message) = self.peers.keyer.receive::<KeyerToVault>() {
             match message {
                 KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation } => {
                     let spi = inbound.spi;
                     if aggregation.is_some() {
                         let reason = Refusal::Aggregation;
-                        self.keyer.send(VaultToKeyer::Refused { spi, reason });
+                        self.peers.keyer.send(VaultToKeyer::Refused { spi, reason });
                         continue;
                     }
                     let peer = peer.and_then(|peer| self.reach(peer));
@@ -399,7 +348,7 @@ impl Gate {
                     if refused.is_none() {
                         self.pairs.insert(spi, session);
                     }
-                    self.keyer.send(match refused {
+                    self.peers.keyer.send(match refused {
                         None => VaultToKeyer::Installed { spi },
                         Some(reason) => VaultToKeyer::Refused { spi, reason },
                     });
@@ -432,7 +381,7 @@ impl Gate {
 
     /// The socket that reaches an address.
     fn reach(&self, address: SocketAddr) -> Option<Outer> {
-        let socket = self.sockets.iter().position(|socket| socket.address.is_ipv4() == address.is_ipv4())?;
+        let socket = Socket::reaching(&self.sockets, address)?;
         Some(Outer { address, socket: u8::try_from(socket).ok()? })
     }
 }

@@ -4,11 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use levee_ipc::agree::{FromStack, ToStack};
+use levee_ipc::tunnel::Fatal;
 use levee_ipc::{Channel, RecvError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-
-use crate::start::Fatal;
 
 /// How long a stack may take to answer. It answers in a fraction of a millisecond; more is doubt.
 pub const PATIENCE: Duration = Duration::from_secs(1);

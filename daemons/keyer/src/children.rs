@@ -7,7 +7,7 @@ use levee_ike::{
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::KeyRecord;
-use levee_ipc::vault::{Aggregation, KeyerToVault, Sa, Suite};
+use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, Suite};
 use levee_ipc::warden::Place;
 use levee_policy::LabelName;
 use levee_session::SessionId;
@@ -36,6 +36,23 @@ const REKEY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Octets of an ESP packet with AGGFRAG payload (RFC 9347): as many as one with a packet of the usual inner MTU of 1,400 has.
 const PACKET: u16 = 1_436;
+
+/// What was agreed is not what was to be.
+struct Otherwise;
+
+/// How a child's packets go, by what its session is to have and what the peer agreed to.
+fn aggregation(wanted: Carriage, agreed: Option<Aggfrag>) -> Result<Option<Aggregation>, Otherwise> {
+    let with =
+        |Aggfrag { fragments }, interval| Aggregation { packet: PACKET, interval, fragment: fragments };
+    match (wanted, agreed) {
+        (Carriage::Each, None) => Ok(None),
+        (Carriage::Each, Some(_)) => Err(Otherwise),
+        (Carriage::Aggfrag, agreed) => Ok(agreed.map(|agreed| with(agreed, None))),
+        (Carriage::Constant { interval }, Some(agreed)) => Ok(Some(with(agreed, Some(interval)))),
+        // It would show what goes on.
+        (Carriage::Constant { .. }, None) => Err(Otherwise),
+    }
+}
 
 /// A child SA, without its keys.
 #[derive(Debug)]
@@ -151,7 +168,9 @@ impl Children {
         };
         let all = |slot: u16| {
             let first = u32::from(slot) << 20;
-            self.all.range(first..=first | 0x000f_ffff).count()
+            // Those whose worker died say nothing about the one that has its slot now.
+            let there = self.all.range(first..=first | 0x000f_ffff);
+            there.filter(|(_, child)| !child.stale).count()
                 + coming.iter().filter(|(spi, _)| slot_of(*spi) == slot).count()
         };
         slots.iter().copied().min_by_key(|slot| {
@@ -280,10 +299,10 @@ impl Keyer {
     fn install(&mut self, child: ChildEstablished, session: SessionId) -> Option<LabelName> {
         let record = self.children.record(session)?;
         let label = record.label.clone();
-        // What was not to be so is not taken so.
-        if child.aggfrag.is_some() && !record.aggfrag {
+        let Ok(aggregation) = aggregation(record.carriage, child.aggfrag) else {
+            self.count("keys that a vault was not to have: the peer asked for another carriage of packets");
             return None;
-        }
+        };
         if child.label.as_ref().and_then(SecurityLabel::as_str) != Some(label.as_str()) {
             return None;
         }
@@ -298,19 +317,7 @@ impl Keyer {
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
         let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
         let (esn, peer) = (child.suite.esn, Some(child.path.remote));
-        vault.send(KeyerToVault::Install {
-            session,
-            suite,
-            esn,
-            inbound,
-            outbound,
-            peer,
-            aggregation: child.aggfrag.map(|Aggfrag { fragments }| Aggregation {
-                packet: PACKET,
-                interval: None,
-                fragment: fragments,
-            }),
-        });
+        vault.send(KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation });
         vault.is_open().then_some(label)
     }
 

@@ -233,8 +233,8 @@ impl Keyer {
                 self.asker_lost();
             }
             Attachment::Peer { role: Role::Signer, .. } => {
-                for request in self.signer.replace(Channel::from_fd(fd)) {
-                    let _ = self.command(Command::Signed { request, signature: None });
+                for refused in self.signer.replace(Channel::from_fd(fd)) {
+                    let _ = self.command(refused);
                 }
             }
             Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
@@ -243,7 +243,7 @@ impl Keyer {
                 self.vaults.entry(label.clone()).or_default().insert(slot, channel);
                 self.vault_lost(&label, slot);
             }
-            Attachment::Revocations if self.place == Place::Server => self.revocations(fd),
+            Attachment::Revocations => self.revocations(fd),
             Attachment::Udp(address) => {
                 self.sockets.add(fd, address, true);
                 if self.place == Place::Workstation {
@@ -290,9 +290,9 @@ impl Keyer {
 
     fn hear_signer(&mut self) {
         for _ in 0..TURN {
-            let Some((request, signature)) = self.signer.hear() else { return };
+            let Some(answer) = self.signer.hear() else { return };
             // The IKE SA may have ended meanwhile.
-            let _ = self.command(Command::Signed { request, signature });
+            let _ = self.command(answer);
             self.drive();
         }
     }
@@ -366,13 +366,18 @@ impl Keyer {
     fn happened(&mut self, event: Event) {
         match event {
             Event::Sign { request, octets, .. } => {
-                if !self.signer.ask(request, octets) {
-                    let _ = self.command(Command::Signed { request, signature: None });
+                if let Some(refused) = self.signer.sign(request, octets) {
+                    let _ = self.command(refused);
                 }
             }
-            Event::IkeEstablished { ike, role, identity, initial_contact, .. } => match self.place {
-                Place::Server => self.peer_came(ike, &identity, initial_contact),
-                Place::Workstation => self.server_came(ike, role),
+            Event::MixPpk { request, id, prf, keys, .. } => {
+                if let Some(refused) = self.signer.mix(request, &id, prf, &keys) {
+                    let _ = self.command(refused);
+                }
+            }
+            Event::IkeEstablished { ike, role, peer, identity, initial_contact, .. } => match self.place {
+                Place::Server => self.peer_came(ike, peer, &identity, initial_contact),
+                Place::Workstation => self.server_came(ike, role, identity.certificate),
             },
             Event::IkeRekeyed { .. } | Event::PathChanged { .. } => {}
             Event::IkeRekeyDue { ike } => {

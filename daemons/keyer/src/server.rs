@@ -4,14 +4,15 @@ use crate::children::slot_of;
 use crate::keyer::Keyer;
 use crate::start::revocations;
 use levee_ike::{
-    ChildDecision, ChildRequested, CloseReason, Command, IkeId, InnerAddress, PeerCertificate, PeerIdentity,
-    RequestId, Resource, SecurityLabel, dns_names,
+    ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress, PeerCertificate,
+    PeerIdentity, RemoteId, RequestId, Resource, SecurityLabel, dns_names,
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_policy::{HostName, LabelName};
 use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// The certificate extension with a host's accreditation: `docs/accreditation.md`.
 const ACCREDITATION: &str = "1.2.840.113556.1.8000.2554.36053.36488.38356.17904.41662.1017755.10205640";
@@ -78,12 +79,23 @@ fn accreditation(identity: &PeerIdentity) -> Option<String> {
 
 impl Keyer {
     /// A peer has proved who it is.
-    pub(crate) fn peer_came(&mut self, ike: IkeId, identity: &PeerIdentity, initial_contact: bool) {
+    pub(crate) fn peer_came(
+        &mut self,
+        ike: IkeId,
+        peer: usize,
+        identity: &PeerIdentity,
+        initial_contact: bool,
+    ) {
         let (Some(host), Some(certificate)) = (host(identity), identity.certificate.clone()) else {
             self.count("IKE: a certificate names no host, or several");
             let _ = self.command(Command::CloseIke { ike });
             return;
         };
+        if !self.met_as_it_must(peer, &host) {
+            self.count("IKE: a host came by another identity, to do without its PPK");
+            let _ = self.command(Command::CloseIke { ike });
+            return;
+        }
         let all = self.server.by_host.entry(host.clone()).or_default();
         // RFC 7296 2.4: with INITIAL_CONTACT the peer says that it knows of no other. Else the oldest of too many goes.
         let excess = all.len().saturating_add(1).saturating_sub(PER_HOST);
@@ -94,6 +106,15 @@ impl Keyer {
         for ike in old {
             let _ = self.command(Command::CloseIke { ike });
         }
+    }
+
+    /// Whether a host that must use its PPK was met as the peer that has it. Its certificate may have other names than the one by
+    /// which that peer is found.
+    fn met_as_it_must(&self, met: usize, host: &HostName) -> bool {
+        let named = RemoteId::Exactly(Identity::Fqdn(host.to_string()));
+        let mut peers = self.endpoint.config().peers.iter().enumerate();
+        let own = peers.find(|(_, peer)| peer.remote_id == named);
+        own.is_none_or(|(own, peer)| own == met || !peer.ppk.as_ref().is_some_and(|ppk| ppk.mandatory))
     }
 
     /// A revocation list has come. Who it names is cut at once; a list that cannot be read is no reason to believe anyone longer than
@@ -107,7 +128,8 @@ impl Keyer {
         let revoked =
             self.server.peers.iter().filter(|(_, (_, certificate))| anchors.revokes(certificate, now));
         let revoked: Vec<(IkeId, HostName)> = revoked.map(|(ike, (host, _))| (*ike, host.clone())).collect();
-        self.endpoint.trust(anchors);
+        self.endpoint.trust(Arc::clone(&anchors));
+        self.server_revoked(&anchors, now);
         for (ike, host) in revoked {
             // sessiond has the vault erase what the session has, whether the peer agrees to the end or not.
             self.asker.send(FromKeyer::Revoked(host));
@@ -136,6 +158,7 @@ impl Keyer {
             CloseReason::Certificate(why) => why.to_string(),
             CloseReason::Authentication(why) | CloseReason::Protocol(why) => (*why).to_owned(),
             CloseReason::NotSigned => "the signer did not sign".to_owned(),
+            CloseReason::PpkNotMixed => "the signer has not this PPK".to_owned(),
             CloseReason::TimedOut => "the handshake took too long".to_owned(),
         };
         let what = if established.is_some() { "an IKE SA ended" } else { "no IKE SA" };
@@ -144,10 +167,13 @@ impl Keyer {
 
     /// A peer asks for a child SA, or to rekey one.
     pub(crate) fn asked_by_peer(&mut self, asked: ChildRequested) {
-        let ChildRequested { request, ike, labels, identity, rekeys, resource, .. } = asked;
+        let ChildRequested { request, ike, peer, labels, identity, rekeys, resource, .. } = asked;
         let Some(device) = host(&identity) else {
             return self.refuse(request, None, None, "its certificate names no host, or several");
         };
+        if !self.met_as_it_must(peer, &device) {
+            return self.refuse(request, Some(device), None, "it came by another identity, without its PPK");
+        }
         let [label] = labels.as_slice() else {
             let reason = "it did not ask for exactly one label";
             return self.refuse(request, Some(device), None, reason);
@@ -204,7 +230,7 @@ impl Keyer {
         };
         let (local, remote) = self.sides(&record);
         let assign = record.inner.iter().map(|address| InnerAddress::Address(*address)).collect();
-        let (session, aggfrag) = (record.session, record.aggfrag);
+        let (session, aggfrag) = (record.session, record.carriage.aggregates());
         let resource = asked.further.then(Resource::default);
         self.children.admit(record);
         self.children.grant(asked.ike, spi, session);

@@ -2,12 +2,12 @@
 
 use crate::net::Sockets;
 use levee_ike::{
-    Childless, Config, Identity, IkeProposal, KeyExchange, LocalAuth, Peer, RemoteAuth, RemoteId,
+    Childless, Config, Identity, IkeProposal, KeyExchange, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId,
     SignatureScheme, TrustAnchors, dns_names,
 };
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, ToWarden};
 use levee_ipc::{Channel, Received, RecvError};
-use levee_policy::DomainName;
+use levee_policy::{DomainName, HostName, PpkId};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
 use rustls_pki_types::pem::PemObject as _;
@@ -20,9 +20,6 @@ use std::time::Duration;
 
 /// Files with certificates are not larger.
 const MAX_PEM: u64 = 1024 * 1024;
-
-/// Files with revocation lists are not larger.
-const MAX_LIST: usize = 1024 * 1024;
 
 /// How long a workstation goes without a word from its server before it asks whether it lives, and how often it asks.
 const LIVENESS: Duration = Duration::from_secs(20);
@@ -91,18 +88,8 @@ impl Authority {
 /// It cannot be read, or has no list in it.
 pub fn revocations(fd: OwnedFd) -> Result<Vec<Vec<u8>>, String> {
     let fault = |e: &dyn std::fmt::Display| format!("a revocation list: {e}");
-    let mut text = vec![0; MAX_LIST];
-    let mut length = 0;
-    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match rustix::io::read(&fd, rest) {
-            Ok(0) => break,
-            Ok(more) => length += more,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(fault(&e)),
-        }
-    }
-    let text = text.get(..length).unwrap_or_default();
-    let lists: Vec<Vec<u8>> = CertificateRevocationListDer::pem_slice_iter(text)
+    let text = levee_ipc::revocations(&fd).map_err(|e| fault(&e))?;
+    let lists: Vec<Vec<u8>> = CertificateRevocationListDer::pem_slice_iter(&text)
         .map(|der| der.map(|der| der.to_vec()))
         .collect::<Result<_, _>>()
         .map_err(|e| fault(&e))?;
@@ -115,7 +102,16 @@ struct Given {
     chain: Vec<Vec<u8>>,
     authority: Authority,
     server: Option<DomainName>,
+    ppks: Vec<SharedPpk>,
     channels: Vec<(Attachment, OwnedFd)>,
+}
+
+/// A PPK that the signer has.
+struct SharedPpk {
+    /// Who shares it: on a server this host, on a workstation the server.
+    host: Option<HostName>,
+    id: PpkId,
+    mandatory: bool,
 }
 
 /// Collects the attachments, enters the sandbox and tells the warden. `None`: the warden does not need us any more.
@@ -135,6 +131,9 @@ pub fn start() -> Result<Option<Started>, String> {
         match (message, fds.pop()) {
             (FromWarden::Begin(place), _) => break place,
             (FromWarden::Stop, _) => return Ok(None),
+            (FromWarden::Ppk { host, id, mandatory }, None) => {
+                given.ppks.push(SharedPpk { host, id, mandatory })
+            }
             (FromWarden::Attach(Attachment::Server { name, .. }), None) => given.server = Some(name),
             (FromWarden::Attach(Attachment::Chain), Some(fd)) => given.chain = certificates(fd)?,
             (FromWarden::Attach(Attachment::Authority), Some(fd)) => {
@@ -182,6 +181,16 @@ fn proposals(place: Place) -> Vec<IkeProposal> {
     }
 }
 
+/// A host that shares a PPK with us is a peer of its own, found before the one that stands for all others.
+fn peers(all: Peer, ppks: &[SharedPpk]) -> Vec<Peer> {
+    let sharing = |SharedPpk { host, id, mandatory }: &SharedPpk| {
+        let remote_id = host.as_ref().map(|host| RemoteId::Exactly(Identity::Fqdn(host.to_string())));
+        let ppk = Ppk { id: id.as_str().as_bytes().to_vec(), mandatory: *mandatory };
+        Peer { remote_id: remote_id.unwrap_or_else(|| all.remote_id.clone()), ppk: Some(ppk), ..all.clone() }
+    };
+    ppks.iter().map(sharing).chain([all.clone()]).collect()
+}
+
 fn config(given: &Given, place: Place) -> Result<Config, String> {
     let own = given.chain.first().ok_or("the warden attached no certificate")?;
     let [name] = &*dns_names(own) else { return Err("our certificate does not have one name".into()) };
@@ -209,7 +218,7 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
         },
         ppk: None,
     };
-    let mut config = Config::new(vec![peer]);
+    let mut config = Config::new(peers(peer, &given.ppks));
     config.ike = proposals(place);
     // Asked for in every child: the workstation knows whether its session is to have it, and answers so.
     config.aggfrag = place == Place::Server;

@@ -2,7 +2,10 @@
 
 use crate::children::slot_of;
 use crate::keyer::{Keyer, Timer};
-use levee_ike::{ChildDecision, ChildError, ChildRequested, CloseReason, Command, IkeId, Resource, Role};
+use levee_ike::{
+    ChildDecision, ChildError, ChildRequested, CloseReason, Command, IkeId, PeerCertificate, Resource, Role,
+    TrustAnchors,
+};
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_session::SessionId;
 use std::net::SocketAddr;
@@ -22,6 +25,8 @@ struct Live {
     server: SocketAddr,
     /// The IKE SA in use.
     ike: Option<IkeId>,
+    /// The certificate by which the server proved who it is.
+    certificate: Option<PeerCertificate>,
     /// The one that is to take its place.
     connecting: Option<IkeId>,
     /// Those whose place was taken, until the new one has a child.
@@ -54,7 +59,7 @@ impl Keyer {
         {
             self.disconnect(other);
         }
-        self.endpoint.set_aggfrag(record.aggfrag);
+        self.endpoint.set_aggfrag(record.carriage.aggregates());
         self.children.admit(record);
         match self.workstation.of(session) {
             // Under way.
@@ -69,6 +74,7 @@ impl Keyer {
                     session,
                     server,
                     ike,
+                    certificate: None,
                     connecting,
                     old,
                     completed: false,
@@ -105,16 +111,25 @@ impl Keyer {
     }
 
     /// The server has proved who it is.
-    pub(crate) fn server_came(&mut self, ike: IkeId, role: Role) {
+    pub(crate) fn server_came(&mut self, ike: IkeId, role: Role, certificate: Option<PeerCertificate>) {
         match &mut self.workstation.live {
             Some(live) if role == Role::Initiator && live.connecting == Some(ike) => {
-                live.connecting = None;
+                (live.connecting, live.certificate) = (None, certificate);
                 live.old.extend(live.ike.replace(ike));
             }
             // Nobody has asked for it.
             _ => {
                 let _ = self.command(Command::CloseIke { ike });
             }
+        }
+    }
+
+    /// Another revocation list counts: a session with a server that it names is over.
+    pub(crate) fn server_revoked(&mut self, anchors: &TrustAnchors, now: u64) {
+        let Some(live) = &self.workstation.live else { return };
+        let session = live.session;
+        if live.certificate.as_ref().is_some_and(|certificate| anchors.revokes(certificate, now)) {
+            self.give_up(session, "the server's certificate is revoked");
         }
     }
 
@@ -134,6 +149,7 @@ impl Keyer {
             CloseReason::Certificate(why) => format!("the server's certificate: {why}"),
             CloseReason::Authentication(why) | CloseReason::Protocol(why) => (*why).to_owned(),
             CloseReason::NotSigned => "the workstation's signer did not sign".to_owned(),
+            CloseReason::PpkNotMixed => "the workstation's signer has not the PPK".to_owned(),
             CloseReason::TimedOut => "the negotiation took too long".to_owned(),
         };
         self.try_later(session, &why);

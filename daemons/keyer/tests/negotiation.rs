@@ -6,7 +6,7 @@ use levee_ike::{
     Childless, Config, Endpoint, Identity, LocalAuth, Now, Output, Path, Peer, Random, RemoteAuth, RemoteId,
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
-use levee_ipc::vault::{KeyerToVault, Refusal, VaultToKeyer};
+use levee_ipc::vault::{Carriage, KeyerToVault, Refusal, VaultToKeyer};
 use levee_ipc::warden::Place;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -126,7 +126,10 @@ fn a_vault_that_was_started_anew_gets_new_keys_once_sessiond_says_that_it_knows_
 
 #[test]
 fn packets_go_in_aggfrag_payloads_where_sessiond_and_the_workstation_say_so_and_after_a_rekeying_too() {
-    let with = |aggfrag| KeyRecord { aggfrag, ..record(1, "SECRET") };
+    let with = |aggfrag| {
+        let carriage = if aggfrag { Carriage::Aggfrag } else { Carriage::Each };
+        KeyRecord { carriage, ..record(1, "SECRET") }
+    };
     for (here, there) in [(true, true), (true, false), (false, true), (false, false)] {
         let pair = Pair::new();
         pair.connect(with(here));
@@ -140,6 +143,25 @@ fn packets_go_in_aggfrag_payloads_where_sessiond_and_the_workstation_say_so_and_
         assert_eq!(keys(&pair.secret).aggregation, keys_here.aggregation, "{here} {there}");
         assert_eq!(keys(&pair.at_workstation).aggregation, keys_here.aggregation, "{here} {there}");
     }
+}
+
+#[test]
+fn at_a_constant_rate_both_vaults_have_it_and_a_peer_that_agreed_to_none_has_no_keys() {
+    let interval = Duration::from_millis(4);
+    let with = |carriage| KeyRecord { carriage, ..record(1, "SECRET") };
+    let pair = Pair::new();
+    pair.connect(with(Carriage::Constant { interval }));
+    pair.answer("SECRET", Some(with(Carriage::Constant { interval })));
+    let keys_here = keys(&pair.at_workstation);
+    assert_eq!(keys_here.aggregation.map(|it| it.interval), Some(Some(interval)));
+    assert_eq!(keys(&pair.secret).aggregation, keys_here.aggregation);
+
+    // The workstation was told of none: the server's vault never hears of its keys.
+    let pair = Pair::new();
+    pair.connect(with(Carriage::Each));
+    pair.answer("SECRET", Some(with(Carriage::Constant { interval })));
+    pair.server.counts("keys that a vault was not to have: the peer asked for another carriage of packets");
+    assert!(silent(&pair.secret, MOMENT));
 }
 
 #[test]
@@ -231,6 +253,29 @@ fn a_revoked_workstation_is_cut_at_once_and_comes_no_more() {
 }
 
 #[test]
+fn a_workstation_with_a_list_that_names_its_server_gives_the_session_up_at_once_and_agrees_no_other() {
+    let (pair, there, here) = Pair::agreed();
+    // A list without it changes nothing.
+    pair.workstation.revoke(&pair.authority.list(&[&pair.serial], 24));
+    pair.workstation.revoke("nonsense");
+    assert!(silent(&pair.at_workstation, MOMENT) && silent(&pair.secret, MOMENT));
+    pair.workstation.revoke(&pair.authority.list(&[&pair.server_serial], 24));
+    let failed = |wanted: &str| match pair.workstation.said() {
+        FromKeyer::Failed { session: of, reason } => {
+            assert_eq!(of, session(1));
+            assert!(reason.contains(wanted), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    };
+    failed("the server's certificate is revoked");
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+    pair.connect(record(1, "SECRET"));
+    failed("revoked");
+    assert!(silent(&pair.at_workstation, MOMENT));
+}
+
+#[test]
 fn with_a_list_of_another_authority_or_a_stale_one_nobody_is_believed() {
     for stale in [false, true] {
         let pair = Pair::new();
@@ -246,6 +291,70 @@ fn with_a_list_of_another_authority_or_a_stale_one_nobody_is_believed() {
         pair.answer("SECRET", Some(record(1, "SECRET")));
         assert_eq!(keys(&pair.secret).outbound, keys(&pair.at_workstation).inbound);
     }
+}
+
+#[test]
+fn a_ppk_that_host_and_server_share_is_in_their_keys_and_a_host_that_must_use_it_gets_none_without() {
+    const THERE: SharedPpk = SharedPpk {
+        host: Some("ws1"),
+        id: "ws1-ppk",
+        mandatory: true,
+        key: Some(b"a PPK of 32 octets and some more"),
+    };
+    const HERE: SharedPpk = SharedPpk { host: None, ..THERE };
+    const OPTIONAL: SharedPpk = SharedPpk { mandatory: false, ..THERE };
+    let another = |host| SharedPpk { host: Some(host), id: "another", ..THERE };
+    for (there, here) in [
+        (&[another("ws2"), THERE][..], &[HERE][..]),
+        (&[OPTIONAL], &[HERE]),
+        // What one host must do is nothing to another.
+        (&[another("ws2"), OPTIONAL], &[]),
+        (&[another("ws2")], &[]),
+    ] {
+        let pair = Pair::start(&[], there, here);
+        pair.connect(record(1, "SECRET"));
+        pair.answer("SECRET", Some(record(1, "SECRET")));
+        let (old_there, old_here) = (keys(&pair.secret), keys(&pair.at_workstation));
+        assert_eq!(old_there.outbound, old_here.inbound, "{there:?} {here:?}");
+    }
+    let cases = [
+        (vec![THERE], vec![], "the peer did not use the PPK", "AUTHENTICATION_FAILED"),
+        (vec![another("ws1")], vec![HERE], "the peer did not use the PPK", "AUTHENTICATION_FAILED"),
+        (vec![OPTIONAL], vec![another("ws1")], "is not the one it shares", "AUTHENTICATION_FAILED"),
+        (
+            vec![THERE],
+            vec![SharedPpk { key: Some(b"32 octets, or more, of another key"), ..HERE }],
+            "",
+            "AUTHENTICATION_FAILED",
+        ),
+        (
+            vec![SharedPpk { key: None, ..THERE }],
+            vec![HERE],
+            "the signer has not this PPK",
+            "AUTHENTICATION_FAILED",
+        ),
+        (vec![THERE], vec![SharedPpk { key: None, ..HERE }], "", "the workstation's signer has not the PPK"),
+        (vec![], vec![HERE], "", "the peer does not use a PPK"),
+    ];
+    // What was dropped is told every ten seconds: they wait for it side by side.
+    std::thread::scope(|scope| {
+        for (there, here, server, workstation) in cases {
+            scope.spawn(move || {
+                let here: Vec<SharedPpk> =
+                    here.into_iter().map(|ppk| SharedPpk { host: None, ..ppk }).collect();
+                let pair = Pair::start(&[], &there, &here);
+                pair.connect(record(1, "SECRET"));
+                match pair.workstation.said() {
+                    FromKeyer::Failed { reason, .. } if reason.contains(workstation) => {}
+                    other => panic!("{there:?} {here:?}: {other:?}"),
+                }
+                if !server.is_empty() {
+                    pair.server.counts(server);
+                }
+                assert!(silent(&pair.secret, Duration::ZERO) && silent(&pair.at_workstation, Duration::ZERO));
+            });
+        }
+    });
 }
 
 #[test]

@@ -2,21 +2,22 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `audit.jsonl` | the log, in the form of [`levee_policy::audit`] |
+//! | `audit.jsonl` | the log, in the form of [`levee_policy::audit`]; what has been written since the last of the next |
+//! | `audit-NUMBER.jsonl` | a part of the log that is full, by the number of its first record: seals, hashes and numbers go on from one to the next |
 //! | `audit.first-key` | the first key, as 64 hexadecimal digits, written once when the log begins: move it to the auditor, who alone can then check the seals, and leave no copy |
-//! | `audit.state` | how many records there are, the next one's key, the running hash; written over in place |
+//! | `audit.state` | how many records there are, the next one's key, the running hash, the number of the first record in `audit.jsonl`; written over in place |
 //!
 //! Three weights share the disk, so that no one can crowd out what matters more: notes (what needs no
 //! permission, and what anybody can cause) leave [`FOR_GRANTS`] bytes free, grants leave [`FOR_END`] for each live
 //! session, and the ends of what was granted may use all there is. The space is allocated ahead of the log's end, so that no
 //! other file on the same disk can take it.
 
-use levee_policy::audit::{AuditKey, Event, Hash, Sealer, Verdict};
+use levee_policy::audit::{AuditKey, Event, Hash, MAX_LINE, Sealer, Verdict};
 use levee_session::Time;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
 use std::fs::File;
-use std::io::Write as _;
-use std::os::fd::BorrowedFd;
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -24,6 +25,12 @@ use zeroize::Zeroizing;
 const LOG: &str = "audit.jsonl";
 const STATE: &str = "audit.state";
 const FIRST_KEY: &str = "audit.first-key";
+/// A file in the making.
+const NEW: &str = "audit.new";
+/// Bytes of the state: the sealer's, and where the file begins.
+const SAVED: usize = Sealer::STATE + 8;
+/// A file of so many bytes is full: at the next checkpoint another one goes on from it. All of the last one is read at a start.
+const FULL: u64 = 64 << 20;
 /// Bytes that notes leave to grants.
 const FOR_GRANTS: u64 = 64 << 10;
 /// Bytes that grants leave to the end of each session, and to sixteen more.
@@ -96,9 +103,14 @@ impl From<rustix::io::Errno> for AuditError {
 
 /// The open log.
 pub struct AuditLog {
+    directory: OwnedFd,
     file: File,
     state: File,
     sealer: Sealer,
+    /// The number of the file's first record.
+    base: u64,
+    /// Bytes of a full file.
+    full: u64,
     /// Where the next record goes.
     end: u64,
     /// Bytes that the disk keeps for the log.
@@ -124,31 +136,55 @@ impl AuditLog {
     /// # Errors
     /// If the log does not go on from the state kept beside it: it was changed while nobody was looking.
     pub fn open(directory: BorrowedFd<'_>) -> Result<Self, AuditError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let own = Mode::RUSR | Mode::WUSR;
-        let file = File::from(openat(directory, LOG, flags, own)?);
+        let file = File::from(openat(directory, LOG, flags | OFlags::CREATE, own)?);
         let length = file.metadata()?.len();
-        let mut saved = Zeroizing::new([0u8; Sealer::STATE]);
-        let state = match openat(directory, STATE, flags & !OFlags::CREATE, own) {
+        let mut saved = Zeroizing::new([0u8; SAVED]);
+        let state = match openat(directory, STATE, flags, own) {
             Ok(fd) => {
                 let state = File::from(fd);
-                state.read_exact_at(&mut *saved, 0)?;
+                // Where the file begins was not always said: it was the first.
+                let least = saved.get_mut(..Sealer::STATE).unwrap_or_default();
+                state.read_exact_at(least, 0)?;
+                let rest = saved.get_mut(Sealer::STATE..).unwrap_or_default();
+                if state.metadata()?.len() >= SAVED as u64 {
+                    state.read_exact_at(rest, Sealer::STATE as u64)?;
+                }
                 state
             }
             Err(rustix::io::Errno::NOENT) if length == 0 => begin(directory, &mut saved)?,
             Err(rustix::io::Errno::NOENT) => return Err(AuditError::Foreign("the audit log has no state")),
             Err(error) => return Err(error.into()),
         };
-        let mut sealer = Sealer::restore(&*saved).ok_or(AuditError::Foreign("the state is not one"))?;
-        let end = catch_up(&file, &mut sealer)?;
+        let foreign = || AuditError::Foreign("the state is not one");
+        let (sealed, base) = saved.split_last_chunk::<8>().ok_or_else(foreign)?;
+        let (mut sealer, mut base) =
+            (Sealer::restore(sealed).ok_or_else(foreign)?, u64::from_be_bytes(*base));
+        let known = sealer.count();
+        // A crash may have come after a file was full and before the state said so.
+        while let Ok(full) = openat(directory, full_name(base), flags, own) {
+            let (lines, _) = catch_up(&File::from(full), &mut sealer, base, known)?;
+            if lines == 0 {
+                return Err(AuditError::Foreign("a part of the audit log is empty"));
+            }
+            base = base.saturating_add(lines);
+        }
+        let (lines, end) = catch_up(&file, &mut sealer, base, known)?;
+        if base.saturating_add(lines) < known {
+            return Err(AuditError::Foreign("the audit log is shorter than its state says"));
+        }
         file.set_len(end)?;
         file.sync_all()?;
         rustix::fs::fsync(directory)?;
         let signed = sealer.count();
         let mut log = Self {
+            directory: directory.try_clone_to_owned()?,
             file,
             state,
             sealer,
+            base,
+            full: FULL,
             end,
             allocated: 0,
             sessions: 0,
@@ -269,7 +305,41 @@ impl AuditLog {
     /// In place, so that the key before is gone. Not synced: the log itself says how to go on from an older
     /// state, and after a crash of the machine an older key opens no more than was written since.
     fn save(&mut self) -> std::io::Result<()> {
-        self.state.write_all_at(&*self.sealer.save(), 0)
+        self.state.write_all_at(&*saved(&self.sealer, self.base), 0)
+    }
+
+    /// Goes on in another file, where there is room for one. The checkpoint before has been written.
+    fn turn_over(&mut self) {
+        if !self.sync() {
+            return;
+        }
+        let room = Weight::Note.reserve(self.sessions);
+        let next = || -> Result<File, AuditError> {
+            let directory = self.directory.as_fd();
+            let file = create(directory, Mode::RUSR | Mode::WUSR)?;
+            // The same room as before, whoever else wants some.
+            fallocate(&file, FallocateFlags::KEEP_SIZE, 0, room)?;
+            file.sync_all()?;
+            renameat(directory, LOG, directory, full_name(self.base))?;
+            Ok(file)
+        };
+        let file = match next() {
+            Ok(file) => file,
+            Err(error) => {
+                let _ = unlinkat(self.directory.as_fd(), NEW, AtFlags::empty());
+                return eprintln!("levee-sessiond: another file for the audit log: {error}");
+            }
+        };
+        // What was kept behind the end of the full one; if that fails, it is only not given back.
+        let _ = self.file.set_len(self.end);
+        (self.file, self.base) = (file, self.sealer.count());
+        (self.end, self.allocated) = (0, room);
+        let directory = self.directory.as_fd();
+        let named = renameat(directory, NEW, directory, LOG).and_then(|()| rustix::fs::fsync(directory));
+        if let Err(error) = named.map_err(Into::into).and_then(|()| self.save()) {
+            eprintln!("levee-sessiond: another file for the audit log: {error}");
+            self.broken = true;
+        }
     }
 
     /// What the signer is to sign now: so many records, and the running hash after them. `last` at the end of
@@ -297,6 +367,9 @@ impl AuditLog {
                 if self.sealer.count() == self.signed {
                     self.uncovered = None;
                 }
+                if self.end >= self.full {
+                    self.turn_over();
+                }
             }
             Err(error) => eprintln!("levee-sessiond: a checkpoint of the audit log: {error}"),
         }
@@ -322,9 +395,29 @@ fn lost(count: u64) -> Event {
     }
 }
 
+/// The name of a full part of the log, whose first record has this number.
+fn full_name(base: u64) -> String {
+    format!("audit-{base:020}.jsonl")
+}
+
+/// The state's bytes.
+fn saved(sealer: &Sealer, base: u64) -> Zeroizing<[u8; SAVED]> {
+    let mut saved = Zeroizing::new([0; SAVED]);
+    let sealed = sealer.save();
+    let bytes = sealed.iter().copied().chain(base.to_be_bytes());
+    saved.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+    saved
+}
+
+/// A file in the making, empty.
+fn create(directory: BorrowedFd<'_>, mode: Mode) -> rustix::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let _ = unlinkat(directory, NEW, AtFlags::empty());
+    openat(directory, NEW, flags, mode).map(File::from)
+}
+
 /// Begins a log: its first key goes into one file for the auditor, and is kept nowhere else once it is used.
-fn begin(directory: BorrowedFd<'_>, saved: &mut Zeroizing<[u8; Sealer::STATE]>) -> Result<File, AuditError> {
-    const NEW: &str = "audit.new";
+fn begin(directory: BorrowedFd<'_>, state: &mut Zeroizing<[u8; SAVED]>) -> Result<File, AuditError> {
     let mut first = Zeroizing::new([0u8; 32]);
     crate::passwords::fill_random(&mut *first)?;
     let mut text = Zeroizing::new(String::with_capacity(65));
@@ -334,41 +427,38 @@ fn begin(directory: BorrowedFd<'_>, saved: &mut Zeroizing<[u8; Sealer::STATE]>) 
         }
     }
     text.push('\n');
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let create = |mode| {
-        let _ = unlinkat(directory, NEW, AtFlags::empty());
-        openat(directory, NEW, flags, mode).map(File::from)
-    };
-    let mut file = create(Mode::RUSR)?;
+    let mut file = create(directory, Mode::RUSR)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     renameat(directory, NEW, directory, FIRST_KEY)?;
-    **saved = *Sealer::new(AuditKey::from_bytes(*first)).save();
-    let mut state = create(Mode::RUSR | Mode::WUSR)?;
-    state.write_all(&**saved)?;
-    state.sync_all()?;
+    **state = *saved(&Sealer::new(AuditKey::from_bytes(*first)), 0);
+    let mut file = create(directory, Mode::RUSR | Mode::WUSR)?;
+    file.write_all(&**state)?;
+    file.sync_all()?;
     renameat(directory, NEW, directory, STATE)?;
     rustix::fs::fsync(directory)?;
-    Ok(state)
+    Ok(file)
 }
 
-/// Goes through the log: lines that the state knows are counted, those after it must be sealed by the keys that
-/// follow. Says where the last good line ends.
-fn catch_up(file: &File, sealer: &mut Sealer) -> Result<u64, AuditError> {
-    let known = sealer.count();
+/// Goes through a file of the log, whose first record has the number `base`: the `known` lines that the state knows are
+/// counted, those after them must be sealed by the keys that follow. Says how many lines are good, and where the last of
+/// them ends.
+fn catch_up(file: &File, sealer: &mut Sealer, base: u64, known: u64) -> Result<(u64, u64), AuditError> {
     let mut reader = std::io::BufReader::with_capacity(1 << 16, file);
     let (mut lines, mut end) = (0, 0);
     let mut line = Vec::new();
     loop {
         line.clear();
-        let n = std::io::BufRead::read_until(&mut reader, b'\n', &mut line)?;
-        let whole = line.last() == Some(&b'\n');
-        if n == 0 || !whole {
+        // No line that was written is longer.
+        let n = reader.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
+        if n == 0 {
             break;
         }
-        if lines >= known && sealer.catch_up(&line).is_err() {
+        let number = base.saturating_add(lines);
+        let good = line.last() == Some(&b'\n') && (number < known || sealer.catch_up(&line).is_ok());
+        if !good {
             // A crash may leave one line in disorder at the very end; anything after it was put there.
-            if std::io::BufRead::fill_buf(&mut reader)?.is_empty() {
+            if reader.fill_buf()?.is_empty() {
                 break;
             }
             return Err(AuditError::Foreign("the audit log does not go on from its state"));
@@ -376,16 +466,14 @@ fn catch_up(file: &File, sealer: &mut Sealer) -> Result<u64, AuditError> {
         lines += 1;
         end += n as u64;
     }
-    if lines < known {
-        return Err(AuditError::Foreign("the audit log is shorter than its state says"));
-    }
-    Ok(end)
+    Ok((lines, end))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd as _;
+    use levee_policy::audit::{Report, Verifier};
+    use std::path::Path;
 
     #[test]
     fn a_checkpoint_covers_even_a_single_record_after_a_minute_and_then_nothing_is_due() {
@@ -408,5 +496,140 @@ mod tests {
         assert!(log.sync());
         assert_eq!((log.records(), log.deadline()), (2, None));
         assert_eq!(log.checkpoint_due(true, due.after(CHECKPOINT_TIME)), None);
+    }
+
+    /// A log in `place` whose files are full after so many bytes.
+    fn open(place: &Path, full: u64) -> Result<AuditLog, AuditError> {
+        let directory = File::open(place).unwrap();
+        AuditLog::open(directory.as_fd()).map(|log| AuditLog { full, ..log })
+    }
+
+    /// Writes so many records and a checkpoint behind them.
+    fn fill(log: &mut AuditLog, records: u64) {
+        let now = Time::from_millis(1_700_000_000_000);
+        for n in 0..records {
+            assert!(log.write(&[(Weight::Grant, lost(n))], now, true));
+        }
+        log.checkpoint_due(true, now).unwrap();
+        log.signed(vec![0; 64], now);
+        assert!(log.sync());
+    }
+
+    /// The parts of the log, oldest first, and what reading them one after the other says.
+    fn read(place: &Path) -> (Vec<String>, Report) {
+        let mut names: Vec<String> = std::fs::read_dir(place)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".jsonl"))
+            .collect();
+        // `-` comes before `.`
+        names.sort();
+        let key = std::fs::read_to_string(place.join(FIRST_KEY)).unwrap();
+        let mut first = [0; 32];
+        for (byte, digits) in first.iter_mut().zip(key.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap();
+        }
+        let mut verifier = Verifier::new(Some(AuditKey::from_bytes(first)), |_: &[u8], _: &[u8]| true);
+        for name in &names {
+            for line in std::fs::read_to_string(place.join(name)).unwrap().split_inclusive('\n') {
+                verifier.line(line.as_bytes());
+            }
+        }
+        (names, verifier.finish(None))
+    }
+
+    #[test]
+    fn a_full_file_is_closed_at_a_checkpoint_and_the_next_goes_on_from_it() {
+        let place = tempfile::tempdir().unwrap();
+        let mut log = open(place.path(), 2_000).unwrap();
+        fill(&mut log, 3);
+        assert_eq!(read(place.path()).0, [LOG], "not full yet");
+        fill(&mut log, 12);
+        let full = format!("audit-{:020}.jsonl", 0);
+        assert_eq!(read(place.path()).0, [full.as_str(), LOG]);
+        assert_eq!(std::fs::metadata(place.path().join(LOG)).unwrap().len(), 0);
+        fill(&mut log, 2);
+        drop(log);
+        // The next start reads the last one alone: what the full one says is the auditor's to read.
+        let moved = place.path().join("moved-away");
+        std::fs::rename(place.path().join(&full), &moved).unwrap();
+        let mut log = open(place.path(), 2_000).unwrap();
+        assert_eq!(log.records(), 20);
+        std::fs::rename(&moved, place.path().join(&full)).unwrap();
+        fill(&mut log, 12);
+        fill(&mut log, 1);
+        let (names, report) = read(place.path());
+        assert_eq!(names, [full.as_str(), &format!("audit-{:020}.jsonl", 17), LOG]);
+        assert!(report.is_sound(), "{report:#?}");
+        assert_eq!((report.lines, report.checkpoints), (35, 5));
+        // A part that is not there is missed.
+        std::fs::remove_file(place.path().join(&names[1])).unwrap();
+        assert!(!read(place.path()).1.is_sound());
+    }
+
+    #[test]
+    fn a_crash_at_any_moment_of_going_on_in_another_file_loses_nothing() {
+        let state = |place: &Path| std::fs::read(place.join(STATE)).unwrap();
+        // What the disk has of the state may be older than all of it, of before the last records or before the turn.
+        for (older, step) in (0..3).flat_map(|older| (0..3).map(move |step| (older, step))) {
+            let place = tempfile::tempdir().unwrap();
+            let place = place.path();
+            let mut log = open(place, 1_000).unwrap();
+            let oldest = state(place);
+            log.full = u64::MAX;
+            fill(&mut log, 8);
+            let before = state(place);
+            log.turn_over();
+            let states = [oldest, before, state(place)];
+            drop(log);
+            // The new file has no name yet, or the full one has its old name still.
+            let full = place.join(full_name(0));
+            if step > 0 {
+                std::fs::remove_file(place.join(LOG)).unwrap();
+            }
+            if step > 1 {
+                std::fs::rename(&full, place.join(LOG)).unwrap();
+                if older == 2 {
+                    // The state is written last.
+                    continue;
+                }
+            }
+            std::fs::write(place.join(STATE), &states[older]).unwrap();
+            let mut log = open(place, 1_000).unwrap_or_else(|e| panic!("state {older}, step {step}: {e}"));
+            assert_eq!(log.records(), 9, "state {older}, step {step}");
+            fill(&mut log, 2);
+            fill(&mut log, 8);
+            drop(log);
+            assert_eq!(open(place, 1_000).unwrap().records(), 21);
+            let (_, report) = read(place);
+            assert!(report.is_sound() && report.lines == 21, "state {older}, step {step}: {report:#?}");
+        }
+    }
+
+    #[test]
+    fn without_room_for_another_file_the_log_goes_on_in_the_one_there_is() {
+        let place = tempfile::tempdir().unwrap();
+        let mut log = open(place.path(), 1_000).unwrap();
+        // Something that cannot be replaced stands where the file in the making goes.
+        std::fs::create_dir_all(place.path().join(NEW).join("in-the-way")).unwrap();
+        fill(&mut log, 8);
+        fill(&mut log, 8);
+        assert_eq!(read(place.path()).0, [LOG]);
+        std::fs::remove_dir_all(place.path().join(NEW)).unwrap();
+        fill(&mut log, 1);
+        let (names, report) = read(place.path());
+        assert_eq!(names.len(), 2);
+        assert!(report.is_sound() && report.lines == 20, "{report:#?}");
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_read_into_memory() {
+        let place = tempfile::tempdir().unwrap();
+        drop(open(place.path(), FULL).unwrap());
+        let file = File::options().write(true).open(place.path().join(LOG)).unwrap();
+        // A gigabyte of nothing, of which the disk has none.
+        file.set_len(1 << 30).unwrap();
+        let error = open(place.path(), FULL).err().map(|e| e.to_string()).unwrap();
+        assert!(error.contains("does not go on from its state"), "{error}");
     }
 }

@@ -3,9 +3,9 @@
 use ipnet::IpNet;
 use levee_ipc::client::{self, Opened};
 use levee_ipc::keyer;
-use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault};
+use levee_ipc::vault::{Carriage, Selector, SessionRecord, SessiondToVault};
 use levee_policy::site::{Colour, Reach};
-use levee_policy::{HostName, LabelName, Site, UserName};
+use levee_policy::{HostName, Label, LabelName, Site, UserName};
 use levee_session::{KeyRecord, RefusalKind, Reply, SessionId, Status, Time, ToVault};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -29,12 +29,21 @@ pub fn to_vault(message: ToVault) -> SessiondToVault {
 /// To the keyer.
 pub fn key_record(site: &Site, record: KeyRecord) -> keyer::KeyRecord {
     keyer::KeyRecord {
-        aggfrag: site.label(&record.label).is_some_and(|label| site.vault().aggregates(&label)),
+        carriage: site.label(&record.label).map_or(Carriage::default(), |label| carriage(site, &label)),
         session: record.id,
         device: record.device,
         label: record.label,
         inner: record.inner,
         reach: record.reach.into_iter().map(IpNet::from).collect(),
+    }
+}
+
+/// How packets at a label go.
+fn carriage(site: &Site, label: &Label) -> Carriage {
+    match site.vault().constant_interval(label) {
+        Some(interval) => Carriage::Constant { interval },
+        None if site.vault().aggregates(label) => Carriage::Aggfrag,
+        None => Carriage::Each,
     }
 }
 
@@ -105,7 +114,7 @@ fn opened(site: &Site, session: SessionId, label: LabelName, inner: Vec<IpAddr>)
         names: site.server().all_names().cloned().collect(),
         reach: reach.into_iter().collect(),
         mtu: site.vault().inner_mtu(&point),
-        aggfrag: site.vault().aggregates(&point),
+        carriage: carriage(site, &point),
         tunnel_port: site.server().tunnel_port(),
     })
 }

@@ -7,6 +7,7 @@ use crate::counts::Counts;
 use crate::link::Link;
 use crate::operators::Operators;
 use crate::passwords::{self, Job, Passwords};
+use crate::revoked;
 use crate::store::Store;
 use crate::vaults::Vaults;
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
@@ -74,6 +75,8 @@ pub struct Daemon {
     keyer: Option<Link<ToKeyer>>,
     signer: Option<Link<ToSigner>>,
     clients: BTreeMap<ClientId, Client>,
+    /// The serial number of the certificate that each of the site's hosts showed last on the trusted path.
+    certificates: BTreeMap<HostName, Vec<u8>>,
     next_client: u64,
     batch: Batch,
     /// Whether the warden still has to say what ran before sessiond started.
@@ -122,6 +125,7 @@ impl Daemon {
             keyer: None,
             signer: None,
             clients: BTreeMap::new(),
+            certificates: BTreeMap::new(),
             next_client: 0,
             batch: Batch::default(),
             unswept: true,
@@ -271,7 +275,22 @@ impl Daemon {
                 self.audit.signer_lost(self.clock.now());
             }
             Attachment::Listener => self.operators.listen(fd),
+            Attachment::Revocations => self.revocations(&fd),
             _ => {}
+        }
+    }
+
+    /// A revocation list has come: the sessions of whom it names end now, with an IKE SA or without. A TPE is known by the
+    /// certificate that it showed last.
+    fn revocations(&mut self, fd: &OwnedFd) {
+        let Ok(serials) = revoked::serials(fd) else {
+            // The trusted path and the keyer go by the one before it, too.
+            return self.counts.add_many("revocation lists that cannot be read", 1, self.clock.now());
+        };
+        let named = self.certificates.iter().filter(|(_, serial)| serials.contains(*serial));
+        let named: Vec<HostName> = named.map(|(device, _)| device.clone()).collect();
+        for device in named {
+            self.handle(Event::Revoked(device));
         }
     }
 
@@ -287,9 +306,9 @@ impl Daemon {
                 self.handle(Event::LabelDied(label));
             }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
-            LabelEvent::Compartments(running) => {
+            LabelEvent::Compartments { running, steering } => {
                 self.sweep(&running);
-                self.operators.compartments(running);
+                self.operators.compartments(running, steering);
             }
             LabelEvent::Note { label, object, done, reason } => {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };
@@ -374,8 +393,11 @@ impl Daemon {
                 }
             };
             match (message, &client.device) {
-                (ChildToSessiond::Hello { device, fingerprint }, None) => {
+                (ChildToSessiond::Hello { device, serial, fingerprint }, None) => {
                     client.device = Some(device.clone());
+                    if self.site.host(&device).is_some() {
+                        self.certificates.insert(device.clone(), serial);
+                    }
                     self.handle(Event::Hello { client: id, device, fingerprint });
                     // Refused there and then, it is not known to the state machine and will be disconnected.
                     return;
@@ -528,7 +550,7 @@ impl Daemon {
                 Ok(Received { message: FromSigner::Signature(signature), .. }) => {
                     self.audit.signed(signature, self.clock.now());
                 }
-                Ok(Received { message: FromSigner::Refused, .. }) => {
+                Ok(Received { message: FromSigner::Refused | FromSigner::Mixed(_), .. }) => {
                     self.counts.add_many("checkpoints that the signer refused", 1, self.clock.now());
                     self.audit.signer_lost(self.clock.now());
                 }

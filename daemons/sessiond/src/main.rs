@@ -12,6 +12,7 @@ mod daemon;
 mod link;
 mod operators;
 mod passwords;
+mod revoked;
 mod start;
 mod store;
 mod vaults;

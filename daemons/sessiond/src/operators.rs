@@ -39,13 +39,16 @@ pub struct Operators {
     listener: Option<OwnedFd>,
     open: BTreeMap<OperatorId, Operator>,
     reports: BTreeMap<LabelName, Report>,
+    /// What the warden said last of the tunnel's port.
+    steering: Vec<(String, u64)>,
     next: u64,
 }
 
 impl Operators {
     /// None yet.
     pub fn new() -> Self {
-        Self { listener: None, open: BTreeMap::new(), reports: BTreeMap::new(), next: 0 }
+        let (open, reports) = (BTreeMap::new(), BTreeMap::new());
+        Self { listener: None, open, reports, steering: Vec::new(), next: 0 }
     }
 
     /// Takes the listening socket from the warden.
@@ -98,8 +101,9 @@ impl Operators {
         }
     }
 
-    /// Takes what the warden says runs.
-    pub fn compartments(&mut self, running: Vec<CompartmentStatus>) {
+    /// Takes what the warden says runs, and what nobody got at the tunnel's port.
+    pub fn compartments(&mut self, running: Vec<CompartmentStatus>, steering: Vec<(String, u64)>) {
+        self.steering = steering;
         for operator in self.open.values_mut() {
             if let State::Collecting { compartments, .. } = &mut operator.state {
                 *compartments = Some(running.clone());
@@ -187,6 +191,7 @@ impl Daemon {
                 .map(|(label, report)| (label.clone(), report.clone()))
                 .collect(),
             counters: self.counts.totals(),
+            steering: self.operators.steering.clone(),
             audit_records: self.audit.records(),
         }
     }
@@ -236,6 +241,7 @@ mod tests {
             compartments: Vec::new(),
             vaults: vec![(label, report); MAX_VAULTS],
             counters: Vec::new(),
+            steering: Vec::new(),
             audit_records: 9,
         };
         assert!(postcard::to_allocvec(&status).unwrap().len() > levee_ipc::MAX_MESSAGE);

@@ -75,6 +75,25 @@ fn an_unknown_user_and_a_wrong_password_get_the_same_answer() {
 }
 
 #[test]
+fn an_unknown_user_and_a_wrong_password_take_the_same_time() {
+    let world = World::start(Site::new());
+    let (first, second) = (world.connect("ws1"), world.connect("ws2"));
+    // The least of three: what else runs on the machine only adds. None has failed often enough to have to wait.
+    let least = |user: &str| {
+        let time = |client: &Client| {
+            let start = Instant::now();
+            assert_eq!(refusal(&client.login(user, "not the password")), Some(RefusalKind::Credentials));
+            start.elapsed()
+        };
+        [time(&first), time(&second), time(&first)].into_iter().min().unwrap()
+    };
+    let (wrong, unknown) = (least("ada"), least("nobody-here"));
+    println!("a wrong password: {wrong:?}, an unknown user: {unknown:?}");
+    // Without the hash it would be a thirtieth or less.
+    assert!(unknown > wrong / 4 && wrong > unknown / 4, "{wrong:?} and {unknown:?} tell them apart");
+}
+
+#[test]
 fn failures_slow_down_that_person_at_that_workstation_and_nobody_else() {
     let world = World::start(Site::new());
     let guesser = world.connect("ws1");
@@ -252,6 +271,7 @@ fn an_operator_sees_sessions_and_ends_one() {
     let opened = client.open("SECRET");
     let status = world.status();
     assert_eq!((status.session_count, status.sessions.len(), status.vaults.len()), (1, 1, 1));
+    assert_eq!(status.steering, [("an SPI of no slot".to_owned(), 3)], "what the warden counts is shown");
     let shown = &status.sessions[0];
     assert_eq!((shown.user.as_str(), shown.host.as_str(), shown.attached), ("ada", "ws1", true));
     assert_eq!(shown.id, opened.session.to_string());

@@ -28,6 +28,8 @@ pub enum KeyError {
     Encrypted,
     /// It is encrypted in another way than PBES2's, or with another passphrase.
     Passphrase,
+    /// It is no PPK, or one of another length.
+    Ppk,
     /// There is a key for this use already.
     Twice,
 }
@@ -38,13 +40,48 @@ impl std::fmt::Display for KeyError {
             Self::Io(e) => write!(f, "cannot be read: {e}"),
             Self::Pem => f.write_str("has no PKCS#8 private key in PEM, or is too large"),
             Self::Key => f.write_str("has a key that is not ECDSA P-256"),
-            Self::Encrypted => f.write_str("is encrypted, and no passphrase was given"),
-            Self::Passphrase => {
-                f.write_str("is encrypted, and not with this passphrase or not as PBES2 does")
-            }
+            Self::Encrypted => f.write_str(
+                "is encrypted, and no passphrase was given: `levee up` asks for it on a terminal, or takes it from --passphrase-file",
+            ),
+            Self::Passphrase => f.write_str(
+                "is encrypted, and not with this passphrase (or not as PBES2 does): start `levee up` again with the right one",
+            ),
+            Self::Ppk => f.write_str("has no PRESHARED KEY of 32 to 256 bytes in PEM"),
             Self::Twice => f.write_str("is a second key for one use"),
         }
     }
+}
+
+/// What a key file has in it.
+fn text(fd: OwnedFd) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    let file = File::from(fd);
+    // Sized beforehand: a buffer that grows would leave unerased copies behind.
+    let mut text = Zeroizing::new(vec![0u8; MAX_FILE + 1]);
+    let mut length = 0;
+    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, length as u64) {
+            Ok(0) => break,
+            Ok(n) => length += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(KeyError::Io(e)),
+        }
+    }
+    if length > MAX_FILE {
+        return Err(KeyError::Pem);
+    }
+    text.truncate(length);
+    Ok(text)
+}
+
+/// The one PEM block in a key file (RFC 7468): its label and content.
+pub fn pem(fd: OwnedFd) -> Result<(String, Zeroizing<Vec<u8>>), KeyError> {
+    let text = text(fd)?;
+    let mut content = Zeroizing::new(vec![0u8; MAX_FILE]);
+    let (label, length) = pkcs8::der::pem::decode(text.trim_ascii(), &mut content)
+        .map(|(label, content)| (label.to_owned(), content.len()))
+        .map_err(|_| KeyError::Pem)?;
+    content.truncate(length);
+    Ok((label, content))
 }
 
 /// The PKCS#8 private key in a PEM file (RFC 5958 2, 3), erased when dropped.
@@ -79,20 +116,7 @@ impl Keys {
         if self.keys.contains_key(&key_use) {
             return Err(KeyError::Twice);
         }
-        let file = File::from(fd);
-        // Sized beforehand: a buffer that grows would leave unerased copies behind.
-        let mut text = Zeroizing::new(vec![0u8; MAX_FILE + 1]);
-        let mut length = 0;
-        while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
-            match file.read_at(rest, length as u64) {
-                Ok(0) => break,
-                Ok(n) => length += n,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(KeyError::Io(e)),
-            }
-        }
-        let text = text.get(..length).filter(|_| length <= MAX_FILE).ok_or(KeyError::Pem)?;
-        let der = decrypted(text, passphrase)?;
+        let der = decrypted(&text(fd)?, passphrase)?;
         let key = Wiped::try_new(|| {
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.as_bytes(), &self.random)
                 .map_err(|_| KeyError::Key)

@@ -1,4 +1,4 @@
-//! Holds the long-term private keys and signs one typed thing at a time.
+//! Holds the long-term private keys and signs one typed thing at a time; holds the PPKs and mixes one into the keys of an IKE SA.
 //!
 //! Every channel has one use, which the warden says when it attaches it; a request of another use, or of the
 //! wrong form, is refused. No file is opened after the start, and nothing but descriptors is ever named.
@@ -6,11 +6,14 @@
 
 mod content;
 mod keys;
+mod ppk;
 mod serve;
 
 fn main() -> std::process::ExitCode {
     match serve::serve() {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(true) => std::process::ExitCode::SUCCESS,
+        // The warden says why.
+        Ok(false) => std::process::ExitCode::FAILURE,
         Err(error) => {
             eprintln!("levee-signer: {error}");
             std::process::ExitCode::FAILURE

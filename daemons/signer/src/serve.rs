@@ -2,6 +2,7 @@
 
 use crate::content;
 use crate::keys::Keys;
+use crate::ppk::Ppks;
 use levee_ipc::signer::{FromSigner, ToSigner, Use};
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, ToWarden};
 use levee_ipc::{Channel, Received, RecvError, SendError};
@@ -18,24 +19,33 @@ struct Client {
     parent: bool,
 }
 
-/// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
-pub fn serve() -> Result<(), String> {
+/// Takes part in the warden's start-up, then serves until the warden says stop or is gone. False when it cannot, for a reason that
+/// the warden was told.
+pub fn serve() -> Result<bool, String> {
     let control = levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?;
     let control = Channel::from_fd(control);
-    let mut keys = Keys::new();
+    let (mut keys, mut ppks) = (Keys::new(), Ppks::default());
     let mut clients = Vec::new();
     let mut passphrase = None;
     let place = loop {
         match control.recv::<FromWarden>() {
             Ok(Received { message: FromWarden::Begin(place), .. }) => break place,
-            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
+            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(true),
             Ok(received) => match &received.message {
                 FromWarden::Passphrase(secret) => passphrase = Some(secret.clone()),
                 FromWarden::Attach(Attachment::PrivateKey(key_use)) => {
                     let key_use = *key_use;
                     let fd = received.into_fd().ok_or("the warden sent a key without its file")?;
-                    keys.read(key_use, fd, passphrase.as_ref())
-                        .map_err(|e| format!("the key file for {key_use:?} {e}"))?;
+                    if let Err(e) = keys.read(key_use, fd, passphrase.as_ref()) {
+                        return unusable(&control, format!("the file of the key for {key_use:?} {e}"));
+                    }
+                }
+                FromWarden::Attach(Attachment::Ppk(id)) => {
+                    let id = id.clone();
+                    let fd = received.into_fd().ok_or("the warden sent a PPK without its file")?;
+                    if let Err(e) = ppks.read(id.clone(), fd, passphrase.as_ref()) {
+                        return unusable(&control, format!("the file of the PPK {id} {e}"));
+                    }
                 }
                 _ => attach(received, &mut clients),
             },
@@ -56,7 +66,7 @@ pub fn serve() -> Result<(), String> {
         let ready: Vec<bool> = fds.iter().skip(1).map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         match control.try_recv::<FromWarden>() {
-            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
+            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(true),
             Ok(received) => attach(received, &mut clients),
             Err(RecvError::Empty) => {}
             Err(error) => return Err(format!("from the warden: {error}")),
@@ -64,10 +74,18 @@ pub fn serve() -> Result<(), String> {
         // One request of each client a turn, so that none waits for more than one of each other.
         let mut joined = Vec::new();
         let mut ready = ready.into_iter();
-        clients.retain(|client| !ready.next().unwrap_or(false) || answer(client, &keys, place, &mut joined));
+        clients.retain(|client| {
+            !ready.next().unwrap_or(false) || answer(client, &keys, &ppks, place, &mut joined)
+        });
         joined.truncate(MAX_CLIENTS.saturating_sub(clients.len()));
         clients.append(&mut joined);
     }
+}
+
+/// Tells the warden which key cannot be used.
+fn unusable(control: &Channel, why: String) -> Result<bool, String> {
+    control.send(&ToWarden::Unusable(why)).map_err(|e| format!("to the warden: {e}"))?;
+    Ok(false)
 }
 
 /// Takes a channel that the warden attaches. One that replaces another comes when that one's end is closed.
@@ -81,7 +99,7 @@ fn attach(received: Received<FromWarden>, clients: &mut Vec<Client>) {
 }
 
 /// Answers one request. False when the channel is done with: closed, malformed, or not read by its client.
-fn answer(client: &Client, keys: &Keys, place: Place, joined: &mut Vec<Client>) -> bool {
+fn answer(client: &Client, keys: &Keys, ppks: &Ppks, place: Place, joined: &mut Vec<Client>) -> bool {
     let received = match client.channel.try_recv::<ToSigner>() {
         Ok(received) => received,
         Err(RecvError::Empty) => return true,
@@ -97,9 +115,15 @@ fn answer(client: &Client, keys: &Keys, place: Place, joined: &mut Vec<Client>) 
         }
         return true;
     }
-    let signature = content::check(received.message, client.key_use, place)
-        .and_then(|content| keys.sign(client.key_use, &content));
-    let answer = signature.map_or(FromSigner::Refused, FromSigner::Signature);
+    let answer = match received.message {
+        ToSigner::MixPpk { id, prf, keys } if client.key_use == Use::Ike => {
+            ppks.mix(&id, prf, &keys).map(FromSigner::Mixed)
+        }
+        request => content::check(request, client.key_use, place)
+            .and_then(|content| keys.sign(client.key_use, &content))
+            .map(FromSigner::Signature),
+    };
+    let answer = answer.unwrap_or(FromSigner::Refused);
     match client.channel.try_send(&answer) {
         Ok(()) => true,
         Err(SendError::Full | SendError::Closed | SendError::TooLarge | SendError::Io(_)) => false,

@@ -1,8 +1,9 @@
 //! The signer as a process; the test is the warden and the clients at the other ends of its channels.
 
-use levee_ipc::signer::{FromSigner, ToSigner, Use};
+use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner, Use};
 use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden};
 use levee_ipc::{Channel, Secret};
+use levee_policy::PpkId;
 use levee_policy::audit::{Hash, checkpoint_message};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
@@ -40,6 +41,16 @@ fn launch_with(
     clients: &[(Use, OwnedFd)],
     place: Place,
 ) -> Signer {
+    launch_with_ppks(passphrase, keys, &[], clients, place)
+}
+
+fn launch_with_ppks(
+    passphrase: Option<&str>,
+    keys: &[(Use, &OwnedFd)],
+    ppks: &[(&str, &OwnedFd)],
+    clients: &[(Use, OwnedFd)],
+    place: Place,
+) -> Signer {
     let (control, theirs) = Channel::pair().unwrap();
     let theirs = theirs.into_fd();
     let errors = std::io::stderr();
@@ -57,6 +68,9 @@ fn launch_with(
     }
     for (key_use, fd) in keys {
         attach(Attachment::PrivateKey(*key_use), fd);
+    }
+    for (id, fd) in ppks {
+        attach(Attachment::Ppk(PpkId::new(id).unwrap()), fd);
     }
     for (key_use, fd) in clients {
         attach(Attachment::SignerClient(*key_use), fd);
@@ -97,7 +111,7 @@ fn signed_by(public: &[u8], message: &[u8], answer: &FromSigner) -> bool {
         FromSigner::Signature(signature) => {
             UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, public).verify(message, signature).is_ok()
         }
-        FromSigner::Refused => false,
+        FromSigner::Refused | FromSigner::Mixed(_) => false,
     }
 }
 
@@ -257,4 +271,91 @@ fn remembers(pid: i32, what: &[u8]) -> bool {
         memory.seek(SeekFrom::Start(start)).unwrap();
         memory.read_exact(&mut bytes).is_ok() && bytes.windows(what.len()).any(|window| window == what)
     })
+}
+
+/// A PPK of 32 bytes as base64, as it is written after `0s` for other programs.
+const PPK: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+fn ppk(label: &str, base64: &str) -> OwnedFd {
+    file(format!("-----BEGIN {label}-----\n{base64}\n-----END {label}-----\n").as_bytes())
+}
+
+fn mix(id: &str, prf: Prf, lengths: [usize; 3]) -> ToSigner {
+    let mut first = 0;
+    let [d, pi, pr] = lengths.map(|length| {
+        first += 1;
+        Secret::new(vec![first; length]).unwrap()
+    });
+    ToSigner::MixPpk { id: PpkId::new(id).unwrap(), prf, keys: PpkKeys { d, pi, pr } }
+}
+
+#[test]
+fn a_ppk_is_mixed_into_the_keys_of_an_ike_sa_and_is_of_no_other_use() {
+    let (ike, ike_end) = channel();
+    let (tls, tls_end) = channel();
+    let key = ppk("PRESHARED KEY", PPK);
+    let clients = [(Use::Ike, ike_end), (Use::Tls, tls_end)];
+    let signer = launch_with_ppks(None, &[], &[("ws1", &key)], &clients, Place::Server).ready();
+    let octets: Vec<u8> = (0..32).collect();
+    for (prf, length, algorithm) in [
+        (Prf::HmacSha256, 32, ring::hmac::HMAC_SHA256),
+        (Prf::HmacSha384, 48, ring::hmac::HMAC_SHA384),
+        (Prf::HmacSha512, 64, ring::hmac::HMAC_SHA512),
+    ] {
+        let FromSigner::Mixed(mixed) = ask(&ike, &mix("ws1", prf, [length; 3])) else { panic!("refused") };
+        let ppk = ring::hmac::Key::new(algorithm, &octets);
+        for (number, mixed) in [(1, &mixed.d), (2, &mixed.pi), (3, &mixed.pr)] {
+            let input = [vec![number; length], vec![1]].concat();
+            assert_eq!(mixed.expose(), ring::hmac::sign(&ppk, &input).as_ref(), "{prf:?}");
+        }
+        // Keys of another prf, of several, or none at all; another PPK.
+        for lengths in
+            [[length - 1; 3], [length + 1; 3], [length, length, 0], [0, length, length], [length, 16, length]]
+        {
+            assert!(matches!(ask(&ike, &mix("ws1", prf, lengths)), FromSigner::Refused), "{lengths:?}");
+        }
+        assert!(matches!(ask(&ike, &mix("ws2", prf, [length; 3])), FromSigner::Refused));
+        // Not on a channel for something else.
+        assert!(matches!(ask(&tls, &mix("ws1", prf, [length; 3])), FromSigner::Refused));
+    }
+    signer.stop();
+}
+
+#[test]
+fn what_is_no_whole_ppk_stops_the_start_and_an_encrypted_one_needs_its_passphrase() {
+    let half = "AAECAwQFBgcICQoLDA0ODw==";
+    for bad in [ppk("PRESHARED KEY", half), ppk("PRIVATE KEY", PPK), file(PPK.as_bytes()), key().0] {
+        let signer = launch_with_ppks(None, &[], &[("ws1", &bad)], &[], Place::Server);
+        assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1);
+    }
+    let one = ppk("PRESHARED KEY", PPK);
+    let signer = launch_with_ppks(None, &[], &[("ws1", &one), ("ws1", &one)], &[], Place::Server);
+    assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1, "two of one name");
+
+    let how =
+        pkcs8::pkcs5::pbes2::Parameters::generate_pbkdf2_sha256_aes256cbc(1_000, &[3; 16], [4; 16]).unwrap();
+    let octets: Vec<u8> = (0..32).collect();
+    // An OCTET STRING in DER.
+    let sealed = how.encrypt("correct horse", &[&[4, 32], &octets[..]].concat()).unwrap();
+    let sealed = pkcs8::EncryptedPrivateKeyInfoRef {
+        encryption_algorithm: how.into(),
+        encrypted_data: pkcs8::der::asn1::OctetStringRef::new(&sealed).unwrap(),
+    };
+    let sealed = pkcs8::SecretDocument::try_from(sealed).unwrap();
+    let sealed = file(sealed.to_pem("ENCRYPTED PRESHARED KEY", pkcs8::LineEnding::LF).unwrap().as_bytes());
+    let (ike, end) = channel();
+    let ppks = [("ws1", &sealed)];
+    let signer =
+        launch_with_ppks(Some("correct horse"), &[], &ppks, &[(Use::Ike, end)], Place::Workstation).ready();
+    let FromSigner::Mixed(mixed) = ask(&ike, &mix("ws1", Prf::HmacSha256, [32; 3])) else {
+        panic!("refused")
+    };
+    let input = [vec![1; 32], vec![1]].concat();
+    let expected = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &octets), &input);
+    assert_eq!(mixed.d.expose(), expected.as_ref());
+    signer.stop();
+    for wrong in [None, Some("correct house")] {
+        let signer = launch_with_ppks(wrong, &[], &[("ws1", &sealed)], &[], Place::Server);
+        assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1, "{wrong:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use levee_ipc::client::{ChildToSessiond, RefusalKind, Reply, Request, SILENCE};
 use levee_ipc::{Channel, FrameReader, RecvError, encode_frame};
 use levee_sys::seccomp::Filter;
-use levee_tls::SignerHandle;
+use levee_tls::{Device, SignerHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
@@ -162,8 +162,9 @@ impl Client {
 
     fn introduce(&mut self, parent: &Channel) -> Result<(), End> {
         let certificate = self.tls.peer_certificates().and_then(|chain| chain.first()).ok_or(End::Device)?;
-        let (device, fingerprint) = levee_tls::device(certificate).map_err(|_| End::Device)?;
-        self.tell(&ChildToSessiond::Hello { device, fingerprint })?;
+        let Device { name: device, serial, fingerprint } =
+            levee_tls::device(certificate).map_err(|_| End::Device)?;
+        self.tell(&ChildToSessiond::Hello { device, serial, fingerprint })?;
         parent.try_send(&News::Up).map_err(|_| End::Lost)?;
         self.heard = Instant::now();
         Ok(())

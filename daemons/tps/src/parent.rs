@@ -97,20 +97,8 @@ struct Certificates {
     authority: Vec<u8>,
 }
 
-/// As [`contents`], of a file that is positioned at its beginning: in the sandbox too.
-fn text(fd: &OwnedFd) -> Result<Vec<u8>, String> {
-    let mut bytes = vec![0; 1024 * 1024];
-    let mut length = 0;
-    while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match rustix::io::read(fd, rest) {
-            Ok(0) => break,
-            Ok(more) => length += more,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(format!("a revocation list: {e}")),
-        }
-    }
-    bytes.truncate(length);
-    Ok(bytes)
+fn revocations(fd: &OwnedFd) -> Result<Vec<u8>, String> {
+    levee_ipc::revocations(fd).map_err(|e| format!("a revocation list: {e}"))
 }
 
 fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
@@ -131,7 +119,7 @@ impl Attached {
             Attachment::Listener => self.listeners.push(fd),
             Attachment::Chain => self.chain = Some(contents(fd)?),
             Attachment::Authority => self.authority = Some(contents(fd)?),
-            Attachment::Revocations => self.revoked = Some(text(&fd)?),
+            Attachment::Revocations => self.revoked = Some(revocations(&fd)?),
             _ => {}
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use levee_esp::offload::{Segments, VNET_HEADER, complete_checksum};
+use levee_esp::offload::{Segments, Whole, complete_checksum};
 use levee_esp::{DropReason, Gathered, Inner, Outer, ecn};
 use levee_session::SessionId;
 use zeroize::Zeroize as _;
@@ -80,19 +80,28 @@ impl Plane {
         self.send_gathered(now, true).or_else(|| self.flush())
     }
 
-    /// Opens the AGGFRAG packet at `from_net[begin..end]` and passes every inner packet that is now whole to the device.
+    /// Opens the AGGFRAG packet at `from_net[begin..end]`. Every inner packet that is now whole is joined to those before it,
+    /// or goes to the device behind them.
     pub(crate) fn open_aggregate(&mut self, begin: usize, end: usize, from: Outer, outer_ecn: u8) {
         let Some(buffer) = self.from_net.get_mut(begin..end) else { return };
-        let head = if self.tun.vnet { VNET_HEADER } else { 0 };
-        let (piece, tun) = (&mut self.piece, &self.tun.fd);
+        let (joint, device, piece) = (&mut self.joint, &mut self.device, &mut self.piece);
         let mut lost = 0;
         // A drop is counted where it is found.
-        let _ = self.sad.open_aggregate(buffer, 0, from, outer_ecn, |_, _, packet| {
-            let Some(place) = piece.get_mut(..head + packet.len()) else { return };
-            let (header, body) = place.split_at_mut(head);
-            header.fill(0);
-            body.copy_from_slice(packet);
-            lost += u64::from(rustix::io::write(tun, &*place) != Ok(place.len()));
+        let _ = self.sad.open_aggregate(buffer, 0, from, outer_ecn, |_, inner, packet| {
+            let joins = device.joins(inner);
+            let mut added = joint.add(packet, inner, joins);
+            if !added {
+                if let Some(Whole { bytes, packets }) = joint.take() {
+                    lost += device.deliver(bytes, packets, piece);
+                }
+                added = joint.add(packet, inner, joins);
+            }
+            lost += u64::from(!added);
+            if joint.is_closed()
+                && let Some(Whole { bytes, packets }) = joint.take()
+            {
+                lost += device.deliver(bytes, packets, piece);
+            }
         });
         self.sad.counters.count_many(DropReason::NotTaken, lost);
     }

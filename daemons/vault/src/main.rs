@@ -11,6 +11,7 @@
 
 mod aggregate;
 mod convert;
+mod device;
 mod plane;
 mod serve;
 mod stack;

@@ -1,20 +1,22 @@
 //! The data path: TUN → ESP → UDP and back, in buffers that are made once.
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use levee_aead::Library;
-use levee_esp::offload::{MAX_HEADER, Run, Segments, VNET_HEADER, Vnet, complete_checksum};
+use levee_esp::offload::{Joint, MAX_HEADER, Run, Segments, VNET_HEADER, Vnet, Whole, complete_checksum};
 use levee_esp::{
     Aead, AeadError, AeadProvider, DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Suite, TOO_BIG, ecn,
     too_big,
 };
+use levee_ipc::tunnel::Socket;
 use levee_session::SessionId;
 use levee_sys::udp;
 use rustix::io::Errno;
 use zeroize::Zeroize as _;
+
+use crate::device::{Device, Tun};
 
 /// Items handled for one descriptor before the others get their turn: enough small packets for one full send.
 const TURN: usize = 64;
@@ -22,28 +24,8 @@ const TURN: usize = 64;
 const TURN_BYTES: usize = 8 * LONGEST;
 /// Batches that go one by one after one that was refused as a whole.
 const APART: u32 = 1_024;
-/// IP protocol number.
-const UDP: u8 = 17;
 /// The longest inner packet, and with it the longest datagram.
 const LONGEST: usize = 65_535;
-
-/// The TUN queue.
-pub struct Tun {
-    /// Its descriptor, non-blocking.
-    pub fd: OwnedFd,
-    /// Inner MTU in bytes.
-    pub mtu: u16,
-    /// Whether each packet has a vnet header before it.
-    pub vnet: bool,
-}
-
-/// A UDP socket of a steering group.
-pub struct Socket {
-    /// Its descriptor, non-blocking.
-    pub fd: OwnedFd,
-    /// The local address.
-    pub address: SocketAddr,
-}
 
 /// The library chosen for each suite, in the order of [`Suite::ALL`].
 pub struct Libraries(pub [Library; 3]);
@@ -89,7 +71,7 @@ pub(crate) struct Batch {
 
 /// The data path of one worker.
 pub struct Plane {
-    pub(crate) tun: Tun,
+    pub(crate) device: Device,
     sockets: Vec<Socket>,
     /// The sessions and their security associations.
     pub sad: Sad<SessionId>,
@@ -101,8 +83,8 @@ pub struct Plane {
     pub(crate) from_net: Vec<u8>,
     /// One packet: cut out of what the device would not take whole, or on its way into or out of an AGGFRAG payload.
     pub(crate) piece: Vec<u8>,
-    /// The device takes datagrams together (kernels from 6.2 on), so far as we know.
-    joins_datagrams: bool,
+    /// Packets out of AGGFRAG payloads; empty between turns.
+    pub(crate) joint: Joint,
     pub(crate) batch: Batch,
     /// Sessions whose first packet waits: the keyer is to be asked.
     pub acquire: Vec<SessionId>,
@@ -114,7 +96,7 @@ impl Plane {
     /// A plane over these descriptors; nothing passes until `sad` has sessions and keys.
     pub fn new(tun: Tun, sockets: Vec<Socket>, sad: Sad<SessionId>) -> Self {
         Self {
-            tun,
+            device: Device::new(tun),
             sockets,
             sad,
             from_tun: vec![0; VNET_HEADER + LONGEST],
@@ -133,7 +115,7 @@ impl Plane {
             stalled: 0,
             gone: 0,
             piece: vec![0; VNET_HEADER + levee_esp::sealed_length(LONGEST)],
-            joins_datagrams: true,
+            joint: Joint::new(),
             acquire: Vec::new(),
             moved: 0,
         }
@@ -141,17 +123,12 @@ impl Plane {
 
     /// The TUN queue.
     pub fn tun(&self) -> &Tun {
-        &self.tun
+        &self.device.tun
     }
 
     /// The UDP sockets.
     pub fn sockets(&self) -> &[Socket] {
         &self.sockets
-    }
-
-    /// The number of the socket by which `address` is reached; `None` when we have none of its family.
-    pub fn socket_for(&self, address: SocketAddr) -> Option<usize> {
-        self.sockets.iter().position(|socket| socket.address.is_ipv4() == address.is_ipv4())
     }
 
     /// Ends a session: its keys, its waiting packets and what buffers hold of any session are erased on return.
@@ -165,6 +142,7 @@ impl Plane {
         for buffer in [&mut self.from_tun, &mut self.from_net, &mut self.piece] {
             buffer.as_mut_slice().zeroize();
         }
+        self.joint.clear();
     }
 
     /// Reads packets from the TUN queue, seals them and sends them.
@@ -179,7 +157,7 @@ impl Plane {
     }
 
     fn drain_tun(&mut self, now: Duration, buffer: &mut [u8]) -> io::Result<Turn> {
-        let head = if self.tun.vnet { 0 } else { VNET_HEADER };
+        let head = if self.device.tun.vnet { 0 } else { VNET_HEADER };
         let mut bytes = 0;
         for _ in 0..TURN {
             if bytes >= TURN_BYTES {
@@ -187,7 +165,7 @@ impl Plane {
             }
             if self.stalled == 0 {
                 let Some(free) = buffer.get_mut(head..) else { return Ok(Turn::Drained) };
-                self.stalled = match rustix::io::read(&self.tun.fd, free) {
+                self.stalled = match rustix::io::read(&self.device.tun.fd, free) {
                     Ok(length) => head + length,
                     Err(Errno::AGAIN) => return Ok(self.send_rest(now).map_or(Turn::Drained, Turn::Blocked)),
                     Err(Errno::INTR) => continue,
@@ -233,7 +211,7 @@ impl Plane {
 
     fn try_send(&mut self, now: Duration, bytes: &[u8]) -> Result<Option<usize>, DropReason> {
         let (header, packet) = bytes.split_first_chunk::<VNET_HEADER>().ok_or(DropReason::Malformed)?;
-        let vnet = if self.tun.vnet { Vnet::parse(header)? } else { Vnet::default() };
+        let vnet = if self.device.tun.vnet { Vnet::parse(header)? } else { Vnet::default() };
         let inner = Inner::parse(packet)?;
         let packet = packet.get(..inner.length).ok_or(DropReason::Malformed)?;
         let segments = vnet.gso.map(|gso| Segments::new(packet, inner, gso)).transpose()?;
@@ -245,7 +223,7 @@ impl Plane {
         }
         // The device's MTU sees to this, unless someone in the compartment's network has raised it.
         let longest = segments.map_or(packet.len(), |segments| segments.longest());
-        let oversize = longest > usize::from(self.tun.mtu);
+        let oversize = longest > usize::from(self.device.tun.mtu);
         let mut lane = match self.sad.route(now, &inner) {
             // Said only of packets that would have passed.
             Ok(_) if oversize => {
@@ -300,11 +278,12 @@ impl Plane {
         let mut message = [0; VNET_HEADER + TOO_BIG];
         let (head, room) = message.split_at_mut(VNET_HEADER);
         let Ok(room) = room.try_into() else { return };
-        let Some(length) = too_big(packet, inner, self.tun.mtu, room) else { return };
+        let Some(length) = too_big(packet, inner, self.device.tun.mtu, room) else { return };
         // One packet, whole: a header of zeros.
-        let from = if self.tun.vnet { 0 } else { head.len() };
+        let from = if self.device.tun.vnet { 0 } else { head.len() };
         // A message that the device does not take is one that came to nothing; the sender's next packet brings another.
-        let _ = rustix::io::write(&self.tun.fd, message.get(from..VNET_HEADER + length).unwrap_or(&[]));
+        let _ =
+            rustix::io::write(&self.device.tun.fd, message.get(from..VNET_HEADER + length).unwrap_or(&[]));
     }
 
     /// Sends what is gathered; answers the socket that is full, if one is.
@@ -316,6 +295,12 @@ impl Plane {
 
     /// Reads datagrams from a socket, opens them and passes what is in them to the TUN queue.
     pub fn turn_socket(&mut self, number: usize) -> Turn {
+        let turn = self.drain_socket(number);
+        self.deliver_joint();
+        turn
+    }
+
+    fn drain_socket(&mut self, number: usize) -> Turn {
         let mut bytes = 0;
         for _ in 0..TURN {
             if bytes >= TURN_BYTES {
@@ -364,6 +349,8 @@ impl Plane {
             self.open_aggregate(begin, end, from, outer_ecn);
             return None;
         }
+        // What came before goes before.
+        self.deliver_joint();
         let Some(mut joined) = joined else {
             let opened = self.sad.open(self.from_net.get_mut(begin..end)?, 0, from, outer_ecn).ok()?;
             return self.begin(begin, opened.inner);
@@ -397,17 +384,12 @@ impl Plane {
     /// Passes the packet at `from_net[start..]` on, or keeps it for those that follow.
     fn begin(&mut self, start: usize, inner: Inner) -> Option<Joined> {
         let packet = self.from_net.get(start..start + inner.length)?;
-        if self.tun.vnet
-            && (self.joins_datagrams || inner.protocol != UDP)
-            && let Some(run) = Run::start(packet, inner)
-        {
+        if let Some(run) = self.device.begin(packet, inner) {
             let mut first = [0; MAX_HEADER];
             first.get_mut(..run.headers())?.copy_from_slice(packet.get(..run.headers())?);
             return Some(Joined { run, start, first });
         }
-        if !self.write([0; VNET_HEADER], start, inner.length) {
-            self.sad.counters.count(DropReason::NotTaken);
-        }
+        self.write([0; VNET_HEADER], start, inner.length, 1);
         None
     }
 
@@ -418,41 +400,26 @@ impl Plane {
             to.copy_from_slice(from);
         }
         let header = run.finish(packet);
-        if !self.write(header, start, run.length()) {
-            let lost = self.write_in_pieces(header, start, run.length());
-            self.joins_datagrams &= !(run.protocol() == UDP && lost == Some(0));
-            self.sad.counters.count_many(DropReason::NotTaken, lost.unwrap_or(run.packets() as u64));
-        }
+        self.write(header, start, run.length(), run.packets());
     }
 
-    /// Writes `from_net[start..][..length]` to the device, with this header if it takes one. What lies before has been
-    /// dealt with, so the header may lie on it.
-    fn write(&mut self, header: [u8; VNET_HEADER], start: usize, length: usize) -> bool {
-        let mut first = start;
-        if self.tun.vnet {
-            first = start - VNET_HEADER;
-            if let Some(place) = self.from_net.get_mut(first..start) {
-                place.copy_from_slice(&header);
-            }
+    /// Writes `from_net[start..][..length]`, so many packets, to the device. What lies before has been dealt with, so the
+    /// header may lie on it.
+    fn write(&mut self, header: [u8; VNET_HEADER], start: usize, length: usize, packets: usize) {
+        let Some(bytes) = self.from_net.get_mut(start - VNET_HEADER..start + length) else { return };
+        if let Some(place) = bytes.first_chunk_mut() {
+            *place = header;
         }
-        let Some(bytes) = self.from_net.get(first..start + length) else { return false };
-        rustix::io::write(&self.tun.fd, bytes) == Ok(bytes.len())
+        let lost = self.device.deliver(bytes, packets, &mut self.piece);
+        self.sad.counters.count_many(DropReason::NotTaken, lost);
     }
 
-    /// Writes a super-segment that the device did not take as packets; answers how many of them it did not take either.
-    fn write_in_pieces(&mut self, header: [u8; VNET_HEADER], start: usize, length: usize) -> Option<u64> {
-        let packet = self.from_net.get(start..start + length)?;
-        let gso = Vnet::parse(&header).ok()?.gso?;
-        let segments = Segments::new(packet, Inner::parse(packet).ok()?, gso).ok()?;
-        let mut lost = 0;
-        for number in 0..segments.count() {
-            let (header, place) = self.piece.split_first_chunk_mut::<VNET_HEADER>()?;
-            *header = [0; VNET_HEADER];
-            let end = VNET_HEADER + segments.write(number, place)?;
-            let piece = self.piece.get(..end)?;
-            lost += u64::from(rustix::io::write(&self.tun.fd, piece) != Ok(piece.len()));
+    /// Passes on what has come out of AGGFRAG payloads.
+    pub(crate) fn deliver_joint(&mut self) {
+        if let Some(Whole { bytes, packets }) = self.joint.take() {
+            let lost = self.device.deliver(bytes, packets, &mut self.piece);
+            self.sad.counters.count_many(DropReason::NotTaken, lost);
         }
-        Some(lost)
     }
 }
 

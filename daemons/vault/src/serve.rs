@@ -1,25 +1,21 @@
 //! The loop: messages first, then packets.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use levee_esp::{Outer, Sad, Side};
+use levee_ipc::tunnel::{Fatal, Peers, Socket};
 use levee_ipc::vault::{KeyerToVault, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role};
-use levee_ipc::{Channel, Outbox, Received, RecvError};
-use levee_session::SessionId;
+use levee_ipc::warden::Place;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::convert;
 use crate::plane::{Libraries, Plane, Turn};
-use crate::start::{Fatal, Started};
+use crate::start::Started;
 
-/// The most UDP sockets: one for each outer address of the server.
-pub const MOST_SOCKETS: usize = 32;
 /// Control, sessiond, keyer, the TUN queue, the sockets.
-const MOST_DESCRIPTORS: usize = 4 + MOST_SOCKETS;
+const MOST_DESCRIPTORS: usize = 4 + Socket::MOST;
 
 /// While it looks on, every so many looks the channels are asked for as well.
 const ASK_CHANNELS: u32 = 32;
@@ -28,13 +24,9 @@ const ASK_CHANNELS: u32 = 32;
 const REPORTED: usize = 256;
 
 struct Vault {
-    control: Channel,
-    sessiond: Outbox<VaultToSessiond>,
-    keyer: Outbox<VaultToKeyer>,
+    peers: Peers,
     plane: Plane,
     libraries: Libraries,
-    /// Sessions named on this channel to sessiond, until it says that it has named all.
-    named: Option<BTreeSet<SessionId>>,
     began: Instant,
     swept: Duration,
     /// How long to look for more before blocking.
@@ -55,28 +47,19 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         Place::Workstation => Side::Workstation,
     };
     let mut vault = Vault {
-        control: started.control,
-        sessiond: Outbox::new(),
-        keyer: Outbox::new(),
+        peers: started.peers,
         plane: Plane::new(started.tun, started.sockets, Sad::new(side, started.slot)),
         libraries: Libraries(started.libraries),
-        named: Some(BTreeSet::new()),
         began: Instant::now(),
         swept: Duration::ZERO,
         latency: started.latency,
         active: None,
         looks: 0,
     };
-    if let Some(channel) = started.sessiond {
-        vault.sessiond.replace(channel);
-    }
-    if let Some(channel) = started.keyer {
-        vault.keyer.replace(channel);
-    }
     let mut ready = Ready { busy: true, ..Ready::default() };
     loop {
         ready = vault.wait(ready)?;
-        if ready.control && !vault.hear_warden()? {
+        if ready.control && !vault.peers.hear_warden()? {
             return Ok(());
         }
         // Each look at a channel clears a whole message's room, so none is taken without need. A channel that has
@@ -129,7 +112,7 @@ impl Vault {
         if self.looks.is_multiple_of(ASK_CHANNELS) {
             return None;
         }
-        let sockets = u32::MAX >> (u32::BITS - self.plane.sockets().len().clamp(1, MOST_SOCKETS) as u32);
+        let sockets = u32::MAX >> (u32::BITS - self.plane.sockets().len().clamp(1, Socket::MOST) as u32);
         Some(Ready { looked: true, tun: true, sockets, ..Ready::default() })
     }
 
@@ -139,18 +122,22 @@ impl Vault {
         }
         let reading = PollFlags::IN;
         let with = |writing| if writing { reading | PollFlags::OUT } else { reading };
-        let channels = [self.sessiond.watch(), self.keyer.watch()];
+        let channels = [self.peers.sessiond.watch(), self.peers.keyer.watch()];
         // The channels, the TUN queue and the sockets, each in its place; an array, since this is done for each wake.
         // What is not there stands for the warden's channel, of which nothing is asked.
-        let nothing = || PollFd::new(&self.control, PollFlags::empty());
+        let nothing = || PollFd::new(self.peers.control(), PollFlags::empty());
         let mut fds: [PollFd<'_>; MOST_DESCRIPTORS] = std::array::from_fn(|_| nothing());
         let watched = channels.map(|channel| {
             channel.map_or_else(nothing, |(fd, writing)| PollFd::from_borrowed_fd(fd, with(writing)))
         });
         let [sessiond, keyer] = watched;
         let tun = if last.blocked.is_some() { PollFlags::empty() } else { reading };
-        let first =
-            [PollFd::new(&self.control, reading), sessiond, keyer, PollFd::new(&self.plane.tun().fd, tun)];
+        let first = [
+            PollFd::new(self.peers.control(), reading),
+            sessiond,
+            keyer,
+            PollFd::new(&self.plane.tun().fd, tun),
+        ];
         let sockets = self
             .plane
             .sockets()
@@ -222,10 +209,10 @@ impl Vault {
             }
         }
         for session in std::mem::take(&mut self.plane.acquire) {
-            self.keyer.send(VaultToKeyer::Acquire(session));
+            self.peers.keyer.send(VaultToKeyer::Acquire(session));
         }
         while let Some((spi, session)) = self.plane.sad.next_expiring() {
-            self.keyer.send(VaultToKeyer::Expiring { spi: spi.get(), session });
+            self.peers.keyer.send(VaultToKeyer::Expiring { spi: spi.get(), session });
         }
         if self.plane.moved != before {
             self.active = (!self.latency.is_zero()).then(Instant::now);
@@ -236,8 +223,7 @@ impl Vault {
     }
 
     fn sweep(&mut self) {
-        self.sessiond.flush();
-        self.keyer.flush();
+        self.peers.flush();
         let now = self.now();
         if now.saturating_sub(self.swept) >= Duration::from_secs(1) {
             self.swept = now;
@@ -245,44 +231,8 @@ impl Vault {
         }
     }
 
-    /// False when it is time to end.
-    fn hear_warden(&mut self) -> Result<bool, Fatal> {
-        loop {
-            let Received { message, fds } = match self.control.try_recv::<FromWarden>() {
-                Ok(received) => received,
-                Err(RecvError::Empty) => return Ok(true),
-                Err(RecvError::Closed) => return Ok(false),
-                Err(why) => return Err(Fatal::new("hear the warden", why)),
-            };
-            let mut fds = fds.into_iter();
-            match (message, fds.next(), fds.next()) {
-                (FromWarden::Stop, ..) => return Ok(false),
-                (FromWarden::Attach(Attachment::Peer { role, .. }), Some(fd), None) => match role {
-                    Role::Sessiond | Role::Tpe => {
-                        // It names every session anew; those that it does not name end with `Synced`.
-                        self.named = Some(BTreeSet::new());
-                        self.sessiond.replace(Channel::from_fd(fd));
-                    }
-                    Role::Keyer => self.keyer.replace(Channel::from_fd(fd)),
-                    _ => {
-                        return Err(Fatal::new(
-                            "hear the warden",
-                            format!("a {role:?} is no peer of a vault"),
-                        ));
-                    }
-                },
-                (message, ..) => {
-                    return Err(Fatal::new(
-                        "hear the warden",
-                        format!("{message:?} is not for a running vault"),
-                    ));
-                }
-            }
-        }
-    }
-
     fn hear_sessiond(&mut self) {
-        while let Some(message) = self.sessiond.receive::<SessiondToVault>() {
+        while let Some(message) = self.peers.sessiond.receive::<SessiondToVault>() {
             match message {
                 SessiondToVault::Open(record) => {
                     let id = record.id;
@@ -291,35 +241,25 @@ impl Vault {
                     let taken = convert::policy(record)
                         .is_some_and(|policy| self.plane.sad.open_session(id, policy).is_ok());
                     if taken {
-                        if let Some(named) = &mut self.named {
-                            named.insert(id);
-                        }
-                        self.sessiond.send(VaultToSessiond::Opened(id));
+                        self.peers.opened(id);
                     } else {
                         self.plane.close(id);
-                        self.sessiond.send(VaultToSessiond::Closed(id));
+                        self.peers.closed(id);
                     }
                 }
                 SessiondToVault::Close(id) => {
                     self.plane.close(id);
-                    if let Some(named) = &mut self.named {
-                        named.remove(&id);
-                    }
-                    self.sessiond.send(VaultToSessiond::Closed(id));
+                    self.peers.closed(id);
                 }
                 SessiondToVault::Synced => {
-                    if let Some(named) = self.named.take() {
-                        let gone: Vec<_> =
-                            self.plane.sad.sessions().filter(|id| !named.contains(id)).collect();
-                        for id in gone {
-                            self.plane.close(id);
-                        }
+                    for id in self.peers.unnamed(self.plane.sad.sessions()) {
+                        self.plane.close(id);
                     }
                 }
-                SessiondToVault::Ping(number) => self.sessiond.send(VaultToSessiond::Pong(number)),
+                SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
                 SessiondToVault::Report => {
                     let report = self.report();
-                    self.sessiond.send(VaultToSessiond::Report(report));
+                    self.peers.sessiond.send(VaultToSessiond::Report(report));
                 }
             }
         }
@@ -335,7 +275,7 @@ impl Vault {
     }
 
     fn hear_keyer(&mut self) {
-        while let Some(message) = self.keyer.receive::<KeyerToVault>() {
+        while let Some(message) = self.peers.keyer.receive::<KeyerToVault>() {
             match message {
                 KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation } => {
                     let spi = inbound.spi;
@@ -348,10 +288,10 @@ impl Vault {
                             });
                     match installed {
                         Ok(()) => {
-                            self.keyer.send(VaultToKeyer::Installed { spi });
+                            self.peers.keyer.send(VaultToKeyer::Installed { spi });
                             self.plane.release(now, session);
                         }
-                        Err(reason) => self.keyer.send(VaultToKeyer::Refused { spi, reason }),
+                        Err(reason) => self.peers.keyer.send(VaultToKeyer::Refused { spi, reason }),
                     }
                 }
                 KeyerToVault::Only { session, spis } => {
@@ -371,7 +311,7 @@ impl Vault {
     }
 
     fn reach(&self, address: SocketAddr) -> Option<Outer> {
-        Some(Outer { address, socket: self.plane.socket_for(address)? })
+        Some(Outer { address, socket: Socket::reaching(self.plane.sockets(), address)? })
     }
 }
 

@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 use levee_aead::Library;
 use levee_esp::{DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Side, ecn};
 use levee_ipc::agree::{Bytes, FromStack, Outgoing, Sealed, ToStack};
+use levee_ipc::tunnel::{self, Fatal};
 use levee_ipc::vault::Report;
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, Role, ToWarden};
+use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
 use levee_ipc::{Channel, Received, RecvError, agree};
 use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
@@ -17,7 +18,6 @@ use rustix::io::Errno;
 use zeroize::Zeroize as _;
 
 use crate::convert;
-use crate::start::Fatal;
 
 /// The library of the first stack; the second one has the other.
 const LIBRARY: Library = Library::Ring;
@@ -71,20 +71,17 @@ pub fn run() -> Result<(), Fatal> {
 /// The channel to the gate and our slot.
 fn attachments(control: &Channel) -> Result<(OwnedFd, Option<u16>), Fatal> {
     let mut gate = None;
-    loop {
-        let received: Received<FromWarden> =
-            control.recv().map_err(|why| Fatal::new("hear the warden", why))?;
-        match (received.message, received.fds.into_iter().next()) {
-            (FromWarden::Begin(Place::Server), _) => {
-                return gate.ok_or_else(|| Fatal::new("begin", "no channel to the gate was attached"));
-            }
-            (FromWarden::Attach(Attachment::Peer { role: Role::Vault, slot, .. }), Some(fd)) => {
-                gate = Some((fd, slot));
-            }
-            (other, _) => {
-                return Err(Fatal::new("take an attachment", format!("{other:?} is not for a stack")));
-            }
+    let place = tunnel::attachments(control, |attachment, fd| match attachment {
+        Attachment::Peer { role: Role::Vault, slot, .. } => {
+            gate = Some((fd, slot));
+            Ok(())
         }
+        other => Err(tunnel::not_for("stack", &other)),
+    })?;
+    match (place, gate) {
+        (Place::Server, Some(gate)) => Ok(gate),
+        (Place::Server, None) => Err(Fatal::new("begin", "no channel to the gate was attached")),
+        (Place::Workstation, _) => Err(Fatal::new("begin", "stacks are a server's")),
     }
 }
 

@@ -1,48 +1,22 @@
 //! From the first instruction to the sandbox: collect what the warden hands out, then give up the rest.
 
-use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use levee_aead::Library;
 use levee_esp::Suite;
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, Role, ToWarden};
-use levee_ipc::{Channel, Received};
+use levee_ipc::Channel;
+use levee_ipc::tunnel::{self, Fatal, Peers, Socket};
+use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
-use rustix::fs::OFlags;
 
-use crate::plane::{Socket, Tun};
-use crate::serve::MOST_SOCKETS;
-
-/// Why the vault ends.
-#[derive(Debug)]
-pub struct Fatal {
-    step: &'static str,
-    why: String,
-}
-
-impl Fatal {
-    /// `step` failed because of `why`.
-    pub fn new(step: &'static str, why: impl fmt::Display) -> Self {
-        Self { step, why: why.to_string() }
-    }
-}
-
-impl fmt::Display for Fatal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.step, self.why)
-    }
-}
+use crate::device::Tun;
 
 /// Everything that the vault works with.
 pub struct Started {
-    /// Channel to the warden.
-    pub control: Channel,
-    /// Channel to sessiond, or on a workstation to the TPE.
-    pub sessiond: Option<Channel>,
-    /// Channel to the keyer.
-    pub keyer: Option<Channel>,
+    /// The channels to warden, sessiond (on a workstation the TPE) and keyer.
+    pub peers: Peers,
     /// The TUN queue.
     pub tun: Tun,
     /// The UDP sockets, in the order in which they came.
@@ -67,23 +41,7 @@ pub fn start() -> Result<Started, Fatal> {
         levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
     let control = Channel::from_fd(control);
     let (mut sessiond, mut keyer, mut tun, mut sockets, mut slot) = (None, None, None, Vec::new(), None);
-    let place = loop {
-        let received: Received<FromWarden> =
-            control.recv().map_err(|why| Fatal::new("hear the warden", why))?;
-        let Received { message, mut fds } = received;
-        let attachment = match message {
-            FromWarden::Begin(place) => break place,
-            FromWarden::Attach(attachment) => attachment,
-            other => {
-                return Err(Fatal::new("hear the warden", format!("{other:?} before the beginning")));
-            }
-        };
-        let (Some(fd), true) = (fds.pop(), fds.is_empty()) else {
-            return Err(Fatal::new(
-                "take an attachment",
-                format!("{attachment:?} needs exactly one descriptor"),
-            ));
-        };
+    let place = tunnel::attachments(&control, |attachment, fd| {
         match attachment {
             Attachment::Peer { role: Role::Sessiond | Role::Tpe, slot: given, .. } => {
                 slot = given.or(slot);
@@ -94,38 +52,26 @@ pub fn start() -> Result<Started, Fatal> {
                 keyer = Some(Channel::from_fd(fd));
             }
             Attachment::Tun { mtu } => tun = Some(open_tun(fd, mtu)?),
-            Attachment::Udp(_) if sockets.len() >= MOST_SOCKETS => {
-                return Err(Fatal::new(
-                    "take an attachment",
-                    format!("more than {MOST_SOCKETS} UDP sockets"),
-                ));
-            }
-            Attachment::Udp(address) => {
-                unblock(&fd)?;
-                sockets.push(Socket { fd, address });
-            }
-            other => return Err(Fatal::new("take an attachment", format!("{other:?} is not for a vault"))),
+            Attachment::Udp(address) => Socket::attach(&mut sockets, fd, address)?,
+            other => return Err(tunnel::not_for("vault", &other)),
         }
-    };
+        Ok(())
+    })?;
     let tun = tun.ok_or_else(|| Fatal::new("begin", "no TUN queue was attached"))?;
     if sockets.is_empty() {
         return Err(Fatal::new("begin", "no UDP socket was attached"));
     }
     Sandbox::new(seccomp::VAULT).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
     control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
-    Ok(Started { control, sessiond, keyer, tun, sockets, slot, place, libraries, latency })
+    let peers = Peers::new(control, sessiond, keyer);
+    Ok(Started { peers, tun, sockets, slot, place, libraries, latency })
 }
 
 fn open_tun(fd: OwnedFd, mtu: u16) -> Result<Tun, Fatal> {
-    unblock(&fd)?;
+    tunnel::unblock(&fd)?;
     let vnet =
         levee_sys::tun::has_vnet_header(fd.as_fd()).map_err(|why| Fatal::new("ask the TUN queue", why))?;
     Ok(Tun { fd, mtu, vnet })
-}
-
-fn unblock(fd: &OwnedFd) -> Result<(), Fatal> {
-    let set = || rustix::fs::fcntl_setfl(fd, rustix::fs::fcntl_getfl(fd)? | OFlags::NONBLOCK);
-    set().map_err(|why| Fatal::new("make a descriptor non-blocking", why))
 }
 
 /// What the warden says on the command line.

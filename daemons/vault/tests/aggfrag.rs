@@ -66,6 +66,27 @@ fn pings_streams_and_datagrams_of_every_size_pass_in_aggfrag_payloads() {
     }
 }
 
+/// Packets that a compartment's device was given, as its own kernel counts them: a super-segment is one.
+fn given(host: &Host) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let text = ns::in_net(host.compartment.as_fd(), read).unwrap();
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("tun0:")).expect("the device");
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn packets_of_a_stream_that_came_in_aggfrag_payloads_go_to_the_device_many_at_once() {
+    let bench = up(true, FREE);
+    assert!(bench.ping(5 * SECOND));
+    let (before, came) = (given(&bench.server), bench.server.vault.count("packets-in"));
+    tcp(&bench, SERVER_INNER, 4_000_000);
+    let (writes, came) = (given(&bench.server) - before, bench.server.vault.count("packets-in") - came);
+    // 4,000,000 bytes there are 2,968 packets of full size; with them came acknowledgements, which go alone.
+    assert!(came >= 2_900, "{came}");
+    assert!(writes < came * 3 / 4, "{writes} writes for {came} packets");
+    no_drops(&bench);
+}
+
 #[test]
 fn a_stream_goes_on_while_its_pairs_change_and_no_piece_is_lost() {
     let mut bench = up(true, FREE);

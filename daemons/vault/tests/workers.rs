@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use common::*;
-use levee_ipc::vault::VaultToKeyer;
+use levee_ipc::vault::{Aggregation, VaultToKeyer};
 use levee_ipc::warden::Place;
 use levee_sys::ns;
 
@@ -16,12 +16,12 @@ const WORKERS: u16 = 2;
 const FLOWS: usize = 24;
 
 /// Session 1 at every worker, with keys for each.
-fn up() -> Bench {
+fn up(aggregation: Option<Aggregation>) -> Bench {
     let mut bench = Bench::with_workers(true, false, &[], WORKERS);
     for worker in 0..WORKERS {
         bench.server.worker(worker.into()).open(record(session(1), Place::Server));
         bench.client.worker(worker.into()).open(record(session(1), Place::Workstation));
-        bench.keys_of_worker(worker, session(1));
+        bench.keys_of_worker(worker, session(1), aggregation);
     }
     bench
 }
@@ -56,8 +56,17 @@ fn waiting(socket: &UdpSocket) -> Vec<(SocketAddr, u32)> {
 
 #[test]
 fn flows_are_spread_over_workers_and_none_is_reordered_there_or_back() {
+    spread(None);
+}
+
+#[test]
+fn so_they_are_in_aggfrag_payloads() {
+    spread(Some(Aggregation { packet: 1_420, interval: None, fragment: true }));
+}
+
+fn spread(aggregation: Option<Aggregation>) {
     const EACH: u32 = 400;
-    let bench = up();
+    let bench = up(aggregation);
     let (server, clients) = flows(&bench);
     let mut there: BTreeMap<SocketAddr, Vec<u32>> = BTreeMap::new();
     let mut back: Vec<Vec<u32>> = vec![Vec::new(); FLOWS];
@@ -98,6 +107,12 @@ fn flows_are_spread_over_workers_and_none_is_reordered_there_or_back() {
         }
     }
     tcp(&bench, SERVER_INNER, 300_000);
+    tcp(&bench, SERVER_INNER6, 300_000);
+    for vault in [&bench.server, &bench.client].into_iter().flat_map(|host| [0, 1].map(|n| host.worker(n))) {
+        let counters = vault.counters();
+        let drops = ["auth-failed", "malformed", "bad-next-header", "fragment-lost", "not-taken", "selector"];
+        assert!(drops.iter().all(|&name| counters[name] == 0), "{counters:?}");
+    }
 }
 
 #[test]
@@ -107,14 +122,14 @@ fn a_worker_without_keys_asks_for_its_own_and_sends_what_waited() {
         bench.server.worker(worker.into()).open(record(session(1), Place::Server));
         bench.client.worker(worker.into()).open(record(session(1), Place::Workstation));
     }
-    bench.keys_of_worker(0, session(1));
+    bench.keys_of_worker(0, session(1), None);
     let (server, clients) = flows(&bench);
     for client in &clients {
         client.send(&[0; 4]).unwrap();
     }
     let asked: VaultToKeyer = hear(&bench.client.worker(1).keyer);
     assert!(matches!(asked, VaultToKeyer::Acquire(id) if id == session(1)), "{asked:?}");
-    bench.keys_of_worker(1, session(1));
+    bench.keys_of_worker(1, session(1), None);
     let mut arrived = 0;
     let end = Instant::now() + Duration::from_secs(10);
     while arrived < FLOWS {

@@ -1,5 +1,6 @@
 //! A label that runs on a server: its network namespace and TUN device, its compartment, its services' listeners.
 
+use crate::below::{self, Below};
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Spec, Store};
 use crate::networks::Attached;
@@ -8,8 +9,9 @@ use crate::uids::Uids;
 use crate::{Fatal, log};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
+use levee_policy::decision::Connect;
 use levee_policy::site::{Program, Protocol};
-use levee_policy::{LabelName, Site};
+use levee_policy::{Grant, LabelName, ServiceName, Site};
 use levee_sys::sockdiag;
 use levee_sys::tun::{self, Queue};
 use std::collections::BTreeMap;
@@ -55,7 +57,7 @@ pub struct Label {
     tuns: Vec<Queue>,
     compartment: Compartment,
     services: Vec<Service>,
-    below: Vec<LabelName>,
+    below: Below,
     /// Hosts on a single-level network use its services whether or not there is a session.
     kept: bool,
     /// What upflow said last: to each label's snapshot or copy.
@@ -72,13 +74,20 @@ pub struct Label {
 /// A service's listeners, and whether it runs.
 #[derive(Debug)]
 struct Service {
-    name: String,
+    /// That it may be reached at this label: without, there is no service.
+    grant: Grant<Connect>,
     launch: Launch,
     listeners: Vec<OwnedFd>,
     ticket: Option<u64>,
     starts: u32,
     /// Not to be tried again before this: a service that fails at once must not fill the processor.
     resting: Option<Instant>,
+}
+
+impl Service {
+    fn name(&self) -> &ServiceName {
+        self.grant.action().service()
+    }
 }
 
 /// What was done, for the audit log.
@@ -92,9 +101,6 @@ pub struct Note {
     pub reason: String,
 }
 
-/// Most labels whose documents one label's page names.
-const MOST_BELOW: u64 = 4096;
-
 /// An image for copies has room for at most so many full stores, however many labels there are below.
 const MOST_STORES: u64 = 8;
 
@@ -106,14 +112,31 @@ const REST: Duration = Duration::from_secs(1);
 /// # Errors
 /// The site does not know the label.
 pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> {
-    let site = resources.site;
-    let slot = resources.slot()?;
-    let label =
-        site.label(name).ok_or_else(|| Fatal::new("start a label", format!("the site has no {name}")))?;
-    let stores = resources.options.state.join("stores");
+    let label = known(name, resources)?;
+    spec_with(name, &label, &Below::of(&label, resources.site, &stores(resources)), resources)
+}
+
+fn known(name: &LabelName, resources: &Resources<'_>) -> Result<levee_policy::Label, Fatal> {
+    let unknown = || Fatal::new("start a label", format!("the site has no label {name}"));
+    resources.site.label(name).ok_or_else(unknown)
+}
+
+/// The directory of the labels' images.
+fn stores(resources: &Resources<'_>) -> PathBuf {
+    resources.options.state.join("stores")
+}
+
+fn spec_with(
+    name: &LabelName,
+    label: &levee_policy::Label,
+    below: &Below,
+    resources: &Resources<'_>,
+) -> Result<Spec, Fatal> {
+    let (site, slot) = (resources.site, resources.slot()?);
+    let stores = stores(resources);
     let limits = site.limits();
     let names: Vec<String> = site.server().all_names().map(ToString::to_string).collect();
-    let extra = site.services_at(&label).filter_map(|service| nginx(name, &label, site, service));
+    let extra = site.services_at(label).filter_map(|service| nginx(name, below, site, service));
     let extra = extra.flat_map(|nginx| nginx.files()).collect();
     Ok(Spec {
         label: name.clone(),
@@ -128,10 +151,8 @@ pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> 
         hostname: site.name().to_string(),
         hosts: site.server().inner_addresses().iter().map(|address| (*address, names.clone())).collect(),
         files: Files::Store {
-            own: stores.join(format!("{}.img", name.file_name())),
-            // No label's name has a dot in it.
-            below: (!dominated(&label, site).is_empty())
-                .then(|| stores.join(format!("{}.below.img", name.file_name()))),
+            own: stores.join(format!("{}{}", name.file_name(), below::OWN)),
+            below: below.is_any().then(|| stores.join(format!("{}{}", name.file_name(), below::COPIES))),
         },
         extra,
         scratch: SCRATCH,
@@ -145,11 +166,11 @@ impl Label {
     /// # Errors
     /// The step that failed; then nothing of it is left.
     pub fn start(name: &LabelName, resources: Resources<'_>) -> Result<Self, Fatal> {
-        let (spec, slot) = (spec(name, &resources)?, resources.slot()?);
-        let site = resources.site;
-        let label = site.label(name).ok_or_else(|| Fatal::new("start a label", "unknown label"))?;
-        let below = dominated(&label, site);
-        stores(&spec, site.limits().store, below.len())?;
+        let (site, slot) = (resources.site, resources.slot()?);
+        let label = known(name, &resources)?;
+        let below = Below::of(&label, site, &stores(&resources));
+        let spec = spec_with(name, &label, &below, &resources)?;
+        images(&spec, site.limits().store, below.most())?;
         let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
         let network = resources.attached.map_or_else(Network::new, Attached::network).map_err(step)?;
         let mtu = site.vault().inner_mtu(&label);
@@ -169,6 +190,9 @@ impl Label {
         }
         let mut services = Vec::new();
         for service in site.services_at(&label) {
+            let grant = site
+                .decide_start(&label, service)
+                .map_err(|denial| Fatal::new(format!("start {} at {name}", service.name()), denial))?;
             let addresses = addresses(site, service);
             let listen = |address: &SocketAddr| match service.protocol() {
                 Protocol::Tcp => network.listen(*address),
@@ -176,8 +200,8 @@ impl Label {
             };
             let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
             services.push(Service {
-                name: service.name().to_string(),
-                launch: match nginx(name, &label, site, service) {
+                grant,
+                launch: match nginx(name, &below, site, service) {
                     Some(nginx) => nginx.launch(),
                     None => inherit(service.program(), addresses.len()),
                 },
@@ -249,7 +273,13 @@ impl Label {
 
     /// The image with the copies, and the labels whose documents they are; `None` where there is none to copy.
     pub fn below(&self) -> Option<(&Store, &[LabelName])> {
-        self.compartment.images().get(1).map(|image| (image, self.below.as_slice()))
+        self.compartment.images().get(1).map(|image| (image, self.below.names()))
+    }
+
+    /// Another label has run for the first time; whether this one reads it and did not know of it, so that its second
+    /// stage of upflow must be given it.
+    pub fn learns_of(&mut self, other: &levee_policy::Label, site: &Site) -> bool {
+        self.below.learns_of(other, site)
     }
 
     /// Counts a start of the vault.
@@ -301,7 +331,7 @@ impl Label {
                 Event::Exited(ticket, status) => (ticket, format!("ended with status {status}")),
             };
             for service in self.services.iter_mut().filter(|s| s.ticket == Some(ticket)) {
-                log!("service {} {how}", service.name);
+                log!("service {} {how}", service.name());
                 service.ticket = None;
                 service.resting = Some(Instant::now() + REST);
             }
@@ -320,7 +350,7 @@ impl Label {
         let Some(service) = self.services.get_mut(index) else {
             return Note { object: "service".into(), done: false, reason: "no such service".into() };
         };
-        let object = format!("service {}", service.name);
+        let object = format!("service {}", service.name());
         let log = std::io::stderr();
         let mut fds = vec![self.null.as_fd(), log.as_fd(), log.as_fd()];
         fds.extend(service.listeners.iter().map(AsFd::as_fd));
@@ -374,7 +404,7 @@ impl Label {
     pub fn upflow(&mut self, role: Role, reports: Vec<UpflowReport>) {
         for report in reports {
             // A stage that is taken over cannot make the warden keep more than there is.
-            if self.below.contains(&report.label) || self.compartment.label() == &report.label {
+            if self.below.names().contains(&report.label) || self.compartment.label() == &report.label {
                 self.upflow.insert((role, report.label), report.counters);
             }
         }
@@ -405,7 +435,7 @@ impl Label {
                 .map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
             vault,
             age: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-            services: self.services.iter().map(|s| (s.name.clone(), s.starts)).collect(),
+            services: self.services.iter().map(|s| (s.name().to_string(), s.starts)).collect(),
             vault_starts: self.vault_starts,
             counters: self.left_behind(),
         }
@@ -429,9 +459,9 @@ fn queues(name: &str, count: usize, vnet_header: bool) -> std::io::Result<Vec<Qu
 }
 
 /// Makes a label's images where there are none yet: its own of `bytes`, and one for the copies of as many others.
-fn stores(spec: &Spec, bytes: u64, below: usize) -> Result<(), Fatal> {
+fn images(spec: &Spec, bytes: u64, below: u64) -> Result<(), Fatal> {
     let Files::Store { own, below: copies } = &spec.files else { return Ok(()) };
-    let times = u64::try_from(below).unwrap_or(u64::MAX).clamp(1, MOST_STORES);
+    let times = below.clamp(1, MOST_STORES);
     let copies = copies.as_ref().map(|path| (path, bytes.saturating_mul(times)));
     for (path, bytes) in [(own, bytes)].into_iter().chain(copies) {
         if path.exists() {
@@ -453,29 +483,16 @@ fn addresses(site: &Site, service: &levee_policy::site::Service) -> Vec<SocketAd
 /// The nginx of a service that is one.
 fn nginx(
     name: &LabelName,
-    label: &levee_policy::Label,
+    below: &Below,
     site: &Site,
     service: &levee_policy::site::Service,
 ) -> Option<Nginx> {
     if !matches!(service.program(), Program::Nginx) {
         return None;
     }
-    let below = dominated(label, site).into_iter().map(|name| (name.file_name(), name)).collect();
-    Some(Nginx { label: name.clone(), below, listen: addresses(site, service) })
-}
-
-/// Labels below `label` at which the site has a service, and so perhaps documents; at most [`MOST_BELOW`].
-fn dominated(label: &levee_policy::Label, site: &Site) -> Vec<LabelName> {
-    let mut names: Vec<LabelName> = site
-        .services()
-        .filter_map(|service| service.range().labels(MOST_BELOW))
-        .flatten()
-        .filter(|other| other != label && label.dominates(other))
-        .filter_map(|other| site.label_name(&other))
-        .collect();
-    names.sort();
-    names.dedup();
-    names
+    let named = below.names().iter().map(|name| (name.file_name(), name.clone())).collect();
+    let listen = addresses(site, service);
+    Some(Nginx { label: name.clone(), below: named, more: !below.is_whole(), listen })
 }
 
 /// A service given as a command: its listeners are descriptors 3, 4, …, as systemd passes them (sd_listen_fds(3)).

@@ -5,6 +5,7 @@
 //! process can die without moving, losing or exposing what another label has.
 #![forbid(unsafe_code)]
 
+mod below;
 pub mod compartment;
 mod label;
 mod memfile;
@@ -27,7 +28,6 @@ pub use options::{Options, USAGE};
 
 use levee_ipc::Secret;
 use levee_ipc::warden::Place;
-use levee_policy::LabelName;
 use levee_sys::signals::Signals;
 use rustix::process::Signal;
 use std::fmt;
@@ -55,6 +55,11 @@ impl Fatal {
     pub fn new(step: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self { step: step.to_string(), why: why.to_string() }
     }
+
+    /// The signer cannot use one of its keys.
+    fn keys(directory: &std::path::Path, why: String) -> Self {
+        Self::new(format!("use the keys in {}", directory.display()), why)
+    }
 }
 
 impl fmt::Display for Fatal {
@@ -71,7 +76,10 @@ impl std::error::Error for Fatal {}
 /// The site file has problems, or does not know the label.
 pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> {
     let (_, site) = state::site(&options.config)?;
-    let name = LabelName::new(label).map_err(|e| Fatal::new(format!("plan {label}"), e))?;
+    // In any form that the site takes, and with the nearest name where it is none.
+    let step = format!("plan a compartment at {label}");
+    let known = site.vocabulary().parse(label).map_err(|e| Fatal::new(&step, e))?;
+    let name = site.label_name(&known).ok_or_else(|| Fatal::new(&step, "its name is too long"))?;
     // As for the first warden on a host and the first label in it; the start itself picks what is free.
     let slot = 1;
     let resources =

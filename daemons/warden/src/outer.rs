@@ -3,7 +3,7 @@
 //! Closing one socket of a steering group re-orders the others, so every one stays open here, whatever becomes
 //! of the process that reads it.
 
-use levee_sys::udp::{SteeringGroup, steering_group};
+use levee_sys::udp::{Dropped, SteeringGroup, steering_group};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -34,6 +34,20 @@ fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
+/// What could not be opened, why, and what to do about it.
+fn named(what: &str, address: SocketAddr, error: &io::Error) -> io::Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrNotAvailable => {
+            "; no interface of this host has this address: give it to one, or write the host's own under `addresses`"
+        }
+        io::ErrorKind::AddrInUse => {
+            "; another program, or another site's server, has this port: give one of them another"
+        }
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{what} at {address}: {error}{remedy}"))
+}
+
 /// The tunnel's steering groups, one for each outer address.
 ///
 /// # Errors
@@ -43,9 +57,21 @@ pub fn tunnels(addresses: &[SocketAddr], slots: u16) -> io::Result<Vec<SteeringG
         .iter()
         .map(|&address| {
             patiently(|| steering_group(address, slots, QUEUE))
-                .map_err(|e| io::Error::new(e.kind(), format!("the tunnel's UDP socket at {address}: {e}")))
+                .map_err(|e| named("the tunnel's UDP socket", address, &e))
         })
         .collect()
+}
+
+/// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
+pub fn dropped(tunnels: &[SteeringGroup]) -> Vec<(String, u64)> {
+    let all: Vec<_> = tunnels.iter().filter_map(|group| group.dropped().ok()).collect();
+    let sum = |of: fn(&Dropped) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
+    let counts = [
+        ("an SPI of no slot", sum(|dropped| dropped.sink)),
+        ("an SPI of a slot that is idle or whose queue is full", sum(|dropped| dropped.slots)),
+        ("no room in the keyer's queue", sum(|dropped| dropped.keyer)),
+    ];
+    counts.into_iter().filter(|(_, count)| *count > 0).map(|(why, count)| (why.to_owned(), count)).collect()
 }
 
 /// The sockets of IKE alone, one for each outer address.
@@ -55,9 +81,8 @@ pub fn tunnels(addresses: &[SocketAddr], slots: u16) -> io::Result<Vec<SteeringG
 pub fn ike(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
     addresses
         .map(|address| {
-            let named =
-                |e: io::Error| io::Error::new(e.kind(), format!("IKE's UDP socket at {address}: {e}"));
-            Ok((address, levee_sys::udp::bind(address, QUEUE).map_err(named)?))
+            let socket = levee_sys::udp::bind(address, QUEUE);
+            Ok((address, socket.map_err(|e| named("IKE's UDP socket", address, &e))?))
         })
         .collect()
 }
@@ -67,8 +92,7 @@ pub fn ike(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<Vec<(Socke
 /// # Errors
 /// The kernel's, with the address.
 pub fn trusted_path(address: SocketAddr) -> io::Result<OwnedFd> {
-    let named =
-        |e: io::Error| io::Error::new(e.kind(), format!("the trusted path's TCP socket at {address}: {e}"));
+    let named = |e: io::Error| named("the trusted path's TCP socket", address, &e);
     let listener = patiently(|| TcpListener::bind(address)).map_err(named)?;
     // std listens with a backlog of 128; a second listen() widens it.
     listen(&listener, BACKLOG).map_err(|e| named(e.into()))?;
@@ -96,4 +120,18 @@ pub fn local(path: &Path) -> io::Result<OwnedFd> {
         Ok(socket)
     };
     make().map_err(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_the_host_has_not_is_named_with_what_to_do() {
+        // RFC 5737: nobody's.
+        let error = trusted_path("192.0.2.1:7443".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("192.0.2.1:7443") && error.contains("`addresses`"), "{error}");
+        let error = ike(std::iter::once("192.0.2.1:500".parse().unwrap())).unwrap_err().to_string();
+        assert!(error.contains("192.0.2.1:500") && error.contains("`addresses`"), "{error}");
+    }
 }

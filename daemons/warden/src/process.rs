@@ -5,6 +5,7 @@ use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::spawn::Program;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Resource;
 use rustix::thread::{Gid, Uid};
 use std::fmt;
@@ -169,7 +170,44 @@ impl Process {
     /// # Errors
     /// As [`Channel::try_recv`].
     pub fn hear(&self) -> Result<Received<ToWarden>, RecvError> {
-        self.control.try_recv()
+        match self.control.try_recv() {
+            // It ended without reading all that it was sent; the kernel says so once, before what it said last.
+            Err(RecvError::Io(_) | RecvError::Closed) => self.control.try_recv(),
+            heard => heard,
+        }
+    }
+
+    /// Waits until it is at work; the reason why it cannot be. One that ends without a word, or says nothing for so long, is left to who
+    /// looks after all processes.
+    pub fn begins_within(&mut self, limit: std::time::Duration) -> Option<String> {
+        let until = std::time::Instant::now() + limit;
+        loop {
+            match self.hear().map(|received| received.message) {
+                Ok(ToWarden::Ready) => {
+                    self.ready = true;
+                    return None;
+                }
+                Ok(ToWarden::Unusable(why)) => return Some(why),
+                Ok(_) => {}
+                Err(RecvError::Empty) => {
+                    let left = until.saturating_duration_since(std::time::Instant::now());
+                    let wait = Timespec::try_from(left).ok().filter(|_| !left.is_zero())?;
+                    // Whatever wakes it, it looks again.
+                    let _ = poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&wait));
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Why it could not begin, if it has said so.
+    pub fn complaint(&self) -> Option<String> {
+        while let Ok(received) = self.hear() {
+            if let ToWarden::Unusable(why) = received.message {
+                return Some(why);
+            }
+        }
+        None
     }
 
     /// Has it killed; its pidfd becomes readable once it is gone.

@@ -12,7 +12,8 @@ use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
 use levee_ipc::{Secret, SendError};
-use levee_policy::{LabelName, Site};
+use levee_policy::site::HostPpk;
+use levee_policy::{HostName, LabelName, Site};
 use levee_sys::udp::SteeringGroup;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -25,6 +26,9 @@ const LINGER: Duration = Duration::from_secs(10);
 
 /// How long the standing processes may take to say that they are at work.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long the signer may take to decrypt its keys.
+pub const DECRYPTION: Duration = Duration::from_secs(120);
 
 /// Processes that every server has, in the order in which they are started.
 const STANDING: [Role; 4] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps];
@@ -94,6 +98,14 @@ impl Server {
     fn start_all(&mut self) -> Result<(), Fatal> {
         for role in STANDING {
             self.start_standing(role)?;
+            // With a passphrase it takes its time, and whether it was the right one is known before anything else is started.
+            if role == Role::Signer
+                && self.passphrase.is_some()
+                && let Some(why) =
+                    self.processes.get_mut(&Key::of(role)).and_then(|p| p.begins_within(DECRYPTION))
+            {
+                return Err(Fatal::keys(&self.options.state.join("server"), why));
+            }
         }
         for name in self.networks.serving().cloned().collect::<Vec<_>>() {
             self.need(name);
@@ -214,6 +226,9 @@ impl Server {
                         self.vault_ready(&label.clone());
                     }
                 }
+                Ok(ToWarden::Unusable(why)) if key.role == Role::Signer => {
+                    return Err(Fatal::keys(&self.options.state.join("server"), why));
+                }
                 Ok(ToWarden::Sessiond(request)) if key.role == Role::Sessiond => self.request(request),
                 Ok(ToWarden::Upflow(reports)) if upflow::ROLES.contains(&key.role) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
@@ -265,8 +280,9 @@ impl Server {
                     status.counters.extend(networks.into_iter().flatten());
                     status
                 });
-                let status = status.collect();
-                self.tell_sessiond(LabelEvent::Compartments(status));
+                let running = status.collect();
+                let steering = outer::dropped(&self.tunnels);
+                self.tell_sessiond(LabelEvent::Compartments { running, steering });
                 // What they answer is told the next time: nobody is waited for.
                 for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
                     if stage.tell(&FromWarden::Report).is_err() {
@@ -337,7 +353,27 @@ impl Server {
         for role in upflow::ROLES {
             self.start_upflow(role, name)?;
         }
+        self.show_above(name);
         self.start_vault(name)
+    }
+
+    /// Has the labels that run and read this one, and did not know that it could have documents, copy them.
+    fn show_above(&mut self, name: &LabelName) {
+        let Some(label) = self.site.label(name) else { return };
+        let (labels, site) = (&mut self.labels, &self.site);
+        let learn = labels
+            .iter_mut()
+            .filter_map(|(reader, running)| running.learns_of(&label, site).then(|| reader.clone()));
+        for reader in learn.collect::<Vec<_>>() {
+            // What it may read is settled when it starts. Readers keep the copies they have meanwhile.
+            if let Some(copy) = self.processes.remove(&Key::at(Role::Copy, &reader)) {
+                copy.kill();
+                copy.wait(Duration::from_secs(5));
+            }
+            if let Err(e) = self.start_upflow(Role::Copy, &reader) {
+                log!("{e}");
+            }
+        }
     }
 
     /// Starts one stage of upflow for a label, where it has one.
@@ -521,6 +557,8 @@ impl Server {
             self.labels.iter().filter(|(_, l)| l.idle_for() > Some(LINGER)).map(|(n, _)| n.clone()).collect();
         for name in over {
             self.end_label(&name);
+            // So that nothing waits for an answer of workers that are gone, when the label runs again in other slots.
+            self.tell_sessiond(LabelEvent::Died(name.clone()));
             self.note_compartment(&name, true, "stopped: no session is left");
         }
     }
@@ -571,8 +609,12 @@ impl Server {
                     {
                         process.give(
                             Attachment::PrivateKey(what),
-                            state::open(&directory.join("server").join(file))?,
+                            state::secret(&directory.join("server").join(file))?,
                         )?;
+                    }
+                    for (host, ppk) in self.ppks() {
+                        let file = directory.join("server/ppk").join(format!("{host}.key"));
+                        process.give(Attachment::Ppk(ppk.id().clone()), state::secret(&file)?)?;
                     }
                 }
                 Role::Sessiond => {
@@ -591,16 +633,20 @@ impl Server {
                     for (address, socket) in &self.ike {
                         process.attach(Attachment::Ike(*address), socket)?;
                     }
+                    for (host, ppk) in self.ppks() {
+                        let (host, id) = (Some(host.clone()), ppk.id().clone());
+                        process.tell(&FromWarden::Ppk { host, id, mandatory: ppk.is_mandatory() })?;
+                    }
                     let chain = state::copy(&directory.join("server/ike-chain.pem"))?;
                     process.give(Attachment::Chain, chain)?;
-                    if let Some(list) = state::revocations(directory)? {
+                    if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
                         process.give(Attachment::Revocations, list)?;
                     }
                     process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
                 }
                 _ => {
                     process.give(Attachment::Chain, state::copy(&directory.join("server/chain.pem"))?)?;
-                    if let Some(list) = state::revocations(directory)? {
+                    if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
                         process.give(Attachment::Revocations, list)?;
                     }
                     process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
@@ -609,16 +655,25 @@ impl Server {
             }
             Ok(())
         };
-        attach().map_err(|e| step(&e))?;
+        attach().map_err(|e| match process.complaint() {
+            Some(why) => Fatal::keys(&directory.join("server"), why),
+            None => step(&e),
+        })?;
         self.admit(process)
+    }
+
+    /// The hosts that share a PPK with the server.
+    fn ppks(&self) -> impl Iterator<Item = (&HostName, &HostPpk)> {
+        self.site.hosts().filter_map(|host| Some((host.name(), host.ppk()?)))
     }
 
     /// Hands out the revocation list that there is now.
     fn reload(&mut self) {
         let (mut done, mut reason) = (true, "read anew".to_owned());
-        for role in [Role::Keyer, Role::Tps] {
+        // sessiond first: it ends the sessions of whom the list names, the others what they have with them.
+        for role in [Role::Sessiond, Role::Keyer, Role::Tps] {
             let Some(process) = self.processes.get(&Key::of(role)) else { continue };
-            match state::revocations(&self.options.state) {
+            match state::revocations(&self.options.state.join(state::REVOCATIONS)) {
                 Ok(Some(list)) => {
                     if process.give(Attachment::Revocations, list).is_err() {
                         // It reads the list when it is started again.

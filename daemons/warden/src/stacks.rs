@@ -1,14 +1,14 @@
 //! A label whose stacks must agree: a gate in its vault's place, and two stacks that know nobody but the gate.
 
+use crate::Fatal;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log};
 use levee_ipc::Channel;
 use levee_ipc::warden::{Attachment, LabelEvent, Place, Role};
 use levee_policy::LabelName;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The gate's program.
 pub const GATE: &str = "levee-gate";
@@ -57,17 +57,28 @@ pub fn start(
     Ok(())
 }
 
+/// How long a stack may take to end when its gate has.
+const BY_ITSELF: Duration = Duration::from_millis(500);
+
 /// Ends both stacks of a label whose gate has ended: their keys are gone when this returns. Answers what the audit log is to
 /// say of it.
 pub fn end(name: &LabelName, gate: &str, processes: &mut Processes) -> Vec<LabelEvent> {
     let mut notes = Vec::new();
     for role in ROLES {
         let Some(stack) = processes.remove(&Key::at(role, name)) else { continue };
-        // One that ended first is why the gate did.
-        notes.extend(stack.exit().map(|how| note(role, name, &how)));
-        stack.kill();
-        if !stack.ends_within(Duration::from_secs(5)) {
-            log!("{} has not ended", stack.key);
+        // It ends by itself with its gate; one that ended first is why the gate did, and its end may be on its way still.
+        let until = Instant::now() + BY_ITSELF;
+        let mut how = stack.exit();
+        while how.is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+            how = stack.exit();
+        }
+        match how {
+            Some(how) => notes.push(note(role, name, &how)),
+            None => {
+                stack.kill();
+                stack.wait(Duration::from_secs(5));
+            }
         }
     }
     notes.push(note(Role::Vault, name, gate));

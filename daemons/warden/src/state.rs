@@ -14,6 +14,8 @@ use std::path::Path;
 
 /// Below the state directory: whom the authority believes no more.
 pub const REVOCATIONS: &str = "authority/ca.crl";
+/// The same in a workstation's bundle, if an operator has put it there.
+pub const WORKSTATION_REVOCATIONS: &str = "ca.crl";
 /// Where wardens on one host claim their uids; the same for all, whatever their site.
 pub const UIDS: &str = "/run/levee/.uids";
 /// The file in the run directory that a running warden holds locked, with its process number.
@@ -85,6 +87,21 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(File::open(path).map_err(hint)?.into())
 }
 
+/// Opens a file with a secret, as [`open`] does: one that others than its owner may read or write is not taken.
+///
+/// # Errors
+/// As [`open`]; or its mode, with the remedy.
+pub fn secret(path: &Path) -> io::Result<OwnedFd> {
+    let fd = open(path)?;
+    let mode = rustix::fs::fstat(&fd)?.st_mode & 0o7777;
+    if mode & 0o077 == 0 {
+        return Ok(fd);
+    }
+    let shown = path.display();
+    let why = format!("{shown}: others than its owner may use it (mode {mode:o}): chmod 600 {shown}");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
 /// A sealed copy of a small public file.
 ///
 /// # Errors
@@ -99,8 +116,8 @@ pub fn copy(path: &Path) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn revocations(state: &Path) -> io::Result<Option<OwnedFd>> {
-    match copy(&state.join(REVOCATIONS)) {
+pub fn revocations(list: &Path) -> io::Result<Option<OwnedFd>> {
+    match copy(list) {
         Ok(list) => Ok(Some(list)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),

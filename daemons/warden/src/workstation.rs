@@ -3,6 +3,7 @@
 
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
+use crate::server::DECRYPTION;
 use crate::session::{Open, Remains, Session};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
@@ -10,7 +11,7 @@ use crate::{Fatal, log, outer, poll, state};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
 use levee_ipc::{Secret, SendError};
-use levee_policy::{DomainName, SiteName};
+use levee_policy::{DomainName, PpkId, SiteName};
 use levee_session::SessionId;
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
@@ -42,6 +43,8 @@ struct Bundle {
     /// Who makes the session's tunnel.
     #[serde(default)]
     tunnel: Tunnel,
+    /// The PPK that this workstation shares with the server, by name (RFC 8784); it is in `ppk.key`.
+    ppk: Option<PpkId>,
 }
 
 /// Who makes the session's tunnel.
@@ -63,6 +66,7 @@ pub struct Workstation {
     _lock: state::Lock,
     server: (SocketAddr, DomainName),
     tunnel: Tunnel,
+    ppk: Option<PpkId>,
     uids: Uids,
     commands: OwnedFd,
     network: OwnedFd,
@@ -116,6 +120,7 @@ impl Workstation {
             _lock: lock,
             server,
             tunnel: bundle.tunnel,
+            ppk: bundle.ppk,
             uids,
             commands,
             network,
@@ -125,6 +130,14 @@ impl Workstation {
         };
         for role in STANDING {
             workstation.start_standing(role)?;
+            // As on a server.
+            if role == Role::Signer
+                && workstation.passphrase.is_some()
+                && let Some(signer) = workstation.processes.get_mut(&Key::of(role))
+                && let Some(why) = signer.begins_within(DECRYPTION)
+            {
+                return Err(Fatal::keys(&workstation.options.config, why));
+            }
         }
         Ok(workstation)
     }
@@ -168,11 +181,15 @@ impl Workstation {
             for source in sources {
                 match source {
                     Source::Signal => {
-                        if poll::asked(signals).map_err(|e| Fatal::new("read a signal", e))?.stop {
+                        let asked = poll::asked(signals).map_err(|e| Fatal::new("read a signal", e))?;
+                        if asked.stop {
                             return Ok(());
                         }
+                        if asked.reload {
+                            self.reload();
+                        }
                     }
-                    Source::Said(key) => self.said(&key),
+                    Source::Said(key) => self.said(&key)?,
                     Source::Ended(key) => self.ended(&key)?,
                     Source::Inside => self.hear_compartment(),
                     Source::CompartmentEnded if self.session.as_ref().is_some_and(Session::is_building) => {
@@ -199,9 +216,27 @@ impl Workstation {
         }
     }
 
-    fn said(&mut self, key: &Key) {
+    /// Hands out the revocation list that the bundle has now.
+    fn reload(&self) {
+        for role in [Role::Keyer, Role::Tpe] {
+            let Some(process) = self.processes.get(&Key::of(role)) else { continue };
+            match state::revocations(&self.options.config.join(state::WORKSTATION_REVOCATIONS)) {
+                Ok(Some(list)) => {
+                    if process.give(Attachment::Revocations, list).is_err() {
+                        // It reads the list when it is started again.
+                        log!("{} does not read what it is told: killing it", role.program());
+                        process.kill();
+                    }
+                }
+                Ok(None) => log!("there is no {} in the bundle", state::WORKSTATION_REVOCATIONS),
+                Err(e) => log!("the revocation list is not read: {e}"),
+            }
+        }
+    }
+
+    fn said(&mut self, key: &Key) -> Result<(), Fatal> {
         loop {
-            let Some(process) = self.processes.get_mut(key) else { return };
+            let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
             match process.hear() {
                 Ok(received) => match received.message {
                     ToWarden::Ready => {
@@ -213,17 +248,20 @@ impl Workstation {
                             self.tell_if_up();
                         }
                     }
+                    ToWarden::Unusable(why) if key.role == Role::Signer => {
+                        return Err(Fatal::keys(&self.options.config, why));
+                    }
                     ToWarden::Tpe(request) if key.role == Role::Tpe => self.request(request, received.fds),
                     _ => {
                         log!("{key} said what it may not say: killing it");
                         process.kill();
-                        return;
+                        return Ok(());
                     }
                 },
-                Err(levee_ipc::RecvError::Empty) => return,
+                Err(levee_ipc::RecvError::Empty) => return Ok(()),
                 Err(_) => {
                     process.kill();
-                    return;
+                    return Ok(());
                 }
             }
         }
@@ -383,11 +421,20 @@ impl Workstation {
                     if let Some(passphrase) = &self.passphrase {
                         process.tell(&FromWarden::Passphrase(passphrase.clone()))?;
                     }
-                    process.give(Attachment::PrivateKey(Use::Tls), state::open(&file("device.key"))?)?;
-                    process.give(Attachment::PrivateKey(Use::Ike), state::open(&file("ike.key"))?)?;
+                    process.give(Attachment::PrivateKey(Use::Tls), state::secret(&file("device.key"))?)?;
+                    process.give(Attachment::PrivateKey(Use::Ike), state::secret(&file("ike.key"))?)?;
+                    if let Some(id) = &self.ppk {
+                        process.give(Attachment::Ppk(id.clone()), state::secret(&file("ppk.key"))?)?;
+                    }
                 }
                 Role::Keyer => {
+                    if let Some(id) = self.ppk.clone() {
+                        process.tell(&FromWarden::Ppk { host: None, id, mandatory: true })?;
+                    }
                     process.give(Attachment::Chain, state::copy(&file("ike-chain.pem"))?)?;
+                    if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
+                        process.give(Attachment::Revocations, list)?;
+                    }
                     process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
                     let (address, name) = self.server.clone();
                     process.tell(&FromWarden::Attach(Attachment::Server { address, name }))?;
@@ -399,6 +446,9 @@ impl Workstation {
                 }
                 Role::Tpe => {
                     process.give(Attachment::Chain, state::copy(&file("chain.pem"))?)?;
+                    if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
+                        process.give(Attachment::Revocations, list)?;
+                    }
                     process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
                     process.attach(Attachment::Listener, &self.commands)?;
                     let (address, name) = self.server.clone();
@@ -408,7 +458,10 @@ impl Workstation {
             }
             Ok(())
         };
-        attach().map_err(|e| step(&e))?;
+        attach().map_err(|e| match process.complaint() {
+            Some(why) => Fatal::keys(&self.options.config, why),
+            None => step(&e),
+        })?;
         self.admit(process)
     }
 

@@ -166,7 +166,7 @@ fn free_space_of_the_host_is_not_shown() {
 }
 
 #[test]
-fn limits_of_memory_and_processes_hold() {
+fn limits_of_memory_processes_and_processor_hold() {
     let lab = Lab::new("limits");
     let mut running = lab.start();
     let (out, _) = lab.shell(&mut running, "for i in $(seq 1 200); do sleep 5 & done 2>&1; echo end");
@@ -175,6 +175,16 @@ fn limits_of_memory_and_processes_hold() {
     let mut running = lab.start();
     let (out, status) = lab.shell(&mut running, "tail /dev/zero");
     assert_eq!(status, 137, "killed for its memory: {out}");
+    running.stop().unwrap();
+    let mut lab = Lab::new("tenth");
+    lab.spec.limits.cpu_percent = 10;
+    let mut running = lab.start();
+    let busy = "python3 -c 'import time\nwall, cpu = time.monotonic(), time.process_time()\n\
+                while time.monotonic() < wall + 1.5: pass\n\
+                print((time.process_time() - cpu) / (time.monotonic() - wall))'";
+    let (out, _) = lab.shell(&mut running, busy);
+    let share: f64 = out.trim().parse().unwrap_or_else(|e| panic!("{e}: {out}"));
+    assert!(share < 0.2, "a tenth of a processor is {share} of one");
     running.stop().unwrap();
 }
 

@@ -45,6 +45,13 @@ fn a_step_that_cannot_be_done_is_named_and_leaves_nothing() {
     before.unchanged(&lab);
     assert!(!error.step().is_empty(), "{error}");
 
+    // A limit that the kernel does not take.
+    let mut spec = lab.spec.clone();
+    spec.limits.cpu_percent = 0;
+    let error = lab.try_start(&Plan::new(&spec)).unwrap_err();
+    before.unchanged(&lab);
+    assert!(error.step().starts_with("make control group") && error.to_string().contains("cpu."), "{error}");
+
     let mut plan = Plan::new(&lab.spec);
     if let Files::Store { own, .. } = &lab.spec.files {
         std::fs::rename(own, own.with_extension("away")).unwrap();

@@ -10,8 +10,9 @@ use std::process::ExitCode;
 
 use levee_aead::Library;
 use levee_ipc::agree::{self, Bytes, FromStack, ToStack};
+use levee_ipc::tunnel;
 use levee_ipc::vault::{Refusal, Sa, Selector, SessionRecord, Suite};
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, Role, ToWarden};
+use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
 use levee_ipc::{Channel, Received, RecvError};
 use levee_second::{Half, Refused, Row, Second};
 use levee_session::SessionId;
@@ -72,18 +73,17 @@ fn run() -> Result<(), String> {
 /// The channel to the gate and our slot.
 fn attachments(control: &Channel) -> Result<(OwnedFd, Option<u16>), String> {
     let mut gate = None;
-    loop {
-        let received: Received<FromWarden> =
-            control.recv().map_err(|why| format!("hear the warden: {why}"))?;
-        match (received.message, received.fds.into_iter().next()) {
-            (FromWarden::Begin(Place::Server), _) => {
-                return gate.ok_or_else(|| "begin: no channel to the gate was attached".to_owned());
-            }
-            (FromWarden::Attach(Attachment::Peer { role: Role::Vault, slot, .. }), Some(fd)) => {
-                gate = Some((fd, slot));
-            }
-            (other, _) => return Err(format!("take an attachment: {other:?} is not for a stack")),
+    let place = tunnel::attachments(control, |attachment, fd| match attachment {
+        Attachment::Peer { role: Role::Vault, slot, .. } => {
+            gate = Some((fd, slot));
+            Ok(())
         }
+        other => Err(tunnel::not_for("stack", &other)),
+    });
+    match (place.map_err(|why| why.to_string())?, gate) {
+        (Place::Server, Some(gate)) => Ok(gate),
+        (Place::Server, None) => Err("begin: no channel to the gate was attached".to_owned()),
+        (Place::Workstation, _) => Err("begin: stacks are a server's".to_owned()),
     }
 }
 

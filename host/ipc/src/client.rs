@@ -4,6 +4,7 @@
 //! a message into these types and encodes it again for sessiond, which therefore never reads a client's bytes.
 
 use crate::Secret;
+use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::{DomainName, HostName, LabelName, UserName};
 use levee_session::SessionId;
@@ -36,6 +37,8 @@ pub enum ChildToSessiond {
     Hello {
         /// From the certificate that the site's authority signed.
         device: HostName,
+        /// The certificate's serial number (RFC 5280 4.1.2.2).
+        serial: Vec<u8>,
         /// SHA-256 of the certificate.
         fingerprint: [u8; 32],
     },
@@ -154,8 +157,8 @@ pub struct Opened {
     pub reach: Vec<IpNet>,
     /// Inner MTU in bytes.
     pub mtu: u16,
-    /// Its packets go in AGGFRAG payloads (RFC 9347): to be asked for when keys are negotiated.
-    pub aggfrag: bool,
+    /// How its packets are to go: to be asked for when keys are negotiated.
+    pub carriage: Carriage,
     /// UDP port of the tunnel at the address of the trusted path.
     pub tunnel_port: u16,
 }

@@ -1,5 +1,6 @@
 //! sessiond (on a workstation: the TPE) ↔ keyer: who may have keys, at which label, now.
 
+use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::{HostName, LabelName};
 use levee_session::SessionId;
@@ -19,8 +20,8 @@ pub struct KeyRecord {
     pub inner: Vec<IpAddr>,
     /// The addresses that it may reach; which services there, the vault knows.
     pub reach: Vec<IpNet>,
-    /// Its packets go in AGGFRAG payloads (RFC 9347), if the peer takes them.
-    pub aggfrag: bool,
+    /// How its packets are to go.
+    pub carriage: Carriage,
 }
 
 /// sessiond or TPE → keyer.

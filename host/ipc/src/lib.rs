@@ -13,11 +13,14 @@
 //! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
 //! | [`operator`] | the `levee` command ↔ sessiond |
 //! | [`agree`] | a label's gate ↔ its two stacks, where they must agree |
+//!
+//! [`tunnel`] is what vaults, gates and stacks have in common of their ends of these channels.
 #![forbid(unsafe_code)]
 
 pub mod agree;
 mod channel;
 pub mod client;
+mod file;
 mod frame;
 pub mod keyer;
 pub mod operator;
@@ -25,10 +28,12 @@ mod outbox;
 mod secret;
 pub mod signer;
 pub mod tpe;
+pub mod tunnel;
 pub mod vault;
 pub mod warden;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
+pub use file::revocations;
 pub use frame::{FrameError, FrameReader, encode_frame};
 pub use outbox::Outbox;
 pub use secret::Secret;

@@ -41,6 +41,8 @@ pub struct ServerStatus {
     pub vaults: Vec<(LabelName, Report)>,
     /// sessiond's own counters: what was refused or dropped, by reason.
     pub counters: Vec<(String, u64)>,
+    /// Datagrams at the tunnel's port that no process got, by reason.
+    pub steering: Vec<(String, u64)>,
     /// Audit records written.
     pub audit_records: u64,
 }

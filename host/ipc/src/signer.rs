@@ -2,6 +2,8 @@
 //!
 //! The warden says which [`Use`] a channel has when it attaches it; a request of another use is refused.
 
+use crate::Secret;
+use levee_policy::PpkId;
 use serde::{Deserialize, Serialize};
 
 /// What a key, and a channel to the signer, is for.
@@ -25,6 +27,15 @@ pub enum ToSigner {
     TlsVerify(Vec<u8>),
     /// Sign an IKE_AUTH octets string, bounded in length, with the IKE key.
     IkeAuth(Vec<u8>),
+    /// On a channel for IKE: mix the PPK of this name into keys of one IKE SA (RFC 8784 3).
+    MixPpk {
+        /// Which PPK.
+        id: PpkId,
+        /// By which prf.
+        prf: Prf,
+        /// The keys, each as long as the prf's output.
+        keys: PpkKeys,
+    },
     /// Sign an audit checkpoint: the number of records and the log's running hash.
     AuditCheckpoint {
         /// Records before this checkpoint.
@@ -39,6 +50,30 @@ pub enum ToSigner {
 pub enum FromSigner {
     /// An ASN.1 ECDSA signature (RFC 3279 2.2.3).
     Signature(Vec<u8>),
-    /// Not a thing that this channel may have signed.
+    /// The keys, with the PPK in them: prf+ (PPK, key) for each.
+    Mixed(PpkKeys),
+    /// Not a thing that this channel may have signed, or no such PPK.
     Refused,
+}
+
+/// A prf of IKEv2 (RFC 4868).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Prf {
+    /// PRF_HMAC_SHA2_256
+    HmacSha256,
+    /// PRF_HMAC_SHA2_384
+    HmacSha384,
+    /// PRF_HMAC_SHA2_512
+    HmacSha512,
+}
+
+/// The keys of an IKE SA that a PPK is mixed into.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PpkKeys {
+    /// SK_d.
+    pub d: Secret,
+    /// SK_pi.
+    pub pi: Secret,
+    /// SK_pr.
+    pub pr: Secret,
 }

@@ -136,6 +136,30 @@ pub struct Sa {
     pub keying_material: Secret,
 }
 
+/// How a session's packets are to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Carriage {
+    /// Each in an outer packet of its own.
+    #[default]
+    Each,
+    /// In AGGFRAG payloads (RFC 9347), if the peer takes them.
+    Aggfrag,
+    /// In AGGFRAG payloads of one size, one every `interval`, whether there is something to send or not; if the peer does
+    /// not take them, not at all.
+    Constant {
+        /// Time from one packet to the next.
+        interval: Duration,
+    },
+}
+
+impl Carriage {
+    /// Whether AGGFRAG payloads are to be asked for and granted.
+    #[must_use]
+    pub fn aggregates(self) -> bool {
+        self != Self::Each
+    }
+}
+
 /// How packets go in AGGFRAG payloads (RFC 9347).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aggregation {

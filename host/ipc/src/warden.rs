@@ -7,7 +7,7 @@
 use crate::Secret;
 use crate::signer::Use;
 use ipnet::IpNet;
-use levee_policy::{DomainName, LabelName};
+use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -85,12 +85,14 @@ pub enum Attachment {
     Chain,
     /// A sealed memory file with PEM certificates: the site's authority.
     Authority,
-    /// To keyer and tps: a sealed memory file with a PEM revocation list of the authority (RFC 5280 5), positioned at its beginning.
-    /// One that comes later replaces it, and whoever it names is cut.
+    /// To keyer, tps and tpe, and to sessiond when it is read anew: a sealed memory file with a PEM revocation list of the authority
+    /// (RFC 5280 5), positioned at its beginning. One that comes later replaces it, and whoever it names is cut.
     Revocations,
     /// To the signer: a file with a PKCS#8 private key in PEM, for this use; one that is encrypted comes behind
     /// [`FromWarden::Passphrase`].
     PrivateKey(Use),
+    /// To the signer: a file with the PPK of this name in PEM, which may be encrypted as private keys may.
+    Ppk(PpkId),
     /// The directory of the process's own files (sessiond: store, credentials, audit log).
     Directory,
     /// A listening socket: tps: the trusted path's TCP; sessiond: operators' Unix `SOCK_SEQPACKET`;
@@ -127,6 +129,15 @@ pub enum Attachment {
 pub enum FromWarden {
     /// A descriptor for the process, which comes along ([`Attachment::Server`] has none).
     Attach(Attachment),
+    /// To the keyer: the signer has a PPK of this name (RFC 8784).
+    Ppk {
+        /// On a server: the host that shares it. On a workstation the server does.
+        host: Option<HostName>,
+        /// Its name.
+        id: PpkId,
+        /// Whether a host that begins without it is refused.
+        mandatory: bool,
+    },
     /// To the signer, before any key: what its encrypted keys are encrypted with (RFC 8018 6.2).
     Passphrase(Secret),
     /// Everything that the process needs to begin with has been attached.
@@ -146,6 +157,9 @@ pub enum FromWarden {
 pub enum ToWarden {
     /// Sandboxed, and at work.
     Ready,
+    /// From the signer alone, in the place of [`ToWarden::Ready`]: which of its keys cannot be used, and why. It ends, and starting it
+    /// again would change nothing.
+    Unusable(String),
     /// From sessiond alone.
     Sessiond(SessiondRequest),
     /// From the tpe alone.
@@ -256,7 +270,8 @@ pub enum LabelEvent {
         /// The step that failed, and why.
         reason: String,
     },
-    /// The label's vault is dead, its keys with it. A new one follows with [`LabelEvent::Up`].
+    /// The label's vault is dead, its keys with it. A new one follows with [`LabelEvent::Up`], unless it was stopped
+    /// because no session was left: then it follows when one needs it.
     Died(LabelName),
     /// The sockets are gone.
     Cut {
@@ -266,7 +281,12 @@ pub enum LabelEvent {
         sockets: Option<u32>,
     },
     /// What runs.
-    Compartments(Vec<CompartmentStatus>),
+    Compartments {
+        /// Each compartment.
+        running: Vec<CompartmentStatus>,
+        /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
+        steering: Vec<(String, u64)>,
+    },
     /// Something the warden did that belongs in the audit log.
     Note {
         /// At which label.

@@ -294,10 +294,39 @@ impl SteeringGroup {
         }
     }
 
+    /// What the kernel has dropped at these sockets since the group was made.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn dropped(&self) -> io::Result<Dropped> {
+        let mut dropped = Dropped::default();
+        let last = self.sockets.len().saturating_sub(1);
+        for (index, socket) in self.sockets.iter().enumerate() {
+            let count = match index {
+                0 => &mut dropped.keyer,
+                index if index == last => &mut dropped.sink,
+                _ => &mut dropped.slots,
+            };
+            *count = count.saturating_add(drops(socket.as_fd())?.into());
+        }
+        Ok(dropped)
+    }
+
     fn checked(&self, slot: u16) -> io::Result<BorrowedFd<'_>> {
         self.slot(slot)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("there is no slot {slot}")))
     }
+}
+
+/// Datagrams that no process got, by the socket that they were steered to. An aggregate counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// For the keyer, whose queue was full.
+    pub keyer: u64,
+    /// For slots that nobody serves, or whose queue was full.
+    pub slots: u64,
+    /// With an SPI of no slot.
+    pub sink: u64,
 }
 
 /// Binds a socket for the keyer, one for each of `slots` vault slots and a sink to `address` (port 0: the kernel's
@@ -318,23 +347,25 @@ pub fn steering_group(address: SocketAddr, slots: u16, buffer: usize) -> io::Res
             format!("slots: 1 to {MAX_SLOTS}, not {slots}"),
         ));
     }
-    // Another process's sockets may be in the group of this port already (same uid): then our indices would be wrong.
-    // A bind without SO_REUSEPORT succeeds only when there are none.
+    // Another process's sockets may be in the group of this port already (same uid): then our indices would be wrong. A bind
+    // without SO_REUSEPORT succeeds only when there are none, and where the kernel is to choose the port, it then chooses none that
+    // another group has. So the first socket is bound alone, and only then lets the others in.
     let mut bound = address;
-    if address.port() != 0 {
-        drop(plain(address)?);
-    }
     let count = usize::from(slots) + 2;
     let mut sockets = Vec::with_capacity(count);
-    for _ in 0..count {
+    for index in 0..count {
         let socket = open(bound.ip())?;
-        set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)?;
+        let together = || set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &1);
+        if index > 0 {
+            together()?;
+        }
         // Before the bind: between it and the program below the kernel would spread datagrams over the group by hash.
         drop_everything(socket.as_fd())?;
         configure(socket.as_fd(), bound.ip(), buffer)?;
         rustix::net::bind(&socket, &bound)?;
-        if bound.port() == 0 {
+        if index == 0 {
             bound = local_address(socket.as_fd())?;
+            together()?;
         }
         sockets.push(socket);
     }
@@ -351,8 +382,9 @@ pub fn steering_group(address: SocketAddr, slots: u16, buffer: usize) -> io::Res
 /// # Errors
 /// The kernel's.
 pub fn bind(address: SocketAddr, buffer: usize) -> io::Result<OwnedFd> {
-    let socket = plain(address)?;
+    let socket = open(address.ip())?;
     configure(socket.as_fd(), address.ip(), buffer)?;
+    rustix::net::bind(&socket, &address)?;
     Ok(socket)
 }
 
@@ -371,12 +403,6 @@ fn open(ip: IpAddr) -> io::Result<OwnedFd> {
     if ip.is_ipv6() {
         set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1)?;
     }
-    Ok(socket)
-}
-
-fn plain(address: SocketAddr) -> io::Result<OwnedFd> {
-    let socket = open(address.ip())?;
-    rustix::net::bind(&socket, &address)?;
     Ok(socket)
 }
 
@@ -450,6 +476,28 @@ fn set(
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Datagrams that the kernel dropped at a socket: refused by its filter, or without room in its queue.
+fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // linux/sock_diag.h: nine numbers, of which SK_MEMINFO_DROPS is the last.
+    let mut numbers = [0_u32; 9];
+    let mut length = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the option writes at most `length` bytes, which is the true size of `numbers`, and how many it wrote to
+    // `length`; both are ours alone and outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(numbers[8])
 }
 
 fn drop_everything(socket: BorrowedFd<'_>) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use levee_sys::udp;
+use levee_sys::{ns, udp};
 
 const LOCAL: &str = "127.0.0.1:0";
 
@@ -79,6 +79,19 @@ fn an_spi_of_no_slot_reaches_nobody() {
 }
 
 #[test]
+fn what_nobody_gets_is_counted_by_where_it_was_steered() {
+    let group = udp::steering_group(local(), 3, 1 << 20).unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    group.admit(1).unwrap();
+    assert_eq!(group.dropped().unwrap(), udp::Dropped::default());
+    for slot in [1_u32, 2, 3, 0, 4, 4095] {
+        peer.send_to(&esp(slot, 1, 64), group.address()).unwrap();
+    }
+    assert_eq!(wait(group.slot(1).unwrap()).unwrap().1, esp(1, 1, 64));
+    assert_eq!(group.dropped().unwrap(), udp::Dropped { keyer: 0, slots: 2, sink: 3 });
+}
+
+#[test]
 fn a_slot_drops_until_it_is_admitted_and_again_when_it_is_idle() {
     let group = udp::steering_group(local(), 2, 1 << 20).unwrap();
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -113,6 +126,42 @@ fn a_group_needs_its_address_for_itself() {
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     assert_eq!(udp::steering_group(local(), 0, 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(udp::steering_group(local(), 4_096, 1).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn groups_whose_port_the_kernel_chooses_never_share_one() {
+    let space = ns::new_net().expect("needs root");
+    ns::in_net(space.as_fd(), || {
+        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40003").unwrap();
+        let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
+        let groups = [(); 4].map(|()| udp::steering_group(any, 2, 1 << 16).unwrap());
+        let mut ports = groups.each_ref().map(|group| group.address().port());
+        ports.sort_unstable();
+        assert_eq!(ports, [40_000, 40_001, 40_002, 40_003]);
+        assert_eq!(udp::steering_group(any, 2, 1 << 16).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    })
+    .unwrap();
+}
+
+#[test]
+fn groups_made_at_once_do_not_take_each_others_ports() {
+    let space = ns::new_net().expect("needs root");
+    ns::in_net(space.as_fd(), || {
+        // `in_net` moves this thread alone, and threads of it are born there.
+        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40063").unwrap();
+        let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let groups = [(); 4].map(|()| udp::steering_group(any, 2, 1 << 12).unwrap());
+                        drop(groups);
+                    }
+                });
+            }
+        });
+    })
+    .unwrap();
 }
 
 #[test]

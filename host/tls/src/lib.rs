@@ -6,7 +6,7 @@ mod signer;
 pub use signer::SignerHandle;
 
 use levee_policy::{DomainName, HostName};
-use rustls::client::Resumption;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring as provider};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -45,6 +45,19 @@ fn roots(authority: &[u8]) -> Result<Arc<RootCertStore>, Error> {
     Ok(Arc::new(roots))
 }
 
+/// The lists in a file; there must be one.
+fn lists(revoked: Option<&[u8]>) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
+    let what = "the revocation list";
+    let mut lists = Vec::new();
+    for list in revoked.into_iter().flat_map(CertificateRevocationListDer::pem_slice_iter) {
+        lists.push(list.map_err(|why| error(what, why))?);
+    }
+    if revoked.is_some() && lists.is_empty() {
+        return Err(error(what, "there is none in it"));
+    }
+    Ok(lists)
+}
+
 fn crypto() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
@@ -69,16 +82,8 @@ pub fn server(
     signer: &SignerHandle,
 ) -> Result<Arc<ServerConfig>, Error> {
     let crypto = crypto();
-    let what = "the revocation list";
-    let mut lists = Vec::new();
-    for list in revoked.into_iter().flat_map(CertificateRevocationListDer::pem_slice_iter) {
-        lists.push(list.map_err(|why| error(what, why))?);
-    }
-    if revoked.is_some() && lists.is_empty() {
-        return Err(error(what, "there is none in it"));
-    }
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, Arc::clone(&crypto))
-        .with_crls(lists)
+        .with_crls(lists(revoked)?)
         .enforce_revocation_expiration()
         .build()
         .map_err(|why| error("the verifier of clients", why))?;
@@ -94,13 +99,24 @@ pub fn server(
     Ok(Arc::new(config))
 }
 
-/// A client with a certificate of its own. `chain` and `authority` are PEM.
-pub fn client(chain: &[u8], authority: &[u8], signer: &SignerHandle) -> Result<Arc<ClientConfig>, Error> {
-    let key = own(chain, signer)?;
-    let mut config = ClientConfig::builder_with_provider(crypto())
+/// A client with a certificate of its own. `chain`, `authority` and `revoked` are PEM, and with a revocation list it is as in
+/// [`server`]: it must be current, and a server that it names is none.
+pub fn client(
+    chain: &[u8],
+    authority: &[u8],
+    revoked: Option<&[u8]>,
+    signer: &SignerHandle,
+) -> Result<Arc<ClientConfig>, Error> {
+    let (crypto, key) = (crypto(), own(chain, signer)?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots(authority)?, Arc::clone(&crypto))
+        .with_crls(lists(revoked)?)
+        .enforce_revocation_expiration()
+        .build()
+        .map_err(|why| error("the verifier of servers", why))?;
+    let mut config = ClientConfig::builder_with_provider(crypto)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|why| error("TLS 1.3", why))?
-        .with_root_certificates(roots(authority)?)
+        .with_webpki_verifier(verifier)
         .with_client_cert_resolver(Arc::new(signer::Only(Arc::new(key))));
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
@@ -111,8 +127,19 @@ pub fn server_name(name: &DomainName) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(name.as_str().to_owned()).map_err(|why| error("the server's name", why))
 }
 
-/// The device that a certificate, already verified, names: its only DNS name, else its only common name.
-pub fn device(certificate: &CertificateDer<'_>) -> Result<(HostName, [u8; 32]), Error> {
+/// What a device's certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its name: the certificate's only DNS name, else its only common name.
+    pub name: HostName,
+    /// The certificate's serial number, as it is encoded (RFC 5280 4.1.2.2).
+    pub serial: Vec<u8>,
+    /// SHA-256 of the certificate.
+    pub fingerprint: [u8; 32],
+}
+
+/// The device that a certificate, already verified, names.
+pub fn device(certificate: &CertificateDer<'_>) -> Result<Device, Error> {
     let what = "the device's certificate";
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|why| error(what, why))?;
     let mut names = Vec::new();
@@ -126,8 +153,8 @@ pub fn device(certificate: &CertificateDer<'_>) -> Result<(HostName, [u8; 32]), 
         names.extend(parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok()));
     }
     let [name] = names.as_slice() else { return Err(error(what, "it names no device, or several")) };
-    let host = HostName::new(name).map_err(|why| error(what, why))?;
+    let name = HostName::new(name).map_err(|why| error(what, why))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
     let fingerprint = digest.as_ref().try_into().map_err(|why| error(what, why))?;
-    Ok((host, fingerprint))
+    Ok(Device { name, serial: parsed.raw_serial().to_vec(), fingerprint })
 }

@@ -42,7 +42,7 @@ impl SignerHandle {
         match channel.try_recv::<FromSigner>() {
             Ok(received) => match received.message {
                 FromSigner::Signature(signature) => Ok(signature),
-                FromSigner::Refused => Err(failed("refused")),
+                FromSigner::Refused | FromSigner::Mixed(_) => Err(failed("refused")),
             },
             Err(e) => Err(failed(&e.to_string())),
         }

@@ -140,7 +140,8 @@ pub fn glance(run: &Run) -> String {
     out.push_str(
         "<p class=quiet>×1.10 is ten percent more time for each byte, request or connection, with the 95 % interval. \
          Coloured: a cost or a gain beyond this machine's noise floor. Grey: not told apart from that noise, which is no \
-         proof that there is none.</p>",
+         proof that there is none. What mediation adds on the same path is told by interval and floor alone, without \
+         Holm's adjustment for the number of effects.</p>",
     );
     let floors: Vec<f64> =
         s.floors.iter().map(|f| f.floor.exp_m1() * 100.0).filter(|f| f.is_finite()).collect();

@@ -144,7 +144,8 @@ pub fn page(run: &Run) -> String {
     if let Some(p) = &paper {
         let mut text = format!(
             "<p><a href=\"{}\">{}</a>. This is a replication of its design on other mechanisms and other machines, not of its \
-             numbers.</p>{}",
+             numbers. Our changes carry their intervals alone; which of them are beyond this machine's noise, adjusted for their \
+             number, is under “Every effect”.</p>{}",
             escape(&p.url),
             escape(&p.cite),
             tables::paper(run, p, first_layout)

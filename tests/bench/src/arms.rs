@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use levee_sys::ns;
 use std::os::fd::AsFd as _;
 
+use crate::badlink::{self, BadLink};
 use crate::cases::{self, Case};
-use crate::link::{self, Guard, Link};
+use crate::link::{self, CLIENT, Guard, Link, SERVER};
 use crate::{peers, vaults};
 
 /// Inner MTU of every tunnel, in bytes.
@@ -49,11 +50,13 @@ pub enum Variant {
     Workers(u16),
     /// AGGFRAG payloads (RFC 9347) and a large inner MTU.
     Aggfrag,
+    /// Two stacks at the server that must agree about every packet.
+    Agree,
 }
 
 impl Arm {
     /// All, in the order of the report.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Bare,
         Self::Levee(Variant::Plain),
         Self::Levee(Variant::Polling),
@@ -70,6 +73,7 @@ impl Arm {
         Self::Levee(Variant::Workers(3)),
         Self::Levee(Variant::Workers(4)),
         Self::Levee(Variant::Aggfrag),
+        Self::Levee(Variant::Agree),
     ];
 
     /// As on the command line and in reports.
@@ -83,6 +87,7 @@ impl Arm {
             Self::Levee(Variant::Associations(count)) => format!("levee-{count}-sas"),
             Self::Levee(Variant::Workers(count)) => format!("levee-{count}-workers"),
             Self::Levee(Variant::Aggfrag) => "levee-aggfrag".into(),
+            Self::Levee(Variant::Agree) => "levee-agree".into(),
             Self::WireguardGo => "wireguard-go".into(),
             Self::Boringtun => "boringtun".into(),
             Self::Libipsec => "libipsec".into(),
@@ -105,6 +110,7 @@ impl Arm {
         match case {
             Case::Memory => self != Self::Bare,
             Case::Everywhere => matches!(self, Self::Levee(Variant::Plain | Variant::Labels(_))),
+            Case::BadLink => matches!(self, Self::Bare | Self::Levee(Variant::Plain | Variant::Aggfrag)),
             _ => true,
         }
     }
@@ -133,7 +139,10 @@ impl Arm {
                 matches!(case, Case::Stream | Case::RequestResponse | Case::Memory)
             }
             Self::Levee(Variant::Workers(_)) => matches!(case, Case::Stream | Case::Streams4),
-            Self::Levee(Variant::Aggfrag) => matches!(case, Case::Stream | Case::Datagrams(64)),
+            Self::Levee(Variant::Aggfrag) => {
+                matches!(case, Case::Stream | Case::Datagrams(64) | Case::BadLink)
+            }
+            Self::Levee(Variant::Agree) => matches!(case, Case::Stream | Case::RequestResponse),
             _ => false,
         };
         let quick = matches!(
@@ -209,10 +218,22 @@ impl Stand {
     }
 
     fn tunnel(&self, arm: Arm) -> io::Result<Tunnel> {
-        let place = peers::Place { number: arm.number(), mtu: MTU };
+        self.tunnel_over(arm, peers::Place { number: arm.number(), mtu: MTU, outer: (SERVER, CLIENT) })
+    }
+
+    /// Over a link of its own, which is a bad one.
+    fn bad(&self, arm: Arm) -> io::Result<Tunnel> {
+        let bad = BadLink::new(&self.link)?;
+        let number = Arm::ALL.len() as u8 + arm.number();
+        let mut tunnel = self.tunnel_over(arm, peers::Place { number, mtu: MTU, outer: badlink::ENDS })?;
+        tunnel.held.push(Box::new(bad));
+        Ok(tunnel)
+    }
+
+    fn tunnel_over(&self, arm: Arm, place: peers::Place) -> io::Result<Tunnel> {
         let built = match arm {
             Arm::Bare => Ok(Tunnel {
-                way: Way { servers: vec![link::SERVER], processes: Vec::new() },
+                way: Way { servers: vec![place.outer.0], processes: Vec::new() },
                 ..Tunnel::default()
             }),
             Arm::Levee(variant) => vaults::build(&self.link, &self.vault, variant, place),
@@ -223,8 +244,9 @@ impl Stand {
         };
         let tunnel = built.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", arm.name())))?;
         for server in &tunnel.way.servers {
-            peers::answers(&self.link, *server)
-                .map_err(|e| io::Error::new(e.kind(), format!("{} carries nothing: {e}", arm.name())))?;
+            peers::answers(&self.link, *server).map_err(|e| {
+                io::Error::new(e.kind(), format!("{} carries nothing to {server}: {e}", arm.name()))
+            })?;
         }
         Ok(tunnel)
     }
@@ -235,10 +257,10 @@ impl Stand {
     /// When nothing could be measured.
     pub fn measure(&mut self, arm: Arm, case: Case) -> io::Result<BTreeMap<String, f64>> {
         let passing;
-        let tunnel = match self.standing.get(&arm) {
+        let tunnel = match self.standing.get(&arm).filter(|_| case != Case::BadLink) {
             Some(tunnel) => tunnel,
             None => {
-                passing = self.tunnel(arm)?;
+                passing = if case == Case::BadLink { self.bad(arm) } else { self.tunnel(arm) }?;
                 &passing
             }
         };

@@ -10,6 +10,7 @@ use levee_lab::counters::Cpu;
 use levee_lab::workload::{Closer, Kind, Task};
 
 use crate::arms::{Arm, Way};
+use crate::badlink::BadLink;
 use crate::link::{CONGESTION, served_at};
 use crate::{peers, streams};
 
@@ -26,6 +27,8 @@ pub enum Case {
     Datagrams(u16),
     /// One byte each way over one TCP connection, again and again.
     RequestResponse,
+    /// One TCP stream over a link that loses, repeats, reorders and corrupts.
+    BadLink,
     /// Memory of the tunnel's process at the server's end, with what was measured before it behind it.
     Memory,
 }
@@ -49,11 +52,13 @@ const fn less(name: &'static str, what: &'static str) -> Figure {
     Figure { name, what, more: false }
 }
 
-const BULK: [Figure; 4] = [
+const BULK_BAD: [Figure; 1] = [more("gbit", "Gbit/s of payload")];
+const BULK: [Figure; 5] = [
     more("gbit", "Gbit/s of payload"),
     less("host_cpu", "processor seconds of the whole host per GB"),
     less("tunnel_cpu", "processor seconds of both tunnel processes per GB"),
     more("least", "smallest stream's share of an equal one"),
+    less("silent", "streams that brought nothing"),
 ];
 const DATAGRAMS: [Figure; 2] = [
     more("kpps", "1,000 datagrams/s, highest rate without loss"),
@@ -65,7 +70,7 @@ const MEMORY: [Figure; 2] =
 
 impl Case {
     /// All, in the order of the report.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Stream,
         Self::Streams4,
         Self::Datagrams(64),
@@ -73,6 +78,7 @@ impl Case {
         Self::Datagrams(1372),
         Self::RequestResponse,
         Self::Everywhere,
+        Self::BadLink,
         Self::Memory,
     ];
 
@@ -82,6 +88,7 @@ impl Case {
             Self::Stream => "stream".into(),
             Self::Streams4 => "streams4".into(),
             Self::Everywhere => "everywhere".into(),
+            Self::BadLink => "bad-link".into(),
             Self::Datagrams(bytes) => format!("udp{bytes}"),
             Self::RequestResponse => "rr".into(),
             Self::Memory => "memory".into(),
@@ -94,6 +101,7 @@ impl Case {
             Self::Stream => "One TCP stream".into(),
             Self::Streams4 => "Four TCP streams".into(),
             Self::Everywhere => "One TCP stream in every label at once".into(),
+            Self::BadLink => format!("One TCP stream over a bad link ({})", BadLink::describe()),
             Self::Datagrams(bytes) => format!("Datagrams of {bytes} bytes (packets of {})", bytes + 28),
             Self::RequestResponse => "Request and response of one byte over TCP".into(),
             Self::Memory => "Memory of the tunnel's process at the server".into(),
@@ -104,6 +112,7 @@ impl Case {
     pub fn figures(self) -> &'static [Figure] {
         match self {
             Self::Stream | Self::Streams4 | Self::Everywhere => &BULK,
+            Self::BadLink => &BULK_BAD,
             Self::Datagrams(_) => &DATAGRAMS,
             Self::RequestResponse => &TRIPS,
             Self::Memory => &MEMORY,
@@ -207,6 +216,13 @@ impl Plan {
 
 const WARMUP: Duration = Duration::from_millis(500);
 const WINDOW: Duration = Duration::from_millis(1_500);
+/// Where there are many streams, the window is so long for each of them: on a host with two processors the processes of a
+/// hundred tunnels have their turns one after the other, and a share is the share of many turns.
+const WINDOW_OF_ONE: Duration = Duration::from_millis(50);
+/// The same over a bad link, where a second has few losses.
+const BAD_WARMUP: Duration = Duration::from_millis(500);
+/// See [`BAD_WARMUP`].
+const BAD_WINDOW: Duration = Duration::from_secs(3);
 
 /// Measures, in the client's network namespace.
 ///
@@ -215,25 +231,35 @@ const WINDOW: Duration = Duration::from_millis(1_500);
 pub fn measure(case: Case, way: &Way) -> io::Result<BTreeMap<String, f64>> {
     let first = *way.servers.first().ok_or_else(|| io::Error::other("a tunnel that leads nowhere"))?;
     match case {
-        Case::Stream => bulk(way, &[first]),
-        Case::Streams4 => bulk(way, &[first; 4]),
-        Case::Everywhere => bulk(way, &way.servers),
+        Case::Stream => bulk(way, &[first], WARMUP, WINDOW),
+        Case::Streams4 => bulk(way, &[first; 4], WARMUP, WINDOW),
+        Case::Everywhere => {
+            let all = u32::try_from(way.servers.len()).unwrap_or(u32::MAX);
+            bulk(way, &way.servers, WARMUP, WINDOW.max(WINDOW_OF_ONE.saturating_mul(all)))
+        }
+        Case::BadLink => bulk(way, &[first], BAD_WARMUP, BAD_WINDOW),
         Case::Datagrams(bytes) => crate::datagrams::measure(served_at(first), usize::from(bytes)),
         Case::RequestResponse => trips(first),
         Case::Memory => memory(way),
     }
 }
 
-fn bulk(way: &Way, servers: &[Ipv4Addr]) -> io::Result<BTreeMap<String, f64>> {
+fn bulk(
+    way: &Way,
+    servers: &[Ipv4Addr],
+    warmup: Duration,
+    window: Duration,
+) -> io::Result<BTreeMap<String, f64>> {
     let servers: Vec<_> = servers.iter().map(|address| served_at(*address)).collect();
     let mut marks = Vec::new();
-    let window = streams::read(&servers, WARMUP, WINDOW, || {
+    let window = streams::read(&servers, warmup, window, || {
         marks.push((Cpu::read(), peers::processor_seconds(&way.processes)));
     })?;
     let gigabytes = window.bytes as f64 / 1e9;
     let mut values = BTreeMap::from([
         ("gbit".to_owned(), gigabytes * 8.0 / window.seconds),
         ("least".to_owned(), window.least),
+        ("silent".to_owned(), window.silent as f64),
     ]);
     if let [(Ok(before), tunnel_before), (Ok(after), tunnel_after)] = marks.as_slice() {
         let host = after.since(before);

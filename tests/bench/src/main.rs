@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod arms;
+mod badlink;
 mod cases;
 mod datagrams;
 mod link;

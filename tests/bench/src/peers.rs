@@ -28,6 +28,8 @@ pub struct Place {
     pub number: u8,
     /// Inner MTU in bytes.
     pub mtu: u16,
+    /// Outer addresses of vaults: the server's, the client's.
+    pub outer: (Ipv4Addr, Ipv4Addr),
 }
 
 impl Place {

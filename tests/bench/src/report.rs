@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::arms::{Arm, MTU, Stand};
 use crate::cases::{Case, Figure, Trial};
 
+/// Figures that say nothing of one stream.
+const OF_MANY: [&str; 2] = ["least", "silent"];
+
 /// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
@@ -251,8 +254,11 @@ fn page(results: &Results<'_>) -> Result<String, std::fmt::Error> {
             continue;
         }
         writeln!(page, "## {}\n", case.title())?;
-        let figures: Vec<_> =
-            case.figures().iter().filter(|figure| figure.name != "least" || case != Case::Stream).collect();
+        let figures: Vec<_> = case
+            .figures()
+            .iter()
+            .filter(|figure| case != Case::Stream || !OF_MANY.contains(&figure.name))
+            .collect();
         write!(page, "| arm |")?;
         for figure in &figures {
             write!(page, " {} |", figure.what)?;

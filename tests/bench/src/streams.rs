@@ -1,7 +1,8 @@
 //! TCP streams that are counted in one common window.
 //!
 //! All connections run before the window opens and until after it has closed, so nothing of slow start, of a late
-//! connection or of the tail of an early one is in it; bytes count where a program reads them.
+//! connection or of the tail of an early one is in it; bytes count where a program reads them. None is asked for bytes before
+//! all are there, and the window waits until each has brought some.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,6 +16,9 @@ use crate::link::CONGESTION;
 /// How long one connection may take to begin or to bring something.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often to look whether all have begun.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// What came in a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
@@ -24,6 +28,8 @@ pub struct Window {
     pub seconds: f64,
     /// The smallest share that one connection had, as a part of an equal one.
     pub least: f64,
+    /// Connections that brought nothing in it.
+    pub silent: usize,
 }
 
 /// Reads from `count` servers of streams for `warmup` and then for `window`; `around` is called when the window opens
@@ -37,16 +43,19 @@ pub fn read(
     window: Duration,
     mut around: impl FnMut(),
 ) -> io::Result<Window> {
-    let milliseconds = (warmup + window + PATIENCE).as_millis() as u32;
+    // Longer than anything here takes; each ends when it is closed.
+    let milliseconds = (warmup + window + PATIENCE * 4).as_millis() as u32;
     let mut connections = Vec::new();
     for server in servers {
-        let mut stream = TcpStream::connect_timeout(server, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(server, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         sockopt::set_tcp_congestion(&stream, CONGESTION)?;
-        let mut ask = vec![b'm'];
-        ask.extend(milliseconds.to_be_bytes());
-        stream.write_all(&ask)?;
         connections.push(stream);
+    }
+    let mut ask = vec![b'm'];
+    ask.extend(milliseconds.to_be_bytes());
+    for stream in &mut connections {
+        stream.write_all(&ask)?;
     }
     let counts: Vec<AtomicU64> = connections.iter().map(|_| AtomicU64::new(0)).collect();
     let over = AtomicBool::new(false);
@@ -70,6 +79,10 @@ pub fn read(
                 })
             })
             .collect();
+        let asked = Instant::now();
+        while sum().contains(&0) && asked.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK);
+        }
         std::thread::sleep(warmup);
         around();
         let (before, start) = (sum(), Instant::now());
@@ -84,6 +97,7 @@ pub fn read(
         let bytes = each.iter().sum::<u64>();
         let equal = bytes as f64 / each.len().max(1) as f64;
         let least = each.iter().min().map_or(0.0, |least| *least as f64 / equal.max(1.0));
-        Ok(Window { bytes, seconds, least })
+        let silent = each.iter().filter(|bytes| **bytes == 0).count();
+        Ok(Window { bytes, seconds, least, silent })
     })
 }

@@ -39,10 +39,11 @@ fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// A running vault and our ends of its channels.
+/// A running vault, or a gate with its stacks, and our ends of its channels.
 #[derive(Debug)]
 pub struct Vault {
     child: Child,
+    stacks: Vec<(Child, Channel)>,
     _warden: Channel,
     sessiond: Channel,
     keyer: Channel,
@@ -52,7 +53,22 @@ impl Drop for Vault {
     fn drop(&mut self) {
         // Gone already when it failed.
         let _ = self.child.kill();
+        for (stack, _) in &self.stacks {
+            let _ = stack.kill();
+        }
     }
+}
+
+/// Starts a program of levee's with one channel; answers our end.
+fn spawn(program: &Path, arguments: &[&str]) -> io::Result<(Child, Channel)> {
+    let (ours, theirs) = Channel::pair().map_err(other)?;
+    let mut program = Program::new(program);
+    program.args.extend(arguments.iter().map(Into::into));
+    program.new_namespaces = Program::ISOLATED;
+    let stderr = io::stderr();
+    program.stdio[2] = Some(stderr.as_fd());
+    program.fds = vec![theirs.as_fd()];
+    Ok((program.start().map_err(other)?, ours))
 }
 
 fn hear<T: DeserializeOwned>(channel: &Channel) -> io::Result<T> {
@@ -76,15 +92,11 @@ struct Parts<'a> {
 }
 
 impl Vault {
-    fn start(program: &Path, arguments: &[&str], parts: &Parts<'_>) -> io::Result<Self> {
-        let (warden, theirs) = Channel::pair().map_err(other)?;
-        let mut program = Program::new(program);
-        program.args.extend(arguments.iter().map(Into::into));
-        program.new_namespaces = Program::ISOLATED;
-        let stderr = io::stderr();
-        program.stdio[2] = Some(stderr.as_fd());
-        program.fds = vec![theirs.as_fd()];
-        let child = program.start().map_err(other)?;
+    /// A vault; with `redundant` a gate and two stacks that must agree, whose programs lie beside the vault's.
+    fn start(program: &Path, arguments: &[&str], redundant: bool, parts: &Parts<'_>) -> io::Result<Self> {
+        let gate = program.with_file_name("levee-gate");
+        let (child, warden) = if redundant { spawn(&gate, &[]) } else { spawn(program, arguments) }?;
+        let mut vault_stacks = Vec::new();
         let (sessiond, sessiond_end) = Channel::pair().map_err(other)?;
         let (keyer, keyer_end) = Channel::pair().map_err(other)?;
         let asker = match parts.end {
@@ -92,14 +104,31 @@ impl Vault {
             End::Workstation => Role::Tpe,
         };
         let peer = |role| Attachment::Peer { role, label: None, slot: Some(parts.slot) };
-        let give = |attachment, fd| warden.send_with(&FromWarden::Attach(attachment), &[fd]).map_err(other);
+        let give = |attachment, fd: BorrowedFd<'_>| {
+            warden.send_with(&FromWarden::Attach(attachment), &[fd]).map_err(other)
+        };
         give(peer(asker), sessiond_end.as_fd())?;
         give(peer(Role::Keyer), keyer_end.as_fd())?;
         give(Attachment::Tun { mtu: parts.mtu }, parts.tun)?;
         give(Attachment::Udp(parts.socket.0), parts.socket.1)?;
+        let witness = program.with_file_name("levee-witness");
+        let stacks: &[(Role, &Path, &[&str])] =
+            &[(Role::Stack, program, &["--stack"]), (Role::Witness, &witness, &[])];
+        for (role, program, arguments) in stacks.iter().filter(|_| redundant) {
+            let (stack, control) = spawn(program, arguments)?;
+            let (near, far) = Channel::pair().map_err(other)?;
+            give(peer(*role), near.as_fd())?;
+            let gate = FromWarden::Attach(peer(Role::Vault));
+            control.send_with(&gate, &[far.as_fd()]).map_err(other)?;
+            control.send(&FromWarden::Begin(parts.end)).map_err(other)?;
+            match hear(&control)? {
+                ToWarden::Ready => vault_stacks.push((stack, control)),
+                message => return Err(other(format!("{message:?} from a stack that begins"))),
+            }
+        }
         warden.send(&FromWarden::Begin(parts.end)).map_err(other)?;
         match hear(&warden)? {
-            ToWarden::Ready => Ok(Self { child, _warden: warden, sessiond, keyer }),
+            ToWarden::Ready => Ok(Self { child, stacks: vault_stacks, _warden: warden, sessiond, keyer }),
             message => Err(other(format!("{message:?} from a vault that begins"))),
         }
     }
@@ -142,9 +171,10 @@ fn device(
     address: Ipv4Addr,
     mtu: u16,
     workers: u16,
+    vnet_header: bool,
 ) -> io::Result<Vec<tun::Queue>> {
     let open = |number| {
-        let options = tun::Options { multi_queue: workers > 1, exclusive: number == 0, vnet_header: true };
+        let options = tun::Options { multi_queue: workers > 1, exclusive: number == 0, vnet_header };
         tun::open(name, options)
     };
     let queues: io::Result<_> =
@@ -192,7 +222,7 @@ fn sa(spi: u32, of: u32) -> io::Result<Sa> {
 /// The step that failed.
 pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io::Result<Tunnel> {
     let (mut labels, mut associations, mut workers) = (1, 1, 1);
-    let (mut mtu, mut aggregation) = (place.mtu, None);
+    let (mut mtu, mut aggregation, mut agree) = (place.mtu, None, false);
     let mut arguments: Vec<&str> = Vec::new();
     match variant {
         Variant::Plain => {}
@@ -201,6 +231,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
         Variant::Labels(count) => labels = count,
         Variant::Associations(count) => associations = count,
         Variant::Workers(count) => workers = count,
+        Variant::Agree => agree = true,
         Variant::Aggfrag => {
             mtu = LARGE_MTU;
             aggregation = Some(Aggregation { packet: OUTER_PAYLOAD, interval: None, fragment: true });
@@ -208,24 +239,29 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
     }
     let (server_space, client_space) = (link::open(&link.server)?, link::open(&link.client)?);
     let group_of_all =
-        group(&server_space, SocketAddr::from((link::SERVER, place.port())), labels * workers)?;
+        group(&server_space, SocketAddr::from((place.outer.0, place.port())), labels * workers)?;
     let mut tunnel = Tunnel::default();
     let any = IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     for label in 1..=labels {
         let number_of_label = u8::try_from(label).map_err(other)?;
         let (server, client) = place.inner(number_of_label);
         let names = ['s', 'c'].map(|letter| place.device(letter, number_of_label));
-        let mut queues_at_server = device(&server_space, &names[0], server, mtu, workers)?.into_iter();
-        let mut queues_at_client = device(&client_space, &names[1], client, mtu, workers)?.into_iter();
-        let group_of_one = group(&client_space, SocketAddr::from((link::CLIENT, 0)), workers)?;
+        let mut queues_at_server =
+            device(&server_space, &names[0], server, mtu, workers, !agree)?.into_iter();
+        let mut queues_at_client = device(&client_space, &names[1], client, mtu, workers, true)?.into_iter();
+        let group_of_one = group(&client_space, SocketAddr::from((place.outer.1, 0)), workers)?;
         for worker in 0..workers {
             let mut start = |end, queue: Option<tun::Queue>, slot, group: &SteeringGroup| {
                 let queue = queue.ok_or_else(|| other("a device without the queue"))?;
                 let socket = group.slot(slot).ok_or_else(|| other("a group without the slot"))?;
                 let socket = (group.address(), socket);
                 let parts = Parts { end, slot, tun: queue.as_fd(), mtu, socket };
-                let vault = Vault::start(program, &arguments, &parts)?;
-                tunnel.way.processes.push(vault.child.pid.as_raw_nonzero().get().unsigned_abs());
+                let redundant = agree && end == End::Server;
+                let vault = Vault::start(program, &arguments, redundant, &parts)?;
+                let processes =
+                    std::iter::once(&vault.child).chain(vault.stacks.iter().map(|(child, _)| child));
+                let numbers = processes.map(|child| child.pid.as_raw_nonzero().get().unsigned_abs());
+                tunnel.way.processes.extend(numbers);
                 tunnel.held.push(Box::new(queue));
                 io::Result::Ok(vault)
             };
@@ -256,7 +292,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
                 let material =
                     |spi: u32, from: u32| sa(spi, number * 2 + from + u32::from(slots.0) * 131_072);
                 at_server.open(record(any, one))?;
-                let peer = (number > 0).then(|| SocketAddr::from((link::CLIENT, 9)));
+                let peer = (number > 0).then(|| SocketAddr::from((place.outer.1, 9)));
                 let (there, back) = (spi(slots.0), spi(slots.1));
                 at_server.install(id, material(there, 0)?, material(back, 1)?, peer, aggregation)?;
                 if number == 0 {

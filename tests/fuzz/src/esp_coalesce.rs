@@ -4,7 +4,7 @@
 //! bytes hardly ever are.
 
 use levee_esp::Inner;
-use levee_esp::offload::{Gso, GsoKind, Run, Segments, VNET_HEADER, Vnet};
+use levee_esp::offload::{Gso, GsoKind, Joint, Run, Segments, VNET_HEADER, Vnet};
 
 /// The packet with right checksums, made by cutting it into one piece.
 fn corrected(packet: &[u8], inner: Inner) -> Option<Vec<u8>> {
@@ -73,6 +73,20 @@ pub fn run(input: &[u8]) {
         }
     }
     back.extend(run.map(taken_apart).into_iter().flatten());
+    // The same by way of a buffer of its own.
+    let (mut joint, mut count) = (Joint::new(), 0);
+    for packet in &packets {
+        let inner = Inner::parse(packet).unwrap();
+        if !joint.add(packet, &inner, true) {
+            count += joint.take().unwrap().packets;
+            assert!(joint.add(packet, &inner, true));
+        }
+        if joint.is_closed() {
+            count += joint.take().unwrap().packets;
+        }
+    }
+    count += joint.take().map_or(0, |whole| whole.packets);
+    assert_eq!(count, packets.len());
     assert_eq!(back.len(), packets.len());
     for (back, packet) in back.iter().zip(&packets) {
         assert_eq!(meaning(back), meaning(packet));

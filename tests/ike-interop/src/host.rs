@@ -3,7 +3,9 @@
 use crate::net::{Net, OURS, THEIRS};
 use crate::pki::Key;
 use levee_ike::*;
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,6 +20,19 @@ impl Random for System {
     fn fill(&mut self, out: &mut [u8]) {
         self.0.fill(out).expect("random octets");
     }
+}
+
+/// prf+ (PPK, key) of the key's own length (RFC 8784 3): one output of the prf, whose input ends in the octet 1 (RFC 7296 2.13).
+fn mix(prf: Prf, ppk: &[u8], keys: &PpkKeys) -> PpkKeys {
+    let algorithm = match prf {
+        Prf::HmacSha256 => hmac::HMAC_SHA256,
+        Prf::HmacSha384 => hmac::HMAC_SHA384,
+        Prf::HmacSha512 => hmac::HMAC_SHA512,
+    };
+    let ppk = hmac::Key::new(algorithm, ppk);
+    let one =
+        |key: &Secret| Secret::new(hmac::sign(&ppk, &[key.as_slice(), &[1]].concat()).as_ref().to_vec());
+    PpkKeys { d: one(&keys.d), pi: one(&keys.pi), pr: one(&keys.pr) }
 }
 
 /// An endpoint in our namespace, with ports 500 and 4500.
@@ -42,6 +57,8 @@ pub struct Host {
     /// What is assigned to who asks.
     pub assign: Vec<InnerAddress>,
     key: Option<Key>,
+    /// PPKs by their names.
+    pub ppks: BTreeMap<Vec<u8>, Vec<u8>>,
     next_spi: u32,
     /// ESP datagrams that came.
     pub esp: Vec<Vec<u8>>,
@@ -78,6 +95,7 @@ impl Host {
             remote: vec![subnet(2)],
             assign: Vec::new(),
             key,
+            ppks: BTreeMap::new(),
             next_spi: 0x0010_0000,
             esp: Vec::new(),
             requests: 0,
@@ -171,6 +189,10 @@ impl Host {
                 Output::Event(Event::Sign { request, scheme, octets, .. }) => {
                     let signature = self.key.as_ref().map(|k| k.sign(scheme, &octets));
                     self.command(Command::Signed { request, signature });
+                }
+                Output::Event(Event::MixPpk { request, id, prf, keys, .. }) => {
+                    let keys = self.ppks.get(&id).map(|ppk| mix(prf, ppk, &keys));
+                    self.command(Command::PpkMixed { request, keys });
                 }
                 Output::Event(Event::ChildRequested(r)) => {
                     self.requests += 1;

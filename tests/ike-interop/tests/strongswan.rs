@@ -228,19 +228,32 @@ fn a_certificate_of_another_root_is_refused_in_both_roles() {
     assert!(host.children().is_empty() && host.established().is_empty());
 }
 
+/// strongSwan with a PPK, needed or not.
+fn with_ppk(required: bool) -> String {
+    let required = if required { "yes" } else { "no" };
+    connection(PSK, &format!("ppk_id = the-ppk\n  ppk_required = {required}"), LABEL)
+        .replace("secrets {", "secrets { ppk-1 { id = the-ppk\n  secret = \"post-quantum preshared key\" }")
+}
+
+/// Whether each IKE SA that was established has a PPK in its keys.
+fn ppks(host: &Host) -> Vec<bool> {
+    let ppk = |e: &Event| match e {
+        Event::IkeEstablished { ppk, .. } => Some(*ppk),
+        _ => None,
+    };
+    host.events.iter().filter_map(ppk).collect()
+}
+
 #[test]
 fn a_ppk_works_in_both_roles_and_is_needed() {
-    let ppk = |key: &str| Some(Ppk { id: b"the-ppk".to_vec(), key: key.as_bytes().to_vec().into() });
-    for (ours, works) in [(ppk("post-quantum preshared key"), true), (ppk("another"), false), (None, false)] {
+    let key = "post-quantum preshared key";
+    for (ours, works) in [(Some(key), true), (Some("another"), false), (None, false)] {
         let net = Net::new();
         let mut peer = psk_peer();
-        peer.ppk = ours;
+        peer.ppk = ours.map(|_| Ppk { id: b"the-ppk".to_vec(), mandatory: true });
         let mut host = Host::new(&net, Config::new(vec![peer]), None);
-        let text = connection(PSK, "ppk_id = the-ppk\n  ppk_required = yes", LABEL).replace(
-            "secrets {",
-            "secrets { ppk-1 { id = the-ppk\n  secret = \"post-quantum preshared key\" }",
-        );
-        let swan = Swan::start(&net, &text, &Tuning::default(), &[], &[]);
+        host.ppks.extend(ours.map(|key| (b"the-ppk".to_vec(), key.as_bytes().to_vec())));
+        let swan = Swan::start(&net, &with_ppk(true), &Tuning::default(), &[], &[]);
         let child = host.child(Some("SECRET"));
         let ike = host.connect(4500, Some(child));
         if works {
@@ -251,9 +264,50 @@ fn a_ppk_works_in_both_roles_and_is_needed() {
         let mut asked = swan.ask(&["--initiate", "--child", "net"]);
         if works {
             flows(&mut host, &swan, 2);
+            assert_eq!(ppks(&host), [true, true]);
         } else {
             assert!(!host.run(Duration::from_secs(2), |h| !h.established().is_empty()));
             assert!(host.children().is_empty());
+        }
+        drop(swan);
+        asked.wait().expect("swanctl");
+    }
+}
+
+#[test]
+fn an_initiator_that_can_do_without_its_ppk_does_so_unless_ours_is_mandatory() {
+    // What we share with it, what strongSwan has, and whether there is an IKE SA, with a PPK in its keys.
+    for (ours, theirs, comes) in [
+        // It proves itself with and without (NO_PPK_AUTH), and we share another PPK with it: without.
+        (Some(("another-ppk", false)), Some(false), Some(false)),
+        (Some(("another-ppk", true)), Some(false), None),
+        // It insists on its own.
+        (Some(("another-ppk", false)), Some(true), None),
+        // The same PPK, which nobody insists on.
+        (Some(("the-ppk", false)), Some(false), Some(true)),
+        // It has none.
+        (Some(("the-ppk", false)), None, Some(false)),
+        (Some(("the-ppk", true)), None, None),
+    ] {
+        let net = Net::new();
+        let mut peer = psk_peer();
+        peer.ppk = ours.map(|(id, mandatory)| Ppk { id: id.as_bytes().to_vec(), mandatory });
+        let mut host = Host::new(&net, Config::new(vec![peer]), None);
+        host.ppks.insert(b"the-ppk".to_vec(), b"post-quantum preshared key".to_vec());
+        host.ppks.insert(b"another-ppk".to_vec(), b"another".to_vec());
+        let text = theirs.map_or_else(|| connection(PSK, "", LABEL), with_ppk);
+        let swan = Swan::start(&net, &text, &Tuning::default(), &[], &[]);
+        let mut asked = swan.ask(&["--initiate", "--child", "net"]);
+        match comes {
+            Some(ppk) => {
+                flows(&mut host, &swan, 1);
+                assert_eq!(ppks(&host), [ppk], "{ours:?} {theirs:?}");
+            }
+            None => {
+                let closed = host.run(PATIENCE, |h| h.closed().len() == 1);
+                assert!(closed, "{ours:?} {theirs:?}: {:?}\n{}", host.events, swan.log());
+                assert!(host.established().is_empty() && host.children().is_empty());
+            }
         }
         drop(swan);
         asked.wait().expect("swanctl");

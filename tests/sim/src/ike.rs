@@ -53,6 +53,8 @@ struct Node {
     children: BTreeMap<u32, ChildEstablished>,
     next_spi: u32,
     waiting: Vec<(Duration, ChildRequested)>,
+    /// Keys with a PPK in them that are on their way.
+    mixing: Vec<(Duration, RequestId, PpkKeys)>,
 }
 
 /// A world of endpoints that all know each other.
@@ -70,6 +72,9 @@ pub struct World {
     /// Children by (inbound, outbound) of the side that told first, until the other tells.
     told: BTreeMap<(u32, u32), Facts>,
     summary: Summary,
+    /// Whether PPKs are in all keys, and how long who holds them takes.
+    ppks: bool,
+    dice_for_ppks: Dice,
     /// `LEVEE_TRACE` is set: tell what happens.
     trace: bool,
 }
@@ -94,7 +99,16 @@ fn peer_index(i: usize, other: usize) -> usize {
     if other < i { other } else { other - 1 }
 }
 
-fn config(i: usize, n: usize, series: bool, dice: &mut Dice) -> Config {
+/// Stands in for who holds the PPKs: both ends of a pair mix the same into their keys. What prf+ makes of them is not tried here.
+fn mix(id: &[u8], keys: PpkKeys) -> PpkKeys {
+    let one = |key: Secret| -> Secret {
+        let octets: Vec<u8> = key.iter().zip(id.iter().cycle()).map(|(a, b)| a.rotate_left(3) ^ b).collect();
+        octets.into()
+    };
+    PpkKeys { d: one(keys.d), pi: one(keys.pi), pr: one(keys.pr) }
+}
+
+fn config(i: usize, n: usize, series: bool, ppks: bool, dice: &mut Dice) -> Config {
     let childless = [Childless::Allow, Childless::Allow, Childless::Never];
     let peers = (0..n)
         .filter(|o| *o != i)
@@ -106,7 +120,10 @@ fn config(i: usize, n: usize, series: bool, dice: &mut Dice) -> Config {
                 local_auth: LocalAuth::SharedKey(key.clone().into()),
                 remote_auth: RemoteAuth::SharedKey(key.into()),
                 childless: *dice.pick(&childless).unwrap_or(&Childless::Allow),
-                ppk: None,
+                ppk: ppks.then(|| {
+                    let id = format!("the PPK of {} and {}", i.min(o), i.max(o)).into_bytes();
+                    Ppk { id, mandatory: true }
+                }),
             }
         })
         .collect();
@@ -133,9 +150,12 @@ impl World {
         let mut dice = Dice::new(seed);
         // Additional key exchanges, in the first IKE SA and in its rekeyings (RFC 9370).
         let series = dice.chance(60);
+        // PPKs between all of them (RFC 8784); by dice of their own.
+        let mut dice_for_ppks = Dice::new(seed ^ 0x8784);
+        let ppks = dice_for_ppks.chance(200);
         let nodes = (0..n)
             .map(|i| Node {
-                endpoint: Endpoint::new(config(i, n, series, &mut dice)),
+                endpoint: Endpoint::new(config(i, n, series, ppks, &mut dice)),
                 address: address(10, i),
                 // A third of the nodes is behind a NAT.
                 outside: address(if i % 3 == 0 { 192 } else { 10 }, i),
@@ -144,6 +164,7 @@ impl World {
                 children: BTreeMap::new(),
                 next_spi: u32::try_from(i + 1).unwrap_or(1) << 20,
                 waiting: Vec::new(),
+                mixing: Vec::new(),
             })
             .collect();
         let faults = Faults {
@@ -165,6 +186,8 @@ impl World {
             keys: BTreeMap::new(),
             told: BTreeMap::new(),
             summary: Summary::default(),
+            ppks,
+            dice_for_ppks,
             trace: std::env::var_os("LEVEE_TRACE").is_some(),
         }
     }
@@ -192,7 +215,10 @@ impl World {
                 self.network.faults = Faults::default();
             }
             let timers: Vec<Duration> = (0..n).filter_map(|i| self.wait(i)).collect();
-            let answers = self.nodes.iter().flat_map(|x| x.waiting.iter().map(|(at, _)| *at));
+            let answers = self
+                .nodes
+                .iter()
+                .flat_map(|x| x.waiting.iter().map(|(at, _)| *at).chain(x.mixing.iter().map(|(at, ..)| *at)));
             let action = if busy { Some(next_action) } else { None };
             let next = timers.into_iter().chain(answers).chain(self.network.next()).chain(action).min();
             match next {
@@ -224,6 +250,7 @@ impl World {
             for i in 0..self.nodes.len() {
                 idle &= !self.drain(i)?;
                 idle &= !self.answer(i)?;
+                idle &= !self.mixed(i)?;
             }
             let now = self.clock();
             if let Some(((to, path), datagram)) = self.network.arrive(self.now) {
@@ -329,9 +356,33 @@ impl World {
         Ok(any)
     }
 
+    /// Gives a node the keys that are due.
+    fn mixed(&mut self, i: usize) -> Result<bool, String> {
+        let now = self.clock();
+        let Some(due) = self.nodes[i].mixing.iter().position(|(at, ..)| *at <= now.monotonic) else {
+            return Ok(false);
+        };
+        let (_, request, keys) = self.nodes[i].mixing.remove(due);
+        let keys = Some(keys);
+        match self.nodes[i].endpoint.command(Command::PpkMixed { request, keys }, now, &mut self.secrets) {
+            // The IKE SA may have ended meanwhile.
+            Ok(()) | Err(CommandError::NoSuchRequest) => Ok(true),
+            Err(e) => Err(format!("keys with a PPK in them were not taken: {e}")),
+        }
+    }
+
     fn on_event(&mut self, i: usize, event: Event) -> Result<(), String> {
         self.tell(i, &event);
         match event {
+            Event::MixPpk { request, id, keys, .. } => {
+                let slow = self.dice_for_ppks.chance(300);
+                let delay =
+                    if slow { self.dice_for_ppks.time(Duration::from_secs(2)) } else { Duration::ZERO };
+                self.nodes[i].mixing.push((self.now + delay, request, mix(&id, keys)));
+            }
+            Event::IkeEstablished { ppk, .. } if ppk != self.ppks => {
+                return Err("an IKE SA without the PPK that is mandatory".to_owned());
+            }
             Event::IkeEstablished { ike, .. } => {
                 self.summary.established += 1;
                 if !self.nodes[i].ikes.insert(ike) {

@@ -7,6 +7,10 @@ from common import *
 world = json.load(sys.stdin)
 me = world["me"]
 
+# All that a compartment has mounted; /etc/alternatives where the host has it.
+OWN_MOUNTS = {"/", "/usr", "/etc/alternatives", "/dev/pts", "/dev/mqueue", "/dev/shm", "/proc", "/tmp", "/run", "/var",
+              "/srv/own", "/srv/below"}
+
 
 class Refused(Exception):
     pass
@@ -133,6 +137,7 @@ def attempts_on(o):
     yield "signal its vault", lambda: os.kill(o["vault_pid"], 0)
     yield "take its vault's descriptors", lambda: descriptor_of(o["vault_pid"])
     yield "open its vault's descriptors in /proc", lambda: os.listdir(f"/proc/{o['vault_pid']}/fd")
+    yield "see its store among the mounts", lambda: mounted(o["device"])
     yield "see its control group", lambda: os.listdir(o["cgroup"])
 
 
@@ -157,11 +162,30 @@ def interfaces():
         raise Refused(f"only {names}")
 
 
-def contains_host(path):
-    with open(path) as f:
-        text = f.read()
-    if world["host_word"] not in text:
-        raise Refused("nothing of the host's in it")
+def mounts():
+    """Where each mount is, and from what."""
+    with open("/proc/self/mountinfo") as f:
+        for line in f:
+            fields, source = line.split(" - ")
+            yield fields.split()[4], source.split()[1]
+
+
+def other_mounts():
+    others = sorted(at for at, _ in mounts() if at not in OWN_MOUNTS)
+    if not others:
+        raise Refused("only its own")
+
+
+def mounted(device):
+    want(device in {source for _, source in mounts()}, True)
+
+
+def outer_groups():
+    """Succeeds if a control group is seen by more than its own name."""
+    with open("/proc/self/cgroup") as f:
+        paths = {line.strip().split(":", 2)[2] for line in f}
+    if paths == {"/"}:
+        raise Refused("only its own")
 
 
 def attempts_on_host():
@@ -225,8 +249,8 @@ def attempts_on_host():
                  "partitions", "kallsyms", "kcore", "sysrq-trigger", "keys", "key-users", "locks", "timer_list",
                  "sys/kernel/hostname", "sys/kernel/random/boot_id", "sys/vm/drop_caches", "sys/fs/file-nr"):
         yield f"/proc/{name}", lambda name=name: opened(f"/proc/{name}")
-    yield "the host in /proc/self/mountinfo", lambda: contains_host("/proc/self/mountinfo")
-    yield "the host in /proc/self/cgroup", lambda: contains_host("/proc/self/cgroup")
+    yield "see a mount of the host's", other_mounts
+    yield "see the host's control groups", outer_groups
     yield "/sys", lambda: os.listdir("/sys")
     yield "/sys/fs/cgroup", lambda: os.listdir("/sys/fs/cgroup")
     yield "/boot", lambda: os.listdir("/boot")

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 /// A process, told from a later one with the same number by when it started.
@@ -48,24 +49,32 @@ impl Process {
         link.to_string_lossy().into_owned()
     }
 
+    /// What it can write to: each part's address and content.
+    fn memory(&self) -> impl Iterator<Item = (u64, Vec<u8>)> + use<> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).expect("a running process");
+        let memory = fs::File::open(format!("/proc/{}/mem", self.pid)).expect("root reads memory");
+        let parts: Vec<(u64, u64)> = maps
+            .lines()
+            .filter_map(|line| {
+                let mut fields = line.split_whitespace();
+                let (range, mode) = (fields.next()?, fields.next()?);
+                let number = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+                let (start, end) = range.split_once('-')?;
+                mode.starts_with("rw").then(|| (number(start), number(end)))
+            })
+            .collect();
+        parts.into_iter().filter_map(move |(start, end)| {
+            let mut bytes = vec![0; usize::try_from(end - start).expect("memory that fits in memory")];
+            // Parts of a mapping may be without memory, and some mappings cannot be read at all.
+            memory.read_exact_at(&mut bytes, start).is_ok().then_some((start, bytes))
+        })
+    }
+
     /// Whether these bytes are anywhere in its memory.
     #[track_caller]
     pub fn remembers(&self, secret: &[u8]) -> bool {
-        use std::io::{Read as _, Seek as _, SeekFrom};
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).expect("a running process");
-        let mut memory = fs::File::open(format!("/proc/{}/mem", self.pid)).expect("root reads memory");
         let mut searched = 0;
-        for line in maps.lines() {
-            let mut fields = line.split_whitespace();
-            let (Some(range), Some(mode)) = (fields.next(), fields.next()) else { continue };
-            let number = |text: &str| u64::from_str_radix(text, 16).expect("an address");
-            let (start, end) = range.split_once('-').map(|(a, b)| (number(a), number(b))).expect("a range");
-            let mut bytes = vec![0; usize::try_from(end - start).expect("memory that fits in memory")];
-            // Parts of a mapping may be without memory, and some mappings cannot be read at all.
-            let readable = mode.starts_with("rw") && memory.seek(SeekFrom::Start(start)).is_ok();
-            if !readable || memory.read_exact(&mut bytes).is_err() {
-                continue;
-            }
+        for (_, bytes) in self.memory() {
             searched += bytes.len();
             if bytes.windows(secret.len()).any(|window| window == secret) {
                 return true;
@@ -73,6 +82,23 @@ impl Process {
         }
         assert!(searched > 100_000, "only {searched} bytes of {self:?} could be read");
         false
+    }
+
+    /// Overwrites these bytes wherever they are in its memory, as a fault in it might; how often they were.
+    #[track_caller]
+    pub fn overwrite(&self, old: &[u8], new: &[u8]) -> usize {
+        assert_eq!(old.len(), new.len());
+        let memory = fs::OpenOptions::new().write(true).open(format!("/proc/{}/mem", self.pid));
+        let memory = memory.expect("root writes memory");
+        let mut found = 0;
+        for (start, bytes) in self.memory() {
+            let places = bytes.windows(old.len()).enumerate().filter(|(_, window)| *window == old);
+            for (place, _) in places {
+                memory.write_all_at(new, start + place as u64).expect("memory that can be written");
+                found += 1;
+            }
+        }
+        found
     }
 
     /// Kills it without warning.
@@ -103,11 +129,15 @@ pub fn below(pid: u32) -> Vec<Process> {
     found
 }
 
-/// The child of `pid` with this name; there must be one.
+/// The children of `pid` with this name.
+pub fn children(pid: u32, name: &str) -> Vec<Process> {
+    processes().into_iter().filter(|process| process.parent == pid && process.name == name).collect()
+}
+
+/// A child of `pid` with this name; there must be one.
 #[track_caller]
 pub fn child(pid: u32, name: &str) -> Process {
-    let found = processes().into_iter().find(|process| process.parent == pid && process.name == name);
-    found.unwrap_or_else(|| panic!("{pid} has no child {name}"))
+    children(pid, name).pop().unwrap_or_else(|| panic!("{pid} has no child {name}"))
 }
 
 /// The namespaces of this kind that a process is in.

@@ -8,6 +8,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod channel;
 pub mod host;
 pub mod swan;
 

@@ -19,9 +19,17 @@ impl Swan {
     /// children that it knows, each by the name `LABEL` in lower case letters and digits.
     #[track_caller]
     pub fn start(world: &World, workstation: &str, labels: &[&str]) -> Self {
+        Self::as_peer(world, workstation, labels, &Peer { id: workstation, ppk: None })
+    }
+
+    /// As [`Swan::start`], as this peer of the server's.
+    #[track_caller]
+    pub fn as_peer(world: &World, workstation: &str, labels: &[&str], peer: &Peer<'_>) -> Self {
         let directory = world.path(&format!("{workstation}-swan"));
         let bundle = world.path("state").join("hosts").join(workstation);
         let at = |name: &str| directory.join(name);
+        // One that ran here before.
+        let _ = fs::remove_dir_all(&directory);
         for name in ["swanctl/x509", "swanctl/x509ca", "swanctl/private"] {
             fs::create_dir_all(at(name)).expect("a directory");
         }
@@ -33,7 +41,13 @@ impl Swan {
             fs::copy(bundle.join(from), at(to)).expect("a file of the bundle");
         }
         let uri = format!("unix://{}", at("vici").display());
-        fs::write(at("swanctl/swanctl.conf"), connection(workstation, labels)).expect("a file");
+        let mut text = connection(peer, labels);
+        if let Some(id) = peer.ppk {
+            let file = fs::read_to_string(bundle.join("ppk.key")).expect("the bundle's half of the PPK");
+            let base64 = file.lines().nth(1).expect("PEM");
+            text.push_str(&format!("secrets {{ ppk-1 {{ id = {id}\n secret = 0s{base64} }} }}\n"));
+        }
+        fs::write(at("swanctl/swanctl.conf"), text).expect("a file");
         fs::write(at("strongswan.conf"), configuration(&uri, &at("log"))).expect("a file");
         let out = fs::File::create(at("out")).expect("a file");
         let child = Command::new("nsenter")
@@ -127,7 +141,17 @@ pub fn child(label: &str) -> String {
     label.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
 }
 
-fn connection(workstation: &str, labels: &[&str]) -> String {
+/// What charon says that it is, and has.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer<'a> {
+    /// Its identity.
+    pub id: &'a str,
+    /// The name of the PPK in the bundle, which it then insists on.
+    pub ppk: Option<&'a str>,
+}
+
+fn connection(Peer { id, ppk }: &Peer<'_>, labels: &[&str]) -> String {
+    let ppk = ppk.map(|id| format!("ppk_id = {id}\n  ppk_required = yes")).unwrap_or_default();
     let children: String = labels
         .iter()
         .map(|label| {
@@ -144,7 +168,8 @@ fn connection(workstation: &str, labels: &[&str]) -> String {
   remote_addrs = 10.77.0.1
   vips = 0.0.0.0
   proposals = aes256gcm16-prfsha384-x25519
-  local {{ auth = pubkey\n certs = host.pem\n id = {workstation} }}
+  {ppk}
+  local {{ auth = pubkey\n certs = host.pem\n id = {id} }}
   remote {{ auth = pubkey\n id = server.harbour.example }}
   children {{ {children} }}
 }} }}

@@ -1,15 +1,89 @@
 //! A label whose packets go in AGGFRAG payloads (RFC 9347), asked for by the site and agreed by IKEv2.
 
 use levee_system::{World, eventually};
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 const PAGE: &str = "http://www.harbour.example/";
 const LABEL: &str = "SECRET//NATO,MED";
 /// Octets of an ESP packet: what one with an inner packet of 1,400 has.
 const PACKET: u64 = 1_436;
+
+/// What ws1's link carries to and from the server's vaults.
+struct Capture(Child);
+
+impl Capture {
+    fn start(world: &World, to: &Path) -> Self {
+        let tcpdump = Command::new("nsenter")
+            .arg(format!("--net=/run/netns/{}", world.namespace("ws1")))
+            .args([
+                "tcpdump",
+                "-i",
+                "outer",
+                "-n",
+                "-l",
+                "-Z",
+                "root",
+                "-e",
+                "-tt",
+                "--immediate-mode",
+                "-s",
+                "60",
+            ])
+            // ESP in UDP alone: the first word is no non-ESP marker.
+            .args(["udp and host 10.77.0.1 and port 4500 and udp[8:4] != 0"])
+            .stdin(Stdio::null())
+            .stdout(File::create(to).expect("a file for the capture"))
+            .stderr(Stdio::null())
+            .spawn();
+        Self(tcpdump.expect("start tcpdump (scripts/need test installs it)"))
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An ESP packet on the wire.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Seconds since 1970.
+    at: f64,
+    /// Towards the server.
+    up: bool,
+    /// Octets, from the SPI to the tag.
+    length: u64,
+}
+
+impl Seen {
+    /// From "1700000000.000000 MAC > MAC, ethertype IPv4 (0x0800), length 1478: 10.77.0.11.… > 10.77.0.1.4500: …".
+    fn read(line: &str) -> Option<Self> {
+        let at = line.split(' ').next()?.parse().ok()?;
+        let (frame, ends) = line.split(", length ").nth(1)?.split_once(": ")?;
+        let up = ends.split(" > ").nth(1)?.starts_with("10.77.0.1.");
+        // With Ethernet's header, IPv4's and UDP's.
+        Some(Self { at, up, length: frame.parse::<u64>().ok()?.checked_sub(14 + 20 + 8)? })
+    }
+
+    fn all(wire: &PathBuf) -> Vec<Self> {
+        std::fs::read_to_string(wire).expect("the capture").lines().filter_map(Self::read).collect()
+    }
+}
+
+/// A file of so many bytes goes to the label's own store and comes back the same.
+fn there_and_back(bytes: u32) -> String {
+    format!(
+        "head -c {bytes} /dev/urandom >/tmp/a && curl --silent --show-error --fail --max-time 60 -T /tmp/a {PAGE}own/a && \
+         curl --silent --show-error --fail --max-time 60 --output /tmp/b {PAGE}own/a && cmp /tmp/a /tmp/b"
+    )
+}
 
 #[test]
 fn large_inner_packets_go_through_outer_ones_of_the_usual_size_where_the_site_says_so() {
@@ -27,33 +101,18 @@ fn large_inner_packets_go_through_outer_ones_of_the_usual_size_where_the_site_sa
     assert!(mtu("ws1").contains("mtu 9000") && mtu("ws2").contains("mtu 1400"));
 
     let wire = world.path("wire");
-    let mut tcpdump = Command::new("nsenter")
-        .arg(format!("--net=/run/netns/{}", world.namespace("ws1")))
-        .args(["tcpdump", "-i", "outer", "-n", "-l", "-Z", "root", "-e", "--immediate-mode", "-s", "60"])
-        // ESP in UDP alone: the first word is no non-ESP marker.
-        .args(["udp and host 10.77.0.1 and port 4500 and udp[8:4] != 0"])
-        .stdin(Stdio::null())
-        .stdout(File::create(&wire).expect("a file for the capture"))
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("start tcpdump (scripts/need test installs it)");
-    let there_and_back = format!(
-        "head -c 3000000 /dev/urandom >/tmp/a && curl --silent --show-error --fail --max-time 60 -T /tmp/a {PAGE}own/a && \
-         curl --silent --show-error --fail --max-time 60 --output /tmp/b {PAGE}own/a && cmp /tmp/a /tmp/b"
-    );
+    let capture = Capture::start(&world, &wire);
+    let there_and_back = there_and_back(3_000_000);
     // Until the capture has begun.
     eventually(Duration::from_secs(60), "packets are seen on the wire", || {
         world.run("ws1", &["sh", "-c", &there_and_back]).ok();
         std::fs::read_to_string(&wire).is_ok_and(|text| text.lines().count() > 200)
     });
     world.run("ws2", &["sh", "-c", &there_and_back]).ok();
-    let _ = tcpdump.kill();
-    let _ = tcpdump.wait();
+    drop(capture);
 
     let captured = std::fs::read_to_string(&wire).expect("the capture");
-    // "…, length 1478: 10.77.0.11.…": the frame, with Ethernet's header, IPv4's and UDP's.
-    let length = |line: &str| line.split(", length ").nth(1)?.split(':').next()?.parse::<u64>().ok();
-    let lengths: Vec<u64> = captured.lines().filter_map(length).map(|frame| frame - 14 - 20 - 8).collect();
+    let lengths: Vec<u64> = captured.lines().filter_map(Seen::read).map(|seen| seen.length).collect();
     assert!(lengths.len() > 200, "{captured:.500}");
     assert!(lengths.iter().all(|length| *length <= PACKET), "{:?}", lengths.iter().max());
     let full = lengths.iter().filter(|length| **length == PACKET).count();
@@ -68,4 +127,67 @@ fn large_inner_packets_go_through_outer_ones_of_the_usual_size_where_the_site_sa
     };
     assert!(longest(LABEL) > 2_000.0, "the mean packet of one direction");
     assert!(longest("CONFIDENTIAL//MED") < 1_401.0);
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs_f64()
+}
+
+#[test]
+fn at_a_constant_rate_the_wire_tells_nobody_whether_files_go_to_and_fro_or_nothing_does() {
+    const RATE: f64 = 200.0;
+    let site = SITE.replace("\"harbour\"", "\"port-even\"");
+    let site = site.replace("\nconstant-rate = []", &format!("\nconstant-rate = [\"{LABEL}\"]"));
+    let site = site.replace("\nconstant-rate-packets = 250", "\nconstant-rate-packets = 200");
+    let world = World::up("even", &site, &["ws1"]);
+    world.server_sh("ip", &["link", "set", "p0", "gso_max_segs", "1"]).ok();
+    world.outside("ws1", "ip", &["link", "set", "outer", "gso_max_segs", "1"]).ok();
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LABEL).ok();
+    // The service starts with its first connection.
+    world.run("ws1", &["sh", "-c", &there_and_back(1_000)]).ok();
+    let wire = world.path("wire");
+    let capture = Capture::start(&world, &wire);
+    eventually(Duration::from_secs(60), "packets are seen on the wire, though nothing is sent", || {
+        Seen::all(&wire).len() > 20
+    });
+    let passed = || world.status()["vaults"][LABEL]["counters"]["bytes-in"].as_u64().expect("a counter");
+    let phase = |busy: bool| {
+        let (start, before) = (now(), passed());
+        while now() < start + 2.5 {
+            if busy {
+                world.run("ws1", &["sh", "-c", &there_and_back(60_000)]).ok();
+            } else {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        (busy, start, now(), passed() - before)
+    };
+    let phases = [phase(false), phase(true), phase(false)];
+    drop(capture);
+    let seen = Seen::all(&wire);
+    let sizes: BTreeSet<u64> = seen.iter().map(|seen| seen.length).collect();
+    assert_eq!(sizes, BTreeSet::from([PACKET]), "every packet is as long as every other");
+    for up in [true, false] {
+        let mut rates = Vec::new();
+        for (busy, start, end, bytes) in phases {
+            assert_eq!(bytes > 60_000, busy, "{bytes} bytes of users' came");
+            let within = |seen: &&Seen| seen.up == up && (start..end).contains(&seen.at);
+            let mut times: Vec<f64> = seen.iter().filter(within).map(|seen| seen.at).collect();
+            times.sort_by(f64::total_cmp);
+            let rate = times.len() as f64 / (end - start);
+            // Never more than there are moments, with those that a late turn makes good; where the host has other things to
+            // do, fewer.
+            let most = RATE * 1.02 + 20.0 / (end - start);
+            assert!(rate <= most && rate >= RATE / 3.0, "up: {up}, busy: {busy}, {rate} packets a second");
+            // Nor are there more for a moment when something is to be sent.
+            const SOON: f64 = 0.25;
+            let soon = |from: &f64| times.iter().filter(|at| (*from..from + SOON).contains(*at)).count();
+            let bursts = times.iter().map(soon).max().unwrap_or(0);
+            assert!(bursts as f64 <= RATE * SOON + 20.0, "up: {up}, busy: {busy}, {bursts} in {SOON} s");
+            rates.push(rate);
+        }
+        let (idle, busy) = ((rates[0] + rates[2]) / 2.0, rates[1]);
+        assert!((0.5..2.0).contains(&(busy / idle)), "up: {up}: {rates:?}");
+    }
 }

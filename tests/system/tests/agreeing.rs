@@ -2,6 +2,7 @@
 
 use levee_system::host::{self, Process};
 use levee_system::{World, eventually, text};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -18,7 +19,8 @@ fn audit(world: &World) -> String {
 }
 
 #[test]
-fn a_label_whose_stacks_must_agree_serves_its_sessions_and_outlives_each_of_the_three() {
+fn a_label_whose_stacks_must_agree_serves_its_sessions_outlives_each_of_the_three_and_alarms_when_one_is_wrong()
+ {
     let site = SITE.replace("\"harbour\"", "\"port-agree\"");
     let site = site.replace("agree = []", "agree = [\"SECRET..SECRET//NATO,MED\"]");
     assert_ne!(site, SITE.replace("\"harbour\"", "\"port-agree\""), "the example site names the key");
@@ -59,5 +61,26 @@ fn a_label_whose_stacks_must_agree_serves_its_sessions_and_outlives_each_of_the_
         let log = audit(&world);
         log.contains("redundant stacks") && log.contains("the second one ended (killed by signal 9)")
     });
+
+    // One stack comes to hold another address for the session's, as a fault in memory might have it.
+    let own = world.run("ws1", &["ip", "-4", "-o", "address", "show", "levee0"]).ok();
+    let own = own.split("inet ").nth(1).and_then(|rest| rest.split(['/', ' ']).next()).expect("an address");
+    let own: Ipv4Addr = own.parse().expect("an address");
+    let [a, b, c, d] = own.octets();
+    let witness = process(&world, "levee-witness").expect("it runs");
+    assert!(witness.overwrite(&[a, b, c, d], &[a, b, c, d ^ 0x40]) > 0, "it knows the session's address");
+    let passed = counters(LABEL)["packets-in"].clone();
+    world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).refused();
+    let status = || world.levee(&["status", "--run", &text(&world.path("run"))]).ok();
+    let alarm = format!("ALARM: the redundant stacks at {LABEL} disagreed about");
+    assert!(status().starts_with(&alarm), "{}", status());
+    let here = counters(LABEL);
+    assert!(here["disagreed"].as_u64() > Some(0), "{here}");
+    assert!(here["packets-in"].as_u64() >= passed.as_u64(), "the gate and its stacks are those that were");
+    eventually(Duration::from_secs(20), "the disagreement is in the audit log", || {
+        audit(&world).contains("they disagreed about")
+    });
+    assert!(witness.runs(), "no stack ended over it");
+    world.fetch("ws2", PAGE).ok();
     world.tpe("ws1", &["logout"]).ok();
 }

@@ -2,7 +2,7 @@
 //! nothing at any other.
 
 use levee_system::host;
-use levee_system::swan::{Swan, child};
+use levee_system::swan::{Peer, Swan, child};
 use levee_system::{World, eventually, text};
 use std::time::Duration;
 
@@ -72,6 +72,54 @@ fn strongswan_reaches_the_services_of_its_sessions_level_and_of_no_other() {
     fetch(&world).refused();
     eventually(Duration::from_secs(20), "the child is deleted", || !swan.sas().contains("INSTALLED"));
     fetch(&world).refused();
+}
+
+#[test]
+fn a_client_has_its_ppk_in_its_keys_and_where_the_site_says_so_none_without_it_are_given() {
+    let host = |name: &str, ppk: &str| {
+        format!(
+            "[[host]]\nname = \"{name}\"\naccreditation = \"UNCLASSIFIED..SECRET//NATO,MED\"\nppk = {ppk}\n\n"
+        )
+    };
+    let hosts = host("ws4", "{ id = \"fours\" }")
+        + &host("ws5", "{ id = \"fives\", mandatory = false }")
+        + &host("ws6", "{ id = \"sixes\" }");
+    let site = SITE.replacen("[[service]]", &(hosts + "[[service]]"), 1);
+    let mut world = World::new("ppk", &site, &["ws4", "ws5", "ws6"]);
+    world.leave_tunnel_to_others("ws4");
+    world.leave_tunnel_to_others("ws5");
+    world.start_server();
+    for (workstation, user) in [("ws4", "ada"), ("ws5", "mia"), ("ws6", "ugo")] {
+        world.start_workstation(workstation);
+        world.login(workstation, user).ok();
+        world.level(workstation, LOW).ok();
+    }
+    // levee's own client has its half.
+    assert!(world.fetch("ws6", "http://10.80.0.1/").ok().contains(LOW));
+
+    let page = |workstation: &str| {
+        let url = ["--silent", "--show-error", "--fail", "--max-time", "5", "http://10.80.0.1/"];
+        world.outside(workstation, "curl", &url)
+    };
+    // By the name that its PPK is looked for by, and by another that its certificate has too.
+    for id in ["ws4", "CN=ws4"] {
+        let swan = Swan::as_peer(&world, "ws4", &[LOW], &Peer { id, ppk: None });
+        swan.initiate(&child(LOW)).expect_err("the PPK is mandatory");
+        assert!(!swan.sas().contains("INSTALLED"), "{id}: {}", swan.log());
+        page("ws4").refused();
+    }
+    let swan = Swan::as_peer(&world, "ws4", &[LOW], &Peer { id: "ws4", ppk: Some("fours") });
+    swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
+    assert!(swan.log().contains("using PPK for PPK_ID 'fours'"), "{}", swan.log());
+    assert!(page("ws4").ok().contains(LOW));
+    drop(swan);
+
+    for ppk in [None, Some("fives")] {
+        let swan = Swan::as_peer(&world, "ws5", &[LOW], &Peer { id: "ws5", ppk });
+        swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
+        assert_eq!(swan.log().contains("using PPK for PPK_ID 'fives'"), ppk.is_some(), "{}", swan.log());
+        assert!(page("ws5").ok().contains(LOW));
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use levee_policy::{Label, LabelName, Site};
+use levee_system::channel;
 use places::{Running, place, probe, run};
 use serde_json::{Map, Value, json};
 
@@ -71,16 +72,11 @@ fn what_the_channels_that_remain_carry_is_measured() {
     };
     let (mut low, mut high) = (at("UNCLASSIFIED", 2), at("SECRET//NATO,MED", 3));
     let mut table = String::from("channel     window    bits  wrong   bit/s\n");
-    for (channel, window) in [("setsid", 0.03), ("inodes", 0.03), ("processor", 0.03)] {
-        // Known bits first, to tell ones from zeros; then bits of a linear congruential generator.
-        let mut state = 12_345_u32;
-        let random = std::iter::repeat_with(|| {
-            state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-            state >> 30 & 1
-        });
-        let bits: Vec<u32> = (0..KNOWN_BITS).map(|i| i % 2).chain(random.take(128)).collect();
+    for (name, window) in [("setsid", 0.03), ("inodes", 0.03), ("processor", 0.03)] {
+        let bits = channel::bits(128);
         let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() + 1.5;
-        let job = |end: &str| json!({"channel": channel, "end": end, "window": window, "begin": begin, "bits": bits});
+        let job =
+            |end: &str| json!({"channel": name, "end": end, "window": window, "begin": begin, "bits": bits});
         let (send, receive) = (job("send"), job("receive"));
         let said = std::thread::scope(|scope| {
             scope.spawn(|| probe(&mut high.compartment, "channel.py", &send));
@@ -88,43 +84,16 @@ fn what_the_channels_that_remain_carry_is_measured() {
         });
         let seen: Vec<f64> = serde_json::from_str(&said).unwrap();
         assert_eq!(seen.len(), bits.len(), "the receiver looked in every window");
-        let (wrong, sent) = decode(&bits, &seen);
-        #[allow(clippy::cast_precision_loss)] // small counts
-        let error = wrong as f64 / sent as f64;
-        let rate = capacity(error) / window;
-        table.push_str(&format!(
-            "{channel:<10} {:>4} ms  {sent:>5}  {wrong:>5}  {rate:>6.1}\n",
-            window * 1000.0
-        ));
+        let (wrong, sent) = channel::decode(&bits, &seen);
+        let rate = channel::capacity(wrong, sent) / window;
+        table
+            .push_str(&format!("{name:<10} {:>4} ms  {sent:>5}  {wrong:>5}  {rate:>6.1}\n", window * 1000.0));
     }
     std::io::Write::write_all(&mut std::io::stdout(), table.as_bytes()).unwrap();
     for place in [low, high] {
         place.vault.kill().unwrap();
         place.compartment.stop().unwrap();
     }
-}
-
-/// Bits that both ends know.
-const KNOWN_BITS: u32 = 32;
-
-/// How many of the unknown bits a receiver gets wrong that knows the means of the known ones.
-fn decode(bits: &[u32], seen: &[f64]) -> (usize, usize) {
-    let (known, rest) = seen.split_at(KNOWN_BITS as usize);
-    let mean = |bit: u32| {
-        let of: Vec<f64> = known.iter().zip(bits).filter(|(_, b)| **b == bit).map(|(s, _)| *s).collect();
-        of.iter().sum::<f64>() / f64::from(KNOWN_BITS / 2)
-    };
-    let (zero, one) = (mean(0), mean(1));
-    let sent = &bits[KNOWN_BITS as usize..];
-    let wrong =
-        rest.iter().zip(sent).filter(|(s, b)| ((**s - zero).abs() > (**s - one).abs()) != (**b == 1)).count();
-    (wrong, sent.len())
-}
-
-/// Bits that one use of a binary symmetric channel with this error carries (Shannon).
-fn capacity(error: f64) -> f64 {
-    let h = |p: f64| if p <= 0.0 || p >= 1.0 { 0.0 } else { -p * p.log2() };
-    1.0 - h(error) - h(1.0 - error)
 }
 
 fn observe(running: &mut Running) -> Map<String, Value> {

@@ -1,6 +1,8 @@
 //! What the site forbids is refused, in the same words to whoever must not learn more, and is in the audit log.
 
-use levee_system::{World, eventually, text};
+use levee_system::{World, eventually, programs, sh, text};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -113,4 +115,45 @@ fn a_high_session_reads_what_a_low_one_wrote_and_writes_nothing_there_and_no_low
     for path in ["own/high.txt", "below/SECRET/high.txt", "below/SECRET.NATO.MED/high.txt"] {
         world.fetch("ws2", &format!("{PAGE}{path}")).refused();
     }
+}
+
+#[test]
+fn a_wrong_passphrase_is_one_error_with_its_remedy_and_so_is_a_key_that_others_may_read() {
+    let world = World::new("phrase", SITE, &[]);
+    let keys = world.path("state").join("server");
+    for name in ["tls.key", "ike.key", "audit.key"] {
+        let (key, plain) = (text(&keys.join(name)), text(&world.path(name)));
+        fs::rename(&key, &plain).expect("move the key");
+        let how = ["-v2", "aes-256-cbc", "-v2prf", "hmacWithSHA256", "-iter", "1000"];
+        let what = ["pkcs8", "-topk8", "-in", &plain, "-out", &key, "-passout", "pass:correct horse"];
+        sh("openssl", &[&what[..], &how].concat()).ok();
+        fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("set its mode");
+    }
+    fs::write(world.path("right"), "correct horse\n").expect("write a passphrase");
+    fs::write(world.path("wrong"), "correct house\n").expect("write a passphrase");
+    let (levee, site) = (text(&programs().join("levee")), text(&world.path("site.toml")));
+    let (state, run) = (text(&world.path("state")), text(&world.path("run")));
+    let up = |more: &[&str]| {
+        world.server_sh(&levee, &[&["up", &site, "--state", &state, "--run", &run], more].concat())
+    };
+    let (right, wrong) = (text(&world.path("right")), text(&world.path("wrong")));
+
+    let said = up(&["--passphrase-file", &wrong]).refused();
+    let [first, why] = said.lines().collect::<Vec<_>>()[..] else { panic!("more than one error:\n{said}") };
+    assert!(first.ends_with("does not start:"), "{said}");
+    for part in
+        ["cannot use the keys in", "encrypted, and not with this passphrase", "again with the right one"]
+    {
+        assert!(why.contains(part), "{said}");
+    }
+    assert!(up(&[]).refused().contains("give its passphrase with --passphrase-file"));
+    let open = Permissions::from_mode(0o640);
+    fs::set_permissions(keys.join("ike.key"), open).expect("set its mode");
+    let said = up(&["--passphrase-file", &right]).refused();
+    assert!(said.contains("ike.key") && said.contains("chmod 600"), "{said}");
+    fs::set_permissions(keys.join("ike.key"), Permissions::from_mode(0o600)).expect("set its mode");
+    let started = up(&["--passphrase-file", &right]);
+    let stopped = world.levee(&["down", "--run", &run]);
+    started.ok();
+    stopped.ok();
 }

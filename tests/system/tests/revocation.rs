@@ -195,6 +195,56 @@ fn a_workstation_whose_certificate_is_revoked_loses_its_session_and_gets_no_othe
 }
 
 #[test]
+fn a_revoked_workstation_without_an_ike_sa_loses_its_session_at_once() {
+    let site = SITE.replace("grace = \"30s\"", "grace = \"1h\"");
+    assert_ne!(site, SITE);
+    // Its tunnel is left to a client that nobody starts: there is a trusted path and nothing else.
+    let mut world = World::new("noike", &site, &["ws1", "ws2"]);
+    world.leave_tunnel_to_others("ws1");
+    world.leave_tunnel_to_others("ws2");
+    world.start_server();
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "ugo")] {
+        world.start_workstation(workstation);
+        world.login(workstation, user).ok();
+        world.level(workstation, LOW).ok();
+    }
+    let (site, state, run) =
+        (text(&world.path("site.toml")), text(&world.path("state")), text(&world.path("run")));
+    world.levee(&["enrol", "revoke", &site, "ws1", "--state", &state]).ok();
+    world.levee(&["reload", "--run", &run]).ok();
+    eventually(Duration::from_secs(60), "ws1's session is over, an hour before its time", || {
+        world.status()["session_count"] == 1
+    });
+    assert_eq!(world.status()["sessions"][0]["user"], "ugo");
+    let shown = world.levee(&["audit", "show", "--state", &state]).ok();
+    let ends = |user: &str| shown.lines().any(|line| line.contains(user) && line.contains("is revoked"));
+    assert!(ends("ada") && !ends("ugo"), "{shown}");
+}
+
+#[test]
+fn a_workstation_that_has_the_list_believes_no_server_that_it_names() {
+    let world = World::up("noserver", SITE, &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "ugo")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, LOW).ok();
+        assert!(world.fetch(workstation, PAGE).ok().contains(LOW));
+    }
+    let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+    world.levee(&["enrol", "revoke", &site, "server", "--state", &state]).ok();
+    let list = world.path("state").join("authority/ca.crl");
+    fs::copy(list, world.path("state").join("hosts/ws1/ca.crl")).expect("copy the list");
+    world.levee(&["reload", "--run", &text(&world.path("ws1-run"))]).ok();
+    eventually(Duration::from_secs(60), "ws1's session is over", || {
+        !world.tpe("ws1", &["status"]).out.contains(LOW)
+    });
+    world.run("ws1", &["curl", "--silent", "--fail", "--max-time", "3", PAGE]).refused();
+    let said = world.login("ws1", "ada").refused();
+    assert!(said.to_lowercase().contains("revoked"), "{said}");
+    // Who has no list goes on.
+    assert!(world.fetch("ws2", PAGE).ok().contains(LOW));
+}
+
+#[test]
 fn when_an_operator_has_ended_a_session_no_packet_of_it_passes() {
     let (world, download) = downloading("operator", SITE);
     let capture = Capture::start(&world);

@@ -1,6 +1,7 @@
 //! The main job, whole: sign on, choose a level, use an unmodified service there, change level, sign off.
 
-use levee_system::{World, text};
+use levee_system::{World, eventually, text};
+use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 const PAGE: &str = "http://www.harbour.example/";
@@ -19,6 +20,16 @@ fn works(world: &World) {
 #[test]
 fn a_person_signs_on_and_uses_a_service_at_two_levels() {
     works(&World::up("thin", SITE, &["ws1"]));
+}
+
+#[test]
+fn a_label_that_was_stopped_because_nobody_used_it_starts_again() {
+    let world = World::up("again", SITE, &["ws1"]);
+    works(&world);
+    eventually(Duration::from_secs(60), "compartments without sessions are stopped", || {
+        world.status()["compartments"].as_array().is_some_and(Vec::is_empty)
+    });
+    works(&world);
 }
 
 #[test]

@@ -77,6 +77,7 @@ struct Agent {
     keyer: Option<Channel>,
     vault: Option<(LabelName, Channel)>,
     signer: SignerHandle,
+    certificates: Certificates,
     link: Link,
     /// This workstation, as its certificate names it.
     device: HostName,
@@ -102,7 +103,18 @@ struct Attached {
     listener: Option<OwnedFd>,
     chain: Option<Vec<u8>>,
     authority: Option<Vec<u8>>,
+    revoked: Option<Vec<u8>>,
     server: Vec<(SocketAddr, DomainName)>,
+}
+
+/// What the server is believed by, kept for the next revocation list.
+struct Certificates {
+    chain: Vec<u8>,
+    authority: Vec<u8>,
+}
+
+fn revocations(fd: &OwnedFd) -> Result<Vec<u8>, String> {
+    levee_ipc::revocations(fd).map_err(|e| format!("a revocation list: {e}"))
 }
 
 fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
@@ -117,7 +129,7 @@ fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
 fn own_name(chain: &[u8]) -> Result<HostName, String> {
     let own = CertificateDer::pem_slice_iter(chain).next().ok_or("the chain is empty")?;
     let own = own.map_err(|e| format!("the certificate chain: {e}"))?;
-    levee_tls::device(&own).map(|(name, _)| name).map_err(|e| e.to_string())
+    levee_tls::device(&own).map(|device| device.name).map_err(|e| e.to_string())
 }
 
 /// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
@@ -141,6 +153,7 @@ pub fn serve(no_tunnel: bool) -> Result<(), String> {
                     (Attachment::Listener, Some(fd)) => attached.listener = Some(fd),
                     (Attachment::Chain, Some(fd)) => attached.chain = Some(contents(fd)?),
                     (Attachment::Authority, Some(fd)) => attached.authority = Some(contents(fd)?),
+                    (Attachment::Revocations, Some(fd)) => attached.revoked = Some(revocations(&fd)?),
                     _ => {}
                 }
             }
@@ -160,7 +173,9 @@ impl Agent {
         let missing = |what: &str| format!("the warden attached no {what}");
         let chain = attached.chain.ok_or_else(|| missing("certificate chain"))?;
         let authority = attached.authority.ok_or_else(|| missing("authority"))?;
-        let config = levee_tls::client(&chain, &authority, &attached.signer).map_err(|e| e.to_string())?;
+        let revoked = attached.revoked.as_deref();
+        let config = levee_tls::client(&chain, &authority, revoked, &attached.signer);
+        let config = config.map_err(|e| e.to_string())?;
         let device = own_name(&chain)?;
         let name = attached.server.first().map(|(_, name)| name.clone()).ok_or_else(|| missing("server"))?;
         let addresses =
@@ -170,6 +185,7 @@ impl Agent {
             keyer: attached.keyer,
             vault: None,
             signer: attached.signer,
+            certificates: Certificates { chain, authority },
             device,
             no_tunnel,
             link: Link::new(config, &name, addresses).map_err(|e| e.to_string())?,
@@ -255,6 +271,7 @@ impl Agent {
                         Attachment::Peer { role: Role::Signer, .. } | Attachment::SignerClient(_) => {
                             self.signer.set(Channel::from_fd(fd));
                         }
+                        Attachment::Revocations => self.revocations(&fd),
                         _ => {}
                     }
                 }
@@ -269,6 +286,20 @@ impl Agent {
                 FromWarden::Stop => self.stop = true,
                 _ => {}
             }
+        }
+    }
+
+    /// A revocation list has come: the server shows its certificate again, on a new path.
+    fn revocations(&mut self, fd: &OwnedFd) {
+        let own = &self.certificates;
+        let config = revocations(fd).and_then(|revoked| {
+            levee_tls::client(&own.chain, &own.authority, Some(&revoked), &self.signer)
+                .map_err(|e| e.to_string())
+        });
+        match config {
+            Ok(config) => self.link.believe_by(config),
+            // The one before it, or none, goes on counting.
+            Err(why) => eprintln!("levee-tpe: the revocation list is not used: {why}"),
         }
     }
 

@@ -366,7 +366,7 @@ impl Agent {
             label: opened.label.clone(),
             inner: opened.inner.clone(),
             reach: opened.reach.clone(),
-            aggfrag: opened.aggfrag,
+            carriage: opened.carriage,
         }
     }
 

@@ -128,7 +128,7 @@ impl Sessiond {
                     names: vec![DomainName::new("www.example").unwrap()],
                     reach: vec!["10.80.0.1/32".parse().unwrap(), "fd00:80::1/128".parse().unwrap()],
                     mtu: 1400,
-                    aggfrag: false,
+                    carriage: levee_ipc::vault::Carriage::Each,
                     tunnel_port: 4500,
                 }))
             }

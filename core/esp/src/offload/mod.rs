@@ -5,11 +5,13 @@
 
 pub(crate) mod checksum;
 mod coalesce;
+mod joint;
 mod segment;
 mod vnet;
 
 pub use checksum::complete as complete_checksum;
 pub(crate) use checksum::set_ipv4;
 pub use coalesce::{MAX_HEADER, Run};
+pub use joint::{Joint, Whole};
 pub use segment::Segments;
 pub use vnet::{Gso, GsoKind, VNET_HEADER, Vnet};

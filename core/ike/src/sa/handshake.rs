@@ -1,9 +1,8 @@
 //! What both roles know between IKE_SA_INIT and the end of IKE_AUTH.
 
-use crate::api::CloseReason;
-use crate::api::{IkeId, Path, PeerIdentity, Role};
+use crate::api::{CloseReason, Event, IkeId, Output, Path, PeerIdentity, PpkKeys, RequestId, Role};
 use crate::channel::Channel;
-use crate::config::{LocalAuth, Peer, RemoteAuth};
+use crate::config::{LocalAuth, Peer, Ppk, RemoteAuth};
 use crate::crypto::Secret;
 use crate::crypto::keys::IkeKeys;
 use crate::crypto::pki::{self, CertificateError};
@@ -101,6 +100,8 @@ pub(crate) struct Handshake {
     pub(crate) int_i: Secret,
     pub(crate) int_r: Secret,
     pub(crate) features: Features,
+    /// A PPK is in SK_d, SK_pi and SK_pr.
+    pub(crate) ppk: bool,
     /// Where the peer was in IKE_SA_INIT.
     pub(crate) opened_at: SocketAddr,
 }
@@ -141,12 +142,23 @@ impl Handshake {
         (self.p_i, self.p_r) = (keys.p_i, keys.p_r);
     }
 
-    /// RFC 8784 3.
-    pub(crate) fn mix_ppk(&mut self, ppk: &[u8]) {
-        let alg = self.channel.suite.prf;
-        for key in [&mut self.channel.sk_d, &mut self.p_i, &mut self.p_r] {
-            *key = crate::crypto::prf::prf_plus(alg, ppk, &[key], alg.length());
-        }
+    /// Asks for the PPK of this peer in SK_d, SK_pi and SK_pr (RFC 8784 3).
+    pub(crate) fn ask_for_ppk(&self, peer: usize, ppk: &Ppk, ctx: &mut Ctx<'_>) -> RequestId {
+        let request = ctx.ask();
+        let keys = PpkKeys { d: self.channel.sk_d.clone(), pi: self.p_i.clone(), pr: self.p_r.clone() };
+        let (ike, id, prf) = (self.id, ppk.id.clone(), self.channel.suite.prf);
+        ctx.out.push_back(Output::Event(Event::MixPpk { request, ike, peer, id, prf, keys }));
+        request
+    }
+
+    /// Takes the keys with the PPK in them. False when there are none, or none of this prf.
+    pub(crate) fn take_mixed(&mut self, keys: Option<PpkKeys>) -> bool {
+        let length = self.channel.suite.prf.length();
+        let whole = |keys: &PpkKeys| [&keys.d, &keys.pi, &keys.pr].iter().all(|key| key.len() == length);
+        let Some(PpkKeys { d, pi, pr }) = keys.filter(whole) else { return false };
+        (self.channel.sk_d, self.p_i, self.p_r) = (d, pi, pr);
+        self.ppk = true;
+        true
     }
 
     /// The first of our schemes whose hash the peer takes.

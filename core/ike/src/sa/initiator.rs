@@ -5,7 +5,7 @@ use super::established::Established;
 use super::handshake::{Features, Handshake, NONCE, push_auth, push_certificate_request, push_certificates};
 use super::{NEWS, State, closed, notification};
 use crate::api::{
-    ChildError, CloseReason, CommandError, Event, IkeId, NewChild, Output, Path, RequestId, Role,
+    ChildError, CloseReason, CommandError, Event, IkeId, NewChild, Output, Path, PpkKeys, RequestId, Role,
 };
 use crate::channel::{Channel, Received, Retransmit, Waiting};
 use crate::config::{Childless, LocalAuth, RemoteId};
@@ -318,6 +318,7 @@ impl InitSent {
             p_r: keys.p_r,
             int_i: Secret::default(),
             int_r: Secret::default(),
+            ppk: false,
             features,
             opened_at: from.remote,
         };
@@ -421,19 +422,50 @@ pub(crate) struct Signing {
     pub(super) deadline: Duration,
 }
 
+/// The keys with the PPK in them are awaited from who holds it.
+#[derive(Debug)]
+pub(crate) struct Mixing {
+    pub(super) hs: Handshake,
+    start: Start,
+    pub(super) request: RequestId,
+    pub(super) deadline: Duration,
+}
+
+impl Mixing {
+    pub(super) fn on_mixed(self: Box<Self>, keys: Option<PpkKeys>, ctx: &mut Ctx<'_>) -> Option<State> {
+        let Self { mut hs, start, .. } = *self;
+        if hs.take_mixed(keys) {
+            prove(hs, start, ctx)
+        } else {
+            fail(start.id, start.child.as_ref(), CloseReason::PpkNotMixed, ctx)
+        }
+    }
+
+    pub(super) fn child(&self) -> Option<&NewChild> {
+        self.start.child.as_ref()
+    }
+}
+
+/// The keys are those of the last key exchange: with the PPK in them, if there is one, they prove who we are.
+fn authenticate(hs: Handshake, start: Start, ctx: &mut Ctx<'_>) -> Option<State> {
+    let Some(ppk) = ctx.config.peers.get(start.peer).and_then(|peer| peer.ppk.as_ref()) else {
+        return prove(hs, start, ctx);
+    };
+    // RFC 8784 3: ours is mandatory, so a responder that does not know of PPKs is no peer.
+    if !hs.features.ppk {
+        let reason = CloseReason::Authentication("the peer does not use a PPK");
+        return fail(start.id, start.child.as_ref(), reason, ctx);
+    }
+    let request = hs.ask_for_ppk(start.peer, ppk, ctx);
+    let deadline = ctx.now.monotonic.saturating_add(ctx.config.timers.half_open);
+    Some(State::Mixing(Box::new(Mixing { hs, start, request, deadline })))
+}
+
 /// Proves who we are, or asks the signer to.
-fn authenticate(mut hs: Handshake, start: Start, ctx: &mut Ctx<'_>) -> Option<State> {
+fn prove(hs: Handshake, start: Start, ctx: &mut Ctx<'_>) -> Option<State> {
     let Some(peer) = ctx.config.peers.get(start.peer) else {
         return fail(start.id, start.child.as_ref(), CloseReason::Protocol("no such peer"), ctx);
     };
-    // RFC 8784 3: with a PPK that is mandatory, a responder that does not know of PPKs is no peer.
-    if let Some(ppk) = &peer.ppk {
-        if !hs.features.ppk {
-            let reason = CloseReason::Authentication("the peer does not use a PPK");
-            return fail(start.id, start.child.as_ref(), reason, ctx);
-        }
-        hs.mix_ppk(&ppk.key);
-    }
     if peer.childless == Childless::Force && !hs.features.childless {
         let reason = CloseReason::Authentication("the peer does not support childless IKE SAs");
         return fail(start.id, start.child.as_ref(), reason, ctx);
@@ -464,17 +496,6 @@ fn auth_id(hs: &Handshake) -> u32 {
 }
 
 impl Signing {
-    pub(super) fn on_message(
-        self: Box<Self>,
-        _: &Header,
-        _: &[u8],
-        _: Path,
-        ctx: &mut Ctx<'_>,
-    ) -> Option<State> {
-        ctx.counters.count(Drop::Unexpected);
-        Some(State::Signing(self))
-    }
-
     pub(super) fn on_signed(self: Box<Self>, signature: Option<Vec<u8>>, ctx: &mut Ctx<'_>) -> Option<State> {
         let Self { hs, start, scheme, .. } = *self;
         match signature {
@@ -611,6 +632,7 @@ impl AuthSent {
             Ok(identity) => identity,
             Err(reason) => return reject(hs, child, reason, ctx),
         };
+        let ppk = hs.ppk;
         let mut sa = Established::new(hs, start.peer, identity.clone(), Role::Initiator, ctx);
         ctx.out.push_back(Output::Event(Event::IkeEstablished {
             ike: start.id,
@@ -621,6 +643,7 @@ impl AuthSent {
             suite: sa.channel.suite.clone(),
             assigned: child::assigned(&fields),
             initial_contact: false,
+            ppk,
         }));
         match start.child {
             Some(wanted) if asked => sa.first_child(&wanted, &fields, ctx),

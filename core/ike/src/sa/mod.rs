@@ -10,8 +10,11 @@ mod initiator;
 mod rekey;
 mod responder;
 
-use crate::api::{ChildDecision, CloseReason, Command, CommandError, Event, IkeId, Output, Path, RequestId};
+use crate::api::{
+    ChildDecision, CloseReason, Command, CommandError, Event, IkeId, Output, Path, PpkKeys, RequestId,
+};
 use crate::config::Config;
+use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{Chain, Exchange, Header, Notify, NotifyKind, kind};
 use std::net::SocketAddr;
@@ -35,12 +38,16 @@ pub(crate) enum State {
     InitSent(Box<initiator::InitSent>),
     /// Initiator: an IKE_INTERMEDIATE with an additional key exchange is under way (RFC 9370).
     Exchanging(Box<initiator::Exchanging>),
+    /// Initiator: the keys with the PPK in them are awaited from who holds it (RFC 8784).
+    Mixing(Box<initiator::Mixing>),
     /// Initiator: our signature is awaited from the signer.
     Signing(Box<initiator::Signing>),
     /// Initiator: IKE_AUTH is under way.
     AuthSent(Box<initiator::AuthSent>),
     /// Responder: IKE_SA_INIT is answered; IKE_INTERMEDIATE or IKE_AUTH is to come.
     HalfOpen(Box<responder::HalfOpen>),
+    /// Responder: the keys with the PPK in them are awaited, to check the peer's proof with (RFC 8784).
+    Keying(Box<responder::Keying>),
     /// Responder: the peer is authenticated; its first child is being decided on.
     Deciding(Box<responder::Deciding>),
     /// Responder: our signature is awaited from the signer.
@@ -55,9 +62,11 @@ impl Sa {
         let channel = match &self.state {
             State::InitSent(_) => return true,
             State::Exchanging(s) => &s.hs.channel,
+            State::Mixing(s) => &s.hs.channel,
             State::Signing(s) => &s.hs.channel,
             State::AuthSent(s) => &s.hs.channel,
             State::HalfOpen(s) => &s.hs.channel,
+            State::Keying(s) => &s.hs.channel,
             State::Deciding(s) => &s.hs.channel,
             State::Answering(s) => &s.hs.channel,
             State::Established(s) => &s.channel,
@@ -71,6 +80,7 @@ impl State {
     pub(crate) fn opened_at(&self) -> Option<(SocketAddr, u64)> {
         let hs = match self {
             Self::HalfOpen(s) => &s.hs,
+            Self::Keying(s) => &s.hs,
             Self::Deciding(s) => &s.hs,
             Self::Answering(s) => &s.hs,
             _ => return None,
@@ -79,7 +89,7 @@ impl State {
     }
 
     pub(crate) fn is_half_open(&self) -> bool {
-        matches!(self, Self::HalfOpen(_) | Self::Deciding(_) | Self::Answering(_))
+        matches!(self, Self::HalfOpen(_) | Self::Keying(_) | Self::Deciding(_) | Self::Answering(_))
     }
 
     pub(crate) fn on_message(
@@ -92,9 +102,13 @@ impl State {
         match self {
             Self::InitSent(s) => s.on_message(header, message, from, ctx),
             Self::Exchanging(s) => s.on_message(header, message, from, ctx),
-            Self::Signing(s) => s.on_message(header, message, from, ctx),
+            Self::Mixing(_) | Self::Signing(_) => {
+                ctx.counters.count(Drop::Unexpected);
+                Some(self)
+            }
             Self::AuthSent(s) => s.on_message(header, message, from, ctx),
             Self::HalfOpen(s) => s.on_message(header, message, from, ctx),
+            Self::Keying(s) => s.on_message(header, message, from, ctx),
             Self::Deciding(s) => s.on_message(header, message, from, ctx),
             Self::Answering(s) => s.on_message(header, message, from, ctx),
             Self::Established(s) => s.on_message(header, message, from, ctx),
@@ -105,9 +119,11 @@ impl State {
         match self {
             Self::InitSent(s) => Some(s.timer()),
             Self::Exchanging(s) => s.hs.channel.timer(),
+            Self::Mixing(s) => Some(s.deadline),
             Self::Signing(s) => Some(s.deadline),
             Self::AuthSent(s) => s.hs.channel.timer(),
             Self::HalfOpen(s) => Some(s.deadline),
+            Self::Keying(s) => Some(s.deadline),
             Self::Deciding(s) => Some(s.deadline),
             Self::Answering(s) => Some(s.deadline),
             Self::Established(s) => s.timer(config),
@@ -121,8 +137,10 @@ impl State {
             Self::Exchanging(s) => return s.on_timer(ctx),
             Self::AuthSent(s) => return s.on_timer(ctx),
             Self::Established(s) => return s.on_timer(ctx),
+            Self::Mixing(ref s) => (s.hs.id, s.deadline),
             Self::Signing(ref s) => (s.hs.id, s.deadline),
             Self::HalfOpen(ref s) => (s.hs.id, s.deadline),
+            Self::Keying(ref s) => (s.hs.id, s.deadline),
             Self::Deciding(ref s) => (s.hs.id, s.deadline),
             Self::Answering(ref s) => (s.hs.id, s.deadline),
         };
@@ -142,10 +160,11 @@ impl State {
         let child = match self {
             Self::InitSent(s) => s.child(),
             Self::Exchanging(s) => s.child(),
+            Self::Mixing(s) => s.child(),
             Self::Signing(s) => s.child(),
             Self::AuthSent(s) => s.child(),
             Self::Answering(s) => return s.release(ctx),
-            Self::HalfOpen(_) | Self::Deciding(_) | Self::Established(_) => None,
+            Self::HalfOpen(_) | Self::Keying(_) | Self::Deciding(_) | Self::Established(_) => None,
         };
         initiator::free_child(child, ctx);
     }
@@ -159,6 +178,19 @@ impl State {
         match self {
             Self::Signing(s) if s.request == request => (s.on_signed(signature, ctx), Ok(())),
             Self::Answering(s) if s.request == Some(request) => (s.on_signed(signature, ctx), Ok(())),
+            other => (Some(other), Err(CommandError::NoSuchRequest)),
+        }
+    }
+
+    pub(crate) fn on_ppk_mixed(
+        self,
+        request: RequestId,
+        keys: Option<PpkKeys>,
+        ctx: &mut Ctx<'_>,
+    ) -> (Option<Self>, Result<(), CommandError>) {
+        match self {
+            Self::Mixing(s) if s.request == request => (s.on_mixed(keys, ctx), Ok(())),
+            Self::Keying(s) if s.request == request => (s.on_mixed(keys, ctx), Ok(())),
             other => (Some(other), Err(CommandError::NoSuchRequest)),
         }
     }
@@ -198,9 +230,11 @@ impl State {
         match self {
             Self::InitSent(s) => s.id(),
             Self::Exchanging(s) => s.hs.id,
+            Self::Mixing(s) => s.hs.id,
             Self::Signing(s) => s.hs.id,
             Self::AuthSent(s) => s.hs.id,
             Self::HalfOpen(s) => s.hs.id,
+            Self::Keying(s) => s.hs.id,
             Self::Deciding(s) => s.hs.id,
             Self::Answering(s) => s.hs.id,
             Self::Established(s) => s.id,

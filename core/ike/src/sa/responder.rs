@@ -7,10 +7,10 @@ use super::initiator::push_ke;
 use super::{State, closed, notification};
 use crate::api::{
     ChildDecision, ChildRequested, CloseReason, CommandError, Event, IkeId, Output, Path, PeerIdentity,
-    RequestId, Role,
+    PpkKeys, RequestId, Role,
 };
 use crate::channel::{Channel, Received};
-use crate::config::{Childless, LocalAuth, Peer, RemoteAuth, RemoteId};
+use crate::config::{Childless, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId};
 use crate::crypto::Secret;
 use crate::crypto::ke;
 use crate::crypto::keys::IkeKeys;
@@ -19,7 +19,8 @@ use crate::crypto::suite::choose_ike;
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{
-    Chain, Exchange, Fields, Header, Identity, Notify, NotifyKind, Problem, Proposal, auth_method, kind,
+    AuthPayload, Chain, Exchange, Fields, Header, Identity, Notify, NotifyKind, Problem, Proposal,
+    auth_method, kind,
 };
 use std::time::Duration;
 
@@ -133,6 +134,7 @@ pub(crate) fn open(
         p_r: keys.p_r,
         int_i: Secret::default(),
         int_r: Secret::default(),
+        ppk: false,
         features,
         opened_at: from.remote,
     };
@@ -179,7 +181,7 @@ impl HalfOpen {
         if received.exchange == Exchange::Intermediate {
             return self.on_intermediate(&received, ctx);
         }
-        self.on_auth(&received, ctx)
+        self.on_auth(received, ctx)
     }
 
     fn next_id(&self) -> u32 {
@@ -213,59 +215,127 @@ impl HalfOpen {
         }
     }
 
-    fn on_auth(self: Box<Self>, r: &Received, ctx: &mut Ctx<'_>) -> Option<State> {
-        let Self { mut hs, .. } = *self;
-        let fields = match Fields::parse(r.first, &r.plain) {
+    fn on_auth(self: Box<Self>, r: Received, ctx: &mut Ctx<'_>) -> Option<State> {
+        let Self { hs, deadline, .. } = *self;
+        let mut fields = match Fields::parse(r.first, &r.plain) {
             Ok(fields) => fields,
-            Err(p) => {
-                hs.channel.respond(Exchange::Auth, &problem(p), ctx);
-                closed(hs.id, CloseReason::Protocol("IKE_AUTH request"), ctx);
-                return None;
+            Err(p) => return unreadable(hs, p, ctx),
+        };
+        let found = find_peer(&fields, ctx)
+            .and_then(|(index, peer)| proof(&hs, peer, &fields).map(|proof| (index, peer, proof)));
+        match found {
+            Ok((index, _, Proof::Auth)) => authenticate(hs, index, &fields, r.id, ctx),
+            Ok((index, _, Proof::NoPpkAuth(data))) => {
+                fields.auth = fields.auth.map(|auth| AuthPayload { data, ..auth });
+                authenticate(hs, index, &fields, r.id, ctx)
             }
-        };
-        let (index, identity) = match identify(&mut hs, &fields, r.id, ctx) {
-            Ok(found) => found,
-            Err(reason) => return refuse(hs, NotifyKind::AuthenticationFailed, reason, ctx),
-        };
-        let Some(peer) = ctx.config.peers.get(index) else {
-            return refuse(hs, NotifyKind::AuthenticationFailed, CloseReason::Protocol("no such peer"), ctx);
-        };
-        let initial_contact = fields.has(NotifyKind::InitialContact);
-        let childless = fields.sa.is_none() && fields.ts_i.is_none() && fields.ts_r.is_none();
-        if childless && peer.childless == Childless::Never {
-            let reason = CloseReason::Protocol("a childless IKE_AUTH request where none is allowed");
-            return refuse(hs, NotifyKind::InvalidSyntax, reason, ctx);
+            Ok((index, _, Proof::WithPpk(ppk))) => {
+                let request = hs.ask_for_ppk(index, ppk, ctx);
+                drop(fields);
+                Some(State::Keying(Box::new(Keying { hs, index, received: r, request, deadline })))
+            }
+            Err(reason) => refuse(hs, NotifyKind::AuthenticationFailed, reason, ctx),
         }
-        let authenticated = Authenticated { peer: index, identity, initial_contact, auth_id: r.id };
-        if childless {
-            return prove(hs, authenticated, Outcome::Childless, ctx);
-        }
-        // Between levee hosts no child may get keys without a key exchange of its own.
-        if peer.childless == Childless::Force {
-            return prove(hs, authenticated, Outcome::Refused(NotifyKind::NoProposalChosen), ctx);
-        }
-        let offered = match Offered::read(&fields, true, ctx) {
-            Ok(offered) => offered,
-            Err(kind) => return prove(hs, authenticated, Outcome::Refused(kind), ctx),
-        };
-        let request = ctx.ask();
-        ctx.out.push_back(Output::Event(Event::ChildRequested(ChildRequested {
-            request,
-            ike: hs.id,
-            peer: index,
-            identity: authenticated.identity.clone(),
-            path: hs.channel.path,
-            labels: offered.labels.clone(),
-            local: offered.local.clone(),
-            remote: offered.remote.clone(),
-            rekeys: None,
-            key_exchange: false,
-            wants_address: offered.wants_address,
-            resource: offered.resource.clone(),
-        })));
-        let deadline = ctx.now.monotonic.saturating_add(ctx.config.timers.half_open);
-        Some(State::Deciding(Box::new(Deciding { hs, authenticated, offered, request, deadline })))
     }
+}
+
+/// The keys with the PPK in them are awaited, to check the peer's proof with.
+#[derive(Debug)]
+pub(crate) struct Keying {
+    pub(super) hs: Handshake,
+    /// Who the peer says that it is: index into the configured peers.
+    index: usize,
+    /// The IKE_AUTH request.
+    received: Received,
+    pub(super) request: RequestId,
+    pub(super) deadline: Duration,
+}
+
+impl Keying {
+    pub(super) fn on_message(
+        mut self: Box<Self>,
+        header: &Header,
+        message: &[u8],
+        from: Path,
+        ctx: &mut Ctx<'_>,
+    ) -> Option<State> {
+        // As in [`Deciding`].
+        self.hs.channel.receive(header, message, from, ctx);
+        Some(State::Keying(self))
+    }
+
+    pub(super) fn on_mixed(self: Box<Self>, keys: Option<PpkKeys>, ctx: &mut Ctx<'_>) -> Option<State> {
+        let Self { mut hs, index, received: r, .. } = *self;
+        if !hs.take_mixed(keys) {
+            return refuse(hs, NotifyKind::AuthenticationFailed, CloseReason::PpkNotMixed, ctx);
+        }
+        match Fields::parse(r.first, &r.plain) {
+            Ok(fields) => authenticate(hs, index, &fields, r.id, ctx),
+            Err(p) => unreadable(hs, p, ctx),
+        }
+    }
+}
+
+fn unreadable(mut hs: Handshake, p: Problem, ctx: &mut Ctx<'_>) -> Option<State> {
+    hs.channel.respond(Exchange::Auth, &problem(p), ctx);
+    closed(hs.id, CloseReason::Protocol("IKE_AUTH request"), ctx);
+    None
+}
+
+/// Checks the peer's proof with the keys as they are now, and sees what else it asks for.
+fn authenticate(
+    hs: Handshake,
+    index: usize,
+    fields: &Fields<'_>,
+    auth_id: u32,
+    ctx: &mut Ctx<'_>,
+) -> Option<State> {
+    let Some(peer) = ctx.config.peers.get(index) else {
+        return refuse(hs, NotifyKind::AuthenticationFailed, CloseReason::Protocol("no such peer"), ctx);
+    };
+    let proven = match &fields.id_i {
+        Some((id, body)) => hs.verify(peer, Role::Initiator, id, body, fields, auth_id, ctx),
+        None => Err(CloseReason::Authentication("no identity")),
+    };
+    let identity = match proven {
+        Ok(identity) => identity,
+        Err(reason) => return refuse(hs, NotifyKind::AuthenticationFailed, reason, ctx),
+    };
+    let initial_contact = fields.has(NotifyKind::InitialContact);
+    let childless = fields.sa.is_none() && fields.ts_i.is_none() && fields.ts_r.is_none();
+    if childless && peer.childless == Childless::Never {
+        let reason = CloseReason::Protocol("a childless IKE_AUTH request where none is allowed");
+        return refuse(hs, NotifyKind::InvalidSyntax, reason, ctx);
+    }
+    let authenticated = Authenticated { peer: index, identity, initial_contact, auth_id };
+    if childless {
+        return prove(hs, authenticated, Outcome::Childless, ctx);
+    }
+    // Between levee hosts no child may get keys without a key exchange of its own.
+    if peer.childless == Childless::Force {
+        return prove(hs, authenticated, Outcome::Refused(NotifyKind::NoProposalChosen), ctx);
+    }
+    let offered = match Offered::read(fields, true, ctx) {
+        Ok(offered) => offered,
+        Err(kind) => return prove(hs, authenticated, Outcome::Refused(kind), ctx),
+    };
+    let request = ctx.ask();
+    ctx.out.push_back(Output::Event(Event::ChildRequested(ChildRequested {
+        request,
+        ike: hs.id,
+        peer: index,
+        identity: authenticated.identity.clone(),
+        path: hs.channel.path,
+        labels: offered.labels.clone(),
+        local: offered.local.clone(),
+        remote: offered.remote.clone(),
+        rekeys: None,
+        key_exchange: false,
+        wants_address: offered.wants_address,
+        resource: offered.resource.clone(),
+    })));
+    let deadline = ctx.now.monotonic.saturating_add(ctx.config.timers.half_open);
+    Some(State::Deciding(Box::new(Deciding { hs, authenticated, offered, request, deadline })))
 }
 
 /// The peer, once it has proved who it is.
@@ -277,14 +347,9 @@ struct Authenticated {
     auth_id: u32,
 }
 
-/// Finds the configured peer that the identities mean, and checks the proof.
-fn identify(
-    hs: &mut Handshake,
-    fields: &Fields<'_>,
-    auth_id: u32,
-    ctx: &Ctx<'_>,
-) -> Result<(usize, PeerIdentity), CloseReason> {
-    let Some((id, id_body)) = &fields.id_i else {
+/// Finds the configured peer that the identities mean.
+fn find_peer<'c>(fields: &Fields<'_>, ctx: &Ctx<'c>) -> Result<(usize, &'c Peer), CloseReason> {
+    let Some((id, _)) = &fields.id_i else {
         return Err(CloseReason::Authentication("no identity"));
     };
     if fields.auth.is_none() {
@@ -298,22 +363,37 @@ fn identify(
         };
         remote && wanted.is_none_or(|w: &Identity| *w == p.local_id)
     };
-    let (index, peer) = ctx
-        .config
-        .peers
-        .iter()
-        .enumerate()
-        .find(|(_, p)| fits(p))
-        .ok_or(CloseReason::Authentication("no configured peer has these identities"))?;
-    if let Some(ppk) = &peer.ppk {
-        // RFC 8784 3, 5.1: the identity names the PPK; levee takes it where it is configured, always.
-        let said = fields.notify(NotifyKind::PpkIdentity).map(|n| n.data);
-        match said {
-            Some([2, id @ ..]) if hs.features.ppk && id == ppk.id.as_slice() => hs.mix_ppk(&ppk.key),
-            _ => return Err(CloseReason::Authentication("the peer did not use the PPK")),
+    let config: &'c crate::config::Config = ctx.config;
+    let found = config.peers.iter().enumerate().find(|(_, p)| fits(p));
+    found.ok_or(CloseReason::Authentication("no configured peer has these identities"))
+}
+
+/// What the initiator proves its identity with.
+enum Proof<'c, 'm> {
+    /// Its AUTH payload, by the keys as they are.
+    Auth,
+    /// Its AUTH payload, by keys that this PPK is in.
+    WithPpk(&'c Ppk),
+    /// The data of its NO_PPK_AUTH notification in place of the AUTH payload's, by the keys as they are.
+    NoPpkAuth(&'m [u8]),
+}
+
+/// RFC 8784 3, the responder's table: what an initiator may do about the PPK of the peer that it says it is.
+fn proof<'c, 'm>(hs: &Handshake, peer: &'c Peer, fields: &Fields<'m>) -> Result<Proof<'c, 'm>, CloseReason> {
+    // Without USE_PPK on both sides the notification means nothing.
+    let said = fields.notify(NotifyKind::PpkIdentity).map(|n| n.data).filter(|_| hs.features.ppk);
+    match (said, &peer.ppk) {
+        // RFC 8784 5.1: type 2 is PPK_ID_FIXED.
+        (Some([2, id @ ..]), Some(ppk)) if id == ppk.id.as_slice() => Ok(Proof::WithPpk(ppk)),
+        (_, Some(Ppk { mandatory: true, .. })) => {
+            Err(CloseReason::Authentication("the peer did not use the PPK"))
         }
+        (Some(_), _) => match fields.notify(NotifyKind::NoPpkAuth) {
+            Some(n) => Ok(Proof::NoPpkAuth(n.data)),
+            None => Err(CloseReason::Authentication("the peer uses a PPK that is not the one it shares")),
+        },
+        (None, _) => Ok(Proof::Auth),
     }
-    hs.verify(peer, Role::Initiator, id, id_body, fields, auth_id, ctx).map(|identity| (index, identity))
 }
 
 fn refuse(mut hs: Handshake, kind: NotifyKind, reason: CloseReason, ctx: &mut Ctx<'_>) -> Option<State> {
@@ -468,7 +548,7 @@ fn answer(
     chain.push(kind::ID_R, |out| out.extend_from_slice(&id));
     push_certificates(&mut chain, &peer.local_auth);
     push_auth(&mut chain, method, auth);
-    if peer.ppk.is_some() {
+    if hs.ppk {
         chain.push(kind::NOTIFY, Notify::write(NotifyKind::PpkIdentity, &[]));
     }
     match &outcome {
@@ -487,6 +567,7 @@ fn answer(
         closed(hs.id, CloseReason::Protocol("cannot send"), ctx);
         return None;
     }
+    let ppk = hs.ppk;
     let mut sa = Established::new(hs, who.peer, who.identity.clone(), Role::Responder, ctx);
     ctx.out.push_back(Output::Event(Event::IkeEstablished {
         ike: sa.id,
@@ -497,6 +578,7 @@ fn answer(
         suite: sa.channel.suite.clone(),
         assigned: Vec::new(),
         initial_contact: who.initial_contact,
+        ppk,
     }));
     if let Outcome::Granted(granted) = outcome {
         let making = Making {

@@ -1,8 +1,10 @@
 //! Two endpoints and a wire between them, all in memory and all repeatable.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use hmac::{Hmac, KeyInit, Mac};
 use levee_ike::*;
-use std::collections::VecDeque;
+use sha2::{Sha256, Sha384, Sha512};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -40,6 +42,26 @@ pub struct Shell {
     pub resources: usize,
     /// Signs for the Sign event.
     pub signer: Option<Signer>,
+    /// PPKs by their names.
+    pub ppks: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Questions about PPKs are kept and not answered.
+    pub silent: bool,
+}
+
+/// prf+ (PPK, key) of the key's own length (RFC 8784 3): one output of the prf, whose input ends in the octet 1 (RFC 7296 2.13).
+pub fn mix(prf: Prf, ppk: &[u8], keys: &PpkKeys) -> PpkKeys {
+    fn mac<M: Mac + KeyInit>(ppk: &[u8], key: &[u8]) -> Secret {
+        let mut mac = <M as KeyInit>::new_from_slice(ppk).expect("a key of any length");
+        mac.update(key);
+        mac.update(&[1]);
+        mac.finalize().into_bytes().to_vec().into()
+    }
+    let one = |key: &Secret| match prf {
+        Prf::HmacSha256 => mac::<Hmac<Sha256>>(ppk, key),
+        Prf::HmacSha384 => mac::<Hmac<Sha384>>(ppk, key),
+        Prf::HmacSha512 => mac::<Hmac<Sha512>>(ppk, key),
+    };
+    PpkKeys { d: one(&keys.d), pi: one(&keys.pi), pr: one(&keys.pr) }
 }
 
 pub struct Pair {
@@ -106,6 +128,8 @@ impl Pair {
                 next_spi: u32::from(last) << 20 | 0x100,
                 resources: 3,
                 signer: None,
+                ppks: BTreeMap::new(),
+                silent: false,
             }
         });
         Self {
@@ -200,6 +224,11 @@ impl Pair {
                 let signature = self.sides[side].signer.as_mut().map(|s| s(*scheme, octets));
                 let request = *request;
                 self.command(side, Command::Signed { request, signature });
+            }
+            Event::MixPpk { request, id, prf, keys, .. } if !self.sides[side].silent => {
+                let keys = self.sides[side].ppks.get(id).map(|ppk| mix(*prf, ppk, keys));
+                let request = *request;
+                self.command(side, Command::PpkMixed { request, keys });
             }
             _ => self.sides[side].events.push(event),
         }

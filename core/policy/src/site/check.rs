@@ -15,6 +15,7 @@ use crate::vocabulary::{Vocabulary, nearest};
 pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
     duplicates(reader, "user", draft.users.iter().map(|user| &user.name));
     duplicates(reader, "host", draft.hosts.iter().map(|host| &host.name));
+    duplicates(reader, "PPK", draft.hosts.iter().filter_map(|host| host.ppk.as_ref()));
     duplicates(reader, "service", draft.services.iter().map(|service| &service.name));
     duplicates(reader, "interface", draft.networks.iter().map(|network| &network.interface));
     if let Some(vocabulary) = &draft.vocabulary {

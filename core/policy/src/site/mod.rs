@@ -2,6 +2,7 @@
 
 mod check;
 mod parse;
+mod ppk;
 mod problem;
 mod quantity;
 mod read;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};
 
@@ -183,6 +185,7 @@ impl User {
 pub struct Host {
     name: HostName,
     accreditation: Range,
+    ppk: Option<HostPpk>,
 }
 
 impl Host {
@@ -194,6 +197,11 @@ impl Host {
     /// The labels that may be worked at on it.
     pub fn accreditation(&self) -> &Range {
         &self.accreditation
+    }
+
+    /// The post-quantum preshared key that it shares with the server, if any (RFC 8784).
+    pub fn ppk(&self) -> Option<&HostPpk> {
+        self.ppk.as_ref()
     }
 }
 

@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
-    Colour, Host, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Program, Protocol, Server, Service, Site,
-    User, Vault, check, quantity,
+    Colour, Host, HostPpk, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Program, Protocol, Server, Service,
+    Site, User, Vault, check, quantity,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -58,6 +58,7 @@ pub(super) struct DraftUser {
 pub(super) struct DraftHost {
     pub name: At<HostName>,
     pub accreditation: At<Range>,
+    pub ppk: Option<At<HostPpk>>,
 }
 
 pub(super) struct DraftService {
@@ -124,7 +125,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             None => draft.complete = false,
         }
     }
-    for keys in reader.tables(root.get("host"), "[host]", &["name", "accreditation"]) {
+    for keys in reader.tables(root.get("host"), "[host]", &["name", "accreditation", "ppk"]) {
         match host(reader, &draft, &keys) {
             Some(host) => draft.hosts.push(host),
             None => draft.complete = false,
@@ -170,8 +171,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             .collect(),
         hosts: (draft.hosts.into_iter())
             .map(|host| {
-                let accreditation = host.accreditation.value;
-                (host.name.value.clone(), Host { name: host.name.value, accreditation })
+                let (name, ppk) = (host.name.value, host.ppk.map(|ppk| ppk.value));
+                (name.clone(), Host { name, accreditation: host.accreditation.value, ppk })
             })
             .collect(),
         services: (draft.services.into_iter())
@@ -462,7 +463,11 @@ fn host(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<Draft
     let name = reader.need(keys, "name", "\"ws1\"");
     let name = name.and_then(|value| reader.parsed(value, "host name", &NAME.replace("32", "64")));
     let accreditation = range(reader, draft, keys, "accreditation");
-    Some(DraftHost { name: name?, accreditation: accreditation? })
+    let ppk = match keys.get("ppk") {
+        Some(value) => HostPpk::read(reader, value).map(Some),
+        None => Some(None),
+    };
+    Some(DraftHost { name: name?, accreditation: accreditation?, ppk: ppk? })
 }
 
 fn protocol(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Protocol> {

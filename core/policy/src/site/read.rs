@@ -200,6 +200,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    pub fn boolean(&mut self, value: &Spanned<DeValue<'_>>, key: &str) -> Option<bool> {
+        match value.get_ref() {
+            DeValue::Boolean(truth) => Some(*truth),
+            other => {
+                self.wrong_type(value, other, &format!("`{key}`"), "true or false");
+                None
+            }
+        }
+    }
+
     pub fn integer(
         &mut self,
         value: &Spanned<DeValue<'_>>,

@@ -20,6 +20,10 @@ pub const INNER_MTU: u16 = 1_400;
 const AGGFRAG_MTU: u16 = 9_000;
 /// What super-segments and their headers leave room for.
 const LONGEST: u64 = 60_000;
+/// Packets a second, each way, where the rate is constant, unless the site says otherwise: 2.9 Mbit/s.
+const RATE: u32 = 250;
+/// The highest constant rate, 230 Mbit/s: a vault spends its time on those of one session then.
+const HIGHEST_RATE: u64 = 20_000;
 
 /// The cryptographic library of the vaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,13 +46,15 @@ pub struct Vault {
     pub(super) agree: Vec<Range>,
     pub(super) aggfrag: Vec<Range>,
     pub(super) aggfrag_mtu: u16,
+    pub(super) constant: Vec<Range>,
+    pub(super) rate: u32,
 }
 
 impl Default for Vault {
     fn default() -> Self {
-        let (agree, aggfrag) = (Vec::new(), Vec::new());
+        let (agree, aggfrag, constant) = (Vec::new(), Vec::new(), Vec::new());
         let (aead, poll) = (AeadLibrary::default(), Duration::ZERO);
-        Self { aead, poll, workers: 1, agree, aggfrag, aggfrag_mtu: AGGFRAG_MTU }
+        Self { aead, poll, workers: 1, agree, aggfrag, aggfrag_mtu: AGGFRAG_MTU, constant, rate: RATE }
     }
 }
 
@@ -68,9 +74,9 @@ impl Vault {
     }
 
     /// How many processes work at a label, side by side, 1 to 16; 1, unless the site says otherwise, and where two stacks
-    /// must agree.
+    /// must agree or the rate is constant: each worker has a rate of its own, and when it begins would show.
     pub fn workers(&self, label: &Label) -> u16 {
-        if self.agrees(label) { 1 } else { self.workers }
+        if self.agrees(label) || self.constant_interval(label).is_some() { 1 } else { self.workers }
     }
 
     /// Whether a label has two stacks, written separately and with a library each, that must agree about every packet
@@ -81,7 +87,14 @@ impl Vault {
 
     /// Whether a label's packets go in AGGFRAG payloads (RFC 9347) where the peer takes them, which levee's workstations do.
     pub fn aggregates(&self, label: &Label) -> bool {
-        self.aggfrag.iter().any(|range| range.contains(label))
+        self.aggfrag.iter().chain(&self.constant).any(|range| range.contains(label))
+    }
+
+    /// Time from one packet of a session to the next, each way, where they are of one size and leave at a constant rate, so
+    /// that they say nothing of what goes on (traffic-flow confidentiality); `None` where they leave as they come.
+    pub fn constant_interval(&self, label: &Label) -> Option<Duration> {
+        let constant = self.constant.iter().any(|range| range.contains(label));
+        constant.then(|| Duration::from_secs(1) / self.rate.max(1))
     }
 
     /// Bytes of the longest inner packet at a label.
@@ -110,7 +123,16 @@ impl Vault {
         slots: u16,
     ) -> Option<Self> {
         let Some(value) = root.get("vault") else { return Some(Self::default()) };
-        let known = ["aead", "poll", "workers", "agree", "aggfrag", "aggfrag-mtu"];
+        let known = [
+            "aead",
+            "poll",
+            "workers",
+            "agree",
+            "aggfrag",
+            "aggfrag-mtu",
+            "constant-rate",
+            "constant-rate-packets",
+        ];
         let keys = reader.subtable(value, "[vault]", &known)?;
         let aead = match keys.get("aead") {
             None => Some(AeadLibrary::default()),
@@ -146,15 +168,22 @@ impl Vault {
             None => Some(u64::from(AGGFRAG_MTU)),
             Some(value) => reader.integer(value, "aggfrag-mtu", u64::from(INNER_MTU)..=LONGEST),
         };
-        let (agree, aggfrag) = (agree?, aggfrag?);
-        for both in
-            aggfrag.iter().filter(|one| agree.iter().any(|two| one.value.intersection(&two.value).is_some()))
+        let constant = ranges(reader, &keys, "constant-rate", vocabulary);
+        let rate = match keys.get("constant-rate-packets") {
+            None => Some(u64::from(RATE)),
+            Some(value) => reader.integer(value, "constant-rate-packets", 1..=HIGHEST_RATE),
+        };
+        let (agree, aggfrag, constant) = (agree?, aggfrag?, constant?);
+        for both in aggfrag
+            .iter()
+            .chain(&constant)
+            .filter(|one| agree.iter().any(|two| one.value.intersection(&two.value).is_some()))
         {
             reader.problem(
                 ProblemKind::Overlap,
                 &both.span,
                 "`agree` has labels of this range as well, and stacks that must agree know no AGGFRAG",
-                "take these labels out of `agree` or out of `aggfrag`",
+                "take these labels out of `agree`, or out of `aggfrag` and `constant-rate`",
             );
         }
         let values = |ranges: Vec<At<Range>>| ranges.into_iter().map(|range| range.value).collect();
@@ -165,6 +194,8 @@ impl Vault {
             agree: values(agree),
             aggfrag: values(aggfrag),
             aggfrag_mtu: u16::try_from(mtu?).ok()?,
+            constant: values(constant),
+            rate: u32::try_from(rate?).ok()?,
         })
     }
 }

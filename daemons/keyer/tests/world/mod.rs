@@ -1,12 +1,12 @@
 //! Keyers as processes on real sockets, one at each end, with signers of their own; the test stands in for warden,
 //! sessiond, TPE and vaults.
 
-use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
-use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_ipc::vault::{Aggregation, KeyerToVault, Sa, VaultToKeyer};
+use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner};
+use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, VaultToKeyer};
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
-use levee_policy::{DomainName, HostName, LabelName};
+use levee_ipc::{Channel, Secret};
+use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use levee_session::SessionId;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
@@ -16,11 +16,12 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, PKCS_ECDSA_P256_SHA256, RevokedCertParams,
     SanType, SerialNumber,
 };
+use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -134,6 +135,17 @@ impl Keyer {
 
     /// As [`Keyer::new`], with arguments.
     pub fn with(place: Place, authority: &Authority, identity: Identity, arguments: &[&str]) -> Self {
+        Self::start(place, authority, identity, arguments, &[])
+    }
+
+    /// As [`Keyer::with`], with PPKs that its signer has.
+    pub fn start(
+        place: Place,
+        authority: &Authority,
+        identity: Identity,
+        arguments: &[&str],
+        ppks: &[SharedPpk],
+    ) -> Self {
         let (control, theirs) = Channel::pair().unwrap();
         let stderr = std::io::stderr();
         let mut program = Program::new(env!("CARGO_BIN_EXE_levee-keyer"));
@@ -154,11 +166,16 @@ impl Keyer {
             let server = Attachment::Server { address: group.address(), name };
             control.send(&FromWarden::Attach(server)).unwrap();
         }
+        for SharedPpk { host, id, mandatory, .. } in ppks {
+            let (host, id) = (host.map(|host| HostName::new(host).unwrap()), PpkId::new(id).unwrap());
+            control.send(&FromWarden::Ppk { host, id, mandatory: *mandatory }).unwrap();
+        }
+        let ppks = ppks.iter().filter_map(|ppk| Some((ppk.id.to_owned(), ppk.key?.to_vec()))).collect();
         let asker = attach(&control, role, None, None);
         let signer = attach(&control, Role::Signer, None, None);
         control.send(&FromWarden::Begin(place)).unwrap();
         assert!(matches!(next::<ToWarden>(&control), ToWarden::Ready));
-        std::thread::spawn(move || sign(&signer, &identity.key));
+        std::thread::spawn(move || sign(&signer, &identity.key, &ppks));
         Self { process, control, asker, group }
     }
 
@@ -199,14 +216,46 @@ impl Keyer {
     }
 }
 
+/// A PPK that a keyer is told of.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedPpk {
+    pub host: Option<&'static str>,
+    pub id: &'static str,
+    pub mandatory: bool,
+    /// What the signer has for it, if anything.
+    pub key: Option<&'static [u8]>,
+}
+
+/// prf+ (PPK, key) (RFC 8784 3).
+fn mix(prf: Prf, ppk: &[u8], keys: &PpkKeys) -> PpkKeys {
+    let algorithm = match prf {
+        Prf::HmacSha256 => hmac::HMAC_SHA256,
+        Prf::HmacSha384 => hmac::HMAC_SHA384,
+        Prf::HmacSha512 => hmac::HMAC_SHA512,
+    };
+    let ppk = hmac::Key::new(algorithm, ppk);
+    let one = |key: &Secret| {
+        Secret::new(hmac::sign(&ppk, &[key.expose(), &[1]].concat()).as_ref().to_vec()).unwrap()
+    };
+    PpkKeys { d: one(&keys.d), pi: one(&keys.pi), pr: one(&keys.pr) }
+}
+
 /// Stands in for the signer.
-fn sign(channel: &Channel, key: &[u8]) {
+fn sign(channel: &Channel, key: &[u8], ppks: &BTreeMap<String, Vec<u8>>) {
     let random = SystemRandom::new();
     let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key, &random).unwrap();
     while let Ok(received) = channel.recv::<ToSigner>() {
-        let ToSigner::IkeAuth(octets) = received.message else { panic!("not an IKE_AUTH") };
-        let signature = key.sign(&random, &octets).unwrap().as_ref().to_vec();
-        channel.send(&FromSigner::Signature(signature)).unwrap();
+        let answer = match received.message {
+            ToSigner::IkeAuth(octets) => {
+                FromSigner::Signature(key.sign(&random, &octets).unwrap().as_ref().to_vec())
+            }
+            ToSigner::MixPpk { id, prf, keys } => match ppks.get(id.as_str()) {
+                Some(ppk) => FromSigner::Mixed(mix(prf, ppk, &keys)),
+                None => FromSigner::Refused,
+            },
+            other => panic!("{other:?}"),
+        };
+        channel.send(&answer).unwrap();
     }
 }
 
@@ -288,7 +337,7 @@ pub fn record(number: u8, at: &str) -> KeyRecord {
         label: label(at),
         inner: vec!["10.81.0.5".parse().unwrap()],
         reach: vec!["10.80.0.1/32".parse().unwrap()],
-        aggfrag: false,
+        carriage: Carriage::Each,
     }
 }
 
@@ -330,6 +379,8 @@ pub struct Pair {
     pub authority: Authority,
     /// The serial number of the workstation's certificate.
     pub serial: Vec<u8>,
+    /// That of the server's.
+    pub server_serial: Vec<u8>,
     /// The number of the last question.
     pub tickets: std::cell::Cell<u64>,
 }
@@ -343,17 +394,33 @@ impl Pair {
 
     /// As [`Pair::new`], with arguments for both keyers.
     pub fn with(arguments: &[&str]) -> Self {
+        Self::start(arguments, &[], &[])
+    }
+
+    /// As [`Pair::new`], with PPKs at the server and at the workstation.
+    pub fn start(arguments: &[&str], there: &[SharedPpk], here: &[SharedPpk]) -> Self {
         let authority = Authority::new();
         let identity = authority.identity(SERVER, None);
-        let server = Keyer::with(Place::Server, &authority, identity, arguments);
+        let server_serial = identity.serial.clone();
+        let server = Keyer::start(Place::Server, &authority, identity, arguments, there);
         let identity = authority.identity("ws1", Some(RANGE));
         let serial = identity.serial.clone();
-        let workstation = Keyer::with(Place::Workstation, &authority, identity, arguments);
+        let workstation = Keyer::start(Place::Workstation, &authority, identity, arguments, here);
         let secret = server.vault(&label("SECRET"), SLOT);
         let unclassified = server.vault(&label("UNCLASSIFIED"), 10);
         let at_workstation = workstation.vault(&label("SECRET"), 1);
         let tickets = std::cell::Cell::new(0);
-        Self { server, workstation, secret, unclassified, at_workstation, authority, serial, tickets }
+        Self {
+            server,
+            workstation,
+            secret,
+            unclassified,
+            at_workstation,
+            authority,
+            serial,
+            server_serial,
+            tickets,
+        }
     }
 
     /// Has the workstation's keyer negotiate for this record.

@@ -293,7 +293,8 @@ impl World {
         let (channel, theirs) = pair();
         let from = "10.77.0.2:50000".parse().unwrap();
         self.tps.send_with(&TpsToSessiond::Client(from), &[theirs.as_fd()]).unwrap();
-        let hello = ChildToSessiond::Hello { device: HostName::new(device).unwrap(), fingerprint: [5; 32] };
+        let (serial, fingerprint) = (device.as_bytes().to_vec(), [5; 32]);
+        let hello = ChildToSessiond::Hello { device: HostName::new(device).unwrap(), serial, fingerprint };
         channel.send(&hello).unwrap();
         Client { channel, shared: Arc::clone(&self.place.shared) }
     }
@@ -543,7 +544,9 @@ impl StandIns {
                     vault_starts: 1,
                     counters: Vec::new(),
                 };
-                self.say(LabelEvent::Compartments(shared.vaults.keys().map(status).collect()));
+                let running = shared.vaults.keys().map(status).collect();
+                let steering = vec![("an SPI of no slot".to_owned(), 3)];
+                self.say(LabelEvent::Compartments { running, steering });
             }
             other => panic!("sessiond spoke as another: {other:?}"),
         }

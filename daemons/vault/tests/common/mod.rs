@@ -313,9 +313,14 @@ impl Bench {
     }
 
     /// A pair between the workers of this number at both ends.
-    pub fn keys_of_worker(&mut self, worker: u16, id: SessionId) -> (u32, u32) {
+    pub fn keys_of_worker(
+        &mut self,
+        worker: u16,
+        id: SessionId,
+        aggregation: Option<Aggregation>,
+    ) -> (u32, u32) {
         let by = self.server.group.address();
-        self.install_at(worker, id, Suite::Aes256Gcm, true, by, [None; 2])
+        self.install_at(worker, id, Suite::Aes256Gcm, true, by, [aggregation; 2])
     }
 
     /// A new pair for session `id` at both ends; answers the server's and the client's inbound SPI.

@@ -49,6 +49,7 @@ impl Lab {
         let nginx = Nginx {
             label: label.clone(),
             below: vec![("U".into(), LabelName::new("UNCLASSIFIED").unwrap())],
+            more: false,
             listen: vec![address],
         };
         let spec = Spec {

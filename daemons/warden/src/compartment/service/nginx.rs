@@ -21,6 +21,8 @@ pub struct Nginx {
     pub label: LabelName,
     /// The directories in `/srv/below`, each with the label that it is a copy of.
     pub below: Vec<(String, LabelName)>,
+    /// There may be others in `/srv/below` later.
+    pub more: bool,
     /// What it listens on: the listeners' own addresses, in the order in which it inherits them.
     pub listen: Vec<SocketAddr>,
 }
@@ -122,9 +124,14 @@ http {{
                 format!("<h2>{label} (read-only)</h2>\n<!--# include virtual=\"/below/{directory}/\" -->\n")
             })
             .collect();
+        let more = if self.more {
+            "<h2>labels below that have documents (read-only)</h2>\n<!--# include virtual=\"/below/\" -->\n"
+        } else {
+            ""
+        };
         format!(
             "<!doctype html>\n<html><head><meta charset=\"utf-8\"><title>{label}</title></head>\n<body>\n\
-             <h1>{label}</h1>\n<h2>{label}</h2>\n<!--# include virtual=\"/own/\" -->\n{below}</body></html>\n"
+             <h1>{label}</h1>\n<h2>{label}</h2>\n<!--# include virtual=\"/own/\" -->\n{below}{more}</body></html>\n"
         )
     }
 }

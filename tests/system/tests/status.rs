@@ -1,0 +1,187 @@
+//! What an operator sees: who is there, what runs, and every packet that was dropped, with why.
+
+use levee_system::{World, eventually, sh, text};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PAGE: &str = "http://www.harbour.example/";
+const LOW: &str = "UNCLASSIFIED";
+const HIGH: &str = "SECRET//NATO,MED";
+/// Above the last of the site's slots.
+const NO_SLOT: u32 = 0xfff;
+
+/// Runs `datagrams.py` at a workstation, outside every compartment.
+fn send(world: &World, datagrams: &[String]) {
+    let script = text(&world.path("datagrams.py"));
+    let mut arguments = vec![script.as_str(), "send"];
+    arguments.extend(datagrams.iter().map(String::as_str));
+    world.outside("ws2", "python3", &arguments).ok();
+}
+
+/// An ESP datagram of the session at ws1, in hexadecimal.
+fn caught(world: &World) -> String {
+    let net = format!("--net=/run/netns/{}", world.namespace("ws1"));
+    let mut command = Command::new("nsenter");
+    command.args([&net, "python3", &text(&world.path("datagrams.py")), "catch"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("start python3");
+    let mut out = BufReader::new(child.stdout.take().expect("its output")).lines();
+    assert_eq!(out.next().expect("a line").expect("text"), "ready");
+    world.fetch("ws1", PAGE).ok();
+    let datagram = out.next().expect("a datagram").expect("text");
+    assert!(child.wait().expect("its end").success());
+    datagram
+}
+
+/// A counter of a label's vault.
+fn counter(status: &Value, label: &str, name: &str) -> u64 {
+    status["vaults"][label]["counters"][name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no counter {name} in {status}"))
+}
+
+fn compartment<'a>(status: &'a Value, label: &str) -> &'a Value {
+    let all = status["compartments"].as_array().expect("compartments");
+    all.iter().find(|row| row["label"] == label).expect("the label runs")
+}
+
+/// The SPI of the label's session at the server, in hexadecimal.
+fn inbound_spi(status: &Value, label: &str) -> String {
+    status["vaults"][label]["sas"][0]["inbound_spi"].as_str().expect("an SPI").to_owned()
+}
+
+/// Beyond any sequence number so far, within what ESN infers from the low half.
+fn later(datagram: &str) -> String {
+    let sequence = u32::from_str_radix(&datagram[8..16], 16).expect("a number") + 1_000;
+    format!("{}{sequence:08x}{}", &datagram[..8], &datagram[16..])
+}
+
+#[test]
+fn every_bad_packet_is_dropped_counted_by_reason_and_shown_and_harms_nobody() {
+    let world = World::up("status", SITE, &["ws1", "ws2"]);
+    std::fs::write(world.path("datagrams.py"), include_str!("../src/datagrams.py")).expect("write it");
+    world.login("ws1", "ada").ok();
+    world.level("ws1", HIGH).ok();
+    world.login("ws2", "ugo").ok();
+    world.level("ws2", LOW).ok();
+    assert!(world.fetch("ws2", PAGE).ok().contains(LOW));
+    let good = caught(&world);
+    let before = world.status();
+    let (high, low) = (inbound_spi(&before, HIGH), inbound_spi(&before, LOW));
+    assert_eq!(good[..8], high, "it is a datagram of that session");
+
+    let slot = |spi: &str| u32::from_str_radix(spi, 16).expect("an SPI") >> 20;
+    let idle = (1..=64).find(|free| ![slot(&high), slot(&low)].contains(free)).expect("a free slot");
+    let (body, new) = (&good[8..], later(&good));
+    let cases: Vec<(&str, &str, u64, Vec<String>)> = vec![
+        (HIGH, "replay", 3, vec![good.clone(); 3]),
+        (HIGH, "unknown-spi", 1, vec![format!("{:08x}{body}", slot(&high) << 20 | 0xf_fffe)]),
+        (HIGH, "truncated", 2, vec![good[..16].to_owned(), new[..new.len() - 2].to_owned()]),
+        // A changed byte; and one that is many packets long and comes in fragments.
+        (HIGH, "auth-failed", 2, vec![format!("{}00000000", &new[..new.len() - 8]), format!("{new}*60000")]),
+        // What was sealed for one label, sent to another.
+        (LOW, "auth-failed", 1, vec![format!("{low}{}", &new[8..])]),
+    ];
+    for (label, reason, count, datagrams) in &cases {
+        send(&world, datagrams);
+        let wanted = counter(&before, label, reason) + count;
+        eventually(Duration::from_secs(10), reason, || counter(&world.status(), label, reason) == wanted);
+    }
+    // What belongs to nobody does not reach a process.
+    send(&world, &[format!("{NO_SLOT:03x}00001{body}"), format!("{:08x}{body}", idle << 20 | 1)]);
+    let steering = |status: &Value, why: &str| status["steering"][why].as_u64().unwrap_or(0);
+    for why in ["an SPI of no slot", "an SPI of a slot that is idle or whose queue is full"] {
+        let wanted = steering(&before, why) + 1;
+        eventually(Duration::from_secs(10), why, || steering(&world.status(), why) == wanted);
+    }
+    // A program at the server that sends what the session's selectors do not allow: from another port, by another protocol.
+    let net = format!("--net=/proc/{}/ns/net", compartment(&before, HIGH)["init"]);
+    let client = before["sessions"].as_array().expect("sessions").iter().find(|row| row["label"] == HIGH);
+    let client = client.expect("the session")["inner"][0].as_str().expect("its address").to_owned();
+    let stray = format!(
+        "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{client}', 9))"
+    );
+    sh("nsenter", &[&net, "python3", "-c", &stray]).ok();
+    let wanted = counter(&before, HIGH, "selector") + 1;
+    eventually(Duration::from_secs(10), "selector", || counter(&world.status(), HIGH, "selector") == wanted);
+    // A document that is none stays where it is, and is counted.
+    let init = compartment(&before, LOW)["init"].to_string();
+    let pipe = [
+        "--target",
+        &init,
+        "--user",
+        "--mount",
+        "--setuid",
+        "1000",
+        "--setgid",
+        "1000",
+        "mkfifo",
+        "/srv/own/pipe",
+    ];
+    sh("nsenter", &pipe).ok();
+    let left = "documents not given upward: neither file nor directory";
+    eventually(Duration::from_secs(10), left, || {
+        compartment(&world.status(), LOW)["counters"].to_string().contains(left)
+    });
+
+    // Nothing of it passed, and everybody goes on.
+    let after = world.status();
+    assert_eq!(counter(&after, LOW, "packets-in"), counter(&before, LOW, "packets-in"));
+    for (workstation, label) in [("ws1", HIGH), ("ws2", LOW)] {
+        assert!(world.fetch(workstation, PAGE).ok().contains(label));
+    }
+    // All of it in words as well.
+    let run = text(&world.path("run"));
+    let shown = world.levee(&["status", "--run", &run]).ok();
+    for (label, reason, ..) in &cases {
+        let of = format!("vault {label}");
+        assert!(
+            shown.lines().any(|line| line.contains(&of) && line.contains(reason)),
+            "{of} {reason}:\n{shown}"
+        );
+    }
+    for words in ["an SPI of no slot", "idle or whose queue is full", left] {
+        assert!(shown.contains(words), "{words}:\n{shown}");
+    }
+    operators_look(&world, &run);
+}
+
+/// The commands that only look.
+fn operators_look(world: &World, run: &str) {
+    let listed = world.levee(&["session", "list", "--json", "--run", run]).ok();
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let mut users: Vec<&str> =
+        listed.as_array().expect("a list").iter().filter_map(|s| s["user"].as_str()).collect();
+    users.sort_unstable();
+    assert_eq!(users, ["ada", "ugo"]);
+    let words = world.levee(&["session", "list", "--run", run]).ok();
+    assert!(words.contains("ada") && words.contains(HIGH) && words.contains("attached"), "{words}");
+
+    // It shows again what has changed meanwhile.
+    let mut watch = Command::new(levee_system::programs().join("levee"));
+    watch.args(["status", "--watch", "--json", "--run", run]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut watch = watch.spawn().expect("start levee status --watch");
+    let mut lines = BufReader::new(watch.stdout.take().expect("its output")).lines();
+    let mut next = || -> Value {
+        let line = lines.next().expect("a line").expect("text");
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"))
+    };
+    assert_eq!(next()["session_count"], 2);
+    world.tpe("ws2", &["logout"]).ok();
+    eventually(Duration::from_secs(10), "the watch shows the end", || next()["session_count"] == 1);
+    watch.kill().expect("end the watch");
+    watch.wait().expect("reap the watch");
+
+    let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+    let plan = world.levee(&["plan", HIGH, "--site", &site, "--state", &state]).ok();
+    for step in ["make control group", "join the user namespace", "load the system-call filter"] {
+        assert!(plan.contains(step), "{step}:\n{plan}");
+    }
+    let unknown = world.levee(&["plan", "SECRT", "--site", &site, "--state", &state]).refused();
+    assert!(unknown.contains("did you mean `SECRET`?"), "{unknown}");
+    // Whoever looks in the wrong place is told what to do.
+    let nothing = world.levee(&["status", "--run", "/nonexistent"]).refused();
+    assert!(nothing.contains("levee up"), "{nothing}");
+}
