@@ -90,8 +90,8 @@ impl Swan {
         while !swan.dir.path().join("vici").exists() {
             assert!(
                 Instant::now() < end,
-                "charon does not start; install strongswan, strongswan-swanctl, libcharon-extra-plugins and \
-                 libstrongswan-extra-plugins, run as root: {}",
+                "charon does not start; install strongswan, strongswan-swanctl, libcharon-extra-plugins, \
+                 libstrongswan-standard-plugins and libstrongswan-extra-plugins, run as root: {}",
                 swan.log()
             );
             std::thread::sleep(Duration::from_millis(20));
