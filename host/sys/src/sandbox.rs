@@ -42,7 +42,7 @@ impl<'a> Sandbox<'a> {
         Self { filter, files: &[], tcp: false }
     }
 
-    /// Enters the sandbox: no core dumps and no tracing by others, `no_new_privs`, Landlock with all scopes
+    /// Enters the sandbox: the code of the start given back, no core dumps and no tracing by others, `no_new_privs`, Landlock with all scopes
     /// (no signals and no abstract sockets outward), then the system-call filter on every thread.
     ///
     /// Landlock binds the calling thread and what it starts: call this before starting threads.
@@ -52,6 +52,8 @@ impl<'a> Sandbox<'a> {
     /// an error.
     pub fn enter(&self) -> Result<()> {
         let filter = Filter::compile(self.filter)?;
+        // While `/proc/self` is still ours.
+        crate::code::give_back();
         forbid_dumps()?;
         rustix::thread::set_no_new_privs(true).step(|| "set no_new_privs".into())?;
         restrict(self.files, self.tcp)?;

@@ -10,7 +10,7 @@ use levee_lab::host::{self, Env};
 use levee_lab::stats::quantile;
 use serde::{Deserialize, Serialize};
 
-use crate::arms::{Arm, MTU, Stand};
+use crate::arms::{Arm, MTU, Stand, Variant};
 use crate::cases::{Case, Figure, Trial};
 
 /// Figures that say nothing of one stream.
@@ -171,6 +171,8 @@ struct Row {
     of_bare: Option<Spread>,
     /// Ratio to wireguard-go in the same round.
     of_wireguard: Option<Spread>,
+    /// Ratio to a plain vault in the same round.
+    of_plain: Option<Spread>,
 }
 
 #[derive(Debug, Serialize)]
@@ -205,6 +207,7 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
         for figure in case.figures() {
             let of = |arm| values(samples, case, arm, figure);
             let (bare, wireguard) = (of(Arm::Bare), of(Arm::WireguardGo));
+            let plain = of(Arm::Levee(Variant::Plain));
             for arm in Arm::ALL {
                 let ours = of(arm);
                 let Some(value) = Spread::of(&ours.values().copied().collect::<Vec<_>>()) else { continue };
@@ -216,6 +219,7 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
                     value,
                     of_bare: ratio(&ours, &bare).filter(|_| arm != Arm::Bare),
                     of_wireguard: ratio(&ours, &wireguard).filter(|_| arm != Arm::WireguardGo),
+                    of_plain: ratio(&ours, &plain).filter(|_| arm != Arm::Levee(Variant::Plain)),
                 });
             }
         }
@@ -263,8 +267,8 @@ fn page(results: &Results<'_>) -> Result<String, std::fmt::Error> {
         for figure in &figures {
             write!(page, " {} |", figure.what)?;
         }
-        writeln!(page, " of the bare link | of wireguard-go |")?;
-        writeln!(page, "|---|{}", "---:|".repeat(figures.len() + 2))?;
+        writeln!(page, " of the bare link | of wireguard-go | of a plain vault |")?;
+        writeln!(page, "|---|{}", "---:|".repeat(figures.len() + 3))?;
         for arm in Arm::ALL {
             let cell =
                 |figure: &Figure| rows.iter().find(|row| row.arm == arm.name() && row.figure == figure.name);
@@ -274,7 +278,13 @@ fn page(results: &Results<'_>) -> Result<String, std::fmt::Error> {
                 write!(page, " {} |", cell(figure).map_or(String::new(), |row| row.value.show()))?;
             }
             let show = |ratio: Option<Spread>| ratio.map_or(String::new(), Spread::show);
-            writeln!(page, " {} | {} |", show(first.of_bare), show(first.of_wireguard))?;
+            writeln!(
+                page,
+                " {} | {} | {} |",
+                show(first.of_bare),
+                show(first.of_wireguard),
+                show(first.of_plain)
+            )?;
         }
         let sense = if main.more { "more" } else { "less" };
         writeln!(page, "\nThe ratios are of the first column, of which {sense} is better.\n")?;
