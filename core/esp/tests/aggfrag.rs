@@ -328,7 +328,13 @@ fn tunnel(aggregation: Aggregation) -> Tunnel {
 
 fn gather(tunnel: &mut Tunnel, now: Duration, packet: &[u8]) {
     match tunnel.client.route(now, &Inner::parse(packet).unwrap()).unwrap() {
-        Route::Gather(id) => tunnel.client.gather(now, id, packet).unwrap(),
+        Route::Gather(id) => tunnel
+            .client
+            .gather(now, id, packet.len(), |place| {
+                place.copy_from_slice(packet);
+                true
+            })
+            .unwrap(),
         _ => panic!("an AGGFRAG pair"),
     }
 }
@@ -417,4 +423,23 @@ fn selectors_are_checked_for_every_packet_in_a_payload() {
     let (lengths, packets) = carry(&mut tunnel, NOW, true);
     assert_eq!((lengths.len(), packets), (1, vec![four]));
     assert_eq!(tunnel.server.counters.dropped(DropReason::Selector), 1);
+}
+
+#[test]
+fn what_has_been_put_together_is_kept_no_longer() {
+    let packets: Vec<_> = (0..50).map(|n| numbered(n, 9_000, n % 2 == 0)).collect();
+    let mut reassembler = Reassembler::new();
+    let mut passed = Vec::new();
+    for (n, payload) in packed(&packets, 1_400, true, false, 50).iter().enumerate() {
+        let (out, drops) = take(&mut reassembler, payload, n as u64 + 1);
+        passed.extend(out);
+        assert_eq!(drops, []);
+        assert!(
+            reassembler.held() < 9_000 + 2 * 1_400,
+            "{} octets are held after {n} payloads",
+            reassembler.held()
+        );
+    }
+    assert_eq!(passed, packets);
+    assert_eq!(reassembler.held(), 0);
 }

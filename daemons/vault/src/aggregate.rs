@@ -5,7 +5,6 @@ use std::time::Duration;
 use levee_esp::offload::{Segments, Whole, complete_checksum};
 use levee_esp::{DropReason, Gathered, Inner, Outer, ecn};
 use levee_session::SessionId;
-use zeroize::Zeroize as _;
 
 use crate::plane::Plane;
 
@@ -33,21 +32,16 @@ impl Plane {
             let number = self.gone;
             self.gone += 1;
             let length = segments.map_or(packet.len(), |segments| segments.length(number));
-            let Some(place) = self.piece.get_mut(..length) else { continue };
-            let good = match (segments, checksum) {
-                (Some(segments), _) => segments.write(number, place).is_some(),
-                (None, checksum) => {
+            // A drop is counted where it is found.
+            let _ = self.sad.gather(now, id, length, |place| match segments {
+                Some(segments) => segments.write(number, place).is_some(),
+                None => {
                     place.copy_from_slice(packet);
                     checksum.is_none_or(|(start, offset)| {
                         complete_checksum(place, start, offset, inner.protocol).is_ok()
                     })
                 }
-            };
-            if good {
-                // A drop is counted where it is found.
-                let _ = self.sad.gather(now, id, place);
-            }
-            place.zeroize();
+            });
         }
         self.gone = 0;
         None
@@ -62,16 +56,19 @@ impl Plane {
             {
                 return Some(socket);
             }
-            let Gathered { session, sealed } = self.sad.next_gathered(now, rest, &mut self.piece)?;
+            // Sealed where it is sent from.
+            let Gathered { session, sealed } = self.sad.next_gathered(now, rest, self.batch.free())?;
             // RFC 9347 4: packets of several kinds go together, so the outside says nothing of theirs.
             let to = (sealed.peer, ecn::NOT_ECT, session);
-            if !self.batch.takes(to, sealed.length)
-                && let Some(socket) = self.flush()
-            {
-                self.sad.counters.count(DropReason::NotTaken);
-                return Some(socket);
+            if !self.batch.takes(to, sealed.length) {
+                let place = self.batch.place();
+                if let Some(socket) = self.flush() {
+                    self.sad.counters.count(DropReason::NotTaken);
+                    return Some(socket);
+                }
+                self.batch.move_up(place, sealed.length);
             }
-            self.batch.put(to, self.piece.get(..sealed.length).unwrap_or(&[]));
+            self.batch.added(to, sealed.length);
         }
     }
 

@@ -81,7 +81,7 @@ pub struct Plane {
     /// The pieces of a super-segment in `from_tun` that have gone.
     pub(crate) gone: usize,
     pub(crate) from_net: Vec<u8>,
-    /// One packet: cut out of what the device would not take whole, or on its way into or out of an AGGFRAG payload.
+    /// One packet, cut out of what the device would not take whole.
     pub(crate) piece: Vec<u8>,
     /// Packets out of AGGFRAG payloads; empty between turns.
     pub(crate) joint: Joint,
@@ -442,14 +442,25 @@ impl Batch {
         self.packets >= udp::MAX_SEGMENTS || self.used + octets > udp::MAX_SEND
     }
 
-    /// Adds a datagram that is sealed already, which the batch [takes](Self::takes).
-    pub(crate) fn put(&mut self, to: (Outer, u8, SessionId), sealed: &[u8]) {
-        let Some(place) = self.buffer.get_mut(self.used..self.used + sealed.len()) else { return };
-        place.copy_from_slice(sealed);
-        self.added(to, sealed.len());
+    /// The room behind what is gathered, for a datagram that may be [added](Self::added) then.
+    pub(crate) fn free(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(self.used..).unwrap_or_default()
     }
 
-    fn added(&mut self, to: (Outer, u8, SessionId), length: usize) {
+    /// Where that room begins.
+    pub(crate) fn place(&self) -> usize {
+        self.used
+    }
+
+    /// Moves a datagram that was laid at `place` to where that room begins now, which is not behind it.
+    pub(crate) fn move_up(&mut self, place: usize, length: usize) {
+        if place + length <= self.buffer.len() && self.used <= place {
+            self.buffer.copy_within(place..place + length, self.used);
+        }
+    }
+
+    /// A datagram, sealed already, has been laid where the room begins, and the batch [takes](Self::takes) it.
+    pub(crate) fn added(&mut self, to: (Outer, u8, SessionId), length: usize) {
         if self.packets == 0 {
             self.segment = length;
             self.to = Some(to);

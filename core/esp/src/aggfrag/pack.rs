@@ -12,10 +12,10 @@ pub struct Packer {
     /// Octets of a payload, its header included.
     payload: usize,
     fragment: bool,
-    /// Packets one behind the other; those before `at` are gone. Never grows beyond what it was made with, so that no
-    /// copy is left behind.
+    /// Packets one behind the other, from `at` to `end`. Never grows, so that no copy is left behind.
     bytes: Zeroizing<Vec<u8>>,
     at: usize,
+    end: usize,
     /// Octets left of a packet whose beginning has gone.
     begun: usize,
     /// Lengths of the packets behind that one.
@@ -32,8 +32,9 @@ impl Packer {
         Self {
             payload: payload.max(HEADER + 1),
             fragment,
-            bytes: Zeroizing::new(Vec::with_capacity(Self::LIMIT)),
+            bytes: Zeroizing::new(vec![0; Self::LIMIT]),
             at: 0,
+            end: 0,
             begun: 0,
             lengths: VecDeque::new(),
         }
@@ -42,7 +43,7 @@ impl Packer {
     /// Octets that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.bytes.len() - self.at
+        self.end - self.at
     }
 
     /// Whether the end of a packet has still to go, whose beginning is gone.
@@ -66,23 +67,41 @@ impl Packer {
     /// # Errors
     /// [`DropReason::Oversize`] when it never fits, [`DropReason::QueueFull`] when too much waits.
     pub fn push(&mut self, packet: &[u8]) -> Result<(), DropReason> {
-        if packet.len() > usize::from(u16::MAX) || (!self.fragment && packet.len() > self.room()) {
+        self.push_with(packet.len(), |place| {
+            place.copy_from_slice(packet);
+            true
+        })
+    }
+
+    /// As [`Self::push`], a packet of `length` octets that `write` lays in its place.
+    ///
+    /// # Errors
+    /// As there, and [`DropReason::Malformed`] when `write` finds that there is no such packet.
+    pub fn push_with(
+        &mut self,
+        length: usize,
+        write: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<(), DropReason> {
+        if length > usize::from(u16::MAX) || (!self.fragment && length > self.room()) {
             return Err(DropReason::Oversize);
         }
-        if packet.is_empty() {
+        if length == 0 {
             return Ok(());
         }
-        if self.waiting() + packet.len() > Self::LIMIT {
+        if self.waiting() + length > Self::LIMIT {
             return Err(DropReason::QueueFull);
         }
-        if self.bytes.len() + packet.len() > Self::LIMIT {
-            self.bytes.copy_within(self.at.., 0);
-            let waiting = self.waiting();
-            self.bytes.truncate(waiting);
-            self.at = 0;
+        if self.end + length > Self::LIMIT {
+            self.bytes.copy_within(self.at..self.end, 0);
+            (self.at, self.end) = (0, self.waiting());
         }
-        self.bytes.extend_from_slice(packet);
-        self.lengths.push_back(packet.len());
+        let end = self.end + length;
+        let place = self.bytes.get_mut(self.end..end).ok_or(DropReason::QueueFull)?;
+        if !write(place) {
+            return Err(DropReason::Malformed);
+        }
+        self.end = end;
+        self.lengths.push_back(length);
         Ok(())
     }
 
@@ -113,9 +132,8 @@ impl Packer {
             self.at += take;
             used += take;
         }
-        if self.at == self.bytes.len() {
-            self.bytes.clear();
-            self.at = 0;
+        if self.at == self.end {
+            (self.at, self.end) = (0, 0);
         }
         if fixed {
             // RFC 9347 6.1.4: a block that begins with zero is padding to the end.

@@ -287,6 +287,13 @@ impl Reassembler {
             if fits {
                 whole.extend_from_slice(piece);
             }
+            // What is used makes room for others. (Which of the slot's pieces there were stays known.)
+            if slot.head == 0 && !slot.has_tail() {
+                let used = slot.bytes.len();
+                slot.bytes.clear();
+                slot.tail = 0;
+                self.held -= used;
+            }
         }
         // Else these were pieces of more than one packet.
         if fits && length_of(&whole) == Some(whole.len()) {

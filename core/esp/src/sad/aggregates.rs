@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use zeroize::Zeroize as _;
+
 use crate::aggfrag::{AGGFRAG, Packer, Schedule};
 use crate::sa::{DUMMY, ESP_HEADER};
 use crate::sad::{Outer, Pair, Sad, Sealed};
@@ -112,29 +114,42 @@ impl<K: Copy + Ord> Sad<K> {
         Ok(())
     }
 
-    /// Adds a copy of a packet that [`Self::route`] said goes with others.
+    /// Adds a packet of `length` octets that [`Self::route`] said goes with others; `write` lays it in its place, and says
+    /// whether it could.
     ///
     /// # Errors
     /// The reason why it is dropped, counted already.
-    pub fn gather(&mut self, now: Duration, id: K, packet: &[u8]) -> Result<(), DropReason> {
-        let gathered = self.try_gather(now, id, packet);
+    pub fn gather(
+        &mut self,
+        now: Duration,
+        id: K,
+        length: usize,
+        write: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<(), DropReason> {
+        let gathered = self.try_gather(now, id, length, write);
         if let Err(reason) = gathered {
             self.counters.count(reason);
         }
         gathered
     }
 
-    fn try_gather(&mut self, now: Duration, id: K, packet: &[u8]) -> Result<(), DropReason> {
+    fn try_gather(
+        &mut self,
+        now: Duration,
+        id: K,
+        length: usize,
+        write: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<(), DropReason> {
         self.bind(now, id);
         let session = self.sessions.get_mut(&id).ok_or(DropReason::NoSession)?;
         let sender = session.sender.as_mut().ok_or(DropReason::NoSa)?;
-        sender.packer.push(packet)?;
+        sender.packer.push_with(length, write)?;
         if let Some(Some(pair)) = self.by_spi.get(&sender.by).and_then(|&place| self.pairs.get_mut(place)) {
             pair.packets.1 += 1;
-            pair.bytes.1 += packet.len() as u64;
+            pair.bytes.1 += length as u64;
         }
         self.counters.packets_out += 1;
-        self.counters.bytes_out += packet.len() as u64;
+        self.counters.bytes_out += length as u64;
         Ok(())
     }
 
@@ -212,6 +227,10 @@ impl<K: Copy + Ord> Sad<K> {
         match sealed {
             Ok(length) => Some(Gathered { session: id, sealed: Sealed { length, peer } }),
             Err(reason) => {
+                // Not sealed, so it is still plaintext.
+                if let Some(payload) = buffer.get_mut(ESP_HEADER..ESP_HEADER + length) {
+                    payload.zeroize();
+                }
                 self.counters.count(reason);
                 None
             }
