@@ -1,13 +1,11 @@
 //! The two namespaces, the link between them, and the servers of the workloads.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd as _;
 use std::process::{Child, Command, Stdio};
 
 use levee_lab::netns::Namespace;
-use levee_sys::ns;
 
 /// What every TCP connection uses: set on each socket and read back at both ends, because hosts differ.
 pub const CONGESTION: &str = "cubic";
@@ -53,9 +51,11 @@ impl Link {
         server.link(&client, SERVER, CLIENT, "eth0")?;
         // A stream whose client is gone without a word, with the tunnel that it came by, holds its server for about 13 s
         // and not for a quarter of an hour.
-        let space = open(&server)?;
-        ns::in_net(space.as_fd(), || fs::write("/proc/sys/net/ipv4/tcp_retries2", "5"))
-            .map_err(|error| io::Error::other(error.to_string()))??;
+        server.sysctl("net/ipv4/tcp_retries2", "5")?;
+        // No connection knows what one before it met on the way: a way that was bad for a while is not slow for ever.
+        for end in [&server, &client] {
+            end.sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
+        }
         let mut child = Command::new(std::env::current_exe()?)
             .args(["serve", "--with-parent", "--listen", &format!("0.0.0.0:{PORT}"), "--netns"])
             .arg(server.path())
