@@ -12,6 +12,7 @@
 mod serve;
 mod stacks;
 mod start;
+mod together;
 
 use std::io::Write as _;
 use std::process::ExitCode;

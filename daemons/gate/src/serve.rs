@@ -1,24 +1,28 @@
-//! The loop: messages first, then packets, each of them asked about before the next.
+//! The loop: messages first, then packets. As many as wait are asked about at once, and each of them is judged alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use levee_ipc::agree::{Bytes, FromStack, Outer, Outgoing, Sealed, ToStack};
+use levee_ipc::agree::{ARRIVING, Datagrams, Envelope, FromStack, Outer, Outgoing, Packets, Sealed, ToStack};
 use levee_ipc::tunnel::{Fatal, Peers, Socket};
 use levee_ipc::vault::{KeyerToVault, Refusal, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_session::SessionId;
 use levee_sys::udp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use zeroize::Zeroize as _;
 
 use crate::stacks::Stack;
 use crate::start::Started;
+use crate::together::{self, Run};
 
-/// Packets of one descriptor before the others get their turn.
-const TURN: usize = 16;
+/// Packets, datagrams or aggregates of one descriptor before the others get their turn.
+const TURN: usize = 64;
+/// And bytes: two full questions.
+const TURN_BYTES: usize = 2 * ARRIVING;
+/// Sends that go one by one after one that was refused as a whole.
+const APART: u32 = 1_024;
 /// An alarm says how many packets there were since the last one, and does not come more often.
 const ALARM: Duration = Duration::from_secs(1);
 /// The longest packet, and with it the longest datagram or aggregate.
@@ -36,6 +40,10 @@ struct Gate {
     pairs: BTreeMap<u32, SessionId>,
     began: Instant,
     buffer: Vec<u8>,
+    /// Bytes of the buffer that may have been written to since it was erased.
+    used: usize,
+    /// For so many more sends, datagrams go one by one: together they were refused.
+    apart: u32,
     counts: Counts,
     /// Packets that nobody has been told of, and when somebody was.
     untold: u64,
@@ -68,6 +76,8 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         pairs: BTreeMap::new(),
         began: Instant::now(),
         buffer: vec![0; LONGEST],
+        used: 0,
+        apart: 0,
         counts: Counts::default(),
         untold: 0,
         told: None,
@@ -87,7 +97,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         if ready.tun {
             gate.turn_tun()?;
         }
-        gate.buffer.as_mut_slice().zeroize();
+        gate.erase();
         gate.tell();
     }
 }
@@ -144,98 +154,185 @@ impl Gate {
     }
 
     fn turn_socket(&mut self, number: usize) -> Result<(), Fatal> {
+        let mut datagrams = Datagrams::new();
+        let mut bytes = 0;
         for _ in 0..TURN {
-            let Some(socket) = self.sockets.get(number) else { return Ok(()) };
+            if bytes >= TURN_BYTES {
+                break;
+            }
+            let Some(socket) = self.sockets.get(number) else { break };
             let received = match udp::receive(socket.fd.as_fd(), &mut self.buffer) {
                 Ok(received) => received,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 // What ICMP says about an earlier send; taken with this call.
                 Err(_) => continue,
             };
+            bytes += received.length;
+            self.used = self.used.max(received.length);
             if received.truncated {
                 self.counts.oversize += 1;
                 continue;
             }
-            let from = Outer { address: received.from, socket: u8::try_from(number).unwrap_or(u8::MAX) };
+            let outer = Outer { address: received.from, socket: u8::try_from(number).unwrap_or(u8::MAX) };
+            let from = Envelope { outer, ecn: received.ecn };
             let step = received.segment.map_or(received.length.max(1), usize::from);
-            let all = self.buffer.get(..received.length).unwrap_or(&[]);
-            let datagrams: Vec<Option<Bytes>> = all.chunks(step).map(Bytes::new).collect();
-            for datagram in datagrams {
-                match datagram {
-                    Some(datagram) => self.datagram(from, received.ecn, datagram)?,
-                    None => self.counts.oversize += 1,
+            let mut begin = 0;
+            while begin < received.length {
+                let end = received.length.min(begin + step);
+                if !datagrams.takes(end - begin) {
+                    self.arrive(std::mem::take(&mut datagrams))?;
                 }
+                if !datagrams.add(from, self.buffer.get(begin..end).unwrap_or(&[])) {
+                    self.counts.oversize += 1;
+                }
+                begin = end;
+            }
+        }
+        self.arrive(datagrams)
+    }
+    /// What is in each datagram goes to the device if both stacks find the same in it.
+    fn arrive(&mut self, datagrams: Datagrams<Envelope>) -> Result<(), Fatal> {
+        let asked = datagrams.len();
+        if asked == 0 {
+            return Ok(());
+        }
+        let (one, other) = match self.both(&ToStack::Datagrams(datagrams))? {
+            (FromStack::Opened(one), FromStack::Opened(other))
+                if one.len() == asked && other.len() == asked =>
+            {
+                (one, other)
+            }
+            (FromStack::Opened(one), other) if one.len() == asked => {
+                return Err(self.second.out_of_turn(&other));
+            }
+            (other, _) => return Err(self.first.out_of_turn(&other)),
+        };
+        for (((), packet), ((), other)) in one.iter().zip(other.iter()) {
+            if packet != other {
+                self.disagree();
+            } else if !packet.is_empty() && rustix::io::write(&self.tun, packet) != Ok(packet.len()) {
+                // Where there is nothing, the first stack has counted why.
+                self.counts.not_taken += 1;
             }
         }
         Ok(())
-    }
-
-    /// What is in a datagram goes to the device if both stacks find the same in it.
-    fn datagram(&mut self, from: Outer, ecn: u8, datagram: Bytes) -> Result<(), Fatal> {
-        match self.both(&ToStack::Datagram { from, ecn, datagram })? {
-            (FromStack::Opened(one), FromStack::Opened(other)) if one == other => {
-                // The first stack has counted why there is nothing.
-                if let Some(packet) = one
-                    && rustix::io::write(&self.tun, &packet) != Ok(packet.len())
-                {
-                    self.counts.not_taken += 1;
-                }
-                Ok(())
-            }
-            (FromStack::Opened(_), FromStack::Opened(_)) => {
-                self.disagree();
-                Ok(())
-            }
-            (FromStack::Opened(_), other) => Err(self.second.out_of_turn(&other)),
-            (other, _) => Err(self.first.out_of_turn(&other)),
-        }
     }
 
     fn turn_tun(&mut self) -> Result<(), Fatal> {
+        let mut packets = Packets::new();
         for _ in 0..TURN {
             let length = match rustix::io::read(&self.tun, self.buffer.as_mut_slice()) {
                 Ok(length) => length,
-                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(why) => return Err(Fatal::new("read the TUN queue", why)),
             };
-            match self.buffer.get(..length).and_then(Bytes::new) {
-                Some(packet) => self.packet(packet)?,
-                None => self.counts.oversize += 1,
+            self.used = self.used.max(length);
+            if !packets.takes(length) {
+                self.leave(std::mem::take(&mut packets))?;
+            }
+            if !packets.add((), self.buffer.get(..length).unwrap_or(&[])) {
+                self.counts.oversize += 1;
             }
         }
-        Ok(())
+        self.leave(packets)
     }
 
-    /// What the first stack makes of a packet leaves if the second one finds that packet in it.
-    fn packet(&mut self, packet: Bytes) -> Result<(), Fatal> {
-        let question = ToStack::Packet { now: self.began.elapsed(), packet: packet.clone() };
-        let (sealed, expiring) = match self.first.tell(&question)? {
-            FromStack::Sealed(Outgoing::Send(sealed, expiring)) => (sealed, expiring),
-            FromStack::Sealed(Outgoing::Nothing) => return Ok(()),
-            FromStack::Sealed(Outgoing::Wanted(session)) => {
-                self.peers.keyer.send(VaultToKeyer::Acquire(session));
-                return Ok(());
+    /// What the first stack makes of each packet leaves if the second one finds that packet in it.
+    fn leave(&mut self, packets: Packets) -> Result<(), Fatal> {
+        if packets.is_empty() {
+            return Ok(());
+        }
+        let question = ToStack::Packets { now: self.began.elapsed(), packets };
+        let (packets, outgoing, expiring) = match (self.first.tell(&question)?, question) {
+            (FromStack::Sealed { outgoing, expiring }, ToStack::Packets { packets, .. })
+                if outgoing.len() == packets.len() =>
+            {
+                (packets, outgoing, expiring)
             }
-            other => return Err(self.first.out_of_turn(&other)),
+            (other, _) => return Err(self.first.out_of_turn(&other)),
         };
-        if let Some((spi, session)) = expiring {
+        for (spi, session) in expiring {
             self.peers.keyer.send(VaultToKeyer::Expiring { spi, session });
         }
-        match self.second.tell(&ToStack::Check { packet, sealed: sealed.clone() })? {
-            FromStack::Agreed(true) => self.send(&sealed),
-            FromStack::Agreed(false) => self.disagree(),
-            other => return Err(self.second.out_of_turn(&other)),
+        let (mut asked, mut sealed, mut wanted) = (Packets::new(), Sealed::new(), BTreeSet::new());
+        let mut whole = true;
+        for (((), packet), (what, datagram)) in packets.iter().zip(outgoing.iter()) {
+            match *what {
+                Outgoing::Send(to) => whole &= asked.add((), packet) && sealed.add(to, datagram),
+                Outgoing::Nothing => {}
+                Outgoing::Wanted(session) => {
+                    if wanted.insert(session) {
+                        self.peers.keyer.send(VaultToKeyer::Acquire(session));
+                    }
+                }
+            }
+        }
+        if !whole {
+            // It cannot be: both are parts of what has the same bounds.
+            return Err(Fatal::new("ask the stacks", "the question is too large"));
+        }
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let question = ToStack::Check { packets: asked, sealed };
+        let (sealed, verdicts) = match (self.second.tell(&question)?, question) {
+            (FromStack::Agreed(verdicts), ToStack::Check { sealed, .. })
+                if verdicts.len() == sealed.len() =>
+            {
+                (sealed, verdicts)
+            }
+            (other, _) => return Err(self.second.out_of_turn(&other)),
+        };
+        for (agreed, _) in verdicts.iter() {
+            if !agreed {
+                self.disagree();
+            }
+        }
+        for run in together::runs(&sealed, &verdicts) {
+            self.send(&run, sealed.bytes().get(run.begin..run.end).unwrap_or(&[]));
         }
         Ok(())
     }
 
-    fn send(&mut self, sealed: &Sealed) {
-        let socket = self.sockets.get(usize::from(sealed.to.socket));
-        let send = |socket: &Socket| {
-            udp::send(socket.fd.as_fd(), &sealed.datagram, sealed.to.address, None, sealed.ecn).is_ok()
+    fn send(&mut self, run: &Run, bytes: &[u8]) {
+        let Some(socket) = self.sockets.get(usize::from(run.to.outer.socket)) else {
+            self.counts.not_taken += run.count() as u64;
+            return;
         };
-        if !socket.is_some_and(send) {
-            self.counts.not_taken += 1;
+        let send =
+            |bytes, segment| udp::send(socket.fd.as_fd(), bytes, run.to.outer.address, segment, run.to.ecn);
+        let several = run.count() > 1;
+        let apart = several && self.apart > 0;
+        if apart {
+            self.apart -= 1;
+        } else {
+            match send(bytes, u16::try_from(run.segment).ok()) {
+                Ok(()) => return,
+                Err(error) if several && error.kind() != std::io::ErrorKind::WouldBlock => {}
+                Err(_) => {
+                    self.counts.not_taken += run.count() as u64;
+                    return;
+                }
+            }
+        }
+        // The kernel or the path does not take this many or this size at once: one by one then, and those that follow for a
+        // while, since a try costs as much as a send.
+        let mut taken = false;
+        for datagram in bytes.chunks(run.segment.max(1)) {
+            match send(datagram, None) {
+                Ok(()) => taken = true,
+                Err(_) => self.counts.not_taken += 1,
+            }
+        }
+        if taken && !apart {
+            self.apart = APART;
+        }
+    }
+
+    /// Erases what the buffer had in it.
+    fn erase(&mut self) {
+        if let Some(used) = self.buffer.get_mut(..std::mem::take(&mut self.used)) {
+            levee_ipc::erase(used);
         }
     }
 

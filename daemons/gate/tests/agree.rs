@@ -5,7 +5,7 @@ mod world;
 
 use std::time::Duration;
 
-use levee_ipc::agree::ToStack;
+use levee_ipc::agree::{Batch, ToStack};
 use levee_ipc::vault::{SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
 use world::*;
 
@@ -76,6 +76,156 @@ fn with_another_key_in_either_stack_nothing_passes_and_the_alarm_is_raised() {
             assert!(counters["disagreed"] >= 1, "{which:?} {inbound}: {counters:?}");
             // Nothing of the session came to its compartment, or from there to the client.
             assert_eq!(world.seen_inside(), u64::from(!inbound), "{which:?} {inbound}");
+        }
+    }
+}
+
+/// As many echo requests as are asked about at once.
+const SEVERAL: usize = 5;
+
+#[test]
+fn what_came_together_is_asked_about_and_leaves_together() {
+    let mut world = World::new();
+    world.up(Suite::Aes256Gcm, true);
+    let requests: Vec<_> = (0..SEVERAL).map(|_| world.request(500)).collect();
+    world.send_together(&requests);
+    assert_eq!(world.answers(SEVERAL, 10 * SECOND), ((1..=5).collect(), SEVERAL));
+    let counters = world.counters();
+    assert_eq!((counters["disagreed"], counters["packets-in"], counters["packets-out"]), (0, 5, 5));
+}
+
+#[test]
+fn where_the_path_refuses_many_at_once_they_leave_one_by_one() {
+    let mut world = World::new();
+    world.up(Suite::Aes256Gcm, true);
+    // Each is now sent in two fragments, which is more than a segment may be.
+    world.set_outer_mtu(1_280);
+    for round in 0..2 {
+        world.hold();
+        for _ in 0..SEVERAL {
+            let request = world.request(1_300);
+            world.send(&request);
+        }
+        world.wake();
+        let numbers = (round * 5 + 1..=round * 5 + 5).collect();
+        assert_eq!(world.answers(SEVERAL, 10 * SECOND), (numbers, 1));
+    }
+    assert_eq!(world.counters()["not-taken"], 0);
+}
+
+#[test]
+fn more_than_one_question_can_hold_is_asked_in_several() {
+    let mut world = World::new();
+    world.up(Suite::Aes256Gcm, true);
+    world.hold();
+    for _ in 0..80 {
+        let request = world.request(1_300);
+        world.send(&request);
+    }
+    world.wake();
+    let (answers, together) = world.answers(80, 10 * SECOND);
+    assert_eq!(answers, (1..=80).collect::<Vec<_>>());
+    assert!(together > SEVERAL, "{together}");
+    assert_eq!(world.counters()["disagreed"], 0);
+}
+
+/// Whether an item is one of the test's own; the kernel now and then sends short packets of IPv6 to the device.
+fn is_ours(bytes: &[u8]) -> bool {
+    bytes.len() > 500
+}
+
+/// Whether all of the test's are in one question.
+fn are_all<H, const BYTES: usize>(batch: &Batch<H, BYTES>) -> bool {
+    batch.iter().filter(|(_, bytes)| is_ours(bytes)).count() == SEVERAL
+}
+
+/// The same items, but for the one in the middle, of which one bit is another.
+fn but_one<H: Copy, const BYTES: usize>(batch: &Batch<H, BYTES>) -> Batch<H, BYTES> {
+    let (mut other, mut ours) = (Batch::new(), 0);
+    for (head, bytes) in batch.iter() {
+        let mut bytes = bytes.to_vec();
+        if is_ours(&bytes) {
+            // Of an echo request or reply and of a datagram alike, this is in the payload.
+            bytes[50] ^= u8::from(ours == SEVERAL / 2);
+            ours += 1;
+        }
+        assert!(other.add(*head, &bytes));
+    }
+    other
+}
+
+/// The same items, but for the last.
+fn without_one<H: Copy, const BYTES: usize>(batch: &Batch<H, BYTES>) -> Batch<H, BYTES> {
+    let mut other = Batch::new();
+    for (head, bytes) in batch.iter().take(batch.len() - 1) {
+        assert!(other.add(*head, bytes));
+    }
+    other
+}
+
+/// The questions about packets, and which stack is asked.
+const QUESTIONS: [(&str, Which); 4] = [
+    ("datagrams", Which::First),
+    ("datagrams", Which::Second),
+    ("packets", Which::First),
+    ("check", Which::Second),
+];
+
+#[test]
+fn of_packets_asked_about_together_only_the_one_that_is_not_agreed_about_is_dropped() {
+    for (name, which) in QUESTIONS {
+        let change = move |question| match question {
+            ToStack::Datagrams(all) if name == "datagrams" && are_all(&all) => {
+                ToStack::Datagrams(but_one(&all))
+            }
+            ToStack::Packets { now, packets } if name == "packets" && are_all(&packets) => {
+                ToStack::Packets { now, packets: but_one(&packets) }
+            }
+            ToStack::Check { packets, sealed } if name == "check" && are_all(&packets) => {
+                ToStack::Check { packets: but_one(&packets), sealed }
+            }
+            other => other,
+        };
+        let mut world = World::with(Some((which, Box::new(change))));
+        world.up(Suite::Aes256Gcm, true);
+        let requests: Vec<_> = (0..SEVERAL).map(|_| world.request(500)).collect();
+        world.send_together(&requests);
+        assert_eq!(world.answers(SEVERAL - 1, 10 * SECOND).0, [1, 2, 4, 5], "{name} {which:?}");
+        match hear_within(&world.sessiond, 10 * SECOND) {
+            Some(VaultToSessiond::Disagreed(1)) => {}
+            other => panic!("{name} {which:?}: not one alarm about one packet but {other:?}"),
+        }
+        assert_eq!(world.counters()["disagreed"], 1, "{name} {which:?}");
+        // What was dropped stays away, and the next ones pass.
+        assert!(world.ping(20, 10 * SECOND));
+        let inside = if name == "datagrams" { SEVERAL } else { SEVERAL + 1 };
+        assert_eq!(world.seen_inside(), inside as u64, "{name} {which:?}");
+    }
+}
+
+#[test]
+fn an_answer_about_another_number_of_packets_ends_the_gate_and_nothing_passes() {
+    for (name, which) in QUESTIONS {
+        let change = move |question| match question {
+            ToStack::Datagrams(all) if name == "datagrams" => ToStack::Datagrams(without_one(&all)),
+            ToStack::Packets { now, packets } if name == "packets" && are_all(&packets) => {
+                ToStack::Packets { now, packets: without_one(&packets) }
+            }
+            ToStack::Check { packets, sealed } if name == "check" => {
+                ToStack::Check { packets: without_one(&packets), sealed: without_one(&sealed) }
+            }
+            other => other,
+        };
+        let mut world = World::with(Some((which, Box::new(change))));
+        world.up(Suite::Aes256Gcm, true);
+        let requests: Vec<_> = (0..SEVERAL).map(|_| world.request(500)).collect();
+        world.send_together(&requests);
+        assert!(ends(&world.gate, 10 * SECOND), "{name} {which:?}: the gate goes on");
+        assert!(world.answers(1, SECOND / 20).0.is_empty(), "{name} {which:?}");
+        let inside = if name == "datagrams" { 0 } else { SEVERAL };
+        assert_eq!(world.seen_inside(), inside as u64, "{name} {which:?}");
+        for which in [Which::First, Which::Second] {
+            assert!(ends(world.stack(which), 10 * SECOND), "{name}: the {which:?} stack goes on");
         }
     }
 }

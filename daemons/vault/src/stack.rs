@@ -2,10 +2,11 @@
 //! the label's gate in place of a device and sockets. `levee-vault --stack`, started by the warden.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use levee_aead::Library;
 use levee_esp::{DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Side, ecn};
-use levee_ipc::agree::{Bytes, FromStack, Outgoing, Sealed, ToStack};
+use levee_ipc::agree::{ARRIVING, Batch, Envelope, FromStack, GROWTH, LEAVING, MOST, Outgoing, ToStack};
 use levee_ipc::tunnel::{self, Fatal};
 use levee_ipc::vault::Report;
 use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
@@ -15,7 +16,6 @@ use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use zeroize::Zeroize as _;
 
 use crate::convert;
 
@@ -42,7 +42,7 @@ pub fn run() -> Result<(), Fatal> {
     control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
     let gate = Channel::from_fd(gate);
     gate.send(&FromStack::Ready).map_err(|why| Fatal::new("tell the gate", why))?;
-    let mut stack = Stack { sad: Sad::new(Side::Server, slot), buffer: vec![0; BUFFER] };
+    let mut stack = Stack { sad: Sad::new(Side::Server, slot), buffer: vec![0; BUFFER], used: 0 };
     loop {
         let mut fds = [PollFd::new(&control, PollFlags::IN), PollFd::new(&gate, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -85,12 +85,21 @@ fn attachments(control: &Channel) -> Result<(OwnedFd, Option<u16>), Fatal> {
     }
 }
 
-/// A packet with its header, padding and tag.
-const BUFFER: usize = levee_esp::sealed_length(Bytes::MOST);
+/// A datagram, or a packet with its header, padding and tag.
+const BUFFER: usize = if ARRIVING > LEAVING + GROWTH { ARRIVING } else { LEAVING + GROWTH };
+const _: () = {
+    let mut length = 0;
+    while length < 4 {
+        assert!(levee_esp::sealed_length(length) <= length + GROWTH);
+        length += 1;
+    }
+};
 
 struct Stack {
     sad: Sad<SessionId>,
     buffer: Vec<u8>,
+    /// Bytes of the buffer that have been written to since it was erased.
+    used: usize,
 }
 
 impl Stack {
@@ -113,14 +122,27 @@ impl Stack {
             ToStack::Delete { spi } => {
                 FromStack::Taken(levee_esp::Spi::new(spi).is_some_and(|spi| self.sad.delete(spi).is_some()))
             }
-            ToStack::Datagram { from, ecn, datagram } => FromStack::Opened(self.open(&datagram, from, ecn)),
-            ToStack::Packet { now, packet } => {
-                let outgoing = self.seal(now, &packet);
-                self.buffer.as_mut_slice().zeroize();
-                FromStack::Sealed(outgoing.unwrap_or_else(|reason| {
-                    self.sad.counters.count(reason);
-                    Outgoing::Nothing
-                }))
+            ToStack::Datagrams(datagrams) => {
+                let mut packets = Batch::new();
+                let mut whole = true;
+                for (from, datagram) in datagrams.iter() {
+                    let packet = self.open(datagram, from).unwrap_or(&[]);
+                    whole &= packets.add((), packet);
+                }
+                self.erase();
+                answer(whole, FromStack::Opened(packets))?
+            }
+            ToStack::Packets { now, packets } => {
+                let mut outgoing = Batch::new();
+                let mut whole = true;
+                for ((), packet) in packets.iter() {
+                    let (what, datagram) = self.seal(now, packet);
+                    whole &= outgoing.add(what, datagram);
+                }
+                self.erase();
+                let next = || self.sad.next_expiring().map(|(spi, session)| (spi.get(), session));
+                let expiring = std::iter::from_fn(next).take(MOST).collect();
+                answer(whole, FromStack::Sealed { outgoing, expiring })?
             }
             ToStack::Report => FromStack::Report(Report {
                 counters: self.sad.counters.iter().map(|(name, value)| (name.to_owned(), value)).collect(),
@@ -131,41 +153,63 @@ impl Stack {
         })
     }
 
-    fn open(&mut self, datagram: &[u8], from: agree::Outer, ecn: u8) -> Option<Bytes> {
+    /// The packet in a datagram, if it may pass.
+    fn open(&mut self, datagram: &[u8], from: &Envelope) -> Option<&[u8]> {
+        self.used = self.used.max(datagram.len());
         let buffer = self.buffer.get_mut(..datagram.len())?;
         buffer.copy_from_slice(datagram);
-        let packet = match self.sad.open(buffer, 0, place(from), ecn) {
-            Ok(opened) => buffer.get(..opened.inner.length).and_then(Bytes::new),
-            // Counted where it was found.
-            Err(_) => None,
-        };
-        buffer.zeroize();
-        packet
+        // Why not is counted where it was found.
+        let opened = self.sad.open(buffer, 0, place(from.outer), from.ecn).ok()?;
+        buffer.get(..opened.inner.length)
     }
 
-    fn seal(&mut self, now: std::time::Duration, packet: &[u8]) -> Result<Outgoing, DropReason> {
+    /// What becomes of a packet, and the datagram that is to be sent.
+    fn seal(&mut self, now: Duration, packet: &[u8]) -> (Outgoing, &[u8]) {
+        match self.try_seal(now, packet) {
+            Ok((what, length)) => (what, self.buffer.get(..length).unwrap_or(&[])),
+            Err(reason) => {
+                self.sad.counters.count(reason);
+                (Outgoing::Nothing, &[])
+            }
+        }
+    }
+
+    fn try_seal(&mut self, now: Duration, packet: &[u8]) -> Result<(Outgoing, usize), DropReason> {
         let inner = Inner::parse(packet)?;
         let packet = packet.get(..inner.length).ok_or(DropReason::Malformed)?;
         // A reason that `route` or `seal` finds is counted there.
-        let Ok(route) = self.sad.route(now, &inner) else { return Ok(Outgoing::Nothing) };
+        let Ok(route) = self.sad.route(now, &inner) else { return Ok((Outgoing::Nothing, 0)) };
         let mut lane = match route {
             Route::Through(lane) => lane,
             Route::Wait(id) => {
                 self.sad.counters.count(DropReason::NoSa);
-                return Ok(Outgoing::Wanted(id));
+                return Ok((Outgoing::Wanted(id), 0));
             }
             // No pair here carries AGGFRAG payloads.
             Route::Gather(_) => return Err(DropReason::NoSa),
         };
+        self.used = self.used.max(packet.len() + GROWTH);
         let text = self.buffer.get_mut(ESP_HEADER..ESP_HEADER + packet.len()).ok_or(DropReason::Oversize)?;
         text.copy_from_slice(packet);
-        let Ok(sealed) = lane.seal(&mut self.buffer, packet.len()) else { return Ok(Outgoing::Nothing) };
-        let datagram = self.buffer.get(..sealed.length).and_then(Bytes::new).ok_or(DropReason::Oversize)?;
+        let Ok(sealed) = lane.seal(&mut self.buffer, packet.len()) else {
+            return Ok((Outgoing::Nothing, 0));
+        };
         let socket = u8::try_from(sealed.peer.socket).map_err(|_| DropReason::NoPeer)?;
-        let to = agree::Outer { address: sealed.peer.address, socket };
-        let expiring = self.sad.next_expiring().map(|(spi, session)| (spi.get(), session));
-        Ok(Outgoing::Send(Sealed { datagram, to, ecn: ecn::of(packet) }, expiring))
+        let outer = agree::Outer { address: sealed.peer.address, socket };
+        Ok((Outgoing::Send(Envelope { outer, ecn: ecn::of(packet) }), sealed.length))
     }
+
+    fn erase(&mut self) {
+        if let Some(used) = self.buffer.get_mut(..std::mem::take(&mut self.used)) {
+            levee_ipc::erase(used);
+        }
+    }
+}
+
+/// An answer with something about each item of the question. It always has, by the bounds of both; if it had not, the
+/// gate would be told nothing.
+fn answer(whole: bool, answer: FromStack) -> Result<FromStack, Fatal> {
+    if whole { Ok(answer) } else { Err(Fatal::new("answer the gate", "the answer is too large")) }
 }
 
 fn place(outer: agree::Outer) -> Outer {

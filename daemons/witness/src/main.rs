@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use levee_aead::Library;
-use levee_ipc::agree::{self, Bytes, FromStack, ToStack};
+use levee_ipc::agree::{self, Batch, FromStack, ToStack};
 use levee_ipc::tunnel;
 use levee_ipc::vault::{Refusal, Sa, Selector, SessionRecord, Suite};
 use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
@@ -116,15 +116,27 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             second.delete(spi);
             FromStack::Taken(true)
         }
-        ToStack::Datagram { from, ecn, datagram } => {
-            let opened = second.open(&datagram, place(from), ecn);
-            FromStack::Opened(opened.and_then(|packet| Bytes::new(&packet)))
+        ToStack::Datagrams(datagrams) => {
+            let mut packets = Batch::new();
+            for (from, datagram) in datagrams.iter() {
+                let packet = second.open(datagram, place(from.outer), from.ecn);
+                if !packets.add((), packet.as_ref().map_or(&[][..], |packet| packet.as_slice())) {
+                    return Err("answer the gate: the answer is too large".to_owned());
+                }
+            }
+            FromStack::Opened(packets)
         }
-        ToStack::Check { packet, sealed } => {
-            let to = place(sealed.to);
-            FromStack::Agreed(second.agrees(&packet, &sealed.datagram, to, sealed.ecn))
+        ToStack::Check { packets, sealed } => {
+            let mut verdicts = Batch::new();
+            for (((), packet), (to, datagram)) in packets.iter().zip(sealed.iter()) {
+                let agrees = second.agrees(packet, datagram, place(to.outer), to.ecn);
+                if !verdicts.add(agrees, &[]) {
+                    return Err("answer the gate: the answer is too large".to_owned());
+                }
+            }
+            FromStack::Agreed(verdicts)
         }
-        ToStack::Packet { .. } | ToStack::Report => {
+        ToStack::Packets { .. } | ToStack::Report => {
             return Err("answer the gate: this is the second stack".to_owned());
         }
     })

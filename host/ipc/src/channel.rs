@@ -9,7 +9,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use zeroize::Zeroize as _;
+
+use crate::room::Room;
 
 /// The most bytes one message may have.
 pub const MAX_MESSAGE: usize = 64 * 1024;
@@ -132,10 +133,10 @@ impl Channel {
         if fds.len() > MAX_FDS {
             return Err(SendError::TooLarge);
         }
-        let mut scratch = Scratch::new();
-        let length = postcard::to_slice(message, &mut scratch.bytes).map_err(|_| SendError::TooLarge)?.len();
-        scratch.used = length;
-        let bytes = scratch.bytes.get(..length).ok_or(SendError::TooLarge)?;
+        let mut room = Room::new();
+        let length = postcard::to_slice(message, room.all()).map_err(|_| SendError::TooLarge)?.len();
+        room.used(length);
+        let bytes = room.filled();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -165,22 +166,22 @@ impl Channel {
     }
 
     fn receive<T: DeserializeOwned>(&self, flags: RecvFlags) -> Result<Received<T>, RecvError> {
-        let mut scratch = Scratch::new();
+        let mut room = Room::new();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let result = loop {
-            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut scratch.bytes)], &mut ancillary, flags) {
+            match recvmsg(&self.0, &mut [IoSliceMut::new(room.all())], &mut ancillary, flags) {
                 Ok(result) => break result,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    scratch.used = 0;
+                    room.used(0);
                     return Err(RecvError::Empty);
                 }
                 Err(Errno::CONNRESET) => return Err(RecvError::Closed),
                 Err(e) => return Err(RecvError::Io(e.into())),
             }
         };
-        scratch.used = result.bytes.min(MAX_MESSAGE);
+        room.used(result.bytes);
         // Collected before anything is judged, so that descriptors of a bad message are closed, not leaked.
         let mut fds = Vec::new();
         for message in ancillary.drain() {
@@ -195,32 +196,9 @@ impl Channel {
         if result.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(RecvError::Malformed);
         }
-        let bytes = scratch.bytes.get(..result.bytes).ok_or(RecvError::Malformed)?;
-        match postcard::take_from_bytes(bytes) {
+        match postcard::take_from_bytes(room.filled()) {
             Ok((message, [])) => Ok(Received { message, fds }),
             _ => Err(RecvError::Malformed),
-        }
-    }
-}
-
-/// Where a message is written out or read in. Sized beforehand, for a buffer that grows would leave copies of keys
-/// behind; what was used of it is erased, which for all of it would cost more than the message.
-struct Scratch {
-    bytes: Vec<u8>,
-    used: usize,
-}
-
-impl Scratch {
-    /// Erased whole, unless somebody knows better.
-    fn new() -> Self {
-        Self { bytes: vec![0; MAX_MESSAGE], used: MAX_MESSAGE }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Some(used) = self.bytes.get_mut(..self.used) {
-            used.zeroize();
         }
     }
 }
@@ -234,6 +212,7 @@ impl AsFd for Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::room;
     use std::io::Read;
 
     #[test]
@@ -262,6 +241,19 @@ mod tests {
         drop(a);
         assert!(matches!(b.recv::<u8>(), Err(RecvError::Closed)));
         assert!(matches!(b.send(&1u8), Err(SendError::Closed)));
+    }
+
+    #[test]
+    fn nothing_of_a_message_stays_in_the_memory_that_the_thread_keeps_for_the_next() {
+        let (a, b) = Channel::pair().unwrap();
+        a.send(&vec![0xa5u8; 3_000]).unwrap();
+        assert!(matches!(a.send(&vec![0xa5u8; MAX_MESSAGE]), Err(SendError::TooLarge)));
+        assert_eq!(room::kept(), (true, 1));
+        b.recv::<Vec<u8>>().unwrap();
+        a.send(&vec![0xa5u8; 3_000]).unwrap();
+        assert!(matches!(b.recv::<u8>(), Err(RecvError::Malformed)));
+        assert!(matches!(b.try_recv::<u8>(), Err(RecvError::Empty)));
+        assert_eq!(room::kept(), (true, 1));
     }
 
     #[test]

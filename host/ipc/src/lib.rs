@@ -25,6 +25,7 @@ mod frame;
 pub mod keyer;
 pub mod operator;
 mod outbox;
+mod room;
 mod secret;
 pub mod signer;
 pub mod tpe;
@@ -36,4 +37,5 @@ pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError}
 pub use file::revocations;
 pub use frame::{FrameError, FrameReader, encode_frame};
 pub use outbox::Outbox;
+pub use room::erase;
 pub use secret::Secret;

@@ -116,6 +116,7 @@ pub struct World {
     keyer: Channel,
     stacks: [(Child, Channel); 2],
     _warden: Channel,
+    outer: OwnedFd,
     compartment: OwnedFd,
     _tun: tun::Queue,
     group: SteeringGroup,
@@ -192,6 +193,7 @@ impl World {
             keyer,
             stacks,
             _warden: warden,
+            outer,
             compartment,
             _tun: tun,
             group,
@@ -321,6 +323,53 @@ impl World {
 
     pub fn send(&self, datagram: &[u8]) {
         self.client.send_to(datagram, self.group.address()).unwrap();
+    }
+
+    /// Sends datagrams, all as long as the first, as one.
+    pub fn send_together(&self, datagrams: &[Vec<u8>]) {
+        let segment = u16::try_from(datagrams[0].len()).unwrap();
+        udp::send(self.client.as_fd(), &datagrams.concat(), self.group.address(), Some(segment), 0).unwrap();
+    }
+
+    /// The numbers of the echo requests that are answered, in order, until `wanted` are or for `limit`; and how many answers
+    /// came together at most.
+    pub fn answers(&mut self, wanted: usize, limit: Duration) -> (Vec<u16>, usize) {
+        udp::set_aggregates(self.client.as_fd(), true).unwrap();
+        let end = Instant::now() + limit;
+        let mut buffer = vec![0; 65_536];
+        let from = Outer { address: self.group.address(), socket: 0 };
+        let (mut answers, mut together) = (Vec::new(), 0);
+        while Instant::now() < end && answers.len() < wanted {
+            let Ok(got) = udp::receive(self.client.as_fd(), &mut buffer) else {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            let step = got.segment.map_or(got.length, usize::from);
+            together = together.max(got.length.div_ceil(step));
+            for datagram in buffer[..got.length].chunks_mut(step) {
+                let opened = self.sad.open(datagram, 0, from, 0).expect("an answer");
+                let packet = &datagram[..opened.inner.length];
+                if packet[20] == 0 {
+                    answers.push(u16::from_be_bytes([packet[26], packet[27]]));
+                }
+            }
+        }
+        (answers, together)
+    }
+
+    /// Lets the gate read nothing until [`World::wake`].
+    pub fn hold(&self) {
+        rustix::process::kill_process(self.gate.pid, rustix::process::Signal::STOP).unwrap();
+    }
+
+    /// The end of [`World::hold`].
+    pub fn wake(&self) {
+        rustix::process::kill_process(self.gate.pid, rustix::process::Signal::CONT).unwrap();
+    }
+
+    /// Sets the MTU of the network outside.
+    pub fn set_outer_mtu(&self, mtu: u32) {
+        Net::in_ns(self.outer.as_fd()).unwrap().set_mtu("lo", mtu).unwrap();
     }
 
     /// Whether an echo request from the client is answered within `limit`.
