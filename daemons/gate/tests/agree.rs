@@ -87,6 +87,7 @@ const SEVERAL: usize = 5;
 fn what_came_together_is_asked_about_and_leaves_together() {
     let mut world = World::new();
     world.up(Suite::Aes256Gcm, true);
+    world.receive_together();
     let requests: Vec<_> = (0..SEVERAL).map(|_| world.request(500)).collect();
     world.send_together(&requests);
     assert_eq!(world.answers(SEVERAL, 10 * SECOND), ((1..=5).collect(), SEVERAL));
@@ -98,6 +99,7 @@ fn what_came_together_is_asked_about_and_leaves_together() {
 fn where_the_path_refuses_many_at_once_they_leave_one_by_one() {
     let mut world = World::new();
     world.up(Suite::Aes256Gcm, true);
+    world.receive_together();
     // Each is now sent in two fragments, which is more than a segment may be.
     world.set_outer_mtu(1_280);
     for round in 0..2 {
@@ -117,15 +119,19 @@ fn where_the_path_refuses_many_at_once_they_leave_one_by_one() {
 fn more_than_one_question_can_hold_is_asked_in_several() {
     let mut world = World::new();
     world.up(Suite::Aes256Gcm, true);
-    world.hold();
-    for _ in 0..80 {
-        let request = world.request(1_300);
-        world.send(&request);
+    world.receive_together();
+    // Too many for one question, and too large for one.
+    for (first, count, length) in [(1, 70, 100), (71, 50, 1_300)] {
+        world.hold();
+        for _ in 0..count {
+            let request = world.request(length);
+            world.send(&request);
+        }
+        world.wake();
+        let (answers, together) = world.answers(usize::from(count), 10 * SECOND);
+        assert_eq!(answers, (first..first + count).collect::<Vec<_>>());
+        assert!(together > SEVERAL, "{together}");
     }
-    world.wake();
-    let (answers, together) = world.answers(80, 10 * SECOND);
-    assert_eq!(answers, (1..=80).collect::<Vec<_>>());
-    assert!(together > SEVERAL, "{together}");
     assert_eq!(world.counters()["disagreed"], 0);
 }
 

@@ -325,6 +325,11 @@ impl World {
         self.client.send_to(datagram, self.group.address()).unwrap();
     }
 
+    /// Lets the client receive together what comes together; [`World::answers`] takes it apart.
+    pub fn receive_together(&self) {
+        udp::set_aggregates(self.client.as_fd(), true).unwrap();
+    }
+
     /// Sends datagrams, all as long as the first, as one.
     pub fn send_together(&self, datagrams: &[Vec<u8>]) {
         let segment = u16::try_from(datagrams[0].len()).unwrap();
@@ -334,7 +339,6 @@ impl World {
     /// The numbers of the echo requests that are answered, in order, until `wanted` are or for `limit`; and how many answers
     /// came together at most.
     pub fn answers(&mut self, wanted: usize, limit: Duration) -> (Vec<u16>, usize) {
-        udp::set_aggregates(self.client.as_fd(), true).unwrap();
         let end = Instant::now() + limit;
         let mut buffer = vec![0; 65_536];
         let from = Outer { address: self.group.address(), socket: 0 };
