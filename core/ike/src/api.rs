@@ -415,6 +415,11 @@ pub enum Command {
         /// The IKE SA.
         ike: IkeId,
     },
+    /// Forget the IKE SA and its children at once and without a word: the peer has said that it has them no more (RFC 7296 2.4).
+    ForgetIke {
+        /// The IKE SA.
+        ike: IkeId,
+    },
     /// Ask the peer whether it is alive (RFC 7296 2.4). Silence ends in [`CloseReason::PeerSilent`].
     Probe {
         /// The IKE SA.
@@ -463,7 +468,7 @@ impl std::error::Error for CommandError {}
 /// Why an IKE SA is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloseReason {
-    /// This endpoint was told to delete it.
+    /// This endpoint was told to delete or to forget it.
     Local,
     /// The peer deleted it.
     Peer,

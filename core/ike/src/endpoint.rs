@@ -470,6 +470,7 @@ impl Endpoint {
             | Command::CloseChild { ike, .. }
             | Command::RekeyIke { ike }
             | Command::CloseIke { ike }
+            | Command::ForgetIke { ike }
             | Command::Probe { ike } => self.ids.get(ike).copied().ok_or(CommandError::NoSuchIke)?,
         };
         let request = match &command {

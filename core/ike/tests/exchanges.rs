@@ -4,6 +4,7 @@ mod pair;
 
 use levee_ike::*;
 use pair::*;
+use std::net::IpAddr;
 use std::time::Duration;
 
 fn connected(child: Option<&str>) -> (Pair, IkeId, IkeId) {
@@ -80,6 +81,66 @@ fn a_host_that_forces_childless_sas_gives_no_child_in_ike_auth() {
     assert_eq!(p.established(A).len(), 1);
     assert_eq!(p.failed(A), [&ChildError::Notified("NO_PROPOSAL_CHOSEN".into())]);
     assert!(p.children(B).is_empty());
+}
+
+#[test]
+fn who_wants_a_childless_sa_has_none_with_a_peer_that_knows_of_none() {
+    for (ours, child) in
+        [(Childless::Force, Some("SECRET")), (Childless::Force, None), (Childless::Allow, None)]
+    {
+        let mut configs = psk_configs();
+        configs[0].peers[0].childless = ours;
+        configs[1].peers[0].childless = Childless::Never;
+        let mut p = Pair::new(configs, 7);
+        let child = child.map(|l| p.child(A, Some(l)));
+        p.connect(A, child);
+        p.run();
+        let reason = CloseReason::Authentication("the peer does not support childless IKE SAs");
+        assert_eq!(p.closed(A), [&reason], "{ours:?}");
+        assert!(p.established(B).is_empty() && p.children(B).is_empty());
+    }
+}
+
+#[test]
+fn an_ike_sa_has_so_many_children_and_no_more() {
+    let mut configs = psk_configs();
+    configs[1].limits.children = 2;
+    let mut p = Pair::new(configs, 7);
+    let ike = p.connect(A, None);
+    p.run();
+    for _ in 0..3 {
+        let child = p.child(A, Some("SECRET"));
+        p.command(A, Command::CreateChild { ike, child });
+        p.run();
+    }
+    assert_eq!((p.children(A).len(), p.children(B).len()), (2, 2));
+    assert_eq!(p.failed(A), [&ChildError::Notified("NO_ADDITIONAL_SAS".into())]);
+    // One that goes makes room.
+    let inbound = p.children(A)[0].inbound;
+    p.command(A, Command::CloseChild { ike, inbound });
+    let child = p.child(A, Some("SECRET"));
+    p.command(A, Command::CreateChild { ike, child });
+    p.run();
+    assert_eq!(p.children(B).len(), 3);
+}
+
+#[test]
+fn an_ike_sa_that_has_lived_its_time_says_so_once_and_its_successor_has_a_time_of_its_own() {
+    let mut configs = psk_configs();
+    configs[0].timers.ike_rekey = Some(Duration::from_secs(600));
+    let mut p = Pair::new(configs, 7);
+    let ike = p.connect(A, None);
+    p.run();
+    let due = |p: &mut Pair| p.take(A, |e| matches!(e, Event::IkeRekeyDue { .. }).then_some(())).len();
+    p.pass(Duration::from_secs(599));
+    assert_eq!(due(&mut p), 0);
+    p.pass(Duration::from_secs(900));
+    assert_eq!(due(&mut p), 1);
+    p.command(A, Command::RekeyIke { ike });
+    p.pass(Duration::from_secs(599));
+    assert_eq!(due(&mut p), 1);
+    p.pass(Duration::from_secs(2));
+    assert_eq!(due(&mut p), 2);
 }
 
 #[test]
@@ -730,17 +791,82 @@ fn an_address_is_assigned_to_who_asks() {
     let mut configs = psk_configs();
     configs[0].peers[0].childless = Childless::Never;
     let mut p = Pair::new(configs, 7);
-    let address = [10, 9, 8, 7].into();
-    p.sides[B].assign = vec![InnerAddress::Address(address), InnerAddress::Dns([10, 9, 8, 1].into())];
-    p.sides[B].remote = vec![Selector::host(address)];
-    let mut child = p.child(A, Some("SECRET"));
-    child.want_address = true;
-    p.connect(A, Some(child));
+    let (four, six): ([IpAddr; 2], [IpAddr; 2]) = (
+        [[10, 9, 8, 7].into(), [10, 9, 8, 1].into()],
+        [[0xfd00, 9, 0, 0, 0, 0, 8, 7].into(), [0xfd00, 9, 0, 0, 0, 0, 8, 1].into()],
+    );
+    let wide: IpAddr = [0_u16; 8].into();
+    for (n, given) in [vec![four], vec![six], vec![four, six], vec![]].into_iter().enumerate() {
+        let assign: Vec<_> = given
+            .iter()
+            .flat_map(|[address, dns]| [InnerAddress::Address(*address), InnerAddress::Dns(*dns)])
+            .collect();
+        let hosts: Vec<_> = given.iter().map(|[address, _]| Selector::host(*address)).collect();
+        p.sides[B].assign = assign.clone();
+        p.sides[B].remote = if hosts.is_empty() { any() } else { hosts.clone() };
+        for asks in [true, false] {
+            let mut child = p.child(A, Some("SECRET"));
+            child.local.extend(Selector::subnet(wide, 0));
+            child.want_address = asks;
+            p.connect(A, Some(child));
+            p.run();
+            let got = p.take(A, |e| match e {
+                Event::IkeEstablished { assigned, .. } => Some(assigned.clone()),
+                _ => None,
+            });
+            assert_eq!(got.last(), Some(&if asks { assign.clone() } else { vec![] }), "{given:?} {asks}");
+            let local = &p.children(A).last().expect("a child").local;
+            assert_eq!(*local, if hosts.is_empty() { any() } else { hosts.clone() }, "{n}");
+        }
+    }
+}
+
+#[test]
+fn the_first_ike_sa_with_a_peer_says_that_it_is_and_no_other_does() {
+    let (mut p, ..) = connected(None);
+    // Whoever began: what counts is whether there is one.
+    for side in [A, B] {
+        p.connect(side, None);
+        p.run();
+    }
+    let told = |p: &mut Pair, side| {
+        p.take(side, |e| match e {
+            Event::IkeEstablished { role: Role::Responder, initial_contact, .. } => Some(*initial_contact),
+            _ => None,
+        })
+    };
+    assert_eq!((told(&mut p, B), told(&mut p, A)), (vec![true, false], vec![false]));
+    for ike in p.established(A) {
+        p.command(A, Command::CloseIke { ike });
+    }
     p.run();
-    let got = p.take(A, |e| match e {
-        Event::IkeEstablished { assigned, .. } => Some(assigned.clone()),
+    p.connect(B, None);
+    p.run();
+    assert_eq!(told(&mut p, A), [false, true]);
+}
+
+#[test]
+fn an_ike_sa_that_the_peer_has_no_more_is_forgotten_at_once_and_without_a_word() {
+    let (mut p, a, _) = connected(Some("SECRET"));
+    let inbound = p.children(A)[0].inbound;
+    // Whatever is under way and to come.
+    let child = p.child(A, Some("CONFIDENTIAL"));
+    p.command(A, Command::CreateChild { ike: a, child: child.clone() });
+    p.command(A, Command::RekeyIke { ike: a });
+    p.drain(A);
+    p.wire.clear();
+    p.log.clear();
+    p.command(A, Command::ForgetIke { ike: a });
+    p.pass(Duration::from_secs(20));
+    assert!(p.log.iter().all(|(side, _)| *side == B) && p.sides[A].endpoint.is_empty());
+    let told = p.take(A, |e| match e {
+        Event::IkeClosed { ike, reason, children } => Some((*ike, reason.clone(), children.clone())),
         _ => None,
     });
-    assert_eq!(got, [vec![InnerAddress::Address(address), InnerAddress::Dns([10, 9, 8, 1].into())]]);
-    assert_eq!(p.children(A)[0].local, [Selector::host(address)]);
+    assert_eq!(told, [(a, CloseReason::Local, vec![inbound])]);
+    assert_eq!(p.try_command(A, Command::ForgetIke { ike: a }), Err(CommandError::NoSuchIke));
+    // The SPIs are free again.
+    p.connect(A, Some(child));
+    p.run();
+    assert_eq!(p.children(A).len(), 2);
 }

@@ -142,6 +142,44 @@ fn half_open_sas_are_bounded_in_all_and_by_address() {
 }
 
 #[test]
+fn ike_sas_are_bounded_in_all() {
+    let mut configs = psk_configs();
+    configs[1].limits.cookie_above = usize::MAX;
+    configs[1].limits.ike_sas = 10;
+    let mut p = Pair::new(configs, 3);
+    floods(&mut p, 50);
+    assert_eq!(p.sides[B].endpoint.len(), 10);
+    assert_eq!(p.sides[B].endpoint.counters().get(Drop::Full), 40);
+}
+
+#[test]
+fn a_cookie_is_good_for_where_it_was_sent_to_and_for_a_short_time() {
+    for (seconds, elsewhere, good) in
+        [(0, false, true), (100, false, true), (130, false, false), (0, true, false)]
+    {
+        let mut configs = psk_configs();
+        configs[1].limits.cookie_above = 0;
+        let mut p = Pair::new(configs, 3);
+        p.connect(A, None);
+        // The request to B, the cookie to A, and the request with it.
+        for side in [A, B] {
+            p.drain(side);
+            let (to, path, d) = p.wire.pop_front().expect("a message");
+            p.deliver(to, path, &d);
+        }
+        p.drain(A);
+        let (to, mut path, d) = p.wire.pop_front().expect("a request");
+        assert!(p.sides[B].endpoint.is_empty());
+        p.time += Duration::from_secs(seconds);
+        if elsewhere {
+            path.local.set_port(4501);
+        }
+        p.deliver(to, path, &d);
+        assert_eq!(p.sides[B].endpoint.len(), usize::from(good), "{seconds} {elsewhere}");
+    }
+}
+
+#[test]
 fn a_higher_major_version_is_told_which_one_is_spoken() {
     let mut p = Pair::new(psk_configs(), 3);
     p.connect(A, None);

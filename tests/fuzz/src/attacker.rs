@@ -10,17 +10,20 @@ use x25519_dalek::{PublicKey, StaticSecret};
 /// The key that victim and attacker share.
 pub const KEY: &[u8] = b"a shared key of some length";
 
-/// An SA payload's body: one proposal for IKE (protocol 1) with AES-128-GCM, HMAC-SHA2-256, X25519.
-fn ike_proposal(spi: &[u8]) -> Vec<u8> {
-    let transforms: [&[u8]; 3] = [
-        &[3, 0, 0, 12, 1, 0, 0, 20, 0x80, 14, 0, 128],
-        &[3, 0, 0, 8, 2, 0, 0, 5],
-        &[0, 0, 0, 8, 4, 0, 0, 31],
-    ];
-    let length = 8 + spi.len() as u16 + 28;
-    let mut out = vec![0, 0, (length >> 8) as u8, length as u8, 1, 1, spi.len() as u8, 3];
+/// An SA payload's body: one proposal for IKE (protocol 1) with AES-128-GCM, HMAC-SHA2-256, X25519, and perhaps ML-KEM-768 as
+/// first additional key exchange (RFC 9370 4.1).
+fn ike_proposal(spi: &[u8], hybrid: bool) -> Vec<u8> {
+    let mut transforms = vec![3, 0, 0, 12, 1, 0, 0, 20, 0x80, 14, 0, 128];
+    transforms.extend_from_slice(&[3, 0, 0, 8, 2, 0, 0, 5]);
+    transforms.extend_from_slice(&[if hybrid { 3 } else { 0 }, 0, 0, 8, 4, 0, 0, 31]);
+    if hybrid {
+        transforms.extend_from_slice(&[0, 0, 0, 8, 6, 0, 0, 36]);
+    }
+    let length = 8 + spi.len() as u16 + transforms.len() as u16;
+    let count = if hybrid { 4 } else { 3 };
+    let mut out = vec![0, 0, (length >> 8) as u8, length as u8, 1, 1, spi.len() as u8, count];
     out.extend_from_slice(spi);
-    out.extend(transforms.concat());
+    out.extend(transforms);
     out
 }
 
@@ -97,6 +100,10 @@ pub struct Attacker {
     request: Vec<u8>,
     response: Vec<u8>,
     keys: Option<Keys>,
+    /// ML-KEM-768 is in every IKE SA.
+    hybrid: bool,
+    /// IntAuth_i and IntAuth_r (RFC 9242 3.3.2), once there was an IKE_INTERMEDIATE.
+    records: [Vec<u8>; 2],
     iv: u64,
     next_id: u32,
     /// The victim's last request: message ID and exchange.
@@ -118,11 +125,18 @@ impl Attacker {
             request: Vec::new(),
             response: Vec::new(),
             keys: None,
+            hybrid: false,
+            records: [Vec::new(), Vec::new()],
             iv: 0,
             // RFC 7296 2.2: 0 was IKE_SA_INIT for who began; the responder has asked nothing yet.
             next_id: u32::from(initiator),
             asked: None,
         }
+    }
+
+    /// An attacker that has said nothing yet and offers ML-KEM-768 as additional key exchange.
+    pub fn hybrid(initiator: bool) -> Self {
+        Self { hybrid: true, ..Self::new(initiator) }
     }
 
     /// The body of its KE payload.
@@ -141,7 +155,8 @@ impl Attacker {
 
     /// IKE_SA_INIT, asking or answering, with `more` payloads (notifications) at its end.
     pub fn init(&mut self, more: &[(u8, Vec<u8>)]) -> Vec<u8> {
-        let mut parts = vec![(33, ike_proposal(&[])), (34, self.share()), (40, self.nonce.to_vec())];
+        let proposal = ike_proposal(&[], self.hybrid);
+        let mut parts = vec![(33, proposal), (34, self.share()), (40, self.nonce.to_vec())];
         parts.extend_from_slice(more);
         let (first, body) = chain(&parts);
         let mut out = self.header(first, 34, !self.initiator, 0, 28 + body.len());
@@ -226,16 +241,44 @@ impl Attacker {
 
     /// The bodies of the attacker's ID and AUTH payloads.
     pub fn auth(&self, name: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+        // Without an IKE_INTERMEDIATE nothing follows the identity; with one, IKE_AUTH is the attacker's next request.
+        self.proof(self.initiator, name, self.next_id)
+    }
+
+    /// The bodies of the ID and AUTH payloads of the SA's initiator, or responder, with this name (RFC 7296 2.15, RFC 9242 3.3.2).
+    pub fn proof(&self, initiator: bool, name: &str, auth_id: u32) -> Option<(Vec<u8>, Vec<u8>)> {
         let keys = self.keys.as_ref()?;
         let id = [&[2, 0, 0, 0], name.as_bytes()].concat();
-        let (message, nonce, p) = if self.initiator {
+        let (message, nonce, p) = if initiator {
             (&self.request, &self.nr, &keys.p[0])
         } else {
             (&self.response, &self.ni, &keys.p[1])
         };
         let key = prf(KEY, &[b"Key Pad for IKEv2"]);
-        let mac = prf(&key, &[message, nonce, &prf(p, &[&id])]);
+        let (record, auth_id) = (self.records.concat(), auth_id.to_be_bytes());
+        let auth_id: &[u8] = if record.is_empty() { &[] } else { &auth_id };
+        let mac = prf(&key, &[message, nonce, &prf(p, &[&id]), &record, auth_id]);
         Some((id, [&[2, 0, 0, 0], mac.as_slice()].concat()))
+    }
+
+    /// Mixes an additional key exchange's secret into all keys (RFC 9370 2.2.2), of which the attacker's last request and its answer,
+    /// each with its first payload's type, were the IKE_INTERMEDIATE: they go into the record under the keys as they were.
+    pub fn mix(&mut self, messages: [(u8, &[u8]); 2], shared: &[u8]) {
+        let Some(keys) = &self.keys else { return };
+        for (n, (first, chain)) in messages.into_iter().enumerate() {
+            // RFC 9242 3.3.2: both headers, with lengths as if nothing were encrypted, and what is inside.
+            let flags = [8, 0x20][n];
+            let mut message = [self.spi_i, self.spi_r].concat();
+            message.extend_from_slice(&[46, 0x20, 43, flags]);
+            message.extend_from_slice(&(self.next_id - 1).to_be_bytes());
+            message.extend_from_slice(&(28 + 4 + chain.len() as u32).to_be_bytes());
+            let length = 4 + chain.len() as u16;
+            message.extend_from_slice(&[first, 0, (length >> 8) as u8, length as u8]);
+            message.extend_from_slice(chain);
+            self.records[n] = prf(&keys.p[n], &[&self.records[n], &message]);
+        }
+        let seed = prf(&keys.d, &[shared, &self.ni, &self.nr]);
+        self.keys = Some(self.expand(&seed));
     }
 
     /// A protected request, with the next message ID.
@@ -294,19 +337,20 @@ impl Attacker {
 
     /// The chain that asks for, or grants, new keys for the IKE SA under the attacker's new SPI.
     pub fn rekey_chain(&self, spi: [u8; 8]) -> (u8, Vec<u8>) {
-        chain(&[(33, ike_proposal(&spi)), (40, self.nonce.to_vec()), (34, self.share())])
+        chain(&[(33, ike_proposal(&spi, self.hybrid)), (40, self.nonce.to_vec()), (34, self.share())])
     }
 
-    /// The attacker's side of the SA that replaces this one, from the victim's half of the exchange. `asked`: the attacker asked.
-    pub fn successor(&self, asked: bool, spi: [u8; 8], theirs: &Seen) -> Option<Self> {
+    /// The attacker's side of the SA that replaces this one, from the victim's half of the exchange. `asked`: the attacker asked;
+    /// `more`: the secrets of additional key exchanges, one behind the other (RFC 9370 2.2.4).
+    pub fn successor(&self, asked: bool, spi: [u8; 8], theirs: &Seen, more: &[u8]) -> Option<Self> {
         let all = payloads(theirs.first, &theirs.chain);
         let body = |kind| all.iter().find(|p| p.0 == kind).map(|p| p.1);
         let peer: [u8; 8] = body(33)?.get(8..16)?.try_into().ok()?;
         let (nonce, shared) = (body(40)?.to_vec(), self.agree(body(34)?)?);
-        let mut next = Self::new(asked);
+        let mut next = Self { hybrid: self.hybrid, ..Self::new(asked) };
         (next.spi_i, next.spi_r) = if asked { (spi, peer) } else { (peer, spi) };
         (next.ni, next.nr) = if asked { (self.nonce.to_vec(), nonce) } else { (nonce, self.nonce.to_vec()) };
-        let seed = prf(&self.keys.as_ref()?.d, &[&shared, &next.ni, &next.nr]);
+        let seed = prf(&self.keys.as_ref()?.d, &[&shared, &next.ni, &next.nr, more]);
         next.keys = Some(next.expand(&seed));
         next.next_id = 0;
         Some(next)

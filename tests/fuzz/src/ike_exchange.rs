@@ -54,7 +54,8 @@ impl Random for Octets {
 /// A victim and its attacker.
 pub struct Duel {
     victim: Endpoint,
-    attacker: Attacker,
+    /// The victim's peer.
+    pub attacker: Attacker,
     /// The SA that the attacker has just rekeyed, and its new SPI.
     rekeying: Option<[u8; 8]>,
     now: Duration,
@@ -76,6 +77,15 @@ fn any() -> Vec<Selector> {
 impl Duel {
     /// The two, before the first message.
     pub fn new(options: u8, victim_begins: bool) -> Self {
+        Self::with(options, Attacker::new(!victim_begins), vec![])
+    }
+
+    /// The two, of which the attacker begins, and which have ML-KEM-768 in every IKE SA (RFC 9370).
+    pub fn hybrid() -> Self {
+        Self::with(4, Attacker::hybrid(true), vec![vec![KeyExchange::MlKem768]])
+    }
+
+    fn with(options: u8, attacker: Attacker, additional: Vec<Vec<KeyExchange>>) -> Self {
         let name = |s: &str| Identity::Fqdn(s.to_owned());
         let peer = Peer {
             local_id: name("victim.test"),
@@ -87,9 +97,10 @@ impl Duel {
         };
         let mut config = Config::new(vec![peer]);
         config.child[0].key_exchange_optional = options & 16 != 0;
+        config.ike[0].additional = additional;
         Self {
             victim: Endpoint::new(config),
-            attacker: Attacker::new(!victim_begins),
+            attacker,
             rekeying: None,
             now: Duration::from_secs(1),
             rng: Octets(4711),
@@ -151,7 +162,7 @@ impl Duel {
         if seen.response
             && seen.exchange == 36
             && let Some(spi) = self.rekeying
-            && let Some(next) = self.attacker.successor(true, spi, seen)
+            && let Some(next) = self.attacker.successor(true, spi, seen, &[])
         {
             self.rekeying = None;
             self.attacker = next;
@@ -316,7 +327,7 @@ impl Duel {
         let spi = [0xa9; 8];
         let request = self.seen.iter().rev().find(|s| !s.response && s.exchange == 36).cloned();
         let Some(request) = request else { return };
-        let Some(next) = self.attacker.successor(false, spi, &request) else { return };
+        let Some(next) = self.attacker.successor(false, spi, &request, &[]) else { return };
         let (first, chain) = self.attacker.rekey_chain(spi);
         let message = self.attacker.answer(first, &chain);
         self.send(message);

@@ -206,6 +206,23 @@ mod tests {
         assert_eq!(*seed, hex(nist::NEW_SKEYSEED));
     }
 
+    /// The numbers were computed with Python's hmac alone: prf(SK_d (old), SK(0) | Ni | Nr | SK(1) | SK(2)).
+    #[test]
+    fn the_secrets_of_a_rekeyings_further_key_exchanges_are_all_in_its_seed_and_in_their_order() {
+        let more = [b"SK(1)", b"SK(2)"].map(|secret| Secret::new(secret.to_vec()));
+        let seed = |alg| IkeKeys::followed_seed(alg, b"SK_d", b"SK(0)", b"Ni", b"Nr", &more);
+        assert_eq!(
+            *seed(Prf::HmacSha256),
+            hex("9c0ae1a35164bfee9b9aaea358d077f17e6a105eb0a83ded8a1e04de3383719d")
+        );
+        assert_eq!(
+            *seed(Prf::HmacSha384),
+            hex(
+                "58fbd9bc7e61ae7bbd3336bb36e1c209437db5d4ffb2326ef268c3dc1b1de2dfe933a914df10d68a67afa926ef2e7bca"
+            )
+        );
+    }
+
     #[test]
     fn the_prfs_are_those_of_rfc_4231() {
         let data: [&[u8]; 2] = [b"what do ya want ", b"for nothing?"];

@@ -416,3 +416,34 @@ impl Chosen<ChildSuite> {
         Proposal { number: self.number, ..one.offer(spi, s.key_exchange.is_some()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The registry's numbers of what a proposal offers of one kind, in its order.
+    fn offered(proposal: &Proposal, kind: TransformKind) -> Vec<(u16, Option<u16>)> {
+        let of_kind = proposal.transforms.iter().filter(|t| t.kind == kind);
+        of_kind.map(|t| (t.id, t.key_bits)).collect()
+    }
+
+    /// Whoever changes a default says in docs/ike.md, "Defaults", how it stands to RFC 8247 and to CNSA (RFC 9206).
+    #[test]
+    fn the_defaults_are_rfc_8247s_algorithms_and_of_them_cnsas_cipher_and_hash_first() {
+        use TransformKind::{Encryption, Integrity, KeyExchange, Prf, SequenceNumbers};
+        let (ike, child) = (IkeProposal::default().offer(None), ChildProposal::default().offer(256, true));
+        for proposal in [&ike, &child] {
+            // AES-256-GCM, AES-128-GCM, ChaCha20-Poly1305: nothing that is not an AEAD, so no integrity transform.
+            let aead = [(20, Some(256)), (20, Some(128)), (28, None)];
+            assert_eq!(offered(proposal, Encryption), aead);
+            assert!(offered(proposal, Integrity).is_empty());
+            // X25519, P-256, P-384: no MODP group at all, thus none of those that RFC 8247 2.4 forbids.
+            assert_eq!(offered(proposal, KeyExchange), [(31, None), (19, None), (20, None)]);
+        }
+        // HMAC-SHA2-384, -256, -512.
+        assert_eq!(offered(&ike, Prf), [(6, None), (5, None), (7, None)]);
+        assert_eq!(offered(&child, SequenceNumbers), [(1, None), (0, None)]);
+        assert_eq!((ike.transforms.len(), child.transforms.len()), (9, 8), "and nothing else");
+        assert!(!ChildProposal::default().key_exchange_optional);
+    }
+}

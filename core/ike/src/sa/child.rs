@@ -225,10 +225,11 @@ pub(crate) fn push_request_ts(chain: &mut Chain, child: &NewChild) {
     }
 }
 
-/// Appends the wish for an inner address.
+/// Appends the wish for inner addresses, of whichever family the peer has.
 pub(crate) fn push_address_request(chain: &mut Chain, child: &NewChild) {
     if child.want_address {
-        let asked = [CpAttribute::Address4(None), CpAttribute::Dns4(None)];
+        use CpAttribute::{Address4, Address6, Dns4, Dns6};
+        let asked = [Address4(None), Address6(None), Dns4(None), Dns6(None)];
         chain.push(kind::CP, |out| CpAttribute::write_all(CpKind::Request, &asked, out));
     }
 }

@@ -530,6 +530,9 @@ impl Established {
         command: Command,
         ctx: &mut Ctx<'_>,
     ) -> (Option<State>, Result<(), CommandError>) {
+        if matches!(command, Command::ForgetIke { .. }) {
+            return (self.end(CloseReason::Local, ctx), Ok(()));
+        }
         match self.enqueue(command, ctx) {
             Ok(()) => (self.next(ctx), Ok(())),
             Err(e) => (Some(State::Established(self)), Err(e)),
@@ -583,6 +586,8 @@ impl Established {
                 return Ok(());
             }
             Command::Probe { .. } => Task::Probe,
+            // Nothing to queue: it was done.
+            Command::ForgetIke { .. } => return Err(CommandError::NoSuchIke),
             Command::Signed { .. } | Command::PpkMixed { .. } | Command::Decide { .. } => {
                 return Err(CommandError::NoSuchRequest);
             }

@@ -241,3 +241,92 @@ pub(crate) fn push_auth(chain: &mut Chain, method: u8, data: &[u8]) {
         out.extend_from_slice(data);
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Now;
+    use crate::crypto::suite::{Encryption, IkeSuite, KeyExchange, Prf};
+    use std::time::Duration;
+
+    fn hex(octets: &[u8]) -> String {
+        octets.iter().map(|octet| format!("{octet:02x}")).collect()
+    }
+
+    /// The numbers were computed with Python's hmac alone, from the formulas of RFC 7296 2.14, RFC 9370 2.2.2 and RFC 9242 3.3.2.
+    #[test]
+    fn every_further_key_exchange_is_in_all_keys_and_its_messages_are_in_both_proofs() {
+        let suite = IkeSuite {
+            encryption: Encryption::Aes128Gcm16,
+            integrity: None,
+            prf: Prf::HmacSha256,
+            key_exchange: KeyExchange::X25519,
+            additional: vec![(0, KeyExchange::MlKem768), (1, KeyExchange::MlKem1024)],
+        };
+        let (ni, nr) = (vec![1; 32], vec![2; 32]);
+        let (spi_i, spi_r) = (0x1111_1111_1111_1111, 0x2222_2222_2222_2222);
+        let seed = IkeKeys::first_seed(suite.prf, &ni, &nr, &[3; 32]);
+        let keys = IkeKeys::derive(&suite, &seed, &ni, &nr, spi_i, spi_r);
+        let at = SocketAddr::from(([192, 0, 2, 1], 4500));
+        let path = Path { local: at, remote: at, marker: true };
+        let now = Now { monotonic: Duration::ZERO, unix_seconds: 0 };
+        let channel = Channel::new(Role::Initiator, spi_i, spi_r, suite, &keys, path, false, now, 1, 0);
+        let mut hs = Handshake {
+            id: IkeId(1),
+            channel,
+            ni,
+            nr,
+            init_request: b"the first request".to_vec(),
+            init_response: b"its response".to_vec(),
+            p_i: keys.p_i,
+            p_r: keys.p_r,
+            int_i: Secret::default(),
+            int_r: Secret::default(),
+            features: Features::default(),
+            ppk: false,
+            opened_at: at,
+        };
+        let mut made = Vec::new();
+        for (request, response, shared) in
+            [(b"request 1", b"response 1", [4; 32]), (b"request 2", b"response 2", [5; 32])]
+        {
+            hs.intermediate(request, response);
+            hs.mix_key_exchange(&shared);
+            made.push([&hs.channel.sk_d, &hs.p_i, &hs.p_r].map(|key| hex(key)));
+        }
+        assert_eq!(
+            made,
+            [
+                [
+                    "841a3f1595f7d54486c0c875e4e5b624d91aea9ce58d2c2329569367c487ce76",
+                    "0b02a320455a3b5e0b03b2fdff9f6fc861a4f6494419ead72794093b8615e5b0",
+                    "98e17a1c027a7c3bc2aec64679205979aefbf175cd29909e6822335915f647e5",
+                ],
+                [
+                    "e8222f8ac9afb422c261c2e2507f9ce6ac93ff5499dac700e143c93e12c72a8f",
+                    "c573ab963218aca85c48f4cac062a037b007f37b35741347e499aa8e0437aca7",
+                    "21db87dce2b2d09213ab84a2a50c2c8b61ce7acdd80ebd9ec121e17d9b9d98b7",
+                ],
+            ]
+        );
+        let record = "eed311456ece93cc7865be457852e54940d830ecfa735f5c40389043d555c6dc\
+                      57ced7898bc6b5be3497ff551ea81994edba3b73b132db2d76cdc815189d5dcc00000003";
+        for (signer, message, nonce, id) in [
+            (
+                Role::Initiator,
+                &b"the first request"[..],
+                [2; 32],
+                "8ac9470136982320a9d18b970a0c3053c82149c183c3eb6797fd3f6bc83f654b",
+            ),
+            (
+                Role::Responder,
+                &b"its response"[..],
+                [1; 32],
+                "31cb1189c989869d1255bc884b88ede80eb80c85b9ac0d822c385768ade9ec93",
+            ),
+        ] {
+            let expected = format!("{}{}{id}{record}", hex(message), hex(&nonce));
+            assert_eq!(hex(&hs.octets(signer, b"who", 3)), expected);
+        }
+    }
+}
