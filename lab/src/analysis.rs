@@ -11,6 +11,7 @@ use crate::experiment::{Drive, Experiment, Form, Mediation, Path, Session, Use};
 use crate::paper::measure;
 use crate::sample::{Manifest, SCHEMA, Sample};
 use crate::stats::{self, Interval, factorial, interval, p_value, series};
+use crate::tools::Tool;
 use crate::workload::Kind;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,10 +142,10 @@ pub struct Cell {
     pub change_points: Vec<usize>,
     /// Latency percentiles 50, 90, 99, 99.9 of all transactions together, nanoseconds.
     pub latency: Option<[u64; 4]>,
-    /// Processor seconds per unit of work (per GB, or per transaction) of client, server, and between, by their control
-    /// groups; medians.
+    /// Processor seconds per unit of work (per GB, or per transaction) of client, server, and between, medians: of the
+    /// control groups of client and server, and of the processes of levee that are in neither (`/proc/PID/task/*/schedstat`).
     pub cpu: [Option<f64>; 3],
-    /// The client's by its own word (getrusage).
+    /// That of the client's process by its own word (getrusage), or by its parent's where it is another's tool.
     #[serde(default)]
     pub rusage: Option<f64>,
 }
@@ -262,18 +263,44 @@ pub struct Summary {
 /// A workload's id and a layout.
 pub type Unit = (String, Layout);
 
-fn seed_of(seed: u64, unit: &Unit, arm: &str) -> u64 {
+/// The seed of what is drawn for one arm on one workload of a run.
+pub fn seed_of(seed: u64, unit: &Unit, arm: &str) -> u64 {
     // FNV-1a: any fixed spread will do, it only has to be the same each time
     let text = format!("{}|{}|{arm}", unit.0, unit.1.name());
     text.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// The logs of one (unit, arm, copy) by block.
-fn by_block(obs: &[Obs], unit: &Unit, arm: &str, copy: u8) -> BTreeMap<usize, f64> {
-    obs.iter()
+fn by_block<'a>(
+    obs: impl IntoIterator<Item = &'a Obs>,
+    unit: &Unit,
+    arm: &str,
+    copy: u8,
+) -> BTreeMap<usize, f64> {
+    obs.into_iter()
         .filter(|o| o.workload == unit.0 && o.layout == unit.1 && o.arm == arm && o.copy == copy)
         .map(|o| (o.block, o.value.ln()))
         .collect()
+}
+
+/// Per-block logs of (time per unit of work) on one workload: of the baseline's second copy over its first, and of each
+/// other arm over the two.
+pub fn ratios(
+    obs: &[Obs],
+    unit: &Unit,
+    arms: &[String],
+    baseline: &str,
+    measures: impl Fn(&str, &str) -> bool,
+) -> (Vec<f64>, Vec<(String, Vec<f64>)>) {
+    let here: Vec<&Obs> = obs.iter().filter(|o| o.workload == unit.0 && o.layout == unit.1).collect();
+    let of = |arm: &str, copy: u8| by_block(here.iter().copied(), unit, arm, copy);
+    let (one, two) = (of(baseline, 0), of(baseline, 1));
+    // rates in, times out: the cost of the second over the first is first − second
+    let same = one.iter().filter_map(|(b, v)| Some(v - two.get(b)?)).collect();
+    let wanted = arms.iter().filter(|a| *a != baseline && measures(a, &unit.0));
+    let cost = |(b, v): (usize, f64)| Some(f64::midpoint(*one.get(&b)?, *two.get(&b)?) - v);
+    let costs = wanted.map(|a| (a.clone(), of(a, 0).into_iter().filter_map(cost).collect()));
+    (same, costs.collect())
 }
 
 /// Floors and effects: the heart of the analysis, and all of it that the simulated machines test. `measures` says
@@ -288,26 +315,16 @@ pub fn effects(
 ) -> (Vec<Floor>, Vec<Effect>) {
     let (mut floors, mut effects) = (Vec::new(), Vec::new());
     for unit in units {
-        let one = by_block(obs, unit, baseline, 0);
-        let two = by_block(obs, unit, baseline, 1);
-        // rates in, times out: the cost of the second over the first is first − second
-        let same: Vec<f64> = one.iter().filter_map(|(b, v)| Some(v - two.get(b)?)).collect();
+        let (same, costs) = ratios(obs, unit, arms, baseline, &measures);
         let same = interval(&same, seed_of(seed, unit, baseline));
         let floor = same.map_or(f64::INFINITY, |i| i.reach());
         floors.push(Floor { workload: unit.0.clone(), layout: unit.1, same, floor });
-        for arm in arms.iter().filter(|a| *a != baseline) {
-            if !measures(arm, &unit.0) {
-                continue;
-            }
-            let d: Vec<f64> = by_block(obs, unit, arm, 0)
-                .into_iter()
-                .filter_map(|(b, v)| Some(f64::midpoint(*one.get(&b)?, *two.get(&b)?) - v))
-                .collect();
-            let seed = seed_of(seed, unit, arm);
+        for (arm, d) in costs {
+            let seed = seed_of(seed, unit, &arm);
             effects.push(Effect {
                 workload: unit.0.clone(),
                 layout: unit.1,
-                arm: arm.clone(),
+                arm,
                 cost: interval(&d, seed),
                 p: p_value(&d, seed),
                 p_holm: 1.0,
@@ -352,16 +369,18 @@ pub fn time_per_unit(kind: Kind, value: f64) -> f64 {
     if kind.is_bulk() { 8e3 / value } else { 1e9 / value }
 }
 
-/// Processor seconds per GB or per transaction, warm-up included on both sides of the division.
-fn cpu_per_unit(s: &Sample, form: &Form) -> Option<[Option<f64>; 4]> {
+/// Processor seconds per GB or per transaction of the roles, by control group, and of the client's process by its own
+/// word. A warm-up of ours is in the seconds, and so in the work they are divided by; that of a tool is in neither.
+fn cpu_per_unit(s: &Sample, form: &Form, tool: bool) -> Option<[Option<f64>; 4]> {
     let o = s.outcome.as_ref()?;
     if o.kind == Kind::UdpStream {
         return None; // a sweep of rates: its work is not that of its metric
     }
-    let scaled = (form.seconds + form.warmup) * o.value;
+    let seconds = if tool { Tool::whole(form.seconds) } else { form.seconds + form.warmup };
+    let scaled = seconds * o.value;
     let work = if o.kind.is_bulk() { scaled / 8e3 } else { scaled };
     let per = |c: Option<f64>| c.map(|c| c / work);
-    // a tool of others has no word of its own
+    // schema 1 once had no word of a tool's
     let own = Some(o.cpu_seconds).filter(|c| *c > 0.0);
     Some([per(s.load.client), per(s.load.server), per(s.load.between), per(own)])
 }
@@ -375,7 +394,8 @@ fn cell(m: &Manifest, samples: &[&Sample], seed: u64) -> Option<Cell> {
         latency.merge(l);
     }
     let at = |q: f64| latency.quantile(q);
-    let cpus: Vec<[Option<f64>; 4]> = samples.iter().filter_map(|s| cpu_per_unit(s, &m.form)).collect();
+    let tool = m.experiment.arms.iter().any(|a| a.name == first.arm && a.tool.is_some());
+    let cpus: Vec<[Option<f64>; 4]> = samples.iter().filter_map(|s| cpu_per_unit(s, &m.form, tool)).collect();
     let cpu = |i: usize| {
         let all: Vec<f64> = cpus.iter().filter_map(|c| *c.get(i)?).collect();
         stats::quantile(&all, 0.5)

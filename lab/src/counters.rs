@@ -3,8 +3,10 @@
 //! All from `/proc/<pid>/net`, which shows the network namespace of that process: the runner reads a
 //! service's counters from outside, and needs no part of the service to do so.
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::{fs, io, path::Path};
 
 /// Every counter of one network namespace, by `Protocol.Name`.
@@ -77,6 +79,20 @@ impl Net {
         })
     }
 
+    /// Reads the namespace that a file stands for, as under `/run/netns`: a thread of its own enters it, and ends there.
+    ///
+    /// # Errors
+    /// When it cannot be entered, or its files cannot be read.
+    pub fn within(namespace: &Path) -> io::Result<Net> {
+        let file = fs::File::open(namespace)?;
+        std::thread::spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Net::read("thread-self")
+        })
+        .join()
+        .map_err(|_| io::Error::other("reading the counters of a namespace failed"))?
+    }
+
     /// What moved since `earlier`.
     pub fn since(&self, earlier: &Net) -> NetDelta {
         let d =
@@ -143,6 +159,13 @@ pub struct NetDelta {
     pub listen_overflows: i64,
     /// Packets dropped at an interface.
     pub device_drops: i64,
+}
+
+impl NetDelta {
+    /// Datagrams and packets that the namespace's sockets and interfaces dropped.
+    pub fn dropped(&self) -> i64 {
+        self.udp_buffer_errors + self.udp_other_errors + self.udp_send_errors + self.device_drops
+    }
 }
 
 /// Processor time of the whole host from `/proc/stat`, seconds, all processors together.

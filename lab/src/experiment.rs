@@ -136,8 +136,7 @@ pub struct Arm {
 impl Arm {
     /// Whether it measures that workload: a tool can do only some, and a scheme for connections sees no datagrams.
     pub fn measures(&self, kind: Kind) -> bool {
-        let datagrams = matches!(kind, Kind::UdpStream | Kind::UdpRr);
-        self.tool.is_none_or(|t| t.can(kind)) && !(datagrams && self.drive.mediation.is_by_connection())
+        self.tool.is_none_or(|t| t.can(kind)) && (kind.is_tcp() || !self.drive.mediation.is_by_connection())
     }
 }
 
@@ -207,6 +206,9 @@ pub struct Form {
     pub warmup: f64,
     /// Layouts, each with every arm and workload.
     pub layouts: Vec<Layout>,
+    /// Seconds that a run may take: a trial is made again only while the run, at its pace so far, would end within them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<f64>,
     /// Arms, where not all.
     #[serde(default)]
     pub arms: Option<Vec<String>>,
@@ -295,7 +297,8 @@ impl Experiment {
         let times =
             |f: &Form| f.seconds.is_finite() && f.seconds > 0.0 && f.warmup.is_finite() && f.warmup >= 0.0;
         for (name, f) in &e.forms {
-            if f.blocks < 3 || f.layouts.is_empty() || !times(f) {
+            let budget = f.budget.is_none_or(|b| b.is_finite() && b > 0.0);
+            if f.blocks < 3 || f.layouts.is_empty() || !times(f) || !budget {
                 return Err(format!("form {name}: at least 3 blocks, a layout, and times above zero"));
             }
             if let Some(a) = f.arms.iter().flatten().find(|a| !names.contains(a)) {

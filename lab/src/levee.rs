@@ -8,9 +8,11 @@
 //! the listeners of a service that leaves them alone, so that nothing differs but the compartment around the process.
 
 use crate::client::Target;
+use crate::counters::Net;
 use crate::experiment::{Drive, Mediation, Path as Way};
 use crate::netns::{Group, Namespace, pin_congestion, tool, usage};
 use crate::role::Role;
+use crate::sample::Tunnel;
 use crate::stand::{Server, give_pool, serve_as};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -143,8 +145,9 @@ struct Place {
 pub struct Levee {
     places: BTreeMap<bool, Place>,
     _workstation: Up,
-    _server: Up,
-    _namespaces: [Namespace; 3],
+    server: Up,
+    /// The workstation's, the host's on the single-level network, and the server's.
+    namespaces: [Namespace; 3],
     directory: Removed,
     _program: Option<Removed>,
     pinned: std::cell::Cell<Option<usize>>,
@@ -380,8 +383,8 @@ impl Levee {
         let mut l = Levee {
             places: BTreeMap::new(),
             _workstation: workstation_up,
-            _server: server_up,
-            _namespaces: [workstation, host, server],
+            server: server_up,
+            namespaces: [workstation, host, server],
             directory,
             _program: copy,
             pinned: std::cell::Cell::new(None),
@@ -407,7 +410,7 @@ impl Levee {
             let (client, server) = if tunnel {
                 (PathBuf::from(format!("/proc/{session}/ns/net")), INNER)
             } else {
-                let [_, host, _] = &l._namespaces;
+                let [_, host, _] = &l.namespaces;
                 (host.path(), EDGE)
             };
             for ns in [&client, &inside] {
@@ -467,6 +470,40 @@ impl Levee {
         Ok((p.client.clone(), Target { all: at(port), close: at(port + 1) }, p.init))
     }
 
+    /// What moved in the tunnel so far: by the count of the server's vault, and by the kernel's outside of the vaults.
+    ///
+    /// # Errors
+    /// When levee does not say, or a namespace cannot be read.
+    pub fn tunnel(&self) -> io::Result<Tunnel> {
+        let said = tool(&text(&self.server.levee), &["status", "--json", "--run", &text(&self.server.run)])?;
+        let said: serde_json::Value = serde_json::from_str(&said)?;
+        let vault = said.pointer(&format!("/vaults/{LABEL}"));
+        let vault = vault.ok_or_else(|| io::Error::other(format!("levee status shows no vault {LABEL}")))?;
+        let [workstation, _, server] = &self.namespaces;
+        let mut dropped = 0;
+        for namespace in [workstation, server] {
+            dropped += Net::within(&namespace.path())?.since(&Net::default()).dropped();
+        }
+        Ok(Tunnel { dropped, ..of_vault(vault)? })
+    }
+
+    /// The namespaces of the paths through levee, each with what it is.
+    pub fn namespaces(&self) -> Vec<(String, PathBuf)> {
+        let [workstation, host, server] = &self.namespaces;
+        let outer =
+            [("tunnel's outer end, workstation", workstation), ("tunnel's outer end, server", server)];
+        let mut out: Vec<_> = outer.into_iter().map(|(what, ns)| (what.to_owned(), ns.path())).collect();
+        out.push(("host on a single-level network".into(), host.path()));
+        for (tunnel, place) in &self.places {
+            let label = if *tunnel { LABEL } else { OTHER };
+            out.push((format!("compartment {label}"), PathBuf::from(format!("/proc/{}/ns/net", place.init))));
+            if *tunnel {
+                out.push(("session".into(), place.client.clone()));
+            }
+        }
+        out
+    }
+
     /// Keeps the services on one processor, as every other server is. A process that ended since levee started was one of
     /// those that serve a single connection, and is left out.
     ///
@@ -499,6 +536,21 @@ impl Levee {
     }
 }
 
+/// A vault's counts of what passed, in what `levee status --json` says of it; all others are of drops, by reason.
+const PASSED: [&str; 4] = ["packets-in", "bytes-in", "packets-out", "bytes-out"];
+
+fn of_vault(vault: &serde_json::Value) -> io::Result<Tunnel> {
+    let wrong = || io::Error::other("levee status does not say of a vault what it should");
+    let counters = vault.get("counters").and_then(serde_json::Value::as_object).ok_or_else(wrong)?;
+    let number = |v: &serde_json::Value| v.as_i64().ok_or_else(wrong);
+    let mut out =
+        Tunnel { opened: number(counters.get("packets-in").ok_or_else(wrong)?)?, ..Tunnel::default() };
+    for (_, count) in counters.iter().filter(|(name, _)| !PASSED.contains(&name.as_str())) {
+        out.refused += number(count)?;
+    }
+    Ok(out)
+}
+
 /// Processor seconds of all that ever ran in a process's control group (v2): a process that has ended counts too.
 fn group_seconds(pid: u32) -> Option<f64> {
     let root = Group::root()?;
@@ -524,4 +576,23 @@ fn quiet(program: &str, args: &[&str], log: &Path) -> io::Result<()> {
     let said = fs::read_to_string(log).unwrap_or_default();
     let last: Vec<&str> = said.lines().rev().take(3).collect();
     Err(io::Error::other(format!("{program} {}: {}", args.join(" "), last.join("; "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_vault_passed_on_is_told_from_what_it_dropped() {
+        let said = serde_json::json!({"counters": {
+            "packets-in": 12, "bytes-in": 9_000, "packets-out": 4, "bytes-out": 70, "replay": 2, "not-taken": 3,
+        }});
+        let t = of_vault(&said).expect("counts");
+        assert_eq!(t, Tunnel { opened: 12, refused: 5, dropped: 0 });
+        for wrong in
+            [serde_json::json!({"counters": {}}), serde_json::json!({"counters": {"packets-in": "12"}})]
+        {
+            assert!(of_vault(&wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -184,9 +184,6 @@ struct Client {
     role: Role,
 }
 
-/// Seconds that a trial takes beside its own: its processes, and what still arrives.
-const BETWEEN: f64 = 0.04;
-
 /// A form of an experiment as `list` shows it.
 #[derive(serde::Serialize)]
 struct Listed {
@@ -215,7 +212,7 @@ fn list(json: bool) -> io::Result<()> {
                 .map(|a| a.name.clone())
                 .collect();
             let trials = run::trials(&e, f, &absent).map_err(io::Error::other)?;
-            let minutes = trials as f64 * (f.seconds + f.warmup + BETWEEN) / 60.0;
+            let minutes = trials as f64 * (f.seconds + f.warmup + run::BETWEEN) / 60.0;
             let arms_here = arms.len() - absent.len();
             forms.push(Listed { form, blocks: f.blocks, arms: arms.len(), arms_here, trials, minutes });
         }

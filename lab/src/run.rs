@@ -6,8 +6,10 @@ use crate::experiment::{Experiment, Form, Unit};
 use crate::host::{self, Env, now};
 use crate::netns::{self, Group};
 use crate::sample::{Common, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
-use crate::stand::{Place, Stand, counters};
-use crate::workload::{Outcome, Task};
+use crate::stand::{Place, Stand, absent, counters};
+use crate::tools::Tool;
+use crate::workload::{Closer, Outcome, Task};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -26,6 +28,9 @@ pub enum End {
     /// Stopped by a signal; what was measured is kept, and `--resume` goes on.
     Stopped,
 }
+
+/// Seconds that a trial takes beside its own: its processes, and what still arrives.
+pub const BETWEEN: f64 = 0.04;
 
 /// Sets up a directory for a new run.
 ///
@@ -59,7 +64,8 @@ pub fn create(
         begun: now(),
         // a first look on a busy machine must end soon, too
         rules: Rules { reruns: if form_name == "quick" { 1 } else { 2 }, ..Rules::default() },
-        absent: Vec::new(),
+        // an arm that nothing can build is declared, also where the form would leave it out
+        absent: e.arms.iter().filter_map(|a| Some((a.name.clone(), absent(a.drive)?.to_owned()))).collect(),
         common,
     };
     Ok(m)
@@ -223,21 +229,34 @@ impl Runner<'_> {
         }
     }
 
-    fn attempt(&self, trial: &Trial, index: usize, attempt: u32, seq: u64) -> io::Result<Sample> {
+    /// One attempt at a trial; `last` says that it will not be made again.
+    fn attempt(&self, trial: &Trial, index: usize, attempt: u32, seq: u64, last: bool) -> io::Result<Sample> {
         let wrong = |what: &str| io::Error::other(format!("the manifest has no {what} of trial {index}"));
         let unit = self.unit(trial).ok_or_else(|| wrong("workload"))?;
         let arm = self.m.experiment.arms.iter().find(|a| a.name == trial.arm).ok_or_else(|| wrong("arm"))?;
         let place = self.stand.place(arm, trial.layout)?;
         let at = now();
+        let task = self.task(unit, &place);
+        // What is not ours counts whole seconds, and has no warm-up of this length: our own client warms the path, the
+        // processors and what the kernel remembers of a destination.
+        let warmed = match arm.tool {
+            Some(_) if task.warmup > 0.0 => {
+                client(&place, &Task { seconds: task.warmup, warmup: 0.0, ..task.clone() }).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let tunnel = || if place.tunnel && !unit.kind.is_tcp() { self.stand.tunnel() } else { None };
+        let tunnel0 = tunnel();
         let seconds = |g: &Option<Group>| g.as_ref().and_then(Group::seconds);
         let before = (seconds(&self.stand.client_group), seconds(&self.stand.server_group));
         let net0 = counters(place.server);
         let levee0 = self.stand.levee_seconds();
         let (cpu0, clock) = (Cpu::read()?, Instant::now());
-        let outcome = match arm.tool {
-            None => client(&place, &self.task(unit, &place)),
-            Some(t) => t.measure(&place, &self.task(unit, &place)),
-        };
+        let warmup = warmed.as_ref().ok().and_then(|o| Some(o.as_ref()?.value));
+        let outcome = warmed.and_then(|_| match arm.tool {
+            None => client(&place, &task),
+            Some(t) => t.measure(&place, &task),
+        });
         let wall = clock.elapsed().as_secs_f64();
         let cpu = Cpu::read()?.since(&cpu0);
         let net = net0.zip(counters(place.server)).map(|(a, b)| b.since(&a));
@@ -265,7 +284,14 @@ impl Runner<'_> {
             Ok(o) => (Some(o), None),
             Err(e) => (None, Some(e.to_string())),
         };
-        let ledger = outcome.as_ref().and_then(|o| Ledger::of(o, &o.net?, &net?, place.tunnel));
+        let through = tunnel0.zip(tunnel()).map(|(a, b)| b.since(&a));
+        // in a tunnel, none without what the tunnel says of itself
+        let known = outcome.as_ref().filter(|_| !place.tunnel || through.is_some());
+        let ledger = known.and_then(|o| Ledger::of(o, &o.net?, &net?, through.as_ref()));
+        let may_wait = match self.m.common.closer {
+            Closer::Server => Some(arm.tool.map_or(0, Tool::own_connections)),
+            Closer::Client => None,
+        };
         let (mut flags, mut why) = judge(
             outcome.as_ref(),
             net.as_ref(),
@@ -273,14 +299,13 @@ impl Runner<'_> {
             &load,
             &self.m.rules,
             trial.layout,
-            self.m.common.closer,
+            may_wait,
         );
         if let Some(e) = error {
             flags.insert(0, "error".into());
             why = Some(e);
         }
         // A contended trial that cannot be had better is analysed and stays flagged; a broken one never is.
-        let last = attempt > self.m.rules.reruns;
         let accepted = flags.is_empty() || (last && flags.iter().all(|f| f == "contended"));
         Ok(Sample {
             schema: SCHEMA,
@@ -293,6 +318,7 @@ impl Runner<'_> {
             layout: trial.layout,
             arm: trial.arm.clone(),
             copy: trial.copy,
+            warmup,
             accepted,
             flags,
             why,
@@ -367,6 +393,12 @@ impl Progress {
     }
 }
 
+/// Whether a run that has taken `spent` seconds can make `left` trials, and one of them again, within its budget, at
+/// `pace` seconds each.
+fn in_time(budget: Option<f64>, spent: f64, pace: f64, left: usize) -> bool {
+    budget.is_none_or(|b| spent + pace * (left as f64 + 1.0) <= b)
+}
+
 /// Waits; whether a signal ended it.
 fn pause(time: Duration, stop: &AtomicBool) -> bool {
     let end = Instant::now() + time;
@@ -390,23 +422,28 @@ pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
     for s in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(s, Arc::clone(&stop))?;
     }
+    let began = Instant::now();
     netns::sweep()?;
     let earlier = samples(dir)?;
     let form = m.form.clone();
     let stand = Stand::build(&m.experiment.arms_of(&form), &form.layouts, &m.common.congestion)?;
     if earlier.is_empty() {
-        m.absent.clone_from(&stand.absent);
+        m.absent.retain(|(arm, _)| stand.absent.iter().all(|(a, _)| a != arm));
+        m.absent.extend_from_slice(&stand.absent);
         write_json(&dir.join("manifest.json"), &*m)?;
     } else if let Some((arm, why)) = stand.absent.iter().find(|(a, _)| m.absent.iter().all(|(b, _)| a != b)) {
         return Err(io::Error::other(format!("the run so far has the arm {arm:?}, and now: {why}")));
     }
     let m = &*m;
-    for (arm, why) in &m.absent {
-        eprintln!("  absent: {arm}: {why}");
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    m.absent.iter().for_each(|(arm, why)| reasons.entry(why).or_default().push(arm));
+    for (why, arms) in reasons {
+        eprintln!("  absent: {}: {why}", arms.join(", "));
     }
     let plan = plan_of(m)?;
     let first = next_trial(&earlier, &m.rules);
     let mut seq = earlier.last().map_or(0, |s| s.seq + 1);
+    let begun_at = seq;
     let mut attempt = earlier.last().filter(|s| s.trial == first).map_or(1, |s| s.attempt + 1);
     note_environment(dir, &stand)?;
     let mut out = open_samples(dir)?;
@@ -425,19 +462,28 @@ pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
             if pause(wait, &stop) {
                 return Ok(End::Stopped);
             }
-            let sample = runner.attempt(trial, index, attempt, seq)?;
+            let pace = progress.start.elapsed().as_secs_f64() / (seq - begun_at).max(1) as f64;
+            let last = attempt > m.rules.reruns
+                || !in_time(m.form.budget, began.elapsed().as_secs_f64(), pace, plan.len() - index);
+            let sample = runner.attempt(trial, index, attempt, seq, last)?;
             let mut line = serde_json::to_vec(&sample)?;
             line.push(b'\n');
             out.write_all(&line)?;
             seq += 1;
             progress.rejected += usize::from(!sample.accepted);
-            if sample.accepted || attempt > m.rules.reruns {
+            if sample.accepted || last {
                 attempt = 1;
                 break;
             }
             attempt += 1;
         }
         progress.show(trial, index + 1, m.form.blocks);
+    }
+    if let Some(budget) = m.form.budget.filter(|b| began.elapsed().as_secs_f64() > *b) {
+        eprintln!(
+            "it took {:.0} s, where {budget} were planned: this machine is slower, or others use it",
+            began.elapsed().as_secs_f64()
+        );
     }
     Ok(End::Complete)
 }
@@ -460,4 +506,36 @@ pub fn unfinished(root: &Path, experiment: &str, form: &str) -> io::Result<PathB
         }
     }
     Err(io::Error::other(format!("no unfinished {form} run of {experiment} under {}", root.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_is_made_again_only_while_the_run_would_end_within_its_budget() {
+        assert!(in_time(None, 1_000.0, 10.0, 1_000));
+        assert!(in_time(Some(110.0), 40.0, 0.2, 300), "40 s and 60 more at this pace");
+        assert!(!in_time(Some(110.0), 40.0, 0.2, 400), "40 s and 80 more");
+        assert!(!in_time(Some(110.0), 111.0, 0.2, 0));
+    }
+
+    #[test]
+    fn the_quick_form_fits_its_budget_and_declares_the_arms_that_nothing_can_build() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let e = Experiment::named("mysea").expect("built in");
+        let m =
+            create(&dir.path().join("run"), &e, "quick", 1, Common::default()).expect("an empty directory");
+        let budget = m.form.budget.expect("the quick form has a budget");
+        let trials = trials(&e, &m.form, &[]).expect("a baseline") as f64;
+        let least = trials * (m.form.seconds + m.form.warmup + BETWEEN);
+        assert!(budget < 120.0 && least < budget, "{least:.0} s of {budget}");
+        // federation, handoff and relay: over link and tunnel, the session here and elsewhere
+        let names: Vec<_> = m.absent.iter().map(|(n, _)| n.as_str()).collect();
+        for there in ["I- M(handoff) F-", "I M(relay) F", "I M- F", "I- M(direct) F"] {
+            assert!(names.contains(&there), "{there} is not declared absent: {names:?}");
+        }
+        assert!(e.arms_of(&m.form).iter().all(|a| !names.contains(&a.name.as_str())), "{names:?}");
+        assert_eq!(plan_of(&m).expect("a baseline").len() as f64, trials);
+    }
 }

@@ -108,6 +108,31 @@ impl Default for Common {
     }
 }
 
+/// The most datagrams that one aggregate carries (udp(7), UDP_SEGMENT; UDP_GRO gathers fewer).
+const AGGREGATE: i64 = 128;
+
+/// What moved in levee's tunnel during a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Packets that the server's vault took out of it, by its own count.
+    pub opened: i64,
+    /// Packets that the server's vault dropped, by its own counters.
+    pub refused: i64,
+    /// Aggregates of the tunnel's packets that the kernel dropped between the vaults: at full sockets, at interfaces.
+    pub dropped: i64,
+}
+
+impl Tunnel {
+    /// What moved since `earlier`.
+    pub fn since(&self, earlier: &Tunnel) -> Tunnel {
+        Tunnel {
+            opened: self.opened - earlier.opened,
+            refused: self.refused - earlier.refused,
+            dropped: self.dropped - earlier.dropped,
+        }
+    }
+}
+
 /// Where each datagram of a trial went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
@@ -127,35 +152,42 @@ pub struct Ledger {
     pub read: i64,
     /// Read by the server's program, by its own count.
     pub delivered: i64,
-    /// Lost in levee's tunnel: by difference, since no counter of the kernel shows it.
+    /// Went into levee's tunnel and did not come out of it.
     #[serde(default)]
     pub tunnel: i64,
-    /// Left the client and were counted nowhere.
+    /// Came out of levee's tunnel, by the count of the server's vault; none where the path is no tunnel.
+    #[serde(default)]
+    pub opened: Option<i64>,
+    /// The most that the drops counted in the tunnel can account for: those of the server's vault, and as many as an
+    /// aggregate holds for each that the kernel dropped between the vaults.
+    #[serde(default)]
+    pub tunnel_drops: Option<i64>,
+    /// Left the client (came out of the tunnel) and were counted nowhere.
     pub missing: i64,
 }
 
 impl Ledger {
-    /// From what the client counted and what moved in both namespaces, for client-to-server datagrams.
-    pub fn of(o: &Outcome, client: &NetDelta, server: &NetDelta, tunnel: bool) -> Option<Ledger> {
+    /// From what the client counted and what moved in both namespaces and in the tunnel, for client-to-server datagrams.
+    pub fn of(o: &Outcome, client: &NetDelta, server: &NetDelta, tunnel: Option<&Tunnel>) -> Option<Ledger> {
         let u = o.udp.as_ref()?;
         let arrived = server.udp_in + server.udp_buffer_errors + server.udp_other_errors;
-        let device_drops = client.device_drops + server.device_drops;
         // UDP_RR's server reads and answers each; its client's count is of answers
         let delivered = if o.kind == Kind::UdpRr { server.udp_in } else { (u.delivered + u.answered) as i64 };
-        let missing = client.udp_out - arrived - device_drops;
-        // more arriving than left is a fault on any path
-        let in_tunnel = if tunnel { missing.max(0) } else { 0 };
+        let entered = client.udp_out - client.device_drops;
+        let left = tunnel.map_or(entered, |t| t.opened);
         Some(Ledger {
             sent: (u.sent + u.asked) as i64,
             wire: client.udp_out,
-            device_drops,
+            device_drops: client.device_drops + server.device_drops,
             reassembled: server.reassembled,
             socket_drops: server.udp_buffer_errors,
             other_drops: server.udp_other_errors,
             read: server.udp_in,
             delivered,
-            tunnel: in_tunnel,
-            missing: missing - in_tunnel,
+            tunnel: entered - left,
+            opened: tunnel.map(|t| t.opened),
+            tunnel_drops: tunnel.map(|t| t.refused + t.dropped * AGGREGATE),
+            missing: left - server.device_drops - arrived,
         })
     }
 
@@ -163,6 +195,15 @@ impl Ledger {
     pub fn fault(&self) -> Option<String> {
         if self.sent != self.wire {
             return Some(format!("{} sent, {} left the host", self.sent, self.wire));
+        }
+        if self.tunnel < 0 {
+            return Some(format!("{} more came out of the tunnel than went in", -self.tunnel));
+        }
+        if let Some(room) = self.tunnel_drops.filter(|room| self.tunnel > *room) {
+            return Some(format!(
+                "{} lost in the tunnel, where {room} drops at most were counted",
+                self.tunnel
+            ));
         }
         if self.missing != 0 {
             return Some(format!("{} of {} counted nowhere", self.missing, self.wire));
@@ -222,9 +263,12 @@ pub struct Sample {
     pub arm: String,
     /// 1 for the second copy of the baseline.
     pub copy: u8,
+    /// Before a trial of another's tool: what our own client measured of the same workload in the warm-up's time.
+    #[serde(default)]
+    pub warmup: Option<f64>,
     /// Whether it is analysed. Rejected attempts are kept and shown.
     pub accepted: bool,
-    /// `error`, `ledger`, `time-wait`, `contended`.
+    /// `error`, `ledger`, `loss`, `time-wait`, `contended`.
     pub flags: Vec<String>,
     /// What was wrong, in words.
     pub why: Option<String>,
@@ -246,7 +290,8 @@ impl Sample {
     }
 }
 
-/// Looks a trial over by the rules: its flags, and the first thing that is wrong. Pure, so that it can be tested.
+/// Looks a trial over by the rules: its flags, and the first thing that is wrong. Pure, so that it can be tested. `may_wait`:
+/// how many of the client's sockets may go into `TIME_WAIT`; any, where there is no number.
 pub fn judge(
     outcome: Option<&Outcome>,
     server: Option<&NetDelta>,
@@ -254,7 +299,7 @@ pub fn judge(
     load: &Load,
     rules: &Rules,
     layout: Layout,
-    closer: crate::workload::Closer,
+    may_wait: Option<u64>,
 ) -> (Vec<String>, Option<String>) {
     let mut flags = Vec::new();
     let mut why: Option<String> = None;
@@ -266,7 +311,15 @@ pub fn judge(
         match ledger.map(Ledger::fault) {
             Some(None) => {}
             Some(Some(fault)) => flag("ledger", fault),
-            None => flag("ledger", "there is none: a namespace's counters cannot be read".into()),
+            None => {
+                flag("ledger", "there is none: a namespace's or the tunnel's counters cannot be read".into())
+            }
+        }
+        if udp.duplicates > 0 {
+            flag(
+                "ledger",
+                format!("{} came twice, or out of order on a path with one queue", udp.duplicates),
+            );
         }
         // the first step is the warm-up
         let mut rates = udp.steps.iter().skip(1);
@@ -275,15 +328,16 @@ pub fn judge(
         }
     }
     let connects = outcome.is_some_and(|o| o.kind.connects());
-    if connects && closer == crate::workload::Closer::Server {
-        if let Some((before, after)) = outcome.and_then(|o| o.time_wait)
-            && after > before
-        {
+    if let Some(may_wait) = may_wait.filter(|_| connects) {
+        let client = outcome.and_then(|o| o.time_wait.zip(o.net));
+        if client.is_none() || server.is_none() {
+            flag("time-wait", "not known: a namespace's counters cannot be read".into());
+        }
+        if let Some(((before, after), _)) = client.filter(|((before, after), _)| *after > before + may_wait) {
             flag("time-wait", format!("{} client sockets went into TIME_WAIT", after - before));
         }
-        let reused = outcome.and_then(|o| o.net).map_or(0, |n| n.tw_reused);
-        if reused > 0 {
-            flag("time-wait", format!("{reused} connections took over a socket in TIME_WAIT"));
+        if let Some((_, net)) = client.filter(|(_, net)| net.tw_reused > 0) {
+            flag("time-wait", format!("{} connections took over a socket in TIME_WAIT", net.tw_reused));
         }
         if let Some(s) = server.filter(|s| s.tw_overflow > 0 || s.listen_overflows > 0) {
             flag(
@@ -321,7 +375,7 @@ pub fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Closer, UdpCount};
+    use crate::workload::UdpCount;
 
     fn outcome(kind: Kind) -> Outcome {
         Outcome {
@@ -336,13 +390,13 @@ mod tests {
             server_congestion: None,
             cpu_seconds: 0.0,
             waited: Some(0.0),
-            net: None,
+            net: Some(NetDelta::default()),
             time_wait: Some((0, 0)),
         }
     }
 
     fn look(o: &Outcome, server: &NetDelta, ledger: Option<&Ledger>, load: &Load) -> Vec<String> {
-        judge(Some(o), Some(server), ledger, load, &Rules::default(), Layout::Apart, Closer::Server).0
+        judge(Some(o), Some(server), ledger, load, &Rules::default(), Layout::Apart, Some(0)).0
     }
 
     #[test]
@@ -363,15 +417,49 @@ mod tests {
         o.udp = Some(UdpCount { sent: 100, delivered: 97, ..UdpCount::default() });
         let client = NetDelta { udp_out: 100, ..NetDelta::default() };
         let good = NetDelta { udp_in: 97, udp_buffer_errors: 3, ..NetDelta::default() };
-        let l = Ledger::of(&o, &client, &good, false).expect("counts");
+        let l = Ledger::of(&o, &client, &good, None).expect("counts");
         assert_eq!(l.fault(), None);
         let bad = NetDelta { udp_in: 97, udp_buffer_errors: 2, ..NetDelta::default() };
-        let l = Ledger::of(&o, &client, &bad, false).expect("counts");
+        let l = Ledger::of(&o, &client, &bad, None).expect("counts");
         assert_eq!(look(&o, &bad, Some(&l), &Load::default()), ["ledger"]);
         let unread = NetDelta { udp_in: 98, udp_buffer_errors: 2, ..NetDelta::default() };
-        assert!(Ledger::of(&o, &client, &unread, false).expect("counts").fault().is_some());
-        let l = Ledger::of(&o, &client, &bad, true).expect("counts");
-        assert_eq!((l.tunnel, l.missing), (1, 0)); // a tunnel may lose, by difference
+        assert!(Ledger::of(&o, &client, &unread, None).expect("counts").fault().is_some());
+        let twice = Some(UdpCount { sent: 100, delivered: 97, duplicates: 1, ..UdpCount::default() });
+        let l = Ledger::of(&o, &client, &good, None);
+        assert_eq!(
+            look(&Outcome { udp: twice, ..o.clone() }, &good, l.as_ref(), &Load::default()),
+            ["ledger"]
+        );
+        // no counters, no ledger; no ledger, no trial
+        assert_eq!(look(&o, &bad, None, &Load::default()), ["ledger"]);
+    }
+
+    #[test]
+    fn a_tunnel_may_lose_no_more_datagrams_than_were_counted_as_dropped_in_it() {
+        let mut o = outcome(Kind::UdpStream);
+        o.udp = Some(UdpCount { sent: 1000, delivered: 700, ..UdpCount::default() });
+        let client = NetDelta { udp_out: 1000, device_drops: 90, ..NetDelta::default() };
+        let server = NetDelta { udp_in: 700, udp_buffer_errors: 10, ..NetDelta::default() };
+        let of = |t: Tunnel| {
+            let l = Ledger::of(&o, &client, &server, Some(&t)).expect("counts");
+            (l, look(&o, &server, Some(&l), &Load::default()))
+        };
+        let all = Tunnel { opened: 710, refused: 40, dropped: 2 };
+        let (l, flags) = of(all);
+        assert_eq!((l.tunnel, l.opened, l.tunnel_drops, l.missing), (200, Some(710), Some(296), 0));
+        assert!(flags.is_empty(), "{l:?}");
+        // nothing, or too little, was dropped between the ends
+        for t in [Tunnel { refused: 0, dropped: 0, ..all }, Tunnel { dropped: 1, ..all }] {
+            assert_eq!(of(t).1, ["ledger"], "{t:?}");
+        }
+        // out of the vault, and not at a socket; at a socket, and not out of the vault
+        for opened in [711, 709] {
+            assert_eq!(of(Tunnel { opened, ..all }).1, ["ledger"], "{opened}");
+        }
+        // out of the vault, and never in
+        let server = NetDelta { udp_in: 911, ..NetDelta::default() };
+        let l = Ledger::of(&o, &client, &server, Some(&Tunnel { opened: 911, ..all })).expect("counts");
+        assert!(l.fault().is_some_and(|f| f.contains("more came out")), "{l:?}");
     }
 
     #[test]
@@ -380,12 +468,24 @@ mod tests {
         assert!(look(&o, &NetDelta::default(), None, &Load::default()).is_empty());
         o.time_wait = Some((3, 9));
         assert_eq!(look(&o, &NetDelta::default(), None, &Load::default()), ["time-wait"]);
+        // where the client closes first any may, where a tool has connections of its own so many
+        for (may_wait, flagged) in [(None, false), (Some(6), false), (Some(5), true)] {
+            let (net, load) = (NetDelta::default(), Load::default());
+            let (flags, _) =
+                judge(Some(&o), Some(&net), None, &load, &Rules::default(), Layout::Apart, may_wait);
+            assert_eq!(!flags.is_empty(), flagged, "{may_wait:?}");
+        }
         o.time_wait = Some((9, 3)); // older ones ran out: nothing of this trial
         o.net = Some(NetDelta { tw_reused: 1, ..NetDelta::default() });
         assert_eq!(look(&o, &NetDelta::default(), None, &Load::default()), ["time-wait"]);
         let full = NetDelta { tw_overflow: 1, ..NetDelta::default() };
-        o.net = None;
+        o.net = Some(NetDelta::default());
         assert_eq!(look(&o, &full, None, &Load::default()), ["time-wait"]);
+        assert!(look(&o, &NetDelta::default(), None, &Load::default()).is_empty());
+        // a counter that nobody could read has not stood still
+        for unread in [Outcome { net: None, ..o.clone() }, Outcome { time_wait: None, ..o }] {
+            assert_eq!(look(&unread, &NetDelta::default(), None, &Load::default()), ["time-wait"]);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::host::processors;
 use crate::levee::Levee;
 use crate::netns::{Group, Namespace, pin_congestion};
 use crate::role::Role;
+use crate::sample::Tunnel;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -69,7 +70,7 @@ pub struct Place {
     pub sources: Vec<Ipv4Addr>,
     /// Its process, for its namespace's counters.
     pub server: u32,
-    /// Whether the path is levee's tunnel, whose losses no counter of the kernel shows.
+    /// Whether the path is levee's tunnel, whose losses its own counters show.
     pub tunnel: bool,
     /// Whether levee takes part: then its processes' time is the arm's.
     pub levee: bool,
@@ -301,9 +302,17 @@ impl Stand {
         self.levee.as_ref().map_or((0.0, 0.0), Levee::seconds)
     }
 
-    /// The namespaces whose links `env.json` describes, each with a device.
-    pub fn namespaces(&self) -> [(&str, &str); 3] {
-        [(&self.client.name, "eth0"), (&self.here.name, "eth0"), (&self.elsewhere.name, "eth1")]
+    /// What moved in levee's tunnel so far; nothing where levee is not up, or does not say.
+    pub fn tunnel(&self) -> Option<Tunnel> {
+        self.levee.as_ref()?.tunnel().ok()
+    }
+
+    /// The namespaces whose links `env.json` describes, each with what it is.
+    pub fn namespaces(&self) -> Vec<(String, PathBuf)> {
+        let link = [("client", &self.client), ("server", &self.here), ("second server", &self.elsewhere)];
+        let mut all: Vec<_> = link.into_iter().map(|(what, ns)| (what.to_owned(), ns.path())).collect();
+        all.extend(self.levee.as_ref().map(Levee::namespaces).into_iter().flatten());
+        all
     }
 }
 

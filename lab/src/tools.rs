@@ -3,14 +3,17 @@
 //! iperf3 for streams, qperf for requests, wrk for connections (against our server, which speaks as much HTTP
 //! as that takes), and a netperf that the operator supplies. Each is asked for one figure in our unit.
 
+use crate::client::processor_time;
+use crate::counters::Net;
 use crate::role::Role;
 use crate::stand::Place;
 use crate::workload::{Kind, Outcome, Task};
+use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Port of iperf3's server.
 const IPERF3: u16 = 15_201;
@@ -42,6 +45,25 @@ impl Tool {
             Tool::Wrk => kind == Kind::TcpHttp,
             Tool::Netperf => matches!(kind, Kind::TcpStream | Kind::TcpRr | Kind::TcpCrr),
         }
+    }
+
+    /// Every tool.
+    pub const ALL: [Tool; 4] = [Tool::Iperf3, Tool::Qperf, Tool::Wrk, Tool::Netperf];
+
+    /// The program, and what it says its version to.
+    pub fn version(self) -> (&'static str, &'static str) {
+        let argument = match self {
+            Tool::Iperf3 | Tool::Qperf => "--version",
+            Tool::Wrk => "-v",
+            Tool::Netperf => "-V",
+        };
+        (self.client(), argument)
+    }
+
+    /// Connections that it makes beside those it measures, and is the first to close: wrk one to see whether anybody is
+    /// there, iperf3 and netperf one to agree on what to do.
+    pub fn own_connections(self) -> u64 {
+        if self == Tool::Qperf { 0 } else { 1 }
     }
 
     fn client(self) -> &'static str {
@@ -87,12 +109,18 @@ impl Tool {
         Ok(Some(child))
     }
 
-    /// One trial. Tools count whole seconds.
+    /// The seconds that a trial of it takes where `seconds` were asked for: tools count whole ones.
+    pub fn whole(seconds: f64) -> f64 {
+        seconds.round().max(1.0)
+    }
+
+    /// One trial, with what the client's namespace counted meanwhile.
     ///
     /// # Errors
     /// When the tool fails, or says nothing that can be read.
     pub fn measure(self, place: &Place, task: &Task) -> io::Result<Outcome> {
-        let seconds = (task.seconds.round() as u64).max(1).to_string();
+        let whole = Tool::whole(task.seconds);
+        let seconds = whole.to_string();
         let host = host(place.target.all.ip());
         let s = |v: &str| v.to_owned();
         let args: Vec<String> = match self {
@@ -126,9 +154,11 @@ impl Tool {
                 args
             }
         };
-        let start = Instant::now();
+        let children = || processor_time(UsageWho::RUSAGE_CHILDREN);
+        let net = || place.role.netns.as_deref().and_then(|n| Net::within(n).ok());
+        let (cpu0, net0) = (children(), net());
         let out = within(&place.role, self.client(), &args)?.output()?;
-        let elapsed = start.elapsed().as_secs_f64();
+        let (cpu_seconds, net1) = (children() - cpu0, net());
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         if !out.status.success() {
             let wrong = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -139,7 +169,7 @@ impl Tool {
         })?;
         Ok(Outcome {
             kind: task.kind,
-            seconds: elapsed,
+            seconds: whole,
             bytes: 0,
             transactions: 0,
             value,
@@ -147,10 +177,10 @@ impl Tool {
             udp: None,
             congestion: None,
             server_congestion: None,
-            cpu_seconds: 0.0,
+            cpu_seconds,
             waited: None,
-            net: None,
-            time_wait: None,
+            time_wait: net0.as_ref().zip(net1.as_ref()).map(|(a, b)| (a.time_wait, b.time_wait)),
+            net: net0.zip(net1).map(|(a, b)| b.since(&a)),
         })
     }
 

@@ -96,6 +96,11 @@ impl Kind {
         matches!(self, Kind::TcpCc | Kind::TcpCrr | Kind::TcpFetch | Kind::TcpHttp)
     }
 
+    /// Whether it goes over TCP (else in datagrams).
+    pub fn is_tcp(self) -> bool {
+        !matches!(self, Kind::UdpStream | Kind::UdpRr)
+    }
+
     /// Whether the metric is a rate of bytes (else of transactions).
     pub fn is_bulk(self) -> bool {
         matches!(self, Kind::TcpStream | Kind::TcpMaerts | Kind::UdpStream)

@@ -1,8 +1,9 @@
 //! The laboratory on this host's kernel: real namespaces, real sockets, real counters. Needs root and iproute2.
 
 use levee_lab::client::Target;
-use levee_lab::netns::{Namespace, tool};
-use levee_lab::sample::{Rules, Sample, judge};
+use levee_lab::counters::{Net, NetDelta};
+use levee_lab::netns::{Group, Namespace, tool};
+use levee_lab::sample::{Ledger, Rules, Sample, judge};
 use levee_lab::workload::{Closer, Kind, Outcome, Task};
 use levee_lab::{design::Layout, sample::Load};
 use std::fs;
@@ -27,7 +28,7 @@ impl Drop for Killed {
 
 /// A pair of namespaces with a server in one.
 struct Pair {
-    _server: Killed,
+    server: Killed,
     client: Namespace,
     there: Namespace,
 }
@@ -46,7 +47,7 @@ fn pair(part: &str) -> Pair {
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
     assert_eq!(line, "ready\n");
-    Pair { _server: Killed(child), client, there }
+    Pair { server: Killed(child), client, there }
 }
 
 fn task(kind: Kind) -> Task {
@@ -81,7 +82,7 @@ fn measured(o: &Output) -> Outcome {
 
 fn flags(o: &Outcome, layout: Layout) -> Vec<String> {
     let load = Load { wall: 0.25, ..Load::default() };
-    judge(Some(o), None, None, &load, &Rules::default(), layout, Closer::Server).0
+    judge(Some(o), Some(&NetDelta::default()), None, &load, &Rules::default(), layout, Some(0)).0
 }
 
 #[test]
@@ -106,10 +107,62 @@ fn every_workload_measures_and_the_congestion_control_is_that_of_both_ends() {
 
 #[test]
 fn an_open_loop_offers_its_rate_and_charges_a_stall_to_every_request_it_delays() {
+    const STALL: Duration = Duration::from_millis(50);
     let p = pair("o");
-    let o = measured(&client(&p, &Task { open_rate: Some(2000.0), ..task(Kind::TcpRr) }, &[]));
-    assert_eq!(o.transactions, 400);
-    assert!((o.value / 2000.0 - 1.0).abs() < 0.25, "{}", o.value);
+    let server = p.server.0.id();
+    let segments = || Net::read(&server.to_string()).expect("root").values["Tcp.InSegs"];
+    let stalled = |t: Task| {
+        let before = segments();
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| measured(&client(&p, &t, &[])));
+            while segments() < before + 100 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            tool("kill", &["-STOP", &server.to_string()]).expect("kill");
+            std::thread::sleep(STALL);
+            tool("kill", &["-CONT", &server.to_string()]).expect("kill");
+            client.join().expect("the client")
+        })
+    };
+    let late = |o: &Outcome| {
+        let l = o.latency.as_ref().expect("latencies");
+        let slow = l.buckets.iter().filter(|b| b.0 > 10_000_000).map(|b| b.1).sum::<u64>();
+        (slow, l.quantile(0.99).expect("some"), l.quantile(1.0).expect("some"))
+    };
+    let open = stalled(Task { open_rate: Some(2000.0), warmup: 0.0, seconds: 0.5, ..task(Kind::TcpRr) });
+    assert_eq!(open.transactions, 1000);
+    assert!((open.value / 2000.0 - 1.0).abs() < 0.25, "{}", open.value);
+    // 100 requests fell due in the stall, each waited for what was left of it: 80 of them for more than 10 ms
+    let (slow, p99, longest) = late(&open);
+    assert!(slow >= 70 && p99 >= 40_000_000 && longest >= 48_000_000, "{slow} {p99} {longest}");
+    // a closed loop has one request under way, and so shows a stall to one
+    let closed = stalled(Task { warmup: 0.0, seconds: 0.3, ..task(Kind::TcpRr) });
+    let (slow, p99, longest) = late(&closed);
+    assert!(slow < 20 && p99 < 10_000_000 && longest >= 48_000_000, "{slow} {p99} {longest}");
+}
+
+#[test]
+fn datagrams_that_vanish_unseen_break_the_ledger_and_the_trial_is_flagged() {
+    let p = pair("u");
+    let counted = || {
+        let server = p.server.0.id().to_string();
+        let before = Net::read(&server).expect("root");
+        let o = measured(&client(&p, &Task { seconds: 0.06, ..task(Kind::UdpStream) }, &[]));
+        let moved = Net::read(&server).expect("root").since(&before);
+        let l = Ledger::of(&o, &o.net.expect("counters"), &moved, None).expect("datagrams");
+        let load = Load { wall: 1.0, ..Load::default() };
+        (l, judge(Some(&o), Some(&moved), Some(&l), &load, &Rules::default(), Layout::Together, Some(0)).0)
+    };
+    let (l, flags) = counted();
+    assert!(l.sent > 100 && l.sent == l.wire && l.missing == 0, "{l:?}");
+    assert_eq!(l.wire, l.device_drops + l.socket_drops + l.other_drops + l.read, "{l:?}");
+    assert!(!flags.contains(&"ledger".to_owned()), "{l:?}");
+    // a filter that drops one in sixteen, by the last byte of its number, is counted by none of these
+    let rules = "add table ip t; add chain ip t c { type filter hook input priority 0; }; \
+                 add rule ip t c udp dport 7000 udp length > 100 @th,192,8 & 15 == 0 drop";
+    tool("ip", &["netns", "exec", &p.there.name, "nft", rules]).expect("nftables");
+    let (l, flags) = counted();
+    assert!(l.missing > 10 && flags.contains(&"ledger".to_owned()), "{l:?} {flags:?}");
 }
 
 #[test]
@@ -145,6 +198,27 @@ fn a_contended_processor_is_seen_by_the_client_itself() {
     std::thread::sleep(Duration::from_millis(100));
     let o = measured(&client(&p, &task(Kind::TcpRr), &["--cpu", "0"]));
     assert!(flags(&o, Layout::Apart).contains(&"contended".to_owned()), "waited {:?}", o.waited);
+}
+
+#[test]
+fn a_role_is_taken_before_the_program_that_measures_runs() {
+    let ns = Namespace::new("ro").expect("root and iproute2");
+    let group = Group::new("ro").expect("root").expect("cgroup v2");
+    let o = Command::new(LAB)
+        .args(["become", "--cpu", "0", "--netns"])
+        .arg(ns.path())
+        .arg("--cgroup")
+        .arg(group.path())
+        .args(["--", "sh", "-c", "nproc; ip -o link; cat /proc/self/cgroup"])
+        .output()
+        .expect("run");
+    let said = String::from_utf8_lossy(&o.stdout).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.first(), Some(&"1"), "one processor: {said}");
+    assert_eq!(said.matches("mtu").count(), 1, "the loopback device alone: {said}");
+    let own = group.path().file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(lines.iter().any(|l| l.starts_with("0::") && l.ends_with(&own)), "{said}");
+    assert!(group.seconds() > Some(0.0), "its time is counted");
 }
 
 #[test]
@@ -332,7 +406,8 @@ fn a_run_that_is_stopped_keeps_what_it_measured_and_resumes_to_its_report() {
     let mut f = fs::OpenOptions::new().append(true).open(out.join("samples.ndjson")).expect("open");
     f.write_all(b"{\"schema\":1,\"seq\":").expect("write");
     let o = run(&["--resume"]).output().expect("resume");
-    assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
+    let said = String::from_utf8_lossy(&o.stderr).into_owned();
+    assert!(o.status.success() && said.contains("trial 24/24") && said.contains("0:00 to go"), "{said}");
     let all = samples(&out);
     assert_eq!(all[..kept.len()], kept[..], "what was measured is kept");
     let mut done: Vec<usize> = all.iter().filter(|s| s.accepted).map(|s| s.trial).collect();
@@ -422,8 +497,16 @@ fn every_second_opinion_is_asked_on_the_same_link_and_counted_in_the_same_groups
         // a second at work is no background, but the time of the roles
         for s in of {
             assert!(s.load.client > Some(0.0) && s.load.server > Some(0.0), "{name}: {:?}", s.load);
+            assert!(s.warmup > Some(0.0), "{name}: the path was not warmed");
+            let o = s.outcome.as_ref().expect("it measured");
+            assert!(o.cpu_seconds > 0.0 && o.seconds == 1.0, "{name}: {o:?}");
+            let (before, after) = o.time_wait.expect("the counters are read as for ours");
+            if o.kind.connects() {
+                assert!(after <= before + 1 && o.net.expect("counters").tw_reused == 0, "{name}: {o:?}");
+            }
         }
     }
+    assert!(all.iter().all(|s| s.warmup.is_none() == (s.arm == "ours")));
 }
 
 #[test]
@@ -465,13 +548,18 @@ fn every_arm_that_levee_takes_part_in_comes_up_measures_and_leaves_nothing() {
     let said = String::from_utf8_lossy(&o.stderr).into_owned();
     assert!(o.status.success() && !said.contains("absent"), "{said}");
     let all = samples(&out);
-    for (name, _, mediation) in ways {
+    for (name, path, mediation) in ways {
         for workload in ["TCP_CRR", "UDP_STREAM"] {
             let by_connection = !matches!(mediation, "none" | "direct");
             let of: Vec<_> = all.iter().filter(|s| s.arm == name && s.workload == workload).collect();
             if by_connection && workload == "UDP_STREAM" {
                 assert!(of.is_empty(), "{name} is for connections");
                 continue;
+            }
+            for l in of.iter().filter(|s| s.accepted).filter_map(|s| s.ledger.as_ref()) {
+                assert_eq!(l.opened.is_some(), path == "tunnel", "{name}: {l:?}");
+                let through = l.opened.unwrap_or(l.wire - l.device_drops);
+                assert_eq!(through, l.read + l.socket_drops + l.other_drops, "{name}: {l:?}");
             }
             let good = of.iter().any(|s| s.accepted);
             assert!(good, "{name} {workload}: {:?}", of.iter().map(|s| &s.why).collect::<Vec<_>>());

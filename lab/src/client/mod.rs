@@ -41,8 +41,9 @@ pub(crate) fn recorder() -> io::Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 60_000_000_000, 2).map_err(|e| io::Error::other(e.to_string()))
 }
 
-fn processor_time() -> f64 {
-    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |r| {
+/// Processor seconds, user and system, by getrusage: of this process, or of those it started and waited for.
+pub(crate) fn processor_time(who: UsageWho) -> f64 {
+    getrusage(who).map_or(0.0, |r| {
         let s = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
         s(r.user_time()) + s(r.system_time())
     })
@@ -59,12 +60,10 @@ fn waited() -> Option<f64> {
 /// # Errors
 /// When a connection fails, the server breaks off, or the congestion control asked for is not in force.
 pub fn run(task: &Task, target: Target) -> io::Result<Outcome> {
-    let cpu0 = processor_time();
+    let cpu0 = processor_time(UsageWho::RUSAGE_SELF);
     let waited0 = waited();
-    let server_congestion = match task.kind {
-        Kind::UdpStream | Kind::UdpRr => None,
-        _ => Some(tcp::server_congestion(task, target.all)?),
-    };
+    let server_congestion =
+        task.kind.is_tcp().then(|| tcp::server_congestion(task, target.all)).transpose()?;
     let net0 = Net::read("self").ok();
     let m = match task.kind {
         Kind::TcpStream => tcp::stream(task, target.all)?,
@@ -83,7 +82,7 @@ pub fn run(task: &Task, target: Target) -> io::Result<Outcome> {
             return Err(io::Error::other(what));
         }
     }
-    let cpu_seconds = processor_time() - cpu0;
+    let cpu_seconds = processor_time(UsageWho::RUSAGE_SELF) - cpu0;
     let net1 = Net::read("self").ok();
     let rate = if task.kind.is_bulk() {
         m.bytes as f64 * 8.0 / 1e6 / m.seconds

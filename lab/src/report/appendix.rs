@@ -215,27 +215,30 @@ fn of_udp<'a>(run: &'a Run, layout: Layout, arm: &'a str) -> impl Iterator<Item 
 fn ledgers(run: &Run) -> String {
     let mut out = String::from(
         "<table><thead><tr><th>set-up<th class=n>sweeps<th class=n>sent<th class=n>on the wire<th class=n>lost at \
-         interfaces<th class=n>reassembled<th class=n>lost at the socket<th class=n>in the tunnel<th \
+         interfaces<th class=n>in the tunnel<th class=n>out of the tunnel<th class=n>reassembled<th class=n>lost at the socket<th \
          class=n>unaccounted<th class=n>delivered<th class=n>without loss, 10<sup>6</sup> bit/s</tr></thead><tbody>",
     );
     for &layout in &run.manifest.form.layouts {
         for arm in figures::arms(run) {
             let of: Vec<&Sample> = of_udp(run, layout, &arm).collect();
-            let sum = |f: fn(&Ledger) -> i64| {
-                count(of.iter().filter_map(|s| s.ledger.as_ref()).map(f).sum::<i64>() as f64)
+            let sum = |f: fn(&Ledger) -> Option<i64>| {
+                let all: Vec<i64> = of.iter().filter_map(|s| f(s.ledger.as_ref()?)).collect();
+                if all.is_empty() { "–".to_owned() } else { count(all.iter().sum::<i64>() as f64) }
             };
             let rates: Vec<f64> = of.iter().filter_map(|s| s.value()).collect();
             let Some(middle) = quantile(&rates, 0.5) else { continue };
             let _ = write!(out, "<tr><td>{}, {}<td class=n>{}", escape(&arm), layout.name(), of.len());
-            let columns: [fn(&Ledger) -> i64; 8] = [
-                |l| l.sent,
-                |l| l.wire,
-                |l| l.device_drops,
-                |l| l.reassembled,
-                |l| l.socket_drops,
-                |l| l.tunnel,
-                |l| l.missing,
-                |l| l.delivered,
+            // in the order of the path
+            let columns: [fn(&Ledger) -> Option<i64>; 9] = [
+                |l| Some(l.sent),
+                |l| Some(l.wire),
+                |l| Some(l.device_drops),
+                |l| Some(l.tunnel),
+                |l| l.opened,
+                |l| Some(l.reassembled),
+                |l| Some(l.socket_drops),
+                |l| Some(l.missing),
+                |l| Some(l.delivered),
             ];
             columns.into_iter().for_each(|f| out.push_str(&format!("<td class=n>{}", sum(f))));
             let _ = write!(out, "<td class=n>{}</tr>", human(middle));

@@ -5,7 +5,7 @@ use super::draw::{count, nanos};
 use super::page::escape;
 use crate::design::Layout;
 use crate::experiment::Path;
-use crate::sample::Sample;
+use crate::sample::{Manifest, Sample};
 use crate::stand::{PORTS, sources_over_a_link};
 use crate::stats::{mean, quantile};
 use crate::workload::{Closer, Kind};
@@ -57,6 +57,10 @@ fn busiest(run: &Run) -> Option<Busiest> {
     worst
 }
 
+fn tunnel(m: &Manifest, arm: &str) -> bool {
+    m.experiment.arms.iter().any(|a| a.name == arm && a.drive.path == Path::Tunnel)
+}
+
 /// A list of threats, each with a measured size where one can be had.
 pub fn threats(run: &Run) -> String {
     let s = &run.summary;
@@ -84,8 +88,12 @@ pub fn threats(run: &Run) -> String {
     row(
         "Other programs on the host",
         &format!(
-            "A trial is made again, at most {} times, if others used over {:.0} % of a processor or the client waited over {:.0} % of the time for its own",
+            "A trial is made again, at most {} times{}, if others used over {:.0} % of a processor or the client waited over {:.0} % of the time for its own",
             run.manifest.rules.reruns,
+            run.manifest
+                .form
+                .budget
+                .map_or(String::new(), |b| format!(" and only while the run would end within {b} s")),
             100.0 * run.manifest.rules.background,
             100.0 * run.manifest.rules.waited
         ),
@@ -119,6 +127,34 @@ pub fn threats(run: &Run) -> String {
             format!("TCP_RR of the baseline: together is ×{r:.2} of apart")
         }),
     );
+    let vaults: Vec<f64> = run
+        .samples
+        .iter()
+        .filter(|x| tunnel(&run.manifest, &x.arm))
+        .filter_map(|x| Some(x.load.between? / x.load.wall.max(1e-9)))
+        .collect();
+    if let Some(middle) = quantile(&vaults, 0.5) {
+        row(
+            "levee's vaults are kept on no processor",
+            "The scheduler puts them beside client and server, as in a running site: where they meet them is part of what a \
+             tunnel costs on this many processors, and of its spread; on more, the cost is another",
+            &format!(
+                "in trials through the tunnel they and the rest of levee used {middle:.2} of a processor (5th to 95th percentile \
+                 {:.2} to {:.2})",
+                quantile(&vaults, 0.05).unwrap_or(0.0),
+                quantile(&vaults, 0.95).unwrap_or(0.0)
+            ),
+        );
+    }
+    let tools: Vec<f64> = run.samples.iter().filter_map(|x| x.warmup).collect();
+    if !tools.is_empty() {
+        row(
+            "Other people's tools count whole seconds and begin cold",
+            "Our own client does the same workload before each of their trials, for as long as our warm-up; their processes \
+             are new, and their slow start is in their second. Their counters and processor time are judged as ours are",
+            &format!("{} trials, each after {} s of warm-up", tools.len(), run.manifest.form.warmup),
+        );
+    }
     let tw = s.flags.get("time-wait").copied().unwrap_or(0);
     row(
         "TIME_WAIT (the MYSEA study, 4.5)",
@@ -150,7 +186,7 @@ pub fn threats(run: &Run) -> String {
     row(
         "Datagrams lost unseen (the MYSEA study, appendix G)",
         &format!(
-            "{} bytes of payload, within the path MTU; sent, on the wire, dropped and read must balance",
+            "{} bytes of payload, within the path MTU; sent, on the wire, into and out of the tunnel, dropped and read must balance",
             run.manifest.common.datagram
         ),
         &format!("{bad} attempts rejected"),
@@ -173,7 +209,8 @@ pub fn threats(run: &Run) -> String {
         .collect();
     row(
         "How processor time is counted",
-        "By control group, from outside, and by the client itself (getrusage) from its first line of code",
+        "Client and server by control group, from outside; levee's other processes by the scheduler's count of each; the client \
+         also by getrusage from its first line of code. The server has no second count",
         &quantile(&two, 0.5).map_or("not both on this host".into(), |m| {
             format!("the two differ by {m:.1} % in the median of {} series", two.len())
         }),

@@ -1,0 +1,28 @@
+//! Names the commit and the compiler, for the environment of a run.
+
+use std::path::Path;
+use std::process::Command;
+
+fn said(program: &str, arguments: &[&str]) -> Option<String> {
+    let out = Command::new(program).args(arguments).output().ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8(out.stdout).ok()?.trim().to_owned())
+}
+
+fn main() {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    let compiler = said(&rustc, &["--version"]).unwrap_or_else(|| "not known".into());
+    let commit =
+        said("git", &["rev-parse", "HEAD"]).map_or("not known: built outside of git".into(), |commit| {
+            match said("git", &["status", "--porcelain", "--untracked-files=no"]) {
+                Some(changed) if changed.is_empty() => commit,
+                _ => format!("{commit} and changes"),
+            }
+        });
+    println!("cargo::rustc-env=LAB_RUSTC={compiler}");
+    println!("cargo::rustc-env=LAB_COMMIT={commit}");
+    // Every commit and checkout adds a line to the first.
+    let log = said("git", &["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists());
+    for path in log.as_deref().into_iter().chain(["src", "experiments", "papers"]) {
+        println!("cargo::rerun-if-changed={path}");
+    }
+}
