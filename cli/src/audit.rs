@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
-use levee_policy::audit::{AuditKey, Body, Event, MAX_LINE, Record, Report, Sealer, Verdict, Verifier};
+use levee_policy::audit::{
+    AuditKey, Body, Event, MAX_LINE, Record, Report, Sealer, Verdict, Verifier, part_first,
+};
 use levee_policy::{HostName, LabelName, UserName};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls_pki_types::SubjectPublicKeyInfoDer;
@@ -173,11 +175,7 @@ fn parts(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(directory).map_err(|e| fault(directory, &e))?;
     let mut names: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| {
-            name.strip_prefix("audit-")
-                .and_then(|rest| rest.strip_suffix(".jsonl"))
-                .is_some_and(|number| number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit()))
-        })
+        .filter(|name| part_first(name).is_some())
         .map(|name| directory.join(name))
         .collect();
     names.sort();

@@ -2,6 +2,7 @@
 
 use levee_policy::audit::{
     AuditKey, Body, Event, FaultKind, Report, SealError, Sealer, Verdict, Verifier, checkpoint_message,
+    part_first, part_name,
 };
 
 fn event(object: &str) -> Event {
@@ -223,4 +224,23 @@ fn a_record_too_long_for_a_line_is_refused_and_the_log_does_not_move() {
 fn a_key_is_not_shown() {
     assert_eq!(format!("{:?}", first()), "AuditKey(..)");
     assert!(!format!("{:?}", Sealer::new(first())).contains('7'));
+}
+
+#[test]
+fn a_full_parts_name_says_which_record_is_its_first_and_no_other_name_does() {
+    for first in [0, 17, u64::MAX] {
+        assert_eq!(part_first(&part_name(first)), Some(first));
+    }
+    assert!(part_name(9) < part_name(10), "names sort as parts follow each other");
+    for other in [
+        "audit.jsonl",
+        "audit-17.jsonl",
+        "audit-old.jsonl",
+        "audit-0000000000000000001x.jsonl",
+        "audit-+0000000000000000017.jsonl",
+        "audit-00000000000000000017.jsonl.gz",
+        "audit-99999999999999999999.jsonl",
+    ] {
+        assert_eq!(part_first(other), None, "{other}");
+    }
 }

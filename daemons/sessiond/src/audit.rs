@@ -12,9 +12,9 @@
 //! session, and the ends of what was granted may use all there is. The space is allocated ahead of the log's end, so that no
 //! other file on the same disk can take it.
 
-use levee_policy::audit::{AuditKey, Event, Hash, MAX_LINE, Sealer, Verdict};
+use levee_policy::audit::{AuditKey, Event, Hash, MAX_LINE, Sealer, Verdict, part_first, part_name};
 use levee_session::Time;
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
 use std::fs::File;
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -82,7 +82,8 @@ impl std::fmt::Display for AuditError {
             Self::Io(e) => write!(f, "{e}"),
             Self::Foreign(what) => write!(
                 f,
-                "{what}; keep what is there for the auditor, and move {LOG} and {STATE} away to begin a new log"
+                "{what}; keep what is there for the auditor, and move all of it (audit*.jsonl, {FIRST_KEY}, {STATE}) away \
+                 to begin a new log"
             ),
             Self::Seal(e) => write!(f, "{e}"),
         }
@@ -153,8 +154,11 @@ impl AuditLog {
                 }
                 state
             }
-            Err(rustix::io::Errno::NOENT) if length == 0 => begin(directory, &mut saved)?,
-            Err(rustix::io::Errno::NOENT) => return Err(AuditError::Foreign("the audit log has no state")),
+            // The parts of a log that was there are not to be written over, nor its first key.
+            Err(rustix::io::Errno::NOENT) if length > 0 || has_part(directory)? => {
+                return Err(AuditError::Foreign("the audit log has no state"));
+            }
+            Err(rustix::io::Errno::NOENT) => begin(directory, &mut saved)?,
             Err(error) => return Err(error.into()),
         };
         let foreign = || AuditError::Foreign("the state is not one");
@@ -163,7 +167,7 @@ impl AuditLog {
             (Sealer::restore(sealed).ok_or_else(foreign)?, u64::from_be_bytes(*base));
         let known = sealer.count();
         // A crash may have come after a file was full and before the state said so.
-        while let Ok(full) = openat(directory, full_name(base), flags, own) {
+        while let Ok(full) = openat(directory, part_name(base), flags, own) {
             let (lines, _) = catch_up(&File::from(full), &mut sealer, base, known)?;
             if lines == 0 {
                 return Err(AuditError::Foreign("a part of the audit log is empty"));
@@ -320,7 +324,7 @@ impl AuditLog {
             // The same room as before, whoever else wants some.
             fallocate(&file, FallocateFlags::KEEP_SIZE, 0, room)?;
             file.sync_all()?;
-            renameat(directory, LOG, directory, full_name(self.base))?;
+            renameat(directory, LOG, directory, part_name(self.base))?;
             Ok(file)
         };
         let file = match next() {
@@ -395,9 +399,14 @@ fn lost(count: u64) -> Event {
     }
 }
 
-/// The name of a full part of the log, whose first record has this number.
-fn full_name(base: u64) -> String {
-    format!("audit-{base:020}.jsonl")
+/// Whether there is a full part of a log.
+fn has_part(directory: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    for entry in Dir::read_from(directory)? {
+        if entry?.file_name().to_str().is_ok_and(|name| part_first(name).is_some()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The state's bytes.
@@ -583,7 +592,7 @@ mod tests {
             let states = [oldest, before, state(place)];
             drop(log);
             // The new file has no name yet, or the full one has its old name still.
-            let full = place.join(full_name(0));
+            let full = place.join(part_name(0));
             if step > 0 {
                 std::fs::remove_file(place.join(LOG)).unwrap();
             }
@@ -604,6 +613,33 @@ mod tests {
             let (_, report) = read(place);
             assert!(report.is_sound() && report.lines == 21, "state {older}, step {step}: {report:#?}");
         }
+    }
+
+    #[test]
+    fn without_its_state_no_log_is_begun_over_the_parts_of_another_and_its_first_key_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        let mut log = open(place, 1_000).unwrap();
+        fill(&mut log, 8);
+        drop(log);
+        assert_eq!(std::fs::metadata(place.join(LOG)).unwrap().len(), 0, "the full part is closed");
+        let key = std::fs::read(place.join(FIRST_KEY)).unwrap();
+        std::fs::remove_file(place.join(STATE)).unwrap();
+        let refused = || open(place, 1_000).err().map(|error| error.to_string()).unwrap();
+        for _ in 0..2 {
+            let said = refused();
+            assert!(said.contains("has no state") && said.contains("audit*.jsonl"), "{said}");
+            assert_eq!(std::fs::read(place.join(FIRST_KEY)).unwrap(), key);
+            assert!(!place.join(STATE).exists());
+        }
+        // Nor where the part that is written to is not there.
+        std::fs::remove_file(place.join(LOG)).unwrap();
+        refused();
+        assert_eq!(std::fs::read(place.join(FIRST_KEY)).unwrap(), key);
+        // With all of it moved away, a new one is.
+        std::fs::remove_file(place.join(part_name(0))).unwrap();
+        assert_eq!(open(place, 1_000).unwrap().records(), 0);
+        assert_ne!(std::fs::read(place.join(FIRST_KEY)).unwrap(), key);
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use levee_ipc::client::{RefusalKind, Reply, Request};
-use levee_policy::audit::{AuditKey, Body, FaultKind, Report, Verifier};
+use levee_policy::audit::{AuditKey, Body, FaultKind, Report, Verifier, part_name};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use std::path::Path;
 
@@ -101,6 +101,19 @@ fn a_log_that_was_changed_while_sessiond_was_down_stops_it_from_starting() {
     // With the log as it was, it does.
     std::fs::write(&path, log).unwrap();
     drop(World::start(site));
+}
+
+#[test]
+fn without_its_state_a_log_whose_parts_are_there_is_not_begun_anew() {
+    let world = World::start(Site::new());
+    a_session(&world);
+    let site = world.stop();
+    let at = |name: &str| site.directory.join(name);
+    std::fs::rename(at("audit.jsonl"), at(&part_name(0))).unwrap();
+    std::fs::remove_file(at("audit.state")).unwrap();
+    let key = std::fs::read(at("audit.first-key")).unwrap();
+    let Err(site) = World::try_start(site) else { panic!("it has started") };
+    assert_eq!(std::fs::read(site.directory.join("audit.first-key")).unwrap(), key);
 }
 
 /// A file system of so many bytes, gone with the test.

@@ -93,5 +93,16 @@ pub fn checkpoint_message(count: u64, hash: &Hash) -> Vec<u8> {
     message
 }
 
+/// The name of a full part of the log, whose first record has this number: names sort as the parts follow each other.
+pub fn part_name(first: u64) -> String {
+    format!("audit-{first:020}.jsonl")
+}
+
+/// The number of a full part's first record, by the part's name; `None` of any other file.
+pub fn part_first(name: &str) -> Option<u64> {
+    let first = name.strip_prefix("audit-")?.strip_suffix(".jsonl")?.parse().ok()?;
+    (part_name(first) == name).then_some(first)
+}
+
 /// Lines are no longer than this, in bytes with the newline.
 pub const MAX_LINE: usize = 16 << 10;
