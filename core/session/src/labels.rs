@@ -92,7 +92,7 @@ impl Sessions {
             Vault::Up { ping: Some(_), next } if *next <= now => self.kill(label),
             Vault::Up { ping, next } if *next <= now => {
                 *ping = Some(number);
-                *next = now.after(SILENCE);
+                *next = now.after(PING);
                 let at = *next;
                 self.set_timer(at, Timer::Label(label.clone()));
                 self.say(Output::Vault(label.clone(), ToVault::Ping(number)));

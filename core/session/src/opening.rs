@@ -2,7 +2,7 @@
 
 use crate::clients::ended;
 use crate::event::*;
-use crate::sessions::{NOT_RECORDED, SILENCE, START, Sessions};
+use crate::sessions::{NOT_RECORDED, OPENING, START, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
@@ -156,8 +156,8 @@ impl Sessions {
         session.vault = InVault::Told;
         session.reached = true;
         if let Phase::Making { deadline, .. } = &mut session.phase {
-            *deadline = now.after(SILENCE);
-            self.timers.insert((now.after(SILENCE), Timer::Session(id)));
+            *deadline = now.after(OPENING);
+            self.timers.insert((now.after(OPENING), Timer::Session(id)));
         }
         self.say(Output::Vault(label, open));
     }

@@ -13,10 +13,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A vault that has not answered for so long is killed.
+/// A vault that has not ended a session within this is killed: nobody waits longer for an end.
 pub const SILENCE: Duration = Duration::from_secs(1);
-/// How often a vault is asked whether it lives.
+/// How often a vault is asked whether it lives. One that has not answered when it would be asked again is killed: a busy
+/// host may keep it waiting, and nothing is at stake but its own label's traffic.
 pub const PING: Duration = Duration::from_secs(5);
+/// How long a vault may take to have a new session: nothing passes before. Longer than it takes to find that a vault
+/// hangs, so that the next one gets the session.
+pub const OPENING: Duration = Duration::from_secs(15);
 /// How long a label's vault and compartment may take to start.
 pub const START: Duration = Duration::from_secs(60);
 /// So many refused negotiations in [`DENIALS_PERIOD`] are written one by one; the others are counted.

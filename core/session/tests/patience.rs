@@ -1,0 +1,152 @@
+//! What a label's vault may take its time for, and what it may not.
+
+use levee_policy::Site;
+use levee_session::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const CLIENT: ClientId = ClientId(1);
+
+/// A server on which everything is durable at once, every password is right, and the test is warden and vault.
+struct Server {
+    machine: Sessions,
+    now: Time,
+    said: Vec<Output>,
+}
+
+impl Server {
+    /// With a person who has asked for a session at a label that does not run yet.
+    fn with_a_session_asked_for() -> (Self, SessionId) {
+        let now = Time::from_millis(1_000_000_000);
+        let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), vec![], [], now);
+        let mut server = Self { machine, now, said: Vec::new() };
+        let device = "ws1".parse().unwrap();
+        server.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
+        server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
+        let id = SessionId::from_random([7; 16]);
+        let label = "SECRET".parse().unwrap();
+        server.hear(Event::Request(CLIENT, Request::Level { label, id, random: 1 }));
+        assert!(server.has_said(|output| matches!(output, Output::Need(_))));
+        (server, id)
+    }
+
+    fn hear(&mut self, event: Event) {
+        self.machine.handle(event, self.now);
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::Commit(commit, ..) => self.machine.handle(Event::Committed(commit, true), self.now),
+                Output::Verify(client, _) => {
+                    self.machine.handle(Event::Verified(client, Verified::Right), self.now);
+                }
+                output => self.said.push(output),
+            }
+        }
+    }
+
+    /// Time passes, and nobody says anything.
+    fn silence(&mut self, time: Duration) {
+        let until = self.now.after(time);
+        while self.now < until {
+            self.now = self.now.after(Duration::from_millis(100));
+            self.hear(Event::Tick);
+        }
+    }
+
+    /// Whether it has said that since it was last asked.
+    fn has_said(&mut self, wanted: impl Fn(&Output) -> bool) -> bool {
+        std::mem::take(&mut self.said).iter().any(wanted)
+    }
+
+    fn up(&mut self) {
+        self.hear(Event::LabelUp("SECRET".parse().unwrap()));
+        assert!(self.has_said(|output| matches!(output, Output::Vault(_, ToVault::Open { .. }))));
+    }
+
+    fn opened(&mut self, id: SessionId) {
+        self.hear(Event::VaultOpened("SECRET".parse().unwrap(), id));
+        assert!(self.has_said(|output| matches!(output, Output::Reply(_, Reply::Opened { .. }))));
+    }
+}
+
+fn is_kill(output: &Output) -> bool {
+    matches!(output, Output::Kill(_))
+}
+
+fn is_refusal_or_kill(output: &Output) -> bool {
+    is_kill(output) || matches!(output, Output::Reply(_, Reply::Refused(..)))
+}
+
+#[test]
+fn a_vault_on_a_busy_host_may_take_seconds_to_have_a_new_session_and_to_say_that_it_lives() {
+    let (mut server, id) = Server::with_a_session_asked_for();
+    server.up();
+    server.silence(Duration::from_secs(4));
+    assert!(!server.has_said(is_refusal_or_kill));
+    server.opened(id);
+    for _ in 0..3 {
+        let mut asked = None;
+        while asked.is_none() {
+            server.silence(Duration::from_millis(100));
+            asked = std::mem::take(&mut server.said).into_iter().find_map(|output| match output {
+                Output::Vault(_, ToVault::Ping(number)) => Some(number),
+                output if is_kill(&output) => panic!("it was killed"),
+                _ => None,
+            });
+        }
+        server.silence(Duration::from_secs(4));
+        assert!(!server.has_said(is_kill));
+        server.hear(Event::VaultPong("SECRET".parse().unwrap(), asked.unwrap()));
+    }
+}
+
+#[test]
+fn a_vault_that_hangs_is_killed_and_the_next_one_gets_the_session_that_was_asked_for() {
+    let (mut server, id) = Server::with_a_session_asked_for();
+    server.up();
+    server.silence(2 * PING + Duration::from_secs(1));
+    let said = std::mem::take(&mut server.said);
+    assert!(said.iter().any(is_kill), "{said:?}");
+    assert!(!said.iter().any(|output| matches!(output, Output::Reply(..))), "{said:?}");
+    server.hear(Event::LabelDied("SECRET".parse().unwrap()));
+    server.up();
+    server.opened(id);
+}
+
+#[test]
+fn a_vault_that_says_it_lives_and_never_takes_the_session_is_given_up() {
+    let (mut server, _) = Server::with_a_session_asked_for();
+    server.up();
+    let until = server.now.after(OPENING + Duration::from_secs(1));
+    let (mut refused, mut killed) = (false, false);
+    while server.now < until {
+        server.silence(Duration::from_millis(100));
+        for output in std::mem::take(&mut server.said) {
+            killed |= is_kill(&output);
+            match output {
+                Output::Vault(label, ToVault::Ping(number)) => server.hear(Event::VaultPong(label, number)),
+                // Its death is what ends the session that it may have.
+                Output::Kill(label) => server.hear(Event::LabelDied(label)),
+                Output::Cut(cut, ..) => server.hear(Event::Cut(cut, Some(0))),
+                Output::Reply(_, Reply::Refused(..)) => refused = true,
+                _ => {}
+            }
+        }
+    }
+    server.silence(Duration::from_millis(100));
+    refused |= server.has_said(|output| matches!(output, Output::Reply(_, Reply::Refused(..))));
+    assert!(killed && refused, "killed: {killed}, refused: {refused}");
+}
+
+#[test]
+fn nobody_waits_longer_than_a_second_for_a_vault_to_end_a_session() {
+    let (mut server, id) = Server::with_a_session_asked_for();
+    server.up();
+    server.opened(id);
+    server.hear(Event::Request(CLIENT, Request::Logout));
+    assert!(server.has_said(|output| matches!(output, Output::Vault(_, ToVault::Close(_)))));
+    server.silence(SILENCE - Duration::from_millis(100));
+    assert!(!server.has_said(is_kill));
+    server.silence(Duration::from_millis(100));
+    assert!(server.has_said(is_kill));
+}
