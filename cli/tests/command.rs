@@ -62,6 +62,80 @@ fn check_gives_programs_every_problem_as_json() {
     assert_eq!((&sound["sound"], &sound["site"]["users"]), (&true.into(), &3.into()));
 }
 
+/// Line and column, from 1, of the first place where the text is.
+fn place(text: &str, wanted: &str) -> (u64, u64) {
+    let at = text.find(wanted).unwrap_or_else(|| panic!("{wanted:?} is not in the file"));
+    let (line, start) = (text[..at].matches('\n').count() + 1, text[..at].rfind('\n').map_or(0, |at| at + 1));
+    (line as u64, (at - start + 1) as u64)
+}
+
+#[test]
+fn check_tells_faults_of_every_kind_at_once_each_with_its_place_the_nearest_name_and_the_remedy() {
+    let mut text = std::fs::read_to_string(root().join("conf/small/site.toml")).unwrap();
+    for (from, to) in [
+        ("[\"NATO\", \"MED\"]", "[\"NATO\", \"MED\", \"NATO\"]"),
+        ("slots = 64", "slts = 64"),
+        ("clearance = \"UNCLASSIFIED..SECRET//NATO,MED\"", "clearance = \"UNCLASSIFIED..SECRET//NATO\""),
+        ("\"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"", "\"CONFIDENTIAL//MED..CONFIDENTIAL//NATO\""),
+    ] {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    text.push_str(
+        r#"
+[[service]]
+name = "plans"
+port = 81
+protocol = "tcp"
+range = "SECRET//NATO,MED"
+mode = "direct"
+program = "nginx"
+
+[[network]]
+interface = "ship0"
+label = "SECRET"
+address = "192.168.7.1/24"
+services = ["wbe"]
+
+[[network]]
+interface = "ship1"
+label = "SECRET"
+address = "192.168.7.129/25"
+"#,
+    );
+    // In the order of the file: kind, where, nearest, remedy.
+    let wanted = [
+        ("duplicate", "\"NATO\"]", None, "remove or rename"),
+        ("unknown-key", "slts", Some("slots"), "did you mean `slots`?"),
+        ("empty-range", "CONFIDENTIAL//MED..", None, "`CONFIDENTIAL//MED..CONFIDENTIAL//NATO,MED`"),
+        ("unreachable", "\"SECRET//NATO,MED\"", None, "widen its range or a user's clearance"),
+        ("unknown-name", "\"wbe\"", Some("web"), "did you mean `web`?"),
+        ("overlap", "\"192.168.7.129/25\"", None, "share no address"),
+    ];
+    let output = levee(&["check", "--json", "-"], &text);
+    assert_eq!(output.status.code(), Some(1));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = answer["problems"].as_array().unwrap();
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    let words = levee(&["check", "-"], &text);
+    assert_eq!(words.status.code(), Some(1));
+    let words = self::text(&words.stdout);
+    for (problem, (kind, at, nearest, remedy)) in found.iter().zip(wanted) {
+        let (line, column) = place(&text, at);
+        assert_eq!(problem["kind"], kind, "{problem:#}");
+        assert_eq!(
+            (problem["line"].as_u64(), problem["column"].as_u64()),
+            (Some(line), Some(column)),
+            "{kind}"
+        );
+        assert_eq!(problem["nearest"].as_str(), nearest, "{kind}");
+        assert!(problem["remedy"].as_str().is_some_and(|told| told.contains(remedy)), "{problem:#}");
+        assert!(words.contains(&format!("error[{kind}]")), "{kind}:\n{words}");
+        assert!(words.contains(&format!("--> -:{line}:{column}\n")), "{kind}:\n{words}");
+    }
+    assert!(words.ends_with("-: 6 problems\n"), "{words}");
+}
+
 #[test]
 fn a_person_gets_a_password_once_and_it_is_replaced_only_on_demand() {
     let state = tempfile::tempdir().unwrap();

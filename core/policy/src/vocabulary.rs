@@ -79,6 +79,8 @@ pub struct VocabularyError {
     pub list: NameList,
     /// The entry at fault, counted from 0; `None` if it is the list as a whole.
     pub index: Option<usize>,
+    /// Whether the entry has an earlier one's name, so that the name has a meaning all the same: the earlier one's.
+    pub again: bool,
     /// What is wrong.
     pub what: String,
     /// What to do about it.
@@ -106,6 +108,7 @@ impl Names {
             errors.push(VocabularyError {
                 list,
                 index: None,
+                again: false,
                 what: format!("{} names, where at most {max} can be", names.len()),
                 remedy: format!("declare at most {max}"),
             });
@@ -113,11 +116,13 @@ impl Names {
         let mut number = HashMap::new();
         let mut folded: HashMap<String, usize> = HashMap::new();
         for (index, name) in names.iter().enumerate() {
-            let mut fault = |what: String, remedy: &str| {
-                errors.push(VocabularyError { list, index: Some(index), what, remedy: remedy.to_owned() });
+            let mut fault = |again: bool, what: String, remedy: &str| {
+                let (index, remedy) = (Some(index), remedy.to_owned());
+                errors.push(VocabularyError { list, index, again, what, remedy });
             };
             if !valid_name(name) {
                 fault(
+                    false,
                     format!("`{name}` cannot be a name here"),
                     "use 1 to 32 of A-Z, a-z, 0-9, '_' and '-', the first a letter or digit",
                 );
@@ -125,9 +130,10 @@ impl Names {
             // Two names that only differ in case would be told apart by the machine and not by a person.
             match folded.insert(name.to_lowercase(), index) {
                 Some(earlier) if names.get(earlier) == Some(name) => {
-                    fault(format!("`{name}` is declared twice"), "remove or rename one of them");
+                    fault(true, format!("`{name}` is declared twice"), "remove or rename one of them");
                 }
                 Some(_) => fault(
+                    false,
                     format!("`{name}` differs from an earlier name only in case"),
                     "choose names that a person can tell apart",
                 ),
@@ -174,11 +180,23 @@ impl Vocabulary {
         integrity_levels: Vec<String>,
         integrity_categories: Vec<String>,
     ) -> Result<Self, Vec<VocabularyError>> {
+        let (vocabulary, errors) = Self::read(levels, categories, integrity_levels, integrity_categories);
+        if errors.is_empty() { Ok(vocabulary) } else { Err(errors) }
+    }
+
+    /// As [`Vocabulary::new`], with what there is of a vocabulary where something is wrong.
+    pub(crate) fn read(
+        levels: Vec<String>,
+        categories: Vec<String>,
+        integrity_levels: Vec<String>,
+        integrity_categories: Vec<String>,
+    ) -> (Self, Vec<VocabularyError>) {
         let mut errors = Vec::new();
         if levels.is_empty() {
             errors.push(VocabularyError {
                 list: NameList::Levels,
                 index: None,
+                again: false,
                 what: "no level is declared".to_owned(),
                 remedy: "name at least one level, lowest first".to_owned(),
             });
@@ -187,6 +205,7 @@ impl Vocabulary {
             errors.push(VocabularyError {
                 list: NameList::IntegrityCategories,
                 index: None,
+                again: false,
                 what: "integrity categories without an integrity level".to_owned(),
                 remedy: "declare integrity-levels, or no integrity-categories".to_owned(),
             });
@@ -207,7 +226,7 @@ impl Vocabulary {
                 &mut errors,
             ),
         };
-        if errors.is_empty() { Ok(vocabulary) } else { Err(errors) }
+        (vocabulary, errors)
     }
 
     /// Whether labels of this site carry an integrity part.

@@ -13,29 +13,28 @@ use crate::names::LabelName;
 use crate::vocabulary::{Vocabulary, nearest};
 
 pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
-    duplicates(reader, "user", draft.users.iter().map(|user| &user.name));
-    duplicates(reader, "host", draft.hosts.iter().map(|host| &host.name));
-    duplicates(reader, "PPK", draft.hosts.iter().filter_map(|host| host.ppk.as_ref()));
-    duplicates(reader, "service", draft.services.iter().map(|service| &service.name));
-    duplicates(reader, "interface", draft.networks.iter().map(|network| &network.interface));
+    duplicates(reader, "user", draft.users.read.iter().map(|user| &user.name));
+    duplicates(reader, "host", draft.hosts.read.iter().map(|host| &host.name));
+    duplicates(reader, "PPK", draft.hosts.read.iter().filter_map(|host| host.ppk.as_ref()));
+    duplicates(reader, "service", draft.services.read.iter().map(|service| &service.name));
+    duplicates(reader, "interface", draft.networks.read.iter().map(|network| &network.interface));
     if let Some(vocabulary) = &draft.vocabulary {
-        let clearances = draft.users.iter().map(|user| &user.clearance);
+        let clearances = draft.users.read.iter().map(|user| &user.clearance);
         for range in clearances {
             name_length(reader, vocabulary, range);
         }
-        for network in &draft.networks {
+        for network in &draft.networks.read {
             let range = At::new(Range::single(network.label.value.clone()), network.label.span.clone());
             name_length(reader, vocabulary, &range);
         }
-        // A part that could not be read might be the one that would make another reachable.
-        if draft.complete {
+        if !reader.is_broken() {
             unreachable(reader, draft, vocabulary);
         }
         service_ports(reader, draft, vocabulary);
         networks(reader, draft, vocabulary);
     }
     if let Some(server) = &draft.server {
-        server_addresses(reader, server, draft.hosts.len());
+        server_addresses(reader, server, draft.hosts.read.len());
     }
     overlaps(reader, draft);
 }
@@ -112,12 +111,14 @@ fn longest_name(vocabulary: &Vocabulary, range: &Range) -> usize {
     confidentiality + 1 + integrity
 }
 
-/// What nobody could ever use is a mistake, and most often one in a range.
+/// What nobody could ever use is a mistake, and most often one in a range. A user, host or network that could not be read
+/// might be the one who could.
 fn unreachable(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
     let words = |range: &Range| vocabulary.print_range(range).unwrap_or_default();
-    for service in &draft.services {
-        let cleared = draft.users.iter().any(|user| meets(&user.clearance, &service.range));
-        let networked = draft.networks.iter().any(|network| {
+    let Draft { users, hosts, networks, .. } = draft;
+    for service in draft.services.read.iter().filter(|_| users.whole && networks.whole) {
+        let cleared = users.read.iter().any(|user| meets(&user.clearance, &service.range));
+        let networked = networks.read.iter().any(|network| {
             service.range.value.contains(&network.label.value)
                 && network.services.iter().any(|name| name.value == service.name.value)
         });
@@ -134,9 +135,9 @@ fn unreachable(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) 
             );
         }
     }
-    for user in &draft.users {
-        if !draft.hosts.is_empty()
-            && !draft.hosts.iter().any(|host| meets(&host.accreditation, &user.clearance))
+    for user in users.read.iter().filter(|_| hosts.whole) {
+        if !hosts.read.is_empty()
+            && !hosts.read.iter().any(|host| meets(&host.accreditation, &user.clearance))
         {
             reader.problem(
                 ProblemKind::Unreachable,
@@ -150,9 +151,9 @@ fn unreachable(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) 
             );
         }
     }
-    for host in &draft.hosts {
-        if !draft.users.is_empty()
-            && !draft.users.iter().any(|user| meets(&host.accreditation, &user.clearance))
+    for host in hosts.read.iter().filter(|_| users.whole) {
+        if !users.read.is_empty()
+            && !users.read.iter().any(|user| meets(&host.accreditation, &user.clearance))
         {
             reader.problem(
                 ProblemKind::Unreachable,
@@ -174,8 +175,8 @@ fn meets(one: &At<Range>, other: &At<Range>) -> bool {
 
 /// At one label, one port belongs to one service.
 fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
-    for (at, service) in draft.services.iter().enumerate() {
-        for earlier in draft.services.iter().take(at) {
+    for (at, service) in draft.services.read.iter().enumerate() {
+        for earlier in draft.services.read.iter().take(at) {
             if earlier.port.value != service.port.value || earlier.protocol != service.protocol {
                 continue;
             }
@@ -199,7 +200,7 @@ fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary
 }
 
 fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
-    for network in &draft.networks {
+    for network in &draft.networks.read {
         let label = vocabulary.text(&network.label.value).unwrap_or_default();
         if network.addresses.is_empty() {
             reader.problem(
@@ -211,9 +212,11 @@ fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
         }
         duplicates(reader, "service of this network", network.services.iter());
         for name in &network.services {
-            let Some(service) = draft.services.iter().find(|service| service.name.value == name.value) else {
-                let near = nearest(name.value.as_str(), draft.services.iter().map(|s| s.name.value.as_str()));
-                if draft.complete {
+            let Some(service) = draft.services.read.iter().find(|service| service.name.value == name.value)
+            else {
+                let near =
+                    nearest(name.value.as_str(), draft.services.read.iter().map(|s| s.name.value.as_str()));
+                if draft.services.whole {
                     reader.problem_near(
                         ProblemKind::UnknownName,
                         &name.span,
@@ -398,7 +401,7 @@ fn overlaps(reader: &mut Reader<'_>, draft: &Draft) {
             taken.push(("the inner pool".to_owned(), pool.clone()));
         }
     }
-    for network in &draft.networks {
+    for network in &draft.networks.read {
         for address in &network.addresses {
             taken.push((format!("the network at `{}`", network.interface.value), address.clone()));
         }

@@ -28,12 +28,24 @@ const MAX_TEXT: usize = 4 << 20;
 pub(super) struct Draft {
     pub vocabulary: Option<Vocabulary>,
     pub server: Option<DraftServer>,
-    pub users: Vec<DraftUser>,
-    pub hosts: Vec<DraftHost>,
-    pub services: Vec<DraftService>,
-    pub networks: Vec<DraftNetwork>,
-    /// Whether every user, host and service could be read: only then can something be said to have none.
-    pub complete: bool,
+    pub users: Part<DraftUser>,
+    pub hosts: Part<DraftHost>,
+    pub services: Part<DraftService>,
+    pub networks: Part<DraftNetwork>,
+}
+
+/// Everything of one kind that could be read.
+pub(super) struct Part<T> {
+    pub read: Vec<T>,
+    /// Whether that is all: only then can something be said to have none of them.
+    pub whole: bool,
+}
+
+impl<T> Part<T> {
+    fn of(all: Vec<Option<T>>) -> Self {
+        let whole = all.iter().all(Option::is_some);
+        Self { read: all.into_iter().flatten().collect(), whole }
+    }
 }
 
 pub(super) struct DraftServer {
@@ -110,40 +122,18 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let limits = limits(reader, &root);
     let slots = server.as_ref().map_or(MAX_SLOTS, |server| server.slots);
     let vault = Vault::read(reader, &root, vocabulary.as_ref(), slots);
-    let mut draft = Draft {
-        vocabulary,
-        server,
-        users: Vec::new(),
-        hosts: Vec::new(),
-        services: Vec::new(),
-        networks: Vec::new(),
-        complete: true,
-    };
-    for keys in reader.tables(root.get("user"), "[user]", &["name", "clearance"]) {
-        match user(reader, &draft, &keys) {
-            Some(user) => draft.users.push(user),
-            None => draft.complete = false,
-        }
-    }
-    for keys in reader.tables(root.get("host"), "[host]", &["name", "accreditation", "ppk"]) {
-        match host(reader, &draft, &keys) {
-            Some(host) => draft.hosts.push(host),
-            None => draft.complete = false,
-        }
-    }
+    let words = vocabulary.as_ref();
+    let users = reader.tables(root.get("user"), "[user]", &["name", "clearance"]);
+    let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
+    let hosts = reader.tables(root.get("host"), "[host]", &["name", "accreditation", "ppk"]);
+    let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
     const SERVICE: &[&str] = &["name", "port", "protocol", "range", "mode", "program", "command"];
-    for keys in reader.tables(root.get("service"), "[service]", SERVICE) {
-        match service(reader, &draft, &keys) {
-            Some(service) => draft.services.push(service),
-            None => draft.complete = false,
-        }
-    }
+    let services = reader.tables(root.get("service"), "[service]", SERVICE);
+    let services = Part::of(services.iter().map(|keys| service(reader, words, keys)).collect());
     const NETWORK: &[&str] = &["interface", "label", "address", "services", "hosts"];
-    for keys in reader.tables(root.get("network"), "[network]", NETWORK) {
-        if let Some(network) = network(reader, &draft, &keys) {
-            draft.networks.push(network);
-        }
-    }
+    let networks = reader.tables(root.get("network"), "[network]", NETWORK);
+    let networks = Part::of(networks.iter().map(|keys| network(reader, words, keys)).collect());
+    let draft = Draft { vocabulary, server, users, hosts, services, networks };
     check::all(reader, &draft);
     let server = draft.server?;
     Some(Site {
@@ -164,25 +154,25 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         },
         limits: limits?,
         vault: vault?,
-        users: (draft.users.into_iter())
+        users: (draft.users.read.into_iter())
             .map(|user| {
                 (user.name.value.clone(), User { name: user.name.value, clearance: user.clearance.value })
             })
             .collect(),
-        hosts: (draft.hosts.into_iter())
+        hosts: (draft.hosts.read.into_iter())
             .map(|host| {
                 let (name, ppk) = (host.name.value, host.ppk.map(|ppk| ppk.value));
                 (name.clone(), Host { name, accreditation: host.accreditation.value, ppk })
             })
             .collect(),
-        services: (draft.services.into_iter())
+        services: (draft.services.read.into_iter())
             .map(|service| {
                 let DraftService { name, port, protocol, range, mode, program } = service;
                 let (name, port, range) = (name.value, port.value, range.value);
                 (name.clone(), Service { name, port, protocol, range, mode, program })
             })
             .collect(),
-        networks: (draft.networks.into_iter())
+        networks: (draft.networks.read.into_iter())
             .map(|network| Network {
                 interface: network.interface.value,
                 label: network.label.value,
@@ -228,23 +218,23 @@ fn labels(reader: &mut Reader<'_>, root: &Keys<'_>) -> (Option<Vocabulary>, BTre
     let integrity_levels = read(reader, NameList::IntegrityLevels, false);
     let integrity_categories = read(reader, NameList::IntegrityCategories, false);
     let vocabulary = match (levels, categories, integrity_levels, integrity_categories) {
-        (Some(a), Some(b), Some(c), Some(d)) => match Vocabulary::new(a, b, c, d) {
-            Ok(vocabulary) => Some(vocabulary),
-            Err(errors) => {
-                for error in errors {
-                    let key = error.list.key();
-                    let entry = error.index.and_then(|index| spans.get(key)?.get(index));
-                    let span = entry.or(whole.get(key)).cloned().unwrap_or(keys.span());
-                    let kind = match error.index {
-                        Some(_) if error.what.ends_with("declared twice") => ProblemKind::Duplicate,
-                        Some(_) => ProblemKind::BadValue,
-                        None => ProblemKind::OutOfBounds,
-                    };
-                    reader.problem(kind, &span, error.what, error.remedy);
-                }
-                None
+        (Some(a), Some(b), Some(c), Some(d)) => {
+            let (vocabulary, errors) = Vocabulary::read(a, b, c, d);
+            // Where all names have a meaning, what is written in them can be read and its faults be told as well.
+            let usable = errors.iter().all(|error| error.again);
+            for error in errors {
+                let key = error.list.key();
+                let entry = error.index.and_then(|index| spans.get(key)?.get(index));
+                let span = entry.or(whole.get(key)).cloned().unwrap_or(keys.span());
+                let kind = match error.index {
+                    Some(_) if error.again => ProblemKind::Duplicate,
+                    Some(_) => ProblemKind::BadValue,
+                    None => ProblemKind::OutOfBounds,
+                };
+                reader.problem(kind, &span, error.what, error.remedy);
             }
-        },
+            usable.then_some(vocabulary)
+        }
         _ => None,
     };
     if let Some(value) = keys.get("colours") {
@@ -438,10 +428,15 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
 }
 
 /// A range in the site's own words; nothing is said of it while the words themselves are at fault.
-fn range(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>, key: &str) -> Option<At<Range>> {
+fn range(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    keys: &Keys<'_>,
+    key: &str,
+) -> Option<At<Range>> {
     let value = reader.need(keys, key, "\"LOW..HIGH\"")?;
     let text = reader.string(value, key)?;
-    match draft.vocabulary.as_ref()?.parse_range(text.value) {
+    match vocabulary?.parse_range(text.value) {
         Ok(range) => Some(At::new(range, text.span)),
         Err(error) => {
             reader.label_fault(&text, error);
@@ -452,17 +447,17 @@ fn range(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>, key: &str) -> 
 
 const NAME: &str = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
 
-fn user(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<DraftUser> {
+fn user(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<DraftUser> {
     let name = reader.need(keys, "name", "\"ada\"");
     let name = name.and_then(|value| reader.parsed(value, "user name", NAME));
-    let clearance = range(reader, draft, keys, "clearance");
+    let clearance = range(reader, vocabulary, keys, "clearance");
     Some(DraftUser { name: name?, clearance: clearance? })
 }
 
-fn host(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<DraftHost> {
+fn host(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<DraftHost> {
     let name = reader.need(keys, "name", "\"ws1\"");
     let name = name.and_then(|value| reader.parsed(value, "host name", &NAME.replace("32", "64")));
-    let accreditation = range(reader, draft, keys, "accreditation");
+    let accreditation = range(reader, vocabulary, keys, "accreditation");
     let ppk = match keys.get("ppk") {
         Some(value) => HostPpk::read(reader, value).map(Some),
         None => Some(None),
@@ -488,12 +483,16 @@ fn port(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<At<u16>> {
     reader.port(value, "port").map(|port| At::new(port, value.span()))
 }
 
-fn service(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<DraftService> {
+fn service(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    keys: &Keys<'_>,
+) -> Option<DraftService> {
     let name = reader.need(keys, "name", "\"web\"");
     let name = name.and_then(|value| reader.parsed(value, "service name", NAME));
     let port = port(reader, keys);
     let protocol = protocol(reader, keys);
-    let range = range(reader, draft, keys, "range");
+    let range = range(reader, vocabulary, keys, "range");
     let mode = reader.need(keys, "mode", "\"direct\"").and_then(|value| {
         let word = reader.string(value, "mode")?;
         if word.value == "direct" {
@@ -579,13 +578,17 @@ fn program(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Program> {
     }
 }
 
-fn network(reader: &mut Reader<'_>, draft: &Draft, keys: &Keys<'_>) -> Option<DraftNetwork> {
+fn network(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    keys: &Keys<'_>,
+) -> Option<DraftNetwork> {
     let interface = reader.need(keys, "interface", "\"ship0\"").and_then(|value| {
         reader.parsed(value, "interface name", "1 to 15 letters, digits, '.', '_', '-' or '@'")
     });
     let label = reader.need(keys, "label", "\"SECRET\"").and_then(|value| {
         let text = reader.string(value, "label")?;
-        match draft.vocabulary.as_ref()?.parse(text.value) {
+        match vocabulary?.parse(text.value) {
             Ok(label) => Some(At::new(label, text.span)),
             Err(error) => {
                 reader.label_fault(&text, error);

@@ -68,6 +68,11 @@ impl<'a> Reader<'a> {
         self.problems.is_empty()
     }
 
+    /// Whether parts of the file may have been lost, because it is not TOML.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     pub fn line(&self, span: &Range<usize>) -> usize {
         locate(self.text, span.clone()).0
     }
