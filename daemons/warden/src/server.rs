@@ -48,6 +48,8 @@ pub struct Server {
     operators: OwnedFd,
     processes: Processes,
     labels: BTreeMap<LabelName, Label>,
+    /// Labels whose gate has ended before their stacks: until when these may end by themselves.
+    ending: BTreeMap<LabelName, Instant>,
     networks: Networks,
 }
 
@@ -86,6 +88,7 @@ impl Server {
             operators,
             processes: Processes::default(),
             labels: BTreeMap::new(),
+            ending: BTreeMap::new(),
             networks,
         };
         if let Err(e) = server.start_all() {
@@ -141,6 +144,7 @@ impl Server {
                 self.handle(source)?;
             }
             self.see_to_builders();
+            self.see_to_stacks();
             self.reap_idle();
         }
     }
@@ -181,9 +185,12 @@ impl Server {
             }
         }
         let due = self.labels.values().any(|label| label.is_idle() || label.is_building());
-        let ready = set
-            .wait(Duration::from_millis(if due { 500 } else { 5_000 }))
-            .map_err(|e| Fatal::new("wait", e))?;
+        let limit = match () {
+            () if !self.ending.is_empty() => 100,
+            () if due => 500,
+            () => 5_000,
+        };
+        let ready = set.wait(Duration::from_millis(limit)).map_err(|e| Fatal::new("wait", e))?;
         let asked = if ready.iter().any(Option::is_none) {
             poll::asked(signals).map_err(|e| Fatal::new("read a signal", e))?
         } else {
@@ -259,7 +266,9 @@ impl Server {
                 }
             }
             SessiondRequest::Kill(label) => {
-                if !self.kill_vault(&label) {
+                // Stacks have the keys, too, and may have outlived their gate.
+                let stacks = stacks::running(&label, &self.processes).map(Process::kill).count() > 0;
+                if !self.kill_vault(&label) && !stacks {
                     // Dead already, and its end may have been told to a sessiond that is gone.
                     self.tell_sessiond(LabelEvent::Died(label));
                 }
@@ -332,6 +341,13 @@ impl Server {
         for name in building.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.hear_compartment(&name);
         }
+    }
+
+    /// Stacks that do not end with their gate are ended.
+    fn see_to_stacks(&self) {
+        let now = Instant::now();
+        let late = self.ending.iter().filter(|(_, until)| **until <= now);
+        late.flat_map(|(label, _)| stacks::running(label, &self.processes)).for_each(Process::kill);
     }
 
     fn tell_if_up(&self, name: &LabelName) {
@@ -456,12 +472,8 @@ impl Server {
         let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
         log!("{key} ended: {how}");
         if let (true, Some(label)) = (stacks::ROLES.contains(&key.role), &key.label) {
-            // The label's gate ends with it, and all three are started anew; where there is no gate, this is its end.
-            if let Some(gate) = self.processes.get(&Key::at(Role::Vault, label)) {
-                gate.kill();
-                self.tell_sessiond(stacks::note(key.role, label, &how));
-            }
-            return Ok(());
+            self.tell_sessiond(stacks::note(key.role, label, &how));
+            return self.vault_ended(label);
         }
         if !again && upflow::ROLES.contains(&key.role) {
             // Readers keep the copies they have; nobody else is affected.
@@ -474,25 +486,13 @@ impl Server {
         match (&key.role, &key.label) {
             (Role::Vault, Some(label)) => {
                 if self.labels.get(label).is_some_and(Label::agrees) {
-                    for note in stacks::end(label, &how, &mut self.processes) {
-                        self.tell_sessiond(note);
-                    }
+                    self.tell_sessiond(stacks::note(Role::Vault, label, &how));
                 }
                 // What waits in its socket belongs to keys that are gone.
                 if let Some((slot, _)) = self.labels.get(label).and_then(|label| label.worker(key.worker)) {
                     self.tunnels.iter().for_each(|group| drop(group.idle(slot)));
                 }
-                // With one worker goes the vault; the last to end brings on the next.
-                if self.kill_vault(label) {
-                    return Ok(());
-                }
-                self.tell_sessiond(LabelEvent::Died(label.clone()));
-                if self.labels.contains_key(label)
-                    && let Err(e) = self.start_vault(label)
-                {
-                    self.fail(label, &e);
-                }
-                Ok(())
+                self.vault_ended(label)
             }
             (role, _) if STANDING.contains(role) => self.start_standing(*role),
             (role, Some(label)) => {
@@ -503,6 +503,26 @@ impl Server {
             }
             _ => Ok(()),
         }
+    }
+
+    /// With one of the processes that are a label's vault go the others, and the last to end brings on the next vault.
+    /// Nobody is waited for here.
+    fn vault_ended(&mut self, label: &LabelName) -> Result<(), Fatal> {
+        if self.kill_vault(label) {
+            return Ok(());
+        }
+        if stacks::running(label, &self.processes).next().is_some() {
+            self.ending.entry(label.clone()).or_insert_with(|| Instant::now() + stacks::BY_THEMSELVES);
+            return Ok(());
+        }
+        self.ending.remove(label);
+        self.tell_sessiond(LabelEvent::Died(label.clone()));
+        if self.labels.contains_key(label)
+            && let Err(e) = self.start_vault(label)
+        {
+            self.fail(label, &e);
+        }
+        Ok(())
     }
 
     fn compartment_ended(&mut self, name: &LabelName) -> Result<(), Fatal> {
@@ -529,6 +549,7 @@ impl Server {
 
     /// Ends a label's vault, compartment and upflow.
     fn end_label(&mut self, name: &LabelName) {
+        self.ending.remove(name);
         self.kill_vault(name);
         let workers = self.labels.get(name).into_iter().flat_map(Label::workers);
         let others = [Role::Stack, Role::Witness, Role::Copy].map(|role| Key::at(role, name));

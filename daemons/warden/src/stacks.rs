@@ -8,7 +8,7 @@ use crate::uids::{Own, Uids};
 use levee_ipc::Channel;
 use levee_ipc::warden::{Attachment, LabelEvent, Place, Role};
 use levee_policy::LabelName;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The gate's program.
 pub const GATE: &str = "levee-gate";
@@ -57,32 +57,12 @@ pub fn start(
     Ok(())
 }
 
-/// How long a stack may take to end when its gate has.
-const BY_ITSELF: Duration = Duration::from_millis(500);
+/// How long stacks may take to end when their gate has: how they do by themselves says what was wrong.
+pub const BY_THEMSELVES: Duration = Duration::from_millis(500);
 
-/// Ends both stacks of a label whose gate has ended: their keys are gone when this returns. Answers what the audit log is to
-/// say of it.
-pub fn end(name: &LabelName, gate: &str, processes: &mut Processes) -> Vec<LabelEvent> {
-    let mut notes = Vec::new();
-    for role in ROLES {
-        let Some(stack) = processes.remove(&Key::at(role, name)) else { continue };
-        // It ends by itself with its gate; one that ended first is why the gate did, and its end may be on its way still.
-        let until = Instant::now() + BY_ITSELF;
-        let mut how = stack.exit();
-        while how.is_none() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(2));
-            how = stack.exit();
-        }
-        match how {
-            Some(how) => notes.push(note(role, name, &how)),
-            None => {
-                stack.kill();
-                stack.wait(Duration::from_secs(5));
-            }
-        }
-    }
-    notes.push(note(Role::Vault, name, gate));
-    notes
+/// Those of a label's stacks that run.
+pub fn running<'a>(name: &LabelName, processes: &'a Processes) -> impl Iterator<Item = &'a Process> {
+    ROLES.map(|role| Key::at(role, name)).into_iter().filter_map(move |key| processes.get(&key))
 }
 
 /// What the audit log is to say of a gate or stack that ended.

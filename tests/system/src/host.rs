@@ -104,7 +104,13 @@ impl Process {
     /// Kills it without warning.
     #[track_caller]
     pub fn kill(&self) {
-        crate::sh("kill", &["-KILL", &self.pid.to_string()]).ok();
+        self.signal("KILL");
+    }
+
+    /// Sends it a signal.
+    #[track_caller]
+    pub fn signal(&self, name: &str) {
+        crate::sh("kill", &[&format!("-{name}"), &self.pid.to_string()]).ok();
     }
 }
 
