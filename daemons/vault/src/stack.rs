@@ -1,21 +1,19 @@
 //! The first of two stacks that must agree: the same database and the same packet code as a vault's, with a channel to
 //! the label's gate in place of a device and sockets. `levee-vault --stack`, started by the warden.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use levee_aead::Library;
 use levee_esp::{DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Side, ecn};
-use levee_ipc::agree::{ARRIVING, Batch, Envelope, FromStack, GROWTH, LEAVING, MOST, Outgoing, ToStack};
-use levee_ipc::tunnel::{self, Fatal};
+use levee_ipc::agree::{
+    self, ARRIVING, Batch, Envelope, FromStack, GROWTH, LEAVING, MOST, Outgoing, ToStack,
+};
+use levee_ipc::tunnel::{Fatal, Seat};
 use levee_ipc::vault::Report;
-use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
-use levee_ipc::{Channel, Received, RecvError, agree};
+use levee_ipc::warden::CONTROL_FD;
 use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 use crate::convert;
 
@@ -36,53 +34,10 @@ pub fn is_wanted(mut arguments: impl Iterator<Item = String>) -> bool {
 pub fn run() -> Result<(), Fatal> {
     let control =
         levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
-    let control = Channel::from_fd(control);
-    let (gate, slot) = attachments(&control)?;
+    let seat = Seat::take(control)?;
     Sandbox::new(seccomp::STACK).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
-    control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
-    let gate = Channel::from_fd(gate);
-    gate.send(&FromStack::Ready).map_err(|why| Fatal::new("tell the gate", why))?;
-    let mut stack = Stack { sad: Sad::new(Side::Server, slot), buffer: vec![0; BUFFER], used: 0 };
-    loop {
-        let mut fds = [PollFd::new(&control, PollFlags::IN), PollFd::new(&gate, PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(why) => return Err(Fatal::new("wait", why)),
-        }
-        let [control, asked] = fds.map(|fd| !fd.revents().is_empty());
-        if control {
-            // It says nothing to a running stack but that it is over.
-            return Ok(());
-        }
-        if asked {
-            match gate.try_recv::<ToStack>() {
-                Ok(Received { message, .. }) => {
-                    let answer = stack.answer(message)?;
-                    gate.send(&answer).map_err(|why| Fatal::new("answer the gate", why))?;
-                }
-                Err(RecvError::Empty) => {}
-                Err(RecvError::Closed) => return Ok(()),
-                Err(why) => return Err(Fatal::new("hear the gate", why)),
-            }
-        }
-    }
-}
-
-/// The channel to the gate and our slot.
-fn attachments(control: &Channel) -> Result<(OwnedFd, Option<u16>), Fatal> {
-    let mut gate = None;
-    let place = tunnel::attachments(control, |attachment, fd| match attachment {
-        Attachment::Peer { role: Role::Vault, slot, .. } => {
-            gate = Some((fd, slot));
-            Ok(())
-        }
-        other => Err(tunnel::not_for("stack", &other)),
-    })?;
-    match (place, gate) {
-        (Place::Server, Some(gate)) => Ok(gate),
-        (Place::Server, None) => Err(Fatal::new("begin", "no channel to the gate was attached")),
-        (Place::Workstation, _) => Err(Fatal::new("begin", "stacks are a server's")),
-    }
+    let mut stack = Stack { sad: Sad::new(Side::Server, seat.slot()), buffer: vec![0; BUFFER], used: 0 };
+    seat.serve(|question| stack.answer(question))
 }
 
 /// A datagram, or a packet with its header, padding and tag.

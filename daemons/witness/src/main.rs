@@ -5,21 +5,17 @@
 #![forbid(unsafe_code)]
 
 use std::io::Write as _;
-use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use levee_aead::Library;
 use levee_ipc::agree::{self, Batch, FromStack, ToStack};
-use levee_ipc::tunnel;
+use levee_ipc::tunnel::{Fatal, Seat};
 use levee_ipc::vault::{Refusal, Sa, Selector, SessionRecord, Suite};
-use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
-use levee_ipc::{Channel, Received, RecvError};
+use levee_ipc::warden::CONTROL_FD;
 use levee_second::{Half, Refused, Row, Second};
 use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 /// The library of the second stack; the first one has the other.
 const LIBRARY: Library = Library::AwsLc;
@@ -35,59 +31,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<(), String> {
+fn run() -> Result<(), Fatal> {
     let control =
-        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| format!("take over the channel: {why}"))?;
-    let control = Channel::from_fd(control);
-    let (gate, slot) = attachments(&control)?;
-    Sandbox::new(seccomp::STACK).enter().map_err(|why| format!("enter the sandbox: {why}"))?;
-    control.send(&ToWarden::Ready).map_err(|why| format!("tell the warden: {why}"))?;
-    let gate = Channel::from_fd(gate);
-    gate.send(&FromStack::Ready).map_err(|why| format!("tell the gate: {why}"))?;
-    let mut second = Second::new(slot);
-    loop {
-        let mut fds = [PollFd::new(&control, PollFlags::IN), PollFd::new(&gate, PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(why) => return Err(format!("wait: {why}")),
-        }
-        let [told, asked] = fds.map(|fd| !fd.revents().is_empty());
-        if told {
-            // It says nothing to a running stack but that it is over.
-            return Ok(());
-        }
-        if asked {
-            match gate.try_recv::<ToStack>() {
-                Ok(Received { message, .. }) => {
-                    let answer = answer(&mut second, message)?;
-                    gate.send(&answer).map_err(|why| format!("answer the gate: {why}"))?;
-                }
-                Err(RecvError::Empty) => {}
-                Err(RecvError::Closed) => return Ok(()),
-                Err(why) => return Err(format!("hear the gate: {why}")),
-            }
-        }
-    }
+        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
+    let seat = Seat::take(control)?;
+    Sandbox::new(seccomp::STACK).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
+    let mut second = Second::new(seat.slot());
+    seat.serve(|question| answer(&mut second, question))
 }
 
-/// The channel to the gate and our slot.
-fn attachments(control: &Channel) -> Result<(OwnedFd, Option<u16>), String> {
-    let mut gate = None;
-    let place = tunnel::attachments(control, |attachment, fd| match attachment {
-        Attachment::Peer { role: Role::Vault, slot, .. } => {
-            gate = Some((fd, slot));
-            Ok(())
-        }
-        other => Err(tunnel::not_for("stack", &other)),
-    });
-    match (place.map_err(|why| why.to_string())?, gate) {
-        (Place::Server, Some(gate)) => Ok(gate),
-        (Place::Server, None) => Err("begin: no channel to the gate was attached".to_owned()),
-        (Place::Workstation, _) => Err("begin: stacks are a server's".to_owned()),
-    }
-}
-
-fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack, String> {
+fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack, Fatal> {
     Ok(match question {
         ToStack::Open(SessionRecord { id, inner, selectors }) => {
             let rows = selectors.into_iter().map(row).collect();
@@ -121,7 +74,7 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             for (from, datagram) in datagrams.iter() {
                 let packet = second.open(datagram, place(from.outer), from.ecn);
                 if !packets.add((), packet.as_ref().map_or(&[][..], |packet| packet.as_slice())) {
-                    return Err("answer the gate: the answer is too large".to_owned());
+                    return Err(Fatal::new("answer the gate", "the answer is too large"));
                 }
             }
             FromStack::Opened(packets)
@@ -131,13 +84,13 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             for (((), packet), (to, datagram)) in packets.iter().zip(sealed.iter()) {
                 let agrees = second.agrees(packet, datagram, place(to.outer), to.ecn);
                 if !verdicts.add(agrees, &[]) {
-                    return Err("answer the gate: the answer is too large".to_owned());
+                    return Err(Fatal::new("answer the gate", "the answer is too large"));
                 }
             }
             FromStack::Agreed(verdicts)
         }
         ToStack::Packets { .. } | ToStack::Report => {
-            return Err("answer the gate: this is the second stack".to_owned());
+            return Err(Fatal::new("answer the gate", "this is the second stack"));
         }
     })
 }

@@ -7,10 +7,13 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use levee_session::SessionId;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
+use crate::agree::{FromStack, ToStack};
 use crate::vault::{VaultToKeyer, VaultToSessiond};
-use crate::warden::{Attachment, FromWarden, Place, Role};
+use crate::warden::{Attachment, FromWarden, Place, Role, ToWarden};
 use crate::{Channel, Outbox, Received, RecvError};
 
 /// Why the process ends.
@@ -201,5 +204,76 @@ impl Peers {
     pub fn flush(&mut self) {
         self.sessiond.flush();
         self.keyer.flush();
+    }
+}
+
+/// All that a stack has, where two must agree: a channel to the warden, one to the gate that asks, and the label's slot.
+#[derive(Debug)]
+pub struct Seat {
+    control: Channel,
+    gate: Channel,
+    slot: Option<u16>,
+}
+
+impl Seat {
+    /// Takes what the warden hands out on `control` until it is time to begin.
+    ///
+    /// # Errors
+    /// As [`attachments`]; or what is missing.
+    pub fn take(control: OwnedFd) -> Result<Self, Fatal> {
+        let control = Channel::from_fd(control);
+        let mut gate = None;
+        let place = attachments(&control, |attachment, fd| match attachment {
+            Attachment::Peer { role: Role::Vault, slot, .. } => {
+                gate = Some((Channel::from_fd(fd), slot));
+                Ok(())
+            }
+            other => Err(not_for("stack", &other)),
+        })?;
+        match (place, gate) {
+            (Place::Server, Some((gate, slot))) => Ok(Self { control, gate, slot }),
+            (Place::Server, None) => Err(Fatal::new("begin", "no channel to the gate was attached")),
+            (Place::Workstation, _) => Err(Fatal::new("begin", "stacks are a server's")),
+        }
+    }
+
+    /// The label's steering slot.
+    pub fn slot(&self) -> Option<u16> {
+        self.slot
+    }
+
+    /// Says that the stack is sandboxed and at work, and has `answer` answer the gate until the warden says that it is over,
+    /// or warden or gate is gone.
+    ///
+    /// # Errors
+    /// When a channel fails, and what `answer` finds wrong.
+    pub fn serve(self, mut answer: impl FnMut(ToStack) -> Result<FromStack, Fatal>) -> Result<(), Fatal> {
+        let Self { control, gate, .. } = self;
+        control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
+        gate.send(&FromStack::Ready).map_err(|why| Fatal::new("tell the gate", why))?;
+        loop {
+            let mut fds = [PollFd::new(&control, PollFlags::IN), PollFd::new(&gate, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(why) => return Err(Fatal::new("wait", why)),
+            }
+            let [told, asked] = fds.map(|fd| !fd.revents().is_empty());
+            if told {
+                // It says nothing to a running stack but that it is over.
+                return Ok(());
+            }
+            if !asked {
+                continue;
+            }
+            match gate.try_recv::<ToStack>() {
+                Ok(Received { message, .. }) => {
+                    let said = answer(message)?;
+                    gate.send(&said).map_err(|why| Fatal::new("answer the gate", why))?;
+                }
+                Err(RecvError::Empty) => {}
+                Err(RecvError::Closed) => return Ok(()),
+                Err(why) => return Err(Fatal::new("hear the gate", why)),
+            }
+        }
     }
 }
