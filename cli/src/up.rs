@@ -291,6 +291,9 @@ impl Plan {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let run = || -> Result<std::convert::Infallible, String> {
+            if !self.site.exists() {
+                return Err(format!("there is no {}; say which site with --site", self.site.display()));
+            }
             let name = name_of(&self.site, false)?;
             let state = self.state.unwrap_or_else(|| Path::new("/var/lib/levee").join(&name));
             let programs = programs()?;

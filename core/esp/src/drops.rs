@@ -28,7 +28,7 @@ reasons! {
     UnknownSpi => "unknown-spi",
     /// Inbound: shorter than the shortest ESP packet, or ciphertext not a multiple of 4 (RFC 4303 2.4).
     Truncated => "truncated",
-    /// Longer than the buffer that it must fit.
+    /// Outbound: longer than the tunnel's MTU. (Inbound nothing is too long: all that UDP can carry fits the buffer.)
     Oversize => "oversize",
     /// Inbound: sequence number seen already or behind the window (RFC 4303 3.4.3).
     Replay => "replay",

@@ -1,9 +1,12 @@
-"""What an attacker on the wire can do with ESP in UDP: catch a datagram, and send others.
+"""What an attacker on the wire can do with ESP in UDP: catch a datagram, and send others. And what root in a
+compartment's network can: send packets that are nobody's.
 
 usage: datagrams.py catch           prints, in hexadecimal, the next ESP datagram that leaves by `outer` for port 4500
        datagrams.py send HEX...     sends each to 10.77.0.1:4500; HEX*N is HEX and N zero bytes behind it
+       datagrams.py stray SOURCE PORT DESTINATION PROTOCOL OFFSET LENGTH
+                                    sends one IPv4 packet; its offset is that of a fragment, its length of what is in it
 """
-import socket, sys, time
+import socket, struct, sys, time
 
 
 def catch():
@@ -28,8 +31,19 @@ def catch():
     sys.exit("nothing was sent")
 
 
+def stray(source, port, destination, protocol, offset, length):
+    # Ports, and zeros for the rest.
+    body = struct.pack(">HH", int(port), 9).ljust(int(length), b"\0")
+    header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(body), 1, int(offset), 64, int(protocol), 0,
+                         socket.inet_aton(source), socket.inet_aton(destination))
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as out:
+        out.sendto(header + body, (destination, 0))
+
+
 if sys.argv[1] == "catch":
     print(catch(), flush=True)
+elif sys.argv[1] == "stray":
+    stray(*sys.argv[2:])
 else:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         for text in sys.argv[2:]:

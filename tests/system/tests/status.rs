@@ -52,6 +52,13 @@ fn inbound_spi(status: &Value, label: &str) -> String {
     status["vaults"][label]["sas"][0]["inbound_spi"].as_str().expect("an SPI").to_owned()
 }
 
+/// An inner address that no session has.
+fn nobody(status: &Value) -> String {
+    let mut all = (1..255).map(|last| format!("10.80.1.{last}"));
+    all.find(|address| !status["sessions"].to_string().contains(&format!("\"{address}\"")))
+        .expect("one is free")
+}
+
 /// Beyond any sequence number so far, within what ESN infers from the low half.
 fn later(datagram: &str) -> String {
     let sequence = u32::from_str_radix(&datagram[8..16], 16).expect("a number") + 1_000;
@@ -96,16 +103,30 @@ fn every_bad_packet_is_dropped_counted_by_reason_and_shown_and_harms_nobody() {
         let wanted = steering(&before, why) + 1;
         eventually(Duration::from_secs(10), why, || steering(&world.status(), why) == wanted);
     }
-    // A program at the server that sends what the session's selectors do not allow: from another port, by another protocol.
+    // What leaves a compartment is looked at as well: the session's selectors allow TCP from 10.80.0.1:80 to its address.
     let net = format!("--net=/proc/{}/ns/net", compartment(&before, HIGH)["init"]);
     let client = before["sessions"].as_array().expect("sessions").iter().find(|row| row["label"] == HIGH);
     let client = client.expect("the session")["inner"][0].as_str().expect("its address").to_owned();
-    let stray = format!(
-        "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{client}', 9))"
-    );
-    sh("nsenter", &[&net, "python3", "-c", &stray]).ok();
-    let wanted = counter(&before, HIGH, "selector") + 1;
-    eventually(Duration::from_secs(10), "selector", || counter(&world.status(), HIGH, "selector") == wanted);
+    let script = text(&world.path("datagrams.py"));
+    // Longer than the tunnel takes, which the kernel would not let anybody send.
+    sh("nsenter", &[&net, "ip", "link", "set", "levee0", "mtu", "9000"]).ok();
+    let outward: [(&str, &str, &str); 6] = [
+        ("selector", "another source", "10.80.0.99 80 CLIENT 6 0 40"),
+        ("selector", "another port", "10.80.0.1 81 CLIENT 6 0 40"),
+        ("selector", "another protocol", "10.80.0.1 80 CLIENT 17 0 40"),
+        ("no-session", "another destination", "10.80.0.1 80 NOBODY 6 0 40"),
+        ("fragment", "a fragment without ports", "10.80.0.1 80 CLIENT 6 5 40"),
+        ("oversize", "a packet that is too long", "10.80.0.1 80 CLIENT 6 0 1500"),
+    ];
+    let nobody = nobody(&before);
+    for (reason, what, packet) in outward {
+        let had = counter(&world.status(), HIGH, reason);
+        let packet = packet.replace("CLIENT", &client).replace("NOBODY", &nobody);
+        let arguments = [net.as_str(), "python3", script.as_str(), "stray"].into_iter();
+        sh("nsenter", &arguments.chain(packet.split(' ')).collect::<Vec<_>>()).ok();
+        eventually(Duration::from_secs(10), what, || counter(&world.status(), HIGH, reason) > had);
+    }
+    sh("nsenter", &[&net, "ip", "link", "set", "levee0", "mtu", "1400"]).ok();
     // A document that is none stays where it is, and is counted.
     let init = compartment(&before, LOW)["init"].to_string();
     let pipe = [
@@ -135,7 +156,8 @@ fn every_bad_packet_is_dropped_counted_by_reason_and_shown_and_harms_nobody() {
     // All of it in words as well.
     let run = text(&world.path("run"));
     let shown = world.levee(&["status", "--run", &run]).ok();
-    for (label, reason, ..) in &cases {
+    let all = cases.iter().map(|(label, reason, ..)| (*label, *reason));
+    for (label, reason) in all.chain(outward.map(|(reason, ..)| (HIGH, reason))) {
         let of = format!("vault {label}");
         assert!(
             shown.lines().any(|line| line.contains(&of) && line.contains(reason)),
@@ -182,6 +204,7 @@ fn operators_look(world: &World, run: &str) {
     let unknown = world.levee(&["plan", "SECRT", "--site", &site, "--state", &state]).refused();
     assert!(unknown.contains("did you mean `SECRET`?"), "{unknown}");
     // Whoever looks in the wrong place is told what to do.
+    assert!(world.levee(&["plan", HIGH, "--site", "/nonexistent"]).refused().contains("--site"));
     let nothing = world.levee(&["status", "--run", "/nonexistent"]).refused();
     assert!(nothing.contains("levee up"), "{nothing}");
 }
