@@ -93,22 +93,47 @@ impl Sender {
         let out = std::fs::File::create(&path).expect("a file");
         let mut command = world.tpe_command(workstation, &["run", "--", "python3", "-c", SENDER]);
         let child = command.stdin(Stdio::piped()).stdout(out).spawn().expect("start levee-tpe");
-        eventually(Duration::from_secs(30), "datagrams come back", || {
-            std::fs::read_to_string(&path).is_ok_and(|out| out.contains("flowing"))
-        });
         Self(child, path)
     }
 
     /// How many were sent, and when those that never came back were.
     #[track_caller]
-    fn stop(mut self) -> (u64, Vec<f64>) {
-        drop(self.0.stdin.take());
+    fn outcome(mut self) -> (u64, Vec<f64>) {
         self.0.wait().expect("wait for the sender");
         let out = std::fs::read_to_string(&self.1).expect("what it printed");
         let lost = out.lines().filter_map(|line| line.strip_prefix("lost ")?.parse().ok()).collect();
         let sent = out.lines().find_map(|line| line.strip_prefix("sent ")?.parse().ok());
         (sent.unwrap_or_else(|| panic!("the sender did not end in good order: {out}")), lost)
     }
+}
+
+/// A sender at each of these workstations, whose datagrams come back; each with a name for it.
+fn start<'a>(world: &World, at: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<(&'a str, Sender)> {
+    let all = at.into_iter().map(|(workstation, name)| (name, Sender::start(world, workstation)));
+    let all: Vec<_> = all.collect();
+    for (_, Sender(_, path)) in &all {
+        eventually(Duration::from_secs(30), "datagrams come back", || {
+            std::fs::read_to_string(path).is_ok_and(|out| out.contains("flowing"))
+        });
+    }
+    all
+}
+
+/// Stops all of them; how many each has sent, and when those that never came back were.
+#[track_caller]
+fn stop(mut senders: Vec<(&str, Sender)>) -> Vec<(&str, Vec<f64>)> {
+    senders.iter_mut().for_each(|(_, sender)| drop(sender.0.stdin.take()));
+    let all = senders.into_iter().map(|(name, sender)| {
+        let (sent, lost) = sender.outcome();
+        println!("{name}: {sent} sent, {} lost", lost.len());
+        (name, lost)
+    });
+    all.collect()
+}
+
+/// Every session's workstation, and its label.
+fn everywhere() -> [(&'static str, &'static str); 3] {
+    SESSIONS.map(|(workstation, _, label)| (workstation, label))
 }
 
 fn with_sessions(name: &str, slots: u16) -> World {
@@ -142,8 +167,7 @@ fn vault(world: &World, label: &str) -> Process {
 #[test]
 fn a_killed_vault_costs_its_own_label_a_moment_and_the_others_no_packet() {
     let world = with_sessions("vault", 64);
-    let senders: Vec<(&str, Sender)> =
-        SESSIONS.map(|(workstation, _, label)| (label, Sender::start(&world, workstation))).into();
+    let senders = start(&world, everywhere());
     let before = sessions(&world);
     assert_eq!(before.len(), 3);
     let victim = SESSIONS[1].2;
@@ -159,9 +183,7 @@ fn a_killed_vault_costs_its_own_label_a_moment_and_the_others_no_packet() {
     });
     std::thread::sleep(Duration::from_secs(3));
     let over = now();
-    for (label, sender) in senders {
-        let (sent, lost) = sender.stop();
-        println!("{label}: {sent} sent, {} lost", lost.len());
+    for (label, lost) in stop(senders) {
         if label == victim {
             let last = lost.last().copied().unwrap_or(killed);
             println!("{label} was back {:.0} ms after its vault was killed", (last - killed) * 1e3);
@@ -181,8 +203,7 @@ fn a_killed_vault_costs_its_own_label_a_moment_and_the_others_no_packet() {
 #[test]
 fn no_label_loses_a_packet_when_any_process_but_a_vault_is_killed_and_sessions_survive() {
     let world = with_sessions("daemon", 64);
-    let senders: Vec<(&str, Sender)> =
-        SESSIONS.map(|(workstation, _, label)| (label, Sender::start(&world, workstation))).into();
+    let senders = start(&world, everywhere());
     let before = sessions(&world);
     let warden = world.server_pid();
     let standing = ["levee-keyer", "levee-tps", "levee-signer", "levee-sessiond"];
@@ -213,9 +234,7 @@ fn no_label_loses_a_packet_when_any_process_but_a_vault_is_killed_and_sessions_s
         let rows = status["sessions"].as_array().cloned().unwrap_or_default();
         rows.len() == 3 && rows.iter().all(|row| row["attached"] == true)
     });
-    for (label, sender) in senders {
-        let (sent, lost) = sender.stop();
-        println!("{label}: {sent} sent, {} lost", lost.len());
+    for (label, lost) in stop(senders) {
         let when: Vec<String> = lost
             .iter()
             .filter_map(|at| {
@@ -267,8 +286,7 @@ fn two_workers_share_a_labels_sessions_die_together_come_back_and_are_both_cut()
         all.collect()
     };
     assert_eq!(vaults().len(), 4, "two labels, two workers each");
-    let senders: Vec<(&str, Sender)> =
-        ["ws1", "ws3", "ws2"].map(|workstation| (workstation, Sender::start(&world, workstation))).into();
+    let senders = start(&world, ["ws1", "ws3", "ws2"].map(|workstation| (workstation, workstation)));
 
     // Each session is at a worker of its own.
     let lanes_of_both = lanes(&world, both);
@@ -291,9 +309,7 @@ fn two_workers_share_a_labels_sessions_die_together_come_back_and_are_both_cut()
     });
     std::thread::sleep(Duration::from_secs(2));
     let over = now();
-    for (workstation, sender) in senders {
-        let (sent, lost) = sender.stop();
-        println!("{workstation}: {sent} sent, {} lost", lost.len());
+    for (workstation, lost) in stop(senders) {
         if workstation == "ws2" {
             assert!(lost.is_empty(), "the other label lost packets: {lost:?}");
             continue;
@@ -330,36 +346,27 @@ const FORBIDDEN: [&str; 7] = [
 fn a_vault_or_keyer_that_makes_a_forbidden_call_dies_and_steering_is_unmoved() {
     let world = with_sessions("forbid", 64);
     let victim = SESSIONS[1].2;
-    let others: Vec<(&str, Sender)> = SESSIONS
-        .iter()
-        .filter(|(_, _, label)| *label != victim)
-        .map(|(workstation, _, label)| (*label, Sender::start(&world, workstation)))
-        .collect();
+    let others = start(&world, everywhere().into_iter().filter(|(_, label)| *label != victim));
     let inject = world.path("inject.py");
     std::fs::write(&inject, include_str!("../src/inject.py")).expect("write inject.py");
     let before = sessions(&world);
     let warden = world.server_pid();
     for call in FORBIDDEN {
-        for who in ["levee-vault", "levee-keyer"] {
-            let find = || if who == "levee-vault" { vault(&world, victim) } else { host::child(warden, who) };
-            let process = find();
+        let victims = [vault(&world, victim), host::child(warden, "levee-keyer")];
+        for process in &victims {
             let came = sh("python3", &[&text(&inject), &process.pid.to_string(), call]).ok();
-            assert_eq!(came.trim(), "killed by signal 31", "{call} by {who}");
-            eventually(Duration::from_secs(10), "it is dead and another runs in its place", || {
-                let all = host::below(warden);
-                let replaced = all.iter().any(|other| other.name == who && other.pid != process.pid);
-                !process.runs() && (who == "levee-vault" || replaced)
-            });
-            eventually(Duration::from_secs(20), "what arrives reaches its own label", || {
-                SESSIONS
-                    .iter()
-                    .all(|(workstation, _, label)| world.fetch(workstation, PAGE).out.contains(label))
-            });
+            assert_eq!(came.trim(), "killed by signal 31", "{call} by {}", process.name);
         }
+        eventually(Duration::from_secs(10), "both are dead and others run in their places", || {
+            let all = host::below(warden);
+            let others = |of: &Process| all.iter().any(|one| one.name == of.name && one.pid != of.pid);
+            victims.iter().all(|process| !process.runs() && others(process))
+        });
+        eventually(Duration::from_secs(20), "what arrives reaches its own label", || {
+            SESSIONS.iter().all(|(workstation, _, label)| world.fetch(workstation, PAGE).out.contains(label))
+        });
     }
-    for (label, sender) in others {
-        let (sent, lost) = sender.stop();
-        println!("{label}: {sent} sent, {} lost", lost.len());
+    for (label, lost) in stop(others) {
         assert!(lost.is_empty(), "{label} lost {} packets", lost.len());
     }
     assert_eq!(sessions(&world), before);
