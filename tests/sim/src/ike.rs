@@ -2,12 +2,15 @@
 //!
 //! Invariants, checked at every step:
 //! - two sides that both have a child SA agree on its keys, label, selectors and suite;
+//! - no child is one side's alone for longer than it takes to notice that the other has it not (yet, or any more);
 //! - a child is made by the responder only under a label that it grants at that moment;
+//! - no child outlives its grant on either side: once a node has withdrawn a child's label, or is given a child under a label that it has
+//!   withdrawn meanwhile, the child is deleted, and gone within the patience of two exchanges;
 //! - no ESP key belongs to two SAs, and no AEAD nonce is used twice under one IKE key;
 //! - an inbound SPI belongs to one child at a time.
 //!
-//! And when the network has been whole for long enough: each side's children are the other's, and no child lives on at a label
-//! that its responder or initiator has withdrawn.
+//! And when the network has been whole for long enough: each side's children are the other's, and none is left under a label that
+//! its responder or its initiator has withdrawn.
 
 use crate::network::{Faults, Network};
 use crate::random::Dice;
@@ -16,11 +19,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-const LABELS: [&str; 3] = ["CONFIDENTIAL", "SECRET", "TOPSECRET"];
+const LABELS: [&str; 3] = ["CONFIDENTIAL", "SECRET", NOBODYS];
+/// Asked for now and then, and granted by nobody.
+const NOBODYS: &str = "TOPSECRET";
 /// While one of these lasts, the network is bad and the nodes are busy. Short worlds are many.
 const BUSY: [u64; 4] = [10, 12, 15, 40];
 /// Long enough for every retransmission and probe to end.
 const QUIET: Duration = Duration::from_secs(400);
+
+/// Until a child that may not be any more is gone: one exchange that is under way may use its whole patience, which is 76 seconds, and
+/// the child's deletion after it.
+const GONE: Duration = Duration::from_secs(152);
+
+/// Until a child that the other side has not is gone: silence is noticed after 30 seconds, and believed after the probe's patience. What
+/// is under way when it begins has its own.
+const ALONE: Duration = Duration::from_secs(182);
 
 /// What came of one run.
 #[derive(Debug, Default, Clone, Copy)]
@@ -39,6 +52,8 @@ pub struct Summary {
     pub roamed: usize,
     /// How often a peer was followed to another address.
     pub followed: usize,
+    /// Child SAs that were deleted because their labels were withdrawn.
+    pub withdrawn: usize,
 }
 
 struct Node {
@@ -51,10 +66,19 @@ struct Node {
     granted: BTreeSet<&'static str>,
     ikes: BTreeSet<IkeId>,
     children: BTreeMap<u32, ChildEstablished>,
+    /// Children under withdrawn labels, and when they must be gone. No inbound SPI is ever used again.
+    ending: BTreeMap<u32, Duration>,
     next_spi: u32,
     waiting: Vec<(Duration, ChildRequested)>,
     /// Keys with a PPK in them that are on their way.
     mixing: Vec<(Duration, RequestId, PpkKeys)>,
+}
+
+impl Node {
+    /// Whether a child's label is granted now.
+    fn grants(&self, child: &ChildEstablished) -> bool {
+        child.label.as_ref().and_then(SecurityLabel::as_str).is_some_and(|l| self.granted.contains(l))
+    }
 }
 
 /// A world of endpoints that all know each other.
@@ -71,6 +95,10 @@ pub struct World {
     keys: BTreeMap<Vec<u8>, u32>,
     /// Children by (inbound, outbound) of the side that told first, until the other tells.
     told: BTreeMap<(u32, u32), Facts>,
+    /// The children of all nodes: inbound and outbound SPI.
+    alive: BTreeMap<u32, u32>,
+    /// Children that the other side has not, by inbound SPI, and since when.
+    alone: BTreeMap<u32, Duration>,
     summary: Summary,
     /// Whether PPKs are in all keys, and how long who holds them takes.
     ppks: bool,
@@ -162,6 +190,7 @@ impl World {
                 granted: LABELS[..2].iter().copied().collect(),
                 ikes: BTreeSet::new(),
                 children: BTreeMap::new(),
+                ending: BTreeMap::new(),
                 next_spi: u32::try_from(i + 1).unwrap_or(1) << 20,
                 waiting: Vec::new(),
                 mixing: Vec::new(),
@@ -185,6 +214,8 @@ impl World {
             nonces: BTreeMap::new(),
             keys: BTreeMap::new(),
             told: BTreeMap::new(),
+            alive: BTreeMap::new(),
+            alone: BTreeMap::new(),
             summary: Summary::default(),
             ppks,
             dice_for_ppks,
@@ -278,7 +309,11 @@ impl World {
                     }
                 }
                 Output::Event(event) => self.on_event(i, event)?,
-                Output::Wait(_) => return Ok(any),
+                Output::Wait(_) => {
+                    self.check_grants(i)?;
+                    self.check_pairs(i)?;
+                    return Ok(any);
+                }
             }
             any = true;
         }
@@ -393,9 +428,7 @@ impl World {
             Event::IkeClosed { ike, children, .. } => {
                 self.nodes[i].ikes.remove(&ike);
                 for spi in children {
-                    if self.nodes[i].children.remove(&spi).is_none() {
-                        return Err("a child ended that never was".to_owned());
-                    }
+                    self.ended(i, spi)?;
                 }
                 if self.nodes[i].children.values().any(|c| c.ike == ike) {
                     return Err("a child outlived its IKE SA".to_owned());
@@ -414,11 +447,7 @@ impl World {
             Event::ChildEstablished(child) => self.on_child(i, child)?,
             Event::ChildFailed { .. } => {}
             Event::PathChanged { .. } => self.summary.followed += 1,
-            Event::ChildClosed { inbound, .. } => {
-                if self.nodes[i].children.remove(&inbound).is_none() {
-                    return Err("a child ended that never was".to_owned());
-                }
-            }
+            Event::ChildClosed { inbound, .. } => self.ended(i, inbound)?,
             Event::Sign { .. } => return Err("nobody here signs".to_owned()),
         }
         Ok(())
@@ -429,7 +458,8 @@ impl World {
         self.summary.rekeyed += usize::from(child.rekeys.is_some());
         let node = &mut self.nodes[i];
         let label = child.label.as_ref().and_then(SecurityLabel::as_str).ok_or("an unlabelled child")?;
-        if child.role == Role::Responder && !node.granted.contains(label) {
+        let granted = node.granted.contains(label);
+        if child.role == Role::Responder && !granted {
             return Err(format!("a child at {label}, which is not granted"));
         }
         for (keys, spi) in [(&child.inbound_keys, child.inbound), (&child.outbound_keys, child.outbound)] {
@@ -465,10 +495,50 @@ impl World {
                 self.told.insert((child.inbound, child.outbound), facts);
             }
         }
-        match self.nodes[i].children.insert(child.inbound, child) {
-            None => Ok(()),
-            Some(_) => Err("two children with one inbound SPI".to_owned()),
+        let (ike, inbound) = (child.ike, child.inbound);
+        self.alive.insert(inbound, child.outbound);
+        if self.nodes[i].children.insert(inbound, child).is_some() {
+            return Err("two children with one inbound SPI".to_owned());
         }
+        // The answer came when the label had been withdrawn.
+        if granted { Ok(()) } else { self.close(i, ike, inbound) }
+    }
+
+    fn ended(&mut self, i: usize, inbound: u32) -> Result<(), String> {
+        self.alive.remove(&inbound);
+        self.alone.remove(&inbound);
+        let ended = self.nodes[i].children.remove(&inbound);
+        ended.map(|_| ()).ok_or_else(|| "a child ended that never was".to_owned())
+    }
+
+    /// No child of a node is unknown to the other side, but for a time.
+    fn check_pairs(&mut self, i: usize) -> Result<(), String> {
+        for (inbound, c) in &self.nodes[i].children {
+            if self.alive.get(&c.outbound) == Some(inbound) {
+                self.alone.remove(inbound);
+            } else if self.now > *self.alone.entry(*inbound).or_insert(self.now) + ALONE {
+                return Err(format!("node {i} has had the child {inbound:08x} alone for too long"));
+            }
+        }
+        Ok(())
+    }
+
+    /// No child of a node lives under a label that it has withdrawn, but for the time that its deletion may take.
+    fn check_grants(&self, i: usize) -> Result<(), String> {
+        let node = &self.nodes[i];
+        for c in node.children.values().filter(|c| !node.grants(c)) {
+            match node.ending.get(&c.inbound) {
+                None => return Err(format!("node {i} has a child at {:?}, which it has withdrawn", c.label)),
+                Some(by) if self.now > *by => {
+                    return Err(format!(
+                        "node {i} still has a child at {:?}, which it has withdrawn",
+                        c.label
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Some node does something.
@@ -528,20 +598,24 @@ impl World {
     /// What a node does about children at labels that it does not grant (any more).
     fn close_withdrawn(&mut self, i: usize) -> Result<(), String> {
         let node = &self.nodes[i];
-        let ours = |c: &&ChildEstablished| {
-            !c.label.as_ref().and_then(SecurityLabel::as_str).is_some_and(|l| node.granted.contains(l))
-        };
-        let close: Vec<(IkeId, u32)> =
-            node.children.values().filter(ours).map(|c| (c.ike, c.inbound)).collect();
-        for (ike, inbound) in close {
-            let now = self.clock();
-            match self.nodes[i].endpoint.command(Command::CloseChild { ike, inbound }, now, &mut self.secrets)
-            {
-                Ok(()) | Err(CommandError::NoSuchChild | CommandError::NoSuchIke) => {}
-                Err(e) => return Err(format!("close: {e}")),
-            }
+        let withdrawn = node.children.values().filter(|c| !node.grants(c));
+        let close: Vec<(IkeId, u32)> = withdrawn.map(|c| (c.ike, c.inbound)).collect();
+        close.into_iter().try_for_each(|(ike, inbound)| self.close(i, ike, inbound))
+    }
+
+    /// Has a node delete a child that may not be any more.
+    fn close(&mut self, i: usize, ike: IkeId, inbound: u32) -> Result<(), String> {
+        let now = self.clock();
+        let node = &mut self.nodes[i];
+        if node.ending.contains_key(&inbound) {
+            return Ok(());
         }
-        Ok(())
+        node.ending.insert(inbound, now.monotonic + GONE);
+        self.summary.withdrawn += 1;
+        match node.endpoint.command(Command::CloseChild { ike, inbound }, now, &mut self.secrets) {
+            Ok(()) | Err(CommandError::NoSuchChild | CommandError::NoSuchIke) => Ok(()),
+            Err(e) => Err(format!("close: {e}")),
+        }
     }
 
     fn spi(&mut self, i: usize) -> u32 {
@@ -551,7 +625,9 @@ impl World {
     }
 
     fn wanted(&mut self, i: usize) -> NewChild {
-        let label = LABELS[self.dice.below(LABELS.len())];
+        let granted = &self.nodes[i].granted;
+        let labels: Vec<&str> = LABELS.into_iter().filter(|l| granted.contains(l) || *l == NOBODYS).collect();
+        let label = labels[self.dice.below(labels.len())];
         let label = SecurityLabel::new(label.as_bytes()).ok();
         NewChild {
             spi: self.spi(i),
@@ -572,9 +648,11 @@ impl World {
                 if other.is_none_or(|o| o.outbound != c.inbound) {
                     return Err(format!("node {i} has the child {:08x} alone", c.inbound));
                 }
-                let label = c.label.as_ref().and_then(SecurityLabel::as_str);
-                if c.role == Role::Responder && !label.is_some_and(|l| node.granted.contains(l)) {
-                    return Err(format!("node {i} still has a child at {label:?}, which it has withdrawn"));
+                if !node.grants(c) {
+                    return Err(format!(
+                        "node {i} is left with a child at {:?}, which it has withdrawn",
+                        c.label
+                    ));
                 }
                 self.summary.alive += 1;
             }

@@ -42,6 +42,7 @@ fn many(seeds: u64, endpoints: usize) -> Summary {
                     t.alive += s.alive;
                     t.roamed += s.roamed;
                     t.followed += s.followed;
+                    t.withdrawn += s.withdrawn;
                 }
             });
         }
@@ -56,7 +57,8 @@ fn many(seeds: u64, endpoints: usize) -> Summary {
             && t.rekeyed >= n
             && t.ike_rekeyed >= n / 2
             && t.alive >= n / 2
-            && t.followed >= n / 10,
+            && t.followed >= n / 10
+            && t.withdrawn >= n / 100,
         "{t:?}"
     );
     t
