@@ -12,8 +12,9 @@ pub struct Tunnel {
     outbound: u32,
     seal: (LessSafeKey, [u8; 4]),
     open: (LessSafeKey, [u8; 4]),
-    sequence: u32,
     esn: bool,
+    /// Whom to ping: an address on strongSwan's side.
+    pub to: [u8; 4],
 }
 
 fn key(encryption: Encryption, keys: &EspKeys) -> (LessSafeKey, [u8; 4]) {
@@ -36,8 +37,8 @@ impl Tunnel {
             outbound: child.outbound,
             seal: key(encryption, &child.outbound_keys),
             open: key(encryption, &child.inbound_keys),
-            sequence: 0,
             esn: child.suite.esn,
+            to: [10, 9, 2, 1],
         }
     }
 
@@ -57,29 +58,30 @@ impl Tunnel {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Sends pings from 10.9.1.1 to 10.9.2.1 until the answer to one comes back through the child, and says whether it did. A responder
-    /// has its child before the initiator has, so the first ping may come too early for the other side.
-    pub fn ping(&mut self, host: &mut Host) -> bool {
+    /// Sends pings from 10.9.1.1 until the answer to one comes back through the child, and says whether it did. A responder has its
+    /// child before the initiator has, so the first ping may come too early for the other side.
+    pub fn ping(&self, host: &mut Host) -> bool {
         (0..10).any(|_| self.ping_once(host))
     }
 
-    fn ping_once(&mut self, host: &mut Host) -> bool {
-        self.sequence += 1;
-        let request = echo(8, [10, 9, 1, 1], [10, 9, 2, 1], u16::try_from(self.sequence).unwrap_or(0));
+    fn ping_once(&self, host: &mut Host) -> bool {
+        let sequence = host.next_sequence(self.outbound);
+        let number = u16::try_from(sequence).unwrap_or(0);
+        let request = echo(8, [10, 9, 1, 1], self.to, number);
         let mut plain = request.clone();
         let pad = (4 - (plain.len() + 2) % 4) % 4;
         plain.extend(1..=u8::try_from(pad).expect("at most three"));
         plain.extend_from_slice(&[u8::try_from(pad).expect("at most three"), 4]);
-        let iv = u64::from(self.sequence).to_be_bytes();
-        let aad = Aad::from(self.aad(self.outbound, self.sequence));
+        let iv = u64::from(sequence).to_be_bytes();
+        let aad = Aad::from(self.aad(self.outbound, sequence));
         self.seal.0.seal_in_place_append_tag(Self::nonce(self.seal.1, &iv), aad, &mut plain).expect("seal");
         let mut packet = self.outbound.to_be_bytes().to_vec();
-        packet.extend_from_slice(&self.sequence.to_be_bytes());
+        packet.extend_from_slice(&sequence.to_be_bytes());
         packet.extend_from_slice(&iv);
         packet.extend_from_slice(&plain);
         host.esp.clear();
         host.send_esp(&packet);
-        let expected = echo(0, [10, 9, 2, 1], [10, 9, 1, 1], u16::try_from(self.sequence).unwrap_or(0));
+        let expected = echo(0, self.to, [10, 9, 1, 1], number);
         host.run(Duration::from_millis(700), |host| {
             host.esp.drain(..).collect::<Vec<_>>().iter().any(|p| {
                 // The identification and TTL are the other kernel's own; what counts is addresses, kind, and the echoed octets.

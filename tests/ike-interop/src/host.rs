@@ -60,6 +60,8 @@ pub struct Host {
     /// PPKs by their names.
     pub ppks: BTreeMap<Vec<u8>, Vec<u8>>,
     next_spi: u32,
+    /// The sequence numbers used last, by outbound SPI: none may come twice.
+    sequences: BTreeMap<u32, u32>,
     /// ESP datagrams that came.
     pub esp: Vec<Vec<u8>>,
     /// Children that the peer asked for.
@@ -97,6 +99,7 @@ impl Host {
             key,
             ppks: BTreeMap::new(),
             next_spi: 0x0010_0000,
+            sequences: BTreeMap::new(),
             esp: Vec::new(),
             requests: 0,
             received: 0,
@@ -140,8 +143,13 @@ impl Host {
 
     /// Gives a command.
     pub fn command(&mut self, command: Command) {
+        self.try_command(command).expect("command");
+    }
+
+    /// Gives a command that the peer may have made pointless.
+    pub fn try_command(&mut self, command: Command) -> Result<(), CommandError> {
         let now = self.now();
-        self.endpoint.command(command, now, &mut self.rng).expect("command");
+        self.endpoint.command(command, now, &mut self.rng)
     }
 
     /// Moves datagrams and answers questions until `done` holds or time is up; says whether it held.
@@ -215,6 +223,13 @@ impl Host {
         };
         let (local, remote, assign) = (self.local.clone(), self.remote.clone(), self.assign.clone());
         ChildDecision::Accept { spi: self.spi(), label, local, remote, assign, resource: None }
+    }
+
+    /// The next sequence number of a child.
+    pub(crate) fn next_sequence(&mut self, outbound: u32) -> u32 {
+        let last = self.sequences.entry(outbound).or_default();
+        *last += 1;
+        *last
     }
 
     /// Sends an ESP datagram to strongSwan.

@@ -75,9 +75,15 @@ fn cert_peer(key: &Key, anchors: TrustAnchors) -> Peer {
 
 /// Waits for the `n`th child and pings through it.
 fn flows(host: &mut Host, swan: &Swan, n: usize) {
+    flows_to(host, swan, n, [10, 9, 2, 1]);
+}
+
+/// As [`flows`], to another address on strongSwan's side.
+fn flows_to(host: &mut Host, swan: &Swan, n: usize, to: [u8; 4]) {
     let came = host.run(PATIENCE, |h| h.children().len() >= n);
     assert!(came, "no child {n}: {:?}\n{:?}\n{}", host.events, host.endpoint.counters(), swan.log());
     let mut tunnel = Tunnel::new(host.children()[n - 1]);
+    tunnel.to = to;
     assert!(tunnel.ping(host), "no traffic: {:?}\n{}\n{}", host.children(), swan.sas(), swan.log());
 }
 
@@ -102,6 +108,7 @@ fn as_initiator_with_a_shared_key_and_a_label() {
         "childless, so the child has its own key exchange"
     );
     assert!(swan.sas().contains("label SECRET") || swan.log().contains("SECRET"), "{}", swan.sas());
+    assert!(swan.log().contains("N(INIT_CONTACT)"), "{}", swan.log());
 }
 
 #[test]
@@ -111,6 +118,8 @@ fn as_responder_with_a_shared_key_and_a_label() {
     flows(&mut host, &swan, 1);
     assert_eq!(host.children()[0].label, Some(label("SECRET")));
     asked.wait().expect("swanctl");
+    let first = |e: &Event| matches!(e, Event::IkeEstablished { initial_contact: true, .. });
+    assert!(host.events.iter().any(first), "{:?}", host.events);
 }
 
 #[test]
@@ -364,6 +373,12 @@ fn labels_that_differ_or_are_missing_are_refused_by_either_side_and_the_ike_sa_s
         assert!(host.children().is_empty() && host.closed().is_empty(), "{:?}", host.events);
         assert!(swan.sas().contains("ESTABLISHED"), "{}", swan.sas());
         assert!(swan.log().contains("TS_UNACCEPTABLE"), "{}", swan.log());
+        // Once it may have what it asks for, it is given it over the same IKE SA.
+        host.allowed = vec![Some("SECRET"), None];
+        let mut asked = swan.ask(&["--initiate", "--child", "net"]);
+        flows(&mut host, &swan, 1);
+        asked.wait().expect("swanctl");
+        assert_eq!((host.established().len(), host.requests), (1, 2));
     }
 }
 
@@ -434,18 +449,24 @@ fn children_and_the_ike_sa_are_deleted_from_each_side() {
         host.events
     );
     asked.wait().expect("swanctl");
+    let child = host.child(Some("SECRET"));
+    host.command(Command::CreateChild { ike, child });
+    flows(&mut host, &swan, 3);
 
     let mut asked = swan.ask(&["--terminate", "--ike", "c"]);
     assert!(host.run(PATIENCE, |h| h.closed() == [&CloseReason::Peer]), "{:?}", host.events);
     asked.wait().expect("swanctl");
     assert!(host.endpoint.is_empty());
 
-    host.connect(4500, None);
-    assert!(host.run(PATIENCE, |h| h.established().len() == 2));
-    let ike = host.established()[1];
+    let child = host.child(Some("SECRET"));
+    let ike = host.connect(4500, Some(child));
+    flows(&mut host, &swan, 4);
     host.command(Command::CloseIke { ike });
     assert!(host.run(PATIENCE, |h| h.closed().len() == 2));
     assert!(!swan.sas().contains("ESTABLISHED"), "{}", swan.sas());
+    let child = host.child(Some("SECRET"));
+    host.connect(4500, Some(child));
+    flows(&mut host, &swan, 5);
 }
 
 #[test]
@@ -456,11 +477,13 @@ fn cookies_are_asked_for_and_given() {
         Tuning { charon: "cookie_threshold = 1\n  cookie_threshold_ip = 1".into(), ..Tuning::default() };
     let mut host = Host::new(&net, Config::new(vec![psk_peer()]), None);
     let swan = Swan::start(&net, &connection(PSK, "childless = allow", LABEL), &tuning, &[], &[]);
-    host.allowed = vec![];
-    // Two at once: the first is half-open when the second comes.
-    host.connect(4500, None);
-    host.connect(4500, None);
-    assert!(host.run(PATIENCE, |h| h.established().len() == 2), "{:?}\n{}", host.events, swan.log());
+    // One that goes no further: it is half-open there when the next comes.
+    let stray = host.connect(4500, None);
+    host.command(Command::CloseIke { ike: stray });
+    assert!(host.run(PATIENCE, |h| h.received == 1), "{}", swan.log());
+    let child = host.child(Some("SECRET"));
+    host.connect(4500, Some(child));
+    flows(&mut host, &swan, 1);
     assert!(swan.log().contains("N(COOKIE)"), "{}", swan.log());
     drop(swan);
     drop(host);
@@ -543,15 +566,25 @@ fn each_side_notices_that_the_other_is_dead() {
     flows(&mut host, &swan, 1);
     // Both live, both ask, both answer.
     assert!(!host.run(Duration::from_secs(3), |h| !h.closed().is_empty()), "{:?}", host.closed());
+    flows(&mut host, &swan, 1);
     // We fall silent: strongSwan notices.
     let end = std::time::Instant::now() + Duration::from_secs(20);
     while swan.sas().contains("ESTABLISHED") {
         assert!(std::time::Instant::now() < end, "strongSwan does not notice: {}", swan.log());
         std::thread::sleep(Duration::from_millis(200));
     }
-    drop(swan);
-    // It is gone: we notice.
+    // We come again, and notice that nobody has the other end of what we had.
+    let child = host.child(Some("SECRET"));
+    host.connect(4500, Some(child));
+    flows(&mut host, &swan, 2);
     assert!(host.run(PATIENCE, |h| h.closed() == [&CloseReason::PeerSilent]), "{:?}", host.events);
+    drop(swan);
+    // It is gone: we notice, and find another in its place.
+    assert!(host.run(PATIENCE, |h| h.closed() == [&CloseReason::PeerSilent; 2]), "{:?}", host.events);
+    let swan = Swan::start(&net, &text, &tuning, &[], &[]);
+    let child = host.child(Some("SECRET"));
+    host.connect(4500, Some(child));
+    flows(&mut host, &swan, 3);
 }
 
 #[test]
@@ -559,16 +592,17 @@ fn an_inner_address_is_assigned_to_a_client_that_asks() {
     let net = Net::new();
     let mut host = Host::new(&net, Config::new(vec![psk_peer()]), None);
     let text =
-        connection(PSK, "vips = 0.0.0.0", LABEL).replace("local_ts = 10.9.2.0/24", "local_ts = dynamic");
+        connection(PSK, "vips = 0.0.0.0,::", LABEL).replace("local_ts = 10.9.2.0/24", "local_ts = dynamic");
     let swan = Swan::start(&net, &text, &Tuning::default(), &[], &[]);
-    let inner = [10, 9, 2, 77].into();
-    host.assign = vec![InnerAddress::Address(inner)];
-    host.remote = vec![Selector::host(inner)];
+    let inner = [[10, 9, 2, 77].into(), "fd00:2::77".parse().expect("an address")];
+    host.assign = inner.map(InnerAddress::Address).to_vec();
+    host.remote = inner.map(Selector::host).to_vec();
     let mut asked = swan.ask(&["--initiate", "--child", "net"]);
-    assert!(host.run(PATIENCE, |h| !h.children().is_empty()), "{}", swan.log());
+    flows_to(&mut host, &swan, 1, [10, 9, 2, 77]);
     asked.wait().expect("swanctl");
-    assert_eq!(host.children()[0].remote, [Selector::host(inner)]);
-    assert!(swan.sas().contains("10.9.2.77"), "{}", swan.sas());
+    assert_eq!(host.children()[0].remote, inner.map(Selector::host));
+    let sas = swan.sas();
+    assert!(sas.contains("10.9.2.77") && sas.contains("fd00:2::77"), "{sas}");
 }
 
 #[test]
@@ -646,13 +680,15 @@ fn rekeyings_of_both_sides_at_once_leave_one_child_and_one_ike_sa() {
     let (inbound, spi) = (host.children()[0].inbound, host.spi());
     let mut asked = swan.ask(&["--rekey", "--child", "net"]);
     host.run(Duration::from_millis(8), |_| false);
-    host.command(Command::RekeyChild { ike, inbound, spi });
+    // They cross, unless strongSwan was so quick that the child is replaced already.
+    let crossing = host.try_command(Command::RekeyChild { ike, inbound, spi });
+    assert!(matches!(crossing, Ok(()) | Err(CommandError::NoSuchChild)), "{crossing:?}");
     asked.wait().expect("swanctl");
     let alive = |h: &Host| h.children().len() - h.ended().len();
     assert!(host.run(PATIENCE, |h| h.children().len() > 1 && alive(h) == 1), "{:?}", host.events);
     let gone: Vec<u32> = host.ended().iter().map(|e| e.0).collect();
     let left = host.children().iter().position(|c| !gone.contains(&c.inbound)).expect("one");
-    let mut tunnel = Tunnel::new(host.children()[left]);
+    let tunnel = Tunnel::new(host.children()[left]);
     assert!(tunnel.ping(&mut host), "{:?}\n{}", host.events, swan.sas());
 }
 
