@@ -97,14 +97,16 @@ impl Keyer {
             return;
         }
         let all = self.server.by_host.entry(host.clone()).or_default();
-        // RFC 7296 2.4: with INITIAL_CONTACT the peer says that it knows of no other. Else the oldest of too many goes.
+        // RFC 7296 2.4: with INITIAL_CONTACT the peer says that it knows of no other, so that nobody would answer the end of one.
+        // Else the oldest of too many goes.
         let excess = all.len().saturating_add(1).saturating_sub(PER_HOST);
         let old: Vec<IkeId> =
             all.iter().copied().take(if initial_contact { all.len() } else { excess }).collect();
         all.insert(ike);
         self.server.peers.insert(ike, (host, certificate));
         for ike in old {
-            let _ = self.command(Command::CloseIke { ike });
+            let end = if initial_contact { Command::ForgetIke { ike } } else { Command::CloseIke { ike } };
+            let _ = self.command(end);
         }
     }
 

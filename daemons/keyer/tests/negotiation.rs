@@ -3,7 +3,8 @@
 mod world;
 
 use levee_ike::{
-    Childless, Config, Endpoint, Identity, LocalAuth, Now, Output, Path, Peer, Random, RemoteAuth, RemoteId,
+    Childless, CloseReason, Config, Endpoint, Event, Identity, LocalAuth, Now, Output, Path, Peer, Random,
+    RemoteAuth, RemoteId,
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{Carriage, KeyerToVault, Refusal, VaultToKeyer};
@@ -95,6 +96,119 @@ fn a_session_that_is_over_has_no_keys_left_on_either_side() {
     pair.server.tell(&ToKeyer::Revoke(session(1)));
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
     assert_eq!(deleted(&pair.secret), there.inbound.0);
+}
+
+#[test]
+fn a_session_that_ends_while_its_keys_are_being_replaced_has_none_left_on_either_side() {
+    // The workstation has asked for other keys, and sessiond has not answered when the session ends.
+    let (pair, there, here) = Pair::agreed();
+    pair.at_workstation.send(&VaultToKeyer::Expiring { spi: here.inbound.0, session: session(1) }).unwrap();
+    let FromKeyer::Wanted { ticket, .. } = pair.server.said() else { panic!("no question") };
+    pair.server.tell(&ToKeyer::Revoke(session(1)));
+    pair.server.tell(&ToKeyer::Answer { ticket, record: None });
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    assert!(silent(&pair.secret, MOMENT) && silent(&pair.at_workstation, MOMENT));
+}
+
+#[test]
+fn a_workstation_that_begins_anew_says_so_and_what_it_had_before_is_erased_at_once() {
+    let (pair, there, _) = Pair::agreed();
+    pair.workstation.process.kill().unwrap();
+    let anew = Keyer::new(Place::Workstation, &pair.authority, pair.authority.identity("ws1", Some(RANGE)));
+    let vault = anew.vault(&label("SECRET"), 1);
+    let server = pair.server.group.address();
+    anew.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server });
+    // INITIAL_CONTACT comes before it is known what else the workstation may have.
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    assert_eq!(keys(&pair.secret).outbound, keys(&vault).inbound);
+}
+
+#[test]
+fn a_session_has_so_many_pairs_and_no_more() {
+    const MOST: u16 = 32;
+    let (pair, ..) = Pair::agreed();
+    let workers: Vec<_> = (2..=MOST + 1).map(|slot| pair.workstation.vault(&label("SECRET"), slot)).collect();
+    let (last, others) = workers.split_last().unwrap();
+    let mut newest = None;
+    for worker in others {
+        worker.send(&VaultToKeyer::Acquire(session(1))).unwrap();
+        pair.answer("SECRET", Some(record(1, "SECRET")));
+        let (there, here) = (keys(&pair.secret), keys(worker));
+        assert_eq!(there.outbound, here.inbound);
+        newest = Some((worker, here.inbound.0));
+    }
+    last.send(&VaultToKeyer::Acquire(session(1))).unwrap();
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    assert!(silent(last, MOMENT) && silent(&pair.secret, MOMENT));
+    // What replaces one of them is none more.
+    let (worker, spi) = newest.unwrap();
+    worker.send(&VaultToKeyer::Expiring { spi, session: session(1) }).unwrap();
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    assert_eq!(keys(&pair.secret).outbound, keys(worker).inbound);
+}
+
+/// The key exchanges of the children that a client has.
+fn exchanges(events: &[Event]) -> Vec<bool> {
+    let exchange = |event: &Event| match event {
+        Event::ChildEstablished(child) => Some(child.suite.key_exchange.is_some()),
+        _ => None,
+    };
+    events.iter().filter_map(exchange).collect()
+}
+
+#[test]
+fn another_client_with_a_first_child_gets_a_second_at_once_and_none_by_another_name_than_its_ppks() {
+    let authority = Authority::new();
+    for (mandatory, childless) in [
+        (true, Childless::Allow),
+        (true, Childless::Never),
+        (false, Childless::Allow),
+        (false, Childless::Never),
+    ] {
+        let ppk = SharedPpk { host: Some("ws1"), id: "ws1-ppk", mandatory, key: None };
+        let server = Keyer::start(Place::Server, &authority, authority.identity(SERVER, None), &[], &[ppk]);
+        let vault = server.vault(&label("SECRET"), SLOT);
+        let host = authority.identity("ws1", Some(RANGE));
+        // The certificate's name that is not the one by which the server knows whose PPK it is.
+        let id = Identity::Mail("keeper@ws1".into());
+        let mut client = Client::new(&authority, &host, id, server.group.address(), childless);
+        client.connect("SECRET");
+        let heard = || readable(&server.asker, Duration::ZERO);
+        if mandatory {
+            let closed = |e: &Event| matches!(e, Event::IkeClosed { reason: CloseReason::Peer, .. });
+            client.until("the end of the IKE SA", |events| events.iter().any(closed));
+            assert!(exchanges(&client.events).is_empty());
+            // Nobody is asked about it; one that has asked for a child already is reported.
+            match childless {
+                Childless::Never => match server.said() {
+                    FromKeyer::Refused { device: Some(device), reason, .. } => {
+                        assert_eq!(device.as_str(), "ws1");
+                        assert!(reason.contains("by another identity"), "{reason}");
+                    }
+                    other => panic!("{other:?}"),
+                },
+                _ => assert!(!heard()),
+            }
+            assert!(silent(&vault, Duration::ZERO));
+            continue;
+        }
+        client.until("a question for sessiond", |_| heard());
+        match server.said() {
+            FromKeyer::Wanted { ticket, device, .. } => {
+                assert_eq!(device.as_str(), "ws1");
+                server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
+            }
+            other => panic!("{other:?}"),
+        }
+        // A first child's keys follow from the IKE SA's, so that it is replaced at once.
+        let expected: &[bool] = if childless == Childless::Never { &[false, true] } else { &[true] };
+        client.until("its children", |events| exchanges(events) == expected);
+        for _ in expected {
+            assert_eq!(keys(&vault).session, session(1));
+        }
+    }
 }
 
 #[test]

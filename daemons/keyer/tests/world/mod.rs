@@ -1,6 +1,10 @@
 //! Keyers as processes on real sockets, one at each end, with signers of their own; the test stands in for warden,
 //! sessiond, TPE and vaults.
 
+use levee_ike::{
+    ChildDecision, Childless, Command, Config, Endpoint, Event, LocalAuth, NewChild, Now, Output, Path, Peer,
+    Random, RemoteAuth, RemoteId, SecurityLabel, Selector, SignatureScheme, TrustAnchors,
+};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner};
 use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, VaultToKeyer};
@@ -20,13 +24,15 @@ use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,7 +72,9 @@ impl Authority {
         // Positive, and as short as DER wants it.
         serial[0] = serial[0] & 0x3f | 0x40;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
+        // Its host's name, by which it is known, and another that it could come by.
         params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
+        params.subject_alt_names.push(SanType::Rfc822Name(format!("keeper@{name}").try_into().unwrap()));
         let ike = ExtendedKeyUsagePurpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, 17]);
         params.extended_key_usages = vec![ike];
         if let Some(range) = range {
@@ -450,6 +458,135 @@ impl Pair {
         let here = keys(&pair.at_workstation);
         assert!(matches!(pair.workstation.said(), FromKeyer::Completed(of) if of == session(1)));
         (pair, there, here)
+    }
+}
+
+/// A client that is not levee's: it has a host's certificate, and says that it is whoever it likes.
+pub struct Client {
+    endpoint: Endpoint,
+    socket: UdpSocket,
+    path: Path,
+    key: EcdsaKeyPair,
+    began: Instant,
+    spi: u32,
+    pub events: Vec<Event>,
+}
+
+struct Kernel(SystemRandom);
+
+impl Random for Kernel {
+    fn fill(&mut self, out: &mut [u8]) {
+        self.0.fill(out).unwrap();
+    }
+}
+
+impl Client {
+    /// A client at a loopback port of its own.
+    pub fn new(
+        authority: &Authority,
+        identity: &Identity,
+        id: levee_ike::Identity,
+        server: SocketAddr,
+        childless: Childless,
+    ) -> Self {
+        let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
+        let anchors = TrustAnchors::new(&[der(&authority.pem)], &[]).unwrap();
+        let peer = Peer {
+            local_id: id,
+            remote_id: RemoteId::Exactly(levee_ike::Identity::Fqdn(SERVER.into())),
+            local_auth: LocalAuth::Certificate {
+                chain: vec![der(&identity.chain)],
+                schemes: vec![SignatureScheme::EcdsaP256Sha256],
+            },
+            remote_auth: RemoteAuth::Certificate {
+                anchors: Arc::new(anchors),
+                schemes: SignatureScheme::DEFAULT.to_vec(),
+            },
+            childless,
+            ppk: None,
+        };
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        let random = SystemRandom::new();
+        Self {
+            endpoint: Endpoint::new(Config::new(vec![peer])),
+            path: Path { local: socket.local_addr().unwrap(), remote: server, marker: true },
+            socket,
+            key: EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &identity.key, &random).unwrap(),
+            began: Instant::now(),
+            spi: 256,
+            events: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        Now { monotonic: self.began.elapsed(), unix_seconds: unix }
+    }
+
+    fn command(&mut self, command: Command) {
+        let now = self.now();
+        self.endpoint.command(command, now, &mut Kernel(SystemRandom::new())).unwrap();
+    }
+
+    fn everything() -> Vec<Selector> {
+        vec![Selector::subnet([0, 0, 0, 0].into(), 0).unwrap()]
+    }
+
+    /// Begins an IKE SA with a child at this label.
+    pub fn connect(&mut self, at: &str) {
+        let child = NewChild {
+            spi: self.spi,
+            label: Some(SecurityLabel::new(at.as_bytes()).unwrap()),
+            local: Self::everything(),
+            remote: Self::everything(),
+            want_address: false,
+            resource: None,
+        };
+        let now = self.now();
+        self.endpoint
+            .connect(0, self.path, None, Some(child), now, &mut Kernel(SystemRandom::new()))
+            .unwrap();
+    }
+
+    /// Goes on until this holds. Whatever the server asks for is granted.
+    pub fn until(&mut self, what: &str, done: impl Fn(&[Event]) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        let mut buffer = [0; 65_535];
+        loop {
+            let now = self.now();
+            match self.endpoint.poll(now, &mut Kernel(SystemRandom::new())) {
+                Output::Transmit { path, datagram } => {
+                    self.socket.send_to(&datagram, path.remote).unwrap();
+                }
+                Output::Event(Event::Sign { request, octets, .. }) => {
+                    let signature = self.key.sign(&SystemRandom::new(), &octets).unwrap();
+                    self.command(Command::Signed { request, signature: Some(signature.as_ref().to_vec()) });
+                }
+                Output::Event(Event::ChildRequested(asked)) => {
+                    self.spi += 1;
+                    let decision = ChildDecision::Accept {
+                        spi: self.spi,
+                        label: asked.labels.first().cloned(),
+                        local: Self::everything(),
+                        remote: Self::everything(),
+                        assign: Vec::new(),
+                        resource: None,
+                    };
+                    self.command(Command::Decide { request: asked.request, decision });
+                }
+                Output::Event(event) => self.events.push(event),
+                Output::Wait(_) if done(&self.events) => return,
+                Output::Wait(_) => {
+                    assert!(Instant::now() < end, "waiting in vain: {what}\n{:?}", self.events);
+                    if let Ok((length, from)) = self.socket.recv_from(&mut buffer) {
+                        let (now, path) = (self.now(), Path { remote: from, ..self.path });
+                        let datagram = buffer.get(..length).unwrap();
+                        self.endpoint.handle(datagram, path, now, &mut Kernel(SystemRandom::new()));
+                    }
+                }
+            }
+        }
     }
 }
 
