@@ -261,6 +261,21 @@ fn keys_are_for_a_host_that_has_a_session_at_that_label_now_and_within_its_certi
     assert!(keys(&world, 12, "ws1", "SECRET", ALL).is_some());
     assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
     assert_eq!(keys(&world, 13, "ws1", "SECRET", ALL), None, "the session is over");
+    drop(client);
+    // What a certificate's accreditation does not cover is in the audit log: whose it was, at which label, and why not.
+    let log = world.stop().log();
+    for reason in [
+        "its certificate has no accreditation",
+        "its certificate is accredited for UNCLASSIFIED",
+        "the accreditation in its certificate is not of this site",
+    ] {
+        let parts = [
+            r#""host":"ws1","label":"SECRET","action":"negotiate","object":"SECRET","verdict":"denied""#,
+            &format!(r#""reason":"{reason}""#),
+        ];
+        let records = log.lines().filter(|line| parts.iter().all(|part| line.contains(part)));
+        assert_eq!(records.count(), 1, "{reason}\n{log}");
+    }
 }
 
 #[test]
