@@ -112,6 +112,12 @@ fn a_report_is_made_again_from_the_samples_alone() {
     {
         assert!(page.contains(part), "the page has no {part:?}");
     }
+    // with the bootstrap's draws, too
+    let full = unmade("agree-full", dir.path(), &lines("agree-full"));
+    said(&["report", text(&full)]);
+    let (ours, theirs): (Value, Value) =
+        (json(&full.join("summary.json")), json(&committed("agree-full").join("summary.json")));
+    same(&ours, &theirs, "");
     // and not from anything else
     let none = refused(&["report", text(dir.path())]);
     assert!(none.contains("is it a run's directory?"), "{none}");
