@@ -207,9 +207,10 @@ impl Stand {
         Ok(stand)
     }
 
-    /// The names of the namespaces.
-    pub fn namespaces(&self) -> [&str; 2] {
-        [&self.link.server.name, &self.link.client.name]
+    /// The namespaces: what each is, and the file to enter it by.
+    pub fn namespaces(&self) -> [(String, PathBuf); 2] {
+        let ends = [("server", &self.link.server), ("client", &self.link.client)];
+        ends.map(|(what, namespace)| (what.to_owned(), namespace.path()))
     }
 
     /// The versions of the other programs.

@@ -102,9 +102,11 @@ impl Log {
     /// # Errors
     /// When the file cannot be written.
     pub fn environment(&mut self, stand: &Stand) -> io::Result<()> {
-        let mut look = host::look(&stand.namespaces().map(|n| (n, "eth0")));
+        let mut look = host::look(&stand.namespaces());
         // Of the devices, those of the link say enough; a hundred others say no more.
-        look.facts.retain(|name, _| !name.starts_with("links"));
+        look.facts.retain(|name, _| {
+            !name.starts_with("links") && (!name.starts_with("offloads") || name.ends_with(", eth0"))
+        });
         self.manifest.environments.push(look);
         self.manifest.versions = stand.versions();
         self.keep()
