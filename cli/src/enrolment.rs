@@ -1,6 +1,7 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
 use crate::enrol::{Enroller, Facts, HostFacts, Passphrase, ROUNDS, Written};
+use crate::output;
 use crate::user::{ask, line};
 use clap::{Args, Subcommand};
 use levee_policy::Site;
@@ -119,8 +120,8 @@ impl Enrol {
             };
             written.map_err(|e| e.to_string())
         });
-        match done {
-            Ok(written) => report(&written, place.json),
+        match done.and_then(|written| report(&written, place.json)) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
                 eprintln!("levee: {e}");
                 ExitCode::FAILURE
@@ -174,13 +175,9 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
     Ok((facts, state))
 }
 
-fn report(written: &Written, json: bool) -> ExitCode {
+fn report(written: &Written, json: bool) -> Result<(), String> {
     if json {
-        println!("{}", serde_json::json!({ "written": written }));
-    } else {
-        for path in written {
-            println!("{}", path.display());
-        }
+        return output::print(&format!("{}\n", serde_json::json!({ "written": written })));
     }
-    ExitCode::SUCCESS
+    output::print(&written.iter().map(|path| format!("{}\n", path.display())).collect::<String>())
 }

@@ -189,7 +189,8 @@ impl Up {
             BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
         }
         if line.trim() == "ready" {
-            println!("{name} is up; its log is {}", path.display());
+            // It is up, whether or not anybody reads of it.
+            let _ = crate::output::print(&format!("{name} is up; its log is {}\n", path.display()));
             return Ok(ExitCode::SUCCESS);
         }
         let _ = child.wait();

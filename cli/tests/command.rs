@@ -165,6 +165,17 @@ fn a_person_gets_a_password_once_and_it_is_replaced_only_on_demand() {
 }
 
 #[test]
+fn that_nobody_reads_what_a_command_says_is_no_fault() {
+    let state = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_levee"));
+    command.args(["enrol", "all", "conf/small/site.toml", "--state"]).arg(state.path());
+    let output = command.current_dir(root()).stdout(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
 fn completions_come_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = levee(&["completions", shell], "");

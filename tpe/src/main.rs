@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use command::{Agent, Fault, PasswordSource};
 use levee_ipc::tpe::{Answer, Command};
 use levee_policy::{LabelName, UserName};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -144,21 +145,26 @@ fn main() -> ExitCode {
         Ok(Answer::Exited(status)) if running => ExitCode::from(status),
         Ok(answer) => {
             if arguments.json {
-                println!("{}", command::to_json(&answer));
+                say(&command::to_json(&answer));
             } else {
-                println!("{}", command::to_text(&answer));
+                say(&command::to_text(&answer));
             }
             ExitCode::SUCCESS
         }
         Err(fault) => {
             if arguments.json {
-                println!("{}", fault.json());
+                say(&fault.json());
             } else {
                 eprintln!("levee-tpe: {fault}");
             }
             ExitCode::from(if running { RUN_FAILED } else { FAILED })
         }
     }
+}
+
+/// Prints a line. What was done is done, whether or not anybody reads of it.
+fn say(line: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Man pages and completions, from the definitions of the commands themselves.

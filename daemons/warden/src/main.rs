@@ -14,10 +14,14 @@ fn main() -> ExitCode {
     };
     if let Some(label) = &options.plan {
         return match plan(&options, label) {
-            Ok(plan) => {
-                print!("{plan}");
-                ExitCode::SUCCESS
-            }
+            Ok(plan) => match write!(std::io::stdout(), "{plan}") {
+                // That the reader has gone away is no fault.
+                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                    eprintln!("levee-warden: standard output: {e}");
+                    ExitCode::FAILURE
+                }
+                _ => ExitCode::SUCCESS,
+            },
             Err(e) => {
                 eprintln!("levee-warden: {e}");
                 ExitCode::FAILURE
