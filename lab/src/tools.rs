@@ -60,10 +60,14 @@ impl Tool {
         (self.client(), argument)
     }
 
-    /// Connections that it makes beside those it measures, and is the first to close: wrk one to see whether anybody is
-    /// there, iperf3 and netperf one to agree on what to do.
+    /// Connections that it is the first to close: wrk's one to see whether anybody is there, and that which its end finds
+    /// under way; iperf3's and netperf's one to agree on what to do.
     pub fn own_connections(self) -> u64 {
-        if self == Tool::Qperf { 0 } else { 1 }
+        match self {
+            Tool::Qperf => 0,
+            Tool::Iperf3 | Tool::Netperf => 1,
+            Tool::Wrk => 2,
+        }
     }
 
     fn client(self) -> &'static str {
