@@ -333,7 +333,8 @@ pub fn judge(
         if client.is_none() || server.is_none() {
             flag("time-wait", "not known: a namespace's counters cannot be read".into());
         }
-        if let Some(((before, after), _)) = client.filter(|((before, after), _)| *after > before + may_wait) {
+        let within = |before: u64, after: u64| after <= before.saturating_add(may_wait);
+        if let Some(((before, after), _)) = client.filter(|((before, after), _)| !within(*before, *after)) {
             flag("time-wait", format!("{} client sockets went into TIME_WAIT", after - before));
         }
         if let Some((_, net)) = client.filter(|(_, net)| net.tw_reused > 0) {

@@ -6,7 +6,7 @@
 
 use crate::workload::Closer;
 use listenfd::ListenFd;
-use rustix::net::{SendFlags, send, sockopt};
+use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
@@ -171,13 +171,7 @@ fn connection(mut s: TcpStream, congestion: Option<&str>) -> io::Result<()> {
                     Some(part) => seen.extend_from_slice(part),
                 }
             }
-            // The answer waits for the end and leaves with it: a client that closes as soon as it has the answer (wrk)
-            // would now and then be the first to close, and hold its port in TIME_WAIT.
-            let mut left: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-            while !left.is_empty() {
-                left = left.get(send(&s, left, SendFlags::MORE | SendFlags::NOSIGNAL)?..).unwrap_or(&[]);
-            }
-            Ok(())
+            s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         }
         _ => Ok(()), // an unknown verb gets no answer
     }

@@ -97,7 +97,8 @@ fn main() {
         }
         world.tpe("ws2", &["logout"]).ok();
         let below = host::below(world.server_pid());
-        memory = below.iter().map(|process| (process.name.clone(), resident(process))).collect();
+        memory =
+            below.iter().filter_map(|process| Some((process.name.clone(), resident(process)?))).collect();
         println!("site: {}\n", text(&world.path("site.toml")));
     }
 
@@ -114,7 +115,9 @@ fn main() {
     }
 }
 
-/// KiB.
-fn resident(process: &host::Process) -> u64 {
-    process.status("VmRSS").split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or_default()
+/// KiB; none of a process that has just ended.
+fn resident(process: &host::Process) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
