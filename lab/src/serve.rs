@@ -4,7 +4,6 @@
 //! `LISTEN_FDS` (sd_listen_fds(3)); it serves the one connection it was started for, on descriptor 0 (inetd) or
 //! passed by `LISTEN_FDS`; or it borrows the listeners of another, to serve where only that one may listen.
 
-use crate::block::Block;
 use crate::workload::Closer;
 use listenfd::ListenFd;
 use rustix::net::sockopt;
@@ -77,7 +76,7 @@ fn big_endian<const N: usize>(s: &mut impl Read) -> io::Result<[u8; N]> {
 
 /// Sends until `until` says stop; true means go on.
 fn send_while(s: &mut TcpStream, mut more: impl FnMut(usize) -> usize) -> io::Result<()> {
-    let block = Block::new(0x5a, 65_536);
+    let block = vec![0x5a_u8; 65_536];
     loop {
         let n = more(block.len());
         match block.get(..n) {
@@ -126,7 +125,7 @@ fn connection(mut s: TcpStream, congestion: Option<&str>) -> io::Result<()> {
         }
         [b's'] => {
             let start = Instant::now();
-            let mut buf = Block::new(0, READ_SIZE);
+            let mut buf = vec![0_u8; READ_SIZE];
             let mut bytes = 0_u64;
             loop {
                 let n = s.read(&mut buf)?;

@@ -1,7 +1,6 @@
 //! The TCP workloads, client's side.
 
 use super::{Measured, PATIENCE, Target, recorder};
-use crate::block::Block;
 use crate::serve::crr_verb;
 use crate::workload::{Closer, Latency, Task};
 use rustix::net::sockopt;
@@ -50,7 +49,7 @@ fn closed_early() -> io::Error {
 /// Sends for `seconds` on a connection of its own; the receiver says bytes and seconds.
 fn stream_once(task: &Task, to: SocketAddr, seconds: f64) -> io::Result<(u64, f64, String)> {
     let mut s = patient(task, to)?;
-    let block = Block::new(0x5a, task.write_size);
+    let block = vec![0x5a_u8; task.write_size];
     s.write_all(b"s")?;
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     while Instant::now() < end {
@@ -76,7 +75,7 @@ pub(super) fn maerts(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     let mut ask = vec![b'm'];
     ask.extend_from_slice(&(total.as_millis() as u32).saturating_add(5_000).to_be_bytes());
     s.write_all(&ask)?;
-    let mut buf = Block::new(0, 131_072);
+    let mut buf = vec![0_u8; 131_072];
     let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
     while Instant::now() < warm {
         if s.read(&mut buf)? == 0 {
@@ -259,7 +258,7 @@ pub(super) fn crr(task: &Task, to: SocketAddr) -> io::Result<Measured> {
 }
 
 pub(super) fn fetch(task: &Task, to: SocketAddr) -> io::Result<Measured> {
-    let mut buf = Block::new(0, 131_072);
+    let mut buf = vec![0_u8; 131_072];
     let mut ask = vec![b'f'];
     ask.extend_from_slice(&task.fetch.to_be_bytes());
     let m = repeat(task, |n| {
