@@ -25,7 +25,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Long enough for a loaded machine; nothing that works waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -223,6 +223,22 @@ impl Server {
         Self::at([127, 0, 0, 1].into())
     }
 
+    /// The next client that sessiond hears of; none where that one is `gone` before.
+    pub fn client_unless(&self, mut gone: impl FnMut() -> bool) -> Option<(SocketAddr, Channel)> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if readable(&self.sessiond, Duration::from_millis(5)) {
+                let mut received = self.sessiond.try_recv::<TpsToSessiond>().unwrap();
+                if let TpsToSessiond::Client(address) = received.message {
+                    return Some((address, Channel::from_fd(received.fds.pop().unwrap())));
+                }
+            } else if gone() {
+                return None;
+            }
+            assert!(Instant::now() < until, "no client came in {PATIENCE:?}");
+        }
+    }
+
     /// The next client that sessiond hears of.
     pub fn client(&self) -> (SocketAddr, Channel) {
         loop {
@@ -316,7 +332,9 @@ impl Client {
     /// Whether the server ends the connection within this time.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         self.tls.sock.set_read_timeout(Some(time)).unwrap();
-        match self.reply() {
+        let reply = self.reply();
+        self.tls.sock.set_read_timeout(Some(PATIENCE)).unwrap();
+        match reply {
             Ok(_) => false,
             Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
         }
