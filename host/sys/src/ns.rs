@@ -77,7 +77,7 @@ pub fn new_user(map: IdRange) -> Result<OwnedFd> {
     if pid == 0 {
         let errno = enter_new_user(map.outside).map_or_else(|e| e.raw_os_error(), |()| 0).to_ne_bytes();
         let mut byte = 0_u8;
-        // SAFETY: as above; four readable bytes and a writable one. The read ends when the parent drops `hold`.
+        // SAFETY: as above; four readable bytes and a writable one. The read ends when the parent writes to `hold`, or is gone.
         unsafe {
             libc::close(hold.as_raw_fd());
             libc::write(report.as_raw_fd(), errno.as_ptr().cast(), errno.len());
@@ -104,7 +104,8 @@ pub fn new_user(map: IdRange) -> Result<OwnedFd> {
         File::open(format!("{proc}/ns/user")).step(|| "open a user namespace".into())
     };
     let made = made();
-    drop(hold);
+    // Not left to the end of the pipe: a child that another thread has forked meanwhile may hold it open, as ours may that one's.
+    rustix::io::write(&hold, &[0]).step(step)?;
     rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).step(step)?;
     Ok(made?.into())
 }
