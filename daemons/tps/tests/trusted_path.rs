@@ -232,17 +232,16 @@ fn a_thousand_bad_clients_at_once_do_not_delay_a_good_one() {
             times.sort_unstable();
             (times[4], times[8])
         };
-        // What this machine takes now, whatever else runs on it: the crowd may add 100 ms to that.
+        // What this machine takes now, whatever else runs on it: the crowd may add 100 ms to that in the median. One good client
+        // in nine may meet whatever else runs here; but nobody waits for one of the crowd to be given up, which takes 5 s.
         let alone = quantiles([127, 0, 0, 9].into());
         for (source, from) in [("another", [127, 0, 0, 9]), ("the same", [127, 0, 0, 1])] {
             let crowd = thousand(&server, [127, 0, 0, 1].into(), first);
             let crowded = quantiles(from.into());
             println!("{what}, from {source} source: median and worst {crowded:?}, alone {alone:?}");
-            let limit = Duration::from_millis(100);
-            assert!(crowded.0 < alone.0 + limit, "{what}, {source} source: {crowded:?}, alone {alone:?}");
-            if source == "another" {
-                assert!(crowded.1 < alone.1 + limit, "{what}, {source} source: {crowded:?}, alone {alone:?}");
-            }
+            let said = format!("{what}, {source} source: {crowded:?}, alone {alone:?}");
+            assert!(crowded.0 < alone.0 + Duration::from_millis(100), "{said}");
+            assert!(crowded.1 < Duration::from_secs(2), "{said}");
             drop(crowd);
         }
     }

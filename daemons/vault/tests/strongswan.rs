@@ -115,7 +115,8 @@ impl World {
     }
 
     /// Agrees on a child with this algorithm and gives its keys to the vault.
-    fn child(&self, encryption: Encryption, suite: Suite, theirs: IpAddr) -> Ike {
+    /// The `n`-th has an SPI of its own: strongSwan lets go of a deleted child's a moment after it says so.
+    fn child(&self, n: u32, encryption: Encryption, suite: Suite, theirs: IpAddr) -> Ike {
         let plain = ns::in_net(self.outer.as_fd(), || UdpSocket::bind("192.0.2.1:500")).unwrap().unwrap();
         plain.set_nonblocking(true).unwrap();
         let shared = UdpSocket::from(self.group.keyer().unwrap().try_clone_to_owned().unwrap());
@@ -127,7 +128,7 @@ impl World {
         ike.local = vec![subnet("10.9.1.0/24"), subnet("fd00:1::/64")];
         ike.remote = vec![subnet("10.9.2.0/24"), subnet("fd00:2::/64")];
         let mut child = ike.child(None);
-        child.spi |= u32::from(SLOT) << 20;
+        child.spi = u32::from(SLOT) << 20 | n;
         ike.connect_between(self.group.address(), SocketAddr::new(theirs, 4500), Some(child));
         let came = ike.run(PATIENCE, |ike| !ike.children().is_empty());
         assert!(came, "no child: {:?}\n{}", ike.events, self.swan.log());
@@ -181,12 +182,12 @@ fn pings(space: &OwnedFd, to: &str) -> bool {
 fn every_suite(ours: IpAddr, theirs: IpAddr) {
     let world = World::new(ours, theirs);
     let [_, swan] = world.wire.spaces().map(OwnedFd::from);
-    for (encryption, suite) in [
-        (Encryption::Aes128Gcm16, Suite::Aes128Gcm),
-        (Encryption::Aes256Gcm16, Suite::Aes256Gcm),
-        (Encryption::ChaCha20Poly1305, Suite::ChaCha20Poly1305),
+    for (n, encryption, suite) in [
+        (1, Encryption::Aes128Gcm16, Suite::Aes128Gcm),
+        (2, Encryption::Aes256Gcm16, Suite::Aes256Gcm),
+        (3, Encryption::ChaCha20Poly1305, Suite::ChaCha20Poly1305),
     ] {
-        let ike = world.child(encryption, suite, theirs);
+        let ike = world.child(n, encryption, suite, theirs);
         for (ours, theirs) in INSIDE {
             for (from, to) in [(&world.compartment, theirs), (&swan, ours)] {
                 assert!(
