@@ -11,7 +11,7 @@ use levee_policy::audit::{
     AuditKey, Body, Event, MAX_LINE, Record, Report, Sealer, Verdict, Verifier, part_first,
 };
 use levee_policy::{HostName, LabelName, UserName};
-use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, UnparsedPublicKey};
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 use rustls_pki_types::pem::PemObject;
 use time::OffsetDateTime;
@@ -279,7 +279,7 @@ impl Verify {
         // Before the log is read: it may grow meanwhile.
         let (first, records) = self.known()?;
         let mut verifier = Verifier::new(first, |message: &[u8], signature: &[u8]| {
-            UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &signer).verify(message, signature).is_ok()
+            signer.verify(message, signature).is_ok()
         });
         let mut log = self.which.log()?;
         log.read(|line| {
@@ -312,16 +312,24 @@ impl Verify {
     }
 }
 
-/// The point of a P-256 key in PEM (RFC 5480 2).
-fn public_key(path: &Path) -> Result<Vec<u8>, String> {
+/// The point of a P-256 or P-384 key in PEM (RFC 5480 2), and how it signs.
+fn public_key(path: &Path) -> Result<UnparsedPublicKey<Vec<u8>>, String> {
     /// What stands before the uncompressed point in the SubjectPublicKeyInfo of every P-256 key.
     const P256: &[u8] = b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\
                           \x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00";
+    /// The same of P-384.
+    const P384: &[u8] = b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\
+                          \x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00";
     let text = small(path, 64 << 10)?;
     let key = SubjectPublicKeyInfoDer::from_pem_slice(&text).map_err(|e| fault(path, &e))?;
-    match key.strip_prefix(P256) {
-        Some(point) if point.len() == 65 => Ok(point.to_vec()),
-        _ => Err(fault(path, &"not a P-256 key")),
+    if let Some(point) = key.strip_prefix(P256).filter(|point| point.len() == 65) {
+        return Ok(UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point.to_vec()));
+    }
+    match key.strip_prefix(P384) {
+        Some(point) if point.len() == 97 => {
+            Ok(UnparsedPublicKey::new(&ECDSA_P384_SHA384_ASN1, point.to_vec()))
+        }
+        _ => Err(fault(path, &"neither a P-256 nor a P-384 key")),
     }
 }
 
@@ -470,22 +478,30 @@ fn since(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
     use levee_policy::audit::checkpoint_message;
-    use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+    use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
     use ring::rand::SystemRandom;
-    use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+    use ring::signature::{
+        ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
+    };
 
     /// A state directory as a server leaves it: a log of 6 records, the last of them a checkpoint.
     fn state() -> tempfile::TempDir {
+        state_signed(&PKCS_ECDSA_P256_SHA256, &ECDSA_P256_SHA256_ASN1_SIGNING)
+    }
+
+    fn state_signed(
+        keys: &'static rcgen::SignatureAlgorithm,
+        signing: &'static EcdsaSigningAlgorithm,
+    ) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let (server, sessiond) = (directory.path().join("server"), directory.path().join("sessiond"));
         std::fs::create_dir(&server).unwrap();
         std::fs::create_dir(&sessiond).unwrap();
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let key = KeyPair::generate_for(keys).unwrap();
         std::fs::write(server.join("audit.pub"), key.public_key_pem()).unwrap();
         std::fs::write(sessiond.join("audit.first-key"), format!("{}\n", "07".repeat(32))).unwrap();
         let random = SystemRandom::new();
-        let signer =
-            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.serialized_der(), &random).unwrap();
+        let signer = EcdsaKeyPair::from_pkcs8(signing, key.serialized_der(), &random).unwrap();
         let mut sealer = Sealer::new(AuditKey::from_bytes([7; 32]));
         let mut log = Vec::new();
         for (number, (user, verdict)) in [
@@ -608,6 +624,22 @@ mod tests {
         std::fs::write(state.path().join("server/audit.pub"), other.public_key_pem()).unwrap();
         let report = verify(state.path()).unwrap();
         assert_eq!((report.faults.len(), report.checkpoints), (1, 0), "{:?}", report.faults);
+    }
+
+    #[test]
+    fn a_checkpoint_may_be_signed_with_a_key_on_p384_and_with_none_of_another_kind() {
+        let state = state_signed(&PKCS_ECDSA_P384_SHA384, &ECDSA_P384_SHA384_ASN1_SIGNING);
+        let report = verify(state.path()).unwrap();
+        assert_eq!((report.faults.len(), report.checkpoints), (0, 1), "{:?}", report.faults);
+        for (kind, said) in [(&PKCS_ECDSA_P384_SHA384, None), (&PKCS_ED25519, Some("neither a P-256"))] {
+            let other = KeyPair::generate_for(kind).unwrap();
+            std::fs::write(state.path().join("server/audit.pub"), other.public_key_pem()).unwrap();
+            match (verify(state.path()), said) {
+                (Ok(report), None) => assert_eq!((report.faults.len(), report.checkpoints), (1, 0)),
+                (Err(why), Some(said)) => assert!(why.contains(said), "{why}"),
+                (other, _) => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]

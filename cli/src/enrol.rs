@@ -13,6 +13,7 @@ pub(crate) mod files;
 mod pki;
 
 use files::Mode;
+use levee_policy::site::Curve;
 use levee_policy::{DomainName, HostName, PpkId, SiteName};
 use pki::PkiError;
 pub use pki::ROUNDS;
@@ -33,6 +34,8 @@ pub struct Facts {
     pub addresses: Vec<IpAddr>,
     /// The trusted path's TCP port.
     pub port: u16,
+    /// The curve of every key.
+    pub keys: Curve,
     /// Its hosts.
     pub hosts: Vec<HostFacts>,
 }
@@ -77,6 +80,8 @@ pub enum EnrolError {
     UnknownHost(String),
     /// The site file gives the host no PPK.
     NoPpk(HostName),
+    /// The site file says that keys are on this curve, and the authority's is not.
+    OtherCurve(Curve),
     /// A file could not be read or written.
     File(PathBuf, io::Error),
     /// A key or certificate could not be made.
@@ -105,6 +110,11 @@ impl fmt::Display for EnrolError {
                     "the site file gives the host {host} no PPK; add, for instance, ppk = {{ id = \"{host}\" }}"
                 )
             }
+            Self::OtherCurve(curve) => write!(
+                f,
+                "the site file says that keys are {curve}, and the authority's is not; make the whole site anew: \
+                 levee enrol all --force"
+            ),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Pki(error) => error.fmt(f),
             Self::Toml(error) => error.fmt(f),
@@ -143,7 +153,7 @@ impl Enroller<'_> {
     /// Makes the site's authority.
     pub fn authority(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let directory = self.state.join("authority");
-        let key = pki::key()?;
+        let key = pki::key(facts.keys)?;
         let certificate = pki::authority(&facts.site, &key)?;
         let mut files = self.open(&directory)?;
         files.private("ca.key", &key)?;
@@ -153,8 +163,8 @@ impl Enroller<'_> {
 
     /// Makes the server's keys and certificates.
     pub fn server(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        let (authority, issuer) = self.issuer()?;
-        let (tls, ike, audit) = (pki::key()?, pki::key()?, pki::key()?);
+        let (authority, issuer) = self.issuer_of(facts)?;
+        let (tls, ike, audit) = (pki::key(facts.keys)?, pki::key(facts.keys)?, pki::key(facts.keys)?);
         let tls_certificate = pki::server(&facts.server, &facts.addresses, &tls, &issuer)?;
         let ike_certificate = pki::ike_server(&facts.server, &facts.addresses, &ike, &issuer)?;
         let mut files = self.open(&self.state.join("server"))?;
@@ -171,8 +181,8 @@ impl Enroller<'_> {
     /// Makes one host's bundle.
     pub fn host(&self, facts: &Facts, name: &str) -> Result<Written, EnrolError> {
         let HostFacts { name: host, accreditation, ppk } = facts.host(name)?;
-        let (authority, issuer) = self.issuer()?;
-        let (key, ike) = (pki::key()?, pki::key()?);
+        let (authority, issuer) = self.issuer_of(facts)?;
+        let (key, ike) = (pki::key(facts.keys)?, pki::key(facts.keys)?);
         let certificate = pki::host(host, accreditation, &key, &issuer)?;
         let ike_certificate = pki::ike_host(host, accreditation, &ike, &issuer)?;
         let workstation = toml::to_string(&Workstation {
@@ -254,6 +264,15 @@ impl Enroller<'_> {
         Ok(written)
     }
 
+    /// The authority, if its key is of the kind that the site file says: else nobody would know which of the two counts.
+    fn issuer_of(&self, facts: &Facts) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
+        let (certificate, issuer) = self.issuer()?;
+        if !pki::is_on(issuer.key(), facts.keys) {
+            return Err(EnrolError::OtherCurve(facts.keys));
+        }
+        Ok((certificate, issuer))
+    }
+
     fn issuer(&self) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
         let directory = self.state.join("authority");
         let read = |name: &str| {
@@ -327,6 +346,7 @@ impl Files {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use x509_parser::oid_registry::{OID_NIST_EC_P384, OID_SIG_ECDSA_WITH_SHA384};
     use x509_parser::prelude::{FromDer, X509Certificate, parse_x509_pem};
 
     fn host(name: &str, accreditation: &str, ppk: Option<&str>) -> HostFacts {
@@ -340,6 +360,7 @@ mod tests {
             server: DomainName::new("server.small.example").unwrap(),
             addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4433,
+            keys: Curve::P256,
             hosts: vec![
                 host("ws1", "UNCLASSIFIED..SECRET/NATO", Some("ws1-2026")),
                 host("ws2", "UNCLASSIFIED", None),
@@ -377,6 +398,35 @@ mod tests {
             assert!(!certificate.is_ca());
             assert!(certificate.validity().is_valid());
         }
+    }
+
+    #[test]
+    fn every_key_and_signature_is_of_the_curve_that_the_site_file_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut enroller = enroller(directory.path());
+        let on = |keys| Facts { keys, ..facts() };
+        enroller.all(&on(Curve::P256)).unwrap();
+        assert!(matches!(enroller.server(&on(Curve::P384)), Err(EnrolError::OtherCurve(Curve::P384))));
+        assert!(matches!(enroller.host(&on(Curve::P384), "ws1"), Err(EnrolError::OtherCurve(Curve::P384))));
+        enroller.force = true;
+        let written = enroller.all(&on(Curve::P384)).unwrap();
+        assert!(matches!(enroller.server(&on(Curve::P256)), Err(EnrolError::OtherCurve(Curve::P256))));
+        let (mut certificates, mut keys) = (0, 0);
+        for path in written {
+            let text = std::fs::read_to_string(&path).unwrap();
+            if path.extension().is_some_and(|extension| extension == "pem") {
+                let (_, pem) = parse_x509_pem(text.as_bytes()).unwrap();
+                let certificate = pem.parse_x509().unwrap();
+                let key = &certificate.public_key().algorithm;
+                assert_eq!(key.parameters.as_ref().unwrap().as_oid().unwrap(), OID_NIST_EC_P384);
+                assert_eq!(certificate.signature_algorithm.algorithm, OID_SIG_ECDSA_WITH_SHA384);
+                certificates += 1;
+            } else if text.starts_with("-----BEGIN PRIVATE KEY-----") {
+                assert!(pki::is_on(&pki::read_key(&text, None).unwrap(), Curve::P384), "{}", path.display());
+                keys += 1;
+            }
+        }
+        assert_eq!((certificates, keys), (1 + 3 + 2 * 3, 1 + 3 + 2 * 2));
     }
 
     #[test]

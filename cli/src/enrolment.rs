@@ -170,6 +170,7 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         server: site.server().name().clone(),
         addresses: site.server().addresses().to_vec(),
         port: site.server().trusted_path_port(),
+        keys: site.crypto().keys(),
         hosts: site.hosts().map(accreditation).collect::<Result<_, _>>()?,
     };
     Ok((facts, state))

@@ -1,5 +1,6 @@
-//! Keys and X.509 certificates of a site: its authority, its server, its hosts. ECDSA P-256 throughout.
+//! Keys and X.509 certificates of a site: its authority, its server, its hosts. ECDSA on one curve throughout.
 
+use levee_policy::site::Curve;
 use levee_policy::{DomainName, HostName, SiteName};
 use pkcs8::der::asn1::OctetStringRef;
 use pkcs8::der::{Encode as _, pem};
@@ -8,7 +9,7 @@ use pkcs8::{EncryptedPrivateKeyInfoRef, LineEnding, PrivateKeyInfoRef, SecretDoc
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, CustomExtension,
     DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, RevokedCertParams, SanType, SerialNumber,
+    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, RevokedCertParams, SanType, SerialNumber,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::pem::PemObject as _;
@@ -48,8 +49,19 @@ impl From<rcgen::Error> for PkiError {
 }
 
 /// A new private key.
-pub fn key() -> Result<KeyPair, PkiError> {
-    Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+pub fn key(curve: Curve) -> Result<KeyPair, PkiError> {
+    Ok(KeyPair::generate_for(match curve {
+        Curve::P256 => &PKCS_ECDSA_P256_SHA256,
+        Curve::P384 => &PKCS_ECDSA_P384_SHA384,
+    })?)
+}
+
+/// Whether a private key is on this curve.
+pub fn is_on(key: &KeyPair, curve: Curve) -> bool {
+    key.is_compatible(match curve {
+        Curve::P256 => &PKCS_ECDSA_P256_SHA256,
+        Curve::P384 => &PKCS_ECDSA_P384_SHA384,
+    })
 }
 
 /// Rounds of PBKDF2 with HMAC-SHA-256 (RFC 8018 5.2): what OWASP recommends.

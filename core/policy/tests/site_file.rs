@@ -1,6 +1,6 @@
 //! Site files with faults: each is told at its place, with the nearest valid name and a remedy.
 
-use levee_policy::site::{AeadLibrary, Colour, Mode, ProblemKind, Program, Protocol};
+use levee_policy::site::{AeadLibrary, Colour, Curve, Mode, ProblemKind, Program, Protocol};
 use levee_policy::{Problem, Site};
 use std::time::Duration;
 
@@ -111,6 +111,8 @@ const CASES: &[Case] = &[
     case("\"30s\"", "\"30\"", "\"30\"", "bad-value", None, "`30` is not a valid grace", "\"1s\" to \"1h\""),
     case("\"30s\"", "\"2h\"", "\"2h\"", "out-of-bounds", None, "`grace` is 2h", "\"1s\" to \"1h\""),
     case("[limits]", "[vault]\naead = \"rng\"\n[limits]", "\"rng\"", "unknown-name", Some("ring"), "`rng` is no AEAD library", "did you mean `ring`?"),
+    case("[limits]", "[crypto]\nkeys = \"P-348\"\n[limits]", "\"P-348\"", "unknown-name", Some("P-384"), "`P-348` is no curve", "did you mean `P-384`?"),
+    case("[limits]", "[crypto]\ncurve = \"P-384\"\n[limits]", "curve", "unknown-key", None, "unknown key `curve` in [crypto]", "[crypto] takes `keys`"),
     case("[limits]", "[vault]\npoll = \"1s\"\n[limits]", "\"1s\"", "bad-value", None, "`1s` is not a valid poll", "\"0us\" to \"10ms\""),
     case("[limits]", "[vault]\npoll = \"11ms\"\n[limits]", "\"11ms\"", "out-of-bounds", None, "`poll` is 11ms", "\"0us\" to \"10ms\""),
     case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
@@ -373,6 +375,16 @@ fn a_vaults_library_and_poll_become_its_arguments_and_by_default_there_are_none(
     let vault = site.vault();
     assert_eq!(vault.aead(), AeadLibrary::AwsLc);
     assert_eq!(vault.arguments(), ["--aead", "aws-lc", "--latency", "100"]);
+}
+
+#[test]
+fn the_curve_of_keys_is_p256_unless_the_site_says_p384() {
+    let curve = |text: &str| Site::parse(text).unwrap().crypto().keys();
+    assert_eq!(curve(SOUND), Curve::P256);
+    for (name, expected) in [("P-256", Curve::P256), ("P-384", Curve::P384)] {
+        let text = SOUND.replace("[limits]", &format!("[crypto]\nkeys = \"{name}\"\n[limits]"));
+        assert_eq!((curve(&text), expected.as_str()), (expected, name));
+    }
 }
 
 #[test]

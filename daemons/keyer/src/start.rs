@@ -194,6 +194,11 @@ fn peers(all: Peer, ppks: &[SharedPpk]) -> Vec<Peer> {
 fn config(given: &Given, place: Place) -> Result<Config, String> {
     let own = given.chain.first().ok_or("the warden attached no certificate")?;
     let [name] = &*dns_names(own) else { return Err("our certificate does not have one name".into()) };
+    let scheme = SignatureScheme::of_certificate(own)
+        .filter(|scheme| {
+            [SignatureScheme::EcdsaP256Sha256, SignatureScheme::EcdsaP384Sha384].contains(scheme)
+        })
+        .ok_or("our certificate's key is neither for ECDSA on P-256 nor on P-384")?;
     let anchors = given.authority.anchors(&given.lists)?;
     let remote_id = match place {
         Place::Server => RemoteId::AnyCertified,
@@ -205,11 +210,7 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
     let peer = Peer {
         local_id: Identity::Fqdn(name.clone()),
         remote_id,
-        // The signer's keys are all of this kind.
-        local_auth: LocalAuth::Certificate {
-            chain: given.chain.clone(),
-            schemes: vec![SignatureScheme::EcdsaP256Sha256],
-        },
+        local_auth: LocalAuth::Certificate { chain: given.chain.clone(), schemes: vec![scheme] },
         remote_auth: RemoteAuth::Certificate { anchors, schemes: SignatureScheme::DEFAULT.to_vec() },
         // Between levee hosts every child has a key exchange of its own (RFC 6023); others may do without at first.
         childless: match place {

@@ -5,14 +5,14 @@ use levee_ipc::signer::Use;
 use levee_sys::wipe::Wiped;
 use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use zeroize::Zeroizing;
 
-/// A file with a P-256 key has about 250 bytes.
+/// A file with a P-384 key has about 300 bytes.
 const MAX_FILE: usize = 8 * 1024;
 
 /// Why a key file is not used. What is in it is not said.
@@ -22,7 +22,7 @@ pub enum KeyError {
     Io(std::io::Error),
     /// It is too large, or has no `PRIVATE KEY` in PEM.
     Pem,
-    /// The key is not for ECDSA with P-256.
+    /// The key is not for ECDSA on P-256 or P-384.
     Key,
     /// It is encrypted, and no passphrase was given.
     Encrypted,
@@ -39,7 +39,7 @@ impl std::fmt::Display for KeyError {
         match self {
             Self::Io(e) => write!(f, "cannot be read: {e}"),
             Self::Pem => f.write_str("has no PKCS#8 private key in PEM, or is too large"),
-            Self::Key => f.write_str("has a key that is not ECDSA P-256"),
+            Self::Key => f.write_str("has a key that is neither for ECDSA on P-256 nor on P-384"),
             Self::Encrypted => f.write_str(
                 "is encrypted, and no passphrase was given: `levee up` asks for it on a terminal, or takes it from --passphrase-file",
             ),
@@ -118,14 +118,17 @@ impl Keys {
         }
         let der = decrypted(&text(fd)?, passphrase)?;
         let key = Wiped::try_new(|| {
-            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.as_bytes(), &self.random)
+            // The curve is in the file; each of these takes its own alone.
+            let on = |algorithm| EcdsaKeyPair::from_pkcs8(algorithm, der.as_bytes(), &self.random);
+            on(&ECDSA_P256_SHA256_ASN1_SIGNING)
+                .or_else(|_| on(&ECDSA_P384_SHA384_ASN1_SIGNING))
                 .map_err(|_| KeyError::Key)
         });
         self.keys.insert(key_use, key?);
         Ok(())
     }
 
-    /// An ASN.1 ECDSA signature with SHA-256; `None` if there is no key for this use.
+    /// An ASN.1 ECDSA signature with the hash of the key's curve, SHA-256 or SHA-384; `None` if there is no key for this use.
     pub fn sign(&self, key_use: Use, content: &crate::content::Content) -> Option<Vec<u8>> {
         let key = self.keys.get(&key_use)?;
         let signature = key.sign(&self.random, content.bytes()).ok();

@@ -7,7 +7,7 @@ use levee_policy::PpkId;
 use levee_policy::audit::{Hash, checkpoint_message};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
-use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, UnparsedPublicKey};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
@@ -134,6 +134,28 @@ fn each_channel_gets_its_own_kind_signed_by_its_own_key_and_nothing_else() {
     assert!(signed_by(&audit_public, &message, &ask(&audit, &checkpoint)));
     assert!(matches!(ask(&audit, &ToSigner::TlsVerify(server)), FromSigner::Refused), "not on this channel");
     signer.stop();
+}
+
+#[test]
+fn a_key_on_p384_signs_with_sha384_and_one_of_another_kind_stops_the_start() {
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+    let (tls, end) = channel();
+    let key = file(pair.serialize_pem().as_bytes());
+    let signer = launch(&[(Use::Tls, &key)], &[(Use::Tls, end)], Place::Server).ready();
+    let message = handshake("server");
+    let FromSigner::Signature(signature) = ask(&tls, &ToSigner::TlsVerify(message.clone())) else {
+        panic!("not signed")
+    };
+    let public = UnparsedPublicKey::new(&ECDSA_P384_SHA384_ASN1, pair.public_key_raw());
+    public.verify(&message, &signature).unwrap();
+    signer.stop();
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let signer = launch(&[(Use::Tls, &file(pair.serialize_pem().as_bytes()))], &[], Place::Server);
+    let ToWarden::Unusable(why) = signer.control.recv::<ToWarden>().unwrap().message else {
+        panic!("usable")
+    };
+    assert!(why.contains("neither for ECDSA on P-256 nor on P-384"), "{why}");
+    assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1);
 }
 
 #[test]

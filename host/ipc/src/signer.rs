@@ -22,7 +22,7 @@ pub enum Use {
 pub enum ToSigner {
     /// From the TPS alone: a further channel, with the same use, for one client; its descriptor comes along.
     Join,
-    /// Sign the content of a TLS 1.3 CertificateVerify with the TLS key (ECDSA P-256, SHA-256). It has 64
+    /// Sign the content of a TLS 1.3 CertificateVerify with the TLS key (ECDSA, with the hash of the key's curve). It has 64
     /// spaces, the context string, a zero byte and a transcript hash; anything else is refused.
     TlsVerify(Vec<u8>),
     /// Sign an IKE_AUTH octets string, bounded in length, with the IKE key.

@@ -11,9 +11,10 @@ use rustls::crypto::{CryptoProvider, ring as provider};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use std::sync::Arc;
+use x509_parser::oid_registry::{OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// Why TLS cannot be set up, or a certificate is of no use.
@@ -69,8 +70,28 @@ fn crypto() -> Arc<CryptoProvider> {
 }
 
 fn own(chain: &[u8], signer: &SignerHandle) -> Result<CertifiedKey, Error> {
-    let chain = certificates("the own certificate chain", chain)?;
-    Ok(CertifiedKey::new(chain, Arc::new(signer.clone())))
+    let what = "the own certificate chain";
+    let chain = certificates(what, chain)?;
+    let first = chain.first().ok_or_else(|| error(what, "no certificate in it"))?;
+    let (_, parsed) = X509Certificate::from_der(first).map_err(|why| error(what, why))?;
+    let scheme =
+        scheme(&parsed).ok_or_else(|| error(what, "its key is neither for ECDSA on P-256 nor on P-384"))?;
+    Ok(CertifiedKey::new(chain, Arc::new(signer::Key::new(signer, scheme))))
+}
+
+/// What a certificate's key signs with. RFC 8446 4.2.3: a curve has one hash.
+fn scheme(certificate: &X509Certificate<'_>) -> Option<SignatureScheme> {
+    let key = &certificate.public_key().algorithm;
+    let curve = key.parameters.as_ref()?.as_oid().ok()?;
+    match (&key.algorithm, curve) {
+        (ec, curve) if *ec == OID_KEY_TYPE_EC_PUBLIC_KEY && curve == OID_EC_P256 => {
+            Some(SignatureScheme::ECDSA_NISTP256_SHA256)
+        }
+        (ec, curve) if *ec == OID_KEY_TYPE_EC_PUBLIC_KEY && curve == OID_NIST_EC_P384 => {
+            Some(SignatureScheme::ECDSA_NISTP384_SHA384)
+        }
+        _ => None,
+    }
 }
 
 /// A server that talks only to clients with a certificate of the authority. `chain`, `authority` and `revoked` are PEM; with a

@@ -49,11 +49,22 @@ impl SignerHandle {
     }
 }
 
-impl SigningKey for SignerHandle {
+/// The signer's key, and what it signs with.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    signer: SignerHandle,
+    scheme: SignatureScheme,
+}
+
+impl Key {
+    pub(crate) fn new(signer: &SignerHandle, scheme: SignatureScheme) -> Self {
+        Self { signer: signer.clone(), scheme }
+    }
+}
+
+impl SigningKey for Key {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        offered
-            .contains(&SignatureScheme::ECDSA_NISTP256_SHA256)
-            .then(|| Box::new(self.clone()) as Box<dyn Signer>)
+        offered.contains(&self.scheme).then(|| Box::new(self.clone()) as Box<dyn Signer>)
     }
 
     fn algorithm(&self) -> SignatureAlgorithm {
@@ -61,13 +72,13 @@ impl SigningKey for SignerHandle {
     }
 }
 
-impl Signer for SignerHandle {
+impl Signer for Key {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
-        self.request(message)
+        self.signer.request(message)
     }
 
     fn scheme(&self) -> SignatureScheme {
-        SignatureScheme::ECDSA_NISTP256_SHA256
+        self.scheme
     }
 }
 

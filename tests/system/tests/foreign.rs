@@ -75,6 +75,31 @@ fn strongswan_reaches_the_services_of_its_sessions_level_and_of_no_other() {
 }
 
 #[test]
+fn a_site_may_have_its_keys_on_p384_and_strongswan_and_levees_own_client_prove_themselves_with_them() {
+    let site = SITE.replacen("\nkeys = \"P-256\"", "\nkeys = \"P-384\"", 1);
+    let mut world = World::new("p384", &site, &["ws1", "ws2"]);
+    world.leave_tunnel_to_others("ws1");
+    world.start_server();
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.start_workstation(workstation);
+        world.login(workstation, user).ok();
+        world.level(workstation, LOW).ok();
+    }
+    assert!(world.fetch("ws2", "http://10.80.0.1/").ok().contains(LOW));
+    let swan = Swan::start(&world, "ws1", &[LOW]);
+    swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
+    let log = swan.log();
+    for whose in ["'ws1' (myself)", "'server.harbour.example'"] {
+        assert!(log.contains(&format!("authentication of {whose} with ECDSA_WITH_SHA384_DER")), "{log}");
+    }
+    assert!(fetch(&world).ok().contains(LOW));
+    world.stop_server();
+    let state = text(&world.path("state"));
+    let said = world.levee(&["audit", "verify", "--state", &state]).ok();
+    assert!(said.contains("checkpoint"), "{said}");
+}
+
+#[test]
 fn a_client_has_its_ppk_in_its_keys_and_where_the_site_says_so_none_without_it_are_given() {
     let host = |name: &str, ppk: &str| {
         format!(

@@ -3,6 +3,8 @@
 
 use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm, alg_id};
 use sha2::{Digest, Sha256, Sha384, Sha512};
+use x509_parser::oid_registry::{OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_SIG_ED25519};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// A signature algorithm of the AUTH payload (RFC 7427, RFC 8420).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +35,22 @@ impl SignatureScheme {
         Self::RsaPssSha256,
         Self::RsaPssSha512,
     ];
+
+    /// What the key of a certificate in DER signs with, if it is for ECDSA on P-256 (with SHA-256), on P-384 (with SHA-384) or
+    /// for Ed25519.
+    pub fn of_certificate(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let key = &certificate.public_key().algorithm;
+        if key.algorithm == OID_SIG_ED25519 {
+            return Some(Self::Ed25519);
+        }
+        let curve = key.parameters.as_ref()?.as_oid().ok()?;
+        match key.algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY {
+            true if curve == OID_EC_P256 => Some(Self::EcdsaP256Sha256),
+            true if curve == OID_NIST_EC_P384 => Some(Self::EcdsaP384Sha384),
+            _ => None,
+        }
+    }
 
     /// The hash's number in SIGNATURE_HASH_ALGORITHMS (RFC 7427 7, RFC 8420 2).
     pub(crate) fn hash(self) -> u16 {

@@ -1,6 +1,7 @@
 //! The site: everything `site.toml` says, in types that an invalid site has no value in.
 
 mod check;
+mod crypto;
 mod parse;
 mod ppk;
 mod problem;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use crypto::{Crypto, Curve};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};
@@ -346,6 +348,7 @@ pub struct Site {
     server: Server,
     limits: Limits,
     vault: Vault,
+    crypto: Crypto,
     users: BTreeMap<UserName, User>,
     hosts: BTreeMap<HostName, Host>,
     services: BTreeMap<ServiceName, Service>,
@@ -384,6 +387,11 @@ impl Site {
     /// How the server's vaults work.
     pub fn vault(&self) -> &Vault {
         &self.vault
+    }
+
+    /// Which algorithms the site has chosen.
+    pub fn crypto(&self) -> &Crypto {
+        &self.crypto
     }
 
     /// The banner's colour at a label, if the site gives its level one.

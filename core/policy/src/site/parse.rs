@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
-    Colour, Host, HostPpk, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Program, Protocol, Server, Service,
-    Site, User, Vault, check, quantity,
+    Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Program, Protocol, Server,
+    Service, Site, User, Vault, check, quantity,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -114,7 +114,7 @@ pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
 
 fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>) -> Option<Site> {
     const TABLES: &[&str] =
-        &["site", "labels", "server", "limits", "vault", "user", "host", "service", "network"];
+        &["site", "labels", "server", "limits", "vault", "crypto", "user", "host", "service", "network"];
     let root = reader.table(root, whole.start..whole.start, "the site file", TABLES);
     let name = site_name(reader, &root);
     let (vocabulary, colours) = labels(reader, &root);
@@ -122,6 +122,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let limits = limits(reader, &root);
     let slots = server.as_ref().map_or(MAX_SLOTS, |server| server.slots);
     let vault = Vault::read(reader, &root, vocabulary.as_ref(), slots);
+    let crypto = Crypto::read(reader, &root);
     let words = vocabulary.as_ref();
     let users = reader.tables(root.get("user"), "[user]", &["name", "clearance"]);
     let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
@@ -154,6 +155,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         },
         limits: limits?,
         vault: vault?,
+        crypto: crypto?,
         users: (draft.users.read.into_iter())
             .map(|user| {
                 (user.name.value.clone(), User { name: user.name.value, clearance: user.clearance.value })
