@@ -61,7 +61,7 @@ impl Server {
     pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
         let (site_text, site) = state::site(&options.config)?;
         let lock = state::prepare(&options)?;
-        let uids = Uids::claim(state::UIDS.as_ref()).map_err(|e| Fatal::new("claim user ids", e))?;
+        let uids = Uids::claim(state::UIDS.as_ref(), Place::Server).map_err(|e| Fatal::new("claim user ids", e))?;
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
         let tunnels =
             outer::tunnels(&at(site.server().tunnel_port()).collect::<Vec<_>>(), site.server().slots())

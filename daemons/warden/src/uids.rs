@@ -1,5 +1,7 @@
-//! User ids: a block of 2^28 for each warden on a host, so that two never share one.
+//! User ids: a block for each warden on a host, so that two never share one. A server's has uids for thousands of labels, a
+//! workstation's for its one session.
 
+use levee_ipc::warden::Place;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,17 +9,24 @@ use std::path::Path;
 
 /// The first uid that levee uses, above what distributions hand out (systemd's containers end below it).
 const BASE: u32 = 0x8000_0000;
-/// Uids in a block: one of 65,536 for each of 4,096 slots.
-const BLOCK: u32 = 0x1000_0000;
-/// How many blocks there are below the reserved end of the range.
-const BLOCKS: u32 = 7;
 /// Uids of one slot.
 pub const PER_SLOT: u32 = 0x1_0000;
+/// Uids in a server's block: those of 4,096 slots.
+const BLOCK: u32 = 4096 * PER_SLOT;
+/// How many servers' blocks there are.
+const BLOCKS: u32 = 6;
+/// The first uid of workstations.
+const WORKSTATIONS: u32 = BASE + BLOCKS * BLOCK;
+/// Uids in a workstation's block: its own processes', and those of the one slot it uses.
+const SMALL_BLOCK: u32 = 2 * PER_SLOT;
+/// How many workstations' blocks there are below the reserved end of the range.
+const SMALL_BLOCKS: u32 = 2048;
 
 /// A block of uids that is this warden's as long as this value lives.
 #[derive(Debug)]
 pub struct Uids {
     base: u32,
+    block: u32,
     _lock: Option<File>,
 }
 
@@ -47,34 +56,36 @@ pub enum Own {
 }
 
 impl Uids {
-    /// Claims the first block that no other warden on this host has; `registry` is the same for all of them.
+    /// Claims the first block of its kind that no other warden on this host has; `registry` is the same for all of them.
     ///
     /// # Errors
     /// When the registry cannot be written, or every block is taken.
-    pub fn claim(registry: &Path) -> io::Result<Self> {
+    pub fn claim(registry: &Path, place: Place) -> io::Result<Self> {
         std::fs::create_dir_all(registry)?;
-        for block in 0..BLOCKS {
-            let path = registry.join(block.to_string());
+        let (kind, prefix, first, size, blocks) = match place {
+            Place::Server => ("servers", "", BASE, BLOCK, BLOCKS),
+            Place::Workstation => ("workstations", "ws", WORKSTATIONS, SMALL_BLOCK, SMALL_BLOCKS),
+        };
+        for block in 0..blocks {
+            let path = registry.join(format!("{prefix}{block}"));
             let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { base: BASE + block * BLOCK, _lock: Some(file) }),
+                Ok(()) => return Ok(Self { base: first + block * size, block, _lock: Some(file) }),
                 Err(rustix::io::Errno::WOULDBLOCK) => {}
                 Err(e) => return Err(e.into()),
             }
         }
-        Err(io::Error::other(format!(
-            "{BLOCKS} wardens run on this host already; stop one with `levee down`"
-        )))
+        Err(io::Error::other(format!("{blocks} {kind} run on this host already; stop one with `levee down`")))
     }
 
-    /// The first block, without claiming it: for showing what would be done.
+    /// A server's first block, without claiming it: for showing what would be done.
     pub fn first() -> Self {
-        Self { base: BASE, _lock: None }
+        Self { base: BASE, block: 0, _lock: None }
     }
 
-    /// The number of the block: no two running wardens of a host have the same.
+    /// The number of the block: no two running wardens of a kind on a host have the same.
     pub fn block(&self) -> u32 {
-        (self.base - BASE) / BLOCK
+        self.block
     }
 
     /// The uid (and gid) of one of levee's own processes.
@@ -94,7 +105,7 @@ impl Uids {
         self.base + offset
     }
 
-    /// The first of the [`PER_SLOT`] uids of the compartment in this slot (1 to 4,095).
+    /// The first of the [`PER_SLOT`] uids of the compartment in this slot (1 to 4,095; on a workstation 1).
     pub fn compartment(&self, slot: u16) -> u32 {
         self.base + u32::from(slot & 0xfff) * PER_SLOT
     }
@@ -104,21 +115,43 @@ impl Uids {
 mod tests {
     use super::*;
 
+    const KINDS: [Place; 2] = [Place::Server, Place::Workstation];
+
     #[test]
     fn two_wardens_have_different_uids_and_a_block_comes_back() {
+        for place in KINDS {
+            let dir = tempfile::tempdir().unwrap();
+            let a = Uids::claim(dir.path(), place).unwrap();
+            let b = Uids::claim(dir.path(), place).unwrap();
+            assert_ne!(a.own(Own::Tps), b.own(Own::Tps));
+            let first = a.own(Own::Tps);
+            drop(a);
+            assert_eq!(Uids::claim(dir.path(), place).unwrap().own(Own::Tps), first);
+        }
+    }
+
+    #[test]
+    fn servers_and_a_great_many_workstations_of_one_host_share_no_uid() {
         let dir = tempfile::tempdir().unwrap();
-        let a = Uids::claim(dir.path()).unwrap();
-        let b = Uids::claim(dir.path()).unwrap();
-        assert_ne!(a.own(Own::Tps), b.own(Own::Tps));
-        let first = a.own(Own::Tps);
-        drop(a);
-        assert_eq!(Uids::claim(dir.path()).unwrap().own(Own::Tps), first);
+        let claim = |place| Uids::claim(dir.path(), place).unwrap();
+        let mut next = BASE;
+        for uids in (0..BLOCKS).map(|_| claim(Place::Server)).collect::<Vec<_>>() {
+            assert_eq!(uids.base, next);
+            next = uids.compartment(4095) + PER_SLOT;
+        }
+        for uids in (0..200).map(|_| claim(Place::Workstation)).collect::<Vec<_>>() {
+            assert_eq!(uids.base, next);
+            // The last process of ours that a workstation has, and the last uid in its session.
+            assert!(uids.own(Own::Vault(1)) < uids.compartment(1));
+            next = uids.compartment(1) + PER_SLOT;
+        }
+        assert!(WORKSTATIONS.checked_add(SMALL_BLOCKS * SMALL_BLOCK).is_some(), "all blocks are uids");
     }
 
     #[test]
     fn no_compartment_shares_a_uid_with_a_process_of_ours() {
         let dir = tempfile::tempdir().unwrap();
-        let uids = Uids::claim(dir.path()).unwrap();
+        let uids = Uids::claim(dir.path(), Place::Server).unwrap();
         let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe]
             .into_iter()
             .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
@@ -127,6 +160,5 @@ mod tests {
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());
         assert!(distinct.iter().all(|uid| *uid < uids.compartment(1)));
-        assert!(uids.compartment(4095).checked_add(PER_SLOT).is_some());
     }
 }

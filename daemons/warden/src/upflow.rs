@@ -159,7 +159,7 @@ mod tests {
             plan: None,
             passphrase: false,
         };
-        let uids = Uids::claim(&directory.path().join("uids")).unwrap();
+        let uids = Uids::claim(&directory.path().join("uids"), Place::Server).unwrap();
         let low = run("UNCLASSIFIED", 3001, &options, &uids);
         assert_eq!(low.stages.len(), 1, "the lowest label has nothing below it to copy");
         let high = run("SECRET", 3002, &options, &uids);

@@ -108,7 +108,8 @@ impl Workstation {
             Fatal::new(format!("read {}", path.display()), "it gives the server no address")
         })?;
         let lock = state::prepare(&options)?;
-        let uids = Uids::claim(state::UIDS.as_ref()).map_err(|e| Fatal::new("claim user ids", e))?;
+        let uids = Uids::claim(state::UIDS.as_ref(), Place::Workstation)
+            .map_err(|e| Fatal::new("claim user ids", e))?;
         let commands = outer::local(&options.run.join(state::TPE))
             .map_err(|e| Fatal::new("open the socket of levee-tpe's commands", e))?;
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
