@@ -3,6 +3,7 @@
 use crate::below::{self, Below};
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Spec, Store};
+use crate::making::Image;
 use crate::networks::Attached;
 use crate::options::Options;
 use crate::uids::Uids;
@@ -17,7 +18,7 @@ use levee_sys::tun::{self, Queue};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Bytes that each scratch file system of a compartment may hold.
@@ -133,7 +134,7 @@ fn spec_with(
     resources: &Resources<'_>,
 ) -> Result<Spec, Fatal> {
     let (site, slot) = (resources.site, resources.slot()?);
-    let stores = stores(resources);
+    let (own, copies) = paths(name, &stores(resources));
     let limits = site.limits();
     let names: Vec<String> = site.server().all_names().map(ToString::to_string).collect();
     let extra = site.services_at(label).filter_map(|service| nginx(name, below, site, service));
@@ -150,17 +151,14 @@ fn spec_with(
         },
         hostname: site.name().to_string(),
         hosts: site.server().inner_addresses().iter().map(|address| (*address, names.clone())).collect(),
-        files: Files::Store {
-            own: stores.join(format!("{}{}", name.file_name(), below::OWN)),
-            below: below.is_any().then(|| stores.join(format!("{}{}", name.file_name(), below::COPIES))),
-        },
+        files: Files::Store { own, below: below.is_any().then_some(copies) },
         extra,
         scratch: SCRATCH,
     })
 }
 
 impl Label {
-    /// Makes the namespace, its TUN device and listeners, then begins the compartment: [`Label::hear`] says when it
+    /// Makes, once no image is [`missing`], the namespace, its TUN device and listeners, then begins the compartment: [`Label::hear`] says when it
     /// is built. Nobody waits for that here, since every other label would wait with them.
     ///
     /// # Errors
@@ -170,7 +168,6 @@ impl Label {
         let label = known(name, &resources)?;
         let below = Below::of(&label, site, &stores(&resources));
         let spec = spec_with(name, &label, &below, &resources)?;
-        images(&spec, site.limits().store, below.most())?;
         let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
         let network = resources.attached.map_or_else(Network::new, Attached::network).map_err(step)?;
         let mtu = site.vault().inner_mtu(&label);
@@ -458,21 +455,36 @@ fn queues(name: &str, count: usize, vnet_header: bool) -> std::io::Result<Vec<Qu
     (0..count).map(open).collect()
 }
 
-/// Makes a label's images where there are none yet: its own of `bytes`, and one for the copies of as many others.
-fn images(spec: &Spec, bytes: u64, below: u64) -> Result<(), Fatal> {
-    let Files::Store { own, below: copies } = &spec.files else { return Ok(()) };
-    let times = below.clamp(1, MOST_STORES);
-    let copies = copies.as_ref().map(|path| (path, bytes.saturating_mul(times)));
-    for (path, bytes) in [(own, bytes)].into_iter().chain(copies) {
-        if path.exists() {
-            continue;
-        }
-        let directory: PathBuf = path.parent().map(Into::into).unwrap_or_default();
-        std::fs::create_dir_all(&directory)
-            .map_err(|e| Fatal::new(format!("make {}", directory.display()), e))?;
-        Store::create(path, bytes).map_err(|e| Fatal::new("make a store", e))?;
+/// The images that `name` needs and that are not there yet: its own, and one for the copies of those below.
+/// Their directory is made.
+///
+/// # Errors
+/// The site does not know the label, or the directory cannot be made.
+pub fn missing(name: &LabelName, resources: &Resources<'_>) -> Result<Vec<Image>, Fatal> {
+    let label = known(name, resources)?;
+    let stores = stores(resources);
+    let (own, copies) = paths(name, &stores);
+    let bytes = resources.site.limits().store;
+    let mut images = Vec::new();
+    if !own.exists() {
+        images.push((own, bytes));
     }
-    Ok(())
+    if !copies.exists() {
+        let below = Below::of(&label, resources.site, &stores);
+        if below.is_any() {
+            images.push((copies, bytes.saturating_mul(below.most().clamp(1, MOST_STORES))));
+        }
+    }
+    if !images.is_empty() {
+        std::fs::create_dir_all(&stores).map_err(|e| Fatal::new(format!("make {}", stores.display()), e))?;
+    }
+    Ok(images)
+}
+
+/// Where a label's own image is, and that of the copies.
+fn paths(name: &LabelName, stores: &Path) -> (PathBuf, PathBuf) {
+    let file = name.file_name();
+    (stores.join(format!("{file}{}", below::OWN)), stores.join(format!("{file}{}", below::COPIES)))
 }
 
 /// Where a service listens: at the server's inner addresses, the same for every label.
@@ -492,7 +504,12 @@ fn nginx(
     }
     let named = below.names().iter().map(|name| (name.file_name(), name.clone())).collect();
     let listen = addresses(site, service);
-    Some(Nginx { label: name.clone(), below: named, more: !below.is_whole(), listen })
+    Some(Nginx {
+        label: name.clone(),
+        below: named,
+        more: !below.is_whole(),
+        listen,
+    })
 }
 
 /// A service given as a command: its listeners are descriptors 3, 4, …, as systemd passes them (sd_listen_fds(3)).

@@ -8,6 +8,7 @@
 mod below;
 pub mod compartment;
 mod label;
+mod making;
 mod memfile;
 pub mod networks;
 mod options;

@@ -1,7 +1,8 @@
 //! The warden of a server: the outer sockets, the four processes that every server has, and a vault and a
 //! compartment for each label that somebody uses.
 
-use crate::label::{Label, Resources};
+use crate::label::{self, Label, Resources};
+use crate::making::Makers;
 use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
@@ -48,6 +49,8 @@ pub struct Server {
     operators: OwnedFd,
     processes: Processes,
     labels: BTreeMap<LabelName, Label>,
+    /// Of labels that run for the first time.
+    makers: Makers,
     /// Labels whose gate has ended before their stacks: until when these may end by themselves.
     ending: BTreeMap<LabelName, Instant>,
     networks: Networks,
@@ -61,7 +64,8 @@ impl Server {
     pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
         let (site_text, site) = state::site(&options.config)?;
         let lock = state::prepare(&options)?;
-        let uids = Uids::claim(state::UIDS.as_ref(), Place::Server).map_err(|e| Fatal::new("claim user ids", e))?;
+        let uids =
+            Uids::claim(state::UIDS.as_ref(), Place::Server).map_err(|e| Fatal::new("claim user ids", e))?;
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
         let tunnels =
             outer::tunnels(&at(site.server().tunnel_port()).collect::<Vec<_>>(), site.server().slots())
@@ -88,6 +92,7 @@ impl Server {
             operators,
             processes: Processes::default(),
             labels: BTreeMap::new(),
+            makers: Makers::default(),
             ending: BTreeMap::new(),
             networks,
         };
@@ -143,6 +148,7 @@ impl Server {
             for source in sources {
                 self.handle(source)?;
             }
+            self.see_to_makers();
             self.see_to_builders();
             self.see_to_stacks();
             self.reap_idle();
@@ -156,6 +162,7 @@ impl Server {
             let _ = sessiond.tell(&FromWarden::Stop);
             sessiond.wait(Duration::from_secs(2));
         }
+        self.makers.stop();
         for name in self.labels.keys().cloned().collect::<Vec<_>>() {
             self.end_label(&name);
         }
@@ -183,6 +190,9 @@ impl Server {
             for (index, listener) in label.waiting() {
                 set.add(listener, Some(Source::Wanted(name.clone(), index)));
             }
+        }
+        for pidfd in self.makers.pidfds() {
+            set.add(pidfd, Some(Source::Made));
         }
         let due = self.labels.values().any(|label| label.is_idle() || label.is_building());
         let limit = match () {
@@ -220,6 +230,8 @@ impl Server {
                 }
                 Ok(())
             }
+            // Seen to with every turn.
+            Source::Made => Ok(()),
         }
     }
 
@@ -261,6 +273,7 @@ impl Server {
         match request {
             SessiondRequest::Need(label) => self.need(label),
             SessiondRequest::Release(label) => {
+                self.makers.release(&label);
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.release();
                 }
@@ -302,14 +315,37 @@ impl Server {
         }
     }
 
-    /// Starts vault and compartment of a label, or keeps them. Sessiond hears of it when both are there.
+    /// Starts vault and compartment of a label, or keeps them; a label's first start ever begins with its store. Sessiond hears of it when both are there.
     fn need(&mut self, name: LabelName) {
         if let Some(running) = self.labels.get_mut(&name) {
             running.keep();
             self.tell_if_up(&name);
-        } else if let Err(e) = self.start_label(&name) {
-            self.not_started(&name, &e.to_string());
+        } else if !self.makers.keep(&name) {
+            if let Err(e) = self.start_label(&name) {
+                self.not_started(&name, &e.to_string());
+            }
+            self.begin_making();
         }
+    }
+
+    /// Begins the stores that have their turn.
+    fn begin_making(&mut self) {
+        for (name, why) in self.makers.begin(&self.options.programs) {
+            self.not_started(&name, &why.to_string());
+        }
+    }
+
+    /// Starts labels whose stores are there now, and has the next ones made.
+    fn see_to_makers(&mut self) {
+        for (name, made) in self.makers.ended() {
+            match made.result {
+                // Nothing else is missing now, so this begins it, or says what is wrong.
+                Ok(()) if made.wanted => self.need(name),
+                Ok(()) => {}
+                Err(why) => self.not_started(&name, &why),
+            }
+        }
+        self.begin_making();
     }
 
     fn not_started(&mut self, name: &LabelName, reason: &str) {
@@ -364,6 +400,11 @@ impl Server {
         let attached = self.networks.at(name);
         let resources =
             Resources { options: &self.options, site: &self.site, uids: &self.uids, slots: &slots, attached };
+        let missing = label::missing(name, &resources)?;
+        if !missing.is_empty() {
+            self.makers.want(name.clone(), missing);
+            return Ok(());
+        }
         let running = Label::start(name, resources)?;
         self.labels.insert(name.clone(), running);
         for role in upflow::ROLES {
@@ -743,6 +784,8 @@ enum Source {
     Inside(LabelName),
     /// A compartment ended.
     CompartmentEnded(LabelName),
+    /// A maker of stores ended.
+    Made,
     /// The first connection or datagram for a service that does not run: its index.
     Wanted(LabelName, usize),
 }

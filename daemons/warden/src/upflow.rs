@@ -93,7 +93,8 @@ fn existing(options: &Options, name: &LabelName) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::label::Resources;
+    use crate::compartment::Store;
+    use crate::label::{self, Resources};
     use levee_ipc::warden::{Place, ToWarden};
     use levee_policy::Site;
     use std::fs::{self, File};
@@ -112,9 +113,12 @@ mod tests {
     fn run(name: &str, slot: u16, options: &Options, uids: &Uids) -> Running {
         let site = Site::parse(SITE).expect("the small site is one");
         let name: LabelName = name.parse().unwrap();
-        let label =
-            Label::start(&name, Resources { options, site: &site, uids, slots: &[slot], attached: None })
-                .unwrap();
+        let slots = [slot];
+        let resources = Resources { options, site: &site, uids, slots: &slots, attached: None };
+        for (path, bytes) in label::missing(&name, &resources).unwrap() {
+            Store::create(&path, bytes).unwrap();
+        }
+        let label = Label::start(&name, resources).unwrap();
         let mut stages = Vec::new();
         for role in ROLES {
             let Some(process) = start(role, &name, &label, options, uids).unwrap() else { continue };

@@ -22,33 +22,32 @@ use std::time::{Duration, Instant};
 /// The password of every user that [`World::new`] adds.
 pub const PASSWORD: &str = "correct horse battery staple";
 
-/// How many wardens the tests of one program run at once: a host has uids for seven, and the laboratory's tests want two.
-const WARDENS: usize = 5;
+/// How many servers the tests of one program run at once: a host has uids for six, and the laboratory's tests want one.
+const SERVERS: usize = 4;
 
-/// How long to wait for uids that wardens of another program have.
+/// How long to wait for uids that servers of another program have.
 const UIDS: Duration = Duration::from_secs(120);
 
 /// How many of them may still be started.
-static ROOM: (Mutex<usize>, Condvar) = (Mutex::new(WARDENS), Condvar::new());
+static ROOM: (Mutex<usize>, Condvar) = (Mutex::new(SERVERS), Condvar::new());
 
-/// Room for so many wardens, while this lives.
+/// Room for one server, while this lives.
 #[derive(Debug)]
-struct Room(usize);
+struct Room;
 
 impl Room {
-    fn take(wardens: usize) -> Self {
-        assert!(wardens <= WARDENS, "a host has no uids for so many");
+    fn take() -> Self {
         // A test that failed holding the lock leaves a number that is right.
         let room = ROOM.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = ROOM.1.wait_while(room, |room| *room < wardens);
-        *wait.unwrap_or_else(PoisonError::into_inner) -= wardens;
-        Self(wardens)
+        let wait = ROOM.1.wait_while(room, |room| *room < 1);
+        *wait.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Self
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        *ROOM.0.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
+        *ROOM.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         ROOM.1.notify_all();
     }
 }
@@ -62,6 +61,7 @@ pub struct World {
     workstations: Vec<String>,
     server: Option<Child>,
     agents: Vec<Child>,
+    path: Option<PathBuf>,
 }
 
 /// What a command gave.
@@ -157,7 +157,7 @@ impl World {
         let name = format!("lv{}{name}", std::process::id() % 10_000);
         let world = Self {
             name,
-            _room: Room::take(workstations.len() + 1),
+            _room: Room::take(),
             directory: tempfile::Builder::new()
                 .prefix("levee-test-")
                 .tempdir()
@@ -165,25 +165,27 @@ impl World {
             workstations: workstations.iter().map(|w| (*w).to_owned()).collect(),
             server: None,
             agents: Vec::new(),
+            path: None,
         };
         fs::write(world.path("site.toml"), site).expect("write the site file");
         let server = world.namespace("server");
         sh("ip", &["netns", "add", &server]).ok();
         world.server_sh("ip", &["link", "set", "lo", "up"]).ok();
         world.server_sh("ip", &["link", "add", "outer", "type", "bridge"]).ok();
-        world.server_sh("ip", &["address", "add", "10.77.0.1/24", "dev", "outer"]).ok();
+        world.server_sh("ip", &["address", "add", "10.77.0.1/16", "dev", "outer"]).ok();
         world.server_sh("ip", &["address", "add", "fd77::1/64", "dev", "outer", "nodad"]).ok();
         world.server_sh("ip", &["link", "set", "outer", "up"]).ok();
         for (index, workstation) in workstations.iter().enumerate() {
             let namespace = world.namespace(workstation);
             sh("ip", &["netns", "add", &namespace]).ok();
-            let (port, address) = (format!("p{index}"), format!("10.77.0.{}/24", 11 + index));
+            let (port, host) = (format!("p{index}"), 11 + index);
+            let address = format!("10.77.{}.{}/16", host / 256, host % 256);
             let veth = ["link", "add", &port, "type", "veth", "peer", "name", "outer", "netns", &namespace];
             world.server_sh("ip", &veth).ok();
             world.server_sh("ip", &["link", "set", &port, "master", "outer", "up"]).ok();
             world.outside(workstation, "ip", &["link", "set", "lo", "up"]).ok();
             world.outside(workstation, "ip", &["address", "add", &address, "dev", "outer"]).ok();
-            let address = format!("fd77::{:x}/64", 0x11 + index);
+            let address = format!("fd77::{:x}/64", 6 + host);
             world.outside(workstation, "ip", &["address", "add", &address, "dev", "outer", "nodad"]).ok();
             world.outside(workstation, "ip", &["link", "set", "outer", "up"]).ok();
         }
@@ -225,6 +227,11 @@ impl World {
         typed(&mut command, password).ok();
     }
 
+    /// Has what is started afterwards find this host's programs in `directory` first.
+    pub fn find_programs_first_in(&mut self, directory: &Path) {
+        self.path = Some(directory.to_path_buf());
+    }
+
     /// Starts the server's warden and waits until it is at work.
     #[track_caller]
     pub fn start_server(&mut self) {
@@ -256,8 +263,12 @@ impl World {
         let log = self.log(namespace);
         let net = format!("--net=/run/netns/{}", self.namespace(namespace));
         let until = Instant::now() + UIDS;
+        let path = std::env::var("PATH").expect("PATH");
+        let path =
+            self.path.iter().map(|first| format!("{}:", text(first))).chain([path]).collect::<String>();
         loop {
             let mut child = Command::new("nsenter")
+                .env("PATH", &path)
                 .arg(&net)
                 .arg(programs.join("levee-warden"))
                 .args(what)
@@ -290,6 +301,11 @@ impl World {
     /// The server's warden, to be killed.
     pub fn server_pid(&self) -> u32 {
         self.server.as_ref().expect("a running server").id()
+    }
+
+    /// The wardens of the workstations.
+    pub fn workstation_pids(&self) -> impl Iterator<Item = u32> {
+        self.agents.iter().map(Child::id)
     }
 
     /// Kills the server's warden without warning.

@@ -13,13 +13,16 @@ use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use levee_sys::{Error, Result, ns};
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, flock};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, RenameFlags, flock};
 use rustix::io::Errno;
 
 use super::spec::SERVICE_UID;
 
 /// How long the processes of a warden that was killed may keep an image: the kernel is ending them.
 const REMAINS: Duration = Duration::from_secs(10);
+
+/// Ends the name of an image that is being made.
+const UNFINISHED: &str = ".new";
 
 /// An image in use, as a block device; every mount of it is a view of the same file system.
 #[derive(Debug)]
@@ -29,24 +32,33 @@ pub struct Store {
 
 impl Store {
     /// Makes an image of `bytes` at `path`, which must not exist, with an empty file system that belongs to the
-    /// uid services run as. All of its blocks are allocated at once.
+    /// uid services run as. All of its blocks are allocated at once. It has its name once it is whole: whatever happens,
+    /// nothing is at `path` that is less.
     ///
     /// # Errors
     /// If the space is not there or `mkfs.ext4` (package e2fsprogs) fails; then no file is left.
     pub fn create(path: &Path, bytes: u64) -> Result<()> {
-        let step = || format!("make the store {}", path.display());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)
-            .map_err(|e| Error::new(step(), e))?;
-        let made = fill(&file, path, bytes);
+        let failed = |e: std::io::Error| Error::new(format!("make the store {}", path.display()), e);
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(UNFINISHED);
+        let unfinished = Path::new(&unfinished);
+        // Of a maker that was killed.
+        match std::fs::remove_file(unfinished) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => {}
+        }
+        let made =
+            OpenOptions::new().read(true).write(true).create_new(true).open(unfinished).and_then(|file| {
+                fill(&file, unfinished, bytes)?;
+                file.sync_all()?;
+                rustix::fs::renameat_with(CWD, unfinished, CWD, path, RenameFlags::NOREPLACE)?;
+                Ok(())
+            });
         if made.is_err() {
             // The first error is the one to report.
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(unfinished);
         }
-        made.map_err(|e| Error::new(step(), e))
+        made.map_err(failed)
     }
 
     /// Binds the image to a block device, for as long as this value or a mount of it lives.

@@ -1,0 +1,31 @@
+//! levee-store: makes a label's images, so that the warden need not wait. It starts it; nobody else has a use for it.
+//!
+//! `levee-store PATH BYTES...`; status 0 once every image is there.
+#![forbid(unsafe_code)]
+
+use levee_warden::compartment::Store;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match make(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make(arguments: &[String]) -> Result<(), String> {
+    if arguments.is_empty() || !arguments.len().is_multiple_of(2) {
+        return Err("usage: levee-store PATH BYTES...".into());
+    }
+    for image in arguments.chunks(2) {
+        let [path, bytes] = image else { continue };
+        let bytes = bytes.parse().map_err(|e| format!("{bytes}: {e}"))?;
+        Store::create(Path::new(path), bytes).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! A label that runs for the first time gets a store. That may take long or fail, and is nobody else's trouble.
+//! (This host's `mkfs.ext4` is found behind a script that waits, or fails, when the test says so.)
+
+use levee_system::{World, eventually, text};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PAGE: &str = "http://www.harbour.example/";
+const LOW: &str = "UNCLASSIFIED";
+const NEXT: &str = "CONFIDENTIAL";
+const NEW: &str = "SECRET";
+
+/// A server whose `mkfs.ext4` waits while there is a file `wait`, and fails while there is a file `fail`.
+fn world(name: &str) -> World {
+    let mut world = World::new(name, SITE, &["ws1", "ws2"]);
+    let bin = world.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let (wait, fail) = (text(&world.path("wait")), text(&world.path("fail")));
+    let script = format!(
+        "#!/bin/sh\necho begun >>{wait}.log\nwhile [ -e {wait} ]; do sleep 0.02; done\n\
+         if [ -e {fail} ]; then echo 'no such luck' >&2; exit 1; fi\n\
+         PATH=/usr/sbin:/usr/bin:/sbin:/bin exec mkfs.ext4 \"$@\"\n"
+    );
+    fs::write(bin.join("mkfs.ext4"), script).unwrap();
+    fs::set_permissions(bin.join("mkfs.ext4"), fs::Permissions::from_mode(0o755)).unwrap();
+    world.find_programs_first_in(&bin);
+    world.start_server();
+    world.start_workstation("ws1");
+    world.start_workstation("ws2");
+    world
+}
+
+#[test]
+fn others_are_served_while_a_labels_store_is_made() {
+    let world = world("made");
+    world.login("ws1", "ada").ok();
+    world.login("ws2", "mia").ok();
+    // Both of these have run before.
+    world.level("ws2", NEXT).ok();
+    world.level("ws2", LOW).ok();
+    fs::write(world.path("wait"), "").unwrap();
+    let log = world.path("wait.log");
+    let made = fs::read_to_string(&log).unwrap().len();
+    let mut first = world.tpe_command("ws1", &["level", NEW]).stdout(Stdio::piped()).spawn().unwrap();
+    eventually(Duration::from_secs(10), "the store is being made", || {
+        fs::read_to_string(&log).unwrap().len() > made
+    });
+    for label in [NEXT, LOW] {
+        world.level("ws2", label).ok();
+        assert!(world.fetch("ws2", PAGE).ok().contains(&format!("<h1>{label}</h1>")));
+    }
+    assert!(world.status()["compartments"].as_array().unwrap().iter().all(|row| row["label"] != NEW));
+    assert!(first.try_wait().unwrap().is_none(), "it cannot be there yet");
+    // Nothing that could be taken for a whole image.
+    let stores = world.path("state").join("stores");
+    assert!(!stores.join(format!("{NEW}.img")).exists());
+    fs::remove_file(world.path("wait")).unwrap();
+    assert!(first.wait().unwrap().success());
+    assert!(world.fetch("ws1", PAGE).ok().contains(&format!("<h1>{NEW}</h1>")));
+}
+
+#[test]
+fn a_label_whose_store_cannot_be_made_does_not_start_and_is_tried_again_when_asked_for() {
+    let world = world("unmade");
+    world.login("ws1", "ada").ok();
+    fs::write(world.path("fail"), "").unwrap();
+    world.level("ws1", NEW).refused();
+    let audit = fs::read_to_string(world.path("state").join("sessiond/audit.jsonl")).unwrap();
+    assert!(audit.contains("no such luck"), "why is in the audit log: {audit}");
+    assert_eq!(fs::read_dir(world.path("state").join("stores")).unwrap().count(), 0, "nothing is left of it");
+    fs::remove_file(world.path("fail")).unwrap();
+    world.level("ws1", NEW).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(&format!("<h1>{NEW}</h1>")));
+}
