@@ -2,10 +2,11 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run elsewhere test test-pure fuzz lint bench bench-full study build install clean
+.PHONY: help run crowd elsewhere test test-pure fuzz lint bench bench-full study build install clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
+	@echo 'make crowd        a hundred people at a hundred workstations at a hundred levels, all at once: two minutes, 30 GB of disk for their stores'
 	@echo 'make elsewhere    the same, but for the study, in a virtual machine with Debian 12: Linux 6.1, cgroup v2 alone'
 	@echo 'make test         everything that CI runs'
 	@echo 'make test-pure    the tests that need no privilege'
@@ -20,6 +21,11 @@ run:
 	@scripts/need run
 	$(CARGO) build --release --workspace --bins
 	@scripts/demo target/release
+
+crowd:
+	@scripts/need run
+	$(CARGO) build --release --workspace --bins
+	@target/release/crowd
 
 elsewhere: build
 	@scripts/elsewhere target/release

@@ -505,6 +505,7 @@ fn nginx(
     let named = below.names().iter().map(|name| (name.file_name(), name.clone())).collect();
     let listen = addresses(site, service);
     Some(Nginx {
+        service: service.name().clone(),
         label: name.clone(),
         below: named,
         more: !below.is_whole(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 /// A process, told from a later one with the same number by when it started.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +41,15 @@ impl Process {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("a running process");
         let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("no {key} in its status")).trim().to_owned()
+    }
+
+    /// How long it has had a processor; nothing of one that has ended.
+    pub fn processor_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, after)| after).split_whitespace();
+        // User's and system's, in hundredths of a second.
+        let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 10)
     }
 
     /// The number of one of its namespaces, such as `net`.
@@ -184,4 +194,14 @@ pub fn loops(directory: &Path) -> Vec<String> {
     let file = |path: &Path| fs::read_to_string(path.join("loop/backing_file")).ok();
     let files = devices.filter_map(|device| file(&device.path()));
     files.filter(|file| Path::new(file.trim()).starts_with(directory)).collect()
+}
+
+/// The memory of these processes in KiB, what several share counted once (proportional set size). One that has just ended has none.
+pub fn memory(processes: &[Process]) -> u64 {
+    let rollup = |process: &Process| fs::read_to_string(format!("/proc/{}/smaps_rollup", process.pid)).ok();
+    let part = |text: String| {
+        text.lines()
+            .find_map(|line| line.strip_prefix("Pss:")?.split_whitespace().next()?.parse::<u64>().ok())
+    };
+    processes.iter().filter_map(|process| part(rollup(process)?)).sum()
 }

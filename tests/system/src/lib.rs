@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod channel;
+pub mod crowd;
 pub mod host;
 pub mod swan;
 

@@ -47,6 +47,7 @@ impl Lab {
         let listener = network.listen(address).unwrap();
         let label = LabelName::new("SECRET").unwrap();
         let nginx = Nginx {
+            service: "web".parse().unwrap(),
             label: label.clone(),
             below: vec![("U".into(), LabelName::new("UNCLASSIFIED").unwrap())],
             more: false,

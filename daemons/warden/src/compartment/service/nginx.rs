@@ -3,12 +3,10 @@
 
 use std::net::SocketAddr;
 
-use levee_policy::LabelName;
+use levee_policy::{LabelName, ServiceName};
 
 use super::Launch;
 
-/// Where its configuration lies inside.
-const CONFIGURATION: &str = "/etc/nginx/nginx.conf";
 /// Where its page lies inside.
 const PAGE: &str = "/etc/nginx/levee/index.html";
 /// The first descriptor that a service inherits beside the standard ones.
@@ -17,6 +15,8 @@ const FIRST_LISTENER: usize = 3;
 /// One instance of nginx, in the compartment of one label.
 #[derive(Debug, Clone)]
 pub struct Nginx {
+    /// The service that it is: there may be several in one compartment.
+    pub service: ServiceName,
     /// The label that its page names.
     pub label: LabelName,
     /// The directories in `/srv/below`, each with the label that it is a copy of.
@@ -30,7 +30,12 @@ pub struct Nginx {
 impl Nginx {
     /// The files it needs inside: path and content.
     pub fn files(&self) -> Vec<(String, String)> {
-        vec![(CONFIGURATION.into(), self.configuration()), (PAGE.into(), self.page())]
+        vec![(self.path(), self.configuration()), (PAGE.into(), self.page())]
+    }
+
+    /// Where its configuration lies inside.
+    fn path(&self) -> String {
+        format!("/etc/nginx/levee/{}.conf", self.service)
     }
 
     /// How it is started. The listeners come along as descriptors 3, 4, …, in the order of `listen`; they must be
@@ -41,7 +46,7 @@ impl Nginx {
             (0..self.listen.len()).map(|n| format!("{};", n.saturating_add(FIRST_LISTENER))).collect();
         Launch {
             program: "/usr/sbin/nginx".into(),
-            argv: ["nginx", "-c", CONFIGURATION, "-e", "stderr"].map(Into::into).to_vec(),
+            argv: ["nginx", "-c", &self.path(), "-e", "stderr"].map(Into::into).to_vec(),
             env: vec![format!("NGINX={inherited}"), "PATH=/usr/bin:/usr/sbin".into()],
         }
     }
@@ -50,12 +55,12 @@ impl Nginx {
         let listen: String =
             self.listen.iter().map(|address| format!("        listen {address};\n")).collect();
         // Label names have no character that means something to nginx's quoting (LabelName's own rule).
-        let label = self.label.as_str();
+        let (label, service) = (self.label.as_str(), &self.service);
         format!(
             r#"daemon off;
 master_process on;
 worker_processes 1;
-pid /run/nginx.pid;
+pid /run/nginx-{service}.pid;
 error_log stderr warn;
 events {{
     worker_connections 1024;
