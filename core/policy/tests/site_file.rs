@@ -1,6 +1,6 @@
 //! Site files with faults: each is told at its place, with the nearest valid name and a remedy.
 
-use levee_policy::site::{AeadLibrary, Colour, Curve, Mode, ProblemKind, Program, Protocol};
+use levee_policy::site::{AeadLibrary, Colour, Curve, Mode, Passed, ProblemKind, Program, Protocol};
 use levee_policy::{Problem, Site};
 use std::time::Duration;
 
@@ -122,6 +122,11 @@ const CASES: &[Case] = &[
     case("\"64M\"", "\"1K\"", "\"1K\"", "out-of-bounds", None, "`store` is 1K", "\"4M\" to \"1T\""),
     case("\"100%\"", "\"0%\"", "\"0%\"", "out-of-bounds", None, "`cpu` is 0%", "one processor"),
     case("mode = \"direct\"\nprogram", "mode = \"dirct\"\nprogram", "\"dirct\"", "unknown-name", Some("direct"), "`dirct` is no mediation mode", "did you mean `direct`?"),
+    case("mode = \"direct\"\ncommand", "mode = \"handof\"\ncommand", "\"handof\"", "unknown-name", Some("handoff"), "`handof` is no mediation mode", "did you mean `handoff`?"),
+    case("mode = \"direct\"\ncommand", "mode = \"handoff\"\nsocket = \"stdoi\"\ncommand", "\"stdoi\"", "unknown-name", Some("stdio"), "`stdoi` is no way to pass a socket", "did you mean `stdio`?"),
+    case("mode = \"direct\"\ncommand", "mode = \"relay\"\nsocket = \"stdio\"\ncommand", "\"stdio\"", "bad-value", None, "the mode is `relay`", "remove `socket`"),
+    case("mode = \"direct\"\nprogram", "mode = \"handoff\"\nprogram", "\"web\"", "bad-value", None, "`web` runs nginx, which takes no connection", "write `mode = \"relay\"`"),
+    case("protocol = \"tcp\"\nrange = \"MID..HIGH//MED\"\nmode = \"direct\"", "protocol = \"udp\"\nrange = \"MID..HIGH//MED\"\nmode = \"relay\"", "\"mail\"", "bad-value", None, "none can go by `relay`", "write `mode = \"direct\"`"),
     case("protocol = \"tcp\"\nrange = \"LOW", "protocol = \"tpc\"\nrange = \"LOW", "\"tpc\"", "unknown-name", Some("tcp"), "`tpc` is no protocol", "did you mean `tcp`?"),
     case("\"nginx\"", "\"ngnix\"", "\"ngnix\"", "unknown-name", Some("nginx"), "`ngnix` is no program", "command = ["),
     case("program = \"nginx\"", "", "[[service]]", "missing-key", None, "[service] has no `program`", "command = ["),
@@ -207,6 +212,18 @@ fn a_sound_site_has_no_problem_and_says_what_its_file_says() {
     assert_eq!(site.colour(&site.vocabulary().parse("MID").unwrap()), None);
     let mail = site.service(&"mail".parse().unwrap()).unwrap();
     assert_eq!((mail.port(), mail.protocol(), mail.mode()), (143, Protocol::Tcp, Mode::Direct));
+    for (mode, is) in [
+        ("\"handoff\"", Mode::Handoff(Passed::Stdio)),
+        ("\"handoff\"\nsocket = \"stdio\"", Mode::Handoff(Passed::Stdio)),
+        ("\"handoff\"\nsocket = \"listen-fds\"", Mode::Handoff(Passed::ListenFds)),
+        ("\"relay\"", Mode::Relay),
+    ] {
+        let text = SOUND.replace("mode = \"direct\"\ncommand", &format!("mode = {mode}\ncommand"));
+        let site = Site::parse(&text).unwrap();
+        assert_eq!(site.service(&"mail".parse().unwrap()).unwrap().mode(), is, "{mode}");
+        let at = |name: &str| site.mediates(&site.vocabulary().parse(name).unwrap());
+        assert!(at("MID//MED") && !at("LOW"), "{mode}");
+    }
     assert_eq!(mail.program(), &Program::Command(vec!["/usr/sbin/imapd".to_owned(), "-n".to_owned()]));
     let network = &site.networks()[0];
     assert_eq!((network.interface().as_str(), network.label()), ("ship0", &high));

@@ -148,19 +148,13 @@ impl Sessions {
 
     /// All sessions, in the order of their names.
     pub fn shown(&self) -> impl ExactSizeIterator<Item = Shown> {
-        self.sessions.values().map(|session| Shown {
-            id: session.record.id,
-            user: session.record.user.clone(),
-            device: session.record.device.clone(),
-            label: session.record.label.clone(),
-            inner: session.record.inner.clone(),
-            opened: session.record.opened,
-            attached: match &session.phase {
-                Phase::Open(open) => matches!(open.link, Link::Attached(_)),
-                Phase::Making { .. } => true,
-                Phase::Closing(_) => false,
-            },
-        })
+        self.sessions.values().map(show)
+    }
+
+    /// A session that lives: one that is on its way out has no permission left.
+    pub fn live(&self, id: SessionId) -> Option<Shown> {
+        let session = self.sessions.get(&id)?;
+        (!matches!(session.phase, Phase::Closing(_))).then(|| show(session))
     }
 
     /// Labels that have sessions.
@@ -233,6 +227,22 @@ impl Sessions {
                 None => return,
             }
         }
+    }
+}
+
+fn show(session: &Session) -> Shown {
+    Shown {
+        id: session.record.id,
+        user: session.record.user.clone(),
+        device: session.record.device.clone(),
+        label: session.record.label.clone(),
+        inner: session.record.inner.clone(),
+        opened: session.record.opened,
+        attached: match &session.phase {
+            Phase::Open(open) => matches!(open.link, Link::Attached(_)),
+            Phase::Making { .. } => true,
+            Phase::Closing(_) => false,
+        },
     }
 }
 

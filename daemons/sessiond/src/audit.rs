@@ -47,6 +47,9 @@ const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
 pub enum Weight {
     /// Nothing depends on it.
     Note,
+    /// A connection's grant, which must be in the log before it takes effect, and which leaves grants of sessions their room:
+    /// whoever has a session causes as many as they like.
+    Connection,
     /// A grant, which must be in the log before it takes effect.
     Grant,
     /// The end of something granted.
@@ -58,7 +61,7 @@ impl Weight {
     fn reserve(self, sessions: u64) -> u64 {
         let ends = sessions.saturating_add(16).saturating_mul(FOR_END);
         match self {
-            Self::Note => FOR_GRANTS.saturating_add(ends),
+            Self::Note | Self::Connection => FOR_GRANTS.saturating_add(ends),
             Self::Grant => ends,
             Self::End => 0,
         }

@@ -3,9 +3,10 @@
 use ipnet::IpNet;
 use levee_ipc::client::{self, Opened};
 use levee_ipc::keyer;
+use levee_ipc::mediator::{self, SessiondToMediator};
 use levee_ipc::vault::{Carriage, Selector, SessionRecord, SessiondToVault};
-use levee_policy::site::{Colour, Reach};
-use levee_policy::{HostName, Label, LabelName, Site, UserName};
+use levee_policy::site::{Colour, Destination, Reach};
+use levee_policy::{HostName, Label, LabelName, ServiceName, Site, UserName};
 use levee_session::{KeyRecord, RefusalKind, Reply, SessionId, Status, Time, ToVault};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,6 +25,52 @@ pub fn to_vault(message: ToVault) -> SessiondToVault {
         ToVault::Synced => SessiondToVault::Synced,
         ToVault::Ping(number) => SessiondToVault::Ping(number),
     }
+}
+
+/// To a label's mediator, which hears of a session what concerns it; `user` says whose it is, if it lives.
+pub fn to_mediator(
+    site: &Site,
+    message: &ToVault,
+    user: impl FnOnce(SessionId) -> Option<UserName>,
+) -> Option<SessiondToMediator> {
+    Some(match message {
+        ToVault::Open { id, inner, reach } => {
+            SessiondToMediator::Open(mediated(site, *id, user(*id)?, inner.clone(), reach))
+        }
+        ToVault::Close(id) => SessiondToMediator::Close(*id),
+        ToVault::Synced => SessiondToMediator::Synced,
+        ToVault::Ping(number) => SessiondToMediator::Ping(*number),
+    })
+}
+
+/// A session as its label's mediator knows it.
+pub fn mediated(
+    site: &Site,
+    id: SessionId,
+    user: UserName,
+    inner: Vec<IpAddr>,
+    reach: &[Reach],
+) -> mediator::SessionRecord {
+    let services = reach.iter().filter_map(|reach| match &reach.destination {
+        Destination::Service(name) => Some(name),
+        Destination::Network(_) => None,
+    });
+    let services: BTreeSet<&ServiceName> = services.filter(|name| is_mediated(site, name)).collect();
+    mediator::SessionRecord { id, user, inner, services: services.into_iter().cloned().collect() }
+}
+
+/// The single-level networks at a label, as its mediator knows them.
+pub fn networks(site: &Site, label: &Label) -> Vec<mediator::NetworkRecord> {
+    let record = |network: &levee_policy::site::Network| mediator::NetworkRecord {
+        interface: network.interface().clone(),
+        addresses: network.addresses().to_vec(),
+        services: network.services().iter().filter(|name| is_mediated(site, name)).cloned().collect(),
+    };
+    site.networks_at(label).map(record).collect()
+}
+
+fn is_mediated(site: &Site, name: &ServiceName) -> bool {
+    site.service(name).is_some_and(|service| service.mode().is_mediated())
 }
 
 /// To the keyer.

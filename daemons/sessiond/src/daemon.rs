@@ -9,22 +9,24 @@ use crate::operators::Operators;
 use crate::passwords::{self, Job, Passwords};
 use crate::revoked;
 use crate::store::Store;
-use crate::vaults::Vaults;
+use crate::vaults::{MEDIATOR, Vaults};
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::mediator::{self, MediatorToSessiond, SessiondToMediator};
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_ipc::vault::VaultToSessiond;
+use levee_ipc::vault::{Report, VaultToSessiond};
 use levee_ipc::warden::{
     Attachment, CompartmentStatus, FromWarden, LabelEvent, Role, SessiondRequest, ToWarden,
 };
 use levee_ipc::{Received, RecvError, Secret, client};
 use levee_policy::audit::{Event as Entry, Verdict};
-use levee_policy::{HostName, LabelName, Site};
+use levee_policy::{Grant, HostName, LabelName, ServiceName, Site, Who, decision};
 use levee_session::{
     Change, ClientId, CommitId, CutId, Event, Output, RefusalKind, Reply, Request, SessionId, Sessions, Time,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -57,6 +59,16 @@ struct Batch {
     entries: Vec<(Weight, Entry)>,
     commits: Vec<CommitId>,
     changes: Vec<Change>,
+    connections: Vec<Connection>,
+}
+
+/// A connection that a mediator waits to pass on, until its grant is durable.
+struct Connection {
+    label: LabelName,
+    ticket: u64,
+    /// From where, for the log.
+    why: String,
+    grant: Grant<decision::Connect>,
 }
 
 /// Everything that sessiond holds.
@@ -83,6 +95,13 @@ pub struct Daemon {
     unswept: bool,
 }
 
+impl Connection {
+    fn entry(&self) -> (Weight, Entry) {
+        let event = self.grant.audit();
+        (Weight::Connection, Entry { reason: format!("{}: {}", event.reason, self.why), ..event.clone() })
+    }
+}
+
 /// Who can be heard.
 enum Source {
     Warden,
@@ -90,6 +109,7 @@ enum Source {
     Keyer,
     Signer,
     Vault(LabelName, u16),
+    Mediator(LabelName),
     Client(ClientId),
     Passwords,
     Listener,
@@ -168,6 +188,7 @@ impl Daemon {
                 Source::Keyer => self.hear_keyer(),
                 Source::Signer => self.hear_signer(),
                 Source::Vault(label, slot) => self.hear_vault(&label, slot),
+                Source::Mediator(label) => self.hear_mediator(&label),
                 Source::Client(client) => self.hear_client(client, flags),
                 Source::Passwords => self.hear_passwords(),
                 Source::Listener => self.operators.accept(&mut self.counts, self.clock.now()),
@@ -205,6 +226,9 @@ impl Daemon {
         }
         for (label, slot, vault) in self.vaults.links() {
             set.add(Source::Vault(label.clone(), slot), vault, vault.interest());
+        }
+        for (label, mediator) in self.vaults.mediators() {
+            set.add(Source::Mediator(label.clone()), mediator, mediator.interest());
         }
         for (id, client) in &self.clients {
             // A client that waits for an answer is not read, and so held back; that it is gone is seen anyhow.
@@ -270,6 +294,9 @@ impl Daemon {
             Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
                 self.vaults.attach(label, slot, fd);
             }
+            Attachment::Peer { role: Role::Mediator, label: Some(label), .. } => {
+                self.attach_mediator(label, fd);
+            }
             Attachment::SignerClient(_) | Attachment::Peer { role: Role::Signer, .. } => {
                 self.signer = Some(Link::new(fd));
                 self.audit.signer_lost(self.clock.now());
@@ -298,7 +325,7 @@ impl Daemon {
         match event {
             LabelEvent::Up(label) => self.handle(Event::LabelUp(label)),
             LabelEvent::Failed { label, reason } => {
-                self.vaults.forget(&label);
+                self.vaults.forget_all(&label);
                 self.handle(Event::LabelFailed(label, reason));
             }
             LabelEvent::Died(label) => {
@@ -505,15 +532,10 @@ impl Daemon {
                 Ok(Received { message: VaultToSessiond::Disagreed(packets), .. }) => {
                     self.alarm(label, packets);
                 }
-                Ok(Received { message, .. }) => match self.vaults.answered(label, slot, message) {
-                    Some(VaultToSessiond::Opened(id)) => self.handle(Event::VaultOpened(label.clone(), id)),
-                    Some(VaultToSessiond::Closed(id)) => self.handle(Event::VaultClosed(label.clone(), id)),
-                    Some(VaultToSessiond::Pong(number)) => {
-                        self.handle(Event::VaultPong(label.clone(), number));
-                    }
-                    Some(VaultToSessiond::Report(report)) => self.operators.report(label, report),
-                    Some(VaultToSessiond::Disagreed(_)) | None => {}
-                },
+                Ok(Received { message, .. }) => {
+                    let answer = self.vaults.answered(label, slot, message);
+                    self.answered(label, answer);
+                }
                 Err(RecvError::Empty) => return,
                 Err(RecvError::Malformed) => {
                     self.counts.add_many("malformed messages of a vault", 1, self.clock.now());
@@ -524,6 +546,117 @@ impl Daemon {
                     return;
                 }
             }
+        }
+    }
+
+    /// A label's vault, with its mediator where it has one, has done what it was told.
+    fn answered(&mut self, label: &LabelName, answer: Option<VaultToSessiond>) {
+        match answer {
+            Some(VaultToSessiond::Opened(id)) => self.handle(Event::VaultOpened(label.clone(), id)),
+            Some(VaultToSessiond::Closed(id)) => self.handle(Event::VaultClosed(label.clone(), id)),
+            Some(VaultToSessiond::Pong(number)) => self.handle(Event::VaultPong(label.clone(), number)),
+            Some(VaultToSessiond::Report(report)) => self.operators.report(label, report),
+            Some(VaultToSessiond::Disagreed(_)) | None => {}
+        }
+    }
+
+    /// A mediator has come, in the place of one that is dead: it is told all that it needs before it accepts a connection.
+    fn attach_mediator(&mut self, name: LabelName, fd: OwnedFd) {
+        let Some(label) = self.site.label(&name) else { return };
+        self.operators.unmediated(&name);
+        for answer in self.vaults.attach_mediator(name.clone(), fd) {
+            self.answered(&name, Some(answer));
+        }
+        let Some(mediator) = self.vaults.mediator(&name) else { return };
+        mediator.send(SessiondToMediator::Networks(convert::networks(&self.site, &label)));
+        let reach = self.site.reachable(&label);
+        let live = self.machine.shown().filter(|shown| shown.label == name);
+        for shown in live.filter_map(|shown| self.machine.live(shown.id)) {
+            let record = convert::mediated(&self.site, shown.id, shown.user, shown.inner, &reach);
+            mediator.send(SessiondToMediator::Open(record));
+        }
+        mediator.send(SessiondToMediator::Synced);
+    }
+
+    fn hear_mediator(&mut self, label: &LabelName) {
+        for _ in 0..FAIR {
+            let Some(mediator) = self.vaults.mediator(label) else { return };
+            mediator.flush();
+            let answer = match mediator.receive::<MediatorToSessiond>() {
+                Ok(Received { message, .. }) => match message {
+                    MediatorToSessiond::Opened(id) => VaultToSessiond::Opened(id),
+                    MediatorToSessiond::Closed(id) => VaultToSessiond::Closed(id),
+                    MediatorToSessiond::Pong(number) => VaultToSessiond::Pong(number),
+                    MediatorToSessiond::Report(counters) => {
+                        self.operators.mediated(label, counters);
+                        VaultToSessiond::Report(Report::default())
+                    }
+                    MediatorToSessiond::Connect { ticket, client, service, from } => {
+                        self.connect(label, ticket, &client, &service, from);
+                        continue;
+                    }
+                },
+                Err(RecvError::Empty) => return,
+                Err(RecvError::Malformed) => {
+                    self.counts.add_many("malformed messages of a mediator", 1, self.clock.now());
+                    continue;
+                }
+                Err(RecvError::Closed | RecvError::Io(_)) => return self.vaults.mediator_lost(label),
+            };
+            let answer = self.vaults.answered(label, MEDIATOR, answer);
+            self.answered(label, answer);
+        }
+    }
+
+    /// A connection is granted if its session lives at the mediator's label and the service is one that a mediator there decides
+    /// about, or the site gives it to the network; the grant takes effect once it is durable.
+    fn connect(
+        &mut self,
+        label: &LabelName,
+        ticket: u64,
+        client: &mediator::Client,
+        service: &ServiceName,
+        from: SocketAddr,
+    ) {
+        let granted = (|| {
+            let point = self.site.label(label)?;
+            let mediated = self.site.service(service)?.mode().is_mediated();
+            let (shown, given) = match client {
+                mediator::Client::Session(id) => {
+                    let shown = self.machine.live(*id).filter(|shown| shown.label == *label)?;
+                    let given = shown.inner.contains(&from.ip());
+                    (Some(shown), given)
+                }
+                mediator::Client::Network(interface) => {
+                    let network = self.site.networks_at(&point).find(|n| n.interface() == interface)?;
+                    (None, network.services().contains(service))
+                }
+            };
+            let who = Who {
+                user: shown.as_ref().map(|shown| &shown.user),
+                host: shown.as_ref().map(|shown| &shown.device),
+            };
+            let grant = self.site.decide_connect(who, &point, service).ok()?;
+            (mediated && given).then_some(grant)
+        })();
+        match granted {
+            Some(grant) => {
+                let why = match client {
+                    mediator::Client::Session(id) => format!("session {id} from {from}"),
+                    mediator::Client::Network(interface) => format!("the network at {interface} from {from}"),
+                };
+                self.batch.connections.push(Connection { label: label.clone(), ticket, why, grant });
+            }
+            None => {
+                self.counts.add_many("connections that no session or network has", 1, self.clock.now());
+                self.decided(label, ticket, false);
+            }
+        }
+    }
+
+    fn decided(&mut self, label: &LabelName, ticket: u64, granted: bool) {
+        if let Some(mediator) = self.vaults.mediator(label) {
+            mediator.send(SessiondToMediator::Decided { ticket, granted });
         }
     }
 
@@ -590,7 +723,7 @@ impl Daemon {
             while let Some(output) = self.machine.poll() {
                 self.carry_out_one(output);
             }
-            if self.batch.commits.is_empty() {
+            if self.batch.commits.is_empty() && self.batch.connections.is_empty() {
                 if !self.batch.entries.is_empty() {
                     self.flush();
                 }
@@ -603,9 +736,18 @@ impl Daemon {
     fn flush(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         let now = self.clock.now();
-        let needed = !batch.commits.is_empty();
+        let needed = !batch.commits.is_empty() || !batch.connections.is_empty();
         self.audit.expect_ends(self.machine.shown().len() as u64);
-        let mut durable = self.audit.write(&batch.entries, now, needed);
+        let mut durable = self.audit.write(&batch.entries, now, false);
+        // A log that has no room for connections may have some for the rest.
+        let connections: Vec<(Weight, Entry)> = batch.connections.iter().map(Connection::entry).collect();
+        let mut recorded = self.audit.write(&connections, now, false);
+        if needed {
+            // One sync for all of them.
+            let synced = self.audit.sync();
+            durable &= synced;
+            recorded &= synced;
+        }
         // Only what is in the log comes into the store.
         if durable
             && !batch.changes.is_empty()
@@ -616,6 +758,11 @@ impl Daemon {
         }
         for commit in batch.commits {
             self.handle(Event::Committed(commit, durable));
+        }
+        for Connection { label, ticket, grant, .. } in batch.connections {
+            // It takes effect where the mediator passes the connection on.
+            drop(grant.into_parts());
+            self.decided(&label, ticket, recorded);
         }
     }
 
@@ -672,7 +819,9 @@ impl Daemon {
                 self.ask_warden(SessiondRequest::Cut { label, inner, ticket });
             }
             Output::Vault(label, message) => {
-                self.vaults.send(&label, || convert::to_vault(message.clone()));
+                let user = |id| self.machine.live(id).map(|shown| shown.user);
+                let mediated = || convert::to_mediator(&self.site, &message, user);
+                self.vaults.send(&label, || convert::to_vault(message.clone()), mediated);
             }
             Output::Keys(ticket, record) => {
                 let record = record.map(|record| convert::key_record(&self.site, record));

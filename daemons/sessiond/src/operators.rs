@@ -3,6 +3,7 @@
 use crate::counts::Counts;
 use crate::daemon::Daemon;
 use crate::link::Link;
+use levee_ipc::mediator::SessiondToMediator;
 use levee_ipc::operator::{Answer, Command, ServerStatus, SessionStatus};
 use levee_ipc::vault::{Report, SessiondToVault};
 use levee_ipc::warden::{CompartmentStatus, SessiondRequest};
@@ -39,6 +40,8 @@ pub struct Operators {
     listener: Option<OwnedFd>,
     open: BTreeMap<OperatorId, Operator>,
     reports: BTreeMap<LabelName, Report>,
+    /// What each mediator said last.
+    mediated: BTreeMap<LabelName, Vec<(String, u64)>>,
     /// What the warden said last of the tunnel's port.
     steering: Vec<(String, u64)>,
     next: u64,
@@ -47,8 +50,8 @@ pub struct Operators {
 impl Operators {
     /// None yet.
     pub fn new() -> Self {
-        let (open, reports) = (BTreeMap::new(), BTreeMap::new());
-        Self { listener: None, open, reports, steering: Vec::new(), next: 0 }
+        let (open, reports, mediated) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { listener: None, open, reports, mediated, steering: Vec::new(), next: 0 }
     }
 
     /// Takes the listening socket from the warden.
@@ -101,6 +104,16 @@ impl Operators {
         }
     }
 
+    /// Takes a mediator's counters.
+    pub fn mediated(&mut self, label: &LabelName, counters: Vec<(String, u64)>) {
+        self.mediated.insert(label.clone(), counters);
+    }
+
+    /// A mediator is dead, its counters with it.
+    pub fn unmediated(&mut self, label: &LabelName) {
+        self.mediated.remove(label);
+    }
+
     /// Takes what the warden says runs, and what nobody got at the tunnel's port.
     pub fn compartments(&mut self, running: Vec<CompartmentStatus>, steering: Vec<(String, u64)>) {
         self.steering = steering;
@@ -129,7 +142,8 @@ impl Daemon {
                     let missing = self.vaults.labels().take(MAX_VAULTS).cloned().collect::<BTreeSet<_>>();
                     self.operators.reports.retain(|label, _| self.vaults.has(label));
                     for label in &missing {
-                        self.vaults.send(label, || SessiondToVault::Report);
+                        let mediated = || Some(SessiondToMediator::Report);
+                        self.vaults.send(label, || SessiondToVault::Report, mediated);
                     }
                     operator.state = State::Collecting { missing, compartments: None, until };
                     self.ask_warden(SessiondRequest::Compartments);
@@ -165,8 +179,12 @@ impl Daemon {
         }
     }
 
-    fn status(&self, compartments: Vec<CompartmentStatus>) -> ServerStatus {
+    fn status(&self, mut compartments: Vec<CompartmentStatus>) -> ServerStatus {
         let now = self.now();
+        for compartment in &mut compartments {
+            let counters = self.operators.mediated.get(&compartment.label).into_iter().flatten();
+            compartment.counters.extend(counters.filter(|(_, count)| *count > 0).cloned());
+        }
         let row = |shown: Shown| SessionStatus {
             id: shown.id.to_string(),
             user: shown.user,

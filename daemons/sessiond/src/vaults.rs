@@ -1,12 +1,17 @@
 //! The vaults, each label's spoken with as one. It may have several workers: an order goes to all of them, and it
-//! counts as carried out when every one has said so.
+//! counts as carried out when every one has said so. Where the label has a mediator, it hears of sessions as the workers
+//! do, and counts as one of them.
 
 use crate::link::Link;
+use levee_ipc::mediator::SessiondToMediator;
 use levee_ipc::vault::{Report, SessiondToVault, VaultToSessiond};
 use levee_policy::LabelName;
 use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+
+/// In the place of a worker's steering slot: the mediator. Slot 0 is the keyer's, so no worker has it.
+pub const MEDIATOR: u16 = 0;
 
 /// Rows of security associations in a report, all workers' together.
 const REPORTED: usize = 256;
@@ -34,6 +39,8 @@ struct Order {
 struct Workers {
     /// `None` once a worker's channel is gone.
     links: BTreeMap<u16, Option<Link<SessiondToVault>>>,
+    /// `None` where there is none, and while one that died is being replaced: the next one is told everything anew.
+    mediator: Option<Link<SessiondToMediator>>,
     orders: BTreeMap<Asked, Order>,
 }
 
@@ -47,9 +54,56 @@ impl Vaults {
         self.0.entry(label).or_default().links.insert(slot, Some(Link::new(fd)));
     }
 
-    /// A label's vault is dead, with all its workers.
+    /// Takes the channel to a label's mediator. One before it is dead, its connections with it: what it was asked and has
+    /// not answered is answered by that, and what was asked of it alone comes back.
+    pub fn attach_mediator(&mut self, label: LabelName, fd: OwnedFd) -> Vec<VaultToSessiond> {
+        let workers = self.0.entry(label).or_default();
+        workers.mediator = Some(Link::new(fd));
+        for order in workers.orders.values_mut() {
+            order.missing.remove(&MEDIATOR);
+        }
+        let done = workers.orders.iter().filter(|(_, order)| order.missing.is_empty());
+        let done: Vec<Asked> = done.map(|(asked, _)| *asked).collect();
+        let answer = |asked: Asked| {
+            let order = workers.orders.remove(&asked)?;
+            Some(match asked {
+                Asked::Session(id) if order.closing => VaultToSessiond::Closed(id),
+                Asked::Session(id) => VaultToSessiond::Opened(id),
+                Asked::Ping(number) => VaultToSessiond::Pong(number),
+                Asked::Report => VaultToSessiond::Report(order.report),
+            })
+        };
+        done.into_iter().filter_map(answer).collect()
+    }
+
+    /// A label's vault is dead, with all its workers. Its mediator is not.
     pub fn forget(&mut self, label: &LabelName) {
+        if let Some(workers) = self.0.get_mut(label) {
+            workers.links.clear();
+            workers.orders.clear();
+        }
+    }
+
+    /// Nothing runs at a label.
+    pub fn forget_all(&mut self, label: &LabelName) {
         self.0.remove(label);
+    }
+
+    /// Channels to mediators.
+    pub fn mediators(&self) -> impl Iterator<Item = (&LabelName, &Link<SessiondToMediator>)> {
+        self.0.iter().filter_map(|(label, workers)| Some((label, workers.mediator.as_ref()?)))
+    }
+
+    /// The channel to a label's mediator.
+    pub fn mediator(&mut self, label: &LabelName) -> Option<&mut Link<SessiondToMediator>> {
+        self.0.get_mut(label)?.mediator.as_mut()
+    }
+
+    /// The channel to a mediator is gone. What it was asked it answers by its death, which the next one's channel shows.
+    pub fn mediator_lost(&mut self, label: &LabelName) {
+        if let Some(workers) = self.0.get_mut(label) {
+            workers.mediator = None;
+        }
     }
 
     /// A worker's channel is gone, and what was sent on it may not have come.
@@ -84,9 +138,14 @@ impl Vaults {
         self.0.get_mut(label)?.links.get_mut(&slot)?.as_mut()
     }
 
-    /// Sends an order to every worker of a label's vault. One that is gone does not answer; the state machine acts on
-    /// that.
-    pub fn send(&mut self, label: &LabelName, order: impl Fn() -> SessiondToVault) {
+    /// Sends an order to every worker of a label's vault, and as `mediated` says to its mediator. One that is gone does not
+    /// answer; the state machine acts on that.
+    pub fn send(
+        &mut self,
+        label: &LabelName,
+        order: impl Fn() -> SessiondToVault,
+        mediated: impl FnOnce() -> Option<SessiondToMediator>,
+    ) {
         let Some(workers) = self.0.get_mut(label) else { return };
         let (asked, closing) = match order() {
             SessiondToVault::Open(record) => (Some(Asked::Session(record.id)), false),
@@ -96,10 +155,15 @@ impl Vaults {
             SessiondToVault::Synced => (None, false),
         };
         if let Some(asked) = asked {
-            let missing = workers.links.keys().copied().collect();
+            let missing = workers.all().collect();
             workers.orders.insert(asked, Order { missing, closing, report: Report::default() });
         }
         workers.links.values_mut().flatten().for_each(|link| link.send(order()));
+        if let Some(mediator) = &mut workers.mediator
+            && let Some(message) = mediated()
+        {
+            mediator.send(message);
+        }
     }
 
     /// Takes a worker's answer. Gives the vault's, if it is the last.
@@ -110,6 +174,7 @@ impl Vaults {
         answer: VaultToSessiond,
     ) -> Option<VaultToSessiond> {
         let workers = self.0.get_mut(label)?;
+        let all: BTreeSet<u16> = workers.all().collect();
         let asked = match &answer {
             VaultToSessiond::Opened(id) | VaultToSessiond::Closed(id) => Asked::Session(*id),
             VaultToSessiond::Pong(number) => Asked::Ping(*number),
@@ -123,7 +188,10 @@ impl Vaults {
             VaultToSessiond::Closed(id) if !order.closing => {
                 // It does not take the session, so the others must not have it either.
                 order.closing = true;
-                order.missing = workers.links.keys().copied().filter(|other| *other != slot).collect();
+                order.missing = all.into_iter().filter(|other| *other != slot).collect();
+                if let Some(mediator) = &mut workers.mediator {
+                    mediator.send(SessiondToMediator::Close(*id));
+                }
                 let others = workers.links.iter_mut().filter(|(other, _)| **other != slot);
                 for link in others.filter_map(|(_, link)| link.as_mut()) {
                     link.send(SessiondToVault::Close(*id));
@@ -141,6 +209,13 @@ impl Vaults {
             VaultToSessiond::Report(_) => VaultToSessiond::Report(order.report),
             other => other,
         })
+    }
+}
+
+impl Workers {
+    /// Everybody who must answer: by slot, and the mediator.
+    fn all(&self) -> impl Iterator<Item = u16> {
+        self.links.keys().copied().chain(self.mediator.as_ref().map(|_| MEDIATOR))
     }
 }
 
@@ -191,12 +266,16 @@ mod tests {
         }
 
         fn close(&mut self, id: SessionId) {
-            self.vaults.send(&self.label, || SessiondToVault::Close(id));
+            self.vaults.send(
+                &self.label,
+                || SessiondToVault::Close(id),
+                || Some(SessiondToMediator::Close(id)),
+            );
         }
 
         fn open(&mut self, id: SessionId) {
             let record = || SessionRecord { id, inner: Vec::new(), selectors: Vec::new() };
-            self.vaults.send(&self.label, || SessiondToVault::Open(record()));
+            self.vaults.send(&self.label, || SessiondToVault::Open(record()), || None);
         }
     }
 
@@ -248,6 +327,40 @@ mod tests {
     }
 
     #[test]
+    fn a_session_is_closed_when_the_mediator_has_closed_it_too_or_is_dead() {
+        let (mut pair, id) = (two(), SessionId::from_random(ID));
+        let label = pair.label.clone();
+        let mediator = |pair: &mut Pair| {
+            let (ours, theirs) = Channel::pair().unwrap();
+            (pair.vaults.attach_mediator(label.clone(), ours.into_fd()), theirs)
+        };
+        let (answered, theirs) = mediator(&mut pair);
+        assert!(answered.is_empty());
+        for dies in [false, true] {
+            pair.close(id);
+            assert!(
+                matches!(theirs.try_recv().unwrap().message, SessiondToMediator::Close(asked) if asked == id)
+            );
+            assert!(pair.says(0, VaultToSessiond::Closed(id)).is_none());
+            assert!(pair.says(1, VaultToSessiond::Closed(id)).is_none());
+            let last = if dies {
+                // That its channel is gone is not yet that it is.
+                pair.vaults.mediator_lost(&label);
+                assert!(pair.says(0, VaultToSessiond::Closed(id)).is_none());
+                mediator(&mut pair).0.pop()
+            } else {
+                pair.vaults.answered(&label, MEDIATOR, VaultToSessiond::Closed(id))
+            };
+            assert!(matches!(last, Some(VaultToSessiond::Closed(closed)) if closed == id));
+        }
+        // Without a mediator it is as it was.
+        pair.vaults.mediator_lost(&label);
+        pair.close(id);
+        assert!(pair.says(0, VaultToSessiond::Closed(id)).is_none());
+        assert!(pair.says(1, VaultToSessiond::Closed(id)).is_some());
+    }
+
+    #[test]
     fn what_workers_report_adds_up_and_what_nobody_asked_for_is_dropped() {
         let mut pair = two();
         let label = pair.label.clone();
@@ -256,7 +369,7 @@ mod tests {
             VaultToSessiond::Report(Report { counters, sas: Vec::new(), sa_count: 3 })
         };
         assert!(pair.says(0, report()).is_none());
-        pair.vaults.send(&label, || SessiondToVault::Report);
+        pair.vaults.send(&label, || SessiondToVault::Report, || None);
         assert!(pair.says(0, report()).is_none());
         let Some(VaultToSessiond::Report(sum)) = pair.says(1, report()) else { panic!("no report") };
         assert_eq!((sum.counters, sum.sa_count), (vec![("packets in".to_owned(), 4)], 6));

@@ -4,14 +4,16 @@ use crate::below::{self, Below};
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Spec, Store};
 use crate::making::Image;
+use crate::mediation::Mediation;
 use crate::networks::Attached;
 use crate::options::Options;
+use crate::process::Process;
 use crate::uids::Uids;
 use crate::{Fatal, log};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
 use levee_policy::decision::Connect;
-use levee_policy::site::{Program, Protocol};
+use levee_policy::site::{Mode, Program, Protocol};
 use levee_policy::{Grant, LabelName, ServiceName, Site};
 use levee_sys::sockdiag;
 use levee_sys::tun::{self, Queue};
@@ -58,6 +60,7 @@ pub struct Label {
     tuns: Vec<Queue>,
     compartment: Compartment,
     services: Vec<Service>,
+    mediation: Option<Mediation>,
     below: Below,
     /// Hosts on a single-level network use its services whether or not there is a session.
     kept: bool,
@@ -186,14 +189,29 @@ impl Label {
             attached.forward().map_err(step)?;
         }
         let mut services = Vec::new();
+        let mut mediation = Mediation::of(site, &label).map_err(step)?;
         for service in site.services_at(&label) {
             let grant = site
                 .decide_start(&label, service)
                 .map_err(|denial| Fatal::new(format!("start {} at {name}", service.name()), denial))?;
             let addresses = addresses(site, service);
-            let listen = |address: &SocketAddr| match service.protocol() {
-                Protocol::Tcp => network.listen(*address),
-                Protocol::Udp => datagrams(&network, *address),
+            if let Some(mediation) = mediation.as_mut().filter(|_| service.mode().is_mediated()) {
+                for address in &addresses {
+                    let listener = network.listen(*address).map_err(step)?;
+                    mediation.take(service.name(), service.mode(), *address, listener);
+                }
+                if let Mode::Handoff(passed) = service.mode() {
+                    mediation.hand_off_to(service.name(), service.program(), passed);
+                    continue;
+                }
+            }
+            // To a relayed daemon comes nobody but the mediator.
+            let listen = |address: &SocketAddr| match (service.protocol(), &mediation) {
+                (Protocol::Tcp, Some(mediation)) if service.mode() == Mode::Relay => {
+                    mediation.listen(*address)
+                }
+                (Protocol::Tcp, _) => network.listen(*address),
+                (Protocol::Udp, _) => datagrams(&network, *address),
             };
             let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
             services.push(Service {
@@ -221,6 +239,7 @@ impl Label {
             tuns,
             compartment,
             services,
+            mediation,
             below,
             kept: resources.attached.is_some_and(Attached::serves),
             upflow: BTreeMap::new(),
@@ -301,6 +320,28 @@ impl Label {
         let all = self.services.iter().enumerate().filter(|_| !self.is_building());
         all.filter(move |(_, s)| waiting(s))
             .flat_map(|(i, s)| s.listeners.iter().map(move |l| (i, l.as_fd())))
+    }
+
+    /// Whether it has a mediator.
+    pub fn is_mediated(&self) -> bool {
+        self.mediation.is_some()
+    }
+
+    /// Starts its mediator, if it has one.
+    ///
+    /// # Errors
+    /// The step that failed, and why.
+    pub fn start_mediator(&self, options: &Options, uids: &Uids) -> Result<Option<Process>, Fatal> {
+        let Some(mediation) = &self.mediation else { return Ok(None) };
+        let name = self.compartment.label();
+        mediation.start(name, self.slot, &self.compartment, options, uids).map(Some)
+    }
+
+    /// Its mediator has ended: so do the connections that it had passed on.
+    pub fn mediator_ended(&self) {
+        if let Some(mediation) = &self.mediation {
+            mediation.ended(self.network.ns());
+        }
     }
 
     /// Takes what the compartment's first process has said. Once, whether the compartment has been built, or why not.

@@ -9,6 +9,7 @@ mod below;
 pub mod compartment;
 mod label;
 mod making;
+mod mediation;
 mod memfile;
 pub mod networks;
 mod options;

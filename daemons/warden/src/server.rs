@@ -241,8 +241,10 @@ impl Server {
             match process.hear().map(|received| received.message) {
                 Ok(ToWarden::Ready) => {
                     process.ready = true;
-                    if let (Role::Vault, Some(label)) = (key.role, &key.label) {
-                        self.vault_ready(&label.clone());
+                    match (key.role, &key.label) {
+                        (Role::Vault, Some(label)) => self.vault_ready(&label.clone()),
+                        (Role::Mediator, Some(label)) => self.tell_if_up(&label.clone()),
+                        _ => {}
                     }
                 }
                 Ok(ToWarden::Unusable(why)) if key.role == Role::Signer => {
@@ -279,6 +281,8 @@ impl Server {
                 }
             }
             SessiondRequest::Kill(label) => {
+                // It may be the mediator that does not answer.
+                self.processes.get(&Key::at(Role::Mediator, &label)).into_iter().for_each(Process::kill);
                 // Stacks have the keys, too, and may have outlived their gate.
                 let stacks = stacks::running(&label, &self.processes).map(Process::kill).count() > 0;
                 if !self.kill_vault(&label) && !stacks {
@@ -387,7 +391,11 @@ impl Server {
     }
 
     fn tell_if_up(&self, name: &LabelName) {
-        if self.is_vault_ready(name) && self.labels.get(name).is_some_and(|label| !label.is_building()) {
+        let is_built = |label: &Label| {
+            let mediator = self.processes.get(&Key::at(Role::Mediator, name));
+            !label.is_building() && (!label.is_mediated() || mediator.is_some_and(|process| process.ready))
+        };
+        if self.is_vault_ready(name) && self.labels.get(name).is_some_and(is_built) {
             self.tell_sessiond(LabelEvent::Up(name.clone()));
         }
     }
@@ -411,7 +419,15 @@ impl Server {
             self.start_upflow(role, name)?;
         }
         self.show_above(name);
+        self.start_mediator(name)?;
         self.start_vault(name)
+    }
+
+    /// Starts a label's mediator, where it has one.
+    fn start_mediator(&mut self, name: &LabelName) -> Result<(), Fatal> {
+        let Some(label) = self.labels.get(name) else { return Ok(()) };
+        let started = label.start_mediator(&self.options, &self.uids)?;
+        started.map_or(Ok(()), |process| self.admit(process))
     }
 
     /// Has the labels that run and read this one, and did not know that it could have documents, copy them.
@@ -535,6 +551,14 @@ impl Server {
                 }
                 self.vault_ended(label)
             }
+            (Role::Mediator, Some(label)) => {
+                // Before the next one tells sessiond that this one is dead.
+                self.labels.get(label).into_iter().for_each(Label::mediator_ended);
+                if let Err(e) = self.start_mediator(label) {
+                    self.fail(label, &e);
+                }
+                Ok(())
+            }
             (role, _) if STANDING.contains(role) => self.start_standing(*role),
             (role, Some(label)) => {
                 if let Err(e) = self.start_upflow(*role, label) {
@@ -593,7 +617,7 @@ impl Server {
         self.ending.remove(name);
         self.kill_vault(name);
         let workers = self.labels.get(name).into_iter().flat_map(Label::workers);
-        let others = [Role::Stack, Role::Witness, Role::Copy].map(|role| Key::at(role, name));
+        let others = [Role::Mediator, Role::Stack, Role::Witness, Role::Copy].map(|role| Key::at(role, name));
         let all: Vec<Key> = workers.map(|worker| Key::vault(name, worker)).chain(others).collect();
         for process in all.iter().filter_map(|key| self.processes.remove(key)) {
             process.kill();

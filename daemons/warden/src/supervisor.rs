@@ -26,7 +26,13 @@ fn use_of(role: Role) -> Option<Use> {
         Role::Tps | Role::Tpe => Some(Use::Tls),
         Role::Keyer => Some(Use::Ike),
         Role::Sessiond => Some(Use::Audit),
-        Role::Signer | Role::Vault | Role::Stack | Role::Witness | Role::Snapshot | Role::Copy => None,
+        Role::Signer
+        | Role::Vault
+        | Role::Stack
+        | Role::Witness
+        | Role::Mediator
+        | Role::Snapshot
+        | Role::Copy => None,
     }
 }
 
@@ -38,6 +44,7 @@ fn wired(a: Role, b: Role) -> bool {
     pair(Role::Sessiond, Role::Tps)
         || pair(Role::Sessiond, Role::Keyer)
         || pair(Role::Sessiond, Role::Vault)
+        || pair(Role::Sessiond, Role::Mediator)
         || pair(Role::Tpe, Role::Keyer)
         || pair(Role::Tpe, Role::Vault)
         || pair(Role::Keyer, Role::Vault)
@@ -117,7 +124,7 @@ fn end(me: &Key, other: &Key, slot: Option<u16>) -> Attachment {
 mod tests {
     use super::*;
 
-    const ROLES: [Role; 10] = [
+    const ROLES: [Role; 11] = [
         Role::Sessiond,
         Role::Signer,
         Role::Tps,
@@ -125,6 +132,7 @@ mod tests {
         Role::Vault,
         Role::Stack,
         Role::Witness,
+        Role::Mediator,
         Role::Snapshot,
         Role::Copy,
         Role::Tpe,
@@ -146,6 +154,7 @@ mod tests {
         assert!(!wired(Role::Tps, Role::Keyer));
         assert!(!wired(Role::Vault, Role::Signer));
         for role in ROLES {
+            assert_eq!(wired(Role::Mediator, role), role == Role::Sessiond);
             assert!(!wired(Role::Snapshot, role));
             assert!(!wired(Role::Copy, role));
             // They know their gate, and nobody else.

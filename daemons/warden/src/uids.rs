@@ -49,6 +49,8 @@ pub enum Own {
     Stack(u16),
     /// The second of them.
     Witness(u16),
+    /// The mediator of the label in this slot.
+    Mediator(u16),
     /// The first stage of upflow for the label in this slot.
     Snapshot(u16),
     /// The second stage of upflow for the label in this slot.
@@ -101,6 +103,7 @@ impl Uids {
             Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
             Own::Stack(slot) => 0x4000 + u32::from(slot & 0xfff),
             Own::Witness(slot) => 0x5000 + u32::from(slot & 0xfff),
+            Own::Mediator(slot) => 0x6000 + u32::from(slot & 0xfff),
         };
         self.base + offset
     }
@@ -155,7 +158,7 @@ mod tests {
         let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe]
             .into_iter()
             .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
-            .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s)]));
+            .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]));
         let all: Vec<u32> = ours.map(|who| uids.own(who)).collect();
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());

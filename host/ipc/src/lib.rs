@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`warden`] | the warden and every process it starts |
 //! | [`vault`] | sessiond → vault, keyer ↔ vault |
+//! | [`mediator`] | sessiond ↔ mediator, mediator ↔ process 1 of its compartment |
 //! | [`keyer`] | sessiond (on a workstation: the TPE) ↔ keyer |
 //! | [`signer`] | tps, keyer, sessiond → signer |
 //! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
@@ -23,6 +24,7 @@ pub mod client;
 mod file;
 mod frame;
 pub mod keyer;
+pub mod mediator;
 pub mod operator;
 mod outbox;
 mod room;

@@ -7,7 +7,8 @@
 use crate::Secret;
 use crate::signer::Use;
 use ipnet::IpNet;
-use levee_policy::{DomainName, HostName, LabelName, PpkId};
+use levee_policy::site::Mode;
+use levee_policy::{DomainName, HostName, LabelName, PpkId, ServiceName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -32,6 +33,8 @@ pub enum Role {
     Stack,
     /// The second of two stacks that must agree.
     Witness,
+    /// Decides about each connection to services of one label, and hands it off or relays it.
+    Mediator,
     /// Upflow's first stage: from a label's store to its snapshot.
     Snapshot,
     /// Upflow's second stage: from snapshots to one label's copies.
@@ -50,6 +53,7 @@ impl Role {
             Self::Keyer => "levee-keyer",
             Self::Vault | Self::Stack => "levee-vault",
             Self::Witness => "levee-witness",
+            Self::Mediator => "levee-mediator",
             Self::Snapshot | Self::Copy => "levee-upflow",
             Self::Tpe => "levee-tpe",
         }
@@ -107,6 +111,17 @@ pub enum Attachment {
         /// Inner MTU in bytes.
         mtu: u16,
     },
+    /// To a mediator: a listener of a service at this address, which is the mediator's from now on.
+    Service {
+        /// The service.
+        name: ServiceName,
+        /// `handoff` or `relay`. To relay, the mediator reaches the daemon at the same address in its own network.
+        mode: Mode,
+        /// Where the listener listens.
+        address: SocketAddr,
+    },
+    /// To a mediator: the channel to process 1 of its compartment.
+    Starter,
     /// To the tpe and its keyer: the outer address of the server's trusted path, and the name in its certificates.
     Server {
         /// Address and port.

@@ -23,6 +23,9 @@ use crate::{Error, Result, ns};
 /// Longest interface name, in bytes (`IFNAMSIZ` less the NUL).
 const NAME_MAX: usize = 15;
 
+/// The routing table of what is the namespace's own (`RT_TABLE_LOCAL`, linux/rtnetlink.h).
+const LOCAL_TABLE: u8 = 255;
+
 /// An rtnetlink socket: a handle to one network namespace, the one it was opened in.
 pub struct Net {
     socket: Socket,
@@ -166,6 +169,20 @@ impl Net {
             Some(gateway) => format!("add a route to {destination} via {gateway} on {name}"),
             None => format!("add a route to {destination} on {name}"),
         })
+    }
+
+    /// Makes every address in `range` one of the namespace's own, at interface `name`.
+    pub fn add_local(&mut self, range: IpNet, name: &str) -> Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(range.addr());
+        message.header.destination_prefix_length = range.prefix_len();
+        message.header.table = LOCAL_TABLE;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.kind = RouteType::Local;
+        message.header.scope = RouteScope::Host;
+        message.attributes.push(RouteAttribute::Destination(route_address(range.network())));
+        message.attributes.push(RouteAttribute::Oif(self.index(name)?));
+        self.create(RouteNetlinkMessage::NewRoute(message), || format!("make {range} local to {name}"))
     }
 
     /// Creates a pair of virtual Ethernet interfaces; `peer` is born in `peer_ns` where one is given.

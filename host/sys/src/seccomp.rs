@@ -28,6 +28,8 @@ pub const VAULT: &str = include_str!("../../../conf/seccomp/vault.toml");
 pub const GATE: &str = include_str!("../../../conf/seccomp/gate.toml");
 /// The filter of a stack that must agree with another.
 pub const STACK: &str = include_str!("../../../conf/seccomp/stack.toml");
+/// The filter of a label's mediator.
+pub const MEDIATOR: &str = include_str!("../../../conf/seccomp/mediator.toml");
 /// The keyer's filter.
 pub const KEYER: &str = include_str!("../../../conf/seccomp/keyer.toml");
 /// The signer's filter.

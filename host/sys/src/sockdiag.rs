@@ -22,6 +22,29 @@ const SOCK_DESTROY: u16 = 21;
 /// (also as an IPv4-mapped IPv6 address). Their owners see `ECONNABORTED`; the peer sees a reset, if it
 /// can still be reached. A UDP socket loses its peer and fails its pending call. Listening sockets bound to a wildcard stay. Returns how many were destroyed.
 pub fn destroy(net: BorrowedFd<'_>, address: IpAddr) -> Result<usize> {
+    // A socket in TIME_WAIT carries nothing more and cannot be aborted on the oldest kernels.
+    let states = StateFlags::all() - StateFlags::TIME_WAIT;
+    let of = |id: &SocketId| {
+        id.source_address.to_canonical() == address || id.destination_address.to_canonical() == address
+    };
+    destroy_all(net, &[IPPROTO_TCP, IPPROTO_UDP], states, &address, of)
+}
+
+/// Destroys every TCP connection in the namespace `net` whose local end is `local`, and leaves who listens there. Returns how
+/// many were destroyed.
+pub fn destroy_connections(net: BorrowedFd<'_>, local: std::net::SocketAddr) -> Result<usize> {
+    let states = StateFlags::all() - StateFlags::TIME_WAIT - StateFlags::LISTEN;
+    let of = |id: &SocketId| id.source_address.to_canonical() == local.ip() && id.source_port == local.port();
+    destroy_all(net, &[IPPROTO_TCP], states, &local, of)
+}
+
+fn destroy_all(
+    net: BorrowedFd<'_>,
+    protocols: &[u8],
+    states: StateFlags,
+    what: &dyn std::fmt::Display,
+    of: impl Fn(&SocketId) -> bool,
+) -> Result<usize> {
     let socket = ns::in_net(net, || {
         let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
         socket.bind_auto()?;
@@ -32,18 +55,21 @@ pub fn destroy(net: BorrowedFd<'_>, address: IpAddr) -> Result<usize> {
 
     let mut destroyed = 0;
     let mut sequence = 0;
-    for protocol in [IPPROTO_TCP, IPPROTO_UDP] {
+    for protocol in protocols.iter().copied() {
         for family in [AF_INET, AF_INET6] {
             sequence += 1;
-            for id in list(&socket, family, protocol, address, sequence)
+            for id in list(&socket, family, protocol, states.clone(), sequence)
                 .step(|| "list the sockets of a network namespace".into())?
             {
+                if !of(&id) {
+                    continue;
+                }
                 sequence += 1;
                 match kill(&socket, family, protocol, id, sequence) {
                     Ok(()) => destroyed += 1,
                     // It ended by itself between the listing and now.
                     Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
-                    Err(e) => return Err(e).step(|| format!("destroy a socket of {address}")),
+                    Err(e) => return Err(e).step(|| format!("destroy a socket of {what}")),
                 }
             }
         }
@@ -55,11 +81,9 @@ fn list(
     socket: &Socket,
     family: u8,
     protocol: u8,
-    address: IpAddr,
+    states: StateFlags,
     sequence: u32,
 ) -> std::io::Result<Vec<SocketId>> {
-    // A socket in TIME_WAIT carries nothing more and cannot be aborted on the oldest kernels.
-    let states = StateFlags::all() - StateFlags::TIME_WAIT;
     let states = if protocol == IPPROTO_TCP { states - StateFlags::CLOSE } else { states };
     let socket_id = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
     let request = InetRequest { family, protocol, extensions: ExtensionFlags::empty(), states, socket_id };
@@ -75,9 +99,6 @@ fn list(
         .filter_map(|answer| match answer {
             SockDiagMessage::InetResponse(response) => Some(response.header.socket_id),
             _ => None,
-        })
-        .filter(|id| {
-            id.source_address.to_canonical() == address || id.destination_address.to_canonical() == address
         })
         .collect())
 }

@@ -28,6 +28,9 @@ pub struct Program<'fd> {
     pub args: Vec<OsString>,
     /// The whole environment, each entry `NAME=value`.
     pub env: Vec<OsString>,
+    /// Whether to add `LISTEN_PID` with its own process number, by which it knows that descriptors are meant for it
+    /// (sd_listen_fds(3)).
+    pub listen_pid: bool,
     /// Its working directory, looked up as its own uid would.
     pub directory: PathBuf,
     /// Descriptors that the child gets as 3, 4, 5, …
@@ -77,6 +80,7 @@ impl<'fd> Program<'fd> {
             args: vec![name],
             directory: "/".into(),
             env: Vec::new(),
+            listen_pid: false,
             fds: Vec::new(),
             stdio: [None; 3],
             terminal: false,
@@ -166,6 +170,27 @@ const STEPS: [&str; 16] = [
     "execute the program",
 ];
 
+/// See [`Program::listen_pid`].
+const LISTEN_PID: &[u8] = b"LISTEN_PID=";
+/// Of a process number, at most.
+const DIGITS: usize = 10;
+
+/// Writes a number in decimal, without zeros in front.
+fn number<'a>(to: impl Iterator<Item = &'a mut u8>, value: u32) {
+    let mut digits = [0; DIGITS];
+    let mut rest = value;
+    let mut count = 0;
+    for digit in &mut digits {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        count += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    to.zip(digits.iter().take(count).rev()).for_each(|(to, digit)| *to = *digit);
+}
+
 /// Everything that the child needs, as plain numbers and pointers.
 struct Prepared<'p> {
     program: &'p Program<'p>,
@@ -174,6 +199,8 @@ struct Prepared<'p> {
     _strings: Vec<CString>,
     argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
+    /// `LISTEN_PID=` and room for a number, NUL-terminated; `envp` has it where it is wanted.
+    listen_pid: Box<[u8; LISTEN_PID.len() + DIGITS + 1]>,
     /// Sources of the descriptors 0, 1, 2, 3, …
     sources: Vec<RawFd>,
     /// Room for copies of them out of the way of their targets.
@@ -193,7 +220,13 @@ impl<'p> Prepared<'p> {
             strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
         };
         // Moving a CString moves its pointer, not its bytes: these stay valid while `_strings` lives.
-        let (argv, envp) = (pointers(&args), pointers(&env));
+        let (argv, mut envp) = (pointers(&args), pointers(&env));
+        let mut listen_pid = Box::new([0; LISTEN_PID.len() + DIGITS + 1]);
+        if program.listen_pid {
+            listen_pid.iter_mut().zip(LISTEN_PID).for_each(|(to, from)| *to = *from);
+            // Moving the box does not move the bytes either.
+            envp.insert(0, listen_pid.as_ptr().cast());
+        }
         let sources: Vec<RawFd> = program
             .stdio
             .iter()
@@ -207,6 +240,7 @@ impl<'p> Prepared<'p> {
             _strings: args.into_iter().chain(env).collect(),
             argv,
             envp,
+            listen_pid,
             copies: vec![-1; sources.len()],
             sources,
             cgroups: program.cgroups.iter().map(AsRawFd::as_raw_fd).collect(),
@@ -288,6 +322,13 @@ impl<'p> Prepared<'p> {
             }
         }
         let failed = next();
+        if self.program.listen_pid {
+            number(self.listen_pid.iter_mut().skip(LISTEN_PID.len()), std::process::id());
+            // The pointer of before is of before the bytes were written.
+            if let Some(first) = self.envp.first_mut() {
+                *first = self.listen_pid.as_ptr().cast();
+            }
+        }
         unblock_signals();
         // SAFETY: `path` is NUL-terminated; both vectors are null-terminated arrays of pointers to strings
         // that `_strings` keeps.

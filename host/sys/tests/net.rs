@@ -100,3 +100,35 @@ fn destroying_an_address_cuts_its_connections_and_no_others() {
     // The listener still listens.
     let _again = ns::in_net(net.as_fd(), || TcpStream::connect("127.0.0.6:80")).unwrap().unwrap();
 }
+
+#[test]
+fn in_a_range_that_is_local_every_address_is_ones_own_and_connections_to_one_place_are_destroyed_alone() {
+    let net = ns::new_net().unwrap();
+    let mut handle = Net::in_ns(net.as_fd()).unwrap();
+    handle.set_up("lo").unwrap();
+    for range in ["10.81.0.0/16", "fd81::/64"] {
+        handle.add_local(range.parse().unwrap(), "lo").unwrap();
+    }
+    for (here, there) in [("10.81.3.4:80", "10.81.3.4:81"), ("[fd81::77]:80", "[fd81::77]:81")] {
+        let open = |address: &'static str| {
+            ns::in_net(net.as_fd(), move || {
+                let listener = TcpListener::bind(address)?;
+                let client = TcpStream::connect(address)?;
+                let (server, _) = listener.accept()?;
+                Ok::<_, std::io::Error>((listener, client, server))
+            })
+        };
+        // In IPv6 nobody binds to what is local but no interface's, unless the namespace says so.
+        let binds = "/proc/sys/net/ipv6/ip_nonlocal_bind";
+        ns::in_net(net.as_fd(), || std::fs::write(binds, "1")).unwrap().unwrap();
+        let (_listener, mut client, mut server) = open(here).unwrap().unwrap();
+        let (_other_listener, mut kept, mut other) = open(there).unwrap().unwrap();
+        assert_eq!(sockdiag::destroy_connections(net.as_fd(), here.parse().unwrap()).unwrap(), 1);
+        assert!(server.read(&mut [0; 1]).is_err());
+        assert!(!matches!(client.read(&mut [0; 1]), Ok(1..)));
+        kept.write_all(b"y").unwrap();
+        other.read_exact(&mut [0; 1]).unwrap();
+        // The listener still listens.
+        let _again = ns::in_net(net.as_fd(), || TcpStream::connect(here)).unwrap().unwrap();
+    }
+}

@@ -7,11 +7,12 @@ use levee_sys::sandbox::{Access, Sandbox};
 use levee_sys::{pidfd, seccomp};
 use rustix::fd::AsFd;
 
-const ALL: [(&str, &str); 12] = [
+const ALL: [(&str, &str); 13] = [
     ("vault", seccomp::VAULT),
     ("keyer", seccomp::KEYER),
     ("gate", seccomp::GATE),
     ("stack", seccomp::STACK),
+    ("mediator", seccomp::MEDIATOR),
     ("signer", seccomp::SIGNER),
     ("screen", seccomp::SCREEN),
     ("tpe", seccomp::TPE),
@@ -93,7 +94,7 @@ fn a_vault_or_keyer_that_touches_its_socket_or_a_process_dies() {
 
 #[test]
 fn no_daemon_may_map_memory_executable() {
-    for (name, text) in &ALL[..9] {
+    for (name, text) in &ALL[..10] {
         let exit = under(text, || errno(libc::SYS_mmap, [0, 4096, 5, 0x22, -1]));
         assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}");
         assert_eq!(under(text, || errno(libc::SYS_mmap, [0, 4096, 3, 0x22, -1])), Exit::Status(0), "{name}");

@@ -119,3 +119,15 @@ fn a_child_dies_with_the_thread_that_started_it() {
     .unwrap();
     assert_eq!(child.wait(Duration::from_secs(5)).unwrap(), Some(Exit::Signal(libc::SIGKILL)));
 }
+
+#[test]
+fn a_program_that_is_given_descriptors_can_be_told_its_own_process_number() {
+    let script = "[ \"$LISTEN_PID\" = $$ ] && echo \"$WORD\"";
+    let (out, exit) = run(script, |p| {
+        p.listen_pid = true;
+        p.env = vec!["WORD=kept".into()];
+    });
+    assert_eq!((out.as_str(), exit), ("kept\n", Exit::Status(0)));
+    let (out, _) = run("echo \"${LISTEN_PID-none}\"", |_| {});
+    assert_eq!(out, "none\n");
+}

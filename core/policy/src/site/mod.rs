@@ -213,6 +213,38 @@ impl Host {
 pub enum Mode {
     /// The daemon listens in its compartment; the security association's selectors decide.
     Direct,
+    /// The label's mediator accepts each connection, has it granted and recorded, and hands it to a server process of its
+    /// own.
+    Handoff(Passed),
+    /// The label's mediator accepts each connection, has it granted and recorded, and stays between it and the daemon, which
+    /// nobody else reaches.
+    Relay,
+}
+
+impl Mode {
+    /// Its name in the site file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Handoff(_) => "handoff",
+            Self::Relay => "relay",
+        }
+    }
+
+    /// Whether a mediator decides about each connection.
+    pub fn is_mediated(self) -> bool {
+        self != Self::Direct
+    }
+}
+
+/// How a server process finds the connection that it was started for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Passed {
+    /// As standard input and output, as inetd(8) does it.
+    Stdio,
+    /// As descriptor 3, as systemd does it with `Accept=yes` (sd_listen_fds(3)).
+    ListenFds,
 }
 
 /// What runs as a service.
@@ -432,6 +464,11 @@ impl Site {
     /// All single-level networks, in the file's order.
     pub fn networks(&self) -> &[Network] {
         &self.networks
+    }
+
+    /// Whether a mediator decides about connections to any service at a label.
+    pub fn mediates(&self, label: &Label) -> bool {
+        self.services_at(label).any(|service| service.mode.is_mediated())
     }
 
     /// The services that run at a label.

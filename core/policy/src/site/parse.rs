@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
-    Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Program, Protocol, Server,
-    Service, Site, User, Vault, check, quantity,
+    Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Passed, Program, Protocol,
+    Server, Service, Site, User, Vault, check, quantity,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -128,7 +128,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
     let hosts = reader.tables(root.get("host"), "[host]", &["name", "accreditation", "ppk"]);
     let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
-    const SERVICE: &[&str] = &["name", "port", "protocol", "range", "mode", "program", "command"];
+    const SERVICE: &[&str] = &["name", "port", "protocol", "range", "mode", "socket", "program", "command"];
     let services = reader.tables(root.get("service"), "[service]", SERVICE);
     let services = Part::of(services.iter().map(|keys| service(reader, words, keys)).collect());
     const NETWORK: &[&str] = &["interface", "label", "address", "services", "hosts"];
@@ -495,14 +495,7 @@ fn service(
     let port = port(reader, keys);
     let protocol = protocol(reader, keys);
     let range = range(reader, vocabulary, keys, "range");
-    let mode = reader.need(keys, "mode", "\"direct\"").and_then(|value| {
-        let word = reader.string(value, "mode")?;
-        if word.value == "direct" {
-            return Some(Mode::Direct);
-        }
-        unknown_word(reader, &word, "mediation mode", ["direct"].into_iter());
-        None
-    });
+    let mode = mode(reader, keys);
     let program = program(reader, keys);
     let service = DraftService {
         name: name?,
@@ -520,7 +513,69 @@ fn service(
             "write `protocol = \"tcp\"`",
         );
     }
+    if service.mode.is_mediated() && service.protocol != Protocol::Tcp {
+        reader.problem(
+            ProblemKind::BadValue,
+            &service.name.span,
+            format!(
+                "`{}` has no connections, so that none can go by `{}`",
+                service.name.value,
+                service.mode.as_str()
+            ),
+            "write `mode = \"direct\"`, by which every packet is checked, or `protocol = \"tcp\"`",
+        );
+    }
+    if service.program == Program::Nginx && matches!(service.mode, Mode::Handoff(_)) {
+        reader.problem(
+            ProblemKind::BadValue,
+            &service.name.span,
+            format!(
+                "`{}` runs nginx, which takes no connection that somebody else has accepted",
+                service.name.value
+            ),
+            "write `mode = \"relay\"` or `mode = \"direct\"`",
+        );
+    }
     Some(service)
+}
+
+/// How a service is mediated, and how its connections are passed on.
+fn mode(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Mode> {
+    const MODES: [&str; 3] = ["direct", "handoff", "relay"];
+    const SOCKETS: [&str; 2] = ["stdio", "listen-fds"];
+    let word = reader.need(keys, "mode", "\"direct\"").and_then(|value| reader.string(value, "mode"))?;
+    let socket = match keys.get("socket") {
+        Some(value) => Some(reader.string(value, "socket")?),
+        None => None,
+    };
+    let passed = match socket.as_ref().map(|word| word.value) {
+        None | Some("stdio") => Passed::Stdio,
+        Some("listen-fds") => Passed::ListenFds,
+        Some(_) => {
+            socket
+                .iter()
+                .for_each(|word| unknown_word(reader, word, "way to pass a socket", SOCKETS.into_iter()));
+            return None;
+        }
+    };
+    let mode = match word.value {
+        "direct" => Mode::Direct,
+        "handoff" => Mode::Handoff(passed),
+        "relay" => Mode::Relay,
+        _ => {
+            unknown_word(reader, &word, "mediation mode", MODES.into_iter());
+            return None;
+        }
+    };
+    if let (Some(socket), Mode::Direct | Mode::Relay) = (&socket, mode) {
+        reader.problem(
+            ProblemKind::BadValue,
+            &socket.span,
+            format!("`socket` says how connections are handed off, and the mode is `{}`", mode.as_str()),
+            "remove `socket`, or write `mode = \"handoff\"`",
+        );
+    }
+    Some(mode)
 }
 
 fn program(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Program> {

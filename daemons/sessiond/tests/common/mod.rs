@@ -288,6 +288,14 @@ impl World {
         self.shared(|shared| shared.vaults.values().map(BTreeMap::len).sum())
     }
 
+    /// The mediator's end of its channel.
+    pub fn attach_mediator(&self, label: &LabelName) -> Channel {
+        let (channel, theirs) = pair();
+        let attachment = Attachment::Peer { role: Role::Mediator, label: Some(label.clone()), slot: Some(1) };
+        self.control.send_with(&FromWarden::Attach(attachment), &[theirs.as_fd()]).unwrap();
+        channel
+    }
+
     /// A new trusted path from this TPE.
     pub fn connect(&self, device: &str) -> Client {
         let (channel, theirs) = pair();

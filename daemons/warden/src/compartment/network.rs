@@ -142,6 +142,19 @@ impl Network {
         ns::in_net(self.ns.as_fd(), open)?.map_err(|e| Error::new(format!("listen on {address}"), e))
     }
 
+    /// Lets programs in it send from addresses that are no interface's, as far as they are local.
+    pub fn allow_foreign_sources(&self) -> Result<()> {
+        const SETTING: &str = "/proc/sys/net/ipv6/ip_nonlocal_bind";
+        ns::in_net(self.ns.as_fd(), || {
+            // In IPv4 a range that is local is enough.
+            if std::path::Path::new(SETTING).exists() {
+                std::fs::write(SETTING, "1")
+                    .map_err(|e| Error::new("set net.ipv6.ip_nonlocal_bind to 1", e))?;
+            }
+            Ok(())
+        })?
+    }
+
     /// A handle to interfaces, addresses and routes of the namespace.
     pub fn net(&self) -> Result<Net> {
         Net::in_ns(self.ns.as_fd())

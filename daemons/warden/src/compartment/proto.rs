@@ -3,6 +3,8 @@
 //! What comes from inside is input from an untrusted side: a message that is not one of these, or that answers
 //! nothing, condemns the compartment.
 
+use levee_policy::ServiceName;
+use levee_policy::site::Passed;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Inside;
@@ -25,6 +27,9 @@ pub enum ToInit {
     },
     /// Start a program. Its descriptors come along: standard input, output and error first, then 3, 4, ….
     Start(Start),
+    /// The channel to the label's mediator comes along, which may have these server processes started. One in the place of
+    /// another: what that one had started ends.
+    Mediator(Vec<Server>),
     /// Send a signal to a program that was started, and its process group.
     Signal {
         /// Which.
@@ -49,6 +54,23 @@ pub struct Start {
     pub uid: u32,
     /// Whether standard input is a terminal, to become the controlling one.
     pub terminal: bool,
+}
+
+/// How to start a server process for one connection that the mediator hands off.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Server {
+    /// The service.
+    pub service: ServiceName,
+    /// Absolute path.
+    pub program: String,
+    /// The whole argument vector, the program's name first.
+    pub argv: Vec<String>,
+    /// The environment, beside what says whose connection it is; each entry `NAME=value`.
+    pub env: Vec<String>,
+    /// Uid and gid inside; not 0.
+    pub uid: u32,
+    /// Where it finds its connection.
+    pub passed: Passed,
 }
 
 /// Process 1 → warden.

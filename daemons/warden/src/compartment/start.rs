@@ -19,7 +19,7 @@ use rustix::process::{Resource, Signal};
 
 use super::network::Network;
 use super::plan::{Outside, Plan};
-use super::proto::{FromInit, Start, ToInit};
+use super::proto::{FromInit, Server, Start, ToInit};
 use super::store::Store;
 
 /// How long process 1 may take to build the compartment.
@@ -216,6 +216,18 @@ impl Compartment {
         sent.map_err(|e| Error::invalid(step(), e.to_string()))?;
         self.running.insert(ticket);
         Ok(())
+    }
+
+    /// Gives process 1 a channel to the label's mediator, which may have `servers` started. Not waited for: it reads it
+    /// once the compartment is built.
+    ///
+    /// # Errors
+    /// If the compartment does not listen any more.
+    pub fn mediate(&self, servers: Vec<Server>, channel: Channel) -> Result<()> {
+        let sent = self.channel.try_send_with(&ToInit::Mediator(servers), &[channel.as_fd()]);
+        sent.map_err(|e| {
+            Error::invalid(format!("give compartment {} its mediator", self.label), e.to_string())
+        })
     }
 
     /// Sends a signal to a program that was started. No error if it has ended.

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use rustix::thread::{Gid, Uid};
 
+use super::mediated::Mediated;
 use super::{shorten, tell};
 use crate::compartment::proto::{FromInit, Start, ToInit};
 
@@ -20,15 +21,20 @@ const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/usr/local/
 pub(super) fn run(channel: &Channel) -> Result<(), String> {
     let signals = Signals::new(&[Signal::CHILD]).map_err(|e| e.to_string())?;
     let mut programs: BTreeMap<i32, u64> = BTreeMap::new();
+    let mut mediated = Mediated::default();
     loop {
-        let mut fds =
-            [PollFd::new(channel, PollFlags::IN), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(channel, PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+        ];
+        fds.extend(mediated.channel().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(format!("wait: {e}")),
         }
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
-        reap(channel, &mut programs)?;
+        reap(channel, &mut programs, &mut mediated)?;
+        mediated.hear();
         match channel.try_recv::<ToInit>() {
             Ok(received) => match received.message {
                 ToInit::Start(start) => {
@@ -43,6 +49,10 @@ pub(super) fn run(channel: &Channel) -> Result<(), String> {
                     tell(channel, &answer)?;
                 }
                 ToInit::Signal { ticket, signal } => send(&programs, ticket, signal),
+                ToInit::Mediator(servers) => {
+                    let fd = received.fds.into_iter().next().ok_or("a mediator without a channel")?;
+                    mediated.replace(Channel::from_fd(fd), servers);
+                }
                 ToInit::Steps(_) | ToInit::Build { .. } => {
                     return Err("the compartment stands already".into());
                 }
@@ -54,10 +64,11 @@ pub(super) fn run(channel: &Channel) -> Result<(), String> {
     }
 }
 
-fn reap(channel: &Channel, programs: &mut BTreeMap<i32, u64>) -> Result<(), String> {
+fn reap(channel: &Channel, programs: &mut BTreeMap<i32, u64>, mediated: &mut Mediated) -> Result<(), String> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => {
+                mediated.ended(pid);
                 if let Some(ticket) = programs.remove(&pid.as_raw_nonzero().get()) {
                     tell(channel, &FromInit::Exited { ticket, status: code(status) })?;
                 }
@@ -80,6 +91,7 @@ fn begin(start: &Start, fds: &[OwnedFd]) -> Result<Pid, String> {
     let mut program = Program::new(path);
     program.args = start.argv.iter().map(Into::into).collect();
     program.env = start.env.iter().map(Into::into).collect();
+    program.listen_pid = start.env.iter().any(|entry| entry.starts_with("LISTEN_FDS="));
     // A person's programs begin at home; services have none.
     let home =
         start.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).filter(|home| home.starts_with('/'));

@@ -3,6 +3,7 @@
 
 mod build;
 mod init;
+mod mediated;
 
 use std::os::fd::OwnedFd;
 

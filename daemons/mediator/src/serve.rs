@@ -1,0 +1,516 @@
+//! The loop: messages first, then connections.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use levee_ipc::mediator::{Client, FromStarter, MediatorToSessiond, SessiondToMediator, ToStarter};
+use levee_ipc::tunnel::Fatal;
+use levee_ipc::warden::{Attachment, FromWarden, Role};
+use levee_ipc::{Channel, Outbox, Received, RecvError, SendError};
+use levee_policy::{ServiceName, UserName};
+use levee_session::SessionId;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketFlags};
+
+use crate::records::{Records, Refused};
+use crate::relay::{Pipes, Relay, Side, Turn};
+use crate::start::{Listener, Started};
+
+/// Messages of one channel, connections of one listener and events before the others get their turn.
+const TURN: usize = 64;
+
+/// Connections that are relayed at a time, at most: each has two sockets, and a pipe for each way in which something waits.
+const MOST_RELAYED: usize = 3_000;
+
+/// How long a server process may go on when its session has ended.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A connection.
+struct Connection {
+    client: Client,
+    user: Option<UserName>,
+    service: ServiceName,
+    from: SocketAddr,
+    state: State,
+}
+
+enum State {
+    /// Until sessiond says that the grant is durable. Which listener it came to.
+    Asked(OwnedFd, usize),
+    /// A server process has it; this is a duplicate.
+    Handed(OwnedFd),
+    /// The connection is shut down; the server process still runs.
+    Ending,
+    /// Between the client and the daemon.
+    Relayed(Box<Relay>),
+}
+
+/// What happened so far, for operators.
+#[derive(Default)]
+struct Counts {
+    handed: u64,
+    relayed: u64,
+    no_record: u64,
+    no_service: u64,
+    no_room: u64,
+    not_granted: u64,
+    not_started: u64,
+    ended: u64,
+    broken: u64,
+}
+
+struct Mediator {
+    control: Channel,
+    sessiond: Outbox<MediatorToSessiond>,
+    starter: Channel,
+    listeners: Vec<Listener>,
+    epoll: OwnedFd,
+    most: usize,
+    records: Records,
+    /// Whether sessiond has named every session since it came: before, nobody is accepted.
+    synced: bool,
+    connections: BTreeMap<u64, Connection>,
+    /// How many of them are handed off, or may be.
+    handed: usize,
+    /// How many of them are relayed, or may be.
+    relayed: usize,
+    /// Connections that are ending, in order, and when their server processes are to be killed.
+    ending: VecDeque<(Instant, u64)>,
+    /// Relayed connections that gave way to others.
+    busy: VecDeque<u64>,
+    pipes: Pipes,
+    tickets: u64,
+    counts: Counts,
+}
+
+/// Serves until the warden is gone or says stop.
+///
+/// # Errors
+/// Why it cannot go on; with it end all connections.
+pub fn serve(started: Started) -> Result<(), Fatal> {
+    let Started { control, sessiond, starter, listeners, epoll, most } = started;
+    let mut mediator = Mediator {
+        control,
+        sessiond: Outbox::new(),
+        starter,
+        listeners,
+        epoll,
+        most,
+        records: Records::default(),
+        synced: false,
+        connections: BTreeMap::new(),
+        handed: 0,
+        relayed: 0,
+        ending: VecDeque::new(),
+        busy: VecDeque::new(),
+        pipes: Pipes::default(),
+        tickets: 0,
+        counts: Counts::default(),
+    };
+    sessiond.into_iter().for_each(|channel| mediator.sessiond.replace(channel));
+    while mediator.turn()? {}
+    Ok(())
+}
+
+impl Mediator {
+    /// False when it is time to end.
+    fn turn(&mut self) -> Result<bool, Fatal> {
+        let ready = self.wait()?;
+        if ready.control && !self.hear_warden()? {
+            return Ok(false);
+        }
+        self.hear_sessiond()?;
+        if ready.starter {
+            self.hear_starter()?;
+        }
+        for listener in ready.listeners {
+            self.accept(listener)?;
+        }
+        if ready.relayed {
+            self.go_on()?;
+        }
+        for _ in 0..self.busy.len().min(TURN) {
+            let Some(ticket) = self.busy.pop_front() else { break };
+            self.relay(ticket, Side::Front, true, true);
+            self.relay(ticket, Side::Back, true, true);
+        }
+        self.kill_late()?;
+        Ok(true)
+    }
+
+    fn wait(&self) -> Result<Ready, Fatal> {
+        let mut fds = vec![
+            PollFd::new(&self.control, PollFlags::IN),
+            PollFd::new(&self.starter, PollFlags::IN),
+            PollFd::new(&self.epoll, PollFlags::IN),
+        ];
+        let first = fds.len();
+        // Nobody is accepted who could not be granted anything.
+        if self.synced && self.sessiond.is_open() {
+            fds.extend(self.listeners.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
+        }
+        let listeners = first..fds.len();
+        if let Some((fd, full)) = self.sessiond.watch() {
+            let flags = if full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        }
+        let limit = match self.ending.front() {
+            _ if !self.busy.is_empty() => Some(Duration::ZERO),
+            Some((at, _)) => Some(at.saturating_duration_since(Instant::now())),
+            None => None,
+        };
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(why) => return Err(Fatal::new("wait", why)),
+        }
+        let is_ready = |place: usize| fds.get(place).is_some_and(|fd| !fd.revents().is_empty());
+        Ok(Ready {
+            control: is_ready(0),
+            starter: is_ready(1),
+            relayed: is_ready(2),
+            listeners: listeners.filter(|place| is_ready(*place)).map(|place| place - first).collect(),
+        })
+    }
+
+    fn hear_warden(&mut self) -> Result<bool, Fatal> {
+        loop {
+            let Received { message, fds } = match self.control.try_recv::<FromWarden>() {
+                Ok(received) => received,
+                Err(RecvError::Empty) => return Ok(true),
+                Err(RecvError::Closed) => return Ok(false),
+                Err(why) => return Err(Fatal::new("hear the warden", why)),
+            };
+            let mut fds = fds.into_iter();
+            match (message, fds.next(), fds.next()) {
+                (FromWarden::Stop, ..) => return Ok(false),
+                (FromWarden::Attach(Attachment::Peer { role: Role::Sessiond, .. }), Some(fd), None) => {
+                    // What the one before was asked it will not answer; it names every session anew.
+                    self.sessiond.replace(Channel::from_fd(fd));
+                    self.synced = false;
+                    self.records.anew();
+                    self.end_where(|connection| matches!(connection.state, State::Asked(..)))?;
+                }
+                (message, ..) => {
+                    let why = format!("{message:?} is not for a mediator that works");
+                    return Err(Fatal::new("hear the warden", why));
+                }
+            }
+        }
+    }
+
+    fn hear_sessiond(&mut self) -> Result<(), Fatal> {
+        self.sessiond.flush();
+        for _ in 0..TURN {
+            let Some(message) = self.sessiond.receive::<SessiondToMediator>() else { return Ok(()) };
+            match message {
+                SessiondToMediator::Networks(networks) => {
+                    self.records.networks(networks);
+                    self.end_disallowed()?;
+                }
+                SessiondToMediator::Open(record) => {
+                    let id = record.id;
+                    if self.records.open(record) {
+                        self.end_disallowed()?;
+                    }
+                    self.sessiond.send(MediatorToSessiond::Opened(id));
+                }
+                SessiondToMediator::Close(id) => {
+                    self.records.close(id);
+                    self.end_session(id)?;
+                    self.sessiond.send(MediatorToSessiond::Closed(id));
+                }
+                SessiondToMediator::Synced => {
+                    for id in self.records.synced() {
+                        self.end_session(id)?;
+                        self.sessiond.send(MediatorToSessiond::Closed(id));
+                    }
+                    self.synced = true;
+                }
+                SessiondToMediator::Ping(number) => self.sessiond.send(MediatorToSessiond::Pong(number)),
+                SessiondToMediator::Report => {
+                    let report = self.report();
+                    self.sessiond.send(MediatorToSessiond::Report(report));
+                }
+                SessiondToMediator::Decided { ticket, granted } => self.decided(ticket, granted)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, number: usize) -> Result<(), Fatal> {
+        for _ in 0..TURN {
+            let Some(listener) = self.listeners.get(number) else { return Ok(()) };
+            // A server process expects a socket that blocks.
+            let blocks = if listener.relayed { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
+            let accepted = rustix::net::acceptfrom_with(&listener.fd, SocketFlags::CLOEXEC | blocks);
+            let (fd, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(Errno::AGAIN) => return Ok(()),
+                // It was gone before it was accepted (accept(2), "Error handling").
+                Err(
+                    Errno::CONNABORTED
+                    | Errno::INTR
+                    | Errno::PROTO
+                    | Errno::NETDOWN
+                    | Errno::NETUNREACH
+                    | Errno::HOSTDOWN
+                    | Errno::HOSTUNREACH,
+                ) => continue,
+                Err(why) => return Err(Fatal::new("accept a connection", why)),
+            };
+            let Some(from) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else { continue };
+            let (client, user) = match self.records.find(from.ip(), &listener.service) {
+                Ok(found) => found,
+                Err(why) => {
+                    match why {
+                        Refused::NoRecord => self.counts.no_record += 1,
+                        Refused::NoService => self.counts.no_service += 1,
+                    }
+                    continue;
+                }
+            };
+            let (count, most) = match listener.relayed {
+                true => (&mut self.relayed, MOST_RELAYED),
+                false => (&mut self.handed, self.most),
+            };
+            if *count >= most {
+                self.counts.no_room += 1;
+                continue;
+            }
+            *count += 1;
+            self.tickets += 1;
+            let (ticket, service) = (self.tickets, listener.service.clone());
+            let state = State::Asked(fd, number);
+            let connect = MediatorToSessiond::Connect {
+                ticket,
+                client: client.clone(),
+                service: service.clone(),
+                from,
+            };
+            self.connections.insert(ticket, Connection { client, user, service, from, state });
+            self.sessiond.send(connect);
+        }
+        Ok(())
+    }
+
+    /// sessiond has granted a connection, and that is durable; or not.
+    fn decided(&mut self, ticket: u64, granted: bool) -> Result<(), Fatal> {
+        // Whoever has ended since then gets nothing any more.
+        let Some(connection) = self.connections.get_mut(&ticket) else { return Ok(()) };
+        let State::Asked(fd, number) = std::mem::replace(&mut connection.state, State::Ending) else {
+            return Err(Fatal::new("hear sessiond", "it decides about a connection a second time"));
+        };
+        let Some(listener) = self.listeners.get(number) else { return Ok(()) };
+        if !granted {
+            self.counts.not_granted += 1;
+            self.remove(ticket);
+            return Ok(());
+        }
+        if !listener.relayed {
+            let (service, user) = (connection.service.clone(), connection.user.clone());
+            let start = ToStarter::Start { ticket, service, user, from: connection.from };
+            match self.starter.try_send_with(&start, &[fd.as_fd()]) {
+                Ok(()) => {
+                    connection.state = State::Handed(fd);
+                    self.counts.handed += 1;
+                }
+                Err(SendError::Full) => {
+                    self.counts.not_started += 1;
+                    self.handed = self.handed.saturating_sub(1);
+                    self.connections.remove(&ticket);
+                }
+                Err(why) => return Err(Fatal::new("ask process 1", why)),
+            }
+            return Ok(());
+        }
+        let relay = Relay::connect(fd, connection.from.ip(), listener.address).and_then(|relay| {
+            let flags = epoll::EventFlags::IN
+                | epoll::EventFlags::OUT
+                | epoll::EventFlags::RDHUP
+                | epoll::EventFlags::ET;
+            for (side, socket) in [(Side::Front, &relay.front), (Side::Back, &relay.back)] {
+                epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token(ticket, side)), flags)?;
+            }
+            Ok(relay)
+        });
+        match relay {
+            Ok(relay) => {
+                connection.state = State::Relayed(Box::new(relay));
+                self.counts.relayed += 1;
+            }
+            Err(_) => {
+                self.counts.not_started += 1;
+                self.remove(ticket);
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_starter(&mut self) -> Result<(), Fatal> {
+        for _ in 0..TURN {
+            let (ticket, started) = match self.starter.try_recv::<FromStarter>() {
+                Ok(Received { message: FromStarter::Ended { ticket }, .. }) => (ticket, true),
+                Ok(Received { message: FromStarter::Refused { ticket }, .. }) => (ticket, false),
+                Err(RecvError::Empty) => return Ok(()),
+                Err(why) => return Err(Fatal::new("hear process 1", why)),
+            };
+            match self.connections.get(&ticket).map(|connection| &connection.state) {
+                // What it may have left behind does not keep the connection.
+                Some(State::Handed(fd)) => {
+                    let _ = rustix::net::shutdown(fd, Shutdown::Both);
+                }
+                Some(State::Ending) => {}
+                _ => return Err(Fatal::new("hear process 1", "it speaks of a server that it has not got")),
+            }
+            self.counts.not_started += u64::from(!started);
+            self.remove(ticket);
+        }
+        Ok(())
+    }
+
+    /// What happened at the relayed connections.
+    fn go_on(&mut self) -> Result<(), Fatal> {
+        let mut events = Vec::with_capacity(TURN);
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&Timespec::default()),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(why) => return Err(Fatal::new("wait for connections", why)),
+        }
+        for epoll::Event { flags, data } in events {
+            let token = data.u64();
+            let side = if token & 1 == 0 { Side::Front } else { Side::Back };
+            let writes =
+                flags.intersects(epoll::EventFlags::OUT | epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+            let reads = flags.intersects(
+                epoll::EventFlags::IN
+                    | epoll::EventFlags::RDHUP
+                    | epoll::EventFlags::ERR
+                    | epoll::EventFlags::HUP,
+            );
+            self.relay(token >> 1, side, reads, writes);
+        }
+        Ok(())
+    }
+
+    fn relay(&mut self, ticket: u64, side: Side, reads: bool, writes: bool) {
+        // One that ended earlier in this turn may have an event left.
+        let Some(connection) = self.connections.get_mut(&ticket) else { return };
+        let State::Relayed(relay) = &mut connection.state else { return };
+        match relay.turn(side, reads, writes, &mut self.pipes) {
+            Ok(Turn::Waits) => {}
+            Ok(Turn::More) => {
+                if !self.busy.contains(&ticket) {
+                    self.busy.push_back(ticket);
+                }
+            }
+            Ok(Turn::Over) => self.remove(ticket),
+            Err(_) => {
+                self.counts.broken += 1;
+                self.remove(ticket);
+            }
+        }
+    }
+
+    fn end_session(&mut self, id: SessionId) -> Result<(), Fatal> {
+        self.end_where(|connection| connection.client == Client::Session(id))
+    }
+
+    /// Ends what the records do not allow any more.
+    fn end_disallowed(&mut self) -> Result<(), Fatal> {
+        let records = std::mem::take(&mut self.records);
+        let ended = self.end_where(|connection| {
+            let found = records.find(connection.from.ip(), &connection.service);
+            found.map(|(client, _)| client).as_ref() != Ok(&connection.client)
+        });
+        self.records = records;
+        ended
+    }
+
+    /// Shuts these connections down. Once this has returned, no byte of theirs will pass.
+    fn end_where(&mut self, is: impl Fn(&Connection) -> bool) -> Result<(), Fatal> {
+        let these = self.connections.iter().filter(|(_, connection)| is(connection));
+        for ticket in these.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
+            let Some(connection) = self.connections.get_mut(&ticket) else { continue };
+            match &connection.state {
+                State::Ending => continue,
+                State::Asked(..) => self.remove(ticket),
+                State::Relayed(relay) => {
+                    relay.shut();
+                    self.remove(ticket);
+                }
+                State::Handed(fd) => {
+                    // Who is not connected any more needs no end.
+                    let _ = rustix::net::shutdown(fd, Shutdown::Both);
+                    connection.state = State::Ending;
+                    self.ending.push_back((Instant::now() + GRACE, ticket));
+                    self.end_server(ticket, false)?;
+                }
+            }
+            self.counts.ended += 1;
+        }
+        Ok(())
+    }
+
+    fn end_server(&self, ticket: u64, at_once: bool) -> Result<(), Fatal> {
+        let asked = self.starter.try_send(&ToStarter::End { ticket, at_once });
+        asked.map_err(|why| Fatal::new("have a server process ended", why))
+    }
+
+    /// Kills server processes that outstay their session.
+    fn kill_late(&mut self) -> Result<(), Fatal> {
+        while let Some((_, ticket)) = self.ending.front().copied().filter(|(at, _)| *at <= Instant::now()) {
+            self.ending.pop_front();
+            // It stays until process 1 says that the process has ended.
+            if self.connections.contains_key(&ticket) {
+                self.end_server(ticket, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is left of a connection.
+    fn remove(&mut self, ticket: u64) {
+        let Some(connection) = self.connections.remove(&ticket) else { return };
+        let relayed = self.listeners.iter().any(|l| l.service == connection.service && l.relayed);
+        let count = if relayed { &mut self.relayed } else { &mut self.handed };
+        *count = count.saturating_sub(1);
+    }
+
+    fn report(&self) -> Vec<(String, u64)> {
+        let c = &self.counts;
+        let open = self.connections.len() as u64;
+        let all = [
+            ("connections open", open),
+            ("connections handed off", c.handed),
+            ("connections relayed", c.relayed),
+            ("connections refused: no record", c.no_record),
+            ("connections refused: service not in the record", c.no_service),
+            ("connections refused: too many", c.no_room),
+            ("connections refused: not granted", c.not_granted),
+            ("connections refused: not started", c.not_started),
+            ("connections ended with their session", c.ended),
+            ("connections broken off", c.broken),
+        ];
+        all.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+    }
+}
+
+/// What waits.
+struct Ready {
+    control: bool,
+    starter: bool,
+    relayed: bool,
+    listeners: Vec<usize>,
+}
+
+/// A side of a relayed connection, as epoll knows it.
+fn token(ticket: u64, side: Side) -> u64 {
+    ticket << 1 | u64::from(side == Side::Back)
+}

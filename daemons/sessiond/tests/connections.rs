@@ -1,0 +1,184 @@
+//! A mediator asks about connections, against a real sessiond process; the test is the mediator.
+
+mod common;
+
+use common::*;
+use levee_ipc::Channel;
+use levee_ipc::client::{Reply, Request};
+use levee_ipc::mediator::{Client as Who, MediatorToSessiond, SessionRecord, SessiondToMediator};
+use levee_session::SessionId;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const MORE: &str = r#"
+[[service]]
+name = "shell"
+port = 22
+protocol = "tcp"
+range = "SECRET..SECRET//NATO"
+mode = "handoff"
+command = ["/usr/sbin/sshd", "-i"]
+
+[[network]]
+interface = "ship0"
+label = "SECRET"
+address = "192.168.7.1/24"
+services = ["shell"]
+"#;
+
+const LABEL: &str = "SECRET";
+
+fn site() -> Site {
+    let mut site = Site::new();
+    site.site.push_str(MORE);
+    site
+}
+
+/// A mediator at [`LABEL`]: its own view of its channel.
+struct Mediator(Channel);
+
+impl Mediator {
+    fn attach(world: &World) -> Self {
+        Self(world.attach_mediator(&label(LABEL)))
+    }
+
+    #[track_caller]
+    fn hear(&self) -> SessiondToMediator {
+        receive(&self.0).expect("a message")
+    }
+
+    /// Hears until all that there is has been named; the sessions.
+    #[track_caller]
+    fn synced(&self) -> Vec<SessionRecord> {
+        let mut records = Vec::new();
+        loop {
+            match self.hear() {
+                SessiondToMediator::Networks(networks) => {
+                    assert_eq!(networks.len(), 1);
+                    assert_eq!(networks[0].services, ["shell".parse().unwrap()]);
+                }
+                SessiondToMediator::Open(record) => {
+                    self.0.send(&MediatorToSessiond::Opened(record.id)).unwrap();
+                    records.push(record);
+                }
+                SessiondToMediator::Synced => return records,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Whether a connection is granted.
+    #[track_caller]
+    fn connect(&self, client: Who, service: &str, from: SocketAddr) -> bool {
+        let service = service.parse().unwrap();
+        self.0.send(&MediatorToSessiond::Connect { ticket: 7, client, service, from }).unwrap();
+        loop {
+            match self.hear() {
+                SessiondToMediator::Decided { ticket: 7, granted } => return granted,
+                SessiondToMediator::Ping(number) => self.0.send(&MediatorToSessiond::Pong(number)).unwrap(),
+                SessiondToMediator::Open(_) | SessiondToMediator::Synced => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_granted_to_a_living_session_at_its_label_and_is_in_the_log_by_then() {
+    let world = World::start(site());
+    let mediator = Mediator::attach(&world);
+    assert!(mediator.synced().is_empty());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.ask(Request::Level(label(LABEL)));
+    let records = mediator.synced();
+    assert_eq!(records.len(), 1);
+    let record = &records[0];
+    assert_eq!((record.user.as_str(), &record.services[..]), ("ada", &["shell".parse().unwrap()][..]));
+    let Some(Reply::Opened(opened)) = client.next() else { panic!("no session") };
+    assert_eq!((record.id, &record.inner), (opened.session, &opened.inner));
+
+    let here = SocketAddr::new(opened.inner[0], 40_000);
+    let session = || Who::Session(opened.session);
+    let grants = |world: &World| world.place.log().matches("\"action\":\"connect\"").count();
+    assert!(mediator.connect(session(), "shell", here));
+    assert_eq!(grants(&world), 1, "it is in the log before it is answered");
+    let line = world.place.log().lines().last().unwrap().to_owned();
+    for part in ["\"user\":\"ada\"", "\"host\":\"ws1\"", "\"object\":\"shell\"", &here.to_string()] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(mediator.connect(
+        Who::Network("ship0".parse().unwrap()),
+        "shell",
+        "192.168.7.9:5".parse().unwrap()
+    ));
+    assert_eq!(grants(&world), 2);
+
+    let elsewhere = SocketAddr::new([10, 81, 255, 1].into(), 40_000);
+    let other = SessionId::from_random([9; 16]);
+    for (what, client, service, from) in [
+        ("no session", Who::Session(other), "shell", here),
+        ("another's address", session(), "shell", elsewhere),
+        ("a service that nobody mediates", session(), "web", here),
+        ("a service that there is not", session(), "mail", here),
+        ("a network that there is not", Who::Network("ship1".parse().unwrap()), "shell", here),
+        ("a service that the network has not", Who::Network("ship0".parse().unwrap()), "web", here),
+    ] {
+        assert!(!mediator.connect(client, service, from), "{what}");
+    }
+    assert_eq!(grants(&world), 2);
+    let totals = world.status().counters;
+    assert!(totals.contains(&("connections that no session or network has".to_owned(), 6)), "{totals:?}");
+}
+
+#[test]
+fn a_session_is_over_when_its_mediator_has_ended_its_connections_or_is_replaced() {
+    for dies in [false, true] {
+        let world = World::start(site());
+        let mediator = Mediator::attach(&world);
+        mediator.synced();
+        let client = world.connect("ws1");
+        client.sign_on("ada", ADA);
+        client.ask(Request::Level(label(LABEL)));
+        mediator.synced();
+        let Some(Reply::Opened(opened)) = client.next() else { panic!("no session") };
+        client.ask(Request::Logout);
+        let SessiondToMediator::Close(id) = mediator.hear() else { panic!("the mediator is not told") };
+        assert_eq!(id, opened.session);
+        world.until("the vault has erased it", |shared| {
+            shared.trace.iter().any(|line| line == "close SECRET")
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(world.trace().iter().all(|line| !line.starts_with("cut ")), "{:?}", world.trace());
+        // What is asked meanwhile for a session that is on its way out is not granted.
+        let from = SocketAddr::new(opened.inner[0], 40_000);
+        assert!(!mediator.connect(Who::Session(id), "shell", from));
+        if dies {
+            let next = Mediator::attach(&world);
+            assert!(next.synced().is_empty(), "the next one is not told of a session that ends");
+        } else {
+            mediator.0.send(&MediatorToSessiond::Closed(id)).unwrap();
+        }
+        assert!(matches!(client.next(), Some(Reply::LoggedOut)));
+    }
+}
+
+#[test]
+fn a_silent_mediator_is_killed_with_the_vault_and_what_is_no_message_is_counted() {
+    let world = World::start(site());
+    let mediator = Mediator::attach(&world);
+    mediator.synced();
+    mediator.0.send(&"no message of a mediator's").unwrap();
+    let start = Instant::now();
+    while !world.status().counters.iter().any(|(name, _)| name == "malformed messages of a mediator") {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.ask(Request::Level(label(LABEL)));
+    mediator.synced();
+    let Some(Reply::Opened(_)) = client.next() else { panic!("no session") };
+    client.ask(Request::Logout);
+    world.until("it is killed", |shared| shared.trace.iter().any(|line| line == "kill SECRET"));
+    assert!(matches!(client.next(), Some(Reply::LoggedOut)));
+}

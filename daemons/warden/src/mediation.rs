@@ -1,0 +1,142 @@
+//! The mediator of a label: its listeners, the network in which it reaches the daemons that it relays to, and the server
+//! processes that it may have started.
+//!
+//! The listeners are in the compartment's network, but the mediator is not: it holds them, and lives in a network of its own.
+//! There the daemons of its relayed services listen, and nobody else is there to reach them. The pools of inner addresses
+//! and the single-level networks are local in it, so that the mediator connects to a daemon from the client's own address.
+
+use crate::compartment::proto::Server;
+use crate::compartment::{Compartment, Network, SERVICE_UID};
+use crate::options::Options;
+use crate::process::{Key, Process, Start};
+use crate::uids::{Own, Uids};
+use crate::{Fatal, log};
+use ipnet::IpNet;
+use levee_ipc::Channel;
+use levee_ipc::warden::{Attachment, Role};
+use levee_policy::site::{Mode, Passed, Program};
+use levee_policy::{Label, LabelName, ServiceName, Site};
+use levee_sys::{Result, sockdiag};
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// What a label's mediator works with; it outlives the process.
+#[derive(Debug)]
+pub struct Mediation {
+    fronts: Vec<Front>,
+    servers: Vec<Server>,
+    /// Its own network, where there is something to relay to.
+    network: Option<Network>,
+    /// Server processes and connections that are handed off at a time, at most.
+    most: u32,
+}
+
+/// A listener that is the mediator's.
+#[derive(Debug)]
+struct Front {
+    service: ServiceName,
+    mode: Mode,
+    address: SocketAddr,
+    listener: OwnedFd,
+}
+
+impl Mediation {
+    /// What the site wants of a label's mediator; `None` if it needs none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn of(site: &Site, label: &Label) -> Result<Option<Self>> {
+        if !site.mediates(label) {
+            return Ok(None);
+        }
+        let relays = site.services_at(label).any(|service| service.mode() == Mode::Relay);
+        let network = if relays { Some(own_network(site, label)?) } else { None };
+        // So that as many again remain for what those start, and for the label's other services.
+        let most = (site.limits().processes / 2).max(1);
+        Ok(Some(Self { fronts: Vec::new(), servers: Vec::new(), network, most }))
+    }
+
+    /// Takes a listener of a service, which is in the compartment's network.
+    pub fn take(&mut self, service: &ServiceName, mode: Mode, address: SocketAddr, listener: OwnedFd) {
+        self.fronts.push(Front { service: service.clone(), mode, address, listener });
+    }
+
+    /// Has this command started for each connection to a service.
+    pub fn hand_off_to(&mut self, service: &ServiceName, program: &Program, passed: Passed) {
+        // nginx takes no connection that somebody else has accepted, and no site says that it should.
+        let Program::Command(argv) = program else { return };
+        self.servers.push(Server {
+            service: service.clone(),
+            program: argv.first().cloned().unwrap_or_default(),
+            argv: argv.clone(),
+            env: vec!["PATH=/usr/bin:/usr/sbin".into()],
+            uid: SERVICE_UID,
+            passed,
+        });
+    }
+
+    /// A listener for the daemon of a relayed service, where the mediator alone reaches it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn listen(&self, address: SocketAddr) -> Result<OwnedFd> {
+        let network = self.network.as_ref();
+        network.ok_or_else(|| levee_sys::Error::invalid("listen", "nothing is relayed here"))?.listen(address)
+    }
+
+    /// Starts the mediator, with a channel to process 1 of its compartment.
+    ///
+    /// # Errors
+    /// The step that failed, and why.
+    pub fn start(
+        &self,
+        name: &LabelName,
+        slot: u16,
+        compartment: &Compartment,
+        options: &Options,
+        uids: &Uids,
+    ) -> std::result::Result<Process, Fatal> {
+        let failed = |e: &dyn std::fmt::Display| Fatal::new(format!("start the mediator at {name}"), e);
+        let most = self.most.to_string();
+        let process = Process::start(Start {
+            key: Key::at(Role::Mediator, name),
+            programs: &options.programs,
+            program: None,
+            arguments: &["--most", &most],
+            uid: uids.own(Own::Mediator(slot)),
+            network: self.network.as_ref().map(Network::ns),
+        })
+        .map_err(|e| failed(&e))?;
+        let (ours, theirs) = Channel::pair().map_err(|e| failed(&e))?;
+        compartment.mediate(self.servers.clone(), ours).map_err(|e| failed(&e))?;
+        let attach = || -> std::result::Result<(), levee_ipc::SendError> {
+            process.give(Attachment::Starter, theirs.into_fd())?;
+            self.fronts.iter().try_for_each(|front| {
+                let (name, mode, address) = (front.service.clone(), front.mode, front.address);
+                process.attach(Attachment::Service { name, mode, address }, &front.listener)
+            })
+        };
+        attach().map_err(|e| failed(&e))?;
+        Ok(process)
+    }
+
+    /// The mediator is dead: what it had handed off in the network `compartment` ends. What it relayed has ended with it.
+    pub fn ended(&self, compartment: BorrowedFd<'_>) {
+        for front in self.fronts.iter().filter(|front| front.mode != Mode::Relay) {
+            if let Err(e) = sockdiag::destroy_connections(compartment, front.address) {
+                log!("connections to {} cannot be destroyed: {e}", front.service);
+            }
+        }
+    }
+}
+
+fn own_network(site: &Site, label: &Label) -> Result<Network> {
+    let network = Network::new()?;
+    let inner = site.server().inner_addresses().iter().map(|address| IpNet::from(*address));
+    let pools = site.server().inner_pools().iter().copied();
+    let single = site.networks_at(label).flat_map(|n| n.addresses().iter().map(IpNet::trunc));
+    let mut net = network.net()?;
+    inner.chain(pools).chain(single).try_for_each(|range| net.add_local(range, "lo"))?;
+    network.allow_foreign_sources()?;
+    Ok(network)
+}

@@ -1,0 +1,247 @@
+//! Connections that a mediator decides about: handed to a server process for each (git's daemon, as inetd would), or
+//! relayed to a daemon (nginx). Both are as Debian ships them.
+
+use levee_system::host::{self, Process};
+use levee_system::{Done, World, eventually, sh};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+/// `told` says what it has been told, and then all that it hears.
+const MORE: &str = r#"
+[[service]]
+name = "git"
+port = 9418
+protocol = "tcp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "handoff"
+command = ["/usr/lib/git-core/git-daemon", "--inetd", "--export-all", "--base-path=/srv/own"]
+
+[[service]]
+name = "told"
+port = 7
+protocol = "tcp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "handoff"
+socket = "listen-fds"
+command = ["/bin/sh", "-c", "echo $LISTEN_FDS $(($LISTEN_PID - $$)) $LEVEE_USER $REMOTE_ADDR >&3; exec cat <&3 >&3"]
+"#;
+const PAGE: &str = "http://www.harbour.example/";
+const LABEL: &str = "SECRET";
+
+/// As [`SITE`], with what is handed off, and with its web service relayed.
+fn up(name: &str) -> World {
+    up_with(name, &site())
+}
+
+fn site() -> String {
+    format!("{}{MORE}", SITE.replace("mode = \"direct\"", "mode = \"relay\""))
+}
+
+fn up_with(name: &str, site: &str) -> World {
+    let world = World::up(name, site, &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LABEL).ok();
+    world
+}
+
+/// The one compartment that runs, as operators see it.
+fn compartment(world: &World) -> serde_json::Value {
+    world.status()["compartments"][0].clone()
+}
+
+/// Its first process, as the host numbers it.
+fn init(world: &World) -> u32 {
+    compartment(world)["init"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a compartment")
+}
+
+/// What its mediator has counted under this name.
+fn counted(world: &World, name: &str) -> u64 {
+    let compartment = compartment(world);
+    let counters = compartment["counters"].as_array().cloned().unwrap_or_default();
+    let count = counters.iter().find(|counter| counter[0] == name);
+    count.and_then(|counter| counter[1].as_u64()).unwrap_or(0)
+}
+
+/// The server's mediator.
+fn mediator(world: &World) -> Process {
+    host::child(world.server_pid(), "levee-mediator")
+}
+
+/// Runs a command in the compartment, as its services run.
+#[track_caller]
+fn inside(world: &World, script: &str) -> Done {
+    let target = init(world).to_string();
+    let ids = ["--setuid", "1000", "--setgid", "1000"];
+    let mut all = vec!["--target", &target, "--all"];
+    all.extend(ids);
+    all.extend(["sh", "-c", script]);
+    sh("nsenter", &all)
+}
+
+/// A connection of a session's, held open.
+struct Open {
+    client: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Open {
+    #[track_caller]
+    fn to(world: &World, port: u16) -> Self {
+        let address = format!("TCP:www.harbour.example:{port}");
+        let mut command = world.tpe_command("ws1", &["run", "--", "socat", "-", &address]);
+        let mut client =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start levee-tpe");
+        let out = BufReader::new(client.stdout.take().expect("standard output"));
+        Self { client, out }
+    }
+
+    #[track_caller]
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        line
+    }
+
+    fn say(&mut self, text: &str) {
+        let input = self.client.stdin.as_mut().expect("standard input");
+        // Whether anybody hears it is what the test asks.
+        let _ = input.write_all(text.as_bytes()).and_then(|()| input.flush());
+    }
+
+    /// What comes until the end.
+    fn rest(mut self) -> String {
+        drop(self.client.stdin.take());
+        let mut rest = String::new();
+        let _ = self.out.read_to_string(&mut rest);
+        let _ = self.client.wait();
+        rest
+    }
+}
+
+#[test]
+fn connections_are_handed_to_servers_as_inetd_and_systemd_do_and_relayed_to_a_daemon() {
+    let world = up("modes");
+    // Relayed to nginx.
+    let page = world.fetch("ws1", PAGE).ok();
+    assert!(page.contains(&format!("<h1>{LABEL}</h1>")), "{page}");
+    // Handed off as systemd does with Accept=yes.
+    let mut told = Open::to(&world, 7);
+    let line = told.line();
+    assert!(line.starts_with("1 0 ada 10.80.1."), "{line}");
+    told.say("over and out\n");
+    assert_eq!(told.rest(), "over and out\n", "the end of one way leaves the other open");
+    // Handed off as inetd does: a repository that the label's own store has.
+    let script = "set -e; cd /srv/own; export HOME=/tmp; git init -q -b main book; cd book; echo once > page; git add page; \
+                  git -c user.name=a -c user.email=a@b commit -qm one";
+    inside(&world, script).ok();
+    let clone = "cd /tmp && git clone -q git://www.harbour.example/book && cat book/page";
+    assert_eq!(world.run("ws1", &["sh", "-c", clone]).ok(), "once\n");
+    eventually(Duration::from_secs(5), "every connection has ended", || {
+        counted(&world, "connections open") == 0
+    });
+    assert_eq!(counted(&world, "connections handed off"), 2);
+    assert_eq!(counted(&world, "connections relayed"), 1);
+}
+
+#[test]
+fn it_is_the_same_over_ipv6() {
+    let site = site().replace("\"10.80.0.1\"", "\"fd80::1\"").replace("\"10.80.1.0/24\"", "\"fd80:1::/64\"");
+    let world = up_with("modes-six", &site);
+    assert!(world.fetch("ws1", PAGE).ok().contains(&format!("<h1>{LABEL}</h1>")));
+    let mut told = Open::to(&world, 7);
+    let line = told.line();
+    assert!(line.starts_with("1 0 ada fd80:1::"), "{line}");
+    told.rest();
+}
+
+#[test]
+fn logging_out_ends_what_was_handed_off_or_relayed_before_it_is_acknowledged_and_every_grant_is_in_the_log() {
+    let world = up("modes-end");
+    let mut told = Open::to(&world, 7);
+    told.line();
+    // The daemon waits for a request that does not come.
+    let page = Open::to(&world, 80);
+    eventually(Duration::from_secs(5), "both are open", || counted(&world, "connections open") == 2);
+    let (init, mediator) = (init(&world), mediator(&world));
+    let servers = host::below(init).into_iter().filter(|process| process.name == "cat").collect::<Vec<_>>();
+    assert_eq!(servers.len(), 1);
+    world.tpe("ws1", &["logout"]).ok();
+    let net = format!("--net=/proc/{init}/ns/net");
+    let left = sh("nsenter", &[&net, "ss", "-Htn", "state", "established"]).ok();
+    assert_eq!(left, "", "connections outlive the session");
+    eventually(Duration::from_secs(5), "the server process has ended", || !servers[0].runs());
+    assert_eq!(counted(&world, "connections ended with their session"), 2);
+    assert!(mediator.runs());
+    drop((told.rest(), page.rest()));
+
+    let log =
+        world.levee(&["audit", "show", "--json", "--state", &levee_system::text(&world.path("state"))]).ok();
+    for service in ["told", "web"] {
+        let granted = log.lines().filter(|line| {
+            line.contains("\"action\":\"connect\"")
+                && line.contains(&format!("\"object\":\"{service}\""))
+                && line.contains("\"user\":\"ada\"")
+                && line.contains("\"host\":\"ws1\"")
+                && line.contains("granted")
+        });
+        assert_eq!(granted.count(), 1, "{service}: {log}");
+    }
+}
+
+#[test]
+fn who_has_no_session_is_refused_and_counted_and_a_mediator_that_dies_takes_its_connections_with_it() {
+    let world = up("modes-none");
+    let net = format!("--net=/proc/{}/ns/net", init(&world));
+    // A program of the compartment's own has no session.
+    for port in [7, 80] {
+        let to = format!("TCP:10.80.0.1:{port},connect-timeout=2");
+        assert_eq!(sh("nsenter", &[&net, "socat", "-u", &to, "-"]).out, "");
+    }
+    assert_eq!(counted(&world, "connections refused: no record"), 2);
+    assert_eq!(counted(&world, "connections handed off") + counted(&world, "connections relayed"), 0);
+    // And nobody but the mediator reaches the daemon, which has not even been started.
+    assert!(host::below(init(&world)).iter().all(|process| process.name != "nginx"));
+
+    let mut told = Open::to(&world, 7);
+    told.line();
+    let servers: Vec<Process> =
+        host::below(init(&world)).into_iter().filter(|process| process.name == "cat").collect();
+    let first = mediator(&world);
+    first.kill();
+    eventually(Duration::from_secs(5), "the server process has ended", || !servers[0].runs());
+    assert_eq!(told.rest(), "");
+    // Another has the same listeners, and is told of the session that there is.
+    let mut again = Open::to(&world, 7);
+    assert!(again.line().starts_with("1 0 ada "));
+    assert!(!first.runs() && mediator(&world).runs());
+    assert!(world.fetch("ws1", PAGE).ok().contains(LABEL));
+    drop(again.rest());
+}
+
+#[test]
+fn a_mediator_is_sandboxed_under_an_own_uid_and_in_a_network_without_anybody() {
+    let world = up("modes-box");
+    let mediator = mediator(&world);
+    for (what, is) in [("Seccomp", "2"), ("NoNewPrivs", "1"), ("CapEff", "0000000000000000")] {
+        assert_eq!(mediator.status(what), is, "{what}");
+    }
+    let vault = host::child(world.server_pid(), "levee-vault");
+    assert_ne!(mediator.status("Uid"), vault.status("Uid"));
+    let inside = Process::find(init(&world)).expect("a compartment");
+    for other in [&inside, &vault] {
+        assert_ne!(mediator.namespace("net"), other.namespace("net"));
+    }
+    let net = format!("--net=/proc/{}/ns/net", mediator.pid);
+    let links = sh("nsenter", &[&net, "ip", "-br", "link"]).ok();
+    assert_eq!(links.lines().count(), 1, "{links}");
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", mediator.pid)).expect("a running process");
+    let targets: Vec<String> = descriptors
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .map(|target| target.to_string_lossy().into_owned())
+        .filter(|target| target.starts_with('/') && target != "/dev/null")
+        .collect();
+    let log = levee_system::text(&world.log("server"));
+    assert!(targets.iter().all(|target| *target == log), "{targets:?}");
+}
