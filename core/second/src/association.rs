@@ -6,6 +6,7 @@ use levee_esp::{Aead, AeadProvider, Suite};
 use zeroize::Zeroizing;
 
 use crate::Half;
+use crate::plain::Plain;
 
 /// SPI, sequence number, IV.
 const HEAD: usize = 16;
@@ -30,7 +31,7 @@ impl Key {
     }
 
     /// The plaintext with its trailer, if the tag is right for this whole sequence number.
-    fn open(&self, datagram: &[u8], sequence: u64) -> Option<Zeroizing<Vec<u8>>> {
+    fn open(&self, datagram: &[u8], sequence: u64) -> Option<Plain> {
         let mut nonce = Zeroizing::new([0; 12]);
         let (salt, iv) = nonce.split_at_mut_checked(4)?;
         salt.copy_from_slice(&*self.salt);
@@ -39,7 +40,7 @@ impl Key {
         // RFC 4106 5: the sequence number, whole where it is extended.
         let sequence = sequence.to_be_bytes();
         aad.extend(sequence.get(if self.extended { 0 } else { 4 }..)?);
-        let mut text = Zeroizing::new(datagram.get(HEAD..)?.to_vec());
+        let mut text = Plain::of(datagram.get(HEAD..)?);
         let length = self.aead.open_within(&nonce, &aad, &mut text, 0).ok()?;
         text.truncate(length);
         Some(text)
@@ -59,7 +60,7 @@ fn low(datagram: &[u8]) -> Option<u32> {
 /// What was in a datagram.
 pub(crate) struct Opened {
     /// Plaintext with its trailer.
-    pub(crate) text: Zeroizing<Vec<u8>>,
+    pub(crate) text: Plain,
     /// None with a higher number came before.
     pub(crate) newest: bool,
 }
@@ -128,7 +129,7 @@ impl Outbound {
 
     /// The plaintext with its trailer of a datagram that may be sent: its IV is its whole sequence number, higher than
     /// every one before, so that no IV ever comes twice.
-    pub(crate) fn check(&mut self, datagram: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    pub(crate) fn check(&mut self, datagram: &[u8]) -> Option<Plain> {
         if !is_whole(datagram) {
             return None;
         }
@@ -144,7 +145,7 @@ impl Outbound {
 }
 
 /// Takes the trailer off: the next header, the padding's length and the padding itself, 1, 2, 3, … (RFC 4303 2.4).
-pub(crate) fn unpadded(mut text: Zeroizing<Vec<u8>>) -> Option<(Zeroizing<Vec<u8>>, u8)> {
+pub(crate) fn unpadded(mut text: Plain) -> Option<(Plain, u8)> {
     let next = text.pop()?;
     for expected in (1..=text.pop()?).rev() {
         if text.pop()? != expected {

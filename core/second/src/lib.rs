@@ -10,17 +10,18 @@
 
 mod association;
 mod packet;
+mod plain;
 mod policy;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use levee_esp::{AeadProvider, Suite};
-use zeroize::Zeroizing;
 
 use association::{Inbound, Outbound};
 use packet::Packet;
 
+pub use plain::Plain;
 pub use policy::Row;
 
 /// RFC 4303 2.6: what a dummy packet says it is.
@@ -154,7 +155,7 @@ impl<K: Copy + Ord> Second<K> {
 
     /// Opens a datagram that came from `from` with this ECN field outside: the inner packet, if it may pass.
     #[must_use]
-    pub fn open(&mut self, datagram: &[u8], from: Place, ecn: u8) -> Option<Zeroizing<Vec<u8>>> {
+    pub fn open(&mut self, datagram: &[u8], from: Place, ecn: u8) -> Option<Plain> {
         let spi = u32::from_be_bytes(datagram.get(..4)?.try_into().ok()?);
         let pair = self.pairs.get_mut(&spi)?;
         let opened = pair.inbound.open(datagram)?;

@@ -73,7 +73,7 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             let mut packets = Batch::new();
             for (from, datagram) in datagrams.iter() {
                 let packet = second.open(datagram, place(from.outer), from.ecn);
-                if !packets.add((), packet.as_ref().map_or(&[][..], |packet| packet.as_slice())) {
+                if !packets.add((), packet.as_deref().unwrap_or_default()) {
                     return Err(Fatal::new("answer the gate", "the answer is too large"));
                 }
             }
