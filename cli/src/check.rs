@@ -7,16 +7,20 @@ use std::process::ExitCode;
 use levee_policy::{Problem, Site};
 use serde::Serialize;
 
+use crate::keys::{self, Unfit};
 use crate::output::{self, Paint, shown};
 use crate::site;
 
-/// Say whether a site file is sound, and if not, every problem with its place and remedy
+/// Say whether a site file is sound, and if not, every problem with its place and remedy; and whether the keys that there are fit it
 ///
-/// Exit code 0: sound. 1: it has problems. 2: it could not be read.
+/// Exit code 0: sound. 1: it has problems, or keys do not fit. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The site file; `-` for standard input
     site: PathBuf,
+    /// Where keys and certificates are kept [default: /var/lib/levee/NAME]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -41,6 +45,9 @@ struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<Summary>,
     problems: &'a [Problem],
+    /// What `levee enrol` has made and does not fit.
+    #[serde(skip_serializing_if = "<[Unfit]>::is_empty")]
+    unfit: &'a [Unfit],
 }
 
 impl Check {
@@ -54,16 +61,25 @@ impl Check {
         let file = self.site.display().to_string();
         let parsed = Site::parse(&text);
         let sound = parsed.is_ok();
+        let unfit = match &parsed {
+            Ok(site) => {
+                let state = self.state.clone();
+                let default = || PathBuf::from("/var/lib/levee").join(site.name().as_str());
+                keys::unfit(site, &state.unwrap_or_else(default))
+            }
+            Err(_) => Vec::new(),
+        };
         let (site, problems) = match &parsed {
             Ok(site) => (Some(summary(site)), [].as_slice()),
             Err(problems) => (None, problems.as_slice()),
         };
         if self.json {
-            output::json(&Answer { file, sound, site, problems })?;
+            output::json(&Answer { file, sound, site, problems, unfit: &unfit })?;
         } else {
-            output::print(&render(&file, &text, site.as_ref(), problems, Paint::stdout()))?;
+            let said = render(&file, &text, site.as_ref(), problems, Paint::stdout());
+            output::print(&(said + &misfits(&unfit, Paint::stdout())))?;
         }
-        Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if sound && unfit.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
@@ -83,6 +99,16 @@ fn summary(site: &Site) -> Summary {
 pub fn count<N: Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
     let word = if number == N::from(1) { one } else { many };
     format!("{number} {word}")
+}
+
+/// What does not fit, a file a paragraph.
+fn misfits(unfit: &[Unfit], paint: Paint) -> String {
+    let one = |Unfit { file, what, remedy }: &Unfit| {
+        let error = paint.error("error[unfit]");
+        let file = shown(&file.display().to_string());
+        format!("{error}: {file}: {what}\n  {}: {remedy}\n", paint.bold("help"))
+    };
+    unfit.iter().map(one).collect()
 }
 
 /// The answer as rustc would lay it out.

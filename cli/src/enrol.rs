@@ -13,7 +13,7 @@ pub(crate) mod files;
 mod pki;
 
 use files::Mode;
-use levee_policy::site::Curve;
+use levee_policy::site::{Curve, Suites};
 use levee_policy::{DomainName, HostName, PpkId, SiteName};
 use pki::PkiError;
 pub use pki::ROUNDS;
@@ -36,6 +36,8 @@ pub struct Facts {
     pub port: u16,
     /// The curve of every key.
     pub keys: Curve,
+    /// What its protocols use.
+    pub suites: Suites,
     /// Its hosts.
     pub hosts: Vec<HostFacts>,
 }
@@ -67,6 +69,8 @@ struct Workstation<'a> {
     trusted_path_port: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     ppk: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suites: Option<Suites>,
 }
 
 /// Why nothing was enrolled.
@@ -191,6 +195,7 @@ impl Enroller<'_> {
             addresses: &facts.addresses,
             trusted_path_port: facts.port,
             ppk: ppk.as_ref().map(PpkId::as_str),
+            suites: Some(facts.suites).filter(|suites| *suites != Suites::default()),
         })
         .map_err(EnrolError::Toml)?;
         let mut files = self.open(&self.state.join("hosts").join(host.as_str()))?;
@@ -361,6 +366,7 @@ mod tests {
             addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             port: 4433,
             keys: Curve::P256,
+            suites: Suites::Default,
             hosts: vec![
                 host("ws1", "UNCLASSIFIED..SECRET/NATO", Some("ws1-2026")),
                 host("ws2", "UNCLASSIFIED", None),

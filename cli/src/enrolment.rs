@@ -171,6 +171,7 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         addresses: site.server().addresses().to_vec(),
         port: site.server().trusted_path_port(),
         keys: site.crypto().keys(),
+        suites: site.crypto().suites(),
         hosts: site.hosts().map(accreditation).collect::<Result<_, _>>()?,
     };
     Ok((facts, state))

@@ -8,6 +8,7 @@ mod check;
 mod doctor;
 mod enrol;
 mod enrolment;
+mod keys;
 mod lab;
 mod operator;
 mod output;

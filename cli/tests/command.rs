@@ -45,6 +45,49 @@ fn check_says_0_of_a_sound_site_1_of_one_with_problems_2_of_none() {
 }
 
 #[test]
+fn check_says_which_keys_and_bundles_do_not_fit_the_site_file() {
+    let place = tempfile::tempdir().unwrap();
+    let state = place.path().join("state");
+    let small = std::fs::read_to_string(root().join("conf/small/site.toml")).unwrap();
+    let before = "keys = \"P-256\"";
+    assert!(small.contains(before));
+    let site = |name: &str, keys: &str| {
+        let path = place.path().join(name);
+        let text = small.replace("suites = \"default\"", "").replace(before, keys);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (old, p384) = (site("old.toml", before), site("p384.toml", "keys = \"P-384\""));
+    let cnsa = site("cnsa.toml", "suites = \"cnsa\"");
+    let state = state.to_str().unwrap();
+    let run = |arguments: &[&str]| levee(&[arguments, &["--state", state]].concat(), "");
+    let fit = |site: &str| {
+        let output = run(&["check", site, "--json"]);
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["sound"], true);
+        let files = answer["unfit"].as_array().map_or(0, Vec::len);
+        assert_eq!(output.status.code(), Some(i32::from(files > 0)));
+        files
+    };
+    assert_eq!([&old, &p384, &cnsa].map(|site| fit(site)), [0; 3], "there are no keys yet");
+    assert_eq!(run(&["enrol", "all", &old]).status.code(), Some(0));
+    // Certificates of authority, server (two) and hosts (two each), and the audit log's key; and what the bundles say.
+    assert_eq!([fit(&old), fit(&p384), fit(&cnsa)], [0, 1 + 2 + 4 + 1, 1 + 2 + 4 + 1 + 2]);
+    let said = run(&["check", &p384]);
+    let said = text(&said.stdout);
+    assert!(said.contains("server/chain.pem: its key is not on P-384"), "{said}");
+    assert!(said.contains("levee enrol all --force"), "{said}");
+    assert_eq!(run(&["enrol", "all", &p384, "--force"]).status.code(), Some(0));
+    assert_eq!([fit(&old), fit(&p384), fit(&cnsa)], [0, 0, 2]);
+    assert_eq!(run(&["enrol", "host", "ws1", &cnsa, "--force"]).status.code(), Some(0));
+    assert_eq!(fit(&cnsa), 1);
+    assert_eq!(run(&["enrol", "host", "ws2", &cnsa, "--force"]).status.code(), Some(0));
+    assert_eq!(fit(&cnsa), 0);
+    std::fs::write(place.path().join("state/server/audit.pub"), "nothing").unwrap();
+    assert_eq!(fit(&cnsa), 1);
+}
+
+#[test]
 fn check_gives_programs_every_problem_as_json() {
     let output = levee(&["check", "--json", "-"], "[labels]\nlevels = [\"A\", \"A\"]\nx = 1\n");
     assert_eq!(output.status.code(), Some(1));

@@ -9,6 +9,7 @@ mod screen;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use command::{Agent, Fault, PasswordSource};
 use levee_ipc::tpe::{Answer, Command};
+use levee_policy::site::Suites;
 use levee_policy::{LabelName, UserName};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -44,6 +45,9 @@ enum Action {
         /// Another IPsec client of this host makes the tunnel.
         #[arg(long)]
         no_tunnel: bool,
+        /// What the trusted path's TLS uses.
+        #[arg(long, default_value_t)]
+        suites: Suites,
     },
     /// Sign on
     Login {
@@ -122,8 +126,8 @@ fn main() -> ExitCode {
             }
         };
     };
-    if let Action::Agent { no_tunnel } = action {
-        return match agent::serve(*no_tunnel) {
+    if let Action::Agent { no_tunnel, suites } = action {
+        return match agent::serve(*no_tunnel, *suites) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("levee-tpe: {error}");

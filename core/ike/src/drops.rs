@@ -42,8 +42,10 @@ reasons! {
     HalfOpen,
     /// Too many IKE SAs.
     Full,
-    /// IKE_SA_INIT that matched no proposal or had a bad key share (answered).
+    /// IKE_SA_INIT that did not fit or had a bad key share (answered).
     Refused,
+    /// A request for an IKE or child SA with none of the algorithms that are taken here (answered, NO_PROPOSAL_CHOSEN).
+    NoProposal,
 }
 
 /// How many datagrams were dropped, by reason.

@@ -294,9 +294,9 @@ impl Endpoint {
                 self.insert(spi, Sa { id, state }, now);
                 Ok(())
             }
-            Some(Opening::Answer(message)) => {
+            Some(Opening::Answer(message, why)) => {
                 self.answer(message, path, now, rng);
-                Err(Drop::Refused)
+                Err(why)
             }
             None => Err(Drop::Refused),
         }

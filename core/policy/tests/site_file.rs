@@ -1,6 +1,6 @@
 //! Site files with faults: each is told at its place, with the nearest valid name and a remedy.
 
-use levee_policy::site::{AeadLibrary, Colour, Curve, Mode, Passed, ProblemKind, Program, Protocol};
+use levee_policy::site::{AeadLibrary, Colour, Curve, Mode, Passed, ProblemKind, Program, Protocol, Suites};
 use levee_policy::{Problem, Site};
 use std::time::Duration;
 
@@ -113,6 +113,8 @@ const CASES: &[Case] = &[
     case("[limits]", "[vault]\naead = \"rng\"\n[limits]", "\"rng\"", "unknown-name", Some("ring"), "`rng` is no AEAD library", "did you mean `ring`?"),
     case("[limits]", "[crypto]\nkeys = \"P-348\"\n[limits]", "\"P-348\"", "unknown-name", Some("P-384"), "`P-348` is no curve", "did you mean `P-384`?"),
     case("[limits]", "[crypto]\ncurve = \"P-384\"\n[limits]", "curve", "unknown-key", None, "unknown key `curve` in [crypto]", "[crypto] takes `keys`"),
+    case("[limits]", "[crypto]\nsuites = \"csna\"\n[limits]", "\"csna\"", "unknown-name", Some("cnsa"), "`csna` is no name of suites", "did you mean `cnsa`?"),
+    case("[limits]", "[crypto]\nsuites = \"cnsa\"\nkeys = \"P-256\"\n[limits]", "\"P-256\"", "bad-value", None, "keys on P-256 do not fit it", "keys = \"P-384\""),
     case("[limits]", "[vault]\npoll = \"1s\"\n[limits]", "\"1s\"", "bad-value", None, "`1s` is not a valid poll", "\"0us\" to \"10ms\""),
     case("[limits]", "[vault]\npoll = \"11ms\"\n[limits]", "\"11ms\"", "out-of-bounds", None, "`poll` is 11ms", "\"0us\" to \"10ms\""),
     case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
@@ -402,6 +404,25 @@ fn the_curve_of_keys_is_p256_unless_the_site_says_p384() {
         let text = SOUND.replace("[limits]", &format!("[crypto]\nkeys = \"{name}\"\n[limits]"));
         assert_eq!((curve(&text), expected.as_str()), (expected, name));
     }
+}
+
+#[test]
+fn suites_are_the_default_ones_unless_the_site_says_otherwise_and_those_of_cnsa_need_keys_on_p384() {
+    let crypto = |lines: &str| {
+        let text = SOUND.replace("[limits]", &format!("[crypto]\n{lines}\n[limits]"));
+        let site = Site::parse(&text).unwrap();
+        (site.crypto().suites(), site.crypto().keys())
+    };
+    assert_eq!(crypto(""), (Suites::Default, Curve::P256));
+    for suites in [Suites::Default, Suites::Cnsa, Suites::CnsaMlKem] {
+        let keys = if suites == Suites::Default { Curve::P256 } else { Curve::P384 };
+        assert_eq!(crypto(&format!("suites = \"{suites}\"")), (suites, keys));
+        assert_eq!(crypto(&format!("suites = \"{suites}\"\nkeys = \"P-384\"")), (suites, Curve::P384));
+        // As its programs are told.
+        assert_eq!(suites.as_str().parse(), Ok(suites));
+        assert_eq!(suites.arguments().last().map_or(Ok(Suites::Default), |word| word.parse()), Ok(suites));
+    }
+    assert!("CNSA".parse::<Suites>().is_err());
 }
 
 #[test]

@@ -458,7 +458,13 @@ impl Keyer {
         for (why, count) in counters.iter() {
             let new = count.saturating_sub(self.reported.get(why));
             if new > 0 {
-                *self.dropped.entry(format!("IKE datagrams dropped: {why:?}")).or_default() += new;
+                let what = match why {
+                    levee_ike::Drop::NoProposal => {
+                        "IKE: a peer offers no algorithms that this site takes".to_owned()
+                    }
+                    why => format!("IKE datagrams dropped: {why:?}"),
+                };
+                *self.dropped.entry(what).or_default() += new;
             }
         }
         self.reported = counters;

@@ -2,11 +2,12 @@
 
 use crate::net::Sockets;
 use levee_ike::{
-    Childless, Config, Identity, IkeProposal, KeyExchange, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId,
-    SignatureScheme, TrustAnchors, dns_names,
+    ChildProposal, Childless, Config, Identity, IkeProposal, KeyExchange, LocalAuth, Peer, Ppk, RemoteAuth,
+    RemoteId, SignatureScheme, TrustAnchors, dns_names,
 };
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, ToWarden};
 use levee_ipc::{Channel, Received, RecvError};
+use levee_policy::site::Suites;
 use levee_policy::{DomainName, HostName, PpkId};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
@@ -25,21 +26,38 @@ const MAX_PEM: u64 = 1024 * 1024;
 const LIVENESS: Duration = Duration::from_secs(20);
 const TRIES: u32 = 4;
 
-/// The program's arguments: `--liveness SECONDS` and `--tries NUMBER`, each once at most. The warden gives none.
-fn arguments(arguments: impl Iterator<Item = String>) -> Result<(Option<Duration>, Option<u32>), String> {
-    let (mut liveness, mut tries) = (None, None);
+/// The program's arguments, each once at most.
+#[derive(Debug, Default)]
+struct Arguments {
+    /// `--liveness SECONDS`; the warden gives none.
+    liveness: Option<Duration>,
+    /// `--tries NUMBER`; the warden gives none.
+    tries: Option<u32>,
+    /// `--suites NAME`, as the site says.
+    suites: Option<Suites>,
+}
+
+fn arguments(arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut read = Arguments::default();
     let mut arguments = arguments;
     while let Some(flag) = arguments.next() {
-        let value = arguments.next().and_then(|value| value.parse::<u32>().ok());
-        let value =
-            value.filter(|value| *value > 0).ok_or_else(|| format!("{flag} needs a number above 0"))?;
+        let value = arguments.next().unwrap_or_default();
+        let number = || {
+            let number = value.parse::<u32>().ok().filter(|number| *number > 0);
+            number.ok_or_else(|| format!("{flag} needs a number above 0"))
+        };
         match flag.as_str() {
-            "--liveness" if liveness.is_none() => liveness = Some(Duration::from_secs(value.into())),
-            "--tries" if tries.is_none() => tries = Some(value),
+            "--liveness" if read.liveness.is_none() => {
+                read.liveness = Some(Duration::from_secs(number()?.into()))
+            }
+            "--tries" if read.tries.is_none() => read.tries = Some(number()?),
+            "--suites" if read.suites.is_none() => {
+                read.suites = Some(value.parse().map_err(|e| format!("{flag}: {e}"))?)
+            }
             _ => return Err(format!("unknown argument {flag}")),
         }
     }
-    Ok((liveness, tries))
+    Ok(read)
 }
 
 /// What the keyer begins with.
@@ -61,7 +79,10 @@ pub struct Started {
 
 /// The site's authority, and what it takes to believe it.
 #[derive(Debug, Default)]
-pub struct Authority(Vec<Vec<u8>>);
+pub struct Authority {
+    certificates: Vec<Vec<u8>>,
+    suites: Suites,
+}
 
 impl Authority {
     /// The authority with these revocation lists, in DER.
@@ -69,7 +90,11 @@ impl Authority {
     /// # Errors
     /// One of them is malformed.
     pub fn anchors(&self, lists: &[Vec<u8>]) -> Result<Arc<TrustAnchors>, String> {
-        let anchors = TrustAnchors::new(&self.0, lists).map_err(|e| e.to_string())?;
+        let anchors = TrustAnchors::new(&self.certificates, lists).map_err(|e| e.to_string())?;
+        let anchors = match self.suites {
+            Suites::Default => anchors,
+            Suites::Cnsa | Suites::CnsaMlKem => anchors.accepting(schemes(self.suites)),
+        };
         // They take a fraction of the portable ones' time; which algorithms are believed does not change.
         let ring = [
             webpki::ring::ECDSA_P256_SHA256,
@@ -137,7 +162,7 @@ pub fn start() -> Result<Option<Started>, String> {
             (FromWarden::Attach(Attachment::Server { name, .. }), None) => given.server = Some(name),
             (FromWarden::Attach(Attachment::Chain), Some(fd)) => given.chain = certificates(fd)?,
             (FromWarden::Attach(Attachment::Authority), Some(fd)) => {
-                given.authority = Authority(certificates(fd)?)
+                given.authority.certificates = certificates(fd)?
             }
             (FromWarden::Attach(Attachment::Revocations), Some(fd)) => given.lists = revocations(fd)?,
             (FromWarden::Attach(Attachment::Udp(address)), Some(fd)) => sockets.add(fd, address, true),
@@ -146,10 +171,11 @@ pub fn start() -> Result<Option<Started>, String> {
             (other, _) => return Err(format!("the warden sent {other:?}")),
         }
     };
+    let arguments = arguments(std::env::args().skip(1))?;
+    given.authority.suites = arguments.suites.unwrap_or_default();
     let mut config = config(&given, place)?;
-    let (liveness, tries) = arguments(std::env::args().skip(1))?;
-    config.timers.liveness = liveness.or(config.timers.liveness);
-    config.timers.tries = tries.unwrap_or(config.timers.tries);
+    config.timers.liveness = arguments.liveness.or(config.timers.liveness);
+    config.timers.tries = arguments.tries.unwrap_or(config.timers.tries);
     Sandbox::new(seccomp::KEYER).enter().map_err(|e| e.to_string())?;
     control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
     let Given { authority, channels, .. } = given;
@@ -169,15 +195,24 @@ fn certificates(fd: OwnedFd) -> Result<Vec<Vec<u8>>, String> {
 
 /// Between levee hosts ML-KEM is in every IKE SA beside an elliptic curve (RFC 9370), so that who records today learns nothing with a
 /// quantum computer tomorrow: a workstation asks for nothing less. Other clients may do without.
-fn proposals(place: Place) -> Vec<IkeProposal> {
-    let plain = IkeProposal::default();
-    let hybrid = IkeProposal { additional: vec![vec![KeyExchange::MlKem768]], ..plain.clone() };
-    match place {
-        Place::Workstation => vec![hybrid],
-        Place::Server => {
-            let additional = vec![vec![KeyExchange::MlKem768, KeyExchange::MlKem1024]];
-            vec![IkeProposal { additional, ..plain.clone() }, plain]
+fn proposals(place: Place, suites: Suites) -> Vec<IkeProposal> {
+    let default = |additional| IkeProposal { additional, ..IkeProposal::default() };
+    let (small, large) = (KeyExchange::MlKem768, KeyExchange::MlKem1024);
+    match (suites, place) {
+        (Suites::Default, Place::Workstation) => vec![default(vec![vec![small]])],
+        (Suites::Default, Place::Server) => vec![default(vec![vec![small, large]]), default(vec![])],
+        (Suites::Cnsa, Place::Server) => {
+            vec![IkeProposal::cnsa(vec![vec![large]]), IkeProposal::cnsa(vec![])]
         }
+        (Suites::Cnsa | Suites::CnsaMlKem, _) => vec![IkeProposal::cnsa(vec![vec![large]])],
+    }
+}
+
+/// The signatures that a peer, and whoever vouches for it, is believed by.
+fn schemes(suites: Suites) -> &'static [SignatureScheme] {
+    match suites {
+        Suites::Default => &SignatureScheme::DEFAULT,
+        Suites::Cnsa | Suites::CnsaMlKem => &[SignatureScheme::EcdsaP384Sha384],
     }
 }
 
@@ -199,6 +234,12 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
             [SignatureScheme::EcdsaP256Sha256, SignatureScheme::EcdsaP384Sha384].contains(scheme)
         })
         .ok_or("our certificate's key is neither for ECDSA on P-256 nor on P-384")?;
+    let suites = given.authority.suites;
+    if !schemes(suites).contains(&scheme) {
+        return Err(format!(
+            "the suites are `{suites}`, and our certificate's key does not fit them: enrol anew"
+        ));
+    }
     let anchors = given.authority.anchors(&given.lists)?;
     let remote_id = match place {
         Place::Server => RemoteId::AnyCertified,
@@ -211,7 +252,7 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
         local_id: Identity::Fqdn(name.clone()),
         remote_id,
         local_auth: LocalAuth::Certificate { chain: given.chain.clone(), schemes: vec![scheme] },
-        remote_auth: RemoteAuth::Certificate { anchors, schemes: SignatureScheme::DEFAULT.to_vec() },
+        remote_auth: RemoteAuth::Certificate { anchors, schemes: schemes(suites).to_vec() },
         // Between levee hosts every child has a key exchange of its own (RFC 6023); others may do without at first.
         childless: match place {
             Place::Server => Childless::Allow,
@@ -220,7 +261,11 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
         ppk: None,
     };
     let mut config = Config::new(peers(peer, &given.ppks));
-    config.ike = proposals(place);
+    config.ike = proposals(place, suites);
+    config.child = match suites {
+        Suites::Default => config.child,
+        Suites::Cnsa | Suites::CnsaMlKem => vec![ChildProposal::cnsa()],
+    };
     // Asked for in every child: the workstation knows whether its session is to have it, and answers so.
     config.aggfrag = place == Place::Server;
     if place == Place::Workstation {

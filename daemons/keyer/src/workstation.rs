@@ -145,6 +145,11 @@ impl Keyer {
         let why = match reason {
             CloseReason::Local | CloseReason::Peer => "the server ended the negotiation".to_owned(),
             CloseReason::PeerSilent => "the server does not answer".to_owned(),
+            CloseReason::Notified(error) if error == "NO_PROPOSAL_CHOSEN" => {
+                "the server takes none of the algorithms that this workstation offers (NO_PROPOSAL_CHOSEN): its bundle and the \
+                 site file differ in `suites`"
+                    .to_owned()
+            }
             CloseReason::Notified(error) => format!("the server says {error}"),
             CloseReason::Certificate(why) => format!("the server's certificate: {why}"),
             CloseReason::Authentication(why) | CloseReason::Protocol(why) => (*why).to_owned(),

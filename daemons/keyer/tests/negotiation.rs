@@ -3,12 +3,14 @@
 mod world;
 
 use levee_ike::{
-    Childless, CloseReason, Config, Endpoint, Event, Identity, LocalAuth, Now, Output, Path, Peer, Random,
-    RemoteAuth, RemoteId,
+    ChildProposal, Childless, CloseReason, Config, Encryption, Endpoint, Event, Identity, IkeProposal,
+    KeyExchange, LocalAuth, Now, Output, Path, Peer, Prf, Random, RemoteAuth, RemoteId,
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{Carriage, KeyerToVault, Refusal, VaultToKeyer};
 use levee_ipc::warden::Place;
+use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
+use std::cell::{Cell, RefCell};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 use world::*;
@@ -156,6 +158,76 @@ fn exchanges(events: &[Event]) -> Vec<bool> {
         _ => None,
     };
     events.iter().filter_map(exchange).collect()
+}
+
+/// How the attempt of a client with these proposals ends: with a question for sessiond, or with this reason. Notes what is reported as
+/// dropped meanwhile.
+fn attempt(
+    server: &Keyer,
+    authority: &Authority,
+    (ike, child): (IkeProposal, ChildProposal),
+    dropped: &RefCell<String>,
+) -> Result<(), String> {
+    // Not the host that has a session: it would begin anew.
+    let host = authority.identity("ws2", Some(RANGE));
+    let mut config = Client::config(authority, &host, Identity::Fqdn("ws2".into()), Childless::Allow);
+    (config.ike, config.child) = (vec![ike], vec![child]);
+    let mut client = Client::with(config, &host, server.group.address());
+    client.connect("SECRET");
+    let asked = Cell::new(false);
+    let failed = |e: &Event| matches!(e, Event::IkeClosed { .. } | Event::ChildFailed { .. });
+    client.until("an end", |events| {
+        while readable(&server.asker, Duration::ZERO) {
+            match next(&server.asker) {
+                FromKeyer::Wanted { device, .. } if device.as_str() == "ws2" => asked.set(true),
+                other => dropped.borrow_mut().push_str(&format!("{other:?}")),
+            }
+        }
+        asked.get() || events.iter().any(failed)
+    });
+    match client.events.iter().find(|e| failed(e)) {
+        Some(end) => Err(format!("{end:?}")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn with_cnsas_suites_both_keyers_agree_on_its_algorithms_and_whoever_offers_others_alone_gets_nothing() {
+    for suites in ["cnsa", "cnsa-ml-kem"] {
+        let arguments = ["--suites", suites];
+        let (pair, there, here) =
+            Pair::of(Authority::on(&PKCS_ECDSA_P384_SHA384), &arguments, &[], &[]).agree();
+        assert_eq!((here.inbound, here.suite), (there.outbound, levee_ipc::vault::Suite::Aes256Gcm));
+        let server = &pair.server;
+        let dropped = RefCell::new(String::new());
+        let (ike, child) = (IkeProposal::cnsa(vec![]), ChildProposal::cnsa());
+        let offers = |ike, child| attempt(server, &pair.authority, (ike, child), &dropped);
+        let hybrid = |method| IkeProposal::cnsa(vec![vec![method]]);
+        offers(hybrid(KeyExchange::MlKem1024), child.clone()).unwrap();
+        assert_eq!(offers(ike.clone(), child.clone()).is_ok(), suites == "cnsa");
+        let refused = |ike| {
+            let said = offers(ike, child.clone()).unwrap_err();
+            assert!(said.contains("NO_PROPOSAL_CHOSEN"), "{said}");
+        };
+        let method = KeyExchange::MlKem1024;
+        refused(hybrid(KeyExchange::MlKem768));
+        refused(IkeProposal { encryption: vec![Encryption::Aes128Gcm16], ..hybrid(method) });
+        refused(IkeProposal { encryption: vec![Encryption::ChaCha20Poly1305], ..hybrid(method) });
+        refused(IkeProposal { prf: vec![Prf::HmacSha256], ..hybrid(method) });
+        refused(IkeProposal { key_exchange: vec![KeyExchange::X25519], ..hybrid(method) });
+        // An IKE SA as it should be, and a child that is not.
+        let weak = ChildProposal { encryption: vec![Encryption::Aes128Gcm16], ..child.clone() };
+        let said = offers(hybrid(method), weak).unwrap_err();
+        assert!(said.contains("NO_PROPOSAL_CHOSEN"), "{said}");
+        // A certificate of the authority's, for a key that is not on P-384.
+        let authority = pair.authority.vouching(&PKCS_ECDSA_P256_SHA256);
+        let said = attempt(server, &authority, (hybrid(method), child.clone()), &dropped).unwrap_err();
+        assert!(said.contains("takes none of our signature algorithms"), "{said}");
+        let counted = "a peer offers no algorithms that this site takes";
+        if suites == "cnsa" && !dropped.borrow().contains(counted) {
+            server.counts(counted);
+        }
+    }
 }
 
 #[test]

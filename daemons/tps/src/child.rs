@@ -41,6 +41,8 @@ pub enum End {
     HandshakeDeadline,
     /// A handshake that is not TLS 1.3 with a certificate of the site's authority.
     Handshake,
+    /// A handshake in which the client offers no algorithms that the site takes.
+    Algorithms,
     /// The certificate names no device.
     Device,
     /// Something else than a TLS record or a request.
@@ -63,6 +65,7 @@ impl End {
             Self::Lost => "lost",
             Self::HandshakeDeadline => "handshake_deadline",
             Self::Handshake => "handshake",
+            Self::Algorithms => "no_common_algorithms",
             Self::Device => "device_name",
             Self::Malformed => "malformed",
             Self::Idle => "idle",
@@ -232,10 +235,11 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::Other => return Ok(()),
             Err(_) => return Err(End::Lost),
         }
-        if self.tls.process_new_packets().is_err() {
+        if let Err(error) = self.tls.process_new_packets() {
             // Says what is wrong, as far as the client will hear it.
             let _ = self.tls.write_tls(&mut self.stream);
-            return Err(bad);
+            let incompatible = matches!(error, rustls::Error::PeerIncompatible(_));
+            return Err(if incompatible { End::Algorithms } else { bad });
         }
         Ok(())
     }

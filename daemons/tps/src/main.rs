@@ -11,8 +11,19 @@ mod admission;
 mod child;
 mod parent;
 
+use levee_tls::Suites;
+
+/// The program's arguments: `--suites NAME`, as the site says.
+fn suites(mut arguments: impl Iterator<Item = String>) -> Result<Suites, String> {
+    match (arguments.next().as_deref(), arguments.next(), arguments.next()) {
+        (None, None, None) => Ok(Suites::default()),
+        (Some("--suites"), Some(name), None) => name.parse().map_err(|e| format!("--suites: {e}")),
+        _ => Err("it takes `--suites NAME` and no other arguments".to_owned()),
+    }
+}
+
 fn main() -> std::process::ExitCode {
-    match parent::serve() {
+    match suites(std::env::args().skip(1)).and_then(parent::serve) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("levee-tps: {error}");

@@ -9,7 +9,7 @@ use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_sys::fork::{Forker, inherited};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp::{self, Filter};
-use levee_tls::SignerHandle;
+use levee_tls::{SignerHandle, Suites};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
@@ -95,6 +95,7 @@ struct Attached {
 struct Certificates {
     chain: Vec<u8>,
     authority: Vec<u8>,
+    suites: Suites,
 }
 
 fn revocations(fd: &OwnedFd) -> Result<Vec<u8>, String> {
@@ -127,7 +128,7 @@ impl Attached {
 }
 
 /// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
-pub fn serve() -> Result<(), String> {
+pub fn serve(suites: Suites) -> Result<(), String> {
     let control = Channel::from_fd(inherited(CONTROL_FD).map_err(|e| e.to_string())?);
     let mut attached = Attached::default();
     loop {
@@ -143,7 +144,7 @@ pub fn serve() -> Result<(), String> {
             Err(error) => return Err(format!("from the warden: {error}")),
         }
     }
-    let mut parent = Parent::new(control, attached)?;
+    let mut parent = Parent::new(control, attached, suites)?;
     Sandbox::new(seccomp::TPS).enter().map_err(|e| e.to_string())?;
     parent.control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
     while parent.turn()? {}
@@ -151,7 +152,7 @@ pub fn serve() -> Result<(), String> {
 }
 
 impl Parent {
-    fn new(control: Channel, attached: Attached) -> Result<Self, String> {
+    fn new(control: Channel, attached: Attached, suites: Suites) -> Result<Self, String> {
         let missing = |what: &str| format!("the warden attached no {what}");
         let chain = attached.chain.ok_or_else(|| missing("certificate chain"))?;
         let authority = attached.authority.ok_or_else(|| missing("authority"))?;
@@ -160,7 +161,8 @@ impl Parent {
         }
         let handle = SignerHandle::new();
         let revoked = attached.revoked.as_deref();
-        let config = levee_tls::server(&chain, &authority, revoked, &handle).map_err(|e| e.to_string())?;
+        let config =
+            levee_tls::server(&chain, &authority, revoked, &handle, suites).map_err(|e| e.to_string())?;
         // Compiled here, so that no child spends time on it.
         let filter = Arc::new(Filter::compile(seccomp::TPS_CHILD).map_err(|e| e.to_string())?);
         let queue = epoll::create(CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
@@ -189,7 +191,7 @@ impl Parent {
             queue,
             forker: Forker::new().map_err(|e| format!("/proc/self/task: {e}"))?,
             prepared: Arc::new(Prepared { config, handle, filter }),
-            certificates: Certificates { chain, authority },
+            certificates: Certificates { chain, authority, suites },
             admission: Admission::new(Limits::default()),
             clients: HashMap::new(),
             next: CLIENTS,
@@ -290,7 +292,7 @@ impl Parent {
     /// again, and takes up its session where it left it.
     fn revoke(&mut self, revoked: &[u8]) {
         let (old, own) = (&self.prepared, &self.certificates);
-        match levee_tls::server(&own.chain, &own.authority, Some(revoked), &old.handle) {
+        match levee_tls::server(&own.chain, &own.authority, Some(revoked), &old.handle, own.suites) {
             Ok(config) => {
                 let (handle, filter) = (old.handle.clone(), Arc::clone(&old.filter));
                 self.prepared = Arc::new(Prepared { config, handle, filter });

@@ -11,8 +11,10 @@ use levee_ipc::warden::{Attachment, FromWarden, Role};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_policy::UserName;
 use rcgen::ExtendedKeyUsagePurpose;
+use rustls::{ClientConfig, RootCertStore};
 use std::io::{Read, Seek, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn good(server: &Server) -> std::sync::Arc<rustls::ClientConfig> {
@@ -93,9 +95,20 @@ fn only_devices_of_the_sites_authority_reach_sessiond() {
             assert!(client.ends_within(PATIENCE));
         }
     }
+    // A cipher that the site does not take, and nothing else.
+    let provider = rustls::crypto::CryptoProvider {
+        cipher_suites: vec![rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256],
+        ..rustls::crypto::ring::default_provider()
+    };
+    let with = ClientConfig::builder_with_provider(Arc::new(provider));
+    let with = with.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
+    let with = with.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+    let refused = Client::connect(server.address, &Arc::new(with)).err().expect("no cipher in common");
+    assert!(refused.to_string().contains("HandshakeFailure"), "{refused}");
     let counts = server.dropped();
     let count = |name: &str| counts.iter().find(|(reason, _)| reason == name).map_or(0, |(_, count)| *count);
     assert_eq!((count("handshake"), count("device_name")), (4, 1), "{counts:?}");
+    assert_eq!(count("no_common_algorithms"), 1, "{counts:?}");
     let _ = let_in(&server);
 }
 

@@ -674,11 +674,15 @@ impl Server {
             _ => Own::Tps,
         };
         let uid = self.uids.own(own);
+        let arguments = match role {
+            Role::Keyer | Role::Tps => self.site.crypto().suites().arguments(),
+            _ => &[],
+        };
         let start = Start {
             key: Key::of(role),
             programs: &self.options.programs,
             program: None,
-            arguments: &[],
+            arguments,
             uid,
             network: None,
         };

@@ -11,6 +11,7 @@ use crate::{Fatal, log, outer, poll, state};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
 use levee_ipc::{Secret, SendError};
+use levee_policy::site::Suites;
 use levee_policy::{DomainName, PpkId, SiteName};
 use levee_session::SessionId;
 use serde::Deserialize;
@@ -45,6 +46,9 @@ struct Bundle {
     tunnel: Tunnel,
     /// The PPK that this workstation shares with the server, by name (RFC 8784); it is in `ppk.key`.
     ppk: Option<PpkId>,
+    /// What the trusted path and IKE use, as at the server.
+    #[serde(default)]
+    suites: Suites,
 }
 
 /// Who makes the session's tunnel.
@@ -67,6 +71,7 @@ pub struct Workstation {
     server: (SocketAddr, DomainName),
     tunnel: Tunnel,
     ppk: Option<PpkId>,
+    suites: Suites,
     uids: Uids,
     commands: OwnedFd,
     network: OwnedFd,
@@ -122,6 +127,7 @@ impl Workstation {
             server,
             tunnel: bundle.tunnel,
             ppk: bundle.ppk,
+            suites: bundle.suites,
             uids,
             commands,
             network,
@@ -396,21 +402,22 @@ impl Workstation {
 
     fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
         let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
-        let (own, arguments, network): (_, &[&str], Option<BorrowedFd<'_>>) = match role {
-            Role::Signer => (Own::Signer, &[], None),
-            Role::Keyer => (Own::Keyer, &[], None),
+        let suites = self.suites.arguments();
+        let (own, arguments, network): (_, Vec<&str>, Option<BorrowedFd<'_>>) = match role {
+            Role::Signer => (Own::Signer, Vec::new(), None),
+            Role::Keyer => (Own::Keyer, suites.to_vec(), None),
             // It alone opens a connection: to the trusted path of the server.
-            _ if self.tunnel == Tunnel::Other => {
-                (Own::Tpe, &["agent", "--no-tunnel"], Some(self.network.as_fd()))
+            _ => {
+                let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
+                (Own::Tpe, [&["agent"], tunnel, suites].concat(), Some(self.network.as_fd()))
             }
-            _ => (Own::Tpe, &["agent"], Some(self.network.as_fd())),
         };
         let programs = &self.options.programs;
         let start = Start {
             key: Key::of(role),
             programs,
             program: None,
-            arguments,
+            arguments: &arguments,
             uid: self.uids.own(own),
             network,
         };

@@ -3,11 +3,12 @@
 
 mod signer;
 
+pub use levee_policy::site::Suites;
 pub use signer::SignerHandle;
 
 use levee_policy::{DomainName, HostName};
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, ring as provider};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring as provider};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -59,23 +60,39 @@ fn lists(revoked: Option<&[u8]>) -> Result<Vec<CertificateRevocationListDer<'sta
     Ok(lists)
 }
 
-fn crypto() -> Arc<CryptoProvider> {
-    Arc::new(CryptoProvider {
-        cipher_suites: vec![
-            provider::cipher_suite::TLS13_AES_256_GCM_SHA384,
-            provider::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-        ],
-        ..provider::default_provider()
+/// CNSA's signature (RFC 9151 5.2), of peers and of who vouches for them.
+static CNSA_SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
+    all: &[webpki::ring::ECDSA_P384_SHA384],
+    mapping: &[(SignatureScheme::ECDSA_NISTP384_SHA384, &[webpki::ring::ECDSA_P384_SHA384])],
+};
+
+fn crypto(suites: Suites) -> Arc<CryptoProvider> {
+    let aes = provider::cipher_suite::TLS13_AES_256_GCM_SHA384;
+    Arc::new(match suites {
+        Suites::Default => CryptoProvider {
+            cipher_suites: vec![aes, provider::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256],
+            ..provider::default_provider()
+        },
+        // The library has no ML-KEM-1024 for TLS: it is IKE's alone.
+        Suites::Cnsa | Suites::CnsaMlKem => CryptoProvider {
+            cipher_suites: vec![aes],
+            kx_groups: vec![provider::kx_group::SECP384R1],
+            signature_verification_algorithms: CNSA_SIGNATURES,
+            ..provider::default_provider()
+        },
     })
 }
 
-fn own(chain: &[u8], signer: &SignerHandle) -> Result<CertifiedKey, Error> {
+fn own(chain: &[u8], signer: &SignerHandle, crypto: &CryptoProvider) -> Result<CertifiedKey, Error> {
     let what = "the own certificate chain";
     let chain = certificates(what, chain)?;
     let first = chain.first().ok_or_else(|| error(what, "no certificate in it"))?;
     let (_, parsed) = X509Certificate::from_der(first).map_err(|why| error(what, why))?;
     let scheme =
         scheme(&parsed).ok_or_else(|| error(what, "its key is neither for ECDSA on P-256 nor on P-384"))?;
+    if !crypto.signature_verification_algorithms.supported_schemes().contains(&scheme) {
+        return Err(error(what, "its key does not fit the suites that the site has chosen: enrol anew"));
+    }
     Ok(CertifiedKey::new(chain, Arc::new(signer::Key::new(signer, scheme))))
 }
 
@@ -101,14 +118,15 @@ pub fn server(
     authority: &[u8],
     revoked: Option<&[u8]>,
     signer: &SignerHandle,
+    suites: Suites,
 ) -> Result<Arc<ServerConfig>, Error> {
-    let crypto = crypto();
+    let crypto = crypto(suites);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, Arc::clone(&crypto))
         .with_crls(lists(revoked)?)
         .enforce_revocation_expiration()
         .build()
         .map_err(|why| error("the verifier of clients", why))?;
-    let key = own(chain, signer)?;
+    let key = own(chain, signer, &crypto)?;
     let mut config = ServerConfig::builder_with_provider(crypto)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|why| error("TLS 1.3", why))?
@@ -127,8 +145,10 @@ pub fn client(
     authority: &[u8],
     revoked: Option<&[u8]>,
     signer: &SignerHandle,
+    suites: Suites,
 ) -> Result<Arc<ClientConfig>, Error> {
-    let (crypto, key) = (crypto(), own(chain, signer)?);
+    let crypto = crypto(suites);
+    let key = own(chain, signer, &crypto)?;
     let verifier = WebPkiServerVerifier::builder_with_provider(roots(authority)?, Arc::clone(&crypto))
         .with_crls(lists(revoked)?)
         .enforce_revocation_expiration()

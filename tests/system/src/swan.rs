@@ -19,7 +19,7 @@ impl Swan {
     /// children that it knows, each by the name `LABEL` in lower case letters and digits.
     #[track_caller]
     pub fn start(world: &World, workstation: &str, labels: &[&str]) -> Self {
-        Self::as_peer(world, workstation, labels, &Peer { id: workstation, ppk: None })
+        Self::as_peer(world, workstation, labels, &Peer { id: workstation, ..Peer::default() })
     }
 
     /// As [`Swan::start`], as this peer of the server's.
@@ -142,21 +142,24 @@ pub fn child(label: &str) -> String {
 }
 
 /// What charon says that it is, and has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Peer<'a> {
     /// Its identity.
     pub id: &'a str,
     /// The name of the PPK in the bundle, which it then insists on.
     pub ppk: Option<&'a str>,
+    /// Whether it proposes the algorithms of CNSA, instead of X25519 and what else its defaults have.
+    pub cnsa: bool,
 }
 
-fn connection(Peer { id, ppk }: &Peer<'_>, labels: &[&str]) -> String {
+fn connection(Peer { id, ppk, cnsa }: &Peer<'_>, labels: &[&str]) -> String {
+    let group = if *cnsa { "ecp384" } else { "x25519" };
     let ppk = ppk.map(|id| format!("ppk_id = {id}\n  ppk_required = yes")).unwrap_or_default();
     let children: String = labels
         .iter()
         .map(|label| {
             format!(
-                "{} {{ local_ts = dynamic\n remote_ts = 10.80.0.1/32\n esp_proposals = aes256gcm16-x25519\n \
+                "{} {{ local_ts = dynamic\n remote_ts = 10.80.0.1/32\n esp_proposals = aes256gcm16-{group}\n \
                  label = {label}\n label_mode = simple }}\n",
                 child(label)
             )
@@ -167,7 +170,7 @@ fn connection(Peer { id, ppk }: &Peer<'_>, labels: &[&str]) -> String {
   version = 2
   remote_addrs = 10.77.0.1
   vips = 0.0.0.0
-  proposals = aes256gcm16-prfsha384-x25519
+  proposals = aes256gcm16-prfsha384-{group}
   {ppk}
   local {{ auth = pubkey\n certs = host.pem\n id = {id} }}
   remote {{ auth = pubkey\n id = server.harbour.example }}

@@ -100,6 +100,67 @@ fn a_site_may_have_its_keys_on_p384_and_strongswan_and_levees_own_client_prove_t
 }
 
 #[test]
+fn with_cnsas_suites_whoever_has_them_gets_in_and_whoever_offers_others_does_not() {
+    let site = SITE.replacen("\nkeys = \"P-256\"", "\nkeys = \"P-384\"", 1);
+    let site = site.replacen("\nsuites = \"default\"", "\nsuites = \"cnsa\"", 1);
+    let mut world = World::new("cnsa", &site, &["ws1", "ws2"]);
+    world.leave_tunnel_to_others("ws1");
+    let check = || {
+        let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+        world.levee(&["check", &site, "--state", &state])
+    };
+    assert!(check().ok().contains("is sound"));
+    world.start_server();
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.start_workstation(workstation);
+        world.login(workstation, user).ok();
+        world.level(workstation, LOW).ok();
+    }
+    // levee's own client, end to end.
+    assert!(world.fetch("ws2", "http://10.80.0.1/").ok().contains(LOW));
+
+    // Neither IKE nor the trusted path takes anything else.
+    let swan = Swan::start(&world, "ws1", &[LOW]);
+    swan.initiate(&child(LOW)).expect_err("X25519 is not CNSA's");
+    assert!(swan.log().contains("NO_PROPOSAL_CHOSEN") && !swan.sas().contains("INSTALLED"), "{}", swan.log());
+    drop(swan);
+    let bundle = world.path("state").join("hosts/ws1");
+    let (chain, key, authority) =
+        ["chain.pem", "device.key", "authority.pem"].map(|name| text(&bundle.join(name))).into();
+    let tls = |more: &[&str]| {
+        let server = ["s_client", "-connect", "10.77.0.1:7443", "-tls1_3", "-brief", "-verify_return_error"];
+        let own = ["-CAfile", &authority, "-cert", &chain, "-key", &key];
+        world.outside("ws1", "openssl", &[&server[..], &own, more].concat())
+    };
+    let done =
+        tls(&["-groups", "P-384", "-ciphersuites", "TLS_AES_256_GCM_SHA384", "-sigalgs", "ECDSA+SHA384"]);
+    let said = format!("{}{}", done.out, done.err);
+    for part in ["TLS_AES_256_GCM_SHA384", "secp384r1", "SHA384"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for other in [
+        ["-groups", "X25519"],
+        ["-groups", "P-256"],
+        ["-ciphersuites", "TLS_AES_128_GCM_SHA256"],
+        ["-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"],
+        ["-sigalgs", "ECDSA+SHA256"],
+    ] {
+        tls(&other).refused();
+    }
+
+    let peer = Peer { id: "ws1", cnsa: true, ..Peer::default() };
+    let swan = Swan::as_peer(&world, "ws1", &[LOW], &peer);
+    swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
+    assert!(swan.log().contains("IKE:AES_GCM_16_256/PRF_HMAC_SHA2_384/ECP_384"), "{}", swan.log());
+    assert!(fetch(&world).ok().contains(LOW));
+    eventually(
+        Duration::from_secs(20),
+        "the first child is replaced by one with an exchange of its own",
+        || swan.sas().contains("AES_GCM_16-256/ECP_384"),
+    );
+}
+
+#[test]
 fn a_client_has_its_ppk_in_its_keys_and_where_the_site_says_so_none_without_it_are_given() {
     let host = |name: &str, ppk: &str| {
         format!(
@@ -128,19 +189,19 @@ fn a_client_has_its_ppk_in_its_keys_and_where_the_site_says_so_none_without_it_a
     };
     // By the name that its PPK is looked for by, and by another that its certificate has too.
     for id in ["ws4", "CN=ws4"] {
-        let swan = Swan::as_peer(&world, "ws4", &[LOW], &Peer { id, ppk: None });
+        let swan = Swan::as_peer(&world, "ws4", &[LOW], &Peer { id, ..Peer::default() });
         swan.initiate(&child(LOW)).expect_err("the PPK is mandatory");
         assert!(!swan.sas().contains("INSTALLED"), "{id}: {}", swan.log());
         page("ws4").refused();
     }
-    let swan = Swan::as_peer(&world, "ws4", &[LOW], &Peer { id: "ws4", ppk: Some("fours") });
+    let swan = Swan::as_peer(&world, "ws4", &[LOW], &Peer { id: "ws4", ppk: Some("fours"), cnsa: false });
     swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
     assert!(swan.log().contains("using PPK for PPK_ID 'fours'"), "{}", swan.log());
     assert!(page("ws4").ok().contains(LOW));
     drop(swan);
 
     for ppk in [None, Some("fives")] {
-        let swan = Swan::as_peer(&world, "ws5", &[LOW], &Peer { id: "ws5", ppk });
+        let swan = Swan::as_peer(&world, "ws5", &[LOW], &Peer { id: "ws5", ppk, cnsa: false });
         swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
         assert_eq!(swan.log().contains("using PPK for PPK_ID 'fives'"), ppk.is_some(), "{}", swan.log());
         assert!(page("ws5").ok().contains(LOW));

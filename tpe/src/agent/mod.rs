@@ -13,6 +13,7 @@ use levee_ipc::tpe::{Answer, Session};
 use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden, TpeRequest, WorkstationEvent};
 use levee_ipc::{Channel, Received, RecvError};
+use levee_policy::site::Suites;
 use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
@@ -111,6 +112,7 @@ struct Attached {
 struct Certificates {
     chain: Vec<u8>,
     authority: Vec<u8>,
+    suites: Suites,
 }
 
 fn revocations(fd: &OwnedFd) -> Result<Vec<u8>, String> {
@@ -135,7 +137,7 @@ fn own_name(chain: &[u8]) -> Result<HostName, String> {
 /// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
 ///
 /// With `no_tunnel` it holds the trusted path and nothing else: another IPsec client of this host makes the tunnel.
-pub fn serve(no_tunnel: bool) -> Result<(), String> {
+pub fn serve(no_tunnel: bool, suites: Suites) -> Result<(), String> {
     let control = Channel::from_fd(levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?);
     let mut attached = Attached::default();
     loop {
@@ -162,19 +164,19 @@ pub fn serve(no_tunnel: bool) -> Result<(), String> {
             Err(error) => return Err(format!("from the warden: {error}")),
         }
     }
-    let mut agent = Agent::new(control, attached, no_tunnel)?;
+    let mut agent = Agent::new(control, attached, no_tunnel, suites)?;
     Sandbox { tcp: true, ..Sandbox::new(levee_sys::seccomp::TPE) }.enter().map_err(|e| e.to_string())?;
     agent.control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
     agent.run()
 }
 
 impl Agent {
-    fn new(control: Channel, attached: Attached, no_tunnel: bool) -> Result<Self, String> {
+    fn new(control: Channel, attached: Attached, no_tunnel: bool, suites: Suites) -> Result<Self, String> {
         let missing = |what: &str| format!("the warden attached no {what}");
         let chain = attached.chain.ok_or_else(|| missing("certificate chain"))?;
         let authority = attached.authority.ok_or_else(|| missing("authority"))?;
         let revoked = attached.revoked.as_deref();
-        let config = levee_tls::client(&chain, &authority, revoked, &attached.signer);
+        let config = levee_tls::client(&chain, &authority, revoked, &attached.signer, suites);
         let config = config.map_err(|e| e.to_string())?;
         let device = own_name(&chain)?;
         let name = attached.server.first().map(|(_, name)| name.clone()).ok_or_else(|| missing("server"))?;
@@ -185,7 +187,7 @@ impl Agent {
             keyer: attached.keyer,
             vault: None,
             signer: attached.signer,
-            certificates: Certificates { chain, authority },
+            certificates: Certificates { chain, authority, suites },
             device,
             no_tunnel,
             link: Link::new(config, &name, addresses).map_err(|e| e.to_string())?,
@@ -293,7 +295,7 @@ impl Agent {
     fn revocations(&mut self, fd: &OwnedFd) {
         let own = &self.certificates;
         let config = revocations(fd).and_then(|revoked| {
-            levee_tls::client(&own.chain, &own.authority, Some(&revoked), &self.signer)
+            levee_tls::client(&own.chain, &own.authority, Some(&revoked), &self.signer, own.suites)
                 .map_err(|e| e.to_string())
         });
         match config {

@@ -68,12 +68,19 @@ impl TrustAnchors {
         Ok(out)
     }
 
+    /// Believes signatures of these schemes alone: in certificates, in revocation lists, and of peers. All others count as none.
+    #[must_use]
+    pub fn accepting(mut self, schemes: &[SignatureScheme]) -> Self {
+        self.verifiers.retain(|v| schemes.iter().any(|scheme| same_algorithm(*v, scheme.verifier())));
+        self
+    }
+
     /// Lets these check signatures, in certificates and of peers, where they can; the portable implementations do the rest. For
     /// hosts that have faster ones: `webpki::ring` has several. Which algorithms are accepted does not change.
     #[must_use]
     pub fn verified_by(mut self, verifiers: &[&'static dyn SignatureVerificationAlgorithm]) -> Self {
         let accepted = |v: &&&'static dyn SignatureVerificationAlgorithm| {
-            CERTIFICATE_ALGORITHMS.iter().any(|own| same_algorithm(*own, **v))
+            self.verifiers.iter().any(|own| same_algorithm(*own, **v))
         };
         let given: Vec<_> = verifiers.iter().filter(accepted).copied().collect();
         self.verifiers.splice(0..0, given);

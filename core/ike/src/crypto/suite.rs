@@ -187,6 +187,30 @@ impl Default for IkeProposal {
     }
 }
 
+impl IkeProposal {
+    /// The algorithms of CNSA (RFC 9206) alone: AES-256-GCM, HMAC-SHA2-384, P-384; with these additional key exchanges.
+    pub fn cnsa(additional: Vec<Vec<KeyExchange>>) -> Self {
+        Self {
+            encryption: vec![Encryption::Aes256Gcm16],
+            integrity: vec![],
+            prf: vec![Prf::HmacSha384],
+            key_exchange: vec![KeyExchange::P384],
+            additional,
+        }
+    }
+}
+
+impl ChildProposal {
+    /// The algorithms of CNSA (RFC 9206) alone: AES-256-GCM, and P-384 for a key exchange of its own.
+    pub fn cnsa() -> Self {
+        Self {
+            encryption: vec![Encryption::Aes256Gcm16],
+            key_exchange: vec![KeyExchange::P384],
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for ChildProposal {
     fn default() -> Self {
         Self {
@@ -420,6 +444,39 @@ impl Chosen<ChildSuite> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cnsas_proposals_have_its_algorithms_and_no_other() {
+        use TransformKind::{Additional, Encryption, KeyExchange, Prf, SequenceNumbers};
+        let ike = IkeProposal::cnsa(vec![vec![super::KeyExchange::MlKem1024]]).offer(None);
+        let child = ChildProposal::cnsa().offer(256, true);
+        for proposal in [&ike, &child] {
+            assert_eq!(offered(proposal, Encryption), [(20, Some(256))]);
+            assert_eq!(offered(proposal, KeyExchange), [(20, None)]);
+        }
+        assert_eq!((offered(&ike, Prf), offered(&ike, Additional(0))), (vec![(6, None)], vec![(37, None)]));
+        assert_eq!(offered(&child, SequenceNumbers), [(1, None), (0, None)]);
+        assert_eq!((ike.transforms.len(), child.transforms.len()), (4, 4), "and nothing else");
+        // Whoever offers less beside them gets them, and whoever offers less alone gets nothing.
+        let wide = IkeProposal::default().offer(None);
+        let chosen = choose_ike(&[IkeProposal::cnsa(vec![])], &[wide]).unwrap().suite;
+        assert_eq!(chosen.encryption, super::Encryption::Aes256Gcm16);
+        assert_eq!((chosen.prf, chosen.key_exchange), (super::Prf::HmacSha384, super::KeyExchange::P384));
+        let all = IkeProposal::cnsa(vec![]);
+        for weaker in [
+            IkeProposal { encryption: vec![super::Encryption::Aes128Gcm16], ..all.clone() },
+            IkeProposal { encryption: vec![super::Encryption::ChaCha20Poly1305], ..all.clone() },
+            IkeProposal { prf: vec![super::Prf::HmacSha256, super::Prf::HmacSha512], ..all.clone() },
+            IkeProposal {
+                key_exchange: vec![super::KeyExchange::X25519, super::KeyExchange::P256],
+                ..all.clone()
+            },
+            IkeProposal { additional: vec![vec![super::KeyExchange::MlKem768]], ..all.clone() },
+        ] {
+            let hybrid = IkeProposal::cnsa(vec![vec![super::KeyExchange::MlKem1024]]);
+            assert!(choose_ike(&[hybrid, all.clone()], &[weaker.offer(None)]).is_none(), "{weaker:?}");
+        }
+    }
 
     /// The registry's numbers of what a proposal offers of one kind, in its order.
     fn offered(proposal: &Proposal, kind: TransformKind) -> Vec<(u16, Option<u16>)> {

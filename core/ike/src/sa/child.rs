@@ -7,6 +7,7 @@ use crate::api::{
 use crate::crypto::Secret;
 use crate::crypto::keys::{EspKeys, child_keys};
 use crate::crypto::suite::{ChildSuite, Chosen, Prf, choose_child};
+use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{
     Chain, CpAttribute, CpKind, Fields, Notify, NotifyKind, Proposal, SecurityLabel, Selector,
@@ -49,11 +50,14 @@ pub(crate) struct Offered {
 
 impl Offered {
     /// Reads a request. An error is the notification to answer with.
-    pub(crate) fn read(fields: &Fields<'_>, in_auth: bool, ctx: &Ctx<'_>) -> Result<Self, NotifyKind> {
+    pub(crate) fn read(fields: &Fields<'_>, in_auth: bool, ctx: &mut Ctx<'_>) -> Result<Self, NotifyKind> {
         let (Some(sa), Some(ts_i), Some(ts_r)) = (&fields.sa, &fields.ts_i, &fields.ts_r) else {
             return Err(NotifyKind::InvalidSyntax);
         };
-        let chosen = choose_child(&ctx.config.child, sa, in_auth).ok_or(NotifyKind::NoProposalChosen)?;
+        let Some(chosen) = choose_child(&ctx.config.child, sa, in_auth) else {
+            ctx.counters.count(Drop::NoProposal);
+            return Err(NotifyKind::NoProposalChosen);
+        };
         let outbound = esp_spi(&chosen.spi).ok_or(NotifyKind::NoProposalChosen)?;
         let labels = common_labels(ts_i, ts_r).ok_or(NotifyKind::TsUnacceptable)?;
         let wants_address = matches!(&fields.cp, Some((CpKind::Request, asked))

@@ -66,7 +66,15 @@ impl Features {
         chain.push(kind::NOTIFY, Notify::write(NotifyKind::NatDetectionDestinationIp, &destination));
         chain.push(kind::NOTIFY, Notify::write(NotifyKind::FragmentationSupported, &[]));
         // RFC 7427 4: SHA2-256, SHA2-384, SHA2-512, and Identity for Ed25519 (RFC 8420 2).
-        let hashes = [0, 2, 0, 3, 0, 4, 0, 5];
+        // Those that some peer may sign with.
+        let taken = |hash: &u16| {
+            let mut peers = ctx.config.peers.iter();
+            peers.any(|peer| match &peer.remote_auth {
+                RemoteAuth::Certificate { schemes, .. } => schemes.iter().any(|s| s.hash() == *hash),
+                RemoteAuth::SharedKey(_) => true,
+            })
+        };
+        let hashes: Vec<u8> = [2u16, 3, 4, 5].into_iter().filter(taken).flat_map(u16::to_be_bytes).collect();
         chain.push(kind::NOTIFY, Notify::write(NotifyKind::SignatureHashAlgorithms, &hashes));
     }
 }

@@ -11,6 +11,7 @@ use crate::crypto::Secret;
 use crate::crypto::ke::{self, Private};
 use crate::crypto::keys::IkeKeys;
 use crate::crypto::suite::{IkeSuite, KeyExchange, choose_ike};
+use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{Chain, Exchange, Fields, Notify, NotifyKind, Proposal, kind};
 
@@ -226,7 +227,10 @@ impl Established {
         let (Some(sa), Some(ke), Some(ni)) = (&fields.sa, fields.ke, fields.nonce) else {
             return Err(refuse(NotifyKind::InvalidSyntax));
         };
-        let chosen = choose_ike(&ctx.config.ike, sa).ok_or_else(|| refuse(NotifyKind::NoProposalChosen))?;
+        let Some(chosen) = choose_ike(&ctx.config.ike, sa) else {
+            ctx.counters.count(Drop::NoProposal);
+            return Err(refuse(NotifyKind::NoProposalChosen));
+        };
         let peer_spi = ike_spi(&chosen.spi).ok_or_else(|| refuse(NotifyKind::NoProposalChosen))?;
         let series = !chosen.suite.additional.is_empty();
         if series && matches!(self.current, Some(Current::RekeyingIke(_))) {

@@ -37,8 +37,8 @@ pub(crate) struct HalfOpen {
 pub(crate) enum Opening {
     /// A half-open SA, and the response that it gave.
     Open(State),
-    /// An answer that leaves no state.
-    Answer(Vec<u8>),
+    /// An answer that leaves no state, and what it counts as.
+    Answer(Vec<u8>, Drop),
 }
 
 /// Answers an IKE_SA_INIT request whose cookie, if one is needed, was checked. `None`: not even an answer.
@@ -60,8 +60,10 @@ pub(crate) fn open(
         response: true,
         message_id: 0,
     };
-    let refuse =
-        |kind, data: &[u8]| Some(Opening::Answer(notification(kind, data).message(answer_header(0))));
+    let refuse = |kind, data: &[u8]| {
+        let why = if kind == NotifyKind::NoProposalChosen { Drop::NoProposal } else { Drop::Refused };
+        Some(Opening::Answer(notification(kind, data).message(answer_header(0)), why))
+    };
     let (Some(sa), Some(share), Some(ni)) = (&fields.sa, fields.ke, fields.nonce) else {
         return refuse(NotifyKind::InvalidSyntax, &[]);
     };
@@ -77,7 +79,6 @@ pub(crate) fn open(
         return refuse(NotifyKind::InvalidKePayload, &suite.key_exchange.code().to_be_bytes());
     }
     let Ok((public, shared)) = ke::respond(suite.key_exchange, share.data, ctx.rng) else {
-        ctx.counters.count(Drop::Refused);
         return refuse(NotifyKind::InvalidSyntax, &[]);
     };
     let mut nr = vec![0; NONCE];

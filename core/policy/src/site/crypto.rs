@@ -1,7 +1,14 @@
-//! `[crypto]`: which algorithms a site's keys are for.
+//! `[crypto]`: which algorithms a site's keys are for, and which its protocols use.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::parse::unknown_word;
-use super::read::{Keys, Reader};
+use super::problem::ProblemKind;
+use super::read::{At, Keys, Reader};
 
 /// The curve of a site's keys, its authority's among them: ECDSA with the hash of its own size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +38,81 @@ impl std::fmt::Display for Curve {
     }
 }
 
+/// Which algorithms IKE, ESP and the trusted path use. Whatever else a peer offers is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Suites {
+    /// levee's own choice: strong ones first, and several that other clients may have.
+    #[default]
+    Default,
+    /// Those of the Commercial National Security Algorithm Suite alone: AES-256-GCM, SHA-384, P-384 (RFC 9206, RFC 9151). Between levee
+    /// hosts ML-KEM-1024 comes on top.
+    Cnsa,
+    /// The same, with ML-KEM-1024 in every IKE SA, whoever the peer is.
+    CnsaMlKem,
+}
+
+impl Suites {
+    const ALL: [(&str, Self); 3] =
+        [("default", Self::Default), ("cnsa", Self::Cnsa), ("cnsa-ml-kem", Self::CnsaMlKem)];
+
+    /// The word for it in a site file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Cnsa => "cnsa",
+            Self::CnsaMlKem => "cnsa-ml-kem",
+        }
+    }
+
+    /// The same as arguments of the programs that need to know; by default there are none.
+    pub fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Default => &[],
+            Self::Cnsa => &["--suites", "cnsa"],
+            Self::CnsaMlKem => &["--suites", "cnsa-ml-kem"],
+        }
+    }
+
+    /// The curve that keys must be on; `None` where it does not matter.
+    pub fn curve(self) -> Option<Curve> {
+        match self {
+            Self::Default => None,
+            Self::Cnsa | Self::CnsaMlKem => Some(Curve::P384),
+        }
+    }
+}
+
+impl std::fmt::Display for Suites {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A word that names no suites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownSuites;
+
+impl std::fmt::Display for UnknownSuites {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("suites are `default`, `cnsa` or `cnsa-ml-kem`")
+    }
+}
+impl std::error::Error for UnknownSuites {}
+
+impl FromStr for Suites {
+    type Err = UnknownSuites;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|(name, _)| *name == word).map(|(_, suites)| suites).ok_or(UnknownSuites)
+    }
+}
+
 /// What the site has chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crypto {
     keys: Curve,
+    suites: Suites,
 }
 
 impl Crypto {
@@ -43,19 +121,49 @@ impl Crypto {
         self.keys
     }
 
+    /// What its protocols use.
+    pub fn suites(&self) -> Suites {
+        self.suites
+    }
+
     pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Self> {
         let Some(value) = root.get("crypto") else { return Some(Self::default()) };
-        let keys = reader.subtable(value, "[crypto]", &["keys"])?;
-        let curve = match keys.get("keys") {
-            None => Some(Curve::default()),
-            Some(value) => reader.string(value, "keys").and_then(|word| {
-                let known = Curve::ALL.into_iter().find(|(name, _)| *name == word.value);
-                if known.is_none() {
-                    unknown_word(reader, &word, "curve", Curve::ALL.iter().map(|(name, _)| *name));
-                }
-                known.map(|(_, curve)| curve)
-            }),
-        };
-        Some(Self { keys: curve? })
+        let table = reader.subtable(value, "[crypto]", &["keys", "suites"])?;
+        let keys = word(reader, table.get("keys"), "keys", "curve", &Curve::ALL);
+        let suites = word(reader, table.get("suites"), "suites", "name of suites", &Suites::ALL);
+        let (keys, suites) = (keys?, suites?);
+        let suites = suites.map_or(Suites::default(), |suites| suites.value);
+        if let (Some(said), Some(needed)) = (&keys, suites.curve())
+            && said.value != needed
+        {
+            reader.problem(
+                ProblemKind::BadValue,
+                &said.span,
+                format!("`suites` is `{suites}`, and keys on {} do not fit it", said.value),
+                format!("write `keys = \"{needed}\"`, and enrol anew: levee enrol all --force"),
+            );
+            return None;
+        }
+        let keys = keys.map(|keys| keys.value).or(suites.curve()).unwrap_or_default();
+        Some(Self { keys, suites })
+    }
+}
+
+/// One of these words, if the key is there.
+fn word<T: Copy>(
+    reader: &mut Reader<'_>,
+    value: Option<&Spanned<DeValue<'_>>>,
+    key: &str,
+    what: &str,
+    known: &[(&str, T)],
+) -> Option<Option<At<T>>> {
+    let Some(value) = value else { return Some(None) };
+    let word = reader.string(value, key)?;
+    match known.iter().find(|(name, _)| *name == word.value) {
+        Some((_, meant)) => Some(Some(At::new(*meant, word.span))),
+        None => {
+            unknown_word(reader, &word, what, known.iter().map(|(name, _)| *name));
+            None
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-pub use crypto::{Crypto, Curve};
+pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};

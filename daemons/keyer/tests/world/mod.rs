@@ -7,7 +7,7 @@ use levee_ike::{
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner};
-use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, VaultToKeyer};
+use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, Suite, VaultToKeyer};
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
 use levee_ipc::{Channel, Secret};
 use levee_policy::{DomainName, HostName, LabelName, PpkId};
@@ -18,11 +18,11 @@ use levee_sys::udp::{SteeringGroup, steering_group};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, PKCS_ECDSA_P256_SHA256, RevokedCertParams,
-    SanType, SerialNumber,
+    SanType, SerialNumber, SignatureAlgorithm,
 };
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -46,6 +46,7 @@ const ACCREDITATION: [u64; 14] =
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
+    kind: &'static SignatureAlgorithm,
 }
 
 /// A certificate and its key.
@@ -57,15 +58,25 @@ pub struct Identity {
 
 impl Authority {
     pub fn new() -> Self {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        Self::on(&PKCS_ECDSA_P256_SHA256)
+    }
+
+    /// With keys of this kind, its own and those that it vouches for.
+    pub fn on(kind: &'static SignatureAlgorithm) -> Self {
+        let key = KeyPair::generate_for(kind).unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         let certificate = params.self_signed(&key).unwrap();
-        Self { pem: certificate.pem(), issuer: Issuer::new(params, key) }
+        Self { pem: certificate.pem(), issuer: Issuer::new(params, key), kind }
+    }
+
+    /// The same authority, vouching for keys of another kind.
+    pub fn vouching(self, kind: &'static SignatureAlgorithm) -> Self {
+        Self { kind, ..self }
     }
 
     pub fn identity(&self, name: &str, range: Option<&str>) -> Identity {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let key = KeyPair::generate_for(self.kind).unwrap();
         let mut params = CertificateParams::default();
         let mut serial = vec![0; 16];
         SystemRandom::new().fill(&mut serial).unwrap();
@@ -248,10 +259,15 @@ fn mix(prf: Prf, ppk: &[u8], keys: &PpkKeys) -> PpkKeys {
     PpkKeys { d: one(&keys.d), pi: one(&keys.pi), pr: one(&keys.pr) }
 }
 
+/// A key on either curve.
+fn ecdsa(key: &[u8]) -> EcdsaKeyPair {
+    let on = |algorithm| EcdsaKeyPair::from_pkcs8(algorithm, key, &SystemRandom::new());
+    on(&ECDSA_P256_SHA256_ASN1_SIGNING).or_else(|_| on(&ECDSA_P384_SHA384_ASN1_SIGNING)).unwrap()
+}
+
 /// Stands in for the signer.
 fn sign(channel: &Channel, key: &[u8], ppks: &BTreeMap<String, Vec<u8>>) {
-    let random = SystemRandom::new();
-    let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key, &random).unwrap();
+    let (random, key) = (SystemRandom::new(), ecdsa(key));
     while let Ok(received) = channel.recv::<ToSigner>() {
         let answer = match received.message {
             ToSigner::IkeAuth(octets) => {
@@ -283,6 +299,7 @@ pub struct Keys {
     pub session: SessionId,
     pub inbound: (u32, Vec<u8>),
     pub outbound: (u32, Vec<u8>),
+    pub suite: Suite,
     pub peer: Option<SocketAddr>,
     pub aggregation: Option<Aggregation>,
 }
@@ -311,9 +328,10 @@ pub fn silent(vault: &Channel, within: Duration) -> bool {
 /// The next keys that a vault gets; it says that it has them.
 pub fn keys(vault: &Channel) -> Keys {
     match told(vault) {
-        KeyerToVault::Install { session, inbound, outbound, peer, aggregation, .. } => {
+        KeyerToVault::Install { session, suite, inbound, outbound, peer, aggregation, .. } => {
             let of = |sa: Sa| (sa.spi, sa.keying_material.expose().to_vec());
-            let keys = Keys { session, inbound: of(inbound), outbound: of(outbound), peer, aggregation };
+            let (inbound, outbound) = (of(inbound), of(outbound));
+            let keys = Keys { session, inbound, outbound, suite, peer, aggregation };
             vault.send(&VaultToKeyer::Installed { spi: keys.inbound.0 }).unwrap();
             keys
         }
@@ -407,7 +425,11 @@ impl Pair {
 
     /// As [`Pair::new`], with PPKs at the server and at the workstation.
     pub fn start(arguments: &[&str], there: &[SharedPpk], here: &[SharedPpk]) -> Self {
-        let authority = Authority::new();
+        Self::of(Authority::new(), arguments, there, here)
+    }
+
+    /// As [`Pair::start`], with this authority.
+    pub fn of(authority: Authority, arguments: &[&str], there: &[SharedPpk], here: &[SharedPpk]) -> Self {
         let identity = authority.identity(SERVER, None);
         let server_serial = identity.serial.clone();
         let server = Keyer::start(Place::Server, &authority, identity, arguments, there);
@@ -451,7 +473,12 @@ impl Pair {
 
     /// A session with keys at both ends: the server's, and the workstation's.
     pub fn agreed() -> (Self, Keys, Keys) {
-        let pair = Self::new();
+        Self::new().agree()
+    }
+
+    /// Makes a session with keys at both ends.
+    pub fn agree(self) -> (Self, Keys, Keys) {
+        let pair = self;
         pair.connect(record(1, "SECRET"));
         pair.answer("SECRET", Some(record(1, "SECRET")));
         let there = keys(&pair.secret);
@@ -489,14 +516,25 @@ impl Client {
         server: SocketAddr,
         childless: Childless,
     ) -> Self {
+        let config = Self::config(authority, identity, id, childless);
+        Self::with(config, identity, server)
+    }
+
+    /// What [`Client::new`] begins with, to be changed.
+    pub fn config(
+        authority: &Authority,
+        identity: &Identity,
+        id: levee_ike::Identity,
+        childless: Childless,
+    ) -> Config {
         let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
         let anchors = TrustAnchors::new(&[der(&authority.pem)], &[]).unwrap();
         let peer = Peer {
             local_id: id,
             remote_id: RemoteId::Exactly(levee_ike::Identity::Fqdn(SERVER.into())),
             local_auth: LocalAuth::Certificate {
+                schemes: vec![SignatureScheme::of_certificate(&der(&identity.chain)).unwrap()],
                 chain: vec![der(&identity.chain)],
-                schemes: vec![SignatureScheme::EcdsaP256Sha256],
             },
             remote_auth: RemoteAuth::Certificate {
                 anchors: Arc::new(anchors),
@@ -505,14 +543,18 @@ impl Client {
             childless,
             ppk: None,
         };
+        Config::new(vec![peer])
+    }
+
+    /// A client at a loopback port of its own, with this configuration.
+    pub fn with(config: Config, identity: &Identity, server: SocketAddr) -> Self {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
-        let random = SystemRandom::new();
         Self {
-            endpoint: Endpoint::new(Config::new(vec![peer])),
+            endpoint: Endpoint::new(config),
             path: Path { local: socket.local_addr().unwrap(), remote: server, marker: true },
             socket,
-            key: EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &identity.key, &random).unwrap(),
+            key: ecdsa(&identity.key),
             began: Instant::now(),
             spi: 256,
             events: Vec::new(),
