@@ -45,13 +45,24 @@ const PASSWORD: &str = "measured only in the laboratory";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The modes of mediation that can be had here, each with its services' first port.
-const MODES: [(Mediation, u16); 5] = [
+const MODES: [(Mediation, u16); 7] = [
     (Mediation::None, PORT),
     (Mediation::Direct, PORT + 10),
     (Mediation::Inetd, PORT + 20),
     (Mediation::Proxy, PORT + 30),
     (Mediation::SpawnCopy, PORT + 40),
+    (Mediation::Handoff, PORT + 50),
+    (Mediation::Relay, PORT + 60),
 ];
+
+/// Processes of the services in a mode that stay from one connection to the next.
+fn standing(mode: Mediation) -> usize {
+    match mode {
+        Mediation::Handoff => 0,
+        _ if mode.is_by_connection() => 2,
+        _ => 3,
+    }
+}
 
 /// A site with the services of the modes that are wanted, each for connections, for connections that are closed at
 /// once, and (where the mode knows datagrams) for datagrams.
@@ -65,6 +76,7 @@ fn site(program: &str, modes: &[(Mediation, u16)]) -> String {
                 Mediation::Inetd | Mediation::Proxy | Mediation::SpawnCopy => {
                     vec!["mediate", "--scheme", mode.name()]
                 }
+                Mediation::Handoff => vec!["serve", "--inetd"],
                 _ => vec!["serve", "--passed"],
             };
             w.extend(close.then_some("--close"));
@@ -78,9 +90,13 @@ fn site(program: &str, modes: &[(Mediation, u16)]) -> String {
             let name = format!("{}-{what}", mode.name());
             let mut command = vec![program.to_owned()];
             command.extend(words(what == "close", what));
+            let levees = match mode {
+                Mediation::Handoff | Mediation::Relay => mode.name(),
+                _ => "direct",
+            };
             services.push_str(&format!(
                 "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"{protocol}\"\nrange = \"LOW..HIGH\"\n\
-                 mode = \"direct\"\ncommand = {command:?}\n\n"
+                 mode = \"{levees}\"\ncommand = {command:?}\n\n"
             ));
             names.push(name);
         }
@@ -165,9 +181,16 @@ fn text(path: &Path) -> String {
 fn programs() -> io::Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let dir = exe.parent().unwrap_or(Path::new("/")).to_path_buf();
-    for p in
-        ["levee", "levee-warden", "levee-sessiond", "levee-keyer", "levee-vault", "levee-tps", "levee-tpe"]
-    {
+    for p in [
+        "levee",
+        "levee-warden",
+        "levee-sessiond",
+        "levee-keyer",
+        "levee-vault",
+        "levee-mediator",
+        "levee-tps",
+        "levee-tpe",
+    ] {
         if !dir.join(p).exists() {
             return Err(io::Error::other(format!("{p} is not beside levee-lab")));
         }
@@ -416,8 +439,16 @@ impl Levee {
             for ns in [&client, &inside] {
                 pin_congestion(ns, congestion)?;
             }
+            // Those of both labels; a relayed daemon's own hop is in its mediator's network.
+            let mediators: Vec<u32> = descendants(&processes(), &text(&l.directory.0))
+                .into_iter()
+                .filter(|p| name(*p).as_deref() == Some("levee-mediator"))
+                .collect();
+            for pid in &mediators {
+                pin_congestion(Path::new(&format!("/proc/{pid}/ns/net")), congestion)?;
+            }
             wake(&client, server, &modes, false)?;
-            let expected: usize = modes.iter().map(|m| if m.0.is_by_connection() { 2 } else { 3 }).sum();
+            let expected: usize = modes.iter().map(|m| standing(m.0)).sum();
             let first = |w: &[String]| w.iter().any(|w| w == "--idle" || w == "--passed" || w == "--scheme");
             let services = wait_for("the services in the compartment", || {
                 let all: Vec<_> = running(&program, init).into_iter().filter(|(_, w)| first(w)).collect();
@@ -443,7 +474,10 @@ impl Levee {
             // those that stay, and the daemon behind a proxy; not those of one connection
             let stays = |w: &[String]| first(w) || w.iter().any(|w| w == "--listen");
             let services = running(&program, init).into_iter().filter(|(_, w)| stays(w)).map(|(p, _)| p);
-            let services = services.collect();
+            let mut services: Vec<u32> = services.collect();
+            // What the services' processes have between them and the client in levee's own modes, and who starts them.
+            services.extend(mediators);
+            services.push(init);
             l.places.insert(tunnel, Place { client, server, init, services, bare });
         }
         let all = processes();

@@ -95,19 +95,25 @@ impl Namespace {
     }
 }
 
-/// In a network namespace (its file), gives every route the congestion control. It holds for what connects and
-/// for what accepts, so that an unmodified program needs no privilege to use it, and no say in it.
+/// In a network namespace (its file), gives every route the congestion control, those to addresses of its own too, as far as the
+/// kernel has not made them itself. It holds for what connects and for what accepts, so that an unmodified program
+/// needs no privilege to use it, and no say in it.
 ///
 /// # Errors
 /// When `ip` refuses.
 pub fn pin_congestion(namespace: &Path, congestion: &str) -> io::Result<()> {
     let net = format!("--net={}", namespace.display());
-    for line in tool("nsenter", &[&net, "ip", "-4", "route", "show"])?.lines() {
-        let mut args = vec![net.as_str(), "ip", "route", "change"];
-        // what the kernel says of a route, and does not take back
-        args.extend(line.split_whitespace().filter(|w| !matches!(*w, "linkdown" | "dead")));
-        args.extend(["congctl", congestion]);
-        tool("nsenter", &args)?;
+    for table in [&["table", "main"][..], &["table", "local", "proto", "static"]] {
+        let mut show = vec![net.as_str(), "ip", "-4", "route", "show"];
+        show.extend(table);
+        for line in tool("nsenter", &show)?.lines() {
+            let mut args = vec![net.as_str(), "ip", "route", "change"];
+            args.extend(table);
+            // what the kernel says of a route, and does not take back
+            args.extend(line.split_whitespace().filter(|w| !matches!(*w, "linkdown" | "dead")));
+            args.extend(["congctl", congestion]);
+            tool("nsenter", &args)?;
+        }
     }
     Ok(())
 }

@@ -141,8 +141,6 @@ pub fn absent(drive: Drive) -> Option<&'static str> {
     match drive {
         Drive { path: Path::Link, mediation: Mediation::None, .. } => None,
         Drive { session: Session::Elsewhere, .. } => Some("levee's federation is not there yet"),
-        Drive { mediation: Mediation::Handoff, .. } => Some("levee's mode handoff is not there yet"),
-        Drive { mediation: Mediation::Relay, .. } => Some("levee's mode relay is not there yet"),
         _ => None,
     }
 }
