@@ -106,13 +106,18 @@ impl Agent {
         &self.0
     }
 
-    /// Asks for one thing.
-    pub fn ask(self, command: &Command) -> Result<Answer, Fault> {
+    /// Asks for one thing, and gives `waiting` what the agent says before it answers.
+    pub fn ask(self, command: &Command, mut waiting: impl FnMut(&str)) -> Result<Answer, Fault> {
         self.0.send(command).map_err(|error: SendError| Fault::Local(format!("the agent: {error}")))?;
-        self.answer()
+        loop {
+            match self.answer()? {
+                Answer::Waiting(why) => waiting(&why),
+                answer => return Ok(answer),
+            }
+        }
     }
 
-    /// Waits for the answer.
+    /// Waits for the answer, or for what is said before it.
     pub fn answer(&self) -> Result<Answer, Fault> {
         match self.0.recv::<Answer>() {
             Ok(received) => match received.message {
@@ -217,6 +222,7 @@ pub fn to_json(answer: &Answer) -> Value {
         }),
         Answer::PasswordChanged => json!({ "changed": true }),
         Answer::LoggedOut => json!({ "signed_off": true }),
+        Answer::Waiting(why) => json!({ "waiting": why }),
         Answer::Refused { kind, reason } => json!({ "error": kind, "reason": reason }),
     }
 }
@@ -255,6 +261,7 @@ pub fn to_text(answer: &Answer) -> String {
         }
         Answer::PasswordChanged => "the password is changed".into(),
         Answer::LoggedOut => "signed off".into(),
+        Answer::Waiting(why) => why.clone(),
         Answer::Refused { reason, .. } => reason.clone(),
     }
 }

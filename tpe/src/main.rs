@@ -205,7 +205,10 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
         },
         Action::Logout => Command::Logout,
     };
-    Agent::connect(&socket)?.ask(&command)
+    // Standard output is the answer's alone.
+    Agent::connect(&socket)?.ask(&command, |why| {
+        let _ = writeln!(std::io::stderr(), "levee-tpe: {why}");
+    })
 }
 
 #[cfg(test)]

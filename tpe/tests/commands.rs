@@ -4,7 +4,7 @@ mod world;
 
 use levee_ipc::warden::WorkstationEvent;
 use levee_session::SessionId;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::process::Stdio;
 use std::time::Duration;
 use world::common::PATIENCE;
@@ -78,6 +78,25 @@ fn the_old_level_is_purged_before_the_new_ones_compartment_starts() {
     let at = |what: &str| events.iter().position(|event| event.starts_with(what)).unwrap();
     assert!(at("purge UNCLASSIFIED") < at("compartment SECRET"), "{events:?}");
     assert_eq!(world.status()["session"]["label"], "SECRET");
+}
+
+#[test]
+fn a_person_whose_level_is_started_first_is_told_so_and_gets_it_when_it_is_there() {
+    let world = World::new();
+    world.log_in();
+    let mut command = world.command(&["--json", "level", "SLOW"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The server does not answer before the person has been told.
+    let (mut said, mut errors) = (String::new(), BufReader::new(child.stderr.take().unwrap()));
+    errors.read_line(&mut said).unwrap();
+    assert!(said.starts_with("levee-tpe: SLOW is not open yet"), "{said}");
+    assert_eq!(world.status()["session"], serde_json::Value::Null);
+    world.prod(Prod::Open);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let opened: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(opened["label"], "SLOW");
+    assert_eq!(world.status()["session"]["label"], "SLOW");
 }
 
 #[test]

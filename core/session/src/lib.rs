@@ -25,5 +25,5 @@ pub use event::{
     Request, Shown, Status, Stored, ToVault, Verified,
 };
 pub use id::SessionId;
-pub use sessions::{CLIENTS_PER_DEVICE, CUT_TRIES, OPENING, PING, RETRY, SILENCE, START, Sessions};
+pub use sessions::{CLIENTS_PER_DEVICE, CUT_TRIES, LEVEL, OPENING, PING, RETRY, SILENCE, START, Sessions};
 pub use time::Time;

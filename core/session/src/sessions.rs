@@ -23,6 +23,13 @@ pub const PING: Duration = Duration::from_secs(5);
 pub const OPENING: Duration = Duration::from_secs(15);
 /// How long a label's vault and compartment may take to start.
 pub const START: Duration = Duration::from_secs(60);
+/// How long a TPE that asks for a level may have to wait for the answer: the end of the session that it has, the label's start, a vault
+/// that is slow to take the session, and what it takes to write all that down. (A vault that dies meanwhile begins anew.)
+pub const LEVEL: Duration = SILENCE
+    .saturating_add(RETRY.saturating_mul(CUT_TRIES))
+    .saturating_add(START)
+    .saturating_add(OPENING)
+    .saturating_add(Duration::from_secs(9));
 /// So many refused negotiations in [`DENIALS_PERIOD`] are written one by one; the others are counted.
 pub(crate) const DENIALS: u32 = 64;
 /// See [`DENIALS`].

@@ -63,6 +63,8 @@ pub enum Answer {
     PasswordChanged,
     /// Signed off.
     LoggedOut,
+    /// Not yet: the answer is still to come. In words for the person.
+    Waiting(String),
     /// No, and why.
     Refused {
         /// For programs.

@@ -19,6 +19,16 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// A request unanswered for so long means that the path is gone. The password hash takes its time.
 const ANSWER: Duration = Duration::from_secs(25);
 
+/// How long the server may take to answer.
+pub fn patience(request: &Request) -> Duration {
+    match request {
+        Request::KeepAlive => SILENCE,
+        // A label at which nobody works is started first.
+        Request::Level(_) => levee_session::LEVEL,
+        _ => ANSWER,
+    }
+}
+
 /// What the server said.
 pub enum Heard {
     /// The answer to the request that the agent waits for.
@@ -36,6 +46,7 @@ struct Up {
     stream: TcpStream,
     tls: ClientConnection,
     frames: FrameReader,
+    /// What was asked, and when its answer is late.
     outstanding: VecDeque<(Asked, Instant)>,
     sent: Instant,
     peer: SocketAddr,
@@ -167,7 +178,7 @@ impl Link {
         }
         let asked = if matches!(request, Request::KeepAlive) { Asked::KeepAlive } else { Asked::Request };
         up.sent = Instant::now();
-        up.outstanding.push_back((asked, up.sent));
+        up.outstanding.push_back((asked, up.sent + patience(request)));
         Ok(())
     }
 
@@ -225,8 +236,7 @@ impl Up {
                 Err(_) => return Err(()),
             }
         }
-        let patience = |asked: &Asked| if matches!(asked, Asked::KeepAlive) { SILENCE } else { ANSWER };
-        let late = self.outstanding.front().is_some_and(|(asked, since)| since.elapsed() >= patience(asked));
+        let late = self.outstanding.front().is_some_and(|(_, until)| Instant::now() >= *until);
         if ended || late { Err(()) } else { Ok(()) }
     }
 }
@@ -238,5 +248,21 @@ fn wait(fd: BorrowedFd<'_>, flags: PollFlags, deadline: Instant) -> Result<(), S
         Ok(0) => Err("no answer".into()),
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_policy::LabelName;
+
+    #[test]
+    fn a_level_is_waited_for_as_long_as_the_server_may_take_to_start_it() {
+        let level = patience(&Request::Level(LabelName::new("SECRET").unwrap()));
+        assert!(level >= levee_session::START + levee_session::OPENING);
+        for other in [Request::Status, Request::Logout] {
+            assert_eq!(patience(&other), ANSWER);
+        }
+        assert_eq!(patience(&Request::KeepAlive), SILENCE);
     }
 }

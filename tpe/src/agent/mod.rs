@@ -85,6 +85,8 @@ struct Agent {
     /// Another IPsec client of this host makes the tunnel.
     no_tunnel: bool,
     people: People,
+    /// Whose command is being carried out.
+    person: Option<people::Person>,
     login: Option<Login>,
     session: Option<Live>,
     ended: Option<String>,
@@ -192,6 +194,7 @@ impl Agent {
             no_tunnel,
             link: Link::new(config, &name, addresses).map_err(|e| e.to_string())?,
             people: People::new(attached.listener.ok_or_else(|| missing("listener"))?)?,
+            person: None,
             login: None,
             session: None,
             ended: None,
@@ -210,8 +213,10 @@ impl Agent {
             self.pump(Instant::now() + wait)?;
             self.settle()?;
             while let Some((person, command)) = self.people.next_command() {
-                let answer = self.carry_out(command)?;
-                self.people.answer(person, &answer);
+                self.person = Some(person);
+                let answer = self.carry_out(command);
+                self.person = None;
+                self.people.answer(person, &answer?);
                 self.settle()?;
             }
         }

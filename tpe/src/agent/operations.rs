@@ -1,5 +1,6 @@
 //! What a person asks for, and what the server, the warden or time demand: each a straight sequence of steps.
 
+use super::link::patience;
 use super::{Agent, GRACE, Live};
 use levee_ipc::client::{Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
@@ -11,7 +12,10 @@ use levee_session::SessionId;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-const SERVER: Duration = Duration::from_secs(30);
+/// The trusted path counts as lost when the server is late; this is for whoever has not noticed.
+const SLACK: Duration = Duration::from_secs(5);
+/// A person who has waited so long for a level is told why.
+const PROGRESS: Duration = Duration::from_secs(1);
 /// Negotiation with the server included; requests that are lost on the way are sent again.
 const KEYER: Duration = Duration::from_secs(25);
 /// It is being started when it is asked first.
@@ -400,11 +404,33 @@ impl Agent {
     fn ask(&mut self, request: &Request) -> Done<Reply> {
         self.mail.answers.clear();
         self.link.send(request).or_else(unavailable)?;
-        self.wait_for(SERVER, "the server does not answer", |agent| match agent.mail.answers.pop_front() {
+        let answer = |agent: &mut Self| match agent.mail.answers.pop_front() {
             Some(reply) => Some(Ok(reply)),
             None if !agent.link.is_up() => Some(Err(lost("the trusted path was lost"))),
             None => None,
-        })
+        };
+        let whole = patience(request) + SLACK;
+        if let Request::Level(label) = request {
+            let soon = self.wait_for(PROGRESS, "", |agent| {
+                let answer = answer(agent);
+                answer.map(Ok)
+            });
+            match soon {
+                Ok(answer) => return answer,
+                Err(Fault::Fatal(why)) => return Err(Fault::Fatal(why)),
+                Err(Fault::Refused(..)) => self.tell(format!(
+                    "{label} is not open yet: a level at which nobody works is started first, which may take a minute"
+                )),
+            }
+        }
+        self.wait_for(whole, "the server does not answer", answer)
+    }
+
+    /// Says something to the person whose command is being carried out; the answer is still to come.
+    fn tell(&mut self, what: String) {
+        if let Some(person) = self.person {
+            self.people.tell(person, &Answer::Waiting(what));
+        }
     }
 
     /// Lets everything go on until `found` finds what is waited for.

@@ -98,6 +98,14 @@ impl People {
         }
     }
 
+    /// Says something before the answer.
+    pub fn tell(&self, person: Person, what: &Answer) {
+        if let Some((channel, _)) = self.connections.get(&person) {
+            // As for the answer.
+            let _ = channel.try_send(what);
+        }
+    }
+
     /// A program has ended, or could not be started.
     pub fn program_ended(&mut self, ticket: u64, status: Result<u8, String>) {
         let whose = self

@@ -179,7 +179,7 @@ impl Screen {
     }
 
     fn ask(&self, command: &Command) -> Result<Answer, Fault> {
-        Agent::connect(&self.socket)?.ask(command)
+        Agent::connect(&self.socket)?.ask(command, |_| {})
     }
 
     fn refresh(&mut self) {
@@ -328,7 +328,15 @@ impl Screen {
             Choice::Level(label) => {
                 self.message = format!("opening a session at {label} …");
                 self.draw(terminal)?;
-                match self.ask(&Command::Level(label.clone())) {
+                let agent = Agent::connect(&self.socket);
+                let opened = agent.and_then(|agent| {
+                    agent.ask(&Command::Level(label.clone()), |why| {
+                        self.message = why.to_owned();
+                        // What cannot be drawn now is drawn with the answer.
+                        let _ = self.draw(terminal);
+                    })
+                });
+                match opened {
                     Ok(_) => {
                         self.program = None;
                         self.message.clear();
