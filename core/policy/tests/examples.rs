@@ -36,6 +36,12 @@ fn the_small_site_has_no_problem_and_clears_its_people_as_it_says() {
 }
 
 #[test]
+fn the_site_with_mail_has_no_problem() {
+    let mail = site(include_str!("../../../conf/mail/site.toml"));
+    assert_eq!(mail.services().len(), 2);
+}
+
+#[test]
 fn the_large_site_has_no_problem() {
     let large = site(include_str!("../../../conf/large/site.toml"));
     assert_eq!(large.vocabulary().levels().len(), 100);
