@@ -33,8 +33,8 @@ use zeroize::Zeroizing;
 
 /// The most messages taken from one channel a turn, so that none keeps the others waiting.
 const FAIR: usize = 64;
-/// The most trusted paths at a time, in all.
-const MAX_CLIENTS: usize = 4096;
+/// The most trusted paths at a time, in all: 10,000 sessions, and some that come back before their old path is known to be gone.
+const MAX_CLIENTS: usize = 12_288;
 
 /// How long the signer may take for the last checkpoint.
 const LAST_WORD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };

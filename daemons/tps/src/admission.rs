@@ -43,7 +43,7 @@ impl Default for Limits {
             waiting: (1024, 4096),
             // Each computes for a while: more of them at once would only slow each other down.
             handshakes: (16, 128),
-            up: (1024, 8192),
+            up: (1024, 12_288),
             deadline: Duration::from_secs(5),
             grace: Duration::from_millis(50),
         }

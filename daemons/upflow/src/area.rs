@@ -92,12 +92,14 @@ fn clear(work: BorrowedFd<'_>) -> Result<(), Errno> {
 #[derive(Debug)]
 pub struct Source {
     root: OwnedFd,
+    /// Open from when it is there: to look at it is what readers do most, with every label below at every turn.
+    generation: Option<OwnedFd>,
 }
 
 impl Source {
     /// A snapshot that may not have been laid out yet.
     pub fn new(root: OwnedFd) -> Self {
-        Self { root }
+        Self { root, generation: None }
     }
 
     /// The tree; `None` as long as the writer has not begun.
@@ -112,11 +114,12 @@ impl Source {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn generation(&self) -> Result<Option<u64>, Errno> {
-        match absent(beneath::reading(self.root.as_fd(), GENERATION))? {
-            Some(file) => number(file.as_fd()).map(Some),
-            None => Ok(None),
+    pub fn generation(&mut self) -> Result<Option<u64>, Errno> {
+        // The writer makes it once and for all, and then writes in it: see [`Area::snapshot`].
+        if self.generation.is_none() {
+            self.generation = absent(beneath::reading(self.root.as_fd(), GENERATION))?;
         }
+        self.generation.as_ref().map(|file| number(file.as_fd())).transpose()
     }
 }
 

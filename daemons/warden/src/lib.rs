@@ -31,7 +31,7 @@ pub use options::{Options, USAGE};
 use levee_ipc::Secret;
 use levee_ipc::warden::Place;
 use levee_sys::signals::Signals;
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use std::fmt;
 
 /// Writes a line to the warden's log.
@@ -111,6 +111,19 @@ fn passphrase() -> Result<Secret, Fatal> {
     Secret::new(text).ok_or_else(|| step(&"it is too long"))
 }
 
+/// Takes leave to have as many descriptors as the kernel gives a process: some forty go to each label that runs, and how the warden
+/// was started should not decide how many labels that is. (What it starts has limits of its own.)
+fn descriptors() {
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|most| most.trim().parse().ok());
+    let hard = getrlimit(Resource::Nofile).maximum;
+    // Root may raise what it was started with, but for a kernel or a container that has it otherwise.
+    for limit in [most, hard].into_iter().flatten() {
+        if setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum: Some(limit) }).is_ok() {
+            return;
+        }
+    }
+}
+
 /// Runs a warden until it is asked to stop. `ready` is called once everything is at work.
 ///
 /// # Errors
@@ -119,6 +132,7 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
     let signals = Signals::new(&[Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1])
         .map_err(|e| Fatal::new("start", e))?;
     let passphrase = options.passphrase.then(passphrase).transpose()?;
+    descriptors();
     match options.place {
         Place::Server => {
             let mut server = server::Server::start(options, passphrase)?;

@@ -7,6 +7,7 @@ use levee_sys::pidfd::{Child, Exit};
 use levee_sys::spawn::Program;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Resource;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ const AT_ONCE: usize = 4;
 
 /// How long making a label's images may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Descriptors that a maker may have.
+const DESCRIPTORS: u64 = 1024;
 
 /// So much of what a maker says is kept, in bytes.
 const REASON: usize = 512;
@@ -147,6 +151,8 @@ impl Maker {
         program.stdio[2] = Some(says.as_fd());
         program.privileged = true;
         program.new_namespaces = Program::ISOLATED;
+        // Not the warden's own.
+        program.limits.push((Resource::Nofile, DESCRIPTORS));
         let child = program.start()?;
         Ok(Self { child, said, until: Instant::now() + PATIENCE, wanted: true })
     }

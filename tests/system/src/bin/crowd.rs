@@ -97,6 +97,8 @@ fn main() {
         .collect();
     let names: Vec<&str> = seats.iter().map(|seat| seat.workstation.as_str()).collect();
     let mut rows = Vec::new();
+    // Of what was killed before, perhaps.
+    let groups = host::cgroups("fleet").len();
     let free = number("/proc/meminfo", "MemAvailable:");
     let begun = Instant::now();
     eprintln!("namespaces, certificates and passwords");
@@ -188,7 +190,7 @@ fn main() {
         let processes = running.iter().filter(|process| process.runs()).count();
         let remains = [
             ("processes", processes),
-            ("control groups", host::cgroups("fleet").len()),
+            ("control groups", host::cgroups("fleet").len().saturating_sub(groups)),
             ("loop devices", host::loops(&directory).len()),
             ("mounts", host::mounts(&levee_system::text(&directory)).len()),
         ];
