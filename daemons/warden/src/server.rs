@@ -537,6 +537,14 @@ impl Server {
             log!("{key} ends again and again: it is not started again while this label runs");
             return Ok(());
         }
+        if let (false, Role::Mediator, Some(label)) = (again, key.role, &key.label) {
+            // It hears process 1 of its compartment, which is not to bring down other labels.
+            self.fail(
+                label,
+                &Fatal::new("keep the mediator running", format!("it ends again and again ({how})")),
+            );
+            return Ok(());
+        }
         if !again {
             return Err(Fatal::new("keep the server running", format!("{key} ends again and again ({how})")));
         }

@@ -27,6 +27,16 @@ mode = "handoff"
 socket = "listen-fds"
 command = ["/bin/sh", "-c", "echo $LISTEN_FDS $(($LISTEN_PID - $$)) $LEVEE_USER $REMOTE_ADDR >&3; exec cat <&3 >&3"]
 "#;
+/// Hears neither the end of its connection nor a polite signal.
+const DEAF: &str = r#"
+[[service]]
+name = "deaf"
+port = 9
+protocol = "tcp"
+range = "SECRET"
+mode = "handoff"
+command = ["/bin/sh", "-c", "trap '' TERM; echo here; while :; do sleep 60; done"]
+"#;
 const PAGE: &str = "http://www.harbour.example/";
 const LABEL: &str = "SECRET";
 
@@ -158,27 +168,32 @@ fn it_is_the_same_over_ipv6() {
 
 #[test]
 fn logging_out_ends_what_was_handed_off_or_relayed_before_it_is_acknowledged_and_every_grant_is_in_the_log() {
-    let world = up("modes-end");
+    let world = up_with("modes-end", &format!("{}{DEAF}", site()));
     let mut told = Open::to(&world, 7);
     told.line();
+    let mut deaf = Open::to(&world, 9);
+    assert_eq!(deaf.line(), "here\n");
     // The daemon waits for a request that does not come.
     let page = Open::to(&world, 80);
-    eventually(Duration::from_secs(5), "both are open", || counted(&world, "connections open") == 2);
+    eventually(Duration::from_secs(5), "all are open", || counted(&world, "connections open") == 3);
     let (init, mediator) = (init(&world), mediator(&world));
-    let servers = host::below(init).into_iter().filter(|process| process.name == "cat").collect::<Vec<_>>();
-    assert_eq!(servers.len(), 1);
+    let servers = host::below(init).into_iter().filter(|process| ["cat", "sh"].contains(&&*process.name));
+    let servers = servers.collect::<Vec<_>>();
+    assert_eq!(servers.len(), 2);
     world.tpe("ws1", &["logout"]).ok();
     let net = format!("--net=/proc/{init}/ns/net");
     let left = sh("nsenter", &[&net, "ss", "-Htn", "state", "established"]).ok();
     assert_eq!(left, "", "connections outlive the session");
-    eventually(Duration::from_secs(5), "the server process has ended", || !servers[0].runs());
-    assert_eq!(counted(&world, "connections ended with their session"), 2);
+    assert_eq!(counted(&world, "connections ended with their session"), 3);
+    eventually(Duration::from_secs(8), "the server processes have ended", || {
+        servers.iter().all(|s| !s.runs())
+    });
     assert!(mediator.runs());
-    drop((told.rest(), page.rest()));
+    drop((told.rest(), page.rest(), deaf.rest()));
 
     let log =
         world.levee(&["audit", "show", "--json", "--state", &levee_system::text(&world.path("state"))]).ok();
-    for service in ["told", "web"] {
+    for service in ["told", "web", "deaf"] {
         let granted = log.lines().filter(|line| {
             line.contains("\"action\":\"connect\"")
                 && line.contains(&format!("\"object\":\"{service}\""))
@@ -218,6 +233,23 @@ fn who_has_no_session_is_refused_and_counted_and_a_mediator_that_dies_takes_its_
     assert!(!first.runs() && mediator(&world).runs());
     assert!(world.fetch("ws1", PAGE).ok().contains(LABEL));
     drop(again.rest());
+}
+
+#[test]
+fn no_more_connections_are_handed_off_at_a_time_than_half_of_the_processes_that_there_may_be() {
+    let world = up_with("modes-most", &site().replace("processes = 256", "processes = 8"));
+    let mut open: Vec<Open> = (0..4).map(|_| Open::to(&world, 7)).collect();
+    open.iter_mut().for_each(|one| drop(one.line()));
+    assert_eq!(Open::to(&world, 7).rest(), "");
+    assert_eq!(counted(&world, "connections refused: too many"), 1);
+    drop(open.pop().map(Open::rest));
+    eventually(Duration::from_secs(5), "there is room for another", || {
+        let mut another = Open::to(&world, 7);
+        let came = another.line().starts_with("1 0 ada ");
+        another.rest();
+        came
+    });
+    open.into_iter().for_each(|one| drop(one.rest()));
 }
 
 #[test]
