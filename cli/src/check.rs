@@ -36,6 +36,7 @@ struct Summary {
     hosts: usize,
     services: usize,
     networks: usize,
+    other_servers: usize,
 }
 
 #[derive(Serialize)]
@@ -92,6 +93,7 @@ fn summary(site: &Site) -> Summary {
         hosts: site.hosts().len(),
         services: site.services().len(),
         networks: site.networks().len(),
+        other_servers: site.federation().map_or(0, |federation| federation.peers().len()),
     }
 }
 
@@ -115,8 +117,12 @@ fn misfits(unfit: &[Unfit], paint: Paint) -> String {
 fn render(file: &str, text: &str, site: Option<&Summary>, problems: &[Problem], paint: Paint) -> String {
     let file = shown(file);
     if let Some(site) = site {
+        let others = match site.other_servers {
+            0 => String::new(),
+            number => format!(", {}", count(number, "other server", "other servers")),
+        };
         return format!(
-            "{}: site `{}` is sound: {}, {}, {}, {}, {}, {}\n",
+            "{}: site `{}` is sound: {}, {}, {}, {}, {}, {}{others}\n",
             file,
             site.name,
             count(site.levels, "level", "levels"),

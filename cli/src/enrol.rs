@@ -5,6 +5,10 @@
 //! STATE/server/      tls.key ike.key audit.key           the server's keys
 //!                    ppk/NAME.key                        the PPK that it shares with a host (RFC 8784), where the site names one
 //!                    chain.pem ike-chain.pem audit.pub authority.pem
+//!                    federation.key federation-chain.pem federation-authority.pem
+//!                                                        as etcd's client, where the site has several servers
+//! STATE/authority/   federation-ca.key federation-ca.pem and the authority for that, which is not the site's
+//! STATE/etcd/        tls.key chain.pem authority.pem     etcd's own
 //! STATE/hosts/NAME/  device.key chain.pem ike.key ike-chain.pem authority.pem workstation.toml ppk.key
 //!                                                        one host's bundle: copy it to that workstation
 //! ```
@@ -40,6 +44,8 @@ pub struct Facts {
     pub suites: Suites,
     /// Its hosts.
     pub hosts: Vec<HostFacts>,
+    /// etcd's name and addresses, where the site has several servers.
+    pub etcd: Option<(DomainName, Vec<IpAddr>)>,
 }
 
 /// What a site file says about a host.
@@ -86,6 +92,8 @@ pub enum EnrolError {
     NoPpk(HostName),
     /// The site file says that keys are on this curve, and the authority's is not.
     OtherCurve(Curve),
+    /// The site has one server.
+    NoFederation,
     /// A file could not be read or written.
     File(PathBuf, io::Error),
     /// A key or certificate could not be made.
@@ -119,6 +127,7 @@ impl fmt::Display for EnrolError {
                 "the site file says that keys are {curve}, and the authority's is not; make the whole site anew: \
                  levee enrol all --force"
             ),
+            Self::NoFederation => f.write_str("the site file has no [federation]"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Pki(error) => error.fmt(f),
             Self::Toml(error) => error.fmt(f),
@@ -162,12 +171,31 @@ impl Enroller<'_> {
         let mut files = self.open(&directory)?;
         files.private("ca.key", &key)?;
         files.public("ca.pem", &certificate.pem())?;
+        if facts.etcd.is_some() {
+            let key = pki::key(facts.keys)?;
+            let certificate = pki::federation_authority(&facts.site, &key)?;
+            files.private("federation-ca.key", &key)?;
+            files.public("federation-ca.pem", &certificate.pem())?;
+        }
+        Ok(files.written)
+    }
+
+    /// Makes etcd's key and certificate. The key is not encrypted: etcd asks for no passphrase.
+    pub fn etcd(&self, facts: &Facts) -> Result<Written, EnrolError> {
+        let (name, addresses) = facts.etcd.as_ref().ok_or(EnrolError::NoFederation)?;
+        let (authority, issuer) = self.issuer_of(facts, "federation-ca")?;
+        let key = pki::key(facts.keys)?;
+        let certificate = pki::etcd(name, addresses, &key, &issuer)?;
+        let mut files = Files { passphrase: None, ..self.open(&self.state.join("etcd"))? };
+        files.private("tls.key", &key)?;
+        files.public("chain.pem", &certificate.pem())?;
+        files.public("authority.pem", &authority)?;
         Ok(files.written)
     }
 
     /// Makes the server's keys and certificates.
     pub fn server(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        let (authority, issuer) = self.issuer_of(facts)?;
+        let (authority, issuer) = self.issuer_of(facts, "ca")?;
         let (tls, ike, audit) = (pki::key(facts.keys)?, pki::key(facts.keys)?, pki::key(facts.keys)?);
         let tls_certificate = pki::server(&facts.server, &facts.addresses, &tls, &issuer)?;
         let ike_certificate = pki::ike_server(&facts.server, &facts.addresses, &ike, &issuer)?;
@@ -179,13 +207,23 @@ impl Enroller<'_> {
         files.public("ike-chain.pem", &ike_certificate.pem())?;
         files.public("audit.pub", &audit.public_key_pem())?;
         files.public("authority.pem", &authority)?;
+        if facts.etcd.is_some() {
+            let (authority, issuer) = self.issuer_of(facts, "federation-ca")?;
+            let key = pki::key(facts.keys)?;
+            files.private("federation.key", &key)?;
+            files.public(
+                "federation-chain.pem",
+                &pki::federation_client(&facts.server, &key, &issuer)?.pem(),
+            )?;
+            files.public("federation-authority.pem", &authority)?;
+        }
         Ok(files.written)
     }
 
     /// Makes one host's bundle.
     pub fn host(&self, facts: &Facts, name: &str) -> Result<Written, EnrolError> {
         let HostFacts { name: host, accreditation, ppk } = facts.host(name)?;
-        let (authority, issuer) = self.issuer_of(facts)?;
+        let (authority, issuer) = self.issuer_of(facts, "ca")?;
         let (key, ike) = (pki::key(facts.keys)?, pki::key(facts.keys)?);
         let certificate = pki::host(host, accreditation, &key, &issuer)?;
         let ike_certificate = pki::ike_host(host, accreditation, &ike, &issuer)?;
@@ -232,7 +270,7 @@ impl Enroller<'_> {
     /// Revokes the certificates of a host's bundle, or the server's, and those in these files: writes the authority's revocation list
     /// anew, with what it had, good for so many days.
     pub fn revoke(&self, names: &[String], files: &[PathBuf], days: i64) -> Result<Written, EnrolError> {
-        let (_, issuer) = self.issuer()?;
+        let (_, issuer) = self.issuer("ca")?;
         let bundle = |name: &String| match name.as_str() {
             "server" => self.state.join("server"),
             host => self.state.join("hosts").join(host),
@@ -259,6 +297,9 @@ impl Enroller<'_> {
     /// The authority, the server and every host of the site.
     pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let mut written = self.authority(facts)?;
+        if facts.etcd.is_some() {
+            written.extend(self.etcd(facts)?);
+        }
         written.extend(self.server(facts)?);
         for host in &facts.hosts {
             written.extend(self.host(facts, host.name.as_str())?);
@@ -269,16 +310,16 @@ impl Enroller<'_> {
         Ok(written)
     }
 
-    /// The authority, if its key is of the kind that the site file says: else nobody would know which of the two counts.
-    fn issuer_of(&self, facts: &Facts) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
-        let (certificate, issuer) = self.issuer()?;
+    /// An authority, if its key is of the kind that the site file says: else nobody would know which of the two counts.
+    fn issuer_of(&self, facts: &Facts, name: &str) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
+        let (certificate, issuer) = self.issuer(name)?;
         if !pki::is_on(issuer.key(), facts.keys) {
             return Err(EnrolError::OtherCurve(facts.keys));
         }
         Ok((certificate, issuer))
     }
 
-    fn issuer(&self) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
+    fn issuer(&self, name: &str) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
         let directory = self.state.join("authority");
         let read = |name: &str| {
             let path = directory.join(name);
@@ -290,7 +331,7 @@ impl Enroller<'_> {
                 Err(error) => Err(EnrolError::File(path, error)),
             }
         };
-        let (certificate, key) = (read("ca.pem")?, read("ca.key")?);
+        let (certificate, key) = (read(&format!("{name}.pem"))?, read(&format!("{name}.key"))?);
         let passphrase = self.authority_passphrase.as_ref().map(|text| text.as_slice());
         let key = pki::read_key(&key, passphrase)?;
         let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(PkiError::from)?;
@@ -367,6 +408,7 @@ mod tests {
             port: 4433,
             keys: Curve::P256,
             suites: Suites::Default,
+            etcd: None,
             hosts: vec![
                 host("ws1", "UNCLASSIFIED..SECRET/NATO", Some("ws1-2026")),
                 host("ws2", "UNCLASSIFIED", None),
@@ -469,6 +511,31 @@ mod tests {
             let others: Vec<String> = usage.other.iter().map(|oid| oid.to_id_string()).collect();
             assert_eq!(others == ["1.3.6.1.5.5.7.3.17"], ike, "{name}: {others:?}");
             assert_eq!((usage.server_auth, usage.client_auth, usage.any), (server, client, false), "{name}");
+        }
+    }
+
+    #[test]
+    fn several_servers_are_etcds_clients_by_an_authority_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let enroller = enroller(directory.path());
+        assert!(matches!(enroller.etcd(&facts()), Err(EnrolError::NoFederation)));
+        let etcd = Some((DomainName::new("etcd.small.example").unwrap(), vec!["192.0.2.9".parse().unwrap()]));
+        enroller.all(&Facts { etcd, ..facts() }).unwrap();
+        let read = |name: &str| {
+            let (_, pem) = parse_x509_pem(&std::fs::read(directory.path().join(name)).unwrap()).unwrap();
+            pem.contents
+        };
+        let (sites, own) = (read("authority/ca.pem"), read("authority/federation-ca.pem"));
+        for (name, server) in [("etcd/chain.pem", true), ("server/federation-chain.pem", false)] {
+            let der = read(name);
+            let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+            let by = |authority: &[u8]| {
+                let (_, authority) = X509Certificate::from_der(authority).unwrap();
+                certificate.verify_signature(Some(authority.public_key())).is_ok()
+            };
+            assert!(by(&own) && !by(&sites), "{name}");
+            let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+            assert_eq!((usage.server_auth, usage.client_auth), (server, true), "{name}");
         }
     }
 

@@ -22,6 +22,8 @@ enum What {
     Authority(Where),
     /// The server's keys and certificates
     Server(Where),
+    /// etcd's key and certificate, for a site of several servers
+    Etcd(Where),
     /// One host's bundle, to be copied to that workstation
     Host {
         /// The host, as the site file names it
@@ -77,7 +79,9 @@ impl Enrol {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let (place, name) = match &self.what {
-            What::Authority(place) | What::Server(place) | What::All(place) => (place, None),
+            What::Authority(place) | What::Server(place) | What::Etcd(place) | What::All(place) => {
+                (place, None)
+            }
             What::Host { name, place } | What::Ppk { name, place } => (place, Some(name)),
             What::Revoke { place, .. } => (place, None),
         };
@@ -107,6 +111,7 @@ impl Enrol {
             let written = match (&self.what, name) {
                 (What::Authority(_), _) => enroller.authority(&facts),
                 (What::Server(_), _) => enroller.server(&facts),
+                (What::Etcd(_), _) => enroller.etcd(&facts),
                 (What::Revoke { names, certificate, days, .. }, _) => {
                     enroller.revoke(names, certificate, *days)
                 }
@@ -172,6 +177,10 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         port: site.server().trusted_path_port(),
         keys: site.crypto().keys(),
         suites: site.crypto().suites(),
+        etcd: site.federation().map(|federation| {
+            let addresses = federation.etcd().iter().map(std::net::SocketAddr::ip).collect();
+            (federation.etcd_name().clone(), addresses)
+        }),
         hosts: site.hosts().map(accreditation).collect::<Result<_, _>>()?,
     };
     Ok((facts, state))

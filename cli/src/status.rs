@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use levee_ipc::operator::{ServerStatus, SessionStatus};
+use levee_ipc::operator::{FederationStatus, ServerStatus, SessionStatus};
 use levee_ipc::vault::Suite;
 use levee_ipc::warden::CompartmentStatus;
 use serde::Serialize;
@@ -38,6 +38,8 @@ pub struct View<'a> {
     counters: BTreeMap<&'a str, u64>,
     steering: BTreeMap<&'a str, u64>,
     audit_records: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    federation: Option<&'a FederationStatus>,
 }
 
 #[derive(Serialize)]
@@ -115,6 +117,7 @@ pub fn view(status: &ServerStatus) -> View<'_> {
         counters: map(&status.counters),
         steering: map(&status.steering),
         audit_records: status.audit_records,
+        federation: status.federation.as_ref(),
     }
 }
 
@@ -195,6 +198,16 @@ fn render(status: &ServerStatus) -> String {
         count(status.audit_records, "audit record", "audit records"),
         sessions(status)
     );
+    if let Some(federation) = &status.federation {
+        out.push_str(&match federation.member {
+            true => format!(
+                "\nfederation\n  member, with {}; {} of theirs\n",
+                federation.others.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+                count(federation.theirs, "session", "sessions")
+            ),
+            false => "\nfederation\n  cut off: without a lease no session can be\n".to_owned(),
+        });
+    }
     for (label, report) in status.vaults.iter().filter(|(_, report)| report.disagreed() > 0) {
         let alarm = format!(
             "ALARM: the redundant stacks at {label} disagreed about {} packets, and dropped them: one of the two is wrong \
@@ -305,6 +318,7 @@ mod tests {
             counters: vec![("a wrong password".into(), 5)],
             steering: vec![("an SPI of no slot".into(), 6)],
             audit_records: 12,
+            federation: None,
         }
     }
 

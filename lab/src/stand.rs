@@ -140,7 +140,9 @@ pub struct Stand {
 pub fn absent(drive: Drive) -> Option<&'static str> {
     match drive {
         Drive { path: Path::Link, mediation: Mediation::None, .. } => None,
-        Drive { session: Session::Elsewhere, .. } => Some("levee's federation is not there yet"),
+        Drive { session: Session::Elsewhere, .. } => {
+            Some("the laboratory does not drive levee's federation yet")
+        }
         _ => None,
     }
 }

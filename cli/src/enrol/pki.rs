@@ -172,6 +172,38 @@ pub fn authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError
     Ok(params.self_signed(key)?)
 }
 
+/// The authority of a federation: signs etcd's certificates, and those of the servers as its clients. Another one than the site's, so
+/// that no workstation's certificate is good there.
+pub fn federation_authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+    let mut params = params(&format!("levee federation authority of {site}"), AUTHORITY_DAYS)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params.self_signed(key)?)
+}
+
+/// A server's certificate as etcd's client.
+pub fn federation_client(
+    name: &DomainName,
+    key: &KeyPair,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    server_for(ExtendedKeyUsagePurpose::ClientAuth, name, &[], key, issuer)
+}
+
+/// etcd's certificate. Its members are each other's clients, and their JSON gateway is their own.
+pub fn etcd(
+    name: &DomainName,
+    addresses: &[IpAddr],
+    key: &KeyPair,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    let mut params = leaf(name.as_str(), ExtendedKeyUsagePurpose::ServerAuth)?;
+    params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
+    params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
+    params.subject_alt_names.extend(addresses.iter().map(|&address| SanType::IpAddress(address)));
+    Ok(params.signed_by(key, issuer)?)
+}
+
 /// The serial number of the first certificate in a PEM file.
 pub fn serial(pem: &[u8]) -> Result<Vec<u8>, PkiError> {
     let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading a certificate: {why}"));

@@ -21,7 +21,8 @@ pub enum Side {
     /// The sessions' inner addresses are at the far ends: a packet's destination names its session. Follows peers
     /// that move.
     Server,
-    /// The session's inner addresses are here: a packet's source names its session. The peer stays where it is.
+    /// The session's inner addresses are here: a packet's source names its session, and where parts of one session are at several
+    /// servers, each a session here, its selectors name the part. The peer stays where it is.
     Workstation,
 }
 
@@ -37,7 +38,7 @@ pub struct Outer {
 /// A session: whose packets, and which of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionPolicy {
-    /// Inner addresses; each belongs to one session.
+    /// Inner addresses; on a server each belongs to one session.
     pub inner: Vec<IpAddr>,
     /// What may pass.
     pub selectors: SelectorSet,
@@ -222,16 +223,21 @@ impl<K: Copy + Ord> Sad<K> {
     /// # Errors
     /// [`SessionError`]; nothing has changed then.
     pub fn open_session(&mut self, id: K, policy: SessionPolicy) -> Result<(), SessionError> {
-        if policy.inner.iter().any(|address| self.by_address.get(address).is_some_and(|&owner| owner != id)) {
+        let other = |address: &IpAddr| self.by_address.get(address).is_some_and(|&owner| owner != id);
+        if self.side == Side::Server && policy.inner.iter().any(other) {
             return Err(SessionError::AddressInUse);
         }
         if self.sessions.len() >= Self::SESSIONS && !self.sessions.contains_key(&id) {
             return Err(SessionError::Full);
         }
         for address in self.sessions.get(&id).map_or(&[][..], |session| &session.policy.inner) {
-            self.by_address.remove(address);
+            if self.by_address.get(address) == Some(&id) {
+                self.by_address.remove(address);
+            }
         }
-        self.by_address.extend(policy.inner.iter().map(|&address| (address, id)));
+        for &address in &policy.inner {
+            self.by_address.entry(address).or_insert(id);
+        }
         match self.sessions.get_mut(&id) {
             Some(session) => session.policy = policy,
             None => {
@@ -247,7 +253,12 @@ impl<K: Copy + Ord> Sad<K> {
     pub fn close_session(&mut self, id: K) -> bool {
         let Some(mut session) = self.sessions.remove(&id) else { return false };
         for address in &session.policy.inner {
-            self.by_address.remove(address);
+            if self.by_address.get(address) == Some(&id) {
+                self.by_address.remove(address);
+                // Another part of it, at another server, goes on.
+                let part = self.sessions.iter().find(|(_, other)| other.policy.inner.contains(address));
+                self.by_address.extend(part.map(|(&part, _)| (*address, part)));
+            }
         }
         for place in session.pairs {
             self.remove(place);
@@ -463,11 +474,23 @@ impl<K: Copy + Ord> Sad<K> {
         };
         let id = *self.by_address.get(&address).ok_or(DropReason::NoSession)?;
         let session = self.sessions.get(&id).ok_or(DropReason::NoSession)?;
-        session.policy.selectors.allow_out(inner)?;
+        let (id, session) = match session.policy.selectors.allow_out(inner) {
+            Ok(()) => (id, session),
+            Err(why) => self.other_part(&address, inner).ok_or(why)?,
+        };
         match self.chosen(now, session) {
             None => Ok((id, None)),
             Some((place, pair)) => Ok((id, Some((place, pair.peer.ok_or(DropReason::NoPeer)?)))),
         }
+    }
+
+    /// On a workstation: the part of the session, at another server, that a packet may go to.
+    fn other_part(&self, address: &IpAddr, inner: &Inner) -> Option<(K, &Session)> {
+        let parts = self.sessions.iter().filter(|_| self.side == Side::Workstation);
+        let fits = |session: &Session| {
+            session.policy.inner.contains(address) && session.policy.selectors.allow_out(inner).is_ok()
+        };
+        parts.map(|(&id, session)| (id, session)).find(|(_, session)| fits(session))
     }
 
     /// The pair by which a session's packets leave.

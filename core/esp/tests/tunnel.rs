@@ -433,3 +433,32 @@ fn dummies_other_protocols_and_a_wrong_version_are_dropped_each_under_its_name()
     assert_eq!(drops.dropped(DropReason::Malformed), 2);
     assert_eq!(drops.dropped_in_all(), 6);
 }
+
+#[test]
+fn parts_of_one_session_at_several_servers_share_its_address_and_a_packet_goes_where_the_selectors_say() {
+    let mut sad: Sad<u32> = Sad::new(Side::Workstation, None);
+    let part = |remote: &str| {
+        let selectors = SelectorSet::new(vec![any_selector("10.0.0.2/32", remote)]);
+        SessionPolicy { inner: vec![ip("10.0.0.2")], selectors }
+    };
+    sad.open_session(1, part("10.9.0.1/32")).unwrap();
+    sad.open_session(2, part("10.9.0.2/32")).unwrap();
+    let goes = |sad: &mut Sad<u32>, to: &str| {
+        let packet = packet(ICMP, "10.0.0.2", to, None, &[0; 8]);
+        match sad.route(NOW, &levee_esp::Inner::parse(&packet).unwrap()) {
+            Ok(Route::Wait(id)) => Some(id),
+            _ => None,
+        }
+    };
+    let all = |sad: &mut Sad<u32>| ["10.9.0.1", "10.9.0.2", "10.9.0.3"].map(|to| goes(sad, to));
+    assert_eq!(all(&mut sad), [Some(1), Some(2), None]);
+    // The first may end before the second.
+    sad.close_session(1);
+    assert_eq!(all(&mut sad), [None, Some(2), None]);
+    sad.close_session(2);
+    assert_eq!(all(&mut sad), [None; 3]);
+    // On a server, an address belongs to one session.
+    let mut sad: Sad<u32> = Sad::new(Side::Server, None);
+    sad.open_session(1, part("10.9.0.1/32")).unwrap();
+    assert_eq!(sad.open_session(2, part("10.9.0.2/32")), Err(SessionError::AddressInUse));
+}

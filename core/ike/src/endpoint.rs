@@ -2,7 +2,7 @@
 
 use crate::api::{Command, CommandError, IkeId, NewChild, Now, Output, Path, Random, RequestId};
 use crate::channel::transmit;
-use crate::config::{Config, RemoteAuth};
+use crate::config::{Config, Peer, RemoteAuth};
 use crate::crypto::Secret;
 use crate::crypto::pki::TrustAnchors;
 use crate::crypto::prf::prf;
@@ -132,6 +132,12 @@ impl Endpoint {
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Another peer to talk to; its number, for [`Endpoint::connect`].
+    pub fn add_peer(&mut self, peer: Peer) -> usize {
+        self.config.peers.push(peer);
+        self.config.peers.len() - 1
     }
 
     /// Checks the certificates of all peers against other authorities and revocation lists from now on. IKE SAs that are established

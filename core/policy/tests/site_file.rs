@@ -162,7 +162,7 @@ const CASES: &[Case] = &[
     case("[[network]]", "[[network]]\ninterface = \"ship0\"\nlabel = \"LOW\"\naddress = \"192.168.8.1/24\"\n[[network]]", "\"ship0\"\nlabel = \"HIGH", "duplicate", None, "a second interface `ship0`", "remove or rename"),
     case("port = 143", "port = 80", "80\nprotocol = \"tcp\"\nrange = \"MID", "duplicate", None, "`web` and `mail` both take tcp port 80 at MID..HIGH", "another port"),
     case("tunnel-port = 4500", "tunnel-port = 500", "500\ninner", "duplicate", None, "`ike-port` and `tunnel-port` are both 500", "different ports"),
-    case("[\"www.example\"]", "[\"server.example\"]", "\"server.example\"]", "duplicate", None, "a second name of the server", "remove or rename"),
+    case("[\"www.example\"]", "[\"server.example\"]", "\"server.example\"]", "duplicate", None, "a second name of the server or another", "remove or rename"),
     case("\"10.80.0.1\"", "\"192.0.2.1\"", "\"192.0.2.1\"\ninner-pool", "duplicate", None, "a second address `192.0.2.1`", "remove or rename"),
     case("\"10.80.0.1\"", "[\"10.80.0.1\", \"10.80.0.2\"]", "\"10.80.0.2\"", "duplicate", None, "a second inner IPv4 address", "one of each family"),
     case("\"10.80.0.1\"", "\"fd00::1\"", "\"fd00::1\"", "missing-key", None, "no inner pool is IPv6", "add an IPv6 network"),
@@ -320,6 +320,57 @@ fn a_label_that_somebody_could_have_must_have_a_name_that_fits() {
     let found = problems(&text);
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(found[0].what.contains("where 255 can be"), "{found:#?}");
+}
+
+const FEDERATION: &str = r#"
+[federation]
+etcd = ["192.0.2.9:2379"]
+etcd-name = "etcd.example"
+lease = "5s"
+[[federation.peer]]
+name = "two.example"
+address = "192.0.2.2"
+inner-address = "10.80.0.2"
+inner-pool = "10.80.2.0/24"
+"#;
+
+#[test]
+fn a_site_may_have_several_servers() {
+    let site = Site::parse(&format!("{SOUND}{FEDERATION}")).unwrap();
+    let federation = site.federation().unwrap();
+    assert_eq!(federation.lease(), Duration::from_secs(5));
+    assert_eq!(federation.etcd()[0].to_string(), "192.0.2.9:2379");
+    let [peer] = federation.peers() else { panic!("{federation:?}") };
+    assert_eq!(peer.tunnel().to_string(), "192.0.2.2:4500");
+    let pools: Vec<String> = site.session_pools().iter().map(ToString::to_string).collect();
+    assert_eq!(pools, ["10.80.1.0/24", "10.80.2.0/24"]);
+    assert!(Site::parse(SOUND).unwrap().federation().is_none());
+}
+
+#[test]
+fn what_is_wrong_with_several_servers_is_told() {
+    for (from, to, what) in [
+        ("\"192.0.2.9:2379\"", "\"192.0.2.9\"", "`192.0.2.9` is not a valid etcd"),
+        ("[\"192.0.2.9:2379\"]", "[]", "`etcd` has 0 members"),
+        ("lease = \"5s\"", "lease = \"2s\"", "`lease` is 2s"),
+        ("lease = \"5s\"", "lease = \"5500ms\"", "`5500ms` is not a valid lease"),
+        ("etcd-name = \"etcd.example\"\n", "", "[federation] has no `etcd-name`"),
+        ("\"two.example\"", "\"server.example\"", "a second name of the server or another `server.example`"),
+        ("\"192.0.2.2\"", "\"10.80.1.9\"", "another server's address 10.80.1.9/32 overlaps the inner pool"),
+        ("10.80.2.0/24", "10.80.1.0/25", "another server's inner pool 10.80.1.0/25 overlaps the inner pool"),
+        (
+            "\"10.80.0.2\"",
+            "\"10.80.2.2\"",
+            "another server's inner pool 10.80.2.0/24 overlaps another server's inner",
+        ),
+        ("[[federation.peer]]", "[[federation.pear]]", "unknown key `pear`"),
+        ("\n[federation]", "\n[vault]\nagree = [\"LOW\"]\n[federation]", "has redundant stacks"),
+    ] {
+        let text = format!("{SOUND}{FEDERATION}");
+        assert!(text.contains(from), "{from}");
+        let found = problems(&text.replacen(from, to, 1));
+        assert!(found.iter().any(|problem| problem.what.contains(what)), "{from} -> {to}: {found:#?}");
+    }
 }
 
 #[test]

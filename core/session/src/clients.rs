@@ -341,6 +341,7 @@ impl Sessions {
                 return self.refuse(client, RefusalKind::NoSession, NO_SESSION);
             }
             Link::Detached(_) => None,
+            Link::Elsewhere => return self.refuse(client, RefusalKind::NoSession, NO_SESSION),
         };
         // Somebody else may be signing on at this TPE; they would end the session next.
         if self.seats.get(&device).is_some_and(|seat| Some(*seat) != before) {

@@ -41,12 +41,13 @@ impl Sessions {
             self.notify(waiter, "it was over", now);
         }
         let Some(keys) = begun else { return };
+        self.withdraw(id);
         if keys {
             self.say(Output::Revoke(id));
         }
         let Some(session) = self.sessions.get(&id) else { return };
         if session.vault == InVault::Absent {
-            return self.close_sockets(id, 0);
+            return self.close_sockets(id, 0, now);
         }
         // If the vault is not up, the label's next event goes on from here.
         let label = session.record.label.clone();
@@ -75,7 +76,7 @@ impl Sessions {
         match &session.phase {
             Phase::Closing(Closing { step: Step::Vault(_), .. }) => {
                 session.vault = InVault::Absent;
-                self.close_sockets(id, 0);
+                self.close_sockets(id, 0, now);
             }
             // Unasked: the vault cannot take the session as it stands, and has none of it.
             Phase::Making { .. } | Phase::Open(_) => {
@@ -87,10 +88,10 @@ impl Sessions {
     }
 
     /// The vault passes no packet of the session any more: no new socket can come to be, so now they are cut.
-    pub(crate) fn close_sockets(&mut self, id: SessionId, tries: u32) {
+    pub(crate) fn close_sockets(&mut self, id: SessionId, tries: u32, now: Time) {
         let Some(session) = self.sessions.get(&id) else { return };
         if !session.reached {
-            return self.record_end(id);
+            return self.record_end(id, now);
         }
         let (label, inner) = (session.record.label.clone(), session.record.inner.clone());
         let mut cuts = BTreeSet::new();
@@ -103,7 +104,7 @@ impl Sessions {
         let none = cuts.is_empty();
         self.step(id, Step::Sockets(cuts, tries));
         if none {
-            self.record_end(id);
+            self.record_end(id, now);
         }
     }
 
@@ -116,7 +117,7 @@ impl Sessions {
         if sockets.is_some() {
             cuts.remove(&cut);
             if cuts.is_empty() {
-                self.record_end(id);
+                self.record_end(id, now);
             }
             return;
         }
@@ -138,12 +139,22 @@ impl Sessions {
 
     /// Makes the end durable. Where another session replaces this one, it comes into the store by the same
     /// change: the store never has two of one TPE.
-    pub(crate) fn record_end(&mut self, id: SessionId) {
+    pub(crate) fn record_end(&mut self, id: SessionId, now: Time) {
+        let until = self.patience(now);
         let Some(session) = self.sessions.get(&id) else { return };
         let Phase::Closing(closing) = &session.phase else { return };
+        if session.shared == Sharing::Withdrawing {
+            // Over here, but not everywhere.
+            self.step(id, Step::Elsewhere(until));
+            return self.set_timer(until, Timer::Session(id));
+        }
         let record = &session.record;
         let ended = ended(record, &closing.reason);
-        let mut changes = vec![Change::Remove(id, record.inner.clone())];
+        // Another server's was never in the store.
+        let mut changes = match session.shared {
+            Sharing::Theirs(_) => vec![],
+            _ => vec![Change::Remove(id, record.inner.clone())],
+        };
         for waiter in &closing.waiters {
             if let Waiter::Replace(client) = waiter
                 && let Some(path) = self.clients.get_mut(client)
@@ -179,7 +190,12 @@ impl Sessions {
         let Some(session) = self.sessions.remove(&id) else { return };
         let record = session.record;
         self.by_device.remove(&record.device);
-        self.pool.rest(&record.inner, now);
+        if let Sharing::Theirs(tickets) = session.shared {
+            self.refuse_tickets(tickets);
+            self.say(Output::Over(id));
+        } else {
+            self.pool.rest(&record.inner, now);
+        }
         if let Phase::Closing(closing) = session.phase {
             for waiter in closing.waiters {
                 self.notify(waiter, &closing.reason, now);
@@ -253,8 +269,9 @@ impl Sessions {
             }
             Phase::Closing(closing) => match closing.step {
                 Step::Vault(at) if at <= now => self.kill(&label),
-                Step::SocketsAgain(at, tries) if at <= now => self.close_sockets(id, tries),
-                Step::RecordingAgain(at) if at <= now => self.record_end(id),
+                Step::SocketsAgain(at, tries) if at <= now => self.close_sockets(id, tries, now),
+                Step::RecordingAgain(at) if at <= now => self.record_end(id, now),
+                Step::Elsewhere(at) if at <= now => self.end_failed(id, NOT_EVERYWHERE),
                 _ => {}
             },
             _ => {}
@@ -281,6 +298,9 @@ impl Sessions {
         }
     }
 }
+
+const NOT_EVERYWHERE: &str = "no packet of the session passes this server any more, but another server of the site has not \
+                              said so, and is given up only when its lease has run out";
 
 fn closing(reason: &str, waiters: Vec<Waiter>, now: Time) -> Phase {
     Phase::Closing(Closing { reason: reason.to_owned(), step: Step::Vault(now.after(SILENCE)), waiters })

@@ -1,5 +1,6 @@
 //! What the state machine hears and what it says: its whole interface with the world.
 
+use crate::federation::{Publication, Shared};
 use crate::{SessionId, Time};
 use levee_policy::audit::Event as Entry;
 use levee_policy::site::Reach;
@@ -82,6 +83,16 @@ pub enum Event {
     KeyerCame,
     /// An operator ends the session shown by this name.
     End(OperatorId, String),
+    /// Answer to [`Output::Publish`].
+    Published(SessionId, Publication),
+    /// Answer to [`Output::Withdraw`]: no other server passes anything of the session.
+    Withdrawn(SessionId),
+    /// A session of another server may be used here.
+    Appeared(Box<Shared>),
+    /// A session of another server is over. Answered by [`Output::Over`].
+    Vanished(SessionId),
+    /// It cannot be proved that any session may go on: all of them end, and why.
+    Fence(String),
     /// Time has passed.
     Tick,
 }
@@ -157,6 +168,12 @@ pub enum Output {
     Renew(KeyRecord),
     /// To the keyer: this session is over.
     Revoke(SessionId),
+    /// Have the site's other servers know this session.
+    Publish(Stored),
+    /// Have them end it, should they know it.
+    Withdraw(Stored),
+    /// Nothing is left of a session that [`Event::Appeared`] told of.
+    Over(SessionId),
     /// Answer to [`Event::End`]: the session is over, or why not.
     Operator(OperatorId, Result<(), String>),
 }

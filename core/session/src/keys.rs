@@ -19,6 +19,7 @@ impl Sessions {
         now: Time,
     ) {
         match self.may_have_keys(device, label, accreditation) {
+            Err(_) if self.is_wanted_of_theirs(ticket, device, label, accreditation, now) => {}
             Ok(record) => self.say(Output::Keys(ticket, Some(record))),
             Err(reason) => {
                 self.say(Output::Keys(ticket, None));
@@ -34,13 +35,7 @@ impl Sessions {
         accreditation: Option<&str>,
     ) -> Result<KeyRecord, String> {
         // The site file decides, and did when the session was opened; the certificate may only narrow that.
-        let point = self.site.label(label).ok_or("the site has no such label")?;
-        let text = accreditation.ok_or("its certificate has no accreditation")?;
-        let range = self.site.vocabulary().parse_range(text);
-        let range = range.map_err(|_| "the accreditation in its certificate is not of this site")?;
-        if !range.contains(&point) {
-            return Err(format!("its certificate is accredited for {text}"));
-        }
+        self.is_accredited(label, accreditation)?;
         let id = self.by_device.get(device).ok_or("it has no session")?;
         let session = self.sessions.get(id).ok_or("it has no session")?;
         match &session.phase {
@@ -54,7 +49,15 @@ impl Sessions {
         }
     }
 
-    fn key_record(&self, id: SessionId) -> Option<KeyRecord> {
+    pub(crate) fn is_accredited(&self, label: &LabelName, accreditation: Option<&str>) -> Result<(), String> {
+        let point = self.site.label(label).ok_or("the site has no such label")?;
+        let text = accreditation.ok_or("its certificate has no accreditation")?;
+        let range = self.site.vocabulary().parse_range(text);
+        let range = range.map_err(|_| "the accreditation in its certificate is not of this site")?;
+        if range.contains(&point) { Ok(()) } else { Err(format!("its certificate is accredited for {text}")) }
+    }
+
+    pub(crate) fn key_record(&self, id: SessionId) -> Option<KeyRecord> {
         let session = self.sessions.get(&id)?;
         let Phase::Open(Open { grant, .. }) = &session.phase else { return None };
         let reach: BTreeSet<_> = grant.action().reach().iter().map(|reach| reach.address).collect();
@@ -115,6 +118,8 @@ impl Sessions {
         match open.link {
             Link::Attached(client) => self.reply(client, Reply::Renew),
             Link::Detached(_) => open.renewing = true,
+            // A workstation comes by itself where a packet waits.
+            Link::Elsewhere => {}
         }
     }
 

@@ -39,7 +39,7 @@ impl Sessions {
                     self.timers.insert((now.after(START), Timer::Session(id)));
                 }
                 Phase::Open(open) => open.keys_lost = true,
-                Phase::Closing(Closing { step: Step::Vault(_), .. }) => self.close_sockets(id, 0),
+                Phase::Closing(Closing { step: Step::Vault(_), .. }) => self.close_sockets(id, 0, now),
                 Phase::Closing(_) => {}
             }
         }
@@ -59,9 +59,9 @@ impl Sessions {
                 Phase::Closing(closing) => match closing.step {
                     Step::Vault(_) | Step::Sockets(..) | Step::SocketsAgain(..) => {
                         self.forget_cuts(id);
-                        self.record_end(id);
+                        self.record_end(id, now);
                     }
-                    Step::Recording(_) | Step::RecordingAgain(_) => {}
+                    Step::Elsewhere(_) | Step::Recording(_) | Step::RecordingAgain(_) => {}
                 },
             }
         }
@@ -138,7 +138,7 @@ impl Sessions {
         let until = now.after(self.grace);
         let (label, device) = (record.label.clone(), record.device.clone());
         let (event, phase) = match rules::open(&self.site, &record.user, &device, &label) {
-            Ok(grant) if taken => {
+            Ok(grant) if taken && self.site.federation().is_none() => {
                 let link = Link::Detached(until);
                 let reason = "after a restart, until its workstation comes back".into();
                 let open = Open { grant, link, keys_lost: false, renewing: false };
@@ -147,6 +147,7 @@ impl Sessions {
             // Its vault may know it still, so it is ended like any other.
             denied => {
                 let reason = match denied {
+                    Ok(_) if taken => "its server's lease went with its run".to_owned(),
                     Ok(_) => "its inner address is not of the site's pool any more".to_owned(),
                     Err(denial) => denial.reason().to_owned(),
                 };
@@ -159,7 +160,8 @@ impl Sessions {
         };
         self.say(Output::Audit(event));
         // The vault may have outlived sessiond: it counts as knowing the session until it has answered.
-        let session = Session { record, vault: InVault::Told, reached: true, phase };
+        let shared = self.withdraw_restored(&record);
+        let session = Session { record, vault: InVault::Told, reached: true, shared, phase };
         self.sessions.insert(id, session);
         self.by_device.insert(device, id);
         self.set_timer(until, Timer::Session(id));

@@ -9,12 +9,14 @@ mod clients;
 mod closing;
 mod delay;
 mod event;
+pub mod federation;
 mod id;
 mod keys;
 mod labels;
 mod opening;
 mod rules;
 mod sessions;
+mod shared;
 mod state;
 mod time;
 

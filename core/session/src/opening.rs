@@ -124,7 +124,8 @@ impl Sessions {
         let deadline = now.after(START);
         self.by_device.insert(record.device.clone(), id);
         let phase = Phase::Making { grant, client, deadline };
-        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, phase });
+        let shared = self.share(&record);
+        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
         self.set_timer(deadline, Timer::Session(id));
         if let Some(path) = self.clients.get_mut(&client) {
             path.busy = Some(Busy::Opening(Opening::Session(id)));
@@ -149,6 +150,10 @@ impl Sessions {
     /// Tells the vault, which is up, of a session.
     pub(crate) fn tell_vault(&mut self, id: SessionId, now: Time) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.shared == Sharing::Publishing {
+            // Told once every server can be made to end it.
+            return;
+        }
         let record = &session.record;
         let (Phase::Making { grant, .. } | Phase::Open(Open { grant, .. })) = &session.phase else { return };
         let open = ToVault::Open { id, inner: record.inner.clone(), reach: grant.action().reach().to_vec() };
@@ -184,6 +189,7 @@ impl Sessions {
         if let Some(client) = opened {
             self.answer(client, Reply::Opened { id, label, inner });
         }
+        self.answer_tickets(id);
         if lost {
             self.keys_lost(id);
         }
@@ -224,8 +230,9 @@ impl Sessions {
         let closing = Closing { reason: REASON.into(), step: Step::RecordingAgain(now), waiters: vec![] };
         self.by_device.insert(record.device.clone(), id);
         let phase = Phase::Closing(closing);
-        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, phase });
-        self.record_end(id);
+        let shared = Sharing::Not;
+        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
+        self.record_end(id, now);
     }
 
     /// A transition consumes the state it begins in.

@@ -2,6 +2,7 @@
 
 use crate::address::Pool;
 use levee_policy::{Denial, Grant, HostName, LabelName, Site, UserName, decision};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Whether this TPE may be used at all.
@@ -35,4 +36,9 @@ pub(crate) fn grace(site: &Site) -> Duration {
 /// The site's inner addresses.
 pub(crate) fn pool(site: &Site) -> Pool {
     Pool::new(site.server().inner_pools(), site.server().inner_addresses().iter().copied())
+}
+
+/// Whether one of these addresses is of this server's own pool: another server's sessions have none of those.
+pub(crate) fn is_of_pool(site: &Site, inner: &[IpAddr]) -> bool {
+    inner.iter().any(|address| site.server().inner_pools().iter().any(|pool| pool.contains(address)))
 }

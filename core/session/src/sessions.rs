@@ -61,6 +61,8 @@ pub struct Sessions {
     pub(crate) by_device: BTreeMap<HostName, SessionId>,
     pub(crate) places: BTreeMap<LabelName, Place>,
     pub(crate) cuts: BTreeMap<CutId, SessionId>,
+    /// Sessions of other servers whose grant is not in the audit log yet.
+    pub(crate) coming: BTreeMap<SessionId, Granted>,
     /// Refused negotiations since then.
     pub(crate) denials: Option<(Time, u32)>,
     pub(crate) commits: BTreeMap<CommitId, Purpose>,
@@ -94,6 +96,7 @@ impl Sessions {
             by_device: BTreeMap::new(),
             places: BTreeMap::new(),
             cuts: BTreeMap::new(),
+            coming: BTreeMap::new(),
             denials: None,
             commits: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -133,6 +136,11 @@ impl Sessions {
             Event::Renew(session) => self.renew(session),
             Event::KeyerCame => self.keyer_came(),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),
+            Event::Published(session, what) => self.published(session, what, now),
+            Event::Withdrawn(session) => self.withdrawn(session, now),
+            Event::Appeared(shared) => self.appeared(*shared),
+            Event::Vanished(session) => self.vanished(session, now),
+            Event::Fence(reason) => self.fence(&reason, now),
             Event::Tick => {}
         }
         self.tick(now);
@@ -218,6 +226,7 @@ impl Sessions {
             Some(Purpose::Open(client)) => self.open_recorded(client, commit, durable, now),
             Some(Purpose::Password(client)) => self.password_recorded(client, commit, durable),
             Some(Purpose::End(session)) => self.end_recorded(session, commit, durable, now),
+            Some(Purpose::Appear(session)) => self.appear_recorded(session, durable),
             Some(Purpose::Nothing) | None => {}
         }
     }
@@ -246,7 +255,7 @@ fn show(session: &Session) -> Shown {
         inner: session.record.inner.clone(),
         opened: session.record.opened,
         attached: match &session.phase {
-            Phase::Open(open) => matches!(open.link, Link::Attached(_)),
+            Phase::Open(open) => matches!(open.link, Link::Attached(_) | Link::Elsewhere),
             Phase::Making { .. } => true,
             Phase::Closing(_) => false,
         },

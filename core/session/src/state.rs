@@ -86,7 +86,24 @@ pub(crate) struct Session {
     pub vault: InVault,
     /// Whether a vault ever knew it, so that there may be sockets.
     pub reached: bool,
+    /// How the site's other servers stand to it.
+    pub shared: Sharing,
     pub phase: Phase,
+}
+
+/// How the site's other servers stand to a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// They do not know it, or there are none.
+    Not,
+    /// They are being told.
+    Publishing,
+    /// They may know it.
+    Published,
+    /// They are to end it.
+    Withdrawing,
+    /// It is theirs: the person signed on at another server. Questions of the keyer that wait for the label to be up.
+    Theirs(Vec<u64>),
 }
 
 /// What the vault that now runs at the session's label knows of it.
@@ -124,6 +141,8 @@ pub(crate) enum Link {
     Attached(ClientId),
     /// It ends at this time unless its TPE takes it up again.
     Detached(Time),
+    /// Its trusted path is another server's.
+    Elsewhere,
 }
 
 pub(crate) struct Closing {
@@ -140,6 +159,8 @@ pub(crate) enum Step {
     Sockets(BTreeSet<CutId>, u32),
     /// They could not be destroyed: try again then. So many times it has failed.
     SocketsAgain(Time, u32),
+    /// Until no other server passes anything of it. From then on whoever waits is told that it is not known.
+    Elsewhere(Time),
     /// Until the end is durable.
     Recording(CommitId),
     /// It could not be made durable: try again then.
@@ -190,6 +211,8 @@ pub(crate) enum Purpose {
     Open(ClientId),
     Password(ClientId),
     End(SessionId),
+    /// A session of another server.
+    Appear(SessionId),
     /// Nobody waits for it.
     Nothing,
 }

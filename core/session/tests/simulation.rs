@@ -219,6 +219,7 @@ impl World {
                 self.from_keyer.push_back(Event::Renew(record.id));
             }
             Output::Operator(_, _) => {}
+            Output::Publish(_) | Output::Withdraw(_) | Output::Over(_) => self.fail("there is one server"),
         }
     }
 

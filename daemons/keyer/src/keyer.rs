@@ -280,6 +280,9 @@ impl Keyer {
                 (ToKeyer::Answer { ticket, record }, Place::Server) => self.answered(ticket, record),
                 (ToKeyer::Renew(record), Place::Server) => self.renew(record),
                 (ToKeyer::Connect { record, server }, Place::Workstation) => self.connect(record, server),
+                (ToKeyer::Admit { record, server, name }, Place::Workstation) => {
+                    self.admit(record, server, &name);
+                }
                 (ToKeyer::Revoke(session), _) => self.revoke(session),
                 // Not for this place.
                 _ => self.count("messages of the wrong kind to the keyer"),

@@ -3,11 +3,13 @@
 use crate::children::slot_of;
 use crate::keyer::{Keyer, Timer};
 use levee_ike::{
-    ChildDecision, ChildError, ChildRequested, CloseReason, Command, IkeId, PeerCertificate, Resource, Role,
-    TrustAnchors,
+    ChildDecision, ChildError, ChildRequested, CloseReason, Command, Identity, IkeId, Peer, PeerCertificate,
+    RemoteId, Resource, Role, TrustAnchors,
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
+use levee_policy::DomainName;
 use levee_session::SessionId;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -18,11 +20,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// So many tries without a child, and the session cannot go on.
 const TRIES: u32 = 10;
 
-/// The session there is.
+/// The session there is, or the part of it at another server of the site.
 #[derive(Debug)]
 struct Live {
     session: SessionId,
     server: SocketAddr,
+    /// Which of the endpoint's peers that is: 0 is the server where the person signed on.
+    peer: usize,
     /// The IKE SA in use.
     ike: Option<IkeId>,
     /// The certificate by which the server proved who it is.
@@ -41,12 +45,34 @@ struct Live {
 /// What a workstation's keyer knows.
 #[derive(Debug, Default)]
 pub struct Workstation {
-    live: Option<Live>,
+    live: BTreeMap<SessionId, Live>,
+}
+
+impl Live {
+    fn new(session: SessionId, server: SocketAddr, peer: usize) -> Self {
+        Self {
+            session,
+            server,
+            peer,
+            ike: None,
+            certificate: None,
+            connecting: None,
+            old: Vec::new(),
+            completed: false,
+            failures: 0,
+            waiting: false,
+        }
+    }
+
+    /// A part at another server comes and goes by itself: the session does without.
+    fn is_part(&self) -> bool {
+        self.peer != 0
+    }
 }
 
 impl Workstation {
     fn of(&mut self, session: SessionId) -> Option<&mut Live> {
-        self.live.as_mut().filter(|live| live.session == session)
+        self.live.get_mut(&session)
     }
 }
 
@@ -54,9 +80,8 @@ impl Keyer {
     /// Negotiates keys for a session; for one that has keys, anew.
     pub(crate) fn connect(&mut self, record: KeyRecord, server: SocketAddr) {
         let session = record.session;
-        if let Some(other) = self.workstation.live.as_ref().map(|live| live.session)
-            && other != session
-        {
+        let others = self.workstation.live.values().filter(|live| !live.is_part() && live.session != session);
+        for other in others.map(|live| live.session).collect::<Vec<_>>() {
             self.disconnect(other);
         }
         self.endpoint.set_aggfrag(record.carriage.aggregates());
@@ -69,28 +94,35 @@ impl Keyer {
                 self.connect_again(session);
             }
             None => {
-                let (ike, connecting, old) = (None, None, Vec::new());
-                self.workstation.live = Some(Live {
-                    session,
-                    server,
-                    ike,
-                    certificate: None,
-                    connecting,
-                    old,
-                    completed: false,
-                    failures: 0,
-                    waiting: false,
-                });
+                self.workstation.live.insert(session, Live::new(session, server, 0));
                 self.connect_again(session);
             }
         }
     }
 
-    /// Begins an IKE SA for the session there is.
+    /// Takes the part of the session that is at another server. A packet for it begins the negotiation.
+    pub(crate) fn admit(&mut self, record: KeyRecord, server: SocketAddr, name: &DomainName) {
+        let session = record.session;
+        let remote_id = RemoteId::Exactly(Identity::Fqdn(name.to_string()));
+        let known = self.endpoint.config().peers.iter().skip(1).position(|peer| peer.remote_id == remote_id);
+        let peer = match (known, self.endpoint.config().peers.first()) {
+            (Some(place), _) => place + 1,
+            // As with the first: the same proofs, and the same PPK where there is one.
+            (None, Some(first)) => {
+                let peer = Peer { remote_id, ..first.clone() };
+                self.endpoint.add_peer(peer)
+            }
+            (None, None) => return,
+        };
+        self.children.admit(record);
+        self.workstation.live.entry(session).or_insert_with(|| Live::new(session, server, peer));
+    }
+
+    /// Begins an IKE SA for a session.
     pub(crate) fn connect_again(&mut self, session: SessionId) {
         let Some(live) = self.workstation.of(session) else { return };
         live.waiting = false;
-        let server = live.server;
+        let (server, peer) = (live.server, live.peer);
         if live.connecting.is_some() {
             return;
         }
@@ -99,7 +131,7 @@ impl Keyer {
             return self.give_up(session, "the session's vault is not up");
         };
         let (spi, now) = (child.spi, self.now());
-        match self.endpoint.connect(0, path, None, Some(child), now, &mut self.random) {
+        match self.endpoint.connect(peer, path, None, Some(child), now, &mut self.random) {
             Ok(ike) => {
                 self.want(spi, session, ike);
                 if let Some(live) = self.workstation.of(session) {
@@ -112,8 +144,9 @@ impl Keyer {
 
     /// The server has proved who it is.
     pub(crate) fn server_came(&mut self, ike: IkeId, role: Role, certificate: Option<PeerCertificate>) {
-        match &mut self.workstation.live {
-            Some(live) if role == Role::Initiator && live.connecting == Some(ike) => {
+        let mut live = self.workstation.live.values_mut();
+        match live.find(|live| live.connecting == Some(ike)) {
+            Some(live) if role == Role::Initiator => {
                 (live.connecting, live.certificate) = (None, certificate);
                 live.old.extend(live.ike.replace(ike));
             }
@@ -126,19 +159,19 @@ impl Keyer {
 
     /// Another revocation list counts: a session with a server that it names is over.
     pub(crate) fn server_revoked(&mut self, anchors: &TrustAnchors, now: u64) {
-        let Some(live) = &self.workstation.live else { return };
-        let session = live.session;
-        if live.certificate.as_ref().is_some_and(|certificate| anchors.revokes(certificate, now)) {
+        let revoked = |live: &&Live| live.certificate.as_ref().is_some_and(|it| anchors.revokes(it, now));
+        let sessions = self.workstation.live.values().filter(revoked).map(|live| live.session);
+        for session in sessions.collect::<Vec<_>>() {
             self.give_up(session, "the server's certificate is revoked");
         }
     }
 
     pub(crate) fn server_gone(&mut self, ike: IkeId, reason: &CloseReason) {
-        let Some(live) = &mut self.workstation.live else { return };
-        live.old.retain(|old| *old != ike);
-        if live.ike != Some(ike) && live.connecting != Some(ike) {
+        self.workstation.live.values_mut().for_each(|live| live.old.retain(|old| *old != ike));
+        let mut live = self.workstation.live.values_mut();
+        let Some(live) = live.find(|live| live.ike == Some(ike) || live.connecting == Some(ike)) else {
             return;
-        }
+        };
         let session = live.session;
         (live.ike, live.connecting) =
             (live.ike.filter(|it| *it != ike), live.connecting.filter(|it| *it != ike));
@@ -175,6 +208,10 @@ impl Keyer {
     fn try_later(&mut self, session: SessionId, why: &str) {
         let Some(live) = self.workstation.of(session) else { return };
         live.failures = live.failures.saturating_add(1);
+        // The next packet for it is another try.
+        if live.is_part() {
+            return;
+        }
         if !live.completed || live.failures >= TRIES {
             return self.give_up(session, why);
         }
@@ -188,10 +225,17 @@ impl Keyer {
 
     /// There will be no keys.
     pub(crate) fn give_up(&mut self, session: SessionId, why: &str) {
-        if self.workstation.of(session).is_some() {
-            self.asker.send(FromKeyer::Failed { session, reason: why.to_owned() });
-            self.disconnect(session);
+        let Some(live) = self.workstation.of(session) else { return };
+        if live.is_part() {
+            for ike in
+                std::mem::take(&mut live.old).into_iter().chain(live.ike.take()).chain(live.connecting.take())
+            {
+                let _ = self.command(Command::CloseIke { ike });
+            }
+            return;
         }
+        self.asker.send(FromKeyer::Failed { session, reason: why.to_owned() });
+        self.disconnect(session);
     }
 
     /// The session has a child: what was there before it has no use any more.
@@ -207,6 +251,7 @@ impl Keyer {
     pub(crate) fn installed(&mut self, session: SessionId) {
         if let Some(live) = self.workstation.of(session)
             && !std::mem::replace(&mut live.completed, true)
+            && !live.is_part()
         {
             self.asker.send(FromKeyer::Completed(session));
         }
@@ -219,10 +264,8 @@ impl Keyer {
     }
 
     fn answer_to_server(&mut self, asked: &ChildRequested) -> Option<ChildDecision> {
-        let live = self.workstation.live.as_ref()?;
-        if live.ike != Some(asked.ike) && !live.old.contains(&asked.ike) {
-            return None;
-        }
+        let mut live = self.workstation.live.values();
+        let live = live.find(|live| live.ike == Some(asked.ike) || live.old.contains(&asked.ike))?;
         let session = live.session;
         let record = self.children.record(session)?.clone();
         let [label] = asked.labels.as_slice() else { return None };
@@ -257,7 +300,13 @@ impl Keyer {
 
     /// Ends what there is for a session.
     pub(crate) fn disconnect(&mut self, session: SessionId) {
-        let Some(live) = self.workstation.live.take_if(|live| live.session == session) else { return };
+        let Some(live) = self.workstation.live.remove(&session) else { return };
+        if !live.is_part() {
+            let parts = self.workstation.live.values().filter(|live| live.is_part()).map(|live| live.session);
+            for part in parts.collect::<Vec<_>>() {
+                self.disconnect(part);
+            }
+        }
         for ike in live.old.into_iter().chain(live.ike).chain(live.connecting) {
             let _ = self.command(Command::CloseIke { ike });
         }

@@ -22,6 +22,11 @@ impl Clock {
         self.wall.after(self.start.elapsed())
     }
 
+    /// This time on the host's monotonic clock, which other processes read alike.
+    pub fn monotonic(&self, at: Time) -> Duration {
+        levee_sys::clock::monotonic().saturating_add(at.since(self.now()))
+    }
+
     /// How long to poll until the first of these times; for ever if there is none.
     pub fn until(&self, deadlines: impl IntoIterator<Item = Option<Time>>) -> Option<Timespec> {
         let first = deadlines.into_iter().flatten().min()?;

@@ -5,7 +5,7 @@ use levee_ipc::client::{self, Opened};
 use levee_ipc::keyer;
 use levee_ipc::mediator::{self, SessiondToMediator};
 use levee_ipc::vault::{Carriage, Selector, SessionRecord, SessiondToVault};
-use levee_policy::site::{Colour, Destination, Reach};
+use levee_policy::site::{Colour, Destination, Peer, Reach};
 use levee_policy::{HostName, Label, LabelName, ServiceName, Site, UserName};
 use levee_session::{KeyRecord, RefusalKind, Reply, SessionId, Status, Time, ToVault};
 use std::collections::BTreeSet;
@@ -163,7 +163,19 @@ fn opened(site: &Site, session: SessionId, label: LabelName, inner: Vec<IpAddr>)
         mtu: site.vault().inner_mtu(&point),
         carriage: carriage(site, &point),
         tunnel_port: site.server().tunnel_port(),
+        others: site
+            .federation()
+            .map_or_else(Vec::new, |federation| federation.peers().iter().map(other).collect()),
     })
+}
+
+fn other(peer: &Peer) -> client::OtherServer {
+    client::OtherServer {
+        name: peer.name().clone(),
+        tunnel: peer.tunnel(),
+        services: peer.inner_addresses().to_vec(),
+        names: peer.all_names().cloned().collect(),
+    }
 }
 
 fn colour_name(colour: Colour) -> &'static str {

@@ -4,6 +4,7 @@ use crate::audit::{AuditLog, Weight};
 use crate::clock::Clock;
 use crate::convert;
 use crate::counts::Counts;
+use crate::federation::Federated;
 use crate::link::Link;
 use crate::operators::Operators;
 use crate::passwords::{self, Job, Passwords};
@@ -21,8 +22,10 @@ use levee_ipc::warden::{
 use levee_ipc::{Received, RecvError, Secret, client};
 use levee_policy::audit::{Event as Entry, Verdict};
 use levee_policy::{Grant, HostName, LabelName, ServiceName, Site, Who, decision};
+use levee_session::federation::Publication;
 use levee_session::{
-    Change, ClientId, CommitId, CutId, Event, Output, RefusalKind, Reply, Request, SessionId, Sessions, Time,
+    Change, ClientId, CommitId, CutId, Event, Output, RefusalKind, Reply, Request, SessionId, Sessions,
+    Stored, Time,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
@@ -81,6 +84,9 @@ pub struct Daemon {
     pub(crate) vaults: Vaults,
     pub(crate) warden: Link<ToWarden>,
     pub(crate) operators: Operators,
+    pub(crate) federated: Federated,
+    /// Sessions to be withdrawn once it is known what ran before.
+    pub(crate) withdrawals: Vec<Stored>,
     store: Store,
     passwords: Passwords,
     tps: Option<Link<()>>,
@@ -108,6 +114,7 @@ enum Source {
     Tps,
     Keyer,
     Signer,
+    Fsd,
     Vault(LabelName, u16),
     Mediator(LabelName),
     Client(ClientId),
@@ -139,6 +146,8 @@ impl Daemon {
             vaults: Vaults::default(),
             warden,
             operators: Operators::new(),
+            federated: Federated::new(),
+            withdrawals: Vec::new(),
             store,
             passwords,
             tps: None,
@@ -187,6 +196,7 @@ impl Daemon {
                 Source::Tps => self.hear_tps(),
                 Source::Keyer => self.hear_keyer(),
                 Source::Signer => self.hear_signer(),
+                Source::Fsd => self.hear_fsd(),
                 Source::Vault(label, slot) => self.hear_vault(&label, slot),
                 Source::Mediator(label) => self.hear_mediator(&label),
                 Source::Client(client) => self.hear_client(client, flags),
@@ -196,6 +206,7 @@ impl Daemon {
             }
         }
         self.handle(Event::Tick);
+        self.federation(|machine, now| machine.tick(now));
         let now = self.clock.now();
         if self.counts.due().is_some_and(|due| due <= now)
             && let Some(summary) = self.counts.summary()
@@ -224,6 +235,9 @@ impl Daemon {
         if let Some(signer) = &self.signer {
             set.add(Source::Signer, signer, signer.interest());
         }
+        if let Some(fsd) = self.federated.link() {
+            set.add(Source::Fsd, fsd, fsd.interest());
+        }
         for (label, slot, vault) in self.vaults.links() {
             set.add(Source::Vault(label.clone(), slot), vault, vault.interest());
         }
@@ -243,8 +257,13 @@ impl Daemon {
         for (id, link) in self.operators.links() {
             set.add(Source::Operator(id), link, link.interest());
         }
-        let deadlines =
-            [self.machine.deadline(), self.counts.due(), self.operators.deadline(), self.audit.deadline()];
+        let deadlines = [
+            self.machine.deadline(),
+            self.counts.due(),
+            self.operators.deadline(),
+            self.audit.deadline(),
+            self.federated.deadline(),
+        ];
         match poll(&mut set.fds, self.clock.until(deadlines).as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
@@ -292,11 +311,13 @@ impl Daemon {
                 self.handle(Event::KeyerCame);
             }
             Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
-                self.vaults.attach(label, slot, fd);
+                self.vaults.attach(label.clone(), slot, fd);
+                self.lease_for_new_vault(&label, slot);
             }
             Attachment::Peer { role: Role::Mediator, label: Some(label), .. } => {
                 self.attach_mediator(label, fd);
             }
+            Attachment::Peer { role: Role::Fsd, .. } => self.attach_fsd(fd),
             Attachment::SignerClient(_) | Attachment::Peer { role: Role::Signer, .. } => {
                 self.signer = Some(Link::new(fd));
                 self.audit.signer_lost(self.clock.now());
@@ -334,6 +355,7 @@ impl Daemon {
             }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
             LabelEvent::Compartments { running, steering } => {
+                self.begin_federation(!running.is_empty());
                 self.sweep(&running);
                 self.operators.compartments(running, steering);
             }
@@ -829,6 +851,14 @@ impl Daemon {
             }
             Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(&self.site, record))),
             Output::Revoke(session) => self.tell_keyer(ToKeyer::Revoke(session)),
+            Output::Publish(record) if self.federated.machine.is_none() => {
+                let why = "the server has only begun".to_owned();
+                self.handle(Event::Published(record.id, Publication::Refused(why)));
+            }
+            Output::Publish(record) => self.federation(|machine, now| machine.publish(record, now)),
+            Output::Withdraw(record) if self.federated.machine.is_none() => self.withdrawals.push(record),
+            Output::Withdraw(record) => self.federation(|machine, _| machine.withdraw(&record)),
+            Output::Over(session) => self.federation(|machine, now| machine.cut(session, now)),
             Output::Operator(operator, result) => self.operators.ended(operator, result),
         }
     }

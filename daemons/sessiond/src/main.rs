@@ -9,6 +9,7 @@ mod clock;
 mod convert;
 mod counts;
 mod daemon;
+mod federation;
 mod link;
 mod operators;
 mod passwords;

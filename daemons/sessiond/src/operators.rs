@@ -211,6 +211,7 @@ impl Daemon {
             counters: self.counts.totals(),
             steering: self.operators.steering.clone(),
             audit_records: self.audit.records(),
+            federation: self.federated.status(&self.site),
         }
     }
 }
@@ -261,6 +262,7 @@ mod tests {
             counters: Vec::new(),
             steering: Vec::new(),
             audit_records: 9,
+            federation: None,
         };
         assert!(postcard::to_allocvec(&status).unwrap().len() > levee_ipc::MAX_MESSAGE);
         let answer = fitting(status);

@@ -152,7 +152,7 @@ impl Vaults {
             SessiondToVault::Close(id) => (Some(Asked::Session(id)), true),
             SessiondToVault::Ping(number) => (Some(Asked::Ping(number)), false),
             SessiondToVault::Report => (Some(Asked::Report), false),
-            SessiondToVault::Synced => (None, false),
+            SessiondToVault::Synced | SessiondToVault::Until(_) => (None, false),
         };
         if let Some(asked) = asked {
             let missing = workers.all().collect();
@@ -164,6 +164,12 @@ impl Vaults {
         {
             mediator.send(message);
         }
+    }
+
+    /// Sends something that nobody answers to every worker of every vault.
+    pub fn tell_all(&mut self, message: impl Fn() -> SessiondToVault) {
+        let links = self.0.values_mut().flat_map(|workers| workers.links.values_mut().flatten());
+        links.for_each(|link| link.send(message()));
     }
 
     /// Takes a worker's answer. Gives the vault's, if it is the last.

@@ -30,6 +30,8 @@ impl Content {
 pub fn check(request: ToSigner, channel: Use, place: Place) -> Option<Content> {
     match (channel, request) {
         (Use::Tls, ToSigner::TlsVerify(bytes)) => tls(bytes, place),
+        // As a client, with a key that no trusted path believes.
+        (Use::Federation, ToSigner::TlsVerify(bytes)) => tls(bytes, Place::Workstation),
         (Use::Ike, ToSigner::IkeAuth(bytes)) => ike(bytes),
         (Use::Audit, ToSigner::AuditCheckpoint { count, hash }) => {
             Some(Content(audit::checkpoint_message(count, &audit::Hash(hash))))
@@ -117,6 +119,16 @@ mod tests {
             }
         }
         assert!(!signed(ToSigner::Join, Use::Tls, Place::Server));
+        for request in &requests[1..] {
+            assert!(!signed(request(), Use::Federation, Place::Server));
+        }
+    }
+
+    #[test]
+    fn the_key_for_etcd_signs_as_a_client_alone() {
+        let request = |context| ToSigner::TlsVerify(verify(context, 32));
+        assert!(signed(request(TLS_CLIENT), Use::Federation, Place::Server));
+        assert!(!signed(request(TLS_SERVER), Use::Federation, Place::Server));
     }
 
     #[test]

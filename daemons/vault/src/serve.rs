@@ -7,6 +7,7 @@ use levee_esp::{Outer, Sad, Side};
 use levee_ipc::tunnel::{Fatal, Peers, Socket};
 use levee_ipc::vault::{KeyerToVault, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::Place;
+use levee_sys::clock::monotonic;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -35,6 +36,8 @@ struct Vault {
     active: Option<Instant>,
     /// Looks since then.
     looks: u32,
+    /// Until when sessions may pass packets, on the host's monotonic clock; `None` if they need no lease.
+    until: Option<Duration>,
 }
 
 /// Works until the warden says stop or is gone.
@@ -55,6 +58,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         latency: started.latency,
         active: None,
         looks: 0,
+        until: None,
     };
     let mut ready = Ready { busy: true, ..Ready::default() };
     loop {
@@ -70,6 +74,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         if ready.keyer {
             vault.hear_keyer();
         }
+        vault.keep_lease();
         vault.carry(&mut ready)?;
         vault.sweep();
     }
@@ -95,6 +100,20 @@ struct Ready {
 impl Vault {
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// Whether the lease that sessions need has run out.
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| until <= monotonic())
+    }
+
+    /// Without a lease no packet passes, whatever has become of sessiond.
+    fn keep_lease(&mut self) {
+        if self.is_late() {
+            for id in self.plane.sad.sessions().collect::<Vec<_>>() {
+                self.plane.close(id);
+            }
+        }
     }
 
     /// A wake from idle costs more than the way through the vault: for a while it is worth not to sleep. To try the queue
@@ -163,6 +182,9 @@ impl Vault {
             None
         };
         let looking_on = limit.is_none() && self.active.is_some();
+        // Keys are erased at the lease's end even if nothing comes.
+        let left = self.until.map(|until| until.saturating_sub(monotonic())).filter(|left| !left.is_zero());
+        let limit = limit.or_else(|| Timespec::try_from(left?.saturating_add(Duration::from_millis(1))).ok());
         match poll(fds, if looking_on { Some(&now) } else { limit.as_ref() }) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Fatal::new("wait", error)),
@@ -238,8 +260,9 @@ impl Vault {
                     let id = record.id;
                     // What cannot be taken as it stands is not taken; a record it would have replaced goes as well,
                     // because sessiond no longer means that.
-                    let taken = convert::policy(record)
-                        .is_some_and(|policy| self.plane.sad.open_session(id, policy).is_ok());
+                    let taken = !self.is_late()
+                        && convert::policy(record)
+                            .is_some_and(|policy| self.plane.sad.open_session(id, policy).is_ok());
                     if taken {
                         self.peers.opened(id);
                     } else {
@@ -256,6 +279,7 @@ impl Vault {
                         self.plane.close(id);
                     }
                 }
+                SessiondToVault::Until(until) => self.until = Some(until),
                 SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
                 SessiondToVault::Report => {
                     let report = self.report();

@@ -120,6 +120,27 @@ fn traffic_flows_on_without_sessiond_and_keyer() {
 }
 
 #[test]
+fn a_lease_that_runs_out_ends_every_session_whatever_has_become_of_sessiond() {
+    let mut bench = Bench::up(false);
+    let until = |from_now| SessiondToVault::Until(levee_sys::clock::monotonic() + from_now);
+    bench.server.vault.sessiond.send(&until(Duration::from_millis(400))).unwrap();
+    assert!(bench.ping(SECOND));
+    bench.server.vault.sessiond.send(&until(Duration::from_millis(600))).unwrap();
+    assert_eq!(bench.server.vault.report().sa_count, 1, "renewed");
+    let sessiond = std::mem::replace(&mut bench.server.vault.sessiond, Channel::pair().unwrap().0);
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(!bench.ping(SHORT));
+    bench.server.vault.sessiond = sessiond;
+    assert_eq!(bench.server.vault.report().sa_count, 0, "the keys are erased");
+    // None is taken without a lease.
+    let vault = &bench.server.vault;
+    vault.sessiond.send(&SessiondToVault::Open(record(session(1), Place::Server))).unwrap();
+    assert!(matches!(hear(&vault.sessiond), VaultToSessiond::Closed(_)));
+    vault.sessiond.send(&until(SECOND * 60)).unwrap();
+    vault.open(record(session(1), Place::Server));
+}
+
+#[test]
 fn a_new_sessiond_keeps_the_sessions_it_names_and_ends_the_others() {
     let mut bench = Bench::up(false);
     let mut second = record(session(2), Place::Server);

@@ -178,7 +178,7 @@ impl Label {
             name: "levee0".into(),
             mtu: mtu.into(),
             addresses: site.server().inner_addresses().iter().map(|address| IpNet::from(*address)).collect(),
-            routes: site.server().inner_pools().to_vec(),
+            routes: site.session_pools(),
         };
         // What two stacks are to agree about must be one packet, not a super-segment.
         let agree = site.vault().agrees(&label);

@@ -84,7 +84,7 @@ impl Ruleset {
         });
         Self {
             inner: site.server().inner_addresses().to_vec(),
-            pools: site.server().inner_pools().to_vec(),
+            pools: site.session_pools(),
             edges: edges.collect(),
         }
     }

@@ -31,8 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the signer may take to decrypt its keys.
 pub const DECRYPTION: Duration = Duration::from_secs(120);
 
-/// Processes that every server has, in the order in which they are started.
-const STANDING: [Role; 4] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps];
+/// Processes that every server has, in the order in which they are started; the last where the site has several servers.
+const STANDING: [Role; 5] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Fsd];
 
 /// A running server.
 #[derive(Debug)]
@@ -103,14 +103,19 @@ impl Server {
         Ok(server)
     }
 
+    fn standing(&self) -> &'static [Role] {
+        let several = usize::from(self.site.federation().is_some());
+        STANDING.get(..STANDING.len() - 1 + several).unwrap_or(&STANDING)
+    }
+
     fn start_all(&mut self) -> Result<(), Fatal> {
-        for role in STANDING {
-            self.start_standing(role)?;
+        for role in self.standing() {
+            self.start_standing(*role)?;
             // With a passphrase it takes its time, and whether it was the right one is known before anything else is started.
-            if role == Role::Signer
+            if *role == Role::Signer
                 && self.passphrase.is_some()
                 && let Some(why) =
-                    self.processes.get_mut(&Key::of(role)).and_then(|p| p.begins_within(DECRYPTION))
+                    self.processes.get_mut(&Key::of(*role)).and_then(|p| p.begins_within(DECRYPTION))
             {
                 return Err(Fatal::keys(&self.options.state.join("server"), why));
             }
@@ -130,7 +135,7 @@ impl Server {
         let since = Instant::now();
         loop {
             if ready.is_some() {
-                match self.processes.unready(&STANDING) {
+                match self.processes.unready(self.standing()) {
                     None => ready.take().into_iter().for_each(|ready| ready()),
                     Some(slow) if since.elapsed() > PATIENCE => {
                         return Err(Fatal::new("start", format!("{} is not at work", slow.program())));
@@ -679,11 +684,17 @@ impl Server {
             Role::Sessiond => Own::Sessiond,
             Role::Signer => Own::Signer,
             Role::Keyer => Own::Keyer,
+            Role::Fsd => Own::Fsd,
             _ => Own::Tps,
+        };
+        // It alone opens connections: to etcd.
+        let network = match role {
+            Role::Fsd => Some(levee_sys::ns::current_net().map_err(|e| step(&e))?),
+            _ => None,
         };
         let uid = self.uids.own(own);
         let arguments = match role {
-            Role::Keyer | Role::Tps => self.site.crypto().suites().arguments(),
+            Role::Keyer | Role::Tps | Role::Fsd => self.site.crypto().suites().arguments(),
             _ => &[],
         };
         let start = Start {
@@ -692,7 +703,7 @@ impl Server {
             program: None,
             arguments,
             uid,
-            network: None,
+            network: network.as_ref().map(AsFd::as_fd),
         };
         let process = Process::start(start).map_err(|e| step(&e))?;
         let directory = &self.options.state;
@@ -702,9 +713,10 @@ impl Server {
                     if let Some(passphrase) = &self.passphrase {
                         process.tell(&FromWarden::Passphrase(passphrase.clone()))?;
                     }
-                    for (what, file) in
-                        [(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")]
-                    {
+                    let mut keys =
+                        vec![(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")];
+                    keys.extend(self.site.federation().map(|_| (Use::Federation, "federation.key")));
+                    for (what, file) in keys {
                         process.give(
                             Attachment::PrivateKey(what),
                             state::secret(&directory.join("server").join(file))?,
@@ -741,6 +753,18 @@ impl Server {
                         process.give(Attachment::Revocations, list)?;
                     }
                     process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+                }
+                Role::Fsd => {
+                    let federation = self.site.federation().ok_or("the site has one server")?;
+                    for address in federation.etcd() {
+                        let name = federation.etcd_name().clone();
+                        process.tell(&FromWarden::Attach(Attachment::Server { address: *address, name }))?;
+                    }
+                    let (site, server) = (self.site.name().clone(), self.site.server().name().clone());
+                    process.tell(&FromWarden::Attach(Attachment::Member { site, server }))?;
+                    let file = |name: &str| state::copy(&directory.join("server").join(name));
+                    process.give(Attachment::Chain, file("federation-chain.pem")?)?;
+                    process.give(Attachment::Authority, file("federation-authority.pem")?)?;
                 }
                 _ => {
                     process.give(Attachment::Chain, state::copy(&directory.join("server/chain.pem"))?)?;

@@ -26,6 +26,7 @@ fn use_of(role: Role) -> Option<Use> {
         Role::Tps | Role::Tpe => Some(Use::Tls),
         Role::Keyer => Some(Use::Ike),
         Role::Sessiond => Some(Use::Audit),
+        Role::Fsd => Some(Use::Federation),
         Role::Signer
         | Role::Vault
         | Role::Stack
@@ -45,6 +46,7 @@ fn wired(a: Role, b: Role) -> bool {
         || pair(Role::Sessiond, Role::Keyer)
         || pair(Role::Sessiond, Role::Vault)
         || pair(Role::Sessiond, Role::Mediator)
+        || pair(Role::Sessiond, Role::Fsd)
         || pair(Role::Tpe, Role::Keyer)
         || pair(Role::Tpe, Role::Vault)
         || pair(Role::Keyer, Role::Vault)
@@ -124,7 +126,7 @@ fn end(me: &Key, other: &Key, slot: Option<u16>) -> Attachment {
 mod tests {
     use super::*;
 
-    const ROLES: [Role; 11] = [
+    const ROLES: [Role; 12] = [
         Role::Sessiond,
         Role::Signer,
         Role::Tps,
@@ -135,6 +137,7 @@ mod tests {
         Role::Mediator,
         Role::Snapshot,
         Role::Copy,
+        Role::Fsd,
         Role::Tpe,
     ];
 
@@ -152,6 +155,9 @@ mod tests {
     fn what_reads_bytes_from_outside_reaches_no_vault_but_through_sessiond_and_keyer() {
         assert!(!wired(Role::Tps, Role::Vault));
         assert!(!wired(Role::Tps, Role::Keyer));
+        assert!(
+            !wired(Role::Fsd, Role::Vault) && !wired(Role::Fsd, Role::Keyer) && !wired(Role::Fsd, Role::Tps)
+        );
         assert!(!wired(Role::Vault, Role::Signer));
         for role in ROLES {
             assert_eq!(wired(Role::Mediator, role), role == Role::Sessiond);
@@ -167,6 +173,7 @@ mod tests {
         assert_eq!(use_of(Role::Tps), Some(Use::Tls));
         assert_eq!(use_of(Role::Keyer), Some(Use::Ike));
         assert_eq!(use_of(Role::Sessiond), Some(Use::Audit));
+        assert_eq!(use_of(Role::Fsd), Some(Use::Federation));
         assert_eq!(use_of(Role::Vault), None);
     }
 }

@@ -43,6 +43,8 @@ pub enum Own {
     Keyer,
     /// The tpe's agent.
     Tpe,
+    /// fsd.
+    Fsd,
     /// The vault in this slot.
     Vault(u16),
     /// The first of two stacks in this slot that must agree.
@@ -98,6 +100,7 @@ impl Uids {
             Own::Tps => 3,
             Own::Keyer => 4,
             Own::Tpe => 5,
+            Own::Fsd => 6,
             Own::Vault(slot) => 0x1000 + u32::from(slot & 0xfff),
             Own::Snapshot(slot) => 0x2000 + u32::from(slot & 0xfff),
             Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
@@ -155,7 +158,7 @@ mod tests {
     fn no_compartment_shares_a_uid_with_a_process_of_ours() {
         let dir = tempfile::tempdir().unwrap();
         let uids = Uids::claim(dir.path(), Place::Server).unwrap();
-        let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe]
+        let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe, Own::Fsd]
             .into_iter()
             .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
             .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]));

@@ -161,6 +161,21 @@ pub struct Opened {
     pub carriage: Carriage,
     /// UDP port of the tunnel at the address of the trusted path.
     pub tunnel_port: u16,
+    /// The site's other servers, whose services the session reaches as well.
+    pub others: Vec<OtherServer>,
+}
+
+/// Another server of the site.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OtherServer {
+    /// The name in its certificate.
+    pub name: DomainName,
+    /// Where it receives the tunnel.
+    pub tunnel: SocketAddr,
+    /// Inner addresses at which its services answer.
+    pub services: Vec<IpAddr>,
+    /// Names for the first of `services`.
+    pub names: Vec<DomainName>,
 }
 
 /// What is so now.

@@ -2,7 +2,7 @@
 
 use crate::vault::Carriage;
 use ipnet::IpNet;
-use levee_policy::{HostName, LabelName};
+use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +44,16 @@ pub enum ToKeyer {
         record: KeyRecord,
         /// Where the server receives the tunnel.
         server: SocketAddr,
+    },
+    /// Workstation: once a packet waits for it, negotiate with another server of the site, for the part of the session that is
+    /// there. It ends with the session that was connected last.
+    Admit {
+        /// That part, under a name of its own; `device` is this workstation.
+        record: KeyRecord,
+        /// Where the server receives the tunnel.
+        server: SocketAddr,
+        /// The name that its certificate must have.
+        name: DomainName,
     },
     /// This session is over: delete its security associations and forget it.
     Revoke(SessionId),

@@ -13,6 +13,7 @@
 //! | [`signer`] | tps, keyer, sessiond → signer |
 //! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
 //! | [`operator`] | the `levee` command ↔ sessiond |
+//! | [`federation`] | sessiond ↔ fsd, where the site has several servers |
 //! | [`agree`] | a label's gate ↔ its two stacks, where they must agree |
 //!
 //! [`tunnel`] is what vaults, gates and stacks have in common of their ends of these channels.
@@ -21,6 +22,7 @@
 pub mod agree;
 mod channel;
 pub mod client;
+pub mod federation;
 mod file;
 mod frame;
 pub mod keyer;

@@ -2,7 +2,7 @@
 
 use crate::vault::Report;
 use crate::warden::CompartmentStatus;
-use levee_policy::{HostName, LabelName, SiteName, UserName};
+use levee_policy::{DomainName, HostName, LabelName, SiteName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -45,6 +45,19 @@ pub struct ServerStatus {
     pub steering: Vec<(String, u64)>,
     /// Audit records written.
     pub audit_records: u64,
+    /// How the server is one of several, where it is.
+    pub federation: Option<FederationStatus>,
+}
+
+/// A server among the others of its site.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FederationStatus {
+    /// Whether it has a lease; without one, nothing passes.
+    pub member: bool,
+    /// The others that have one.
+    pub others: Vec<DomainName>,
+    /// Sessions of theirs that may be used here.
+    pub theirs: u64,
 }
 
 /// One session.

@@ -15,6 +15,8 @@ pub enum Use {
     Ike,
     /// A checkpoint of the audit log.
     Audit,
+    /// TLS 1.3 CertificateVerify of a server of a federation as etcd's client.
+    Federation,
 }
 
 /// To the signer.

@@ -45,6 +45,9 @@ pub enum SessiondToVault {
     Close(SessionId),
     /// Every live session has been named on this channel; close all others.
     Synced,
+    /// Sessions may pass packets until the monotonic clock of this host (CLOCK_MONOTONIC) shows this, and no longer unless it is
+    /// said again: then erase all of them. A vault that has never been told has no such end.
+    Until(Duration),
     /// Answer with the same number, to show that you live.
     Ping(u64),
     /// Answer with [`VaultToSessiond::Report`].

@@ -8,7 +8,7 @@ use crate::Secret;
 use crate::signer::Use;
 use ipnet::IpNet;
 use levee_policy::site::Mode;
-use levee_policy::{DomainName, HostName, LabelName, PpkId, ServiceName};
+use levee_policy::{DomainName, HostName, LabelName, PpkId, ServiceName, SiteName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -39,6 +39,8 @@ pub enum Role {
     Snapshot,
     /// Upflow's second stage: from snapshots to one label's copies.
     Copy,
+    /// The client of the table that the site's servers share.
+    Fsd,
     /// The trusted path extension's agent (workstation).
     Tpe,
 }
@@ -55,6 +57,7 @@ impl Role {
             Self::Witness => "levee-witness",
             Self::Mediator => "levee-mediator",
             Self::Snapshot | Self::Copy => "levee-upflow",
+            Self::Fsd => "levee-fsd",
             Self::Tpe => "levee-tpe",
         }
     }
@@ -122,7 +125,15 @@ pub enum Attachment {
     },
     /// To a mediator: the channel to process 1 of its compartment.
     Starter,
-    /// To the tpe and its keyer: the outer address of the server's trusted path, and the name in its certificates.
+    /// To fsd: the site whose servers share a table, and this server. No descriptor comes along.
+    Member {
+        /// The site.
+        site: SiteName,
+        /// This server.
+        server: DomainName,
+    },
+    /// To the tpe and its keyer: the outer address of the server's trusted path, and the name in its certificates. To fsd: a member of
+    /// etcd.
     Server {
         /// Address and port.
         address: SocketAddr,

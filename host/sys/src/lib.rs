@@ -9,6 +9,7 @@ pub mod fork;
 pub mod lease;
 
 pub mod cgroup;
+pub mod clock;
 pub mod code;
 pub mod creds;
 pub mod loopdev;

@@ -40,6 +40,8 @@ pub const TPS: &str = include_str!("../../../conf/seccomp/tps.toml");
 pub const TPS_CHILD: &str = include_str!("../../../conf/seccomp/tps-child.toml");
 /// sessiond's filter.
 pub const SESSIOND: &str = include_str!("../../../conf/seccomp/sessiond.toml");
+/// The filter of etcd's client.
+pub const FSD: &str = include_str!("../../../conf/seccomp/fsd.toml");
 /// The filter of the workstation's agent.
 pub const TPE: &str = include_str!("../../../conf/seccomp/tpe.toml");
 /// The filter of the process that reads programs' terminal output on a workstation.

@@ -10,6 +10,7 @@
 
 pub mod channel;
 pub mod crowd;
+pub mod federation;
 pub mod host;
 pub mod swan;
 

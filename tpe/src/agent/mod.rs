@@ -43,6 +43,18 @@ struct Live {
     shown: Session,
     /// What the keyer is told, when it is to negotiate anew.
     keys: KeyRecord,
+    /// And of the site's other servers.
+    parts: Vec<Part>,
+}
+
+/// The part of the session at another server of the site.
+#[derive(Clone)]
+struct Part {
+    record: KeyRecord,
+    /// Where it receives the tunnel.
+    server: SocketAddr,
+    /// The name in its certificate.
+    name: DomainName,
 }
 
 /// What came in while the agent waited for something else.

@@ -1,7 +1,8 @@
 //! What a person asks for, and what the server, the warden or time demand: each a straight sequence of steps.
 
 use super::link::patience;
-use super::{Agent, GRACE, Live};
+use super::{Agent, GRACE, Live, Part};
+use ipnet::IpNet;
 use levee_ipc::client::{Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
@@ -114,7 +115,7 @@ impl Agent {
             purged?;
             return unavailable(format!("{reason}; signed off"));
         }
-        let keys = self.key_record(&opened);
+        let (keys, parts) = (self.key_record(&opened), self.parts(&opened));
         let shown = Session {
             id: opened.session.to_string(),
             label: opened.label,
@@ -122,7 +123,7 @@ impl Agent {
             inner: opened.inner,
             services: opened.services,
         };
-        self.session = Some(Live { id: opened.session, shown: shown.clone(), keys });
+        self.session = Some(Live { id: opened.session, shown: shown.clone(), keys, parts });
         Ok(Answer::Opened(shown))
     }
 
@@ -173,12 +174,17 @@ impl Agent {
         }
         let session = opened.session;
         self.mail.warden.clear();
+        let own = opened.services.first().map(|&first| (first, opened.names.clone()));
+        let others = opened.others.iter();
+        let others = others.filter_map(|other| Some((*other.services.first()?, other.names.clone())));
+        let parts = self.parts(opened);
+        let elsewhere = parts.iter().flat_map(|part| part.record.reach.iter().copied());
         let request = TpeRequest::Open {
             session,
             label: opened.label.clone(),
             inner: opened.inner.clone(),
-            hosts: opened.services.first().map(|&first| (first, opened.names.clone())).into_iter().collect(),
-            reach: opened.reach.clone(),
+            hosts: own.into_iter().chain(others).collect(),
+            reach: opened.reach.iter().copied().chain(elsewhere).collect(),
             mtu: opened.mtu,
         };
         self.vault = None;
@@ -188,6 +194,7 @@ impl Agent {
         let server = self.link.peer().ok_or_else(|| lost("the trusted path is down"))?;
         self.tunnel = SocketAddr::new(server.ip(), opened.tunnel_port);
         self.negotiate(self.key_record(opened))?;
+        self.admit_parts(parts)?;
         self.wait_for(COMPARTMENT, "the compartment does not start", |agent| {
             let up = |event: &_| matches!(event, WorkstationEvent::Up(up) if *up == session);
             agent.mail.warden.iter().any(up).then_some(Ok(())).or_else(|| agent.given_up(session))
@@ -207,7 +214,10 @@ impl Agent {
 
     fn open_in_vault(&mut self, opened: &Opened) -> Done<()> {
         self.mail.vault.clear();
-        let record = record(opened);
+        let parts = self.parts(opened);
+        let parts: Vec<_> =
+            parts.iter().map(|part| record(part.record.session, &opened.inner, &part.record.reach)).collect();
+        let record = record(opened.session, &opened.inner, &opened.reach);
         let session = record.id;
         self.wait_for(COMPARTMENT, "no vault of this level was started", |agent| match &agent.vault {
             Some((label, _)) if *label == opened.label => Some(Ok(())),
@@ -216,6 +226,9 @@ impl Agent {
         let Some((_, vault)) = &self.vault else { return unavailable("the vault is gone") };
         vault
             .try_send(&SessiondToVault::Open(record))
+            .and_then(|()| {
+                parts.into_iter().try_for_each(|part| vault.try_send(&SessiondToVault::Open(part)))
+            })
             .and_then(|()| vault.try_send(&SessiondToVault::Synced))
             .or_else(|e| unavailable(format!("the vault: {e}")))?;
         self.wait_for(VAULT, "the vault does not answer", |agent| match agent.mail.vault.pop_front() {
@@ -307,12 +320,14 @@ impl Agent {
         }
         if std::mem::take(&mut self.due.renew)
             && !self.no_tunnel
-            && let Some(record) = self.session.as_ref().map(|live| live.keys.clone())
+            && let Some((record, parts)) =
+                self.session.as_ref().map(|live| (live.keys.clone(), live.parts.clone()))
         {
             // Packets wait in the vault meanwhile. What comes of it the keyer says if it is nothing.
             let server = self.tunnel;
             // A keyer that is not there is asked when it comes.
             let _ = self.tell_keyer(&ToKeyer::Connect { record, server });
+            let _ = self.admit_parts(parts);
         }
         Ok(())
     }
@@ -372,6 +387,27 @@ impl Agent {
             reach: opened.reach.clone(),
             carriage: opened.carriage,
         }
+    }
+
+    /// The parts of a session at the site's other servers: each under a name that counts on this workstation alone.
+    fn parts(&self, opened: &Opened) -> Vec<Part> {
+        let mut parts = Vec::new();
+        for (number, other) in (1u8..=64).zip(&opened.others) {
+            let mut name = *opened.session.as_bytes();
+            name[15] ^= number;
+            let reach = other.services.iter().map(|&address| IpNet::from(address)).collect();
+            let record =
+                KeyRecord { session: SessionId::from_random(name), reach, ..self.key_record(opened) };
+            parts.push(Part { record, server: other.tunnel, name: other.name.clone() });
+        }
+        parts
+    }
+
+    /// Has the keyer know the other servers, to which it goes once there is a packet for them.
+    fn admit_parts(&mut self, parts: Vec<Part>) -> Done<()> {
+        parts.into_iter().try_for_each(|Part { record, server, name }| {
+            self.tell_keyer(&ToKeyer::Admit { record, server, name })
+        })
     }
 
     /// Has the keyer negotiate the session's first keys, and waits until the vault has them.
@@ -477,14 +513,15 @@ fn refused<T>(reply: Reply) -> Done<T> {
 }
 
 /// The session as the local vault knows it: the server's selectors the other way round.
-fn record(opened: &Opened) -> SessionRecord {
+fn record(id: SessionId, inner: &[IpAddr], reach: &[IpNet]) -> SessionRecord {
     let any = (0, u16::MAX);
     let mut selectors = Vec::new();
-    for &inner in &opened.inner {
-        for &remote in opened.reach.iter().filter(|net| net.addr().is_ipv4() == inner.is_ipv4()) {
+    let all = inner;
+    for &inner in all {
+        for &remote in reach.iter().filter(|net| net.addr().is_ipv4() == inner.is_ipv4()) {
             let local = IpAddr::into(inner);
             selectors.push(Selector { local, remote, protocol: None, local_ports: any, remote_ports: any });
         }
     }
-    SessionRecord { id: opened.session, inner: opened.inner.clone(), selectors }
+    SessionRecord { id, inner: all.to_vec(), selectors }
 }

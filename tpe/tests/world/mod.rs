@@ -132,6 +132,7 @@ impl Sessiond {
                     mtu: 1400,
                     carriage: levee_ipc::vault::Carriage::Each,
                     tunnel_port: 4500,
+                    others: Vec::new(),
                 }))
             }
             Request::Resume(session) => match &self.session {

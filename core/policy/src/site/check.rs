@@ -35,6 +35,9 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
     }
     if let Some(server) = &draft.server {
         server_addresses(reader, server, draft.hosts.read.len());
+        let others = draft.federation.iter().flat_map(|federation| &federation.names);
+        let names = std::iter::once(&server.name).chain(&server.names).chain(others);
+        duplicates(reader, "name of the server or another", names);
     }
     overlaps(reader, draft);
 }
@@ -293,7 +296,6 @@ fn server_addresses(reader: &mut Reader<'_>, server: &DraftServer, hosts: usize)
             "give them different ports, such as 500 and 4500",
         );
     }
-    duplicates(reader, "name of the server", std::iter::once(&server.name).chain(&server.names));
     let texts: Vec<At<String>> = (server.addresses.iter().chain(&server.inner_addresses))
         .map(|address| At::new(address.value.to_string(), address.span.clone()))
         .collect();
@@ -401,6 +403,7 @@ fn overlaps(reader: &mut Reader<'_>, draft: &Draft) {
             taken.push(("the inner pool".to_owned(), pool.clone()));
         }
     }
+    taken.extend(draft.federation.iter().flat_map(|federation| federation.taken.iter().cloned()));
     for network in &draft.networks.read {
         for address in &network.addresses {
             taken.push((format!("the network at `{}`", network.interface.value), address.clone()));

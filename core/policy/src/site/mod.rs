@@ -2,6 +2,7 @@
 
 mod check;
 mod crypto;
+mod federation;
 mod parse;
 mod ppk;
 mod problem;
@@ -17,6 +18,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
+pub use federation::{Federation, Peer};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};
@@ -385,6 +387,7 @@ pub struct Site {
     hosts: BTreeMap<HostName, Host>,
     services: BTreeMap<ServiceName, Service>,
     networks: Vec<Network>,
+    federation: Option<Federation>,
 }
 
 impl Site {
@@ -409,6 +412,18 @@ impl Site {
     /// The server.
     pub fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// How the server is one of several; `None` if it is the only one.
+    pub fn federation(&self) -> Option<&Federation> {
+        self.federation.as_ref()
+    }
+
+    /// Networks that sessions' inner addresses come from: those of this server and of the site's others.
+    pub fn session_pools(&self) -> Vec<IpNet> {
+        let others =
+            self.federation.iter().flat_map(|federation| federation.peers()).flat_map(Peer::inner_pools);
+        self.server.inner_pools.iter().chain(others).copied().collect()
     }
 
     /// What one compartment may use at most.

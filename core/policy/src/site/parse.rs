@@ -13,7 +13,7 @@ use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
     Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Passed, Program, Protocol,
-    Server, Service, Site, User, Vault, check, quantity,
+    Server, Service, Site, User, Vault, check, federation, quantity,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -32,6 +32,7 @@ pub(super) struct Draft {
     pub hosts: Part<DraftHost>,
     pub services: Part<DraftService>,
     pub networks: Part<DraftNetwork>,
+    pub federation: Option<federation::Draft>,
 }
 
 /// Everything of one kind that could be read.
@@ -113,8 +114,19 @@ pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
 }
 
 fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>) -> Option<Site> {
-    const TABLES: &[&str] =
-        &["site", "labels", "server", "limits", "vault", "crypto", "user", "host", "service", "network"];
+    const TABLES: &[&str] = &[
+        "site",
+        "labels",
+        "server",
+        "limits",
+        "vault",
+        "crypto",
+        "user",
+        "host",
+        "service",
+        "network",
+        "federation",
+    ];
     let root = reader.table(root, whole.start..whole.start, "the site file", TABLES);
     let name = site_name(reader, &root);
     let (vocabulary, colours) = labels(reader, &root);
@@ -123,6 +135,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let slots = server.as_ref().map_or(MAX_SLOTS, |server| server.slots);
     let vault = Vault::read(reader, &root, vocabulary.as_ref(), slots);
     let crypto = Crypto::read(reader, &root);
+    let federation = federation::read(reader, &root, vault.as_ref());
     let words = vocabulary.as_ref();
     let users = reader.tables(root.get("user"), "[user]", &["name", "clearance"]);
     let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
@@ -134,9 +147,14 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     const NETWORK: &[&str] = &["interface", "label", "address", "services", "hosts"];
     let networks = reader.tables(root.get("network"), "[network]", NETWORK);
     let networks = Part::of(networks.iter().map(|keys| network(reader, words, keys)).collect());
-    let draft = Draft { vocabulary, server, users, hosts, services, networks };
+    let whole_federation = federation.is_some();
+    let federation = federation.flatten();
+    let draft = Draft { vocabulary, server, users, hosts, services, networks, federation };
     check::all(reader, &draft);
     let server = draft.server?;
+    if !whole_federation {
+        return None;
+    }
     Some(Site {
         name: name?,
         vocabulary: draft.vocabulary?,
@@ -183,6 +201,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
                 hosts: values(network.hosts),
             })
             .collect(),
+        federation: draft.federation.map(|draft| draft.federation),
     })
 }
 
@@ -362,7 +381,7 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
     })
 }
 
-fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, default: u16) -> Option<At<u16>> {
+pub(super) fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, default: u16) -> Option<At<u16>> {
     match keys.get(key) {
         Some(value) => reader.port(value, key).map(|port| At::new(port, value.span())),
         None => Some(At::new(default, keys.span())),

@@ -79,6 +79,11 @@ impl Vault {
         if self.agrees(label) || self.constant_interval(label).is_some() { 1 } else { self.workers }
     }
 
+    /// Whether some label has two stacks.
+    pub(super) fn agrees_anywhere(&self) -> bool {
+        !self.agree.is_empty()
+    }
+
     /// Whether a label has two stacks, written separately and with a library each, that must agree about every packet
     /// before it passes. Then neither library nor poll is the site's choice.
     pub fn agrees(&self, label: &Label) -> bool {

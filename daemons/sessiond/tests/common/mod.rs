@@ -607,6 +607,7 @@ fn vault(label: &LabelName, channel: &Channel, message: SessiondToVault, shared:
             sessions.remove(&id);
             VaultToSessiond::Closed(id)
         }
+        SessiondToVault::Until(_) => return,
         SessiondToVault::Synced => {
             shared.trace.push(format!("synced {label}"));
             return;

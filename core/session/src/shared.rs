@@ -1,0 +1,189 @@
+//! Sessions that other servers of the site have part in: those of this server that they may use, and theirs that may be
+//! used here. What is current and what is over everywhere is said by [`crate::federation::Federation`].
+
+use crate::event::*;
+use crate::federation::{Publication, Shared};
+use crate::sessions::Sessions;
+use crate::state::*;
+use crate::{SessionId, Time, rules};
+use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::{HostName, LabelName};
+
+/// Questions of the keyer about one session that wait for its label.
+const TICKETS: usize = 8;
+
+impl Sessions {
+    /// A session of this server begins: where there are other servers, they are told.
+    pub(crate) fn share(&mut self, record: &Stored) -> Sharing {
+        if self.site.federation().is_none() {
+            return Sharing::Not;
+        }
+        self.say(Output::Publish(record.clone()));
+        Sharing::Publishing
+    }
+
+    /// A session that a run before this one has left may be known to others.
+    pub(crate) fn withdraw_restored(&mut self, record: &Stored) -> Sharing {
+        if self.site.federation().is_none() {
+            return Sharing::Not;
+        }
+        self.say(Output::Withdraw(record.clone()));
+        Sharing::Withdrawing
+    }
+
+    pub(crate) fn published(&mut self, id: SessionId, what: Publication, now: Time) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.shared != Sharing::Publishing {
+            return;
+        }
+        let label = session.record.label.clone();
+        match what {
+            Publication::Done => {
+                session.shared = Sharing::Published;
+                if matches!(self.places.get(&label), Some(Place { vault: Vault::Up { .. }, .. })) {
+                    self.tell_vault(id, now);
+                }
+            }
+            Publication::Refused(reason) => {
+                session.shared = Sharing::Not;
+                self.close(id, &reason, None, now);
+            }
+            Publication::Unknown(reason) => self.close(id, &reason, None, now),
+        }
+    }
+
+    /// A session's end begins.
+    pub(crate) fn withdraw(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id)
+            && matches!(session.shared, Sharing::Publishing | Sharing::Published)
+        {
+            session.shared = Sharing::Withdrawing;
+            let record = session.record.clone();
+            self.say(Output::Withdraw(record));
+        }
+    }
+
+    pub(crate) fn withdrawn(&mut self, id: SessionId, now: Time) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.shared == Sharing::Withdrawing {
+            session.shared = Sharing::Not;
+            if matches!(&session.phase, Phase::Closing(Closing { step: Step::Elsewhere(_), .. })) {
+                self.record_end(id, now);
+            }
+        }
+    }
+
+    /// A session of another server. The policy is asked here as well, and what it says is in the log before it counts.
+    pub(crate) fn appeared(&mut self, shared: Shared) {
+        let Shared { owner, record } = shared;
+        let id = record.id;
+        let known = self.sessions.contains_key(&id) || self.coming.contains_key(&id);
+        let held = self.by_device.contains_key(&record.device) || self.pool.is_held(&record.inner);
+        let taken = known || held || rules::is_of_pool(&self.site, &record.inner);
+        let decided = match rules::open(&self.site, &record.user, &record.device, &record.label) {
+            Ok(_) if taken => Err("it has a session, or an inner address, of another".to_owned()),
+            Ok(grant) => Ok(grant),
+            Err(denial) => Err(denial.reason().to_owned()),
+        };
+        let (verdict, reason) = match &decided {
+            Ok(_) => (Verdict::Granted, format!("signed on at {owner}")),
+            Err(reason) => (Verdict::Denied, format!("signed on at {owner}: {reason}")),
+        };
+        let entry = Entry {
+            user: Some(record.user.clone()),
+            host: Some(record.device.clone()),
+            label: Some(record.label.clone()),
+            action: "session".into(),
+            object: id.to_string(),
+            verdict,
+            reason,
+        };
+        match decided {
+            Ok(grant) => {
+                self.coming.insert(id, Granted { grant, record });
+                self.commit(Purpose::Appear(id), vec![entry], vec![]);
+            }
+            Err(_) => self.say(Output::Audit(entry)),
+        }
+    }
+
+    pub(crate) fn appear_recorded(&mut self, id: SessionId, durable: bool) {
+        let Some(Granted { grant, record }) = self.coming.remove(&id) else { return };
+        if !durable || self.by_device.contains_key(&record.device) {
+            return;
+        }
+        self.by_device.insert(record.device.clone(), id);
+        let open = Open { grant, link: Link::Elsewhere, keys_lost: false, renewing: false };
+        let (shared, phase) = (Sharing::Theirs(Vec::new()), Phase::Open(open));
+        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
+    }
+
+    pub(crate) fn vanished(&mut self, id: SessionId, now: Time) {
+        self.coming.remove(&id);
+        match self.sessions.get(&id) {
+            Some(Session { shared: Sharing::Theirs(_), .. }) => {
+                self.close(id, "it is over at the server where its person signed on", None, now);
+            }
+            // It was never taken.
+            _ => self.say(Output::Over(id)),
+        }
+    }
+
+    pub(crate) fn fence(&mut self, reason: &str, now: Time) {
+        let reason = format!("the server is cut off from the others of its site: {reason}");
+        for id in self.sessions.keys().copied().collect::<Vec<_>>() {
+            self.close(id, &reason, None, now);
+        }
+    }
+
+    /// Whether the keyer asks about a session of another server that can have keys once its label is up: the first packet for
+    /// a server starts the label there.
+    pub(crate) fn is_wanted_of_theirs(
+        &mut self,
+        ticket: u64,
+        device: &HostName,
+        label: &LabelName,
+        accreditation: Option<&str>,
+        now: Time,
+    ) -> bool {
+        let Some(id) = self.by_device.get(device).copied() else { return false };
+        if self.is_accredited(label, accreditation).is_err() {
+            return false;
+        }
+        let Some(session) = self.sessions.get_mut(&id) else { return false };
+        let (Sharing::Theirs(tickets), Phase::Open(_)) = (&mut session.shared, &session.phase) else {
+            return false;
+        };
+        if session.record.label != *label || session.vault == InVault::Ready || tickets.len() >= TICKETS {
+            return false;
+        }
+        tickets.push(ticket);
+        let placed = self.places.get(label).is_some_and(|place| place.sessions.contains(&id));
+        if !placed && self.place(label, id) {
+            self.tell_vault(id, now);
+        }
+        true
+    }
+
+    /// The session's vault has it.
+    pub(crate) fn answer_tickets(&mut self, id: SessionId) {
+        let Some(Session { shared: Sharing::Theirs(tickets), .. }) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        for ticket in std::mem::take(tickets) {
+            let record = self.key_record(id);
+            self.say(Output::Keys(ticket, record));
+        }
+    }
+
+    pub(crate) fn refuse_tickets(&mut self, tickets: Vec<u64>) {
+        for ticket in tickets {
+            self.say(Output::Keys(ticket, None));
+        }
+    }
+
+    /// How long whoever waits for an end waits for other servers: one that does not answer has lost its lease by then.
+    pub(crate) fn patience(&self, now: Time) -> Time {
+        now.after(self.site.federation().map_or_else(Default::default, |federation| federation.lease() * 3))
+    }
+}

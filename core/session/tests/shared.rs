@@ -1,0 +1,232 @@
+//! Sessions of a site with several servers: nothing passes that the others could not be made to end, and an end waits for them.
+
+use levee_policy::Site;
+use levee_policy::audit::Verdict;
+use levee_session::federation::{Publication, Shared};
+use levee_session::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SITE: &str = concat!(
+    include_str!("../../../conf/small/site.toml"),
+    r#"
+[federation]
+etcd = ["10.77.0.9:2379"]
+etcd-name = "etcd.harbour.example"
+lease = "4s"
+[[federation.peer]]
+name = "two.harbour.example"
+address = "10.77.0.2"
+inner-address = "10.80.0.2"
+inner-pool = "10.80.2.0/24"
+"#
+);
+const CLIENT: ClientId = ClientId(1);
+const LABEL: &str = "SECRET";
+
+/// A server on which everything is durable at once and every password is right.
+struct Server {
+    machine: Sessions,
+    now: Time,
+    said: Vec<Output>,
+    log: Vec<(String, Verdict)>,
+}
+
+impl Server {
+    fn new(stored: Vec<Stored>) -> Self {
+        let now = Time::from_millis(1_000_000_000);
+        let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), stored, [], now);
+        let mut server = Self { machine, now, said: Vec::new(), log: Vec::new() };
+        server.hear(Event::Tick);
+        server
+    }
+
+    fn hear(&mut self, event: Event) -> Vec<Output> {
+        self.machine.handle(event, self.now);
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::Commit(commit, entries, _) => {
+                    self.log.extend(entries.into_iter().map(|entry| (entry.action, entry.verdict)));
+                    self.machine.handle(Event::Committed(commit, true), self.now);
+                }
+                Output::Audit(entry) => self.log.push((entry.action, entry.verdict)),
+                Output::Verify(client, _) => {
+                    self.machine.handle(Event::Verified(client, Verified::Right), self.now);
+                }
+                Output::Cut(cut, ..) => self.machine.handle(Event::Cut(cut, Some(0)), self.now),
+                output => self.said.push(output),
+            }
+        }
+        std::mem::take(&mut self.said)
+    }
+
+    /// Somebody asks for a session; the label comes up.
+    fn asked_for(&mut self) -> (SessionId, Vec<Output>) {
+        let device = "ws1".parse().unwrap();
+        self.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
+        self.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
+        let (id, label) = (SessionId::from_random([7; 16]), LABEL.parse().unwrap());
+        let mut said = self.hear(Event::Request(CLIENT, Request::Level { label, id, random: 1 }));
+        said.extend(self.hear(Event::LabelUp(LABEL.parse().unwrap())));
+        (id, said)
+    }
+
+    fn opened(&mut self) -> SessionId {
+        let (id, _) = self.asked_for();
+        let said = self.hear(Event::Published(id, Publication::Done));
+        assert!(is_opened_in_vault(&said), "{said:?}");
+        let said = self.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
+        assert!(
+            said.iter().any(|output| matches!(output, Output::Reply(_, Reply::Opened { .. }))),
+            "{said:?}"
+        );
+        id
+    }
+
+    /// The keyer asks for keys of the workstation's session.
+    fn wanted(&mut self, ticket: u64, accreditation: &str) -> Vec<Output> {
+        let (device, label) = ("ws1".parse().unwrap(), LABEL.parse().unwrap());
+        self.hear(Event::Wanted { ticket, device, label, accreditation: Some(accreditation.to_owned()) })
+    }
+}
+
+fn is_opened_in_vault(said: &[Output]) -> bool {
+    said.iter().any(|output| matches!(output, Output::Vault(_, ToVault::Open { .. })))
+}
+
+fn has(said: &[Output], wanted: impl Fn(&Output) -> bool) -> bool {
+    said.iter().any(wanted)
+}
+
+fn theirs(user: &str, label: &str, inner: &str) -> Box<Shared> {
+    let record = Stored {
+        id: SessionId::from_random([9; 16]),
+        user: user.parse().unwrap(),
+        device: "ws1".parse().unwrap(),
+        fingerprint: [1; 32],
+        label: label.parse().unwrap(),
+        inner: vec![inner.parse().unwrap()],
+        opened: Time::default(),
+    };
+    Box::new(Shared { owner: "two.harbour.example".parse().unwrap(), record })
+}
+
+const ALL: &str = "UNCLASSIFIED..SECRET//NATO,MED";
+
+#[test]
+fn no_vault_has_a_session_before_the_others_know_it_and_one_that_they_refuse_is_refused() {
+    for what in [Publication::Refused("taken".into()), Publication::Unknown("no answer".into())] {
+        let mut server = Server::new(vec![]);
+        let (id, said) = server.asked_for();
+        assert!(has(&said, |output| matches!(output, Output::Publish(record) if record.id == id)));
+        assert!(!is_opened_in_vault(&said), "{said:?}");
+        let unknown = matches!(what, Publication::Unknown(_));
+        let mut said = server.hear(Event::Published(id, what));
+        assert_eq!(has(&said, |output| matches!(output, Output::Withdraw(_))), unknown, "{said:?}");
+        if unknown {
+            said = server.hear(Event::Withdrawn(id));
+        }
+        assert!(has(&said, |output| matches!(output, Output::Reply(_, Reply::Refused(..)))), "{said:?}");
+        assert!(!is_opened_in_vault(&said), "{said:?}");
+    }
+}
+
+#[test]
+fn a_sign_off_is_acknowledged_when_no_other_server_passes_anything() {
+    let mut server = Server::new(vec![]);
+    let id = server.opened();
+    let logged_out = |output: &Output| matches!(output, Output::Reply(_, Reply::LoggedOut));
+    let said = server.hear(Event::Request(CLIENT, Request::Logout));
+    assert!(
+        has(&said, |output| matches!(output, Output::Withdraw(_))),
+        "they need not wait for the vault here"
+    );
+    let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    assert!(!has(&said, logged_out), "{said:?}");
+    assert!(has(&server.hear(Event::Withdrawn(id)), logged_out));
+}
+
+#[test]
+fn who_waits_for_another_server_is_told_in_the_end_that_it_is_not_known() {
+    let mut server = Server::new(vec![]);
+    let id = server.opened();
+    server.hear(Event::Request(CLIENT, Request::Logout));
+    server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    server.now = server.now.after(Duration::from_secs(3 * 4));
+    let said = server.hear(Event::Tick);
+    let refused =
+        |output: &Output| matches!(output, Output::Reply(_, Reply::Refused(RefusalKind::Unavailable, _)));
+    assert!(has(&said, refused), "{said:?}");
+    assert_eq!(server.machine.shown().len(), 1, "and still it is pursued");
+    server.hear(Event::Withdrawn(id));
+    assert_eq!(server.machine.shown().len(), 0);
+}
+
+#[test]
+fn a_session_of_another_server_starts_its_label_here_when_keys_are_wanted_and_goes_when_it_is_over_there() {
+    let mut server = Server::new(vec![]);
+    let id = theirs("ada", LABEL, "10.80.2.7").record.id;
+    let said = server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    assert!(said.is_empty(), "nothing runs for it yet: {said:?}");
+    assert!(server.log.contains(&("session".to_owned(), Verdict::Granted)), "{:?}", server.log);
+    assert!(
+        has(&server.wanted(1, "UNCLASSIFIED"), |output| matches!(output, Output::Keys(1, None))),
+        "not accredited"
+    );
+    let said = server.wanted(2, ALL);
+    assert!(matches!(said[..], [Output::Need(_)]), "{said:?}");
+    assert!(is_opened_in_vault(&server.hear(Event::LabelUp(LABEL.parse().unwrap()))));
+    let said = server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
+    assert!(
+        has(&said, |output| matches!(output, Output::Keys(2, Some(record)) if record.id == id)),
+        "{said:?}"
+    );
+    // Nobody takes it up at this server.
+    let device = "ws1".parse().unwrap();
+    server.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
+    let said = server.hear(Event::Request(CLIENT, Request::Resume(id)));
+    assert!(has(&said, |output| matches!(output, Output::Reply(_, Reply::Refused(..)))), "{said:?}");
+    let over = |output: &Output| matches!(output, Output::Over(of) if *of == id);
+    let said = server.hear(Event::Vanished(id));
+    assert!(!has(&said, over), "its vault has it still: {said:?}");
+    let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    assert!(has(&said, over) && !has(&said, |output| matches!(output, Output::Withdraw(_))), "{said:?}");
+}
+
+#[test]
+fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_this_server() {
+    for (user, label, inner) in [
+        ("ugo", LABEL, "10.80.2.7"),
+        ("nobody", LABEL, "10.80.2.7"),
+        ("ada", "SECRET//CRYPTO", "10.80.2.7"),
+        ("ada", LABEL, "10.80.1.7"),
+    ] {
+        let mut server = Server::new(vec![]);
+        server.hear(Event::Appeared(theirs(user, label, inner)));
+        assert_eq!(server.log, [("session".to_owned(), Verdict::Denied)], "{user} {label} {inner}");
+        assert!(has(&server.wanted(1, ALL), |output| matches!(output, Output::Keys(1, None))));
+        let id = theirs(user, label, inner).record.id;
+        assert!(has(&server.hear(Event::Vanished(id)), |output| matches!(output, Output::Over(_))));
+    }
+    let mut server = Server::new(vec![]);
+    let own = server.opened();
+    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    assert!(server.machine.shown().map(|shown| shown.id).eq([own]), "the workstation has one here");
+}
+
+#[test]
+fn without_a_lease_everything_ends_and_what_another_run_left_is_not_taken_up() {
+    let mut server = Server::new(vec![]);
+    let id = server.opened();
+    let said = server.hear(Event::Fence("cut off".into()));
+    let close = |output: &Output| matches!(output, Output::Vault(_, ToVault::Close(of)) if *of == id);
+    assert!(has(&said, close), "{said:?}");
+    assert!(
+        has(&said, |output| matches!(output, Output::Reply(_, Reply::Ended(_))))
+            || server.machine.is_closing(id)
+    );
+    let stored =
+        Stored { inner: vec!["10.80.1.7".parse().unwrap()], ..theirs("ada", LABEL, "10.80.1.7").record };
+    let server = Server::new(vec![stored.clone()]);
+    assert!(server.machine.is_closing(stored.id));
+}

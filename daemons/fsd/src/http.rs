@@ -1,0 +1,189 @@
+//! HTTP/1.1 (RFC 9112) over TLS, as far as etcd's JSON gateway needs it: one POST after the other on one connection.
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For the TCP connection.
+const CONNECT: Duration = Duration::from_secs(1);
+/// The most bytes of an answer's head, and of one chunk: etcd's own bound on a message is 2 MiB.
+const MOST: usize = 8 << 20;
+
+/// Who is asked, and how.
+#[derive(Clone)]
+pub struct Target {
+    /// TLS, with our certificate.
+    pub config: Arc<ClientConfig>,
+    /// The name in the servers' certificates.
+    pub name: ServerName<'static>,
+    /// Where they are.
+    pub members: Vec<SocketAddr>,
+}
+
+/// A connection to one of the members.
+pub struct Connection {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    host: String,
+    buffer: Vec<u8>,
+}
+
+/// How an answer's body is framed.
+enum Framing {
+    Length(usize),
+    Chunked,
+}
+
+/// An answer whose body has not been read.
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    framing: Framing,
+}
+
+fn other(why: impl std::fmt::Display) -> std::io::Error {
+    std::io::Error::other(why.to_string())
+}
+
+impl Connection {
+    /// To the first member that answers, from this one on.
+    pub fn open(target: &Target, first: usize) -> std::io::Result<Self> {
+        let mut failed = other("etcd has no member");
+        for number in 0..target.members.len() {
+            let Some(address) = target.members.get((first + number) % target.members.len()) else { break };
+            match Self::open_to(target, *address) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    fn open_to(target: &Target, address: SocketAddr) -> std::io::Result<Self> {
+        let tcp = TcpStream::connect_timeout(&address, CONNECT)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(CONNECT))?;
+        tcp.set_write_timeout(Some(CONNECT))?;
+        let tls = ClientConnection::new(Arc::clone(&target.config), target.name.clone()).map_err(other)?;
+        let mut stream = StreamOwned::new(tls, tcp);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        let host = target.name.to_str().into_owned();
+        Ok(Self { stream, host, buffer: Vec::new() })
+    }
+
+    /// How long a read waits for bytes.
+    pub fn patience(&self, time: Duration) -> std::io::Result<()> {
+        self.stream.sock.set_read_timeout(Some(time))
+    }
+
+    /// Sends a request and reads the head of its answer.
+    pub fn post(&mut self, path: &str, body: &[u8]) -> std::io::Result<Answer> {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            self.host,
+            body.len()
+        );
+        self.stream.write_all(&[head.as_bytes(), body].concat())?;
+        self.stream.flush()?;
+        let until = Instant::now() + CONNECT * 2;
+        loop {
+            let mut headers = [httparse::EMPTY_HEADER; 32];
+            let mut response = httparse::Response::new(&mut headers);
+            let parsed = response.parse(&self.buffer).map_err(other)?;
+            if let httparse::Status::Complete(length) = parsed {
+                let status = response.code.unwrap_or(0);
+                let value = |name: &str| {
+                    let header =
+                        response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+                    header.and_then(|header| std::str::from_utf8(header.value).ok())
+                };
+                let framing = match (value("transfer-encoding"), value("content-length")) {
+                    (Some("chunked"), _) => Framing::Chunked,
+                    (None, Some(length)) => Framing::Length(length.trim().parse().map_err(other)?),
+                    _ => return Err(other("an answer without a length")),
+                };
+                self.buffer.drain(..length);
+                return Ok(Answer { status, framing });
+            }
+            if Instant::now() >= until {
+                return Err(other("etcd does not answer"));
+            }
+            self.more()?;
+        }
+    }
+
+    fn more(&mut self) -> std::io::Result<()> {
+        if self.buffer.len() > MOST {
+            return Err(other("an answer that is too long"));
+        }
+        let mut bytes = [0; 16 * 1024];
+        match self.stream.read(&mut bytes)? {
+            0 => Err(other("etcd has closed the connection")),
+            length => {
+                self.buffer.extend_from_slice(bytes.get(..length).unwrap_or_default());
+                Ok(())
+            }
+        }
+    }
+
+    /// The next part of an answer's body; `None` at its end. A read that is interrupted by its time can be repeated.
+    pub fn chunk(&mut self, answer: &mut Answer) -> std::io::Result<Option<Vec<u8>>> {
+        match &mut answer.framing {
+            Framing::Length(0) => Ok(None),
+            Framing::Length(length) => {
+                if *length > MOST {
+                    return Err(other("an answer that is too long"));
+                }
+                while self.buffer.len() < *length {
+                    self.more()?;
+                }
+                Ok(Some(self.buffer.drain(..std::mem::take(length)).collect()))
+            }
+            Framing::Chunked => loop {
+                let parsed = httparse::parse_chunk_size(&self.buffer).map_err(|_| other("no chunk"))?;
+                if let httparse::Status::Complete((head, length)) = parsed {
+                    let length = usize::try_from(length).map_err(other)?;
+                    if length > MOST {
+                        return Err(other("an answer that is too long"));
+                    }
+                    if length == 0 {
+                        // Trailers, if any, up to an empty line.
+                        let rest = self.buffer.get(head..).unwrap_or_default();
+                        if rest.starts_with(b"\r\n") {
+                            self.buffer.drain(..head + 2);
+                            answer.framing = Framing::Length(0);
+                            return Ok(None);
+                        }
+                        if let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") {
+                            self.buffer.drain(..head + end + 4);
+                            answer.framing = Framing::Length(0);
+                            return Ok(None);
+                        }
+                    } else if self.buffer.len() >= head + length + 2 {
+                        let chunk = self.buffer.get(head..head + length).unwrap_or_default().to_vec();
+                        self.buffer.drain(..head + length + 2);
+                        return Ok(Some(chunk));
+                    }
+                }
+                self.more()?;
+            },
+        }
+    }
+
+    /// A request and its whole answer.
+    pub fn ask(&mut self, path: &str, body: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
+        let mut answer = self.post(path, body)?;
+        let mut whole = Vec::new();
+        while let Some(chunk) = self.chunk(&mut answer)? {
+            whole.extend_from_slice(&chunk);
+            if whole.len() > MOST {
+                return Err(other("an answer that is too long"));
+            }
+        }
+        Ok((answer.status, whole))
+    }
+}

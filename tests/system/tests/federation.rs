@@ -1,0 +1,104 @@
+//! Services on a server other than the one where the person signed on.
+
+use levee_system::federation::Two;
+use levee_system::{host, text};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const HERE: &str = "http://www.harbour.example/";
+const THERE: &str = "http://two.harbour.example/";
+
+#[test]
+fn a_session_reaches_services_of_both_servers_until_it_ends_and_nowhere_longer() {
+    let two = Two::up("fed", SITE, &["ws1"]);
+    let world = &two.world;
+    world.levee(&["check", &text(&world.path("second.toml"))]).ok();
+    world.login("ws1", "ada").ok();
+    for label in ["UNCLASSIFIED", "SECRET//NATO,MED"] {
+        world.level("ws1", label).ok();
+        for page in [HERE, THERE] {
+            let page = world.fetch("ws1", page).ok();
+            assert!(page.contains(&format!("<h1>{label}</h1>")), "{page}");
+        }
+        let there = two.status("second-run");
+        assert_eq!(there["sessions"].as_array().map(Vec::len), Some(1), "{there}");
+        assert_eq!(there["sessions"][0]["label"], label, "the session before is over there, too: {there}");
+    }
+    // When the sign-off is acknowledged, nothing is left at the other server.
+    world.tpe("ws1", &["logout"]).ok();
+    let there = two.status("second-run");
+    assert_eq!(there["sessions"].as_array().map(Vec::len), Some(0), "{there}");
+    let sas = there["vaults"]
+        .as_object()
+        .into_iter()
+        .flat_map(|vaults| vaults.values())
+        .map(|vault| vault["sas"].as_array().map_or(0, Vec::len));
+    assert_eq!(sas.sum::<usize>(), 0, "{there}");
+}
+
+#[test]
+fn a_server_that_is_cut_off_from_the_table_ends_its_sessions_and_the_others_wait_for_that() {
+    let two = Two::up("cut", SITE, &["ws1"]);
+    let world = &two.world;
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    world.fetch("ws1", THERE).ok();
+    two.cut_off("two", true);
+    let since = Instant::now();
+    // The sign-off is acknowledged only when the other server has lost its lease; what it held is cut before.
+    let logout = world.tpe_command("ws1", &["logout"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let done = logout.expect("levee-tpe").wait_with_output().expect("levee-tpe");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let waited = since.elapsed();
+    assert!(waited > Duration::from_millis(500), "the other server could not be asked: {waited:?}");
+    assert!(waited < Duration::from_secs(3 * 3), "bounded by the lease: {waited:?}");
+    let there = two.status("second-run");
+    assert_eq!(there["sessions"].as_array().map(Vec::len), Some(0), "{there}");
+    assert_eq!(there["federation"]["member"], false, "{there}");
+    // It comes back by itself.
+    two.cut_off("two", false);
+    two.joined();
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    world.fetch("ws1", THERE).ok();
+}
+
+#[test]
+fn a_server_that_hangs_passes_nothing_beyond_its_lease_and_goes_on_when_it_wakes() {
+    let two = Two::up("hang", SITE, &["ws1"]);
+    let world = &two.world;
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    world.fetch("ws1", THERE).ok();
+    let sessiond = host::below(two.second_pid()).into_iter().find(|process| process.name == "levee-sessiond");
+    let sessiond = sessiond.expect("the second server's sessiond");
+    sessiond.signal("STOP");
+    std::thread::sleep(Duration::from_secs(3));
+    // Its vault keeps the deadline by itself.
+    world.run("ws1", &["curl", "--silent", "--max-time", "1", THERE]).refused();
+    world.fetch("ws1", HERE).ok();
+    sessiond.signal("CONT");
+    two.joined();
+    world.fetch("ws1", THERE).ok();
+    // Nobody without a certificate of the federation's own authority has a word with etcd.
+    let url = "https://10.77.0.9:2379/v3/kv/range";
+    let ask = |bundle: &str, key: &str, chain: &str| {
+        let file = |name: &str| text(&world.path("state").join(bundle).join(name));
+        let (key, chain) = (file(key), file(chain));
+        let known = [
+            "curl",
+            "--silent",
+            "--show-error",
+            "--insecure",
+            "--max-time",
+            "5",
+            "--data",
+            r#"{"key":"AA=="}"#,
+        ];
+        let own = ["--key", &key, "--cert", &chain, url];
+        world.server_sh(known[0], &[&known[1..], &own[..]].concat())
+    };
+    assert!(ask("server", "federation.key", "federation-chain.pem").ok().contains("revision"));
+    ask("hosts/ws1", "device.key", "chain.pem").refused();
+}
