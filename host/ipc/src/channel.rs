@@ -172,12 +172,13 @@ impl Channel {
         let result = loop {
             match recvmsg(&self.0, &mut [IoSliceMut::new(room.all())], &mut ancillary, flags) {
                 Ok(result) => break result,
-                Err(Errno::INTR) => {}
+                // The peer ended with something of ours unread. The kernel says so once, before what the peer said last (which is
+                // why it ended, often) and the end.
+                Err(Errno::INTR | Errno::CONNRESET) => {}
                 Err(Errno::AGAIN) => {
                     room.used(0);
                     return Err(RecvError::Empty);
                 }
-                Err(Errno::CONNRESET) => return Err(RecvError::Closed),
                 Err(e) => return Err(RecvError::Io(e.into())),
             }
         };
@@ -241,6 +242,16 @@ mod tests {
         drop(a);
         assert!(matches!(b.recv::<u8>(), Err(RecvError::Closed)));
         assert!(matches!(b.send(&1u8), Err(SendError::Closed)));
+    }
+
+    #[test]
+    fn what_a_peer_said_last_is_heard_though_it_ended_with_something_unread() {
+        let (a, b) = Channel::pair().unwrap();
+        b.send(&1u8).unwrap();
+        a.send(&2u8).unwrap();
+        drop(a);
+        assert_eq!(b.try_recv::<u8>().unwrap().message, 2);
+        assert!(matches!(b.try_recv::<u8>(), Err(RecvError::Closed)));
     }
 
     #[test]
