@@ -69,7 +69,8 @@ fn config(encryption: Encryption) -> Config {
 struct World {
     wire: Wire,
     swan: Swan,
-    outer: OwnedFd,
+    /// Of port 500. One for all children: a program that another thread starts meanwhile may hold the port for a moment longer.
+    plain: UdpSocket,
     compartment: OwnedFd,
     group: SteeringGroup,
     vault: Vault,
@@ -111,14 +112,15 @@ impl World {
             inner: vec![ip(INSIDE[0].1), ip(INSIDE[1].1)],
             selectors: vec![row("10.9.1.0/24", "10.9.2.0/24"), row("fd00:1::/64", "fd00:2::/64")],
         });
-        Self { wire, swan, outer, compartment, group, vault, _tun: tun }
+        let plain = ns::in_net(outer.as_fd(), || UdpSocket::bind("192.0.2.1:500")).unwrap().unwrap();
+        plain.set_nonblocking(true).unwrap();
+        Self { wire, swan, plain, compartment, group, vault, _tun: tun }
     }
 
     /// Agrees on a child with this algorithm and gives its keys to the vault.
     /// The `n`-th has an SPI of its own: strongSwan lets go of a deleted child's a moment after it says so.
     fn child(&self, n: u32, encryption: Encryption, suite: Suite, theirs: IpAddr) -> Ike {
-        let plain = ns::in_net(self.outer.as_fd(), || UdpSocket::bind("192.0.2.1:500")).unwrap().unwrap();
-        plain.set_nonblocking(true).unwrap();
+        let plain = self.plain.try_clone().unwrap();
         let shared = UdpSocket::from(self.group.keyer().unwrap().try_clone_to_owned().unwrap());
         let mut ike = Ike::with(plain, shared, config(encryption), None);
         let subnet = |text: &str| {

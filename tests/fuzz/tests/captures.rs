@@ -119,8 +119,8 @@ fn public_captures_are_answered_or_dropped_for_the_right_reason() {
     // Requests of IKEv2 whose algorithms are not spoken are told so (14: NO_PROPOSAL_CHOSEN), and what follows them belongs to no IKE SA.
     // The others are of IKEv1, or ESP, and IKEv2's header is not in them.
     let expected: [Row; 15] = [
-        (capture!("ikev2four.pcap"), 21, &[14, 14], "Refused 2, UnknownSpi 19"),
-        (capture!("ikev2pI2.pcap"), 2, &[14], "Refused 1, UnknownSpi 1"),
+        (capture!("ikev2four.pcap"), 21, &[14, 14], "NoProposal 2, UnknownSpi 19"),
+        (capture!("ikev2pI2.pcap"), 2, &[14], "NoProposal 1, UnknownSpi 1"),
         (capture!("ikev2pI2-segfault.pcapng"), 1, &[], "Malformed 1"),
         (capture!("ISAKMP_sa_setup.pcap"), 9, &[], "Header 9"),
         (capture!("isakmp4500.pcap"), 27, &[], "Header 27"),

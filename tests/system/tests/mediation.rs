@@ -221,11 +221,13 @@ fn who_has_no_session_is_refused_and_counted_and_a_mediator_that_dies_takes_its_
 
     let mut told = Open::to(&world, 7);
     told.line();
-    let servers: Vec<Process> =
-        host::below(init(&world)).into_iter().filter(|process| process.name == "cat").collect();
+    // It has said its line before it becomes `cat`.
+    let server = || host::below(init(&world)).into_iter().find(|process| process.name == "cat");
+    eventually(Duration::from_secs(5), "there is a server process", || server().is_some());
+    let server = server().expect("a server process");
     let first = mediator(&world);
     first.kill();
-    eventually(Duration::from_secs(5), "the server process has ended", || !servers[0].runs());
+    eventually(Duration::from_secs(5), "the server process has ended", || !server.runs());
     assert_eq!(told.rest(), "");
     // Another has the same listeners, and is told of the session that there is.
     let mut again = Open::to(&world, 7);
