@@ -11,12 +11,9 @@ use crate::client::Target;
 use crate::counters::Net;
 use crate::experiment::{Drive, Mediation, Path as Way};
 use crate::netns::{Group, Namespace, pin_congestion, tool, usage};
-use crate::role::Role;
+use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
 use crate::stand::{Server, give_pool, serve_as};
-use rustix::io::Errno;
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -547,18 +544,8 @@ impl Levee {
         if self.pinned.get() == Some(cpu) {
             return Ok(()); // what they start since then stays there too
         }
-        let mut set = CpuSet::new();
-        set.set(cpu.min(CpuSet::MAX_CPU - 1));
         let bare = self.places.values().filter_map(|p| p.bare.as_ref()).map(Server::id);
-        for pid in self.places.values().flat_map(|p| p.services.iter().copied()).chain(bare) {
-            for t in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-                let tid = t.file_name().to_str().and_then(|n| n.parse::<i32>().ok()).and_then(Pid::from_raw);
-                match sched_setaffinity(tid, &set) {
-                    Ok(()) | Err(Errno::SRCH) => {}
-                    Err(e) => return Err(e.into()),
-                }
-            }
-        }
+        keep_on(self.places.values().flat_map(|p| p.services.iter().copied()).chain(bare), cpu)?;
         self.pinned.set(Some(cpu));
         Ok(())
     }

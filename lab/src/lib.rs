@@ -8,6 +8,7 @@
 //! The laboratory uses levee's programs from outside, as a person would: it links none of levee's crates.
 
 pub mod analysis;
+mod block;
 pub mod client;
 pub mod counters;
 pub mod design;

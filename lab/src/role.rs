@@ -2,12 +2,44 @@
 //! group, its processor. Done by the process itself, while it has one thread, so that the runner forks
 //! nothing and nothing here is unsafe.
 
-use rustix::process::Signal;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+
+fn only(cpu: usize) -> io::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::Error::other(format!("no processor {cpu}")));
+    }
+    set.set(cpu);
+    Ok(set)
+}
+
+/// Keeps running processes, every thread of each and what they start from now on, on one processor. One that has ended meanwhile
+/// is left out.
+///
+/// # Errors
+/// When there is no such processor, or the kernel refuses.
+pub(crate) fn keep_on(pids: impl Iterator<Item = u32>, cpu: usize) -> io::Result<()> {
+    let set = only(cpu)?;
+    for pid in pids {
+        for t in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let name = t.file_name();
+            let Some(tid) = name.to_str().and_then(|n| n.parse().ok()).and_then(Pid::from_raw) else {
+                continue;
+            };
+            match sched_setaffinity(Some(tid), &set) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+    Ok(())
+}
 
 /// Where a process of the laboratory runs.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
@@ -47,12 +79,7 @@ impl Role {
                 .map_err(|e| named(what())(e.into()))?;
         }
         if let Some(cpu) = self.cpu {
-            let mut set = CpuSet::new();
-            if cpu >= CpuSet::MAX_CPU {
-                return Err(io::Error::other(format!("no processor {cpu}")));
-            }
-            set.set(cpu);
-            sched_setaffinity(None, &set)
+            sched_setaffinity(None, &only(cpu)?)
                 .map_err(|e| named(format!("staying on processor {cpu}"))(e.into()))?;
         }
         Ok(())

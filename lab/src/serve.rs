@@ -4,8 +4,11 @@
 //! `LISTEN_FDS` (sd_listen_fds(3)); it serves the one connection it was started for, on descriptor 0 (inetd) or
 //! passed by `LISTEN_FDS`; or it borrows the listeners of another, to serve where only that one may listen.
 
+use crate::block::Block;
 use crate::workload::Closer;
 use listenfd::ListenFd;
+use nix::sys::select::{FdSet, select};
+use nix::sys::time::TimeVal;
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -13,6 +16,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,7 +80,7 @@ fn big_endian<const N: usize>(s: &mut impl Read) -> io::Result<[u8; N]> {
 
 /// Sends until `until` says stop; true means go on.
 fn send_while(s: &mut TcpStream, mut more: impl FnMut(usize) -> usize) -> io::Result<()> {
-    let block = vec![0x5a_u8; 65_536];
+    let block = Block::new(0x5a, 65_536);
     loop {
         let n = more(block.len());
         match block.get(..n) {
@@ -84,6 +88,51 @@ fn send_while(s: &mut TcpStream, mut more: impl FnMut(usize) -> usize) -> io::Re
             Some(part) => s.write_all(part)?,
         }
     }
+}
+
+/// Reads to the end of the stream, waiting in the call that reads, as netperf does.
+fn receive(s: &mut TcpStream, block: &mut [u8]) -> io::Result<u64> {
+    let mut bytes = 0;
+    loop {
+        match s.read(block)? {
+            0 => return Ok(bytes),
+            n => bytes += n as u64,
+        }
+    }
+}
+
+/// Reads to the end of the stream as iperf3's receiver does: waits by `select`, then reads without waiting until the block is
+/// full or nothing is there. (How soon a receiver sleeps again decides how often the sender must wake it, which on a bare
+/// link costs the sender as much as anything else it does.)
+fn receive_by_select(s: &mut TcpStream, block: &mut [u8]) -> io::Result<u64> {
+    // what iperf3 waits for besides: its listener and its control connection, silent meanwhile; their descriptors come first,
+    // so that the kernel looks at them first
+    let silent = UnixStream::pair()?;
+    let s = &mut s.try_clone()?;
+    let mut bytes = 0;
+    s.set_nonblocking(true)?;
+    'stream: loop {
+        let mut ready = FdSet::new();
+        for fd in [silent.0.as_fd(), silent.1.as_fd(), s.as_fd()] {
+            ready.insert(fd);
+        }
+        select(None, &mut ready, None, None, &mut TimeVal::new(10, 0))?;
+        let mut at = 0;
+        while let Some(rest @ [_, ..]) = block.get_mut(at..) {
+            match s.read(rest) {
+                Ok(0) => {
+                    bytes += at as u64;
+                    break 'stream;
+                }
+                Ok(n) => at += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        bytes += at as u64;
+    }
+    s.set_nonblocking(false)?;
+    Ok(bytes)
 }
 
 /// Sets the congestion control; without one, that of the listener or of the route stays.
@@ -97,13 +146,13 @@ fn prefer(s: impl AsFd, congestion: Option<&str>) -> io::Result<()> {
 
 /// Serves one connection to its end, by its first byte.
 fn connection(mut s: TcpStream, congestion: Option<&str>) -> io::Result<()> {
-    // what a mediator hands on may be no TCP connection
-    if s.local_addr().is_ok() {
-        s.set_nodelay(true)?;
-    }
     let mut verb = [0_u8; 1];
     if s.read(&mut verb)? == 0 {
         return Ok(()); // TCP_CC with the client closing first
+    }
+    // a stream is sent as TCP does by itself; what a mediator hands on may be no TCP connection
+    if verb != *b"m" && s.local_addr().is_ok() {
+        s.set_nodelay(true)?;
     }
     match verb {
         [b'e'] => {
@@ -123,17 +172,13 @@ fn connection(mut s: TcpStream, congestion: Option<&str>) -> io::Result<()> {
             s.write_all(b"C")?;
             s.read(&mut verb).map(|_| ())
         }
-        [b's'] => {
+        [how @ (b's' | b'S')] => {
             let start = Instant::now();
-            let mut buf = vec![0_u8; READ_SIZE];
-            let mut bytes = 0_u64;
-            loop {
-                let n = s.read(&mut buf)?;
-                if n == 0 {
-                    break;
-                }
-                bytes += n as u64;
-            }
+            let mut block = Block::new(0, READ_SIZE);
+            let bytes = match how {
+                b's' => receive(&mut s, &mut block)?,
+                _ => receive_by_select(&mut s, &mut block)?,
+            };
             s.write_all(&bytes.to_be_bytes())?;
             s.write_all(&(start.elapsed().as_nanos() as u64).to_be_bytes())
         }

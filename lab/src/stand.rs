@@ -7,7 +7,7 @@ use crate::experiment::{Arm, Drive, Mediation, Path, Session};
 use crate::host::processors;
 use crate::levee::Levee;
 use crate::netns::{Group, Namespace, pin_congestion};
-use crate::role::Role;
+use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -109,12 +109,6 @@ fn target(layout: Layout, server: Ipv4Addr) -> Target {
         Layout::Together => PORT + 2,
     };
     Target { all: SocketAddr::from((server, port)), close: SocketAddr::from((server, port + 1)) }
-}
-
-/// A tool's server cannot be moved between trials: it stays where the first layout wants it.
-fn server_cpu_of_tools(layouts: &[Layout]) -> io::Result<usize> {
-    let first = layouts.first().copied().unwrap_or(Layout::Apart);
-    processors_of(first).map(|(_, s)| s).map_err(io::Error::other)
 }
 
 /// Everything that stands during a run. Fields drop in order: servers, then groups, then namespaces.
@@ -241,7 +235,7 @@ impl Stand {
                 let role = Role {
                     netns: Some(stand.here.path()),
                     cgroup: stand.server_group.as_ref().map(Group::path),
-                    cpu: Some(server_cpu_of_tools(layouts)?),
+                    cpu: None, // as the layout of each trial says
                     with_parent: true,
                 };
                 stand.tools.extend(tool.serve(&role)?.map(Server));
@@ -278,6 +272,9 @@ impl Stand {
             // a session has the one address that levee gives it, and its selectors let no other pass
             let sources = if tunnel { Vec::new() } else { l.sources.clone() };
             return Ok(Place { role: role(netns), target, sources, server, tunnel, levee: true });
+        }
+        if arm.tool.is_some() {
+            keep_on(self.tools.iter().map(Server::id), server_cpu)?;
         }
         let (ns, addr) = self.server_of(arm.drive);
         let server = self

@@ -1,6 +1,6 @@
 //! Second opinions: other people's tools, driven on the same link and the same processors.
 //!
-//! iperf3 for streams, qperf for requests, wrk for connections (against our server, which speaks as much HTTP
+//! iperf3 for streams (against ours that wait as it does), qperf for requests, wrk for connections (against our server, which speaks as much HTTP
 //! as that takes), and a netperf that the operator supplies. Each is asked for one figure in our unit.
 
 use crate::client::processor_time;
@@ -40,7 +40,7 @@ impl Tool {
     /// Which workloads it can do.
     pub fn can(self, kind: Kind) -> bool {
         match self {
-            Tool::Iperf3 => kind == Kind::TcpStream,
+            Tool::Iperf3 => kind == Kind::TcpStreamSelect,
             Tool::Qperf => kind == Kind::TcpRr,
             Tool::Wrk => kind == Kind::TcpHttp,
             Tool::Netperf => matches!(kind, Kind::TcpStream | Kind::TcpRr | Kind::TcpCrr),
@@ -153,8 +153,8 @@ impl Tool {
                     .map(s)
                     .to_vec();
                 if task.kind == Kind::TcpStream {
-                    // by itself it writes as much as a socket's first send buffer holds
-                    args.extend(["--", "-m", &size, "-M", &size].map(s));
+                    // by itself it writes as much as a socket's first send buffer holds, from a ring of buffers
+                    args.extend(["-W", "1,1", "--", "-m", &size, "-M", &size].map(s));
                 }
                 args
             }

@@ -10,6 +10,7 @@
 //! | `e` | one byte back for each byte, this one included, until the end of the stream | TCP_RR |
 //! | `c` | one byte back, then close | TCP_CRR |
 //! | `s` | read to the end; answer 8 bytes received and 8 bytes nanoseconds, big endian | TCP_STREAM |
+//! | `S` | the same, waiting by `select` and never in the call that reads | TCP_STREAM_SELECT |
 //! | `m`, 4 bytes milliseconds | send for that long, then close | TCP_MAERTS |
 //! | `f`, 4 bytes length | send that many bytes, then close | TCP_FETCH |
 //! | `a` | the name of this connection's congestion control, then close | every TCP trial |
@@ -34,6 +35,8 @@ use std::net::Ipv4Addr;
 pub enum Kind {
     /// Bytes from client to server, rate measured by the receiver.
     TcpStream,
+    /// TCP_STREAM with both ends waiting by `select`, and neither in the call that writes or reads: for second opinions.
+    TcpStreamSelect,
     /// Bytes from server to client, rate measured by the receiver.
     TcpMaerts,
     /// One byte each way on one connection, again and again.
@@ -54,8 +57,9 @@ pub enum Kind {
 
 impl Kind {
     /// Every workload, in the order in which reports show them.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::TcpStream,
+        Kind::TcpStreamSelect,
         Kind::TcpMaerts,
         Kind::TcpRr,
         Kind::TcpCc,
@@ -70,6 +74,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::TcpStream => "TCP_STREAM",
+            Kind::TcpStreamSelect => "TCP_STREAM_SELECT",
             Kind::TcpMaerts => "TCP_MAERTS",
             Kind::TcpRr => "TCP_RR",
             Kind::TcpCc => "TCP_CC",
@@ -103,7 +108,7 @@ impl Kind {
 
     /// Whether the metric is a rate of bytes (else of transactions).
     pub fn is_bulk(self) -> bool {
-        matches!(self, Kind::TcpStream | Kind::TcpMaerts | Kind::UdpStream)
+        matches!(self, Kind::TcpStream | Kind::TcpStreamSelect | Kind::TcpMaerts | Kind::UdpStream)
     }
 
     /// The unit of the metric. All metrics are rates: higher is better, time per unit of work is the inverse.
@@ -115,6 +120,9 @@ impl Kind {
     pub fn what(self) -> &'static str {
         match self {
             Kind::TcpStream => "bytes from client to server over one connection",
+            Kind::TcpStreamSelect => {
+                "bytes from client to server over one connection, both ends waiting by select"
+            }
             Kind::TcpMaerts => "bytes from server to client over one connection",
             Kind::TcpRr => "one byte each way over one standing connection",
             Kind::TcpCc => "connection opened and closed, no data; the server closes first",

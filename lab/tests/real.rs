@@ -482,7 +482,7 @@ fn every_second_opinion_is_asked_on_the_same_link_and_counted_in_the_same_groups
     let mut text =
         String::from("name = \"others\"\ntitle = \"Others\"\nquestion = \"Do the tools answer?\"\n");
     text.push_str(&arm("ours", "baseline = true"));
-    let tools = [("iperf3", "TCP_STREAM"), ("qperf", "TCP_RR"), ("wrk", "TCP_HTTP")];
+    let tools = [("iperf3", "TCP_STREAM_SELECT"), ("qperf", "TCP_RR"), ("wrk", "TCP_HTTP")];
     for (name, _) in tools {
         text.push_str(&arm(name, &format!("tool = \"{name}\"")));
     }

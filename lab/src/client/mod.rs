@@ -66,7 +66,7 @@ pub fn run(task: &Task, target: Target) -> io::Result<Outcome> {
         task.kind.is_tcp().then(|| tcp::server_congestion(task, target.all)).transpose()?;
     let net0 = Net::read("self").ok();
     let m = match task.kind {
-        Kind::TcpStream => tcp::stream(task, target.all)?,
+        Kind::TcpStream | Kind::TcpStreamSelect => tcp::stream(task, target.all)?,
         Kind::TcpMaerts => tcp::maerts(task, target.all)?,
         Kind::TcpRr => tcp::rr(task, target.all)?,
         Kind::TcpCc => tcp::cc(task, target)?,

@@ -1,12 +1,19 @@
 //! The TCP workloads, client's side.
 
 use super::{Measured, PATIENCE, Target, recorder};
+use crate::block::Block;
 use crate::serve::crr_verb;
-use crate::workload::{Closer, Latency, Task};
+use crate::workload::{Closer, Kind, Latency, Task};
+use nix::sys::select::{FdSet, select};
+use nix::sys::time::TimeVal;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +21,22 @@ use std::time::{Duration, Instant};
 /// and the kernel picks the port when it knows the other end (ip(7), IP_BIND_ADDRESS_NO_PORT): each address has all
 /// ports for each server. Where the address is the route's, the same calls are made, at the same price.
 fn connect(task: &Task, to: SocketAddr, n: usize) -> io::Result<TcpStream> {
+    let s = socket(task, to, n)?;
+    s.connect(&to.into())?;
+    Ok(s.into())
+}
+
+/// The same, but the handshake is still under way when it returns, and nothing ever waits for it.
+fn begin(task: &Task, to: SocketAddr, n: usize) -> io::Result<TcpStream> {
+    let s = socket(task, to, n)?;
+    s.set_nonblocking(true)?;
+    match s.connect(&to.into()) {
+        Err(e) if e.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(e),
+        _ => Ok(s.into()),
+    }
+}
+
+fn socket(task: &Task, to: SocketAddr, n: usize) -> io::Result<Socket> {
     let s = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     sockopt::set_tcp_congestion(&s, &task.congestion)?;
     s.set_tcp_nodelay(true)?;
@@ -22,8 +45,7 @@ fn connect(task: &Task, to: SocketAddr, n: usize) -> io::Result<TcpStream> {
         let from = task.sources.get(n % task.sources.len().max(1)).copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
         s.bind(&SocketAddr::from((from, 0)).into())?;
     }
-    s.connect(&to.into())?;
-    Ok(s.into())
+    Ok(s)
 }
 
 fn patient(task: &Task, to: SocketAddr) -> io::Result<TcpStream> {
@@ -46,15 +68,56 @@ fn closed_early() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed where an answer was due")
 }
 
+/// Sends until `end`, waiting in `write`, as netperf does.
+fn send(s: &mut TcpStream, block: &[u8], end: Instant) -> io::Result<()> {
+    while Instant::now() < end {
+        s.write_all(block)?;
+    }
+    Ok(())
+}
+
+/// Sends until `end` as iperf3 does: waits by `select`, then writes without waiting ten times, each time until a block is
+/// written or the buffer is full.
+fn send_by_select(s: &mut TcpStream, block: &[u8], end: Instant) -> io::Result<()> {
+    // what iperf3 waits for besides: its control connection, silent meanwhile; its descriptor comes first, so that the kernel
+    // looks at it first
+    let (silent, _other) = UnixStream::pair()?;
+    let s = &mut s.try_clone()?;
+    let mut at = 0;
+    s.set_nonblocking(true)?;
+    while Instant::now() < end {
+        let (mut readable, mut writable) = (FdSet::new(), FdSet::new());
+        readable.insert(silent.as_fd());
+        writable.insert(s.as_fd());
+        select(None, &mut readable, &mut writable, None, &mut TimeVal::new(1, 0))?;
+        if !writable.contains(s.as_fd()) {
+            continue;
+        }
+        for _ in 0..10 {
+            while let Some(rest @ [_, ..]) = block.get(at..) {
+                match s.write(rest) {
+                    Ok(n) => at += n,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(e) => return Err(e),
+                }
+            }
+            if at == block.len() {
+                at = 0;
+            }
+        }
+    }
+    s.set_nonblocking(false)
+}
+
 /// Sends for `seconds` on a connection of its own; the receiver says bytes and seconds.
 fn stream_once(task: &Task, to: SocketAddr, seconds: f64) -> io::Result<(u64, f64, String)> {
     let mut s = patient(task, to)?;
-    let block = vec![0x5a_u8; task.write_size];
-    s.write_all(b"s")?;
+    let block = Block::new(0x5a, task.write_size);
+    let by_select = task.kind == Kind::TcpStreamSelect;
+    s.set_nodelay(false)?; // a stream is sent as TCP does by itself: so do netperf and iperf3
+    s.write_all(if by_select { b"S" } else { b"s" })?;
     let end = Instant::now() + Duration::from_secs_f64(seconds);
-    while Instant::now() < end {
-        s.write_all(&block)?;
-    }
+    if by_select { send_by_select(&mut s, &block, end) } else { send(&mut s, &block, end) }?;
     let congestion = sockopt::tcp_congestion(&s)?;
     s.shutdown(Shutdown::Write)?;
     let (mut bytes, mut nanos) = ([0; 8], [0; 8]);
@@ -75,7 +138,7 @@ pub(super) fn maerts(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     let mut ask = vec![b'm'];
     ask.extend_from_slice(&(total.as_millis() as u32).saturating_add(5_000).to_be_bytes());
     s.write_all(&ask)?;
-    let mut buf = vec![0_u8; 131_072];
+    let mut buf = Block::new(0, 131_072);
     let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
     while Instant::now() < warm {
         if s.read(&mut buf)? == 0 {
@@ -258,7 +321,7 @@ pub(super) fn crr(task: &Task, to: SocketAddr) -> io::Result<Measured> {
 }
 
 pub(super) fn fetch(task: &Task, to: SocketAddr) -> io::Result<Measured> {
-    let mut buf = vec![0_u8; 131_072];
+    let mut buf = Block::new(0, 131_072);
     let mut ask = vec![b'f'];
     ask.extend_from_slice(&task.fetch.to_be_bytes());
     let m = repeat(task, |n| {
@@ -272,17 +335,41 @@ pub(super) fn fetch(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     Ok(Measured { congestion: Some(task.congestion.clone()), ..m })
 }
 
-/// As wrk asks with `Connection: close`.
+/// As wrk does with `Connection: close`: it waits by `epoll` for the connection, then for the answer, and never in a call
+/// that connects, writes or reads. (But it reads to the end, so that the server always closes first; wrk closes as soon
+/// as it has the answer.)
 pub(super) fn http(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     let mut buf = [0_u8; 4096];
     let ask = format!("GET / HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
-    let m = repeat(task, |n| {
-        let mut s = connect(task, to, n)?;
-        s.write_all(ask.as_bytes())?;
-        match to_end(&mut s, &mut buf)? {
-            0 => Err(closed_early()),
-            got => Ok(got),
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let nothing = epoll::EventData::new_u64(0);
+    let wait = || -> io::Result<()> {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: nothing }];
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        match epoll::wait(&epoll, &mut events, Some(&patience))? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(()),
         }
+    };
+    let m = repeat(task, |n| {
+        let mut s = begin(task, to, n)?;
+        let (both, readable) = (epoll::EventFlags::IN | epoll::EventFlags::OUT, epoll::EventFlags::IN);
+        epoll::add(&epoll, &s, nothing, both)?;
+        wait()?;
+        s.write_all(ask.as_bytes())?;
+        epoll::modify(&epoll, &s, nothing, readable)?;
+        let mut got = 0;
+        loop {
+            wait()?;
+            match s.read(&mut buf) {
+                Ok(0) => break,
+                Ok(n) => got += n as u64,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+        }
+        epoll::delete(&epoll, &s)?;
+        if got == 0 { Err(closed_early()) } else { Ok(got) }
     })?;
     Ok(Measured { congestion: Some(task.congestion.clone()), ..m })
 }
