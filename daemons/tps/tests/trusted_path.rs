@@ -243,18 +243,23 @@ fn a_thousand_bad_clients_at_once_do_not_delay_a_good_one() {
         let quantiles = |from: IpAddr| {
             let mut times: Vec<Duration> = (0..9).map(|_| waits(&server, &config, from)).collect();
             times.sort_unstable();
-            (times[4], times[8])
+            (times[4], times[7], times[8])
         };
-        // What this machine takes now, whatever else runs on it: the crowd may add 100 ms to that in the median. One good client
-        // in nine may meet whatever else runs here; but nobody waits for one of the crowd to be given up, which takes 5 s.
+        // What this machine takes now, whatever else runs on it: the crowd may add 100 ms to that. One good client in nine may meet
+        // whatever else runs here, and one of the crowd's own source gives way; but nobody waits for one of the crowd to be given up, which takes 5 s.
         let alone = quantiles([127, 0, 0, 9].into());
         for (source, from) in [("another", [127, 0, 0, 9]), ("the same", [127, 0, 0, 1])] {
             let crowd = thousand(&server, [127, 0, 0, 1].into(), first);
             let crowded = quantiles(from.into());
-            println!("{what}, from {source} source: median and worst {crowded:?}, alone {alone:?}");
+            println!(
+                "{what}, from {source} source: median, worst but one, worst {crowded:?}, alone {alone:?}"
+            );
             let said = format!("{what}, {source} source: {crowded:?}, alone {alone:?}");
             assert!(crowded.0 < alone.0 + Duration::from_millis(100), "{said}");
-            assert!(crowded.1 < Duration::from_secs(2), "{said}");
+            if source == "another" {
+                assert!(crowded.1 < alone.2 + Duration::from_millis(100), "{said}");
+            }
+            assert!(crowded.2 < Duration::from_secs(2), "{said}");
             drop(crowd);
         }
     }
