@@ -6,22 +6,22 @@ use crate::convert;
 use crate::counts::Counts;
 use crate::federation::Federated;
 use crate::link::Link;
+use crate::mediation::Connection;
 use crate::operators::Operators;
 use crate::passwords::{self, Job, Passwords};
 use crate::revoked;
 use crate::store::Store;
-use crate::vaults::{MEDIATOR, Vaults};
+use crate::vaults::Vaults;
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
-use levee_ipc::mediator::{self, MediatorToSessiond, SessiondToMediator};
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_ipc::vault::{Report, VaultToSessiond};
+use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{
     Attachment, CompartmentStatus, FromWarden, LabelEvent, Role, SessiondRequest, ToWarden,
 };
 use levee_ipc::{Received, RecvError, Secret, client};
 use levee_policy::audit::{Event as Entry, Verdict};
-use levee_policy::{Grant, HostName, LabelName, ServiceName, Site, Who, decision};
+use levee_policy::{HostName, LabelName, Site};
 use levee_session::federation::Publication;
 use levee_session::{
     Change, ClientId, CommitId, CutId, Event, Output, RefusalKind, Reply, Request, SessionId, Sessions,
@@ -29,13 +29,12 @@ use levee_session::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// The most messages taken from one channel a turn, so that none keeps the others waiting.
-const FAIR: usize = 64;
+pub(crate) const FAIR: usize = 64;
 /// The most trusted paths at a time, in all: 10,000 sessions, and some that come back before their old path is known to be gone.
 const MAX_CLIENTS: usize = 12_288;
 
@@ -58,20 +57,11 @@ struct Client {
 
 /// What waits to be made durable.
 #[derive(Default)]
-struct Batch {
+pub(crate) struct Batch {
     entries: Vec<(Weight, Entry)>,
     commits: Vec<CommitId>,
     changes: Vec<Change>,
-    connections: Vec<Connection>,
-}
-
-/// A connection that a mediator waits to pass on, until its grant is durable.
-struct Connection {
-    label: LabelName,
-    ticket: u64,
-    /// From where, for the log.
-    why: String,
-    grant: Grant<decision::Connect>,
+    pub(crate) connections: Vec<Connection>,
 }
 
 /// Everything that sessiond holds.
@@ -96,16 +86,9 @@ pub struct Daemon {
     /// The serial number of the certificate that each of the site's hosts showed last on the trusted path.
     certificates: BTreeMap<HostName, Vec<u8>>,
     next_client: u64,
-    batch: Batch,
+    pub(crate) batch: Batch,
     /// Whether the warden still has to say what ran before sessiond started.
     unswept: bool,
-}
-
-impl Connection {
-    fn entry(&self) -> (Weight, Entry) {
-        let event = self.grant.audit();
-        (Weight::Connection, Entry { reason: format!("{}: {}", event.reason, self.why), ..event.clone() })
-    }
 }
 
 /// Who can be heard.
@@ -572,113 +555,13 @@ impl Daemon {
     }
 
     /// A label's vault, with its mediator where it has one, has done what it was told.
-    fn answered(&mut self, label: &LabelName, answer: Option<VaultToSessiond>) {
+    pub(crate) fn answered(&mut self, label: &LabelName, answer: Option<VaultToSessiond>) {
         match answer {
             Some(VaultToSessiond::Opened(id)) => self.handle(Event::VaultOpened(label.clone(), id)),
             Some(VaultToSessiond::Closed(id)) => self.handle(Event::VaultClosed(label.clone(), id)),
             Some(VaultToSessiond::Pong(number)) => self.handle(Event::VaultPong(label.clone(), number)),
             Some(VaultToSessiond::Report(report)) => self.operators.report(label, report),
             Some(VaultToSessiond::Disagreed(_)) | None => {}
-        }
-    }
-
-    /// A mediator has come, in the place of one that is dead: it is told all that it needs before it accepts a connection.
-    fn attach_mediator(&mut self, name: LabelName, fd: OwnedFd) {
-        let Some(label) = self.site.label(&name) else { return };
-        self.operators.unmediated(&name);
-        for answer in self.vaults.attach_mediator(name.clone(), fd) {
-            self.answered(&name, Some(answer));
-        }
-        let Some(mediator) = self.vaults.mediator(&name) else { return };
-        mediator.send(SessiondToMediator::Networks(convert::networks(&self.site, &label)));
-        let reach = self.site.reachable(&label);
-        let live = self.machine.shown().filter(|shown| shown.label == name);
-        for shown in live.filter_map(|shown| self.machine.live(shown.id)) {
-            let record = convert::mediated(&self.site, shown.id, shown.user, shown.inner, &reach);
-            mediator.send(SessiondToMediator::Open(record));
-        }
-        mediator.send(SessiondToMediator::Synced);
-    }
-
-    fn hear_mediator(&mut self, label: &LabelName) {
-        for _ in 0..FAIR {
-            let Some(mediator) = self.vaults.mediator(label) else { return };
-            mediator.flush();
-            let answer = match mediator.receive::<MediatorToSessiond>() {
-                Ok(Received { message, .. }) => match message {
-                    MediatorToSessiond::Opened(id) => VaultToSessiond::Opened(id),
-                    MediatorToSessiond::Closed(id) => VaultToSessiond::Closed(id),
-                    MediatorToSessiond::Pong(number) => VaultToSessiond::Pong(number),
-                    MediatorToSessiond::Report(counters) => {
-                        self.operators.mediated(label, counters);
-                        VaultToSessiond::Report(Report::default())
-                    }
-                    MediatorToSessiond::Connect { ticket, client, service, from } => {
-                        self.connect(label, ticket, &client, &service, from);
-                        continue;
-                    }
-                },
-                Err(RecvError::Empty) => return,
-                Err(RecvError::Malformed) => {
-                    self.counts.add_many("malformed messages of a mediator", 1, self.clock.now());
-                    continue;
-                }
-                Err(RecvError::Closed | RecvError::Io(_)) => return self.vaults.mediator_lost(label),
-            };
-            let answer = self.vaults.answered(label, MEDIATOR, answer);
-            self.answered(label, answer);
-        }
-    }
-
-    /// A connection is granted if its session lives at the mediator's label and the service is one that a mediator there decides
-    /// about, or the site gives it to the network; the grant takes effect once it is durable.
-    fn connect(
-        &mut self,
-        label: &LabelName,
-        ticket: u64,
-        client: &mediator::Client,
-        service: &ServiceName,
-        from: SocketAddr,
-    ) {
-        let granted = (|| {
-            let point = self.site.label(label)?;
-            let mediated = self.site.service(service)?.mode().is_mediated();
-            let (shown, given) = match client {
-                mediator::Client::Session(id) => {
-                    let shown = self.machine.live(*id).filter(|shown| shown.label == *label)?;
-                    let given = shown.inner.contains(&from.ip());
-                    (Some(shown), given)
-                }
-                mediator::Client::Network(interface) => {
-                    let network = self.site.networks_at(&point).find(|n| n.interface() == interface)?;
-                    (None, network.services().contains(service))
-                }
-            };
-            let who = Who {
-                user: shown.as_ref().map(|shown| &shown.user),
-                host: shown.as_ref().map(|shown| &shown.device),
-            };
-            let grant = self.site.decide_connect(who, &point, service).ok()?;
-            (mediated && given).then_some(grant)
-        })();
-        match granted {
-            Some(grant) => {
-                let why = match client {
-                    mediator::Client::Session(id) => format!("session {id} from {from}"),
-                    mediator::Client::Network(interface) => format!("the network at {interface} from {from}"),
-                };
-                self.batch.connections.push(Connection { label: label.clone(), ticket, why, grant });
-            }
-            None => {
-                self.counts.add_many("connections that no session or network has", 1, self.clock.now());
-                self.decided(label, ticket, false);
-            }
-        }
-    }
-
-    fn decided(&mut self, label: &LabelName, ticket: u64, granted: bool) {
-        if let Some(mediator) = self.vaults.mediator(label) {
-            mediator.send(SessiondToMediator::Decided { ticket, granted });
         }
     }
 

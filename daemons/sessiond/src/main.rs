@@ -11,6 +11,7 @@ mod counts;
 mod daemon;
 mod federation;
 mod link;
+mod mediation;
 mod operators;
 mod passwords;
 mod revoked;
