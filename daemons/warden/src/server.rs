@@ -1,6 +1,8 @@
 //! The warden of a server: the outer sockets, the four processes that every server has, and a vault and a
 //! compartment for each label that somebody uses.
 
+mod standing;
+
 use crate::label::{self, Label, Resources};
 use crate::making::Makers;
 use crate::memfile::sealed;
@@ -28,11 +30,8 @@ const LINGER: Duration = Duration::from_secs(10);
 /// How long the standing processes may take to say that they are at work.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the signer may take to decrypt its keys.
-pub const DECRYPTION: Duration = Duration::from_secs(120);
-
-/// Processes that every server has, in the order in which they are started; the last where the site has several servers.
-const STANDING: [Role; 5] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Fsd];
+pub use standing::DECRYPTION;
+use standing::STANDING;
 
 /// A running server.
 #[derive(Debug)]
@@ -101,29 +100,6 @@ impl Server {
             return Err(e);
         }
         Ok(server)
-    }
-
-    fn standing(&self) -> &'static [Role] {
-        let several = usize::from(self.site.federation().is_some());
-        STANDING.get(..STANDING.len() - 1 + several).unwrap_or(&STANDING)
-    }
-
-    fn start_all(&mut self) -> Result<(), Fatal> {
-        for role in self.standing() {
-            self.start_standing(*role)?;
-            // With a passphrase it takes its time, and whether it was the right one is known before anything else is started.
-            if *role == Role::Signer
-                && self.passphrase.is_some()
-                && let Some(why) =
-                    self.processes.get_mut(&Key::of(*role)).and_then(|p| p.begins_within(DECRYPTION))
-            {
-                return Err(Fatal::keys(&self.options.state.join("server"), why));
-            }
-        }
-        for name in self.networks.serving().cloned().collect::<Vec<_>>() {
-            self.need(name);
-        }
-        Ok(())
     }
 
     /// Runs until `stop` says so or something fails for good.
@@ -676,139 +652,6 @@ impl Server {
             chosen.push(free.swap_remove(index));
         }
         (chosen.len() == count).then_some(chosen)
-    }
-
-    fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
-        let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
-        let own = match role {
-            Role::Sessiond => Own::Sessiond,
-            Role::Signer => Own::Signer,
-            Role::Keyer => Own::Keyer,
-            Role::Fsd => Own::Fsd,
-            _ => Own::Tps,
-        };
-        // It alone opens connections: to etcd.
-        let network = match role {
-            Role::Fsd => Some(levee_sys::ns::current_net().map_err(|e| step(&e))?),
-            _ => None,
-        };
-        let uid = self.uids.own(own);
-        let arguments = match role {
-            Role::Keyer | Role::Tps | Role::Fsd => self.site.crypto().suites().arguments(),
-            _ => &[],
-        };
-        let start = Start {
-            key: Key::of(role),
-            programs: &self.options.programs,
-            program: None,
-            arguments,
-            uid,
-            network: network.as_ref().map(AsFd::as_fd),
-        };
-        let process = Process::start(start).map_err(|e| step(&e))?;
-        let directory = &self.options.state;
-        let attach = || -> Result<(), Box<dyn std::error::Error>> {
-            match role {
-                Role::Signer => {
-                    if let Some(passphrase) = &self.passphrase {
-                        process.tell(&FromWarden::Passphrase(passphrase.clone()))?;
-                    }
-                    let mut keys =
-                        vec![(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")];
-                    keys.extend(self.site.federation().map(|_| (Use::Federation, "federation.key")));
-                    for (what, file) in keys {
-                        process.give(
-                            Attachment::PrivateKey(what),
-                            state::secret(&directory.join("server").join(file))?,
-                        )?;
-                    }
-                    for (host, ppk) in self.ppks() {
-                        let file = directory.join("server/ppk").join(format!("{host}.key"));
-                        process.give(Attachment::Ppk(ppk.id().clone()), state::secret(&file)?)?;
-                    }
-                }
-                Role::Sessiond => {
-                    process.give(Attachment::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
-                    process.give(
-                        Attachment::Directory,
-                        state::own_directory(&directory.join("sessiond"), uid)?,
-                    )?;
-                    process.attach(Attachment::Listener, &self.operators)?;
-                }
-                Role::Keyer => {
-                    for group in &self.tunnels {
-                        let socket = group.keyer().ok_or("the steering group has no first socket")?;
-                        process.attach(Attachment::Udp(group.address()), &socket)?;
-                    }
-                    for (address, socket) in &self.ike {
-                        process.attach(Attachment::Ike(*address), socket)?;
-                    }
-                    for (host, ppk) in self.ppks() {
-                        let (host, id) = (Some(host.clone()), ppk.id().clone());
-                        process.tell(&FromWarden::Ppk { host, id, mandatory: ppk.is_mandatory() })?;
-                    }
-                    let chain = state::copy(&directory.join("server/ike-chain.pem"))?;
-                    process.give(Attachment::Chain, chain)?;
-                    if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
-                        process.give(Attachment::Revocations, list)?;
-                    }
-                    process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
-                }
-                Role::Fsd => {
-                    let federation = self.site.federation().ok_or("the site has one server")?;
-                    for address in federation.etcd() {
-                        let name = federation.etcd_name().clone();
-                        process.tell(&FromWarden::Attach(Attachment::Server { address: *address, name }))?;
-                    }
-                    let (site, server) = (self.site.name().clone(), self.site.server().name().clone());
-                    process.tell(&FromWarden::Attach(Attachment::Member { site, server }))?;
-                    let file = |name: &str| state::copy(&directory.join("server").join(name));
-                    process.give(Attachment::Chain, file("federation-chain.pem")?)?;
-                    process.give(Attachment::Authority, file("federation-authority.pem")?)?;
-                }
-                _ => {
-                    process.give(Attachment::Chain, state::copy(&directory.join("server/chain.pem"))?)?;
-                    if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
-                        process.give(Attachment::Revocations, list)?;
-                    }
-                    process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
-                    process.attach(Attachment::Listener, &self.trusted_path)?;
-                }
-            }
-            Ok(())
-        };
-        attach().map_err(|e| match process.complaint() {
-            Some(why) => Fatal::keys(&directory.join("server"), why),
-            None => step(&e),
-        })?;
-        self.admit(process)
-    }
-
-    /// The hosts that share a PPK with the server.
-    fn ppks(&self) -> impl Iterator<Item = (&HostName, &HostPpk)> {
-        self.site.hosts().filter_map(|host| Some((host.name(), host.ppk()?)))
-    }
-
-    /// Hands out the revocation list that there is now.
-    fn reload(&mut self) {
-        let (mut done, mut reason) = (true, "read anew".to_owned());
-        // sessiond first: it ends the sessions of whom the list names, the others what they have with them.
-        for role in [Role::Sessiond, Role::Keyer, Role::Tps] {
-            let Some(process) = self.processes.get(&Key::of(role)) else { continue };
-            match state::revocations(&self.options.state.join(state::REVOCATIONS)) {
-                Ok(Some(list)) => {
-                    if process.give(Attachment::Revocations, list).is_err() {
-                        // It reads the list when it is started again.
-                        log!("{} does not read what it is told: killing it", role.program());
-                        process.kill();
-                    }
-                }
-                Ok(None) => (done, reason) = (false, format!("there is no {}", state::REVOCATIONS)),
-                Err(e) => (done, reason) = (false, e.to_string()),
-            }
-        }
-        let object = "revocation list".to_owned();
-        self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
     }
 
     /// Wires a started process to its partners and tells it to begin.
