@@ -1,0 +1,147 @@
+//! What the documents name is there: links, files, tests.
+
+use levee_tidy::{Source, none, tree};
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+fn documents(all: &[Source]) -> impl Iterator<Item = &Source> {
+    all.iter().filter(|f| {
+        f.path.ends_with(".md") && f.path != "CHANGELOG.md" && !f.path.starts_with("docs/reports/")
+    })
+}
+
+/// `path` without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let all = tree();
+    let mut problems = Vec::new();
+    for document in documents(&all) {
+        let targets = document.text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|t| !t.starts_with("http")) {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let here = Path::new(&document.path);
+            let to = if file.is_empty() {
+                here.to_path_buf()
+            } else {
+                plain(&here.parent().unwrap_or(Path::new("")).join(file))
+            };
+            let there = levee_tidy::root().join(&to);
+            if !there.exists() {
+                problems.push(format!("{}: {target}", document.path));
+            } else if !anchor.is_empty() {
+                let text = std::fs::read_to_string(&there).unwrap_or_default();
+                let headings =
+                    text.lines().filter(|l| l.starts_with('#')).map(|l| slug(l.trim_start_matches('#')));
+                if !headings.collect::<Vec<_>>().contains(&anchor.to_owned()) {
+                    problems.push(format!("{}: {target}: no such heading", document.path));
+                }
+            }
+        }
+    }
+    none(&problems);
+}
+
+/// A heading as links call it.
+fn slug(heading: &str) -> String {
+    let kept = heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+        .collect::<String>();
+    kept.replace(' ', "-")
+}
+
+/// The words in backticks, but for those in blocks of code.
+fn quoted(text: &str) -> Vec<String> {
+    let mut quoted = Vec::new();
+    let mut code = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+        } else if !code {
+            quoted.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    quoted
+}
+
+#[test]
+fn every_file_that_a_document_names_is_there() {
+    let all = tree();
+    let paths: Vec<&str> = all.iter().map(|f| f.path.as_str()).collect();
+    let is_path = |word: &str| {
+        let ours = [
+            "core/", "host/", "daemons/", "tests/", "conf/", "docs/", "scripts/", "lab/", "cli/", "tpe/",
+            "fuzz/", "tests.rs",
+        ];
+        let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+        plain && (ours.iter().any(|o| word.starts_with(o)) || word.ends_with(".rs"))
+    };
+    let there = |word: &str| {
+        let word = word.trim_end_matches('/');
+        paths.iter().any(|p| {
+            *p == word
+                || p.starts_with(&format!("{word}/"))
+                || p.ends_with(&format!("/{word}"))
+                || p.contains(&format!("/{word}/"))
+        })
+    };
+    let mut problems = BTreeSet::new();
+    for document in documents(&all) {
+        for words in quoted(&document.text) {
+            for word in words.split([' ', ',', ';']).filter(|w| is_path(w)) {
+                if !there(word) {
+                    problems.insert(format!("{}: `{word}` is not there", document.path));
+                }
+            }
+        }
+    }
+    none(&problems.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn every_test_that_a_document_names_is_there() {
+    let all = tree();
+    let tests: BTreeSet<String> = all.iter().filter(|f| f.is_rust()).flat_map(names).collect();
+    assert!(tests.len() > 700, "{} tests", tests.len());
+    let mut problems = BTreeSet::new();
+    for document in documents(&all) {
+        for word in quoted(&document.text) {
+            let parts: Vec<&str> = word.split('…').filter(|p| !p.is_empty()).collect();
+            let sentence = word.matches('_').count() >= 3
+                && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_…".contains(c));
+            let named = |test: &String| {
+                parts
+                    .iter()
+                    .try_fold(test.as_str(), |rest, part| rest.split_once(part).map(|(_, after)| after))
+                    .is_some()
+            };
+            let item = || all.iter().filter(|f| f.is_rust()).any(|f| f.text.contains(&word));
+            if sentence && !tests.iter().any(named) && !item() {
+                problems.insert(format!("{}: no test `{word}`", document.path));
+            }
+        }
+    }
+    none(&problems.into_iter().collect::<Vec<_>>());
+}
+
+/// The names of a file's functions.
+fn names(file: &Source) -> Vec<String> {
+    let after = file.text.split("fn ").skip(1);
+    after.filter_map(|rest| rest.split(['(', '<']).next()).map(|n| n.trim().to_owned()).collect()
+}

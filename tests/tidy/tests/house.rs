@@ -1,0 +1,159 @@
+//! The house is in order: dependencies point one way, files and functions stay within what a reader takes in at once, and
+//! nothing lies about that nothing reaches.
+
+use levee_tidy::{Source, command, none, root, tree};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Lines of a file before its unit tests.
+const FILE: usize = 800;
+/// Lines of a function.
+const FUNCTION: usize = 170;
+
+/// Files that are longer, each with its reason.
+const LONG_FILES: [(&str, &str); 0] = [];
+
+/// Functions that are longer, each with its reason.
+const LONG_FUNCTIONS: [(&str, &str, &str); 0] = [];
+
+/// Where a crate lies, by the directory it is in, and on what of ours it may depend (besides its own directory's).
+const MAY: [(&str, &[&str]); 7] = [
+    ("core", &["core"]),
+    ("host", &["core", "host"]),
+    ("daemons", &["core", "host"]),
+    ("tpe", &["core", "host"]),
+    ("cli", &["core", "host"]),
+    ("lab", &[]),
+    ("tests", &["core", "host", "daemons", "tpe", "cli", "lab", "tests"]),
+];
+
+/// A crate of the workspace: where it lies, and which others of it the product needs (tests' needs are free).
+fn crates() -> BTreeMap<String, (String, Vec<String>)> {
+    let text = command("cargo", &["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    let all: serde_json::Value = serde_json::from_str(&text).expect("cargo prints JSON");
+    let packages = all["packages"].as_array().expect("packages");
+    let root = root().display().to_string();
+    let one = |package: &serde_json::Value| {
+        let manifest = package["manifest_path"].as_str().expect("a path");
+        let path = manifest.strip_prefix(&root).expect("in the tree").trim_start_matches('/');
+        let needs = package["dependencies"].as_array().expect("dependencies").iter();
+        let needs = needs.filter(|d| d["kind"].is_null() && !d["path"].is_null());
+        let needs = needs.map(|d| d["name"].as_str().expect("a name").to_owned()).collect();
+        let place = path.trim_end_matches("/Cargo.toml").to_owned();
+        (package["name"].as_str().expect("a name").to_owned(), (place, needs))
+    };
+    packages.iter().map(one).collect()
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let crates = crates();
+    assert!(crates.len() > 20, "{} crates", crates.len());
+    let area = |place: &str| place.split('/').next().unwrap_or_default().to_owned();
+    let mut problems = Vec::new();
+    for (name, (place, needs)) in &crates {
+        let allowed = MAY.iter().find(|(from, _)| *from == area(place));
+        let allowed = allowed.unwrap_or_else(|| panic!("{place}: no rule for this directory")).1;
+        for need in needs {
+            let (to, _) = &crates[need];
+            if !allowed.contains(&area(to).as_str()) {
+                problems.push(format!("{name} ({place}) depends on {need} ({to})"));
+            }
+        }
+        let bare = ["core/policy", "host/sys"].contains(&place.as_str());
+        if bare && !needs.is_empty() {
+            problems.push(format!("{name} ({place}) must depend on nothing of ours"));
+        }
+        if area(place) == "core" && place != "core/session" && place != "core/ike" {
+            let beyond = needs.iter().filter(|need| !["levee-policy", "levee-esp"].contains(&need.as_str()));
+            problems.extend(beyond.map(|need| format!("{name} depends on {need}")));
+        }
+    }
+    none(&problems);
+}
+
+/// `lengths` against the most there may be; exceptions that none needs any more are problems too.
+fn too_long(lengths: &[(String, usize)], most: usize, exceptions: &BTreeSet<String>) -> Vec<String> {
+    let long: BTreeMap<&String, usize> =
+        lengths.iter().filter(|(_, n)| *n > most).map(|(p, n)| (p, *n)).collect();
+    let unknown = long.iter().filter(|(what, _)| !exceptions.contains(**what));
+    let mut problems: Vec<String> =
+        unknown.map(|(what, n)| format!("{what}: {n} lines, at most {most}")).collect();
+    let done = exceptions.iter().filter(|what| !long.contains_key(what));
+    problems.extend(done.map(|what| format!("{what}: no exception is needed any more")));
+    problems
+}
+
+#[test]
+fn files_are_no_longer_than_one_idea() {
+    let lengths: Vec<(String, usize)> =
+        tree().iter().filter(|f| f.is_rust()).map(|f| (f.path.clone(), f.code().count())).collect();
+    assert!(lengths.len() > 300, "{} files", lengths.len());
+    none(&too_long(&lengths, FILE, &LONG_FILES.iter().map(|(path, _)| (*path).to_owned()).collect()));
+}
+
+#[test]
+fn functions_are_no_longer_than_a_screen() {
+    let of = |file: &Source| {
+        let path = file.path.clone();
+        file.functions()
+            .into_iter()
+            .map(move |(name, lines)| (format!("{path} {name}"), lines))
+            .collect::<Vec<_>>()
+    };
+    let lengths: Vec<(String, usize)> = tree().iter().filter(|f| f.is_rust()).flat_map(of).collect();
+    assert!(lengths.len() > 3000, "{} functions", lengths.len());
+    let named = LONG_FUNCTIONS.iter().map(|(path, name, _)| format!("{path} {name}")).collect();
+    none(&too_long(&lengths, FUNCTION, &named));
+}
+
+/// The modules that some file of the tree declares.
+fn modules(all: &[Source]) -> BTreeSet<&str> {
+    let lines = all.iter().filter(|f| f.is_rust()).flat_map(|f| f.text.lines());
+    let declared = lines.filter_map(|line| line.trim().strip_suffix(';')?.rsplit_once("mod "));
+    declared
+        .filter(|(before, _)| before.is_empty() || before.starts_with("pub"))
+        .map(|(_, name)| name)
+        .collect()
+}
+
+#[test]
+fn every_file_is_reached() {
+    let all = tree();
+    let modules = modules(&all);
+    let text: String = all.iter().filter(|f| f.path != "Cargo.lock").map(|f| f.text.as_str()).collect();
+    let reached = |file: &Source| {
+        let parts: Vec<&str> = file.path.split('/').collect();
+        let [.., parent, name] = parts.as_slice() else { return true };
+        if let Some(stem) = name.strip_suffix(".rs") {
+            // cargo finds the first ones by itself.
+            return ["main", "lib", "build"].contains(&stem)
+                || ["tests", "bin", "benches", "examples", "fuzz_targets"].contains(parent)
+                || modules.contains(if stem == "mod" { *parent } else { stem });
+        }
+        let looked_for = ["scripts", "conf", "probes"].iter().any(|directory| parts.contains(directory));
+        // Where a whole directory is installed or tried, its name stands for its files.
+        !looked_for
+            || text.contains(name)
+            || text.contains(&format!("{parent}/*"))
+    };
+    none(
+        &all.iter()
+            .filter(|f| !reached(f))
+            .map(|f| format!("{}: nothing reaches it", f.path))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn the_repository_speaks_of_levee_alone() {
+    let forbidden =
+        [concat!("/wo", "rk/"), concat!("/home/", "user/."), concat!("TO", "DO"), concat!("FIX", "ME")];
+    let mut problems = Vec::new();
+    for file in tree() {
+        for (number, line) in file.text.lines().enumerate() {
+            let found = forbidden.iter().filter(|word| line.contains(**word));
+            problems.extend(found.map(|word| format!("{}:{}: {word}", file.path, number + 1)));
+        }
+    }
+    none(&problems);
+}
