@@ -132,9 +132,7 @@ fn every_file_is_reached() {
         }
         let looked_for = ["scripts", "conf", "probes"].iter().any(|directory| parts.contains(directory));
         // Where a whole directory is installed or tried, its name stands for its files.
-        !looked_for
-            || text.contains(name)
-            || text.contains(&format!("{parent}/*"))
+        !looked_for || text.contains(name) || text.contains(&format!("{parent}/*"))
     };
     none(
         &all.iter()
