@@ -208,6 +208,13 @@ fn render(status: &ServerStatus) -> String {
             false => "\nfederation\n  cut off: without a lease no session can be\n".to_owned(),
         });
     }
+    if let Some(strange) = status.federation.as_ref().map(|f| f.strange).filter(|strange| *strange > 0) {
+        let alarm = format!(
+            "ALARM: {strange} times the servers' table in etcd had something that no server of the site writes: somebody else has \
+             a key to it; see `levee enrol etcd --help`\n"
+        );
+        out.insert_str(0, &alarm);
+    }
     for (label, report) in status.vaults.iter().filter(|(_, report)| report.disagreed() > 0) {
         let alarm = format!(
             "ALARM: the redundant stacks at {label} disagreed about {} packets, and dropped them: one of the two is wrong \

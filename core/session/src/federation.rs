@@ -14,8 +14,13 @@
 use crate::{SessionId, Stored, Time};
 use levee_policy::{DomainName, HostName};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+/// The most sessions of other servers that are kept in mind, and the most of this server's that a run before left.
+const MOST: usize = 12_288;
+/// How many beats are remembered to know them again: those of four leases and more.
+const REMEMBERED: usize = 64;
 
 /// A session as the table has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +60,8 @@ pub enum TableChange {
     ServerGone(DomainName, u64),
     /// The session of a TPE is over.
     SessionGone(HostName),
+    /// What a server's key says makes no sense.
+    Spoilt(DomainName, u64),
 }
 
 /// What the table's client says.
@@ -110,6 +117,13 @@ pub enum Heard {
         session: SessionId,
         /// When.
         revision: Option<u64>,
+    },
+    /// There are so many keys in the table that no server of the site writes.
+    Strange {
+        /// Which try.
+        attempt: u64,
+        /// How many more.
+        count: u64,
     },
     /// The lease, the watch or the table cannot be had any more.
     Lost {
@@ -221,6 +235,10 @@ enum OwnStep {
 #[derive(Debug)]
 struct Member {
     lease: u64,
+    /// When it was taken.
+    since: Time,
+    /// By which change this server's key came.
+    joined: u64,
     until: Time,
     seen: u64,
     others: BTreeMap<(DomainName, u64), Other>,
@@ -229,6 +247,8 @@ struct Member {
     next: Time,
     /// What the last beat said.
     told: u64,
+    /// The last beats: number, and what each said was cut.
+    sent: VecDeque<(u64, u64)>,
     /// The renewal that has not been answered, and when it was asked for.
     renewing: Option<(u64, Time)>,
     renewals: u64,
@@ -247,6 +267,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Federation {
     me: DomainName,
+    /// The site's other servers: nobody else is one.
+    peers: BTreeSet<DomainName>,
     ttl: Duration,
     attempt: u64,
     phase: Phase,
@@ -255,9 +277,12 @@ pub struct Federation {
     foreign: BTreeMap<HostName, SessionId>,
     /// Those that are over and not cut here yet, with the change that ended them.
     cutting: BTreeMap<SessionId, u64>,
+    /// What in the table is no work of the site's servers.
+    strange: u64,
     said: VecDeque<Said>,
 }
 
+const FOREIGN: &str = "somebody else writes what is this server's in the table";
 const LATE: &str = "its lease could not be renewed in time";
 const CUT_OFF: &str = "the server is cut off from the others of its site";
 
@@ -267,17 +292,24 @@ const AGAIN: Duration = Duration::from_millis(500);
 impl Federation {
     /// Not a member yet: nothing passes. `ttl` is the lease's, in whole seconds; the first try is not before `begin`, by when nothing
     /// passes any more that a run before this one allowed.
-    pub fn new(me: DomainName, ttl: Duration, begin: Time) -> Self {
+    pub fn new(me: DomainName, peers: BTreeSet<DomainName>, ttl: Duration, begin: Time) -> Self {
         Self {
             me,
+            peers,
             ttl,
             attempt: 0,
             phase: Phase::Away(begin),
             own: BTreeMap::new(),
             foreign: BTreeMap::new(),
             cutting: BTreeMap::new(),
+            strange: 0,
             said: VecDeque::new(),
         }
+    }
+
+    /// How often the table had something that is no work of the site's servers. It was not obeyed.
+    pub fn strange(&self) -> u64 {
+        self.strange
     }
 
     /// So long may packets pass after the lease was renewed: less than its time, for clocks run at rates of their own.
@@ -393,6 +425,14 @@ impl Federation {
         member.beat += 1;
         member.next = now.after(every);
         member.told = cut;
+        member.sent.push_back((member.beat, cut));
+        if member.sent.len() > REMEMBERED {
+            member.sent.pop_front();
+        }
+        if member.since.after(self.ttl) <= now {
+            // A run of this server before this one has lost its lease by now, whatever the table says.
+            member.others.retain(|(name, _), _| *name != self.me);
+        }
         let ask = Ask::Beat { attempt: self.attempt, number: member.beat, cut };
         self.said.push_back(Said::Ask(ask));
         // What could not be said may have been lost.
@@ -411,6 +451,7 @@ impl Federation {
             | Heard::Renewed { attempt, .. }
             | Heard::Published { attempt, .. }
             | Heard::Withdrawn { attempt, .. }
+            | Heard::Strange { attempt, .. }
             | Heard::Lost { attempt, .. } => *attempt,
         };
         if of != self.attempt {
@@ -447,6 +488,7 @@ impl Federation {
                     self.see_whether_over();
                 }
             }
+            Heard::Strange { count, .. } => self.strange = self.strange.saturating_add(count),
             Heard::Lost { reason, .. } => self.lost(&reason, now),
         }
     }
@@ -468,20 +510,33 @@ impl Federation {
             self.phase = Phase::Away(now.after(AGAIN));
             return;
         }
+        let is_own = |entry: &&Entry| matches!(entry, Entry::Server { name, lease: of, .. } if *name == self.me && *of == lease);
+        let Some(Entry::Server { joined, .. }) = entries.iter().find(is_own) else {
+            // Without its own key it was not all of the table.
+            self.phase = Phase::Away(now.after(AGAIN));
+            return;
+        };
         self.phase = Phase::Member(Member {
             lease,
+            since,
+            joined: *joined,
             until,
             seen: revision,
             others: BTreeMap::new(),
             beat: 0,
             next: now,
             told: 0,
+            // Written by who took the lease.
+            sent: VecDeque::from([(0, 0)]),
             renewing: None,
             renewals: 0,
         });
         self.said.push_back(Said::Until(until));
         for entry in entries {
             self.put(entry, revision, now);
+        }
+        if !matches!(self.phase, Phase::Member(_)) {
+            return;
         }
         // A session that was to end and is not there has been gone at the latest since.
         for own in self.own.values_mut() {
@@ -502,10 +557,18 @@ impl Federation {
                     member.others.remove(&(name, lease));
                 }
                 TableChange::SessionGone(device) => {
-                    if let Some(id) = self.foreign.remove(&device) {
-                        self.cutting.insert(id, at);
-                        self.said.push_back(Said::Vanished(id));
+                    if self.is_published(&device) {
+                        return self.fence(FOREIGN, now);
                     }
+                    self.gone(&device, at);
+                }
+                TableChange::Spoilt(name, lease) => {
+                    let Phase::Member(member) = &self.phase else { return };
+                    self.strange = self.strange.saturating_add(1);
+                    if name == self.me && lease == member.lease {
+                        return self.fence(FOREIGN, now);
+                    }
+                    // What it said before stands: it is waited for, as long as it has a lease.
                 }
             }
         }
@@ -514,38 +577,86 @@ impl Federation {
         self.see_whether_over();
     }
 
-    fn put(&mut self, entry: Entry, at: u64, now: Time) {
-        let Phase::Member(member) = &mut self.phase else { return };
-        match entry {
-            Entry::Server { name, lease, beat, .. } if name == self.me && lease == member.lease => {
-                // Everything up to this beat has been seen: the lease may go on.
-                if beat == member.beat && beat > 0 && member.renewing.is_none() {
-                    member.renewals += 1;
-                    member.renewing = Some((member.renewals, now));
-                    let ask = Ask::Renew { attempt: self.attempt, number: member.renewals };
-                    self.said.push_back(Said::Ask(ask));
-                }
-            }
-            Entry::Server { name, lease, joined, cut, .. } => {
-                member.others.insert((name, lease), Other { joined, cut });
-            }
-            Entry::Session(shared) if shared.owner == self.me => {
-                // Of a run before this one, or of one whose publishing nobody knew the end of.
-                let id = shared.record.id;
-                let own = self.own.entry(id);
-                own.or_insert(Own { record: shared.record, step: OwnStep::Leaving });
-            }
-            Entry::Session(shared) => {
-                let id = shared.record.id;
-                if let Some(before) = self.foreign.insert(shared.record.device.clone(), id)
-                    && before != id
-                {
-                    self.cutting.insert(before, at);
-                    self.said.push_back(Said::Vanished(before));
-                }
-                self.said.push_back(Said::Appeared(shared));
-            }
+    /// The session of a TPE at another server is over.
+    fn gone(&mut self, device: &HostName, at: u64) {
+        if let Some(id) = self.foreign.remove(device) {
+            self.cutting.insert(id, at);
+            self.said.push_back(Said::Vanished(id));
         }
+    }
+
+    /// Whether this server has a session of that TPE in the table and has not asked for its end: nobody else may touch its key.
+    fn is_published(&self, device: &HostName) -> bool {
+        self.own.values().any(|own| own.step == OwnStep::Published && own.record.device == *device)
+    }
+
+    fn put(&mut self, entry: Entry, at: u64, now: Time) {
+        match entry {
+            Entry::Server { name, lease, joined, beat, cut } => {
+                self.put_server(name, lease, joined, (beat, cut), now);
+            }
+            Entry::Session(shared) => self.put_session(shared, at, now),
+        }
+    }
+
+    fn put_server(&mut self, name: DomainName, lease: u64, joined: u64, said: (u64, u64), now: Time) {
+        let Phase::Member(member) = &mut self.phase else { return };
+        if name == self.me && lease == member.lease {
+            if !member.sent.contains(&said) {
+                self.strange = self.strange.saturating_add(1);
+                return self.fence(FOREIGN, now);
+            }
+            // Everything up to this beat has been seen: the lease may go on.
+            if said.0 == member.beat && member.beat > 0 && member.renewing.is_none() {
+                member.renewals += 1;
+                member.renewing = Some((member.renewals, now));
+                let ask = Ask::Renew { attempt: self.attempt, number: member.renewals };
+                self.said.push_back(Said::Ask(ask));
+            }
+            return;
+        }
+        // One of this server's own runs before this one has a key that is older.
+        let known = if name == self.me { joined < member.joined } else { self.peers.contains(&name) };
+        if !known {
+            self.strange = self.strange.saturating_add(1);
+            return;
+        }
+        member.others.insert((name, lease), Other { joined, cut: said.1 });
+    }
+
+    fn put_session(&mut self, shared: Shared, at: u64, now: Time) {
+        if !matches!(self.phase, Phase::Member(_)) {
+            return;
+        }
+        let (id, device) = (shared.record.id, shared.record.device.clone());
+        if shared.owner == self.me {
+            match self.own.get(&id) {
+                Some(own) if own.record == shared.record => {}
+                Some(_) => {
+                    self.strange = self.strange.saturating_add(1);
+                    self.fence(FOREIGN, now);
+                }
+                // Of a run before this one, or of one whose publishing nobody knew the end of.
+                None if self.own.len() < MOST => {
+                    self.own.insert(id, Own { record: shared.record, step: OwnStep::Leaving });
+                }
+                None => self.strange = self.strange.saturating_add(1),
+            }
+            return;
+        }
+        if self.is_published(&device) {
+            self.strange = self.strange.saturating_add(1);
+            return self.fence(FOREIGN, now);
+        }
+        if self.foreign.get(&device).is_some_and(|before| *before != id) {
+            self.gone(&device, at);
+        }
+        if !self.peers.contains(&shared.owner) || self.foreign.len() >= MOST {
+            self.strange = self.strange.saturating_add(1);
+            return;
+        }
+        self.foreign.insert(device, id);
+        self.said.push_back(Said::Appeared(shared));
     }
 
     fn published(&mut self, session: SessionId, done: Option<bool>) {

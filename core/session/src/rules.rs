@@ -1,7 +1,8 @@
 //! What the policy says: the one place where this crate asks it.
 
 use crate::address::Pool;
-use levee_policy::{Denial, Grant, HostName, LabelName, Site, UserName, decision};
+use levee_policy::site::Peer;
+use levee_policy::{Denial, DomainName, Grant, HostName, LabelName, Site, UserName, decision};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -38,7 +39,21 @@ pub(crate) fn pool(site: &Site) -> Pool {
     Pool::new(site.server().inner_pools(), site.server().inner_addresses().iter().copied())
 }
 
-/// Whether one of these addresses is of this server's own pool: another server's sessions have none of those.
-pub(crate) fn is_of_pool(site: &Site, inner: &[IpAddr]) -> bool {
-    inner.iter().any(|address| site.server().inner_pools().iter().any(|pool| pool.contains(address)))
+/// Whether sessions of the server `owner` may have these inner addresses: at most one of each family, each of that server's own pools
+/// and no address of a server, of a network or of all hosts in one.
+pub(crate) fn is_of_peer(site: &Site, owner: &DomainName, inner: &[IpAddr]) -> bool {
+    let peers = site.federation().map_or(&[][..], |federation| federation.peers());
+    let Some(peer) = peers.iter().find(|peer| peer.name() == owner) else { return false };
+    let one_each = inner.iter().filter(|address| address.is_ipv4()).count() <= 1
+        && inner.iter().filter(|address| address.is_ipv6()).count() <= 1;
+    let servers = site.server().inner_addresses().iter().chain(peers.iter().flat_map(Peer::inner_addresses));
+    let servers: Vec<&IpAddr> = servers.collect();
+    !inner.is_empty()
+        && one_each
+        && inner.iter().all(|address| {
+            !servers.contains(&address)
+                && peer.inner_pools().iter().any(|pool| {
+                    pool.contains(address) && *address != pool.network() && *address != pool.broadcast()
+                })
+        })
 }

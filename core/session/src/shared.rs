@@ -78,10 +78,17 @@ impl Sessions {
         let Shared { owner, record } = shared;
         let id = record.id;
         let known = self.sessions.contains_key(&id) || self.coming.contains_key(&id);
-        let held = self.by_device.contains_key(&record.device) || self.pool.is_held(&record.inner);
-        let taken = known || held || rules::is_of_pool(&self.site, &record.inner);
+        let elsewhere = self.sessions.values().filter(|session| matches!(session.shared, Sharing::Theirs(_)));
+        let mut theirs = elsewhere
+            .map(|session| &session.record)
+            .chain(self.coming.values().map(|granted| &granted.record));
+        let held = self.by_device.contains_key(&record.device)
+            || theirs.any(|other| other.inner.iter().any(|address| record.inner.contains(address)));
         let decided = match rules::open(&self.site, &record.user, &record.device, &record.label) {
-            Ok(_) if taken => Err("it has a session, or an inner address, of another".to_owned()),
+            Ok(_) if known || held => Err("it has a session, or an inner address, of another".to_owned()),
+            Ok(_) if !rules::is_of_peer(&self.site, &owner, &record.inner) => {
+                Err("that server has no such inner address to give".to_owned())
+            }
             Ok(grant) => Ok(grant),
             Err(denial) => Err(denial.reason().to_owned()),
         };

@@ -130,13 +130,18 @@ fn name(n: usize) -> DomainName {
     DomainName::new(&format!("s{n}.example")).unwrap()
 }
 
+/// All servers but one.
+fn peers(n: usize) -> BTreeSet<DomainName> {
+    (0..SERVERS).filter(|other| *other != n).map(name).collect()
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let servers = (0..SERVERS)
             .map(|n| Server {
                 name: name(n),
-                machine: Federation::new(name(n), Duration::from_secs(TTL), Time::default()),
+                machine: Federation::new(name(n), peers(n), Duration::from_secs(TTL), Time::default()),
                 // Up to five in a hundred fast or slow.
                 rate: 950 + random.below(101),
                 cut_off: 0,
@@ -476,7 +481,7 @@ impl World {
         let server = &mut self.servers[n];
         server.dead = Some(begin);
         let wait = Time::from_millis(begin * rate / 1000).after(Duration::from_secs(TTL));
-        server.machine = Federation::new(name, Duration::from_secs(TTL), wait);
+        server.machine = Federation::new(name, peers(n), Duration::from_secs(TTL), wait);
         server.asks.clear();
         server.hears.clear();
         server.cutting.clear();

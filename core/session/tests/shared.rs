@@ -200,6 +200,14 @@ fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_t
         ("nobody", LABEL, "10.80.2.7"),
         ("ada", "SECRET//CRYPTO", "10.80.2.7"),
         ("ada", LABEL, "10.80.1.7"),
+        // Nobody's, everybody's, a server's own, no pool's, a network's.
+        ("ada", LABEL, "0.0.0.0"),
+        ("ada", LABEL, "10.80.0.1"),
+        ("ada", LABEL, "10.80.0.2"),
+        ("ada", LABEL, "192.0.2.7"),
+        ("ada", LABEL, "10.80.2.0"),
+        ("ada", LABEL, "10.80.2.255"),
+        ("ada", LABEL, "fd00::7"),
     ] {
         let mut server = Server::new(vec![]);
         server.hear(Event::Appeared(theirs(user, label, inner)));
@@ -212,6 +220,30 @@ fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_t
     let own = server.opened();
     server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
     assert!(server.machine.shown().map(|shown| shown.id).eq([own]), "the workstation has one here");
+    // An owner that is no other server of the site, two addresses of one family, an address that another has.
+    let other = |owner: &str, inner: &[&str]| {
+        let mut shared = theirs("ada", LABEL, "10.80.2.7");
+        shared.owner = owner.parse().unwrap();
+        shared.record.inner = inner.iter().map(|address| address.parse().unwrap()).collect();
+        shared
+    };
+    for (owner, inner) in [
+        ("three.harbour.example", &["10.80.2.7"][..]),
+        ("server.harbour.example", &["10.80.2.7"]),
+        ("two.harbour.example", &["10.80.2.7", "10.80.2.8"]),
+        ("two.harbour.example", &[]),
+    ] {
+        let mut server = Server::new(vec![]);
+        server.hear(Event::Appeared(other(owner, inner)));
+        assert_eq!(server.log, [("session".to_owned(), Verdict::Denied)], "{owner} {inner:?}");
+    }
+    let mut server = Server::new(vec![]);
+    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    let mut second = theirs("ada", LABEL, "10.80.2.7");
+    (second.record.id, second.record.device) = (SessionId::from_random([8; 16]), "ws2".parse().unwrap());
+    server.hear(Event::Appeared(second));
+    let verdicts: Vec<Verdict> = server.log.iter().map(|(_, verdict)| *verdict).collect();
+    assert_eq!(verdicts, [Verdict::Granted, Verdict::Denied], "one address, one session");
 }
 
 #[test]

@@ -20,6 +20,9 @@ type Beat = (u64, u64);
 /// Bytes of one message of the watch: etcd's own bound on a request is 1.5 MiB.
 const MOST_OF_A_MESSAGE: usize = 16 << 20;
 
+/// Octets of a key's value: a record has a few hundred.
+const MOST_OF_A_VALUE: usize = 4096;
+
 /// Why a request came to nothing.
 #[derive(Debug)]
 pub enum Fault {
@@ -101,6 +104,14 @@ struct Compared {
     header: Header,
     #[serde(default)]
     succeeded: bool,
+    #[serde(default)]
+    responses: Vec<Response>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Response {
+    #[serde(default, rename = "response_range")]
+    range: Option<Found>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,12 +156,30 @@ struct WatchedEvent {
 }
 
 /// What one message of the watch says: everything up to a revision.
-pub type Batch = (u64, Vec<(u64, TableChange)>);
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// It.
+    pub revision: u64,
+    /// Each with the change that it was.
+    pub changes: Vec<(u64, TableChange)>,
+    /// Keys that no server of the site writes.
+    pub strange: u64,
+}
 
 enum Key {
     Server(DomainName, u64),
     Session(HostName),
     Epoch,
+    /// No server of the site writes such a key.
+    Strange,
+}
+
+/// What a key says.
+enum Said {
+    Entry(Entry),
+    Nothing,
+    /// No server of the site says such a thing of this key.
+    Nonsense(Key),
 }
 
 impl Place {
@@ -178,37 +207,49 @@ impl Place {
         (BASE64.encode(prefix), BASE64.encode(end))
     }
 
-    fn key(&self, text: &str) -> Done<Key> {
-        let bytes = BASE64.decode(text).or_else(nonsense)?;
-        let key = String::from_utf8(bytes).or_else(nonsense)?;
-        let rest = key.strip_prefix(&self.prefix()).map(|rest| rest.split('/').collect::<Vec<_>>());
-        match rest.as_deref() {
-            Some(["server", name, lease]) => {
-                Ok(Key::Server(DomainName::new(name).or_else(nonsense)?, lease.parse().or_else(nonsense)?))
+    fn key(&self, text: &str) -> Key {
+        self.known(text).unwrap_or(Key::Strange)
+    }
+
+    fn known(&self, text: &str) -> Option<Key> {
+        let key = String::from_utf8(BASE64.decode(text).ok()?).ok()?;
+        let rest: Vec<&str> = key.strip_prefix(&self.prefix())?.split('/').collect();
+        match rest.as_slice() {
+            ["server", name, lease] => {
+                let number: u64 = lease.parse().ok()?;
+                // Another spelling of a number would be another key for one thing.
+                let one = number.to_string() == **lease;
+                one.then_some(Key::Server(DomainName::new(name).ok()?, number))
             }
-            Some(["session", host]) => Ok(Key::Session(HostName::new(host).or_else(nonsense)?)),
-            Some(["epoch", _, _]) => Ok(Key::Epoch),
-            _ => nonsense(format!("the key {key:?}")),
+            ["session", host] => Some(Key::Session(HostName::new(host).ok()?)),
+            ["epoch", _, _] => Some(Key::Epoch),
+            _ => None,
         }
     }
 
-    fn entry(&self, kv: &KeyValue) -> Done<Option<Entry>> {
-        let value = || BASE64.decode(&kv.value).or_else(nonsense);
-        Ok(match self.key(&kv.key)? {
-            Key::Server(name, lease) => {
-                let (beat, cut): Beat = postcard::from_bytes(&value()?).or_else(nonsense)?;
-                Some(Entry::Server { name, lease, joined: kv.create_revision, beat, cut })
-            }
-            Key::Session(host) => {
-                let shared: Shared = postcard::from_bytes(&value()?).or_else(nonsense)?;
-                if shared.record.device != host {
-                    return nonsense("the session of another host");
+    fn said(&self, kv: &KeyValue) -> Said {
+        match self.key(&kv.key) {
+            Key::Server(name, lease) => match decoded::<Beat>(&kv.value) {
+                Some((beat, cut)) => {
+                    Said::Entry(Entry::Server { name, lease, joined: kv.create_revision, beat, cut })
                 }
-                Some(Entry::Session(shared))
-            }
-            Key::Epoch => None,
-        })
+                None => Said::Nonsense(Key::Server(name, lease)),
+            },
+            Key::Session(host) => match decoded::<Shared>(&kv.value) {
+                Some(shared) if shared.record.device == host => Said::Entry(Entry::Session(shared)),
+                _ => Said::Nonsense(Key::Session(host)),
+            },
+            Key::Epoch => Said::Nothing,
+            Key::Strange => Said::Nonsense(Key::Strange),
+        }
     }
+}
+
+/// A value that is exactly what we would have written, to the last octet.
+fn decoded<T: serde::Serialize + serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    let bytes = BASE64.decode(text).ok().filter(|bytes| bytes.len() <= MOST_OF_A_VALUE)?;
+    let value = postcard::from_bytes(&bytes).ok()?;
+    (postcard::to_allocvec(&value).ok()? == bytes).then_some(value)
 }
 
 fn encoded(value: &impl serde::Serialize) -> Done<String> {
@@ -298,20 +339,39 @@ impl Client {
         self.ask::<Compared>("/v3/kv/txn", &txn).map(|compared| compared.succeeded)
     }
 
-    /// Deletes a session's key if it is this session's; the change at which it is not there.
+    /// Deletes a session's key if it is this session's; the change at which it is not there. A key that says something else of this
+    /// session is not ours any more: then nobody knows, and the table is given up.
     pub fn withdraw(&mut self, shared: &Shared) -> Done<u64> {
         let key = BASE64.encode(self.place.session(&shared.record.device));
         let txn = json!({
             "compare": [{ "key": key, "target": "VALUE", "value": encoded(shared)? }],
             "success": [{ "request_delete_range": { "key": key } }],
+            "failure": [{ "request_range": { "key": key } }],
         });
-        self.ask::<Compared>("/v3/kv/txn", &txn).map(|compared| compared.header.revision)
+        let compared: Compared = self.ask("/v3/kv/txn", &txn)?;
+        if !compared.succeeded {
+            let there = compared.responses.iter().filter_map(|r| r.range.as_ref()).flat_map(|r| &r.kvs);
+            for kv in there {
+                match self.place.said(kv) {
+                    Said::Entry(Entry::Session(other)) if other.record.id != shared.record.id => {}
+                    _ => {
+                        let why = "a session's key says what this server did not write";
+                        return Err(Fault::Refused(why.to_owned()));
+                    }
+                }
+            }
+            // It answers for one key, which is either there or not.
+            if compared.responses.len() != 1 {
+                return nonsense("a question without its answer");
+            }
+        }
+        Ok(compared.header.revision)
     }
 
-    /// All of the table, at one revision.
-    pub fn table(&mut self, mut take: impl FnMut(Vec<Entry>)) -> Done<u64> {
+    /// All of the table, at one revision, and how many keys of it no server of the site writes.
+    pub fn table(&mut self, mut take: impl FnMut(Vec<Entry>)) -> Done<(u64, u64)> {
         let (mut from, end) = self.place.all();
-        let mut at = 0;
+        let (mut at, mut strange) = (0, 0);
         loop {
             let range = json!({ "key": from, "range_end": end, "limit": "256", "revision": at.to_string() });
             let found: Found = self.ask("/v3/kv/range", &range)?;
@@ -320,16 +380,24 @@ impl Client {
             }
             let mut entries = Vec::new();
             for kv in &found.kvs {
-                entries.extend(self.place.entry(kv)?);
+                match self.place.said(kv) {
+                    Said::Entry(entry) => entries.push(entry),
+                    Said::Nothing => {}
+                    Said::Nonsense(_) => strange += 1,
+                }
             }
             take(entries);
             match found.kvs.last().filter(|_| found.more) {
                 Some(last) => {
                     let mut next = BASE64.decode(&last.key).or_else(nonsense)?;
                     next.push(0);
-                    from = BASE64.encode(next);
+                    let next = BASE64.encode(next);
+                    if next == from {
+                        return nonsense("a table without an end");
+                    }
+                    from = next;
                 }
-                None => return Ok(at),
+                None => return Ok((at, strange)),
             }
         }
     }
@@ -395,24 +463,32 @@ fn read(place: &Place, line: &[u8]) -> Result<Batch, WatchFault> {
     if canceled {
         return Err(lost(&"it was ended, and what has changed since is not to be had"));
     }
-    let mut changes = Vec::new();
-    let mut last = 0;
+    let mut batch = Batch::default();
     for WatchedEvent { kind, kv } in events {
         let at = kv.mod_revision;
-        last = last.max(at);
-        let change = if kind.as_deref() == Some("DELETE") {
-            match place.key(&kv.key).map_err(|e| lost(&e))? {
-                Key::Server(name, lease) => Some(TableChange::ServerGone(name, lease)),
-                Key::Session(host) => Some(TableChange::SessionGone(host)),
-                Key::Epoch => None,
+        // Only what has been told counts as seen: the header's is etcd's own state, which may be ahead of this watch.
+        batch.revision = batch.revision.max(at);
+        let deleted = kind.as_deref() == Some("DELETE");
+        let said = if deleted { Said::Nonsense(place.key(&kv.key)) } else { place.said(&kv) };
+        let change = match said {
+            Said::Entry(entry) => Some(TableChange::Put(entry)),
+            Said::Nothing => None,
+            Said::Nonsense(Key::Server(name, lease)) if deleted => Some(TableChange::ServerGone(name, lease)),
+            Said::Nonsense(Key::Server(name, lease)) => Some(TableChange::Spoilt(name, lease)),
+            // No session stands in it any more, whatever does.
+            Said::Nonsense(Key::Session(host)) => {
+                batch.strange += u64::from(!deleted);
+                Some(TableChange::SessionGone(host))
             }
-        } else {
-            place.entry(&kv).map_err(|e| lost(&e))?.map(TableChange::Put)
+            Said::Nonsense(Key::Epoch) => None,
+            Said::Nonsense(Key::Strange) => {
+                batch.strange += 1;
+                None
+            }
         };
-        changes.extend(change.map(|change| (at, change)));
+        batch.changes.extend(change.map(|change| (at, change)));
     }
-    // Only what has been told counts as seen: the header's is etcd's own state, which may be ahead of this watch.
-    Ok((last, changes))
+    Ok(batch)
 }
 
 #[cfg(test)]
@@ -456,7 +532,7 @@ mod tests {
             event("/levee/harbour/session/ws2", "", "DELETE"),
             event("/levee/harbour/server/two.example/76", "", "DELETE"),
         ];
-        let Ok((revision, changes)) = read(&place(), &message(&events)) else { panic!("not read") };
+        let Ok(batch) = read(&place(), &message(&events)) else { panic!("not read") };
         let two: DomainName = "two.example".parse().unwrap();
         let server = Entry::Server { name: two.clone(), lease: 77, joined: 3, beat: 5, cut: 4 };
         let told = [
@@ -465,26 +541,51 @@ mod tests {
             TableChange::SessionGone("ws2".parse().unwrap()),
             TableChange::ServerGone(two, 76),
         ];
-        assert_eq!((revision, changes), (9, told.into_iter().map(|change| (9, change)).collect()));
+        let changes = told.into_iter().map(|change| (9, change)).collect();
+        assert_eq!(batch, Batch { revision: 9, changes, strange: 0 });
         let created = br#"{"result":{"header":{"revision":"12"},"created":true}}"#;
-        assert!(matches!(read(&place(), created), Ok((0, changes)) if changes.is_empty()));
+        assert!(matches!(read(&place(), created), Ok(batch) if batch == Batch::default()));
+    }
+
+    #[test]
+    fn a_session_that_is_not_said_to_the_last_octet_as_a_server_says_it_is_none() {
+        let whole = postcard::to_allocvec(&shared("ws1")).unwrap();
+        let longer = [&whole[..], &[0]].concat();
+        let huge = [&whole[..], &vec![0; 70_000]].concat();
+        let (host, ws2): (HostName, _) = ("ws1".parse().unwrap(), encoded(&shared("ws2")).unwrap());
+        for value in
+            [BASE64.encode(longer), BASE64.encode(huge), "AAAA".into(), "*".into(), String::new(), ws2]
+        {
+            let batch = read(&place(), &message(&[event("/levee/harbour/session/ws1", &value, "PUT")]));
+            let gone = vec![(9, TableChange::SessionGone(host.clone()))];
+            let expected = Batch { revision: 9, changes: gone, strange: 1 };
+            assert!(matches!(batch, Ok(batch) if batch == expected), "{value:.40}");
+        }
+    }
+
+    #[test]
+    fn keys_that_no_server_writes_are_counted_and_end_nothing() {
+        let session = encoded(&shared("ws1")).unwrap();
+        let strange = [
+            event("/levee/harbour/session/../ws1", &session, "PUT"),
+            event("/levee/harbour/server/two.example/x", &session, "PUT"),
+            event("/levee/harbour/server/two.example/077", &session, "PUT"),
+            event("/levee/other/session/ws1", &session, "PUT"),
+            event("/levee/harbour/else", "", "DELETE"),
+        ];
+        let batch = read(&place(), &message(&strange));
+        assert!(matches!(batch, Ok(Batch { strange: 5, changes, .. }) if changes.is_empty()));
+        let spoilt = event("/levee/harbour/server/two.example/77", "AA==", "PUT");
+        let batch = read(&place(), &message(&[spoilt]));
+        let two = TableChange::Spoilt("two.example".parse().unwrap(), 77);
+        assert!(matches!(batch, Ok(Batch { changes, .. }) if changes == [(9, two)]));
     }
 
     #[test]
     fn what_makes_no_sense_ends_the_watch_instead_of_leaving_a_gap() {
-        let session = encoded(&shared("ws1")).unwrap();
-        for bad in [
-            b"{}".to_vec(),
-            b"\xff\n".to_vec(),
-            br#"{"result":{"header":{},"canceled":true}}"#.to_vec(),
-            message(&[event("/levee/harbour/session/ws2", &session, "PUT")]),
-            message(&[event("/levee/harbour/session/ws1", "AAAA", "PUT")]),
-            message(&[event("/levee/harbour/session/ws1", "*", "PUT")]),
-            message(&[event("/levee/harbour/session/../ws1", &session, "PUT")]),
-            message(&[event("/levee/harbour/server/two.example/x", &session, "PUT")]),
-            message(&[event("/levee/other/session/ws1", &session, "PUT")]),
-            message(&[event("/levee/harbour/else", "", "DELETE")]),
-        ] {
+        for bad in
+            [b"{}".to_vec(), b"\xff\n".to_vec(), br#"{"result":{"header":{},"canceled":true}}"#.to_vec()]
+        {
             assert!(
                 matches!(read(&place(), &bad), Err(WatchFault::Lost(_))),
                 "{}",

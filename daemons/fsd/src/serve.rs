@@ -5,15 +5,15 @@ use crate::http::Target;
 use crate::start::Started;
 use levee_ipc::federation::{Ask, Heard};
 use levee_ipc::warden::{Attachment, FromWarden, Role};
-use levee_ipc::{Channel, RecvError};
+use levee_ipc::{Channel, RecvError, SendError};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Entries or changes in one message.
-const PART: usize = 64;
+/// Octets of entries or changes in one message: well below what a message may have.
+const PART: usize = levee_ipc::MAX_MESSAGE / 2;
 /// Before a watch that broke is taken up again.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -86,8 +86,32 @@ struct Worker {
 }
 
 fn tell(sessiond: &Channel, heard: &Heard) {
-    // It being gone is noticed where it is heard.
-    let _ = sessiond.send(heard);
+    match sessiond.send(heard) {
+        // It being gone is noticed where it is heard.
+        Ok(()) | Err(SendError::Closed) => {}
+        // What it does not learn it must not take for told: without us it has no lease.
+        Err(error) => {
+            eprintln!("levee-fsd: to sessiond: {error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+/// `all` in parts that each fit a message.
+fn parts<T: serde::Serialize>(all: Vec<T>) -> Vec<Vec<T>> {
+    let (mut parts, mut part, mut size) = (Vec::new(), Vec::new(), 0);
+    for one in all {
+        // Nothing that cannot be written was ever read.
+        let bytes = postcard::experimental::serialized_size(&one).unwrap_or(PART);
+        if size + bytes > PART && !part.is_empty() {
+            parts.push(std::mem::take(&mut part));
+            size = 0;
+        }
+        size += bytes;
+        part.push(one);
+    }
+    parts.push(part);
+    parts
 }
 
 impl Worker {
@@ -180,13 +204,16 @@ impl Worker {
         let id = lease.id;
         self.lease = Some((attempt, lease));
         let sessiond = Arc::clone(&self.sessiond);
-        let revision = self.client.table(|entries| {
-            for part in entries.chunks(PART) {
-                tell(&sessiond, &Heard::There { attempt, entries: part.to_vec() });
+        let (revision, strange) = self.client.table(|entries| {
+            for entries in parts(entries) {
+                tell(&sessiond, &Heard::There { attempt, entries });
             }
         })?;
         self.attempt.store(attempt, Ordering::SeqCst);
         tell(&self.sessiond, &Heard::Joined { attempt, lease: id, revision });
+        if strange > 0 {
+            tell(&self.sessiond, &Heard::Strange { attempt, count: strange });
+        }
         let watcher = Watcher {
             sessiond,
             target: self.target.clone(),
@@ -242,17 +269,39 @@ impl Watcher {
         Ok(())
     }
 
-    fn tell(&mut self, (revision, changes): Batch) {
+    fn tell(&mut self, batch: Batch) {
         let attempt = self.attempt;
-        let parts = changes.len().div_ceil(PART);
-        for (number, part) in changes.chunks(PART).enumerate() {
+        if batch.strange > 0 {
+            tell(&self.sessiond, &Heard::Strange { attempt, count: batch.strange });
+        }
+        let parts = parts(batch.changes);
+        let last = parts.len().saturating_sub(1);
+        for (number, changes) in parts.into_iter().enumerate() {
             // Only the last part brings what has been seen up to the message's end.
-            let revision = if number + 1 == parts { revision.max(self.seen) } else { self.seen };
-            tell(&self.sessiond, &Heard::Changed { attempt, revision, changes: part.to_vec() });
+            let revision = if number == last { batch.revision.max(self.seen) } else { self.seen };
+            if !changes.is_empty() || revision > self.seen {
+                tell(&self.sessiond, &Heard::Changed { attempt, revision, changes });
+            }
         }
-        if parts == 0 && revision > self.seen {
-            tell(&self.sessiond, &Heard::Changed { attempt, revision, changes: Vec::new() });
+        self.seen = self.seen.max(batch.revision);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_one_message_comes_in_several_and_nothing_is_left_out() {
+        let all: Vec<Vec<u8>> = (0..300u16).map(|n| vec![n as u8; 3_000]).collect();
+        let told = parts(all.clone());
+        assert!(told.len() > 20);
+        let (a, b) = Channel::pair().unwrap();
+        for part in &told {
+            a.try_send(part).unwrap();
+            assert_eq!(b.recv::<Vec<Vec<u8>>>().unwrap().message, *part);
         }
-        self.seen = self.seen.max(revision);
+        assert_eq!(told.concat(), all);
+        assert_eq!(parts(Vec::<u8>::new()), [Vec::<u8>::new()]);
     }
 }

@@ -36,7 +36,8 @@ impl Federated {
     pub fn status(&self, site: &Site) -> Option<FederationStatus> {
         site.federation()?;
         let (member, others, theirs) = self.machine.as_ref().map(Federation::shown).unwrap_or_default();
-        Some(FederationStatus { member, others, theirs: theirs as u64 })
+        let strange = self.machine.as_ref().map_or(0, Federation::strange);
+        Some(FederationStatus { member, others, theirs: theirs as u64, strange })
     }
 
     /// When time is next.
@@ -54,7 +55,8 @@ impl Daemon {
         let (lease, now) = (federation.lease(), self.now());
         let begin = if ran { now.after(lease) } else { now };
         let name = self.site.server().name().clone();
-        self.federated.machine = Some(Federation::new(name, lease, begin));
+        let peers = federation.peers().iter().map(|peer| peer.name().clone()).collect();
+        self.federated.machine = Some(Federation::new(name, peers, lease, begin));
         // Sessions of the run before, which ended with it.
         for record in std::mem::take(&mut self.withdrawals) {
             self.federation(|machine, _| machine.withdraw(&record));

@@ -58,6 +58,9 @@ pub struct FederationStatus {
     pub others: Vec<DomainName>,
     /// Sessions of theirs that may be used here.
     pub theirs: u64,
+    /// How often the table had something that no server of the site writes; not obeyed.
+    #[serde(default)]
+    pub strange: u64,
 }
 
 /// One session.

@@ -219,6 +219,7 @@ fn errno(name: &str) -> Option<u32> {
     let code = match name {
         "EPERM" => libc::EPERM,
         "EACCES" => libc::EACCES,
+        "ENOENT" => libc::ENOENT,
         "ENOSYS" => libc::ENOSYS,
         "EINVAL" => libc::EINVAL,
         "EAFNOSUPPORT" => libc::EAFNOSUPPORT,

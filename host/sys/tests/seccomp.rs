@@ -7,7 +7,7 @@ use levee_sys::sandbox::{Access, Sandbox};
 use levee_sys::{pidfd, seccomp};
 use rustix::fd::AsFd;
 
-const ALL: [(&str, &str); 13] = [
+const ALL: [(&str, &str); 14] = [
     ("vault", seccomp::VAULT),
     ("keyer", seccomp::KEYER),
     ("gate", seccomp::GATE),
@@ -20,6 +20,7 @@ const ALL: [(&str, &str); 13] = [
     ("tps-child", seccomp::TPS_CHILD),
     ("sessiond", seccomp::SESSIOND),
     ("upflow", seccomp::UPFLOW),
+    ("fsd", seccomp::FSD),
     ("service", seccomp::SERVICE),
 ];
 
@@ -89,6 +90,24 @@ fn a_vault_or_keyer_that_touches_its_socket_or_a_process_dies() {
             });
             assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}: {what}");
         }
+    }
+}
+
+#[test]
+fn a_thread_that_gives_back_much_memory_at_once_goes_on() {
+    // The allocator of a second thread asks a file of /proc how to shrink its heap: 300 sessions that ended at once killed fsd.
+    for (name, text) in [("fsd", seccomp::FSD), ("sessiond", seccomp::SESSIOND)] {
+        let exit = under(text, || {
+            let churn = || {
+                let blocks: Vec<Vec<u8>> = (0..500).map(|n| vec![n as u8; 100_000]).collect();
+                let sum: usize = blocks.iter().map(|block| usize::from(block[99_999])).sum();
+                drop(blocks);
+                sum
+            };
+            let threads: Vec<_> = (0..2).map(|_| std::thread::spawn(churn)).collect();
+            i32::from(threads.into_iter().any(|thread| thread.join().is_err()))
+        });
+        assert_eq!(exit, Exit::Status(0), "{name}");
     }
 }
 
