@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use levee_sys::cgroup::{Cgroup, Limits};
@@ -24,6 +24,9 @@ pub struct Doctor {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Where state is kept, the audit log among it; a site's is below it
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/levee")]
+    state: PathBuf,
 }
 
 /// How one thing stands.
@@ -216,6 +219,33 @@ const TRIALS: &[Trial] = &[
     },
 ];
 
+/// Directories in which people, or programs that serve them, write as much as there is room for.
+const FILLED: [&str; 8] =
+    ["/", "/home", "/tmp", "/var/tmp", "/var/log", "/var/spool", "/var/lib/docker", "/var/lib/containerd"];
+
+/// Whether the audit log shares its file system with what people can fill: a log that cannot be written to lets nobody in.
+fn room(state: &Path) -> Finding {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| fs::metadata(path).ok().map(|meta| meta.dev());
+    // It may not have been made yet.
+    let own = state.ancestors().find_map(device);
+    let shared: Vec<&str> =
+        FILLED.into_iter().filter(|path| own.is_some() && device(path.as_ref()) == own).collect();
+    let (state, detail, remedy) = match (own, shared.as_slice()) {
+        (Some(_), []) => (State::Has, String::new(), ""),
+        (None, _) => {
+            let detail = format!("{} cannot be looked at", state.display());
+            (State::Weaker, detail, "name the state directory: levee doctor --state DIR")
+        }
+        (Some(_), shared) => {
+            let detail = format!("{} is on the file system of {}", state.display(), shared.join(", "));
+            let remedy = "mount a file system of its own there: whoever fills this one keeps everybody from signing on";
+            (State::Weaker, detail, remedy)
+        }
+    };
+    Finding { what: "a file system of its own for the audit log", state, detail, remedy }
+}
+
 /// What a TUN device leaves to its reader, in a network namespace of its own.
 fn segments() -> Result<String, String> {
     let net = ns::new_net().map_err(|e| e.to_string())?;
@@ -240,7 +270,8 @@ impl Doctor {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let is_root = rustix::process::geteuid().is_root();
-        let findings: Vec<Finding> = TRIALS.iter().map(|trial| trial.find(is_root)).collect();
+        let findings: Vec<Finding> =
+            TRIALS.iter().map(|trial| trial.find(is_root)).chain([room(&self.state)]).collect();
         let fit = findings.iter().all(|finding| matches!(finding.state, State::Has | State::Weaker));
         let shown = if self.json {
             output::json(&Answer { fit, findings: &findings })
@@ -423,6 +454,18 @@ mod tests {
             render(&[found], false, Paint::plain()),
             "lacks   it: gone\n        buy it\nlevee cannot serve here yet\n"
         );
+    }
+
+    #[test]
+    fn a_state_directory_beside_what_people_fill_is_weaker_and_one_of_its_own_is_not() {
+        let beside = room("/".as_ref());
+        assert_eq!(beside.state, State::Weaker);
+        assert!(beside.detail.contains("file system of /") && !beside.remedy.is_empty(), "{}", beside.detail);
+        // /proc is a file system in which nobody can fill anything.
+        let own = room("/proc/self".as_ref());
+        assert_eq!((own.state, own.remedy), (State::Has, ""), "{}", own.detail);
+        // A directory that is to be made is judged by where it will be.
+        assert_eq!(room("/proc/self/no/such".as_ref()).state, State::Has);
     }
 
     #[test]

@@ -208,7 +208,7 @@ fn a_sound_site_has_no_problem_and_says_what_its_file_says() {
     assert_eq!(server.all_names().map(|n| n.as_str()).collect::<Vec<_>>(), ["server.example", "www.example"]);
     let limits = site.limits();
     assert_eq!((limits.memory, limits.processes), (512 << 20, 256));
-    assert_eq!((limits.cpu_percent, limits.store), (100, 64 << 20));
+    assert_eq!((limits.cpu_percent, limits.store, limits.stores), (100, 64 << 20, 64 << 30));
     let high = site.vocabulary().parse("HIGH//NATO").unwrap();
     assert_eq!(site.colour(&high), Some(Colour::Red));
     assert_eq!(site.colour(&site.vocabulary().parse("MID").unwrap()), None);

@@ -10,8 +10,9 @@
 //!    its own, whose trees its compartment mounts read-only.
 //!
 //! What is copied: regular files and directories, by name and content, with the modification time; readable by
-//! everyone, writable by nobody else. Everything else (links, FIFOs, sockets, devices, owners, modes, extended
-//! attributes, holes) stays where it is. Permissions within a label are the label's own affair and are not carried
+//! everyone, writable by nobody else; holes stay holes. Everything else (links, FIFOs, sockets, devices, owners, modes, extended
+//! attributes) stays where it is. A snapshot lies in an image as large as its label's store, and nothing that is
+//! copied takes more room than the file system that it comes from has. Permissions within a label are the label's own affair and are not carried
 //! upward: who dominates a label may read its documents.
 #![forbid(unsafe_code)]
 

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct Limits {
     /// Files and directories.
     pub entries: u64,
-    /// Bytes of all files.
+    /// Bytes of all files, holes not counted.
     pub bytes: u64,
     /// Directories above a file, the tree's own not counted.
     pub depth: u32,
@@ -244,7 +244,7 @@ impl<'a> Pass<'a> {
         let Ok(stat) = beneath::look(from, name) else { return false };
         let same =
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(&stat) == *version;
-        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        let size = file::room(&stat);
         let room = self.counters.entries() < self.limits.entries
             && size <= self.limits.bytes.saturating_sub(self.counters.bytes);
         if same && room {
@@ -299,7 +299,7 @@ impl<'a> Pass<'a> {
             self.again = true; // replaced since the listing
             return self.keep(was);
         }
-        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        let size = file::room(&stat);
         if self.counters.entries() >= self.limits.entries {
             self.counters.excess_entries += 1;
             return self.drop_entry(to, name, was);
@@ -318,7 +318,14 @@ impl<'a> Pass<'a> {
             return was;
         }
         self.buffer.resize(file::BUFFER, 0);
-        match file::copy(from, to, name, left, self.area, &mut self.buffer) {
+        let mut outcome = file::copy(from, to, name, left, self.area, &mut self.buffer);
+        let mut was = was;
+        if outcome == Outcome::NoRoom && was.is_some() {
+            // An area is no larger than its source: where old and new do not fit both, the old one gives way first.
+            was = self.drop_entry(to, name, was);
+            outcome = file::copy(from, to, name, left, self.area, &mut self.buffer);
+        }
+        match outcome {
             Outcome::Copied { version, bytes } => {
                 self.counters.copied += 1;
                 self.again |= version.is_none();
@@ -334,7 +341,7 @@ impl<'a> Pass<'a> {
                 self.again = true;
                 self.stale(was, size)
             }
-            Outcome::Failed => {
+            Outcome::NoRoom | Outcome::Failed => {
                 self.failed();
                 self.stale(was, size)
             }

@@ -120,6 +120,13 @@ fn confine(files: &[(BorrowedFd<'_>, Access)]) -> Result<(), String> {
     sandbox.enter().map_err(|e| e.to_string())
 }
 
+/// What is copied of a tree takes no more room than the file system that it lies in has in all.
+fn limits(tree: &OwnedFd) -> Limits {
+    // One whose size cannot be had gives nothing.
+    let size = rustix::fs::fstatvfs(tree).map_or(0, |fs| fs.f_blocks.saturating_mul(fs.f_frsize));
+    Limits { bytes: size, ..Limits::default() }
+}
+
 fn first_stage(store: (LabelName, OwnedFd), snapshot: (LabelName, OwnedFd)) -> Result<Vec<Job>, String> {
     let (label, store) = store;
     if label != snapshot.0 {
@@ -127,7 +134,8 @@ fn first_stage(store: (LabelName, OwnedFd), snapshot: (LabelName, OwnedFd)) -> R
     }
     confine(&[(store.as_fd(), Access::Read), (snapshot.1.as_fd(), Access::ReadWrite)])?;
     let area = Area::snapshot(snapshot.1).map_err(|e| format!("{label}: lay out the snapshot: {e}"))?;
-    Ok(vec![Job { label, from: From::Store(store), mirror: Mirror::new(area, Limits::default()) }])
+    let limits = limits(&store);
+    Ok(vec![Job { label, from: From::Store(store), mirror: Mirror::new(area, limits) }])
 }
 
 fn second_stage(snapshots: Vec<(LabelName, OwnedFd)>, copies: OwnedFd) -> Result<Vec<Job>, String> {
@@ -140,8 +148,9 @@ fn second_stage(snapshots: Vec<(LabelName, OwnedFd)>, copies: OwnedFd) -> Result
         let name = CString::new(label.file_name()).map_err(|e| failed(&e))?;
         let area = Area::copy(copies.as_fd(), &name).map_err(|e| failed(&e))?;
         names.push(name);
+        let limits = limits(&snapshot);
         let from = From::Snapshot(Source::new(snapshot), None);
-        jobs.push(Job { label, from, mirror: Mirror::new(area, Limits::default()) });
+        jobs.push(Job { label, from, mirror: Mirror::new(area, limits) });
     }
     if let Some(job) = jobs.first() {
         // Documents of labels that this one does not dominate any more.

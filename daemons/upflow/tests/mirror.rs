@@ -1,11 +1,12 @@
 //! What is copied and what is not, in directories of the real file system.
 
+use levee_sys::mount::{Attributes, Mount};
 use levee_upflow::area::{Area, Source};
 use levee_upflow::mirror::{Limits, Mirror};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, linkat, mknodat};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -270,14 +271,13 @@ fn what_is_beyond_the_limits_stays_behind_and_is_counted() {
     assert_eq!(stage.mirror.counters().too_deep, 1);
 
     let mut stage = Stage::with(limits);
-    // Holes count: a copy of them would not have any.
-    File::create(stage.store("sparse")).unwrap().set_len(1 << 40).unwrap();
+    fs::write(stage.store("large"), [b'l'; 200]).unwrap();
     fs::write(stage.store("small"), b"x").unwrap();
     stage.pass();
-    assert!(stage.copy("small").exists() && !stage.copy("sparse").exists());
+    assert!(stage.copy("small").exists() && !stage.copy("large").exists());
     assert_eq!((stage.mirror.counters().excess_bytes, stage.mirror.counters().bytes), (1, 1));
     // A document that outgrows the limit goes, rather than stay old.
-    File::options().write(true).open(stage.store("small")).unwrap().set_len(101).unwrap();
+    fs::write(stage.store("small"), [b'x'; 101]).unwrap();
     stage.pass();
     assert!(!stage.copy("small").exists());
 
@@ -367,4 +367,42 @@ fn a_pass_over_ten_thousand_unchanged_documents_costs_less_than_a_sixth_of_a_per
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap()
+}
+
+#[test]
+fn a_hole_stays_a_hole_and_what_it_hides_is_not_held_against_the_bound() {
+    let mut stage = Stage::with(Limits { bytes: 1 << 20, ..Limits::default() });
+    let sparse = File::create(stage.store("sparse")).unwrap();
+    sparse.set_len(1 << 30).unwrap();
+    rustix::io::pwrite(&sparse, b"in the middle", 512 << 20).unwrap();
+    sparse.sync_all().unwrap();
+    let hollow = File::create(stage.store("hollow")).unwrap();
+    hollow.set_len(4 << 30).unwrap();
+    stage.pass();
+    let (from, to) = (sparse.metadata().unwrap(), stage.copy("sparse").metadata().unwrap());
+    assert_eq!(to.len(), from.len());
+    assert!(to.blocks() <= from.blocks() + 16, "{} blocks became {}", from.blocks(), to.blocks());
+    let mut middle = [0; 13];
+    rustix::io::pread(File::open(stage.copy("sparse")).unwrap(), &mut middle, 512 << 20).unwrap();
+    assert_eq!(&middle, b"in the middle");
+    let hollow = stage.copy("hollow").metadata().unwrap();
+    assert_eq!((hollow.len(), hollow.blocks()), (4 << 30, 0));
+    assert!(stage.mirror.counters().bytes <= 64 << 10, "{:?}", stage.mirror.counters());
+}
+
+#[test]
+fn a_document_that_leaves_no_room_beside_its_old_copy_takes_its_place() {
+    assert!(rustix::process::geteuid().is_root(), "this test mounts: run it as root");
+    let small = Mount::new("tmpfs", &[("size", "1m")], Attributes::DATA).unwrap();
+    let area = rustix::io::dup(small.root()).unwrap();
+    let store = tempfile::tempdir().unwrap();
+    let mut mirror = Mirror::new(Area::snapshot(area).unwrap(), Limits::default());
+    let mut pass = |content: &[u8]| {
+        fs::write(store.path().join("large"), content).unwrap();
+        mirror.pass(open(store.path()).as_fd());
+        let copy = format!("/proc/self/fd/{}/tree/large", small.root().as_raw_fd());
+        assert!(fs::read(copy).ok().as_deref() == Some(content), "{:?}", mirror.counters());
+    };
+    pass(&[1; 600 << 10]);
+    pass(&[2; 700 << 10]);
 }

@@ -9,6 +9,8 @@ use std::path::Path;
 pub const OWN: &str = ".img";
 /// Ends the name of the image with the copies that a label reads. (No label's name has a dot in it.)
 pub const COPIES: &str = ".below.img";
+/// Ends the name of the image with the snapshot of a label's store.
+pub const SNAPSHOT: &str = ".snapshot.img";
 
 /// Of no more labels than this in one service's range is it said that they could have documents before they have run:
 /// each costs its readers a descriptor, a look at every pass, and a place on the page. (Seven categories give more.)
@@ -86,6 +88,12 @@ impl Below {
     }
 }
 
+/// Whether there is a label that could read this one's documents: one that dominates it and at which the site has a service.
+pub fn is_read(label: &Label, site: &Site) -> bool {
+    // Where any label of a range dominates it, the highest does.
+    site.services().map(|service| service.range().high()).any(|high| high != label && high.dominates(label))
+}
+
 /// The labels of a service that a label dominates, itself included; `None` if it dominates none of them.
 fn under(label: &Label, service: &Service) -> Option<Range> {
     Range::new(service.range().low().clone(), service.range().high().meet(label))
@@ -135,6 +143,8 @@ mod tests {
         assert!(of.is_whole() && of.is_any());
         assert_eq!(below("SECRET//NATO,MED").names().len(), 11);
         assert!(!below("UNCLASSIFIED").is_any());
+        let is_read = |text: &str| is_read(&site.vocabulary().parse(text).unwrap(), &site);
+        assert!(is_read("UNCLASSIFIED") && is_read("SECRET//NATO") && !is_read("SECRET//NATO,MED"));
     }
 
     #[test]
@@ -158,6 +168,7 @@ mod tests {
         for file in [
             "CONFIDENTIAL++NATO.img",
             "CONFIDENTIAL++NATO.below.img",
+            "CONFIDENTIAL++MED.snapshot.img",
             "CONFIDENTIAL++F.img",
             "SECRET++NATO,MED,A,B,C,D,E.img",
             "of-another-site.img",

@@ -9,7 +9,7 @@ use crate::networks::Attached;
 use crate::options::Options;
 use crate::process::Process;
 use crate::uids::Uids;
-use crate::{Fatal, log};
+use crate::{Fatal, log, upflow};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
 use levee_policy::decision::Connect;
@@ -69,6 +69,8 @@ pub struct Label {
     since: Instant,
     idle: Option<Instant>,
     vault_starts: u32,
+    /// Its first stage of upflow has been begun.
+    snapshots: bool,
     /// `/dev/null`, the services' standard input.
     null: OwnedFd,
     /// The last number given to a program inside.
@@ -246,6 +248,7 @@ impl Label {
             since: Instant::now(),
             idle: None,
             vault_starts: 0,
+            snapshots: false,
             null,
             tickets: 0,
         })
@@ -292,10 +295,20 @@ impl Label {
         self.compartment.images().get(1).map(|image| (image, self.below.names()))
     }
 
+    /// Whether it reads this other label's documents.
+    pub fn reads(&self, other: &LabelName) -> bool {
+        self.below.names().binary_search(other).is_ok()
+    }
+
     /// Another label has run for the first time; whether this one reads it and did not know of it, so that its second
     /// stage of upflow must be given it.
     pub fn learns_of(&mut self, other: &levee_policy::Label, site: &Site) -> bool {
         self.below.learns_of(other, site)
+    }
+
+    /// Once: its first stage of upflow is to be begun.
+    pub fn begins_snapshots(&mut self) -> bool {
+        !std::mem::replace(&mut self.snapshots, true)
     }
 
     /// Counts a start of the vault.
@@ -496,7 +509,8 @@ fn queues(name: &str, count: usize, vnet_header: bool) -> std::io::Result<Vec<Qu
     (0..count).map(open).collect()
 }
 
-/// The images that `name` needs and that are not there yet: its own, and one for the copies of those below.
+/// The images that `name` needs and that are not there yet: its own, one for the copies of those below, and one for the
+/// snapshot of its own where another label could read that.
 /// Their directory is made.
 ///
 /// # Errors
@@ -515,6 +529,10 @@ pub fn missing(name: &LabelName, resources: &Resources<'_>) -> Result<Vec<Image>
         if below.is_any() {
             images.push((copies, bytes.saturating_mul(below.most().clamp(1, MOST_STORES))));
         }
+    }
+    let snapshot = upflow::image(name, resources.options);
+    if below::is_read(&label, resources.site) && !snapshot.exists() {
+        images.push((snapshot, bytes.saturating_add(upflow::BESIDES)));
     }
     if !images.is_empty() {
         std::fs::create_dir_all(&stores).map_err(|e| Fatal::new(format!("make {}", stores.display()), e))?;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Resource;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,6 +29,28 @@ const REASON: usize = 512;
 /// An image that is not there yet: where it is to be, and its size in bytes.
 pub type Image = (PathBuf, u64);
 
+/// Bytes of all images in the directory `stores` that are whole.
+///
+/// # Errors
+/// The kernel's.
+pub fn made(stores: &Path) -> io::Result<u64> {
+    let entries = match std::fs::read_dir(stores) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(e) => return Err(e),
+    };
+    entries.filter(|entry| entry.as_ref().is_ok_and(is_whole)).try_fold(0, |sum: u64, entry| {
+        match entry?.metadata() {
+            Ok(image) => Ok(sum.saturating_add(image.len())),
+            Err(e) => Err(e),
+        }
+    })
+}
+
+fn is_whole(entry: &std::fs::DirEntry) -> bool {
+    entry.path().extension().is_some_and(|extension| extension == "img")
+}
+
 /// The stores that are being made, and those whose turn comes.
 #[derive(Debug, Default)]
 pub struct Makers {
@@ -39,6 +62,7 @@ pub struct Makers {
 #[derive(Debug)]
 struct Maker {
     child: Child,
+    images: Vec<Image>,
     /// What it says, if it fails.
     said: OwnedFd,
     until: Instant,
@@ -84,12 +108,20 @@ impl Makers {
         while self.running.len() < AT_ONCE
             && let Some((label, images)) = self.waiting.pop_front()
         {
-            match Maker::start(&images, programs) {
+            match Maker::start(images, programs) {
                 Ok(maker) => drop(self.running.insert(label, maker)),
                 Err(e) => failed.push((label, Fatal::new("make a store", e))),
             }
         }
         failed
+    }
+
+    /// Bytes of the images that are to be made and are not there yet.
+    pub fn bytes(&self) -> u64 {
+        let waiting = self.waiting.iter().flat_map(|(_, images)| images);
+        let running = self.running.values().flat_map(|maker| &maker.images);
+        let missing = waiting.chain(running.filter(|(path, _)| !path.exists()));
+        missing.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
     /// Each that runs: readable once it has ended.
@@ -136,11 +168,11 @@ impl Makers {
 }
 
 impl Maker {
-    fn start(images: &[Image], programs: &Path) -> levee_sys::Result<Self> {
+    fn start(images: Vec<Image>, programs: &Path) -> levee_sys::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (said, says) = pipe.map_err(|e| levee_sys::Error::new("make a pipe", e))?;
         let mut program = Program::new(programs.join("levee-store"));
-        for (path, bytes) in images {
+        for (path, bytes) in &images {
             program.args.extend([path.clone().into_os_string(), bytes.to_string().into()]);
         }
         // Where mkfs.ext4 is looked for.
@@ -154,7 +186,7 @@ impl Maker {
         // Not the warden's own.
         program.limits.push((Resource::Nofile, DESCRIPTORS));
         let child = program.start()?;
-        Ok(Self { child, said, until: Instant::now() + PATIENCE, wanted: true })
+        Ok(Self { child, images, said, until: Instant::now() + PATIENCE, wanted: true })
     }
 
     fn reason(&self, how: Exit) -> String {

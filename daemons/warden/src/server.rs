@@ -4,13 +4,14 @@
 mod standing;
 
 use crate::label::{self, Label, Resources};
-use crate::making::Makers;
+use crate::making::{self, Image, Makers};
 use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
+use crate::upflow::Upflow;
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
@@ -50,6 +51,7 @@ pub struct Server {
     labels: BTreeMap<LabelName, Label>,
     /// Of labels that run for the first time.
     makers: Makers,
+    upflow: Upflow,
     /// Labels whose gate has ended before their stacks: until when these may end by themselves.
     ending: BTreeMap<LabelName, Instant>,
     networks: Networks,
@@ -92,6 +94,7 @@ impl Server {
             processes: Processes::default(),
             labels: BTreeMap::new(),
             makers: Makers::default(),
+            upflow: Upflow::default(),
             ending: BTreeMap::new(),
             networks,
         };
@@ -130,6 +133,7 @@ impl Server {
                 self.handle(source)?;
             }
             self.see_to_makers();
+            self.see_to_last_passes();
             self.see_to_builders();
             self.see_to_stacks();
             self.reap_idle();
@@ -147,6 +151,7 @@ impl Server {
         for name in self.labels.keys().cloned().collect::<Vec<_>>() {
             self.end_label(&name);
         }
+        std::mem::take(&mut self.upflow).stop();
         self.networks.detach();
         for process in self.processes.iter() {
             process.kill();
@@ -172,13 +177,13 @@ impl Server {
                 set.add(listener, Some(Source::Wanted(name.clone(), index)));
             }
         }
-        for pidfd in self.makers.pidfds() {
+        for pidfd in self.makers.pidfds().chain(self.upflow.pidfds()) {
             set.add(pidfd, Some(Source::Made));
         }
         let due = self.labels.values().any(|label| label.is_idle() || label.is_building());
         let limit = match () {
             () if !self.ending.is_empty() => 100,
-            () if due => 500,
+            () if due || self.upflow.is_finishing() => 500,
             () => 5_000,
         };
         let ready = set.wait(Duration::from_millis(limit)).map_err(|e| Fatal::new("wait", e))?;
@@ -257,6 +262,7 @@ impl Server {
             SessiondRequest::Need(label) => self.need(label),
             SessiondRequest::Release(label) => {
                 self.makers.release(&label);
+                self.upflow.release(&label);
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.release();
                 }
@@ -305,7 +311,7 @@ impl Server {
         if let Some(running) = self.labels.get_mut(&name) {
             running.keep();
             self.tell_if_up(&name);
-        } else if !self.makers.keep(&name) {
+        } else if !self.makers.keep(&name) && !self.upflow.is_in_the_way(&name) {
             if let Err(e) = self.start_label(&name) {
                 self.not_started(&name, &e.to_string());
             }
@@ -331,6 +337,13 @@ impl Server {
             }
         }
         self.begin_making();
+    }
+
+    /// Starts labels whose last pass was in the way.
+    fn see_to_last_passes(&mut self) {
+        for name in self.upflow.ended() {
+            self.need(name);
+        }
     }
 
     fn not_started(&mut self, name: &LabelName, reason: &str) {
@@ -371,14 +384,28 @@ impl Server {
         late.flat_map(|(label, _)| stacks::running(label, &self.processes)).for_each(Process::kill);
     }
 
-    fn tell_if_up(&self, name: &LabelName) {
+    fn tell_if_up(&mut self, name: &LabelName) {
         let is_built = |label: &Label| {
             let mediator = self.processes.get(&Key::at(Role::Mediator, name));
             !label.is_building() && (!label.is_mediated() || mediator.is_some_and(|process| process.ready))
         };
         if self.is_vault_ready(name) && self.labels.get(name).is_some_and(is_built) {
             self.tell_sessiond(LabelEvent::Up(name.clone()));
+            self.begin_snapshots(name);
         }
+    }
+
+    /// Starts a label's first stage of upflow, once the label is up: whether a label above has the snapshot open already
+    /// makes a difference of milliseconds, and is not to be seen in how long the label takes to start.
+    fn begin_snapshots(&mut self, name: &LabelName) {
+        if !self.labels.get_mut(name).is_some_and(Label::begins_snapshots) {
+            return;
+        }
+        if let Err(e) = self.start_upflow(Role::Snapshot, name) {
+            log!("{e}");
+            self.note_compartment(name, false, &e.to_string());
+        }
+        self.show_above(name);
     }
 
     fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
@@ -391,17 +418,32 @@ impl Server {
             Resources { options: &self.options, site: &self.site, uids: &self.uids, slots: &slots, attached };
         let missing = label::missing(name, &resources)?;
         if !missing.is_empty() {
+            self.admit_images(&missing)?;
             self.makers.want(name.clone(), missing);
             return Ok(());
         }
         let running = Label::start(name, resources)?;
         self.labels.insert(name.clone(), running);
-        for role in upflow::ROLES {
-            self.start_upflow(role, name)?;
-        }
-        self.show_above(name);
+        self.start_upflow(Role::Copy, name)?;
         self.start_mediator(name)?;
         self.start_vault(name)
+    }
+
+    /// That the site has room for these images: what people can cause to be made ends somewhere.
+    fn admit_images(&self, images: &[Image]) -> Result<(), Fatal> {
+        let step = "make a store";
+        let there = making::made(&self.options.state.join("stores")).map_err(|e| Fatal::new(step, e))?;
+        let more = images.iter().fold(self.makers.bytes(), |sum, (_, bytes)| sum.saturating_add(*bytes));
+        if there.saturating_add(more) <= self.site.limits().stores {
+            return Ok(());
+        }
+        let why = format!(
+            "the labels' images have {} MiB, and {} MiB more would go beyond the site's `[limits] stores`: raise it, or \
+             remove the images of labels that are not needed any more",
+            there >> 20,
+            more >> 20
+        );
+        Err(Fatal::new(step, why))
     }
 
     /// Starts a label's mediator, where it has one.
@@ -414,10 +456,11 @@ impl Server {
     /// Has the labels that run and read this one, and did not know that it could have documents, copy them.
     fn show_above(&mut self, name: &LabelName) {
         let Some(label) = self.site.label(name) else { return };
-        let (labels, site) = (&mut self.labels, &self.site);
-        let learn = labels
-            .iter_mut()
-            .filter_map(|(reader, running)| running.learns_of(&label, site).then(|| reader.clone()));
+        let (labels, site, upflow) = (&mut self.labels, &self.site, &self.upflow);
+        let learn = labels.iter_mut().filter_map(|(reader, running)| {
+            let lacks = running.learns_of(&label, site) || running.reads(name);
+            (lacks && !upflow.has(reader, name)).then(|| reader.clone())
+        });
         for reader in learn.collect::<Vec<_>>() {
             // What it may read is settled when it starts. Readers keep the copies they have meanwhile.
             if let Some(copy) = self.processes.remove(&Key::at(Role::Copy, &reader)) {
@@ -433,7 +476,9 @@ impl Server {
     /// Starts one stage of upflow for a label, where it has one.
     fn start_upflow(&mut self, role: Role, name: &LabelName) -> Result<(), Fatal> {
         let Some(label) = self.labels.get(name) else { return Ok(()) };
-        let started = upflow::start(role, name, label, &self.options, &self.uids)
+        let started = self
+            .upflow
+            .start(role, name, label, &self.options, &self.uids)
             .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
         started.map_or(Ok(()), |process| self.admit(process))
     }
@@ -622,9 +667,7 @@ impl Server {
             }
         }
         // Nobody writes there any more: what it sees now is what readers find until the label runs again.
-        if let Some(snapshot) = self.processes.remove(&Key::at(Role::Snapshot, name)) {
-            upflow::finish(&snapshot);
-        }
+        self.upflow.finish(name, self.processes.remove(&Key::at(Role::Snapshot, name)));
     }
 
     fn reap_idle(&mut self) {
@@ -687,7 +730,7 @@ enum Source {
     Inside(LabelName),
     /// A compartment ended.
     CompartmentEnded(LabelName),
-    /// A maker of stores ended.
+    /// A maker of stores ended, or a last pass is over.
     Made,
     /// The first connection or datagram for a service that does not run: its index.
     Wanted(LabelName, usize),

@@ -1,25 +1,24 @@
-//! What the two stages of upflow are given: each the directories of its job, seen so that it needs no capability.
+//! What the two stages of upflow are given: each the directories of its job, seen so that it needs no capability; and
+//! how the first stage ends.
 //!
-//! The first stage reads the store through a mount in which the services' files are its own; the second writes the
-//! copies through one in which they will be the services'. Snapshots lie in directories of the state directory.
+//! The first stage reads the store through a mount in which the services' files are its own, and writes the snapshot, an
+//! image beside the store, through another; the second writes the copies through one in which they will be the services'.
 
-use crate::compartment::SERVICE_UID;
+use crate::below;
+use crate::compartment::{SERVICE_UID, Store};
 use crate::label::Label;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
-use crate::state;
 use crate::uids::{Own, Uids};
 use levee_ipc::MAX_FDS;
 use levee_ipc::warden::{Attachment, FromWarden, Role};
 use levee_policy::LabelName;
 use levee_sys::mount::Attributes;
 use levee_sys::ns::IdRange;
-use std::fs::Permissions;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The two stages.
 pub const ROLES: [Role; 2] = [Role::Snapshot, Role::Copy];
@@ -27,79 +26,204 @@ pub const ROLES: [Role; 2] = [Role::Snapshot, Role::Copy];
 /// How long the last pass over a store may take.
 const LAST_PASS: Duration = Duration::from_secs(2);
 
-/// Starts a stage for a label that runs; `None` if there is nothing that it would do.
-///
-/// # Errors
-/// The step that failed, and why.
-pub fn start(
-    role: Role,
-    name: &LabelName,
-    label: &Label,
-    options: &Options,
-    uids: &Uids,
-) -> Result<Option<Process>, Box<dyn std::error::Error>> {
-    let slot = label.slot();
-    let uid = uids.own(if role == Role::Snapshot { Own::Snapshot(slot) } else { Own::Copy(slot) });
-    let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
-    let start = || {
-        let (key, programs) = (Key::at(role, name), &options.programs);
-        Process::start(Start { key, programs, program: None, arguments: &[], uid, network: None })
-    };
-    if role == Role::Snapshot {
-        let Some(own) = label.own() else { return Ok(None) };
-        let store = own.mount(Attributes::READ_ONLY_DATA, seen)?;
-        let path = place(options, name);
-        let snapshot = state::own_directory(&path, uid)?;
-        // The second stages read it, under uids of their own; nobody else comes as far as here.
-        std::fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+/// So many bytes an image for a snapshot has beside those of the store: for what upflow itself keeps there.
+pub const BESIDES: u64 = 1 << 20;
+
+/// Where a label's snapshot is.
+pub fn image(name: &LabelName, options: &Options) -> PathBuf {
+    options.state.join("stores").join(format!("{}{}", name.file_name(), below::SNAPSHOT))
+}
+
+/// The snapshots that are in use, and the first stages that make their last pass.
+#[derive(Debug, Default)]
+pub struct Upflow {
+    snapshots: BTreeMap<LabelName, Snapshot>,
+    finishing: BTreeMap<LabelName, Finishing>,
+}
+
+/// A snapshot in use: one file system, however many read it.
+#[derive(Debug)]
+struct Snapshot {
+    store: Store,
+    /// The labels whose stages have it.
+    users: BTreeSet<LabelName>,
+}
+
+/// A first stage whose label has ended.
+#[derive(Debug)]
+struct Finishing {
+    process: Process,
+    until: Instant,
+    /// Somebody waits for the label again.
+    wanted: bool,
+}
+
+impl Upflow {
+    /// Starts a stage for a label that runs; `None` if there is nothing that it would do.
+    ///
+    /// # Errors
+    /// The step that failed, and why.
+    pub fn start(
+        &mut self,
+        role: Role,
+        name: &LabelName,
+        label: &Label,
+        options: &Options,
+        uids: &Uids,
+    ) -> Result<Option<Process>, Box<dyn std::error::Error>> {
+        let slot = label.slot();
+        let uid = uids.own(if role == Role::Snapshot { Own::Snapshot(slot) } else { Own::Copy(slot) });
+        let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
+        let start = || {
+            let (key, programs) = (Key::at(role, name), &options.programs);
+            Process::start(Start { key, programs, program: None, arguments: &[], uid, network: None })
+        };
+        if role == Role::Snapshot {
+            let Some(own) = label.own() else { return Ok(None) };
+            let Some(snapshot) = self.used(name, name, options)? else { return Ok(None) };
+            let store = own.mount(Attributes::READ_ONLY_DATA, seen)?;
+            let snapshot = snapshot.mount(Attributes::DATA, seen)?;
+            let process = start()?;
+            process.give(Attachment::Store(name.clone()), store.into_fd())?;
+            process.give(Attachment::Snapshot(name.clone()), snapshot.into_fd())?;
+            return Ok(Some(process));
+        }
+        let Some((image, below)) = label.below() else { return Ok(None) };
+        let copies = image.mount(Attributes::DATA, seen)?;
+        let (mut names, mut snapshots) = (Vec::new(), Vec::new());
+        for lower in below {
+            // One that has not run yet has none: its first start has the readers' stages started again.
+            if let Some(snapshot) = self.used(lower, name, options)? {
+                snapshots.push(snapshot.mount(Attributes::READ_ONLY_DATA, None)?.into_fd());
+                names.push(lower.clone());
+            }
+        }
         let process = start()?;
-        process.give(Attachment::Store(name.clone()), store.into_fd())?;
-        process.give(Attachment::Snapshot(name.clone()), snapshot)?;
-        return Ok(Some(process));
+        process.give(Attachment::Copies, copies.into_fd())?;
+        for (names, fds) in names.chunks(MAX_FDS).zip(snapshots.chunks(MAX_FDS)) {
+            let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+            process.attach_all(Attachment::Snapshots(names.to_vec()), &fds)?;
+        }
+        Ok(Some(process))
     }
-    let Some((image, below)) = label.below() else { return Ok(None) };
-    let copies = image.mount(Attributes::DATA, seen)?;
-    let snapshots = below.iter().map(|name| existing(options, name)).collect::<io::Result<Vec<OwnedFd>>>()?;
-    let process = start()?;
-    process.give(Attachment::Copies, copies.into_fd())?;
-    for (names, fds) in below.chunks(MAX_FDS).zip(snapshots.chunks(MAX_FDS)) {
-        let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        process.attach_all(Attachment::Snapshots(names.to_vec()), &fds)?;
+
+    /// The snapshot of `name`, used by `user` from now on; `None` if there is none.
+    fn used(
+        &mut self,
+        name: &LabelName,
+        user: &LabelName,
+        options: &Options,
+    ) -> levee_sys::Result<Option<&Store>> {
+        if !self.snapshots.contains_key(name) {
+            let path = image(name, options);
+            if !path.exists() {
+                return Ok(None);
+            }
+            let snapshot = Snapshot { store: Store::open(&path)?, users: BTreeSet::new() };
+            self.snapshots.insert(name.clone(), snapshot);
+        }
+        Ok(self.snapshots.get_mut(name).map(|snapshot| {
+            snapshot.users.insert(user.clone());
+            &snapshot.store
+        }))
     }
-    Ok(Some(process))
-}
 
-/// Has the first stage make its last pass, over a store that nobody writes to any more, and ends it.
-pub fn finish(snapshot: &Process) {
-    if snapshot.tell(&FromWarden::Stop).is_ok() && snapshot.ends_within(LAST_PASS) {
-        return;
+    /// Whether this label reads that snapshot already.
+    pub fn has(&self, user: &LabelName, snapshot: &LabelName) -> bool {
+        self.snapshots.get(snapshot).is_some_and(|snapshot| snapshot.users.contains(user))
     }
-    // Its snapshot stays as the last whole pass left it.
-    snapshot.kill();
-    snapshot.wait(Duration::from_secs(5));
-}
 
-fn place(options: &Options, name: &LabelName) -> PathBuf {
-    options.state.join("snapshots").join(name.file_name())
-}
+    /// A label's compartment has ended, and nobody writes to its store any more: its first stage, if it has one, makes its
+    /// last pass. Nobody waits for that; [`Upflow::ended`] says when it is over.
+    pub fn finish(&mut self, name: &LabelName, snapshot: Option<Process>) {
+        if let Some(process) = snapshot {
+            if process.tell(&FromWarden::Stop).is_err() {
+                process.kill();
+            }
+            let finishing = Finishing { process, until: Instant::now() + LAST_PASS, wanted: false };
+            self.finishing.insert(name.clone(), finishing);
+        }
+        self.snapshots.retain(|other, snapshot| {
+            if other != name || !self.finishing.contains_key(name) {
+                snapshot.users.remove(name);
+            }
+            !snapshot.users.is_empty()
+        });
+    }
 
-/// The directory of a label's snapshot, whether that label has run yet or not: it stays the same one.
-fn existing(options: &Options, name: &LabelName) -> io::Result<OwnedFd> {
-    let path = place(options, name);
-    std::fs::create_dir_all(&path)?;
-    Ok(std::fs::File::open(path)?.into())
+    /// A label is wanted: whether its last pass is in the way. If so it is cut short, since the label's first stage makes
+    /// the next one, and [`Upflow::ended`] says when the label may start.
+    pub fn is_in_the_way(&mut self, name: &LabelName) -> bool {
+        self.finishing.get_mut(name).is_some_and(|finishing| {
+            finishing.wanted = true;
+            finishing.process.kill();
+            true
+        })
+    }
+
+    /// Nobody waits for a label any more.
+    pub fn release(&mut self, name: &LabelName) {
+        if let Some(finishing) = self.finishing.get_mut(name) {
+            finishing.wanted = false;
+        }
+    }
+
+    /// Each last pass: readable once it is over.
+    pub fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.finishing.values().map(|finishing| finishing.process.pidfd())
+    }
+
+    /// Whether a last pass goes on: the time must be looked at.
+    pub fn is_finishing(&self) -> bool {
+        !self.finishing.is_empty()
+    }
+
+    /// Takes the last passes that are over, and ends those that take too long: then the snapshot stays as the last whole
+    /// pass left it. Answers the labels for which somebody waits.
+    pub fn ended(&mut self) -> Vec<LabelName> {
+        let now = Instant::now();
+        let mut wanted = Vec::new();
+        let over = self.finishing.extract_if(.., |_, finishing| {
+            if finishing.until <= now {
+                finishing.process.kill();
+            }
+            finishing.process.exit().is_some()
+        });
+        for (name, finishing) in over.collect::<Vec<_>>() {
+            self.snapshots.retain(|other, snapshot| {
+                if *other == name {
+                    snapshot.users.remove(&name);
+                }
+                !snapshot.users.is_empty()
+            });
+            if finishing.wanted {
+                wanted.push(name);
+            }
+        }
+        wanted
+    }
+
+    /// Waits for the last passes, at the server's end.
+    pub fn stop(self) {
+        for Finishing { process, until, .. } in self.finishing.into_values() {
+            if !process.ends_within(until.saturating_duration_since(Instant::now())) {
+                process.kill();
+                process.wait(Duration::from_secs(5));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compartment::Store;
     use crate::label::{self, Resources};
     use levee_ipc::warden::{Place, ToWarden};
     use levee_policy::Site;
-    use std::fs::{self, File};
-    use std::os::fd::AsRawFd;
+    use std::fs::{self, File, Permissions};
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Instant;
 
     const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -110,7 +234,7 @@ mod tests {
         stages: Vec<Process>,
     }
 
-    fn run(name: &str, slot: u16, options: &Options, uids: &Uids) -> Running {
+    fn run(upflow: &mut Upflow, name: &str, slot: u16, options: &Options, uids: &Uids) -> Running {
         let site = Site::parse(SITE).expect("the small site is one");
         let name: LabelName = name.parse().unwrap();
         let slots = [slot];
@@ -121,7 +245,8 @@ mod tests {
         let label = Label::start(&name, resources).unwrap();
         let mut stages = Vec::new();
         for role in ROLES {
-            let Some(process) = start(role, &name, &label, options, uids).unwrap() else { continue };
+            let started = upflow.start(role, &name, &label, options, uids).unwrap();
+            let Some(process) = started else { continue };
             process.begin(Place::Server).unwrap();
             let until = Instant::now() + Duration::from_secs(10);
             while !matches!(process.hear().map(|r| r.message), Ok(ToWarden::Ready)) {
@@ -164,9 +289,10 @@ mod tests {
             passphrase: false,
         };
         let uids = Uids::claim(&directory.path().join("uids"), Place::Server).unwrap();
-        let low = run("UNCLASSIFIED", 3001, &options, &uids);
+        let mut upflow = Upflow::default();
+        let low = run(&mut upflow, "UNCLASSIFIED", 3001, &options, &uids);
         assert_eq!(low.stages.len(), 1, "the lowest label has nothing below it to copy");
-        let high = run("SECRET", 3002, &options, &uids);
+        let high = run(&mut upflow, "SECRET", 3002, &options, &uids);
         assert_eq!(high.stages.len(), 2);
 
         // As the low label's service would: its own uid, readable for nobody else.
@@ -190,9 +316,39 @@ mod tests {
         fs::write(at(&store, "last"), b"word").unwrap();
         drop(store);
         low.label.stop().unwrap();
-        finish(&low.stages[0]);
+        let mut stages = low.stages;
+        upflow.finish(&low.name, stages.pop());
+        assert!(upflow.is_finishing());
         wait_for(&at(&below, "UNCLASSIFIED/last"), b"word");
-        assert_eq!(low.name.as_str(), "UNCLASSIFIED");
+        let until = Instant::now() + Duration::from_secs(5);
+        while upflow.is_finishing() {
+            assert!(Instant::now() < until && upflow.ended().is_empty());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(upflow.has(&high.name, &low.name) && !upflow.has(&low.name, &low.name));
+
+        // Nobody waits for a last pass, however long it takes; whoever wants the label again cuts it short.
+        let low = run(&mut upflow, "UNCLASSIFIED", 3001, &options, &uids);
+        let mut stages = low.stages;
+        let snapshot = stages.pop().unwrap();
+        let pid = rustix::process::Pid::from_raw(snapshot.pid().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        low.label.stop().unwrap();
+        let begun = Instant::now();
+        upflow.finish(&low.name, Some(snapshot));
+        assert!(upflow.ended().is_empty() && upflow.is_finishing());
+        assert!(begun.elapsed() < LAST_PASS / 2, "finishing is not waiting");
+        assert!(upflow.is_in_the_way(&low.name));
+        let until = Instant::now() + Duration::from_secs(5);
+        while upflow.ended() != [low.name.clone()] {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!upflow.is_in_the_way(&low.name));
+
+        // Neither can what a label's program writes make the snapshot larger than it was from the beginning.
+        let snapshot = fs::metadata(image(&low.name, &options)).unwrap();
+        assert_eq!(snapshot.len(), Site::parse(SITE).unwrap().limits().store + BESIDES);
 
         drop(below);
         for process in &high.stages {

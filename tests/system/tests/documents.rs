@@ -70,3 +70,42 @@ fn with_more_labels_below_than_can_be_named_each_is_read_above_once_it_has_run()
     assert!(page.contains("before") && page.contains(LOW), "{page}");
     assert_eq!(get(&world, "/below/CONFIDENTIAL++A/before").ok(), "written before");
 }
+
+#[test]
+fn a_program_below_cannot_make_its_snapshot_larger_than_its_store() {
+    let world = World::up("docs3", SITE, &["ws1", "ws2"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    let below = || used(&world.path("state"));
+    let before = below();
+    // As a service of the label that was taken over: its uid, its store, and one file of 4 GiB without a block.
+    let compartments = world.status();
+    let compartments = compartments["compartments"].as_array().unwrap();
+    let init = compartments.iter().find(|row| row["label"] == LOW).unwrap()["init"].to_string();
+    let inside = ["--target", &init, "--user", "--mount", "--pid", "--setuid", "1000", "--setgid", "1000"];
+    let truncate = ["truncate", "-s", "4G", "/srv/own/hollow"];
+    levee_system::sh("nsenter", &[&inside[..], &truncate[..]].concat()).ok();
+    put(&world, "/own/after", "written after").ok();
+    world.level("ws1", HIGH).ok();
+    eventually(Duration::from_secs(20), "documents go up all the same", || {
+        get(&world, &format!("/below/{LOW}/after")).out == "written after"
+    });
+    // The high label's images are made meanwhile; they have their size from the beginning.
+    let images = |of: &str| -> u64 {
+        let file = of.replace('/', "+");
+        let stores = std::fs::read_dir(world.path("state").join("stores")).unwrap().map(Result::unwrap);
+        let own = stores.filter(|image| image.file_name().to_str().unwrap().starts_with(&format!("{file}.")));
+        own.map(|image| image.metadata().unwrap().len()).sum()
+    };
+    let grown = below().saturating_sub(before);
+    assert!(grown <= images(HIGH) + (16 << 20), "the host's disk has {grown} bytes less");
+}
+
+/// Bytes that a directory and all in it take on the disk.
+fn used(directory: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::read_dir(directory).into_iter().flatten().flatten().fold(0, |sum, entry| {
+        let Ok(meta) = entry.path().symlink_metadata() else { return sum };
+        sum + if meta.is_dir() { used(&entry.path()) } else { meta.blocks() * 512 }
+    })
+}

@@ -75,3 +75,21 @@ fn a_label_whose_store_cannot_be_made_does_not_start_and_is_tried_again_when_ask
     world.level("ws1", NEW).ok();
     assert!(world.fetch("ws1", PAGE).ok().contains(&format!("<h1>{NEW}</h1>")));
 }
+
+#[test]
+fn a_label_whose_images_go_beyond_what_the_site_has_for_all_does_not_start_and_others_go_on() {
+    // Room for what the lowest label needs (its store and a snapshot of it), and not for another.
+    let site = SITE.replace("stores = \"64G\"", "stores = \"160M\"");
+    let world = World::up("bound", &site, &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    let said = world.level("ws1", NEW).refused();
+    assert!(said.contains("[limits] stores"), "{said}");
+    let audit = fs::read_to_string(world.path("state").join("sessiond/audit.jsonl")).unwrap();
+    assert!(audit.contains("[limits] stores"), "{audit}");
+    world.level("ws1", LOW).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(&format!("<h1>{LOW}</h1>")));
+    let images = fs::read_dir(world.path("state").join("stores")).unwrap();
+    let bytes: u64 = images.map(|image| image.unwrap().metadata().unwrap().len()).sum();
+    assert!(bytes <= 160 << 20, "{bytes}");
+}

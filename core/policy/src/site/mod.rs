@@ -152,7 +152,7 @@ impl Server {
     }
 }
 
-/// What one compartment may use at most.
+/// What one compartment may use at most, and all labels' images together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Memory in bytes.
@@ -163,6 +163,8 @@ pub struct Limits {
     pub cpu_percent: u32,
     /// Size of the store's image in bytes.
     pub store: u64,
+    /// Bytes of the images of all labels that have ever run: stores, snapshots and copies.
+    pub stores: u64,
 }
 
 /// A person.
@@ -426,7 +428,7 @@ impl Site {
         self.server.inner_pools.iter().chain(others).copied().collect()
     }
 
-    /// What one compartment may use at most.
+    /// What one compartment may use at most, and all labels' images together.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }

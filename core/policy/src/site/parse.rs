@@ -412,9 +412,10 @@ pub(super) fn quantity(
 }
 
 fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
-    let default = Limits { memory: 512 << 20, processes: 256, cpu_percent: 100, store: 64 << 20 };
+    let default =
+        Limits { memory: 512 << 20, processes: 256, cpu_percent: 100, store: 64 << 20, stores: 64 << 30 };
     let Some(value) = root.get("limits") else { return Some(default) };
-    let keys = reader.subtable(value, "[limits]", &["memory", "processes", "cpu", "store"])?;
+    let keys = reader.subtable(value, "[limits]", &["memory", "processes", "cpu", "store", "stores"])?;
     let memory = match keys.get("memory") {
         Some(value) => {
             let form = "a size from \"16M\" to \"1T\"";
@@ -440,11 +441,19 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
         }
         None => Some(default.store),
     };
+    let stores = match keys.get("stores") {
+        Some(value) => {
+            let form = "a size from \"16M\" to \"1024T\"";
+            quantity(reader, value, "stores", quantity::size, 16 << 20..=1 << 50, form)
+        }
+        None => Some(default.stores),
+    };
     Some(Limits {
         memory: memory?,
         processes: u32::try_from(processes?).ok()?,
         cpu_percent: u32::try_from(cpu?).ok()?,
         store: store?,
+        stores: stores?,
     })
 }
 
