@@ -313,10 +313,10 @@ fn all_three_are_sandboxed_and_neither_stack_has_a_device_or_a_socket_of_the_net
             .collect()
     };
     for which in [Which::First, Which::Second] {
-        // Standard streams, and the channels to warden and gate.
+        // Standard streams, the channels to warden and gate, and what waits for both.
         let open = open(world.stack(which));
         assert_eq!(open.iter().filter(|path| path.starts_with("socket:")).count(), 2, "{open:?}");
-        assert_eq!(open.len(), 5, "{open:?}");
+        assert_eq!(open.len(), 6, "{open:?}");
     }
     // The gate: channels to warden, sessiond, keyer and both stacks, one UDP socket, the device.
     let open = open(&world.gate);

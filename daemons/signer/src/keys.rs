@@ -105,12 +105,13 @@ pub struct Keys {
     random: SystemRandom,
 }
 
-impl Keys {
-    /// No keys.
-    pub fn new() -> Self {
+impl Default for Keys {
+    fn default() -> Self {
         Self { keys: HashMap::new(), random: SystemRandom::new() }
     }
+}
 
+impl Keys {
     /// Reads the key for a use, decrypting it if need be.
     pub fn read(&mut self, key_use: Use, fd: OwnedFd, passphrase: Option<&Secret>) -> Result<(), KeyError> {
         if self.keys.contains_key(&key_use) {

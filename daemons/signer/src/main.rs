@@ -10,13 +10,5 @@ mod ppk;
 mod serve;
 
 fn main() -> std::process::ExitCode {
-    match serve::serve() {
-        Ok(true) => std::process::ExitCode::SUCCESS,
-        // The warden says why.
-        Ok(false) => std::process::ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("levee-signer: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    levee_daemon::run("levee-signer", serve::serve)
 }

@@ -3,129 +3,154 @@
 use crate::content;
 use crate::keys::Keys;
 use crate::ppk::Ppks;
+use levee_daemon::{Bound, Descriptors, Events, Fatal, Kit, Many, Order, Outbox, Warden, begin};
 use levee_ipc::signer::{FromSigner, ToSigner, Use};
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, ToWarden};
-use levee_ipc::{Channel, Received, RecvError, SendError};
+use levee_ipc::warden::Place;
+use levee_ipc::warden::signer::{SignerPart as Part, Unusable};
+use levee_ipc::{Channel, Received, Secret};
 use levee_sys::sandbox::Sandbox;
-use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::BTreeMap;
 
 /// The most channels at a time: one for each client of the trusted path, and a few more.
 const MAX_CLIENTS: usize = 4096;
 
+/// What the warden gives. Keys are read as they come, so that the passphrase is gone before anything else is done.
+#[derive(Default)]
+struct Given {
+    passphrase: Option<Secret>,
+    keys: Keys,
+    ppks: Ppks,
+    clients: Many<(Use, Channel), MAX_CLIENTS>,
+    /// The first key that cannot be used, and why.
+    unusable: Option<String>,
+}
+
+impl Kit for Given {
+    type Part = Part;
+
+    fn take(&mut self, part: Part, with: Descriptors) -> Result<(), Fatal> {
+        if self.unusable.is_some() {
+            return Ok(());
+        }
+        let read = match part {
+            Part::Passphrase(secret) => {
+                self.passphrase = Some(secret);
+                return Ok(());
+            }
+            Part::Client(key_use) => return self.clients.put((key_use, with.channel()?)),
+            Part::PrivateKey(key_use) => {
+                let read = self.keys.read(key_use, with.one()?, self.passphrase.as_ref());
+                read.map_err(|why| format!("the file of the key for {key_use:?} {why}"))
+            }
+            Part::Ppk(id) => {
+                let read = self.ppks.read(id.clone(), with.one()?, self.passphrase.as_ref());
+                read.map_err(|why| format!("the file of the PPK {id} {why}"))
+            }
+        };
+        if let Err(why) = read {
+            self.unusable.get_or_insert(why);
+        }
+        Ok(())
+    }
+}
+
 struct Client {
-    channel: Channel,
+    channel: Outbox<FromSigner>,
     key_use: Use,
-    /// Whether the warden attached it: the trusted path server's own channel, which may introduce others.
+    /// Whether the warden gave it: the trusted path server's own channel, which may introduce others.
     parent: bool,
 }
 
-/// Takes part in the warden's start-up, then serves until the warden says stop or is gone. False when it cannot, for a reason that
-/// the warden was told.
-pub fn serve() -> Result<bool, String> {
-    let control = levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?;
-    let control = Channel::from_fd(control);
-    let (mut keys, mut ppks) = (Keys::new(), Ppks::default());
-    let mut clients = Vec::new();
-    let mut passphrase = None;
-    let place = loop {
-        match control.recv::<FromWarden>() {
-            Ok(Received { message: FromWarden::Begin(place), .. }) => break place,
-            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(true),
-            Ok(received) => match &received.message {
-                FromWarden::Passphrase(secret) => passphrase = Some(secret.clone()),
-                FromWarden::Attach(Attachment::PrivateKey(key_use)) => {
-                    let key_use = *key_use;
-                    let fd = received.into_fd().ok_or("the warden sent a key without its file")?;
-                    if let Err(e) = keys.read(key_use, fd, passphrase.as_ref()) {
-                        return unusable(&control, format!("the file of the key for {key_use:?} {e}"));
-                    }
-                }
-                FromWarden::Attach(Attachment::Ppk(id)) => {
-                    let id = id.clone();
-                    let fd = received.into_fd().ok_or("the warden sent a PPK without its file")?;
-                    if let Err(e) = ppks.read(id.clone(), fd, passphrase.as_ref()) {
-                        return unusable(&control, format!("the file of the PPK {id} {e}"));
-                    }
-                }
-                _ => attach(received, &mut clients),
-            },
-            Err(error) => return Err(format!("from the warden: {error}")),
-        }
-    };
-    drop(passphrase);
+#[derive(Clone, Copy)]
+enum Source {
+    Warden,
+    Client(u64),
+}
+
+struct Signer {
+    keys: Keys,
+    ppks: Ppks,
+    place: Place,
+    events: Events<Source>,
+    clients: BTreeMap<u64, Client>,
+    next: u64,
+}
+
+/// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
+///
+/// # Errors
+/// Why it cannot go on.
+pub fn serve() -> Result<(), Fatal> {
+    let Some((mut given, beginning)) = begin::<Given>()? else { return Ok(()) };
+    if let Some(why) = given.unusable {
+        beginning.say(Unusable(why.clone()))?;
+        return Err(Fatal::new("read the keys", why));
+    }
+    drop(given.passphrase.take());
     levee_sys::wipe::scrub_stack();
-    Sandbox::new(levee_sys::seccomp::SIGNER).enter().map_err(|e| e.to_string())?;
-    control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
+    let place = beginning.place;
+    let mut events = Events::new()?;
+    let confined = beginning.confine(&Sandbox::new(levee_sys::seccomp::SIGNER))?;
+    let mut warden: Warden<Part> = confined.ready(&mut events, Source::Warden)?;
+    let (keys, ppks, clients) = (given.keys, given.ppks, BTreeMap::new());
+    let mut signer = Signer { keys, ppks, place, events, clients, next: 0 };
+    for (key_use, channel) in given.clients.all() {
+        signer.join(channel, key_use, true);
+    }
     loop {
-        let mut fds = vec![PollFd::new(&control, PollFlags::IN)];
-        fds.extend(clients.iter().map(|client: &Client| PollFd::new(&client.channel, PollFlags::IN)));
-        match poll(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(format!("poll: {error}")),
-        }
-        let ready: Vec<bool> = fds.iter().skip(1).map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        match control.try_recv::<FromWarden>() {
-            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(true),
-            Ok(received) => attach(received, &mut clients),
-            Err(RecvError::Empty) => {}
-            Err(error) => return Err(format!("from the warden: {error}")),
-        }
-        // One request of each client a turn, so that none waits for more than one of each other.
-        let mut joined = Vec::new();
-        let mut ready = ready.into_iter();
-        clients.retain(|client| {
-            !ready.next().unwrap_or(false) || answer(client, &keys, &ppks, place, &mut joined)
-        });
-        joined.truncate(MAX_CLIENTS.saturating_sub(clients.len()));
-        clients.append(&mut joined);
-    }
-}
-
-/// Tells the warden which key cannot be used.
-fn unusable(control: &Channel, why: String) -> Result<bool, String> {
-    control.send(&ToWarden::Unusable(why)).map_err(|e| format!("to the warden: {e}"))?;
-    Ok(false)
-}
-
-/// Takes a channel that the warden attaches. One that replaces another comes when that one's end is closed.
-fn attach(received: Received<FromWarden>, clients: &mut Vec<Client>) {
-    if let FromWarden::Attach(Attachment::SignerClient(key_use)) = &received.message {
-        let key_use = *key_use;
-        if let Some(fd) = received.into_fd() {
-            clients.push(Client { channel: Channel::from_fd(fd), key_use, parent: true });
+        for (source, _) in signer.events.wait(None)? {
+            match source {
+                Source::Warden => match warden.hear()? {
+                    None => {}
+                    Some(Order::Stop) => return Ok(()),
+                    Some(Order::Take(Part::Client(key_use), with)) => {
+                        signer.join(with.channel()?, key_use, true);
+                    }
+                    Some(Order::Take(part, _)) => return Err(Warden::unwanted(&part)),
+                },
+                // One request of each client a turn, so that none waits for more than one of each other.
+                Source::Client(number) => signer.hear(number),
+            }
         }
     }
 }
 
-/// Answers one request. False when the channel is done with: closed, malformed, or not read by its client.
-fn answer(client: &Client, keys: &Keys, ppks: &Ppks, place: Place, joined: &mut Vec<Client>) -> bool {
-    let received = match client.channel.try_recv::<ToSigner>() {
-        Ok(received) => received,
-        Err(RecvError::Empty) => return true,
-        Err(_) => return false,
-    };
-    if matches!(received.message, ToSigner::Join) {
-        // The one request without an answer. A client that was itself introduced introduces nobody.
-        if !client.parent || client.key_use != Use::Tls {
-            return false;
+impl Signer {
+    /// Takes a channel. One that replaces another comes when that one's end is closed.
+    fn join(&mut self, channel: Channel, key_use: Use, parent: bool) {
+        let mut client = Client { channel: Outbox::with(Bound::ANSWERS), key_use, parent };
+        let opened = client.channel.replace(channel, &mut self.events, Source::Client(self.next));
+        if opened.is_ok() && (parent || self.clients.len() < MAX_CLIENTS) {
+            self.clients.insert(self.next, client);
+            self.next += 1;
         }
-        if let Some(fd) = received.into_fd() {
-            joined.push(Client { channel: Channel::from_fd(fd), key_use: client.key_use, parent: false });
-        }
-        return true;
     }
-    let answer = match received.message {
-        ToSigner::MixPpk { id, prf, keys } if client.key_use == Use::Ike => {
-            ppks.mix(&id, prf, &keys).map(FromSigner::Mixed)
+
+    /// Answers one request. A channel that is closed, malformed, or not read by its client is done with.
+    fn hear(&mut self, number: u64) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        match client.channel.hear_with::<ToSigner>() {
+            Ok(None) => {}
+            Ok(Some(Received { message: ToSigner::Join, mut fds })) => {
+                // The one request without an answer. A client that was itself introduced introduces nobody.
+                let (key_use, may) = (client.key_use, client.parent && client.key_use == Use::Tls);
+                match (fds.pop(), fds.is_empty()) {
+                    (Some(fd), true) if may => self.join(Channel::from_fd(fd), key_use, false),
+                    _ => drop(self.clients.remove(&number)),
+                }
+            }
+            Ok(Some(Received { message, fds })) if fds.is_empty() => {
+                let answer = match message {
+                    ToSigner::MixPpk { id, prf, keys } if client.key_use == Use::Ike => {
+                        self.ppks.mix(&id, prf, &keys).map(FromSigner::Mixed)
+                    }
+                    request => content::check(request, client.key_use, self.place)
+                        .and_then(|content| self.keys.sign(client.key_use, &content))
+                        .map(FromSigner::Signature),
+                };
+                client.channel.send(answer.unwrap_or(FromSigner::Refused));
+            }
+            Ok(Some(_)) | Err(_) => drop(self.clients.remove(&number)),
         }
-        request => content::check(request, client.key_use, place)
-            .and_then(|content| keys.sign(client.key_use, &content))
-            .map(FromSigner::Signature),
-    };
-    let answer = answer.unwrap_or(FromSigner::Refused);
-    match client.channel.try_send(&answer) {
-        Ok(()) => true,
-        Err(SendError::Full | SendError::Closed | SendError::TooLarge | SendError::Io(_)) => false,
     }
 }

@@ -1,7 +1,8 @@
 //! The signer as a process; the test is the warden and the clients at the other ends of its channels.
 
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner, Use};
-use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden};
+use levee_ipc::warden::signer::{SignerPart as Part, Unusable};
+use levee_ipc::warden::{Order, Place, Said};
 use levee_ipc::{Channel, Secret};
 use levee_policy::PpkId;
 use levee_policy::audit::{Hash, checkpoint_message};
@@ -60,33 +61,33 @@ fn launch_with_ppks(
     let child = program.start().unwrap();
     drop(theirs);
     let attach = |attachment, fd: &OwnedFd| {
-        let _ = control.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]);
+        let _ = control.send_with(&Order::Give(attachment), &[fd.as_fd()]);
     };
     if let Some(passphrase) = passphrase {
         let secret = Secret::new(passphrase.as_bytes().to_vec()).unwrap();
-        control.send(&FromWarden::Passphrase(secret)).unwrap();
+        control.send(&Order::Give(Part::Passphrase(secret))).unwrap();
     }
     for (key_use, fd) in keys {
-        attach(Attachment::PrivateKey(*key_use), fd);
+        attach(Part::PrivateKey(*key_use), fd);
     }
     for (id, fd) in ppks {
-        attach(Attachment::Ppk(PpkId::new(id).unwrap()), fd);
+        attach(Part::Ppk(PpkId::new(id).unwrap()), fd);
     }
     for (key_use, fd) in clients {
-        attach(Attachment::SignerClient(*key_use), fd);
+        attach(Part::Client(*key_use), fd);
     }
-    let _ = control.send(&FromWarden::Begin(place));
+    let _ = control.send(&Order::<Part>::Begin(place));
     Signer { child, control }
 }
 
 impl Signer {
     fn ready(self) -> Self {
-        assert!(matches!(self.control.recv::<ToWarden>().unwrap().message, ToWarden::Ready));
+        assert!(matches!(self.control.recv::<Said<Unusable>>().unwrap().message, Said::Ready));
         self
     }
 
     fn stop(self) {
-        self.control.send(&FromWarden::Stop).unwrap();
+        self.control.send(&Order::<Part>::Stop).unwrap();
         assert_eq!(self.child.wait(PATIENCE).unwrap().expect("it ends").code(), 0);
     }
 }
@@ -151,7 +152,7 @@ fn a_key_on_p384_signs_with_sha384_and_one_of_another_kind_stops_the_start() {
     signer.stop();
     let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let signer = launch(&[(Use::Tls, &file(pair.serialize_pem().as_bytes()))], &[], Place::Server);
-    let ToWarden::Unusable(why) = signer.control.recv::<ToWarden>().unwrap().message else {
+    let Said::Says(Unusable(why)) = signer.control.recv::<Said<Unusable>>().unwrap().message else {
         panic!("usable")
     };
     assert!(why.contains("neither for ECDSA on P-256 nor on P-384"), "{why}");

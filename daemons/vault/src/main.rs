@@ -17,21 +17,13 @@ mod serve;
 mod stack;
 mod start;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let done = if stack::is_wanted(std::env::args().skip(1)) {
-        stack::run()
-    } else {
-        start::start().and_then(serve::serve)
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error may be gone; the exit status says it too.
-            let _ = writeln!(std::io::stderr(), "levee-vault: {error}");
-            ExitCode::FAILURE
+    levee_daemon::run("levee-vault", || {
+        if stack::is_wanted(std::env::args().skip(1)) {
+            return stack::run().map_err(|why| why.to_string());
         }
-    }
+        start::start().and_then(serve::serve).map_err(|why| why.to_string())
+    })
 }

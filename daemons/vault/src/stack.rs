@@ -4,16 +4,13 @@
 use std::time::Duration;
 
 use levee_aead::Library;
+use levee_daemon::{Fatal, tunnel};
 use levee_esp::{DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Side, ecn};
 use levee_ipc::agree::{
     self, ARRIVING, Batch, Envelope, FromStack, GROWTH, LEAVING, MOST, Outgoing, ToStack,
 };
-use levee_ipc::tunnel::{Fatal, Seat};
 use levee_ipc::vault::Report;
-use levee_ipc::warden::CONTROL_FD;
 use levee_session::SessionId;
-use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 
 use crate::convert;
 
@@ -32,12 +29,7 @@ pub fn is_wanted(mut arguments: impl Iterator<Item = String>) -> bool {
 /// # Errors
 /// The step that failed.
 pub fn run() -> Result<(), Fatal> {
-    let control =
-        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
-    let seat = Seat::take(control)?;
-    Sandbox::new(seccomp::STACK).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
-    let mut stack = Stack { sad: Sad::new(Side::Server, seat.slot()), buffer: vec![0; BUFFER], used: 0 };
-    seat.serve(|question| stack.answer(question))
+    tunnel::answer::<Stack>()
 }
 
 /// A datagram, or a packet with its header, padding and tag.
@@ -57,7 +49,11 @@ struct Stack {
     used: usize,
 }
 
-impl Stack {
+impl tunnel::Stack for Stack {
+    fn new(slot: u16) -> Self {
+        Self { sad: Sad::new(Side::Server, Some(slot)), buffer: vec![0; BUFFER], used: 0 }
+    }
+
     fn answer(&mut self, question: ToStack) -> Result<FromStack, Fatal> {
         Ok(match question {
             ToStack::Open(record) => {
@@ -107,7 +103,9 @@ impl Stack {
             ToStack::Check { .. } => return Err(Fatal::new("answer the gate", "this is the first stack")),
         })
     }
+}
 
+impl Stack {
     /// The packet in a datagram, if it may pass.
     fn open(&mut self, datagram: &[u8], from: &Envelope) -> Option<&[u8]> {
         self.used = self.used.max(datagram.len());

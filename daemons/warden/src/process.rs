@@ -1,6 +1,10 @@
 //! One process that the warden started: its pidfd, its channel, and what it may be handed.
 
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
+use levee_ipc::warden::signer::Unusable;
+use levee_ipc::warden::{
+    Attachment, FromWarden, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, ToWarden,
+    TpeRequest, UpflowReport,
+};
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
 use levee_sys::pidfd::{Child, Exit};
@@ -8,7 +12,10 @@ use levee_sys::spawn::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Resource;
 use rustix::thread::{Gid, Uid};
+use serde::de::DeserializeOwned;
+use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -64,8 +71,97 @@ pub struct Process {
     pub key: Key,
     child: Child,
     control: Channel,
+    kind: Option<Kind>,
+    /// It has been told to begin: what it is given now must be what may come late.
+    begun: Cell<bool>,
     /// It has said that it is sandboxed and at work.
     pub ready: bool,
+}
+
+/// What a process has said.
+#[derive(Debug)]
+pub enum Heard {
+    /// It is sandboxed and at work.
+    Ready,
+    /// The signer: it cannot be.
+    Unusable(String),
+    /// sessiond.
+    Sessiond(SessiondRequest),
+    /// The tpe.
+    Tpe(TpeRequest),
+    /// A stage of upflow.
+    Upflow(Vec<UpflowReport>),
+}
+
+/// What a process may be given, which its role says.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// Gives it the end of a channel.
+    connect: fn(&Process, &Peer, OwnedFd) -> Result<(), SendError>,
+}
+
+impl Kind {
+    fn of<P: Part>() -> Self {
+        let connect = |process: &Process, to: &Peer, fd: OwnedFd| {
+            let part = P::channel(to).ok_or_else(|| refused("it does not speak with this role"))?;
+            To::<P> { process, of: PhantomData }.give(part, &[fd.as_fd()])
+        };
+        Self { connect }
+    }
+}
+
+/// A process of the role whose parts these are. Nobody can be given anything but by this, so nobody can be given what is another's.
+#[derive(Clone, Copy, Debug)]
+pub struct To<'a, P> {
+    process: &'a Process,
+    of: PhantomData<P>,
+}
+
+impl<P: Part> To<'_, P> {
+    /// Gives it a part, with its descriptors. The warden never waits for a process: one that does not read is as good as dead.
+    ///
+    /// # Errors
+    /// It is gone, or does not read what it is sent; or it would not take this, or not now.
+    pub fn give(self, part: P, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        if fds.len() != part.descriptors() {
+            return Err(refused("it would come with another number of descriptors"));
+        }
+        if self.process.begun.get() && !part.is_late() {
+            return Err(refused("it has begun, and takes no such part any more"));
+        }
+        self.process.control.try_send_with(&Order::Give(part), fds)
+    }
+}
+
+fn refused(why: &'static str) -> SendError {
+    SendError::Io(std::io::Error::new(std::io::ErrorKind::InvalidInput, why))
+}
+
+/// A process that has been started and not yet admitted to the others.
+#[derive(Debug)]
+pub struct Started<P> {
+    process: Process,
+    of: PhantomData<P>,
+}
+
+impl<P: Part> Started<P> {
+    /// To give it its parts.
+    pub fn to(&self) -> To<'_, P> {
+        To { process: &self.process, of: PhantomData }
+    }
+
+    /// Gives it a part with one descriptor.
+    ///
+    /// # Errors
+    /// As [`To::give`].
+    pub fn give(&self, part: P, fd: impl AsFd) -> Result<(), SendError> {
+        self.to().give(part, &[fd.as_fd()])
+    }
+
+    /// As one of all.
+    pub fn into_process(self) -> Process {
+        self.process
+    }
 }
 
 /// How a process is to be started, beside what every one has in common.
@@ -107,7 +203,33 @@ impl Process {
             program.new_namespaces = Program::ISOLATED_BUT_NETWORK;
         }
         let child = program.start()?;
-        Ok(Self { key: start.key, child, control: ours, ready: false })
+        Ok(Self { key: start.key, child, control: ours, kind: None, begun: Cell::new(false), ready: false })
+    }
+
+    /// As [`Process::start`], for a role whose parts have a type.
+    ///
+    /// # Errors
+    /// As there; and where the role has other parts.
+    pub fn start_as<P: Part>(start: Start<'_>) -> Result<Started<P>, levee_sys::Error> {
+        if !P::ROLES.contains(&start.key.role) {
+            return Err(levee_sys::Error::invalid("start a process", "its role has other parts"));
+        }
+        let process = Self { kind: Some(Kind::of::<P>()), ..Self::start(start)? };
+        Ok(Started { process, of: PhantomData })
+    }
+
+    /// Hands it the end of a channel.
+    ///
+    /// # Errors
+    /// As [`To::give`]; and where the two do not speak.
+    pub fn connect(&self, to: &Peer, fd: OwnedFd) -> Result<(), SendError> {
+        match self.kind {
+            Some(kind) => (kind.connect)(self, to, fd),
+            None => {
+                let (role, label, slot) = (to.role, to.label.clone(), to.slot);
+                self.give(Attachment::Peer { role, label, slot }, fd)
+            }
+        }
     }
 
     /// Its process id, as the host numbers it.
@@ -154,7 +276,11 @@ impl Process {
     /// # Errors
     /// As [`Process::attach`].
     pub fn begin(&self, place: Place) -> Result<(), SendError> {
-        self.tell(&FromWarden::Begin(place))
+        self.begun.set(true);
+        match self.kind {
+            Some(_) => self.control.try_send(&Order::<Nothing>::Begin(place)),
+            None => self.tell(&FromWarden::Begin(place)),
+        }
     }
 
     /// Tells it something. The warden never waits for a process: one that does not read is as good as dead.
@@ -165,11 +291,47 @@ impl Process {
         self.control.try_send(message)
     }
 
-    /// What it has said, if anything.
+    /// What it says next, as its role may.
     ///
     /// # Errors
-    /// As [`Channel::try_recv`].
-    pub fn hear(&self) -> Result<Received<ToWarden>, RecvError> {
+    /// As [`Channel::try_recv`]; what its role does not say, and that it is at work a second time, is malformed.
+    pub fn hear(&mut self) -> Result<Received<Heard>, RecvError> {
+        let heard = match self.key.role {
+            Role::Signer => self.hear_as(|Unusable(why)| Heard::Unusable(why)),
+            Role::Stack | Role::Witness => self.hear_as(|nothing: Nothing| match nothing {}),
+            _ => self.hear_untyped(),
+        }?;
+        if matches!(heard.message, Heard::Ready) && std::mem::replace(&mut self.ready, true) {
+            return Err(RecvError::Malformed);
+        }
+        Ok(heard)
+    }
+
+    fn hear_as<S: DeserializeOwned>(
+        &self,
+        says: impl FnOnce(S) -> Heard,
+    ) -> Result<Received<Heard>, RecvError> {
+        let Received { message, fds } = self.hear_it::<Said<S>>()?;
+        let message = match message {
+            Said::Ready => Heard::Ready,
+            Said::Says(what) => says(what),
+        };
+        Ok(Received { message, fds })
+    }
+
+    fn hear_untyped(&self) -> Result<Received<Heard>, RecvError> {
+        let Received { message, fds } = self.hear_it::<ToWarden>()?;
+        let message = match (message, self.key.role) {
+            (ToWarden::Ready, _) => Heard::Ready,
+            (ToWarden::Sessiond(request), Role::Sessiond) => Heard::Sessiond(request),
+            (ToWarden::Tpe(request), Role::Tpe) => Heard::Tpe(request),
+            (ToWarden::Upflow(reports), Role::Snapshot | Role::Copy) => Heard::Upflow(reports),
+            _ => return Err(RecvError::Malformed),
+        };
+        Ok(Received { message, fds })
+    }
+
+    fn hear_it<T: DeserializeOwned>(&self) -> Result<Received<T>, RecvError> {
         match self.control.try_recv() {
             // It ended without reading all that it was sent; the kernel says so once, before what it said last.
             Err(RecvError::Io(_) | RecvError::Closed) => self.control.try_recv(),
@@ -177,37 +339,22 @@ impl Process {
         }
     }
 
-    /// Waits until it is at work; the reason why it cannot be. One that ends without a word, or says nothing for so long, is left to who
-    /// looks after all processes.
+    /// Waits until the signer is at work; the reason why it cannot be. One that ends without a word, or says nothing for so long, is
+    /// left to who looks after all processes.
     pub fn begins_within(&mut self, limit: std::time::Duration) -> Option<String> {
         let until = std::time::Instant::now() + limit;
         loop {
             match self.hear().map(|received| received.message) {
-                Ok(ToWarden::Ready) => {
-                    self.ready = true;
-                    return None;
-                }
-                Ok(ToWarden::Unusable(why)) => return Some(why),
-                Ok(_) => {}
+                Ok(Heard::Unusable(why)) => return Some(why),
                 Err(RecvError::Empty) => {
                     let left = until.saturating_duration_since(std::time::Instant::now());
                     let wait = Timespec::try_from(left).ok().filter(|_| !left.is_zero())?;
                     // Whatever wakes it, it looks again.
                     let _ = poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&wait));
                 }
-                Err(_) => return None,
+                _ => return None,
             }
         }
-    }
-
-    /// Why it could not begin, if it has said so.
-    pub fn complaint(&self) -> Option<String> {
-        while let Ok(received) = self.hear() {
-            if let ToWarden::Unusable(why) = received.message {
-                return Some(why);
-            }
-        }
-        None
     }
 
     /// Has it killed; its pidfd becomes readable once it is gone.

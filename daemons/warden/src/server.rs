@@ -8,13 +8,13 @@ use crate::making::{self, Image, Makers};
 use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
-use crate::process::{Key, Process, Start};
+use crate::process::{Heard, Key, Process, Start};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
-use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden};
+use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
 use levee_policy::{HostName, LabelName, Site};
@@ -225,19 +225,16 @@ impl Server {
         loop {
             let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
             match process.hear().map(|received| received.message) {
-                Ok(ToWarden::Ready) => {
-                    process.ready = true;
-                    match (key.role, &key.label) {
-                        (Role::Vault, Some(label)) => self.vault_ready(&label.clone()),
-                        (Role::Mediator, Some(label)) => self.tell_if_up(&label.clone()),
-                        _ => {}
-                    }
-                }
-                Ok(ToWarden::Unusable(why)) if key.role == Role::Signer => {
+                Ok(Heard::Ready) => match (key.role, &key.label) {
+                    (Role::Vault, Some(label)) => self.vault_ready(&label.clone()),
+                    (Role::Mediator, Some(label)) => self.tell_if_up(&label.clone()),
+                    _ => {}
+                },
+                Ok(Heard::Unusable(why)) => {
                     return Err(Fatal::keys(&self.options.state.join("server"), why));
                 }
-                Ok(ToWarden::Sessiond(request)) if key.role == Role::Sessiond => self.request(request),
-                Ok(ToWarden::Upflow(reports)) if upflow::ROLES.contains(&key.role) => {
+                Ok(Heard::Sessiond(request)) => self.request(request),
+                Ok(Heard::Upflow(reports)) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
                         label.upflow(key.role, reports);
                     }
@@ -248,7 +245,7 @@ impl Server {
                     process.kill();
                     return Ok(());
                 }
-                Ok(_) | Err(_) => {
+                Ok(Heard::Tpe(_)) | Err(_) => {
                     log!("{key} said what it may not say: killing it");
                     process.kill();
                     return Ok(());

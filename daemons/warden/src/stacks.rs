@@ -6,7 +6,8 @@ use crate::process::{Key, Process, Start};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use levee_ipc::Channel;
-use levee_ipc::warden::{Attachment, LabelEvent, Place, Role};
+use levee_ipc::warden::stack::StackPart;
+use levee_ipc::warden::{LabelEvent, Peer, Place, Role};
 use levee_policy::LabelName;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub fn start(
             Role::Stack => (Own::Stack(slot), &["--stack"][..]),
             _ => (Own::Witness(slot), &[][..]),
         };
-        let process = Process::start(Start {
+        let process = Process::start_as::<StackPart>(Start {
             key: Key::at(role, name),
             programs: &options.programs,
             program: None,
@@ -42,11 +43,12 @@ pub fn start(
             network: None,
         })
         .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
-        let peer = |role| Attachment::Peer { role, label: Some(name.clone()), slot: Some(slot) };
+        let peer = |role| Peer { role, label: Some(name.clone()), slot: Some(slot) };
+        let process = process.into_process();
         let wire = || -> Result<(), Box<dyn std::error::Error>> {
             let (ours, theirs) = Channel::pair()?;
-            gate.give(peer(role), ours.into_fd())?;
-            process.give(peer(Role::Vault), theirs.into_fd())?;
+            gate.connect(&peer(role), ours.into_fd())?;
+            process.connect(&peer(Role::Vault), theirs.into_fd())?;
             process.begin(Place::Server)?;
             Ok(())
         };

@@ -2,8 +2,8 @@
 //! becomes of one that ends.
 
 use crate::process::{Key, Process};
-use levee_ipc::signer::Use;
-use levee_ipc::warden::{Attachment, Role};
+use levee_ipc::warden::signer::use_of;
+use levee_ipc::warden::{Peer, Role};
 use levee_ipc::{Channel, SendError};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -18,23 +18,6 @@ const PERIOD: Duration = Duration::from_secs(20);
 pub struct Processes {
     running: BTreeMap<Key, Process>,
     ends: BTreeMap<Key, VecDeque<Instant>>,
-}
-
-/// What the signer signs for a process, if anything.
-fn use_of(role: Role) -> Option<Use> {
-    match role {
-        Role::Tps | Role::Tpe => Some(Use::Tls),
-        Role::Keyer => Some(Use::Ike),
-        Role::Sessiond => Some(Use::Audit),
-        Role::Fsd => Some(Use::Federation),
-        Role::Signer
-        | Role::Vault
-        | Role::Stack
-        | Role::Witness
-        | Role::Mediator
-        | Role::Snapshot
-        | Role::Copy => None,
-    }
 }
 
 /// Whether there is a channel between processes of these roles. Everything that may be said between processes
@@ -87,8 +70,9 @@ impl Processes {
             }
             let (a, b) = Channel::pair().map_err(SendError::Io)?;
             let slot = slot(&process.key).or_else(|| slot(&other.key));
-            process.give(end(&process.key, &other.key, slot), a.into_fd())?;
-            if other.give(end(&other.key, &process.key, slot), b.into_fd()).is_err() {
+            let end = |key: &Key| Peer { role: key.role, label: key.label.clone(), slot };
+            process.connect(&end(&other.key), a.into_fd())?;
+            if other.connect(&end(&process.key), b.into_fd()).is_err() {
                 other.kill();
             }
         }
@@ -111,14 +95,6 @@ impl Processes {
     pub fn remove(&mut self, key: &Key) -> Option<Process> {
         self.ends.remove(key);
         self.running.remove(key)
-    }
-}
-
-/// How the channel to `other` is called when it is handed to `me`.
-fn end(me: &Key, other: &Key, slot: Option<u16>) -> Attachment {
-    match (me.role, use_of(other.role)) {
-        (Role::Signer, Some(what)) => Attachment::SignerClient(what),
-        _ => Attachment::Peer { role: other.role, label: other.label.clone(), slot },
     }
 }
 
@@ -166,14 +142,5 @@ mod tests {
             // They know their gate, and nobody else.
             assert!(!wired(Role::Stack, role) && !wired(Role::Witness, role));
         }
-    }
-
-    #[test]
-    fn a_process_signs_only_with_the_key_of_its_use() {
-        assert_eq!(use_of(Role::Tps), Some(Use::Tls));
-        assert_eq!(use_of(Role::Keyer), Some(Use::Ike));
-        assert_eq!(use_of(Role::Sessiond), Some(Use::Audit));
-        assert_eq!(use_of(Role::Fsd), Some(Use::Federation));
-        assert_eq!(use_of(Role::Vault), None);
     }
 }

@@ -218,7 +218,8 @@ impl Upflow {
 mod tests {
     use super::*;
     use crate::label::{self, Resources};
-    use levee_ipc::warden::{Place, ToWarden};
+    use crate::process::Heard;
+    use levee_ipc::warden::Place;
     use levee_policy::Site;
     use std::fs::{self, File, Permissions};
     use std::os::fd::{AsRawFd, OwnedFd};
@@ -246,10 +247,10 @@ mod tests {
         let mut stages = Vec::new();
         for role in ROLES {
             let started = upflow.start(role, &name, &label, options, uids).unwrap();
-            let Some(process) = started else { continue };
+            let Some(mut process) = started else { continue };
             process.begin(Place::Server).unwrap();
             let until = Instant::now() + Duration::from_secs(10);
-            while !matches!(process.hear().map(|r| r.message), Ok(ToWarden::Ready)) {
+            while !matches!(process.hear().map(|r| r.message), Ok(Heard::Ready)) {
                 assert!(Instant::now() < until, "{} is not ready", process.key);
                 std::thread::sleep(Duration::from_millis(10));
             }

@@ -2,14 +2,15 @@
 //! ephemeral compartment, gone when the session ends (object reuse).
 
 use crate::options::Options;
-use crate::process::{Key, Process, Start};
+use crate::process::{Heard, Key, Process, Start};
 use crate::server::DECRYPTION;
 use crate::session::{Open, Remains, Session};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, outer, poll, state};
 use levee_ipc::signer::Use;
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
+use levee_ipc::warden::signer::SignerPart;
+use levee_ipc::warden::{Attachment, FromWarden, Place, Role, TpeRequest, WorkstationEvent};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, PpkId, SiteName};
@@ -246,8 +247,7 @@ impl Workstation {
             let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
             match process.hear() {
                 Ok(received) => match received.message {
-                    ToWarden::Ready => {
-                        process.ready = true;
+                    Heard::Ready => {
                         if key.role == Role::Vault
                             && let Some(session) = &mut self.session
                         {
@@ -255,11 +255,9 @@ impl Workstation {
                             self.tell_if_up();
                         }
                     }
-                    ToWarden::Unusable(why) if key.role == Role::Signer => {
-                        return Err(Fatal::keys(&self.options.config, why));
-                    }
-                    ToWarden::Tpe(request) if key.role == Role::Tpe => self.request(request, received.fds),
-                    _ => {
+                    Heard::Unusable(why) => return Err(Fatal::keys(&self.options.config, why)),
+                    Heard::Tpe(request) => self.request(request, received.fds),
+                    Heard::Sessiond(_) | Heard::Upflow(_) => {
                         log!("{key} said what it may not say: killing it");
                         process.kill();
                         return Ok(());
@@ -404,7 +402,7 @@ impl Workstation {
         let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
         let suites = self.suites.arguments();
         let (own, arguments, network): (_, Vec<&str>, Option<BorrowedFd<'_>>) = match role {
-            Role::Signer => (Own::Signer, Vec::new(), None),
+            Role::Signer => return self.start_signer(),
             Role::Keyer => (Own::Keyer, suites.to_vec(), None),
             // It alone opens a connection: to the trusted path of the server.
             _ => {
@@ -425,16 +423,6 @@ impl Workstation {
         let attach = || -> Result<(), Box<dyn std::error::Error>> {
             let file = |name: &str| self.options.config.join(name);
             match role {
-                Role::Signer => {
-                    if let Some(passphrase) = &self.passphrase {
-                        process.tell(&FromWarden::Passphrase(passphrase.clone()))?;
-                    }
-                    process.give(Attachment::PrivateKey(Use::Tls), state::secret(&file("device.key"))?)?;
-                    process.give(Attachment::PrivateKey(Use::Ike), state::secret(&file("ike.key"))?)?;
-                    if let Some(id) = &self.ppk {
-                        process.give(Attachment::Ppk(id.clone()), state::secret(&file("ppk.key"))?)?;
-                    }
-                }
                 Role::Keyer => {
                     if let Some(id) = self.ppk.clone() {
                         process.tell(&FromWarden::Ppk { host: None, id, mandatory: true })?;
@@ -466,11 +454,35 @@ impl Workstation {
             }
             Ok(())
         };
-        attach().map_err(|e| match process.complaint() {
-            Some(why) => Fatal::keys(&self.options.config, why),
-            None => step(&e),
-        })?;
+        attach().map_err(|e| step(&e))?;
         self.admit(process)
+    }
+
+    fn start_signer(&mut self) -> Result<(), Fatal> {
+        let step = |e: &dyn std::fmt::Display| Fatal::new("start levee-signer", e);
+        let start = Start {
+            key: Key::of(Role::Signer),
+            programs: &self.options.programs,
+            program: None,
+            arguments: &[],
+            uid: self.uids.own(Own::Signer),
+            network: None,
+        };
+        let signer = Process::start_as::<SignerPart>(start).map_err(|e| step(&e))?;
+        let give = || -> Result<(), Box<dyn std::error::Error>> {
+            let file = |name: &str| state::secret(&self.options.config.join(name));
+            if let Some(passphrase) = &self.passphrase {
+                signer.to().give(SignerPart::Passphrase(passphrase.clone()), &[])?;
+            }
+            signer.give(SignerPart::PrivateKey(Use::Tls), file("device.key")?)?;
+            signer.give(SignerPart::PrivateKey(Use::Ike), file("ike.key")?)?;
+            if let Some(id) = &self.ppk {
+                signer.give(SignerPart::Ppk(id.clone()), file("ppk.key")?)?;
+            }
+            Ok(())
+        };
+        give().map_err(|e| step(&e))?;
+        self.admit(signer.into_process())
     }
 
     /// Wires a started process to its partners and tells it to begin.

@@ -4,40 +4,33 @@
 //! gate passes on from the keyer, one channel to the gate and one to the warden: all it can do is answer.
 #![forbid(unsafe_code)]
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use levee_aead::Library;
+use levee_daemon::tunnel::{self, Stack};
+use levee_daemon::{Fatal, run};
 use levee_ipc::agree::{self, Batch, FromStack, ToStack};
-use levee_ipc::tunnel::{Fatal, Seat};
 use levee_ipc::vault::{Refusal, Sa, Selector, SessionRecord, Suite};
-use levee_ipc::warden::CONTROL_FD;
 use levee_second::{Half, Refused, Row, Second};
 use levee_session::SessionId;
-use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 
 /// The library of the second stack; the first one has the other.
 const LIBRARY: Library = Library::AwsLc;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            // Standard error may be gone; the exit status says it too.
-            let _ = writeln!(std::io::stderr(), "levee-witness: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    run("levee-witness", tunnel::answer::<Witness>)
 }
 
-fn run() -> Result<(), Fatal> {
-    let control =
-        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
-    let seat = Seat::take(control)?;
-    Sandbox::new(seccomp::STACK).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
-    let mut second = Second::new(seat.slot());
-    seat.serve(|question| answer(&mut second, question))
+struct Witness(Second<SessionId>);
+
+impl Stack for Witness {
+    fn new(slot: u16) -> Self {
+        Self(Second::new(Some(slot)))
+    }
+
+    fn answer(&mut self, question: ToStack) -> Result<FromStack, Fatal> {
+        answer(&mut self.0, question)
+    }
 }
 
 fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack, Fatal> {

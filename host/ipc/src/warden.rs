@@ -1,17 +1,35 @@
-//! The warden and what it starts. Every process finds its channel to the warden at descriptor [`CONTROL_FD`].
+//! The warden and what it starts: what is the same for all of them. Each role's own side is a file beside this one.
 //!
-//! The warden first sends [`FromWarden::Attach`] once for each descriptor of the process's job, then
-//! [`FromWarden::Begin`]. The process sandboxes itself, answers [`ToWarden::Ready`], and only then reads a
-//! byte from outside. A process whose channel to the warden closes ends at once.
+//! Every process finds its channel to the warden at descriptor [`CONTROL_FD`]. The warden first sends [`FromWarden::Attach`] once
+//! for each [`Part`] of the role's kit, then [`FromWarden::Begin`]. The process sandboxes itself, answers [`ToWarden::Ready`], and
+//! only then reads a byte from outside. A process whose channel to the warden closes ends at once.
+//!
+//! A role's parts are one enum of its own, and all that the warden can say to a process of this role. What is said is
+//! checked on both sides, in one place each: the warden's handle and `levee-daemon`.
+
+pub mod fsd;
+pub mod keyer;
+pub mod mediator;
+pub mod sessiond;
+pub mod signer;
+pub mod stack;
+pub mod tpe;
+pub mod tps;
+pub mod upflow;
+pub mod vault;
+
+pub use sessiond::{CompartmentStatus, LabelEvent, SessiondRequest};
+pub use tpe::{TpeRequest, WorkstationEvent};
+pub use upflow::{UpflowCounters, UpflowReport};
 
 use crate::Secret;
 use crate::signer::Use;
-use ipnet::IpNet;
 use levee_policy::site::Mode;
 use levee_policy::{DomainName, HostName, LabelName, PpkId, ServiceName, SiteName};
-use levee_session::SessionId;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, SocketAddr};
+use std::fmt::Debug;
+use std::net::SocketAddr;
 
 /// The descriptor at which a process finds its channel to the warden.
 pub const CONTROL_FD: i32 = 3;
@@ -70,6 +88,60 @@ pub enum Place {
     Server,
     /// A workstation: one person, one session at a time.
     Workstation,
+}
+
+/// One thing that the warden may say to a process of one role: a thing of its kit, mostly a descriptor, or news.
+pub trait Part: Serialize + DeserializeOwned + Debug + 'static {
+    /// Whose: of one role, but where two have the same to be given.
+    const ROLES: &[Role];
+    /// What a process of this role says to the warden, beside that it is ready.
+    type Says: Serialize + DeserializeOwned + Debug;
+
+    /// The end of a channel to this other process; `None` if the two do not speak.
+    fn channel(to: &Peer) -> Option<Self>;
+
+    /// How many descriptors come along.
+    fn descriptors(&self) -> usize {
+        1
+    }
+
+    /// Whether it may come when the process is at work.
+    fn is_late(&self) -> bool;
+}
+
+/// Who is at the other end of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its role.
+    pub role: Role,
+    /// Its label, where it has one.
+    pub label: Option<LabelName>,
+    /// The steering slot of the vault that is at one of the ends: the top 12 bits of its inbound SPIs.
+    pub slot: Option<u16>,
+}
+
+/// What a role has to say to the warden that has nothing to say.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Nothing {}
+
+/// The warden → a process of the role whose parts these are.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order<P> {
+    /// A part, with its descriptors.
+    Give(P),
+    /// Everything that the process needs to begin with has been given.
+    Begin(Place),
+    /// End in good order.
+    Stop,
+}
+
+/// A process → the warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Said<S> {
+    /// Sandboxed, and at work. Said once.
+    Ready,
+    /// What its role has to say.
+    Says(S),
 }
 
 /// What a descriptor is.
@@ -192,223 +264,4 @@ pub enum ToWarden {
     Tpe(TpeRequest),
     /// From upflow alone: what it has copied, for each label or some of them.
     Upflow(Vec<UpflowReport>),
-}
-
-/// What upflow has done for one label.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UpflowReport {
-    /// Whose documents.
-    pub label: LabelName,
-    /// How many.
-    pub counters: UpflowCounters,
-}
-
-/// What upflow has copied, and what it left behind and why. Totals count since the process's start; all others are
-/// of the last pass, so that a file that stays behind counts once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UpflowCounters {
-    /// Passes over the source (total).
-    pub passes: u64,
-    /// Files and directories that were copied, again or anew (total).
-    pub copied: u64,
-    /// Files and directories that were removed (total).
-    pub removed: u64,
-    /// Files there are.
-    pub files: u64,
-    /// Directories there are.
-    pub directories: u64,
-    /// Bytes of all files.
-    pub bytes: u64,
-    /// Files that a lease kept from being read; an older copy stays.
-    pub leased: u64,
-    /// Files that changed while they were read; an older copy stays.
-    pub changing: u64,
-    /// Links, FIFOs, sockets, devices.
-    pub special: u64,
-    /// Files and directories that may not be read.
-    pub unreadable: u64,
-    /// Files and directories beyond the limit on their number, as far as they were seen.
-    pub excess_entries: u64,
-    /// Files beyond the limit on their size together.
-    pub excess_bytes: u64,
-    /// Directories beneath too many others.
-    pub too_deep: u64,
-    /// Errors of source or destination.
-    pub failed: u64,
-}
-
-impl UpflowCounters {
-    /// What was left behind, and why; what is 0 is left out.
-    pub fn left_behind(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let all = [
-            ("leased", self.leased),
-            ("changing", self.changing),
-            ("neither file nor directory", self.special),
-            ("unreadable", self.unreadable),
-            ("too many", self.excess_entries),
-            ("too large", self.excess_bytes),
-            ("too deep", self.too_deep),
-            ("failed", self.failed),
-        ];
-        all.into_iter().filter(|(_, count)| *count > 0)
-    }
-
-    /// Files and directories.
-    pub fn entries(&self) -> u64 {
-        self.files.saturating_add(self.directories)
-    }
-}
-
-/// sessiond → warden.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum SessiondRequest {
-    /// A session opens at this label: have its vault and compartment run. Answered by [`LabelEvent::Up`] or
-    /// [`LabelEvent::Failed`]; the channels to the vault are attached before.
-    Need(LabelName),
-    /// No session is left at this label.
-    Release(LabelName),
-    /// This label's vault does not answer: kill it. Answered by [`LabelEvent::Died`].
-    Kill(LabelName),
-    /// Destroy the sockets of this session's inner address in the label's compartment. Answered by
-    /// [`LabelEvent::Cut`].
-    Cut {
-        /// In which compartment.
-        label: LabelName,
-        /// The session's inner address.
-        inner: IpAddr,
-        /// The asker's own number.
-        ticket: u64,
-    },
-    /// Answered by [`LabelEvent::Compartments`].
-    Compartments,
-}
-
-/// Warden → sessiond.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum LabelEvent {
-    /// Vault and compartment run. The vault's channel has been attached before, as soon as the vault was started: its
-    /// record and keys need not wait for the compartment.
-    Up(LabelName),
-    /// They cannot be started; nothing of them is left.
-    Failed {
-        /// Which.
-        label: LabelName,
-        /// The step that failed, and why.
-        reason: String,
-    },
-    /// The label's vault is dead, its keys with it. A new one follows with [`LabelEvent::Up`], unless it was stopped
-    /// because no session was left: then it follows when one needs it.
-    Died(LabelName),
-    /// The sockets are gone.
-    Cut {
-        /// The asker's number.
-        ticket: u64,
-        /// How many there were; `None` if they could not be destroyed.
-        sockets: Option<u32>,
-    },
-    /// What runs.
-    Compartments {
-        /// Each compartment.
-        running: Vec<CompartmentStatus>,
-        /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
-        steering: Vec<(String, u64)>,
-    },
-    /// Something the warden did that belongs in the audit log.
-    Note {
-        /// At which label.
-        label: Option<LabelName>,
-        /// What it was about.
-        object: String,
-        /// Whether it was done.
-        done: bool,
-        /// Why, or why not.
-        reason: String,
-    },
-}
-
-/// One compartment as the warden sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CompartmentStatus {
-    /// Its label.
-    pub label: LabelName,
-    /// Its steering slot.
-    pub slot: u16,
-    /// Its first process, as the host numbers it.
-    pub init: u32,
-    /// Its vault, as the host numbers it.
-    pub vault: u32,
-    /// Milliseconds since it started.
-    pub age: u64,
-    /// Services that have been started, and how often.
-    pub services: Vec<(String, u32)>,
-    /// How often its vault was started.
-    pub vault_starts: u32,
-    /// What upflow left behind and what was dropped at its single-level networks, by reason; what is 0 is left out.
-    pub counters: Vec<(String, u64)>,
-}
-
-/// The tpe → the workstation's warden.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum TpeRequest {
-    /// A session was opened: start a vault and an ephemeral compartment for it. There is one at a time.
-    Open {
-        /// The session.
-        session: SessionId,
-        /// Its label.
-        label: LabelName,
-        /// Its inner addresses.
-        inner: Vec<IpAddr>,
-        /// Names for the compartment's `/etc/hosts`.
-        hosts: Vec<(IpAddr, Vec<DomainName>)>,
-        /// What is reached through the tunnel.
-        reach: Vec<IpNet>,
-        /// Inner MTU in bytes.
-        mtu: u16,
-    },
-    /// The session is over: kill everything in its compartment and remove it.
-    Close(SessionId),
-    /// Start a program in the compartment. Three descriptors come along: standard input, output, error.
-    Run {
-        /// The asker's own number.
-        ticket: u64,
-        /// Program and arguments.
-        argv: Vec<String>,
-        /// Environment, `NAME=value`.
-        env: Vec<String>,
-        /// Whether standard input is a terminal, to become the controlling one.
-        terminal: bool,
-    },
-    /// Send a signal to a program that was started.
-    Signal {
-        /// Its number.
-        ticket: u64,
-        /// The signal's number.
-        signal: i32,
-    },
-}
-
-/// The workstation's warden → the tpe.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum WorkstationEvent {
-    /// Vault and compartment run. The vault's channel has been attached before, as soon as the vault was started: its
-    /// record and keys need not wait for the compartment.
-    Up(SessionId),
-    /// They cannot be started; nothing of them is left.
-    Failed {
-        /// The session.
-        session: SessionId,
-        /// The step that failed, and why.
-        reason: String,
-    },
-    /// The vault or the compartment is dead; nothing of either is left.
-    Died(SessionId),
-    /// Nothing of the session's vault and compartment is left.
-    Closed(SessionId),
-    /// A program has ended, or could not be started.
-    Exited {
-        /// Its number.
-        ticket: u64,
-        /// Exit status, or 128 plus the signal's number.
-        status: Result<u8, String>,
-    },
 }

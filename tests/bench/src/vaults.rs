@@ -12,7 +12,8 @@ use levee_ipc::vault::{
     Aggregation, KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer,
     VaultToSessiond,
 };
-use levee_ipc::warden::{Attachment, FromWarden, Place as End, Role, ToWarden};
+use levee_ipc::warden::stack::StackPart;
+use levee_ipc::warden::{Attachment, FromWarden, Nothing, Order, Place as End, Role, Said, ToWarden};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_session::SessionId;
 use levee_sys::net::Net;
@@ -118,11 +119,11 @@ impl Vault {
             let (stack, control) = spawn(program, arguments)?;
             let (near, far) = Channel::pair().map_err(other)?;
             give(peer(*role), near.as_fd())?;
-            let gate = FromWarden::Attach(peer(Role::Vault));
+            let gate = Order::Give(StackPart::Gate { slot: parts.slot });
             control.send_with(&gate, &[far.as_fd()]).map_err(other)?;
-            control.send(&FromWarden::Begin(parts.end)).map_err(other)?;
-            match hear(&control)? {
-                ToWarden::Ready => vault_stacks.push((stack, control)),
+            control.send(&Order::<StackPart>::Begin(parts.end)).map_err(other)?;
+            match hear::<Said<Nothing>>(&control)? {
+                Said::Ready => vault_stacks.push((stack, control)),
                 message => return Err(other(format!("{message:?} from a stack that begins"))),
             }
         }

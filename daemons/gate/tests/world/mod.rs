@@ -17,7 +17,8 @@ use levee_ipc::agree::{FromStack, ToStack};
 use levee_ipc::vault::{
     KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond,
 };
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
+use levee_ipc::warden::stack::StackPart;
+use levee_ipc::warden::{Attachment, FromWarden, Nothing, Order, Place, Role, Said, ToWarden};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_session::SessionId;
 use levee_sys::net::Net;
@@ -179,9 +180,9 @@ impl World {
             } else {
                 give(&warden, peer(role), &gates);
             }
-            give(&control, peer(Role::Vault), &stacks);
-            control.send(&FromWarden::Begin(Place::Server)).unwrap();
-            assert!(matches!(hear(&control), ToWarden::Ready));
+            control.send_with(&Order::Give(StackPart::Gate { slot: SLOT }), &[stacks.as_fd()]).unwrap();
+            control.send(&Order::<StackPart>::Begin(Place::Server)).unwrap();
+            assert!(matches!(hear(&control), Said::<Nothing>::Ready));
             (child, control)
         });
         warden.send(&FromWarden::Begin(Place::Server)).unwrap();

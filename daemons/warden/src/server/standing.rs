@@ -1,6 +1,7 @@
 //! The processes that every server has, whoever uses it.
 
 use super::*;
+use levee_ipc::warden::signer::SignerPart;
 
 /// How long the signer may take to decrypt its keys.
 pub const DECRYPTION: Duration = Duration::from_secs(120);
@@ -35,8 +36,8 @@ impl Server {
     pub(super) fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
         let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
         let own = match role {
+            Role::Signer => return self.start_signer(),
             Role::Sessiond => Own::Sessiond,
-            Role::Signer => Own::Signer,
             Role::Keyer => Own::Keyer,
             Role::Fsd => Own::Fsd,
             _ => Own::Tps,
@@ -63,24 +64,6 @@ impl Server {
         let directory = &self.options.state;
         let attach = || -> Result<(), Box<dyn std::error::Error>> {
             match role {
-                Role::Signer => {
-                    if let Some(passphrase) = &self.passphrase {
-                        process.tell(&FromWarden::Passphrase(passphrase.clone()))?;
-                    }
-                    let mut keys =
-                        vec![(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")];
-                    keys.extend(self.site.federation().map(|_| (Use::Federation, "federation.key")));
-                    for (what, file) in keys {
-                        process.give(
-                            Attachment::PrivateKey(what),
-                            state::secret(&directory.join("server").join(file))?,
-                        )?;
-                    }
-                    for (host, ppk) in self.ppks() {
-                        let file = directory.join("server/ppk").join(format!("{host}.key"));
-                        process.give(Attachment::Ppk(ppk.id().clone()), state::secret(&file)?)?;
-                    }
-                }
                 Role::Sessiond => {
                     process.give(Attachment::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
                     process.give(
@@ -131,11 +114,39 @@ impl Server {
             }
             Ok(())
         };
-        attach().map_err(|e| match process.complaint() {
-            Some(why) => Fatal::keys(&directory.join("server"), why),
-            None => step(&e),
-        })?;
+        attach().map_err(|e| step(&e))?;
         self.admit(process)
+    }
+
+    fn start_signer(&mut self) -> Result<(), Fatal> {
+        let step = |e: &dyn std::fmt::Display| Fatal::new("start levee-signer", e);
+        let start = Start {
+            key: Key::of(Role::Signer),
+            programs: &self.options.programs,
+            program: None,
+            arguments: &[],
+            uid: self.uids.own(Own::Signer),
+            network: None,
+        };
+        let signer = Process::start_as::<SignerPart>(start).map_err(|e| step(&e))?;
+        let give = || -> Result<(), Box<dyn std::error::Error>> {
+            let directory = self.options.state.join("server");
+            if let Some(passphrase) = &self.passphrase {
+                signer.to().give(SignerPart::Passphrase(passphrase.clone()), &[])?;
+            }
+            let mut keys = vec![(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")];
+            keys.extend(self.site.federation().map(|_| (Use::Federation, "federation.key")));
+            for (what, file) in keys {
+                signer.give(SignerPart::PrivateKey(what), state::secret(&directory.join(file))?)?;
+            }
+            for (host, ppk) in self.ppks() {
+                let file = directory.join("ppk").join(format!("{host}.key"));
+                signer.give(SignerPart::Ppk(ppk.id().clone()), state::secret(&file)?)?;
+            }
+            Ok(())
+        };
+        give().map_err(|e| step(&e))?;
+        self.admit(signer.into_process())
     }
 
     /// The hosts that share a PPK with the server.

@@ -1,0 +1,210 @@
+//! From the first instruction to the sandbox.
+
+use crate::{Events, Fatal, Warden};
+use levee_ipc::warden::{CONTROL_FD, Order, Part, Place, Said};
+use levee_ipc::{Channel, RecvError};
+use levee_sys::sandbox::Sandbox;
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+
+/// Everything that a process is given before it begins. Its fields are [`One`]s and [`Many`]s, empty at first.
+pub trait Kit: Default {
+    /// One thing of it.
+    type Part: Part;
+
+    /// Puts a part in its place.
+    ///
+    /// # Errors
+    /// It has come before, or cannot be used.
+    fn take(&mut self, part: Self::Part, with: Descriptors) -> Result<(), Fatal>;
+}
+
+/// The descriptors that came with a part: as many as it has.
+#[derive(Debug)]
+pub struct Descriptors(Vec<OwnedFd>);
+
+impl Descriptors {
+    pub(crate) fn of(part: &impl Part, fds: Vec<OwnedFd>) -> Result<Self, Fatal> {
+        let expected = part.descriptors();
+        if fds.len() == expected {
+            return Ok(Self(fds));
+        }
+        Err(Fatal::new("take a part", format!("{part:?} has {expected} descriptors, and not {}", fds.len())))
+    }
+
+    /// The only one.
+    ///
+    /// # Errors
+    /// The part has another number of them.
+    pub fn one(mut self) -> Result<OwnedFd, Fatal> {
+        let only = if self.0.len() == 1 { self.0.pop() } else { None };
+        only.ok_or_else(|| Fatal::new("take a part", "it has not one descriptor"))
+    }
+
+    /// The only one, a channel.
+    ///
+    /// # Errors
+    /// As [`Descriptors::one`].
+    pub fn channel(self) -> Result<Channel, Fatal> {
+        self.one().map(Channel::from_fd)
+    }
+
+    /// All of them.
+    pub fn all(self) -> Vec<OwnedFd> {
+        self.0
+    }
+}
+
+/// A part of which there is one.
+#[derive(Debug)]
+pub struct One<T>(Option<T>);
+
+impl<T> Default for One<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> One<T> {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// It has come before.
+    pub fn put(&mut self, part: T) -> Result<(), Fatal> {
+        if self.0.is_some() {
+            let what = std::any::type_name::<T>();
+            return Err(Fatal::new("take a part", format!("what there is one of came twice ({what})")));
+        }
+        self.0 = Some(part);
+        Ok(())
+    }
+
+    /// What must have come; in an error it is called `what`.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn needed(self, what: &str) -> Result<T, Fatal> {
+        self.0.ok_or_else(|| Fatal::new("begin", format!("the warden gave no {what}")))
+    }
+
+    /// What may have come.
+    pub fn get(self) -> Option<T> {
+        self.0
+    }
+
+    /// As [`One::get`], to look at it.
+    pub fn as_ref(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+}
+
+/// A part of which there are several, `MOST` of them at most.
+#[derive(Debug)]
+pub struct Many<T, const MOST: usize>(Vec<T>);
+
+impl<T, const MOST: usize> Default for Many<T, MOST> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T, const MOST: usize> Many<T, MOST> {
+    /// Takes one more.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn put(&mut self, part: T) -> Result<(), Fatal> {
+        if self.0.len() >= MOST {
+            let what = std::any::type_name::<T>();
+            return Err(Fatal::new("take a part", format!("there are more than {MOST} of a kind ({what})")));
+        }
+        self.0.push(part);
+        Ok(())
+    }
+
+    /// All of them, at least one; in an error they are called `what`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn needed(self, what: &str) -> Result<Vec<T>, Fatal> {
+        if self.0.is_empty() {
+            return Err(Fatal::new("begin", format!("the warden gave no {what}")));
+        }
+        Ok(self.0)
+    }
+
+    /// All of them, or none.
+    pub fn all(self) -> Vec<T> {
+        self.0
+    }
+}
+
+/// A process that has its kit and is not confined yet.
+#[derive(Debug)]
+pub struct Beginning<P> {
+    /// Server or workstation.
+    pub place: Place,
+    control: Channel,
+    of: PhantomData<P>,
+}
+
+/// Takes what the warden gives until it is time to begin. `None`: the warden does not need this process any more.
+///
+/// # Errors
+/// What came is not the role's, or not as it should be.
+pub fn begin<K: Kit>() -> Result<Option<(K, Beginning<K::Part>)>, Fatal> {
+    let control =
+        levee_sys::fork::inherited(CONTROL_FD).map_err(|e| Fatal::new("take over the channel", e))?;
+    let (control, mut kit) = (Channel::from_fd(control), K::default());
+    loop {
+        let received = match control.recv::<Order<K::Part>>() {
+            Ok(received) => received,
+            Err(RecvError::Closed) => return Ok(None),
+            Err(why) => return Err(Fatal::new("hear the warden", why)),
+        };
+        match received.message {
+            Order::Give(part) => {
+                let with = Descriptors::of(&part, received.fds)?;
+                kit.take(part, with)?;
+            }
+            Order::Begin(place) => return Ok(Some((kit, Beginning { place, control, of: PhantomData }))),
+            Order::Stop => return Ok(None),
+        }
+    }
+}
+
+impl<P: Part> Beginning<P> {
+    /// Says why it cannot begin.
+    ///
+    /// # Errors
+    /// The warden does not take it.
+    pub fn say(&self, what: P::Says) -> Result<(), Fatal> {
+        self.control.send(&Said::Says(what)).map_err(|why| Fatal::new("tell the warden", why))
+    }
+
+    /// Enters the sandbox.
+    ///
+    /// # Errors
+    /// It cannot be entered.
+    pub fn confine(self, sandbox: &Sandbox<'_>) -> Result<Confined<P>, Fatal> {
+        sandbox.enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
+        Ok(Confined { control: self.control, of: PhantomData })
+    }
+}
+
+/// A process in its sandbox, which has not said so yet.
+#[derive(Debug)]
+pub struct Confined<P> {
+    control: Channel,
+    of: PhantomData<P>,
+}
+
+impl<P: Part> Confined<P> {
+    /// Says that it is at work. From now on the warden is heard with everybody else, as `source`.
+    ///
+    /// # Errors
+    /// The warden is gone.
+    pub fn ready<T: Clone>(self, events: &mut Events<T>, source: T) -> Result<Warden<P>, Fatal> {
+        Warden::new(self.control, events, source)
+    }
+}

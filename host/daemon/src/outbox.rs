@@ -1,0 +1,241 @@
+//! A channel that is never waited for, with a bound on what waits in it.
+
+use crate::{Events, Fatal, Watched};
+use levee_ipc::{Channel, Received, RecvError, SendError};
+use serde::{Serialize, de::DeserializeOwned};
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+/// The most that waits for a peer that does not read just now: beyond it the peer counts as gone. One message may always wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// Messages.
+    pub messages: usize,
+    /// Bytes of all of them, as they are sent.
+    pub bytes: usize,
+}
+
+impl Bound {
+    /// For a peer to which everything about 10,000 sessions is said at once.
+    pub const SESSIONS: Self = Self { messages: 32_768, bytes: 8 * 1024 * 1024 };
+    /// For one of many, which hears little more than answers.
+    pub const ANSWERS: Self = Self { messages: 8, bytes: 16 * 1024 };
+}
+
+/// Why there is no peer any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It has closed its end.
+    Gone,
+    /// It does not read what it is told.
+    Deaf,
+    /// It said what is no message, or came with descriptors where none belong.
+    Malformed,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => "the peer is gone",
+            Self::Deaf => "the peer does not read its messages",
+            Self::Malformed => "a malformed message",
+        })
+    }
+}
+
+/// A channel to another process, with the messages that it has not taken yet.
+#[derive(Debug)]
+pub struct Outbox<M> {
+    channel: Option<Watched<Channel>>,
+    /// With the size of each.
+    waiting: VecDeque<(M, usize)>,
+    bytes: usize,
+    bound: Bound,
+    /// Why the peer is as good as gone, until that is heard.
+    lost: Option<Lost>,
+    /// The peer is not heard for now.
+    held: bool,
+}
+
+impl<M: Serialize> Default for Outbox<M> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<M: Serialize> Outbox<M> {
+    /// Without a peer; what is sent is dropped.
+    pub fn new() -> Self {
+        Self::with(Bound::SESSIONS)
+    }
+
+    /// As [`Outbox::new`], with another bound.
+    pub fn with(bound: Bound) -> Self {
+        Self { channel: None, waiting: VecDeque::new(), bytes: 0, bound, lost: None, held: false }
+    }
+
+    /// Whether there is a peer.
+    pub fn is_open(&self) -> bool {
+        self.channel.is_some() && self.lost.is_none()
+    }
+
+    /// Whether the peer has taken everything.
+    pub fn is_clear(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// A new peer takes the place of the old one, and gets nothing that was meant for it.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn replace<T: Clone>(
+        &mut self,
+        channel: Channel,
+        events: &mut Events<T>,
+        source: T,
+    ) -> Result<(), Fatal> {
+        self.close();
+        let watched = events.watch(channel, source).map_err(|why| Fatal::new("wait for a channel", why))?;
+        self.channel = Some(watched);
+        Ok(())
+    }
+
+    /// There is no peer any more.
+    pub fn close(&mut self) {
+        (self.channel, self.lost, self.held) = (None, None, false);
+        self.clear();
+    }
+
+    /// Sends now, or as soon as the peer reads.
+    pub fn send(&mut self, message: M) {
+        let Some(channel) = self.channel.as_ref().filter(|_| self.lost.is_none()) else { return };
+        if self.waiting.is_empty() {
+            match channel.try_send(&message) {
+                Ok(()) => return,
+                Err(SendError::Full) => {}
+                Err(why) => return self.lose(of(&why)),
+            }
+        }
+        let Ok(size) = postcard::experimental::serialized_size(&message) else {
+            return self.lose(Lost::Malformed);
+        };
+        let (messages, bytes) = (self.waiting.len() + 1, self.bytes + size);
+        if messages > 1 && (messages > self.bound.messages || bytes > self.bound.bytes) {
+            return self.lose(Lost::Deaf);
+        }
+        self.bytes = bytes;
+        self.waiting.push_back((message, size));
+        self.interest();
+    }
+
+    /// Sends now, with descriptors; false if the peer does not take it now, for these do not wait.
+    #[must_use]
+    pub fn send_with(&mut self, message: &M, fds: &[BorrowedFd<'_>]) -> bool {
+        let channel = self.channel.as_ref().filter(|_| self.lost.is_none() && self.waiting.is_empty());
+        let Some(channel) = channel else { return false };
+        match channel.try_send_with(message, fds) {
+            Ok(()) => true,
+            Err(SendError::Full) => false,
+            Err(why) => {
+                self.lose(of(&why));
+                false
+            }
+        }
+    }
+
+    /// Does not hear the peer, and so holds it back, until it is heard again. That it is gone is seen all the same.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+        self.interest();
+    }
+
+    /// The next message; `None` if there is none now. To be called when an event says so, at most [`TURN`](crate::TURN) times, since
+    /// what waits for the peer is sent here, too.
+    ///
+    /// # Errors
+    /// Why there is no peer any more. Said once.
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Lost> {
+        match self.hear_with::<T>()? {
+            Some(Received { message, fds }) if fds.is_empty() => Ok(Some(message)),
+            Some(_) => {
+                self.close();
+                Err(Lost::Malformed)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// As [`Outbox::hear`], for a peer that sends descriptors: the caller says how many belong to which message.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn hear_with<T: DeserializeOwned>(&mut self) -> Result<Option<Received<T>>, Lost> {
+        self.flush();
+        let Some(channel) = &self.channel else { return Ok(None) };
+        let lost = match (self.lost, self.held) {
+            (Some(lost), _) => lost,
+            (None, true) => return Ok(None),
+            (None, false) => match channel.try_recv() {
+                Ok(received) => return Ok(Some(received)),
+                Err(RecvError::Empty) => return Ok(None),
+                Err(RecvError::Malformed) => Lost::Malformed,
+                Err(RecvError::Closed | RecvError::Io(_)) => Lost::Gone,
+            },
+        };
+        self.close();
+        Err(lost)
+    }
+
+    fn flush(&mut self) {
+        while let (Some(channel), None, Some((first, size))) =
+            (&self.channel, self.lost, self.waiting.front())
+        {
+            match channel.try_send(first) {
+                Ok(()) => {
+                    self.bytes = self.bytes.saturating_sub(*size);
+                    self.waiting.pop_front();
+                }
+                Err(SendError::Full) => return,
+                Err(why) => return self.lose(of(&why)),
+            }
+            if self.waiting.is_empty() {
+                self.interest();
+            }
+        }
+    }
+
+    /// Waits for what there is to do.
+    fn interest(&mut self) {
+        if let Some(channel) = &self.channel
+            && channel.wait_for(!self.held, !self.waiting.is_empty()).is_err()
+        {
+            self.lose(Lost::Gone);
+        }
+    }
+
+    /// Nothing more is said. The channel stays until it is heard that the peer is lost, for it may have said something before.
+    fn lose(&mut self, why: Lost) {
+        self.clear();
+        // One that has closed its end is heard to the end.
+        if why != Lost::Gone {
+            self.lost = Some(why);
+        }
+        if let Some(channel) = &self.channel {
+            channel.wake();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.waiting = VecDeque::new();
+        self.bytes = 0;
+    }
+}
+
+fn of(error: &SendError) -> Lost {
+    match error {
+        SendError::Full => Lost::Deaf,
+        SendError::TooLarge => Lost::Malformed,
+        SendError::Closed | SendError::Io(_) => Lost::Gone,
+    }
+}

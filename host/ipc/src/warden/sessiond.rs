@@ -1,0 +1,152 @@
+//! The warden ↔ sessiond.
+
+use super::{Part, Peer, Role};
+use levee_policy::LabelName;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// What sessiond is given and told.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum SessiondPart {
+    /// A sealed memory file with the site file's text, already checked.
+    Site,
+    /// The directory of its own files: store, credentials, audit log.
+    Directory,
+    /// The operators' listening socket (Unix `SOCK_SEQPACKET`).
+    Operators,
+    /// A channel to the signer, for the audit log's checkpoints.
+    Signer,
+    /// A channel to the trusted path's server.
+    Tps,
+    /// A channel to the keyer.
+    Keyer,
+    /// A channel to etcd's client.
+    Fsd,
+    /// A channel to one worker of a label's vault.
+    Vault {
+        /// The vault's label.
+        label: LabelName,
+        /// The worker's steering slot.
+        slot: u16,
+    },
+    /// A channel to a label's mediator.
+    Mediator(LabelName),
+    /// A sealed memory file with a PEM revocation list of the authority (RFC 5280 5), positioned at its beginning: whoever it names is
+    /// cut.
+    Revocations,
+    /// Something happened at a label.
+    Label(LabelEvent),
+}
+
+impl Part for SessiondPart {
+    const ROLES: &[Role] = &[Role::Sessiond];
+    type Says = SessiondRequest;
+
+    fn channel(to: &Peer) -> Option<Self> {
+        Some(match (to.role, &to.label, to.slot) {
+            (Role::Signer, ..) => Self::Signer,
+            (Role::Tps, ..) => Self::Tps,
+            (Role::Keyer, ..) => Self::Keyer,
+            (Role::Fsd, ..) => Self::Fsd,
+            (Role::Vault, Some(label), Some(slot)) => Self::Vault { label: label.clone(), slot },
+            (Role::Mediator, Some(label), _) => Self::Mediator(label.clone()),
+            _ => return None,
+        })
+    }
+
+    fn descriptors(&self) -> usize {
+        if matches!(self, Self::Label(_)) { 0 } else { 1 }
+    }
+
+    fn is_late(&self) -> bool {
+        !matches!(self, Self::Site | Self::Directory | Self::Operators)
+    }
+}
+
+/// sessiond → warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum SessiondRequest {
+    /// A session opens at this label: have its vault and compartment run. Answered by [`LabelEvent::Up`] or
+    /// [`LabelEvent::Failed`]; the channels to the vault are attached before.
+    Need(LabelName),
+    /// No session is left at this label.
+    Release(LabelName),
+    /// This label's vault does not answer: kill it. Answered by [`LabelEvent::Died`].
+    Kill(LabelName),
+    /// Destroy the sockets of this session's inner address in the label's compartment. Answered by
+    /// [`LabelEvent::Cut`].
+    Cut {
+        /// In which compartment.
+        label: LabelName,
+        /// The session's inner address.
+        inner: IpAddr,
+        /// The asker's own number.
+        ticket: u64,
+    },
+    /// Answered by [`LabelEvent::Compartments`].
+    Compartments,
+}
+
+/// Warden → sessiond.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum LabelEvent {
+    /// Vault and compartment run. The vault's channel has been attached before, as soon as the vault was started: its
+    /// record and keys need not wait for the compartment.
+    Up(LabelName),
+    /// They cannot be started; nothing of them is left.
+    Failed {
+        /// Which.
+        label: LabelName,
+        /// The step that failed, and why.
+        reason: String,
+    },
+    /// The label's vault is dead, its keys with it. A new one follows with [`LabelEvent::Up`], unless it was stopped
+    /// because no session was left: then it follows when one needs it.
+    Died(LabelName),
+    /// The sockets are gone.
+    Cut {
+        /// The asker's number.
+        ticket: u64,
+        /// How many there were; `None` if they could not be destroyed.
+        sockets: Option<u32>,
+    },
+    /// What runs.
+    Compartments {
+        /// Each compartment.
+        running: Vec<CompartmentStatus>,
+        /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
+        steering: Vec<(String, u64)>,
+    },
+    /// Something the warden did that belongs in the audit log.
+    Note {
+        /// At which label.
+        label: Option<LabelName>,
+        /// What it was about.
+        object: String,
+        /// Whether it was done.
+        done: bool,
+        /// Why, or why not.
+        reason: String,
+    },
+}
+
+/// One compartment as the warden sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompartmentStatus {
+    /// Its label.
+    pub label: LabelName,
+    /// Its steering slot.
+    pub slot: u16,
+    /// Its first process, as the host numbers it.
+    pub init: u32,
+    /// Its vault, as the host numbers it.
+    pub vault: u32,
+    /// Milliseconds since it started.
+    pub age: u64,
+    /// Services that have been started, and how often.
+    pub services: Vec<(String, u32)>,
+    /// How often its vault was started.
+    pub vault_starts: u32,
+    /// What upflow left behind and what was dropped at its single-level networks, by reason; what is 0 is left out.
+    pub counters: Vec<(String, u64)>,
+}

@@ -1,0 +1,130 @@
+//! The warden ↔ the two stages of upflow.
+
+use super::{Part, Peer, Role};
+use levee_policy::LabelName;
+use serde::{Deserialize, Serialize};
+
+/// What upflow's first stage is given and told.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum SnapshotPart {
+    /// The root of its label's store, to be read.
+    Store(LabelName),
+    /// The directory for its label's snapshot.
+    Snapshot(LabelName),
+    /// Say what has been copied.
+    Report,
+}
+
+impl Part for SnapshotPart {
+    const ROLES: &[Role] = &[Role::Snapshot];
+    type Says = Vec<UpflowReport>;
+
+    fn channel(_: &Peer) -> Option<Self> {
+        None
+    }
+
+    fn descriptors(&self) -> usize {
+        if matches!(self, Self::Report) { 0 } else { 1 }
+    }
+
+    fn is_late(&self) -> bool {
+        matches!(self, Self::Report)
+    }
+}
+
+/// What upflow's second stage is given and told.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum CopyPart {
+    /// Directories with the snapshots of these labels, one descriptor for each, to be read.
+    Snapshots(Vec<LabelName>),
+    /// The root of the reading label's copies, one directory for each label.
+    Copies,
+    /// Say what has been copied.
+    Report,
+}
+
+impl Part for CopyPart {
+    const ROLES: &[Role] = &[Role::Copy];
+    type Says = Vec<UpflowReport>;
+
+    fn channel(_: &Peer) -> Option<Self> {
+        None
+    }
+
+    fn descriptors(&self) -> usize {
+        match self {
+            Self::Snapshots(labels) => labels.len(),
+            Self::Copies => 1,
+            Self::Report => 0,
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        matches!(self, Self::Report)
+    }
+}
+
+/// What upflow has done for one label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpflowReport {
+    /// Whose documents.
+    pub label: LabelName,
+    /// How many.
+    pub counters: UpflowCounters,
+}
+
+/// What upflow has copied, and what it left behind and why. Totals count since the process's start; all others are
+/// of the last pass, so that a file that stays behind counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpflowCounters {
+    /// Passes over the source (total).
+    pub passes: u64,
+    /// Files and directories that were copied, again or anew (total).
+    pub copied: u64,
+    /// Files and directories that were removed (total).
+    pub removed: u64,
+    /// Files there are.
+    pub files: u64,
+    /// Directories there are.
+    pub directories: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Files that a lease kept from being read; an older copy stays.
+    pub leased: u64,
+    /// Files that changed while they were read; an older copy stays.
+    pub changing: u64,
+    /// Links, FIFOs, sockets, devices.
+    pub special: u64,
+    /// Files and directories that may not be read.
+    pub unreadable: u64,
+    /// Files and directories beyond the limit on their number, as far as they were seen.
+    pub excess_entries: u64,
+    /// Files beyond the limit on their size together.
+    pub excess_bytes: u64,
+    /// Directories beneath too many others.
+    pub too_deep: u64,
+    /// Errors of source or destination.
+    pub failed: u64,
+}
+
+impl UpflowCounters {
+    /// What was left behind, and why; what is 0 is left out.
+    pub fn left_behind(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [
+            ("leased", self.leased),
+            ("changing", self.changing),
+            ("neither file nor directory", self.special),
+            ("unreadable", self.unreadable),
+            ("too many", self.excess_entries),
+            ("too large", self.excess_bytes),
+            ("too deep", self.too_deep),
+            ("failed", self.failed),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+
+    /// Files and directories.
+    pub fn entries(&self) -> u64 {
+        self.files.saturating_add(self.directories)
+    }
+}
