@@ -124,6 +124,8 @@ const CASES: &[Case] = &[
     case("\"64M\"", "\"1K\"", "\"1K\"", "out-of-bounds", None, "`store` is 1K", "\"4M\" to \"1T\""),
     case("\"100%\"", "\"0%\"", "\"0%\"", "out-of-bounds", None, "`cpu` is 0%", "one processor"),
     case("mode = \"direct\"\nprogram", "mode = \"dirct\"\nprogram", "\"dirct\"", "unknown-name", Some("direct"), "`dirct` is no mediation mode", "did you mean `direct`?"),
+    case("mode = \"direct\"\ncommand", "mode = \"direct\"\nneeds = [\"lock\"]\ncommand", "\"lock\"", "unknown-name", Some("locks"), "`lock` is no need of a service", "did you mean `locks`?"),
+    case("mode = \"direct\"\ncommand", "mode = \"direct\"\nneeds = \"locks\"\ncommand", "\"locks\"", "wrong-type", None, "`needs` is a string", "write a list"),
     case("mode = \"direct\"\ncommand", "mode = \"handof\"\ncommand", "\"handof\"", "unknown-name", Some("handoff"), "`handof` is no mediation mode", "did you mean `handoff`?"),
     case("mode = \"direct\"\ncommand", "mode = \"handoff\"\nsocket = \"stdoi\"\ncommand", "\"stdoi\"", "unknown-name", Some("stdio"), "`stdoi` is no way to pass a socket", "did you mean `stdio`?"),
     case("mode = \"direct\"\ncommand", "mode = \"relay\"\nsocket = \"stdio\"\ncommand", "\"stdio\"", "bad-value", None, "the mode is `relay`", "remove `socket`"),

@@ -159,6 +159,7 @@ fn spec_with(
         files: Files::Store { own, below: below.is_any().then_some(copies) },
         extra,
         scratch: SCRATCH,
+        needs: site.needs_at(label),
     })
 }
 
@@ -203,7 +204,7 @@ impl Label {
                     mediation.take(service.name(), service.mode(), *address, listener);
                 }
                 if let Mode::Handoff(passed) = service.mode() {
-                    mediation.hand_off_to(service.name(), service.program(), passed);
+                    mediation.hand_off_to(service, passed);
                     continue;
                 }
             }
@@ -220,7 +221,7 @@ impl Label {
                 grant,
                 launch: match nginx(name, &below, site, service) {
                     Some(nginx) => nginx.launch(),
-                    None => inherit(service.program(), addresses.len()),
+                    None => inherit(service, addresses.len()),
                 },
                 listeners: listeners.map_err(step)?,
                 ticket: None,
@@ -569,12 +570,13 @@ fn nginx(
         below: named,
         more: !below.is_whole(),
         listen,
+        needs: service.needs().clone(),
     })
 }
 
 /// A service given as a command: its listeners are descriptors 3, 4, …, as systemd passes them (sd_listen_fds(3)).
-fn inherit(program: &Program, listeners: usize) -> Launch {
-    let argv = match program {
+fn inherit(service: &levee_policy::site::Service, listeners: usize) -> Launch {
+    let argv = match service.program() {
         Program::Nginx => Vec::new(),
         Program::Command(argv) => argv.to_vec(),
     };
@@ -582,6 +584,7 @@ fn inherit(program: &Program, listeners: usize) -> Launch {
         program: argv.first().cloned().unwrap_or_default(),
         argv,
         env: vec![format!("LISTEN_FDS={listeners}"), "PATH=/usr/bin:/usr/sbin".into()],
+        needs: service.needs().clone(),
     }
 }
 

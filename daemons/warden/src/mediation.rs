@@ -14,7 +14,7 @@ use crate::{Fatal, log};
 use ipnet::IpNet;
 use levee_ipc::Channel;
 use levee_ipc::warden::{Attachment, Role};
-use levee_policy::site::{Mode, Passed, Program};
+use levee_policy::site::{Mode, Passed, Program, Service};
 use levee_policy::{Label, LabelName, ServiceName, Site};
 use levee_sys::{Result, sockdiag};
 use std::net::SocketAddr;
@@ -62,16 +62,17 @@ impl Mediation {
     }
 
     /// Has this command started for each connection to a service.
-    pub fn hand_off_to(&mut self, service: &ServiceName, program: &Program, passed: Passed) {
+    pub fn hand_off_to(&mut self, service: &Service, passed: Passed) {
         // nginx takes no connection that somebody else has accepted, and no site says that it should.
-        let Program::Command(argv) = program else { return };
+        let Program::Command(argv) = service.program() else { return };
         self.servers.push(Server {
-            service: service.clone(),
+            service: service.name().clone(),
             program: argv.first().cloned().unwrap_or_default(),
             argv: argv.clone(),
             env: vec!["PATH=/usr/bin:/usr/sbin".into()],
             uid: SERVICE_UID,
             passed,
+            needs: service.needs().clone(),
         });
     }
 

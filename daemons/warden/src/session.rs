@@ -6,6 +6,7 @@ use crate::options::Options;
 use crate::{Fatal, log, outer};
 use ipnet::IpNet;
 use levee_ipc::warden::WorkstationEvent;
+use levee_policy::site::Needs;
 use levee_policy::{DomainName, LabelName};
 use levee_session::SessionId;
 use levee_sys::tun::{self, Queue};
@@ -98,6 +99,8 @@ impl Session {
             files: Files::Scratch { bytes: SCRATCH },
             extra: Vec::new(),
             scratch: TEMPORARY,
+            // One session runs at a time: there is nobody beside it to be told anything.
+            needs: Needs::all(),
         };
         let init = options.programs.join("levee-init");
         let compartment = Compartment::begin(&Plan::new(&spec), &network, &init)
@@ -186,7 +189,15 @@ impl Session {
         let mut environment = vec![format!("HOME={HOME}"), "USER=user".to_owned(), format!("PATH={PATH}")];
         let own = |entry: &String| ["HOME=", "USER=", "PATH="].iter().any(|name| entry.starts_with(name));
         environment.extend(env.into_iter().filter(|entry| !own(entry)));
-        let start = Start { ticket, program, argv, env: environment, uid: SERVICE_UID, terminal };
+        let start = Start {
+            ticket,
+            program,
+            argv,
+            env: environment,
+            uid: SERVICE_UID,
+            terminal,
+            needs: Needs::all(),
+        };
         self.compartment.run(start, &fds).map_err(|e| e.to_string())
     }
 

@@ -133,6 +133,13 @@ pub fn join_user(user: BorrowedFd<'_>) -> Result<()> {
         .step(|| "join the user namespace".into())
 }
 
+/// Gives the children of the calling process a time namespace of their own, with the host's clocks. Its file in `/proc` is
+/// then not the same inode as everybody's.
+pub fn new_time() -> Result<()> {
+    // SAFETY: CLONE_NEWTIME changes only which clocks children see.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWTIME) }.step(|| "make a time namespace".into())
+}
+
 /// Makes the calling thread's control group the root of what it sees from now on.
 pub fn hide_cgroups() -> Result<()> {
     // SAFETY: CLONE_NEWCGROUP changes only how control groups are named to this thread and its children.

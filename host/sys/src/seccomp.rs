@@ -11,12 +11,16 @@
 //! clone3 = { errno = "ENOSYS", why = "its flags are out of sight; libc falls back to clone" }
 //! ```
 //!
+//! `[group.NAME]` has an `[group.NAME.allow]` of its own, which counts where the group is asked for, and says `why` there is such a
+//! group and what it `leaks`. A call may be in `allow` and in groups: any of the alternatives is enough.
+//!
 //! `when` lists alternatives; in each, conditions joined by `and` must all hold. A condition compares the low
 //! 32 bits of an argument: `argN == V`, `argN != V`, `argN & MASK == V`; numbers are decimal or `0x…`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
+use rustix::io::Errno;
 use seccompiler::{BpfProgram, TargetArch, sock_filter};
 use serde::Deserialize;
 
@@ -64,6 +68,16 @@ struct Source {
     allow: BTreeMap<String, Allow>,
     #[serde(default)]
     refuse: BTreeMap<String, Refuse>,
+    #[serde(default)]
+    group: BTreeMap<String, Group>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    why: String,
+    leaks: String,
+    allow: BTreeMap<String, Allow>,
 }
 
 #[derive(Deserialize)]
@@ -93,6 +107,14 @@ impl Filter {
     /// # Errors
     /// Says what is wrong where: not TOML, an unknown key, call, errno or condition, or an empty reason.
     pub fn compile(text: &str) -> Result<Self> {
+        Self::compile_with(text, &[])
+    }
+
+    /// Compiles the text of a filter with these groups.
+    ///
+    /// # Errors
+    /// As for [`Filter::compile`], and a group that is not there.
+    pub fn compile_with(text: &str, groups: &[&str]) -> Result<Self> {
         let invalid = |why: String| Error::invalid("compile a system-call filter", why);
         let source: Source = toml::from_str(text).map_err(|e| invalid(e.to_string()))?;
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|e| invalid(e.to_string()))?;
@@ -103,8 +125,23 @@ impl Filter {
                 format!("{{\"errno\":{}}}", errno(name).ok_or_else(|| invalid(format!("no errno {name}")))?)
             }
         };
+        let mut allowed: Vec<_> = source.allow.iter().collect();
+        for name in groups {
+            let group = source.group.get(*name).ok_or_else(|| invalid(format!("no group {name}")))?;
+            allowed.extend(&group.allow);
+        }
+        // Where a call is always allowed, conditions elsewhere would be beside the point.
+        let always: HashSet<&String> = allowed
+            .iter()
+            .filter(|(_, allow)| matches!(allow, Allow::Always(_)))
+            .map(|(call, _)| *call)
+            .collect();
+        allowed.retain(|(call, allow)| matches!(allow, Allow::Always(_)) || !always.contains(call));
+        if let Some((name, _)) = source.group.iter().find(|(_, group)| group.is_unsaid()) {
+            return Err(invalid(format!("the group {name} does not say why it is there and what it leaks")));
+        }
         let mut rules = Vec::new();
-        for (call, allow) in &source.allow {
+        for (call, allow) in allowed {
             let (why, alternatives) = match allow {
                 Allow::Always(why) => (why, None),
                 Allow::When(when) => (&when.why, Some(&when.when)),
@@ -144,7 +181,8 @@ impl Filter {
             if refuse.why.trim().is_empty() {
                 return Err(invalid(format!("{call} is refused without a reason")));
             }
-            if source.allow.contains_key(call) {
+            let groups = source.group.values().any(|group| group.allow.contains_key(call));
+            if groups || source.allow.contains_key(call) {
                 return Err(invalid(format!("{call} is both allowed and refused")));
             }
             let code = errno(&refuse.errno).ok_or_else(|| invalid(format!("no errno {}", refuse.errno)))?;
@@ -167,11 +205,46 @@ impl Filter {
         Ok(Self { program })
     }
 
+    /// The names of the groups of a filter's text.
+    ///
+    /// # Errors
+    /// The text is not a filter's.
+    pub fn groups(text: &str) -> Result<Vec<String>> {
+        let source: Source = toml::from_str(text)
+            .map_err(|e| Error::invalid("read the groups of a system-call filter", e.to_string()))?;
+        Ok(source.group.into_keys().collect())
+    }
+
     /// Puts every thread of the process under the filter, for good and for whatever it executes.
     /// Wants `no_new_privs` set or `CAP_SYS_ADMIN`.
     pub fn apply(&self) -> Result<()> {
         seccompiler::apply_filter_all_threads(&self.program)
             .map_err(|e| Error::invalid("install the system-call filter", e.to_string()))
+    }
+}
+
+impl Group {
+    fn is_unsaid(&self) -> bool {
+        self.why.trim().is_empty() || self.leaks.trim().is_empty()
+    }
+}
+
+impl Filter {
+    /// Puts the calling thread under the filter, by one system call that takes no memory: for a child between its clone
+    /// and its exec. By prctl(2), which filters let through that refuse seccomp(2). Wants `no_new_privs` set.
+    pub(crate) fn load(&self) -> std::result::Result<(), Errno> {
+        // Compiled filters are a few thousand instructions at most (BPF_MAXINSNS is 4,096).
+        let len = u16::try_from(self.program.len()).map_err(|_| Errno::INVAL)?;
+        let program = libc::sock_fprog { len, filter: self.program.as_ptr().cast_mut().cast() };
+        // SAFETY: `program` names `len` instructions that live as long as the call, which copies them and does not write
+        // to them; seccompiler's `sock_filter` has the layout of the kernel's (both are repr(C)).
+        let done =
+            unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0) };
+        if done == 0 {
+            return Ok(());
+        }
+        // SAFETY: errno's address is valid for the calling thread, also in a cloned child.
+        Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }))
     }
 }
 

@@ -18,6 +18,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::error::Step;
 use crate::pidfd::Child;
+use crate::seccomp::Filter;
 use crate::{Error, Result};
 
 /// A program to start. What is not given, the child does not have.
@@ -57,6 +58,8 @@ pub struct Program<'fd> {
     pub die_with_parent: bool,
     /// Give the child an empty session keyring of its own.
     pub new_keyring: bool,
+    /// A system-call filter on top of the caller's, for the program and whatever it starts.
+    pub filter: Option<&'fd Filter>,
 }
 
 impl<'fd> Program<'fd> {
@@ -93,6 +96,7 @@ impl<'fd> Program<'fd> {
             limits: vec![(Resource::Core, 0)],
             die_with_parent: true,
             new_keyring: false,
+            filter: None,
         }
     }
 
@@ -151,7 +155,7 @@ impl<'fd> Program<'fd> {
 }
 
 /// The child's steps in order; [`Prepared::run`] reports by index.
-const STEPS: [&str; 16] = [
+const STEPS: [&str; 17] = [
     "reset the signal handlers",
     "make a session",
     "enter the control groups",
@@ -167,6 +171,7 @@ const STEPS: [&str; 16] = [
     "set no_new_privs",
     "go to its directory",
     "tie the child to its parent",
+    "load the system-call filter",
     "execute the program",
 ];
 
@@ -321,7 +326,6 @@ impl<'p> Prepared<'p> {
                 return Err(failed(Errno::SRCH));
             }
         }
-        let failed = next();
         if self.program.listen_pid {
             number(self.listen_pid.iter_mut().skip(LISTEN_PID.len()), std::process::id());
             // The pointer of before is of before the bytes were written.
@@ -330,6 +334,11 @@ impl<'p> Prepared<'p> {
             }
         }
         unblock_signals();
+        let failed = next();
+        if let Some(filter) = self.program.filter {
+            filter.load().map_err(failed)?;
+        }
+        let failed = next();
         // SAFETY: `path` is NUL-terminated; both vectors are null-terminated arrays of pointers to strings
         // that `_strings` keeps.
         unsafe { libc::execve(self.path.as_ptr(), self.argv.as_ptr(), self.envp.as_ptr()) };

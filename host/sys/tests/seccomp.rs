@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use levee_sys::pidfd;
 use levee_sys::pidfd::{Child, Exit};
-use levee_sys::sandbox::{Access, Sandbox};
-use levee_sys::{pidfd, seccomp};
+use levee_sys::sandbox::{self, Access, Sandbox};
+use levee_sys::seccomp::{self, Filter};
 use rustix::fd::AsFd;
 
 const ALL: [(&str, &str); 14] = [
@@ -129,6 +130,22 @@ fn a_service_is_refused_what_namespaces_do_not_separate() {
         ("AF_ALG", libc::SYS_socket, [38, 5, 0, 0, 0], libc::EPERM),
         ("AF_PACKET", libc::SYS_socket, [17, 3, 0, 0, 0], libc::EPERM),
         ("SCTP", libc::SYS_socket, [2, 1, 132, 0, 0], libc::EPERM),
+        ("SCTP without saying so", libc::SYS_socket, [2, 5, 0, 0, 0], libc::EPERM),
+        ("DCCP without saying so", libc::SYS_socket, [2, 6, 0, 0, 0], libc::EPERM),
+        ("routing netlink", libc::SYS_socket, [16, 3, 0, 0, 0], libc::EPERM),
+        ("SIOCGARP", libc::SYS_ioctl, [-1, 0x8954, 0, 0, 0], libc::EPERM),
+        ("F_OFD_SETLK", libc::SYS_fcntl, [0, 37, 0, 0, 0], libc::EPERM),
+        ("F_GETLK", libc::SYS_fcntl, [0, 5, 0, 0, 0], libc::EPERM),
+        ("flock", libc::SYS_flock, [-1, 1, 0, 0, 0], libc::EPERM),
+        ("FUTEX_WAKE of others", libc::SYS_futex, [0, 1, 1, 0, 0], libc::EPERM),
+        ("futex_waitv", libc::SYS_futex_waitv, [0, 0, 0, 0, 0], libc::EPERM),
+        ("pidfd_open", libc::SYS_pidfd_open, [1, 0, 0, 0, 0], libc::EPERM),
+        ("clone(PIDFD)", libc::SYS_clone, [i64::from(libc::CLONE_PIDFD) | 17, 0, 0, 0, 0], libc::EPERM),
+        ("SO_PEERPIDFD", libc::SYS_getsockopt, [-1, 1, 77, 0, 0], libc::EPERM),
+        ("SO_PASSPIDFD", libc::SYS_setsockopt, [-1, 1, 76, 0, 0], libc::EPERM),
+        ("semget", libc::SYS_semget, [0, 1, 0, 0, 0], libc::EPERM),
+        ("mq_open", libc::SYS_mq_open, [0, 0, 0, 0, 0], libc::EPERM),
+        ("io_setup", libc::SYS_io_setup, [1, 0, 0, 0, 0], libc::EPERM),
         ("SO_COOKIE", libc::SYS_getsockopt, [-1, 1, 57, 0, 0], libc::EPERM),
         ("a line discipline", libc::SYS_ioctl, [-1, 0x5423, 0, 0, 0], libc::EPERM),
         ("sock_diag netlink", libc::SYS_socket, [16, 3, 4, 0, 0], libc::EPERM),
@@ -173,10 +190,60 @@ fn a_service_may_still_start_threads_and_processes_and_open_sockets() {
     let exit = under(seccomp::SERVICE, || {
         let thread = std::thread::spawn(|| 5).join().unwrap_or(0);
         let socket = i32::from(std::net::UdpSocket::bind("127.0.0.1:0").is_ok());
-        let child = fork(|| 3).and_then(|c| c.wait(Duration::from_secs(5)));
-        thread + socket + i32::from(matches!(child, Ok(Some(Exit::Status(3)))))
+        // As libc does it, without a pidfd.
+        // SAFETY: the child of this process of one thread only ends; `status` outlives the call.
+        let status = unsafe {
+            let (child, mut status) = (libc::fork(), 0);
+            if child == 0 {
+                libc::_exit(3)
+            }
+            libc::waitpid(child, &raw mut status, 0);
+            status
+        };
+        thread + socket + i32::from(libc::WEXITSTATUS(status) == 3)
     });
     assert_eq!(exit, Exit::Status(7));
+}
+
+#[test]
+fn a_group_that_is_asked_for_is_let_through_and_no_other() {
+    let wake = [0, 1, 1, 0, 0];
+    for (group, call, args) in [
+        ("locks", libc::SYS_flock, [-1, 1, 0, 0, 0]),
+        ("locks", libc::SYS_fcntl, [-1, 37, 0, 0, 0]),
+        ("netlink", libc::SYS_socket, [16, 3, 0, 0, 0]),
+        ("netlink", libc::SYS_ioctl, [-1, 0x8954, 0, 0, 0]),
+        ("pidfd", libc::SYS_pidfd_open, [-1, 0, 0, 0, 0]),
+        ("shared-futex", libc::SYS_futex, wake),
+        ("shared-futex", libc::SYS_futex_waitv, [0, 0, 0, 0, 0]),
+        ("sysv-ipc", libc::SYS_semget, [0, -1, 0, 0, 0]),
+        ("message-queues", libc::SYS_mq_unlink, [0, 0, 0, 0, 0]),
+        ("async-io", libc::SYS_io_setup, [0, 0, 0, 0, 0]),
+    ] {
+        for other in Filter::groups(seccomp::SERVICE).unwrap() {
+            let filter = Filter::compile_with(seccomp::SERVICE, &[&other]).unwrap();
+            let child = fork(|| {
+                let loaded = sandbox::forbid_dumps().is_ok()
+                    && rustix::thread::set_no_new_privs(true).is_ok()
+                    && filter.apply().is_ok();
+                if loaded { errno(call, args) } else { 99 }
+            });
+            let exit = child.unwrap().wait(Duration::from_secs(5)).unwrap();
+            let refused = exit == Some(Exit::Status(libc::EPERM));
+            assert_eq!(refused, other != group, "{call} with the group {other}: {exit:?}");
+        }
+    }
+    // What the groups add to a call goes beside what every service has.
+    let filter = Filter::compile_with(seccomp::SERVICE, &["locks", "netlink"]).unwrap();
+    let child = fork(|| {
+        if rustix::thread::set_no_new_privs(true).is_err() || filter.apply().is_err() {
+            return 99;
+        }
+        let lease = errno(libc::SYS_fcntl, [0, 1024, 0, 0, 0]);
+        let duplicate = errno(libc::SYS_fcntl, [0, 1030, 0, 0, 0]);
+        i32::from(lease == libc::EPERM) + 2 * i32::from(duplicate == 0)
+    });
+    assert_eq!(child.unwrap().wait(Duration::from_secs(5)).unwrap(), Some(Exit::Status(3)));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod check;
 mod crypto;
 mod federation;
+mod needs;
 mod parse;
 mod ppk;
 mod problem;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
+pub use needs::{Need, Needs};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};
@@ -270,6 +272,7 @@ pub struct Service {
     range: Range,
     mode: Mode,
     program: Program,
+    needs: Needs,
 }
 
 impl Service {
@@ -301,6 +304,11 @@ impl Service {
     /// What runs.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// What it asks for beyond what every service has.
+    pub fn needs(&self) -> &Needs {
+        &self.needs
     }
 }
 
@@ -491,6 +499,11 @@ impl Site {
     /// The services that run at a label.
     pub fn services_at<'a>(&'a self, label: &'a Label) -> impl Iterator<Item = &'a Service> {
         self.services.values().filter(|service| service.range.contains(label))
+    }
+
+    /// What the services at a label ask for, all together: any of them may pass on what it has to the others.
+    pub fn needs_at(&self, label: &Label) -> Needs {
+        self.services_at(label).fold(Needs::default(), |needs, service| needs.and(&service.needs))
     }
 
     /// The single-level networks at a label.

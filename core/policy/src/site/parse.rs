@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
-    Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Network, NetworkHost, Passed, Program, Protocol,
-    Server, Service, Site, User, Vault, check, federation, quantity,
+    Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost, Passed, Program,
+    Protocol, Server, Service, Site, User, Vault, check, federation, needs, quantity,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -81,6 +81,7 @@ pub(super) struct DraftService {
     pub range: At<Range>,
     pub mode: Mode,
     pub program: Program,
+    pub needs: Needs,
 }
 
 pub(super) struct DraftNetwork {
@@ -141,7 +142,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
     let hosts = reader.tables(root.get("host"), "[host]", &["name", "accreditation", "ppk"]);
     let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
-    const SERVICE: &[&str] = &["name", "port", "protocol", "range", "mode", "socket", "program", "command"];
+    const SERVICE: &[&str] =
+        &["name", "port", "protocol", "range", "mode", "socket", "program", "command", "needs"];
     let services = reader.tables(root.get("service"), "[service]", SERVICE);
     let services = Part::of(services.iter().map(|keys| service(reader, words, keys)).collect());
     const NETWORK: &[&str] = &["interface", "label", "address", "services", "hosts"];
@@ -187,9 +189,9 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             .collect(),
         services: (draft.services.read.into_iter())
             .map(|service| {
-                let DraftService { name, port, protocol, range, mode, program } = service;
+                let DraftService { name, port, protocol, range, mode, program, needs } = service;
                 let (name, port, range) = (name.value, port.value, range.value);
-                (name.clone(), Service { name, port, protocol, range, mode, program })
+                (name.clone(), Service { name, port, protocol, range, mode, program, needs })
             })
             .collect(),
         networks: (draft.networks.read.into_iter())
@@ -525,6 +527,7 @@ fn service(
     let range = range(reader, vocabulary, keys, "range");
     let mode = mode(reader, keys);
     let program = program(reader, keys);
+    let needs = needs::needs(reader, keys);
     let service = DraftService {
         name: name?,
         port: port?,
@@ -532,6 +535,7 @@ fn service(
         range: range?,
         mode: mode?,
         program: program?,
+        needs: needs?,
     };
     if service.program == Program::Nginx && service.protocol != Protocol::Tcp {
         reader.problem(

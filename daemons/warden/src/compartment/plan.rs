@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use levee_policy::LabelName;
+use levee_policy::site::{Need, Needs};
 use levee_sys::cgroup::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::rootfs;
-use super::spec::{Files, Spec, UIDS};
+use super::spec::{Files, SERVICE_UID, Spec, UIDS};
 
 /// The start of one compartment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +138,13 @@ pub enum Inside {
         /// It.
         name: String,
     },
+    /// Fix the audit session that everything inside belongs to, so that nobody inside can begin another.
+    AuditSession {
+        /// The host's uid that it is counted under.
+        uid: u32,
+    },
+    /// Make a time namespace, with the host's clocks, for everything that is started inside.
+    Time,
     /// Make the compartment's control group the root of what it sees.
     HideControlGroups,
     /// Join the user namespace: no power over anything made so far is left.
@@ -150,7 +158,10 @@ pub enum Inside {
     /// Landlock on everything from here on.
     Landlock,
     /// The filter of `conf/seccomp/service.toml` on everything from here on.
-    SystemCalls,
+    SystemCalls {
+        /// With these groups: what any service may have, and what process 1 itself needs.
+        groups: Vec<String>,
+    },
 }
 
 impl Plan {
@@ -169,21 +180,32 @@ impl Plan {
         }
         outside.push(Outside::Process1);
 
-        let mut inside = vec![Inside::PrivateMounts];
+        let mut inside = vec![
+            // While the host's `/proc` is there.
+            Inside::AuditSession { uid: spec.uid_base.saturating_add(SERVICE_UID) },
+            Inside::PrivateMounts,
+        ];
         inside.extend(rootfs::steps(spec));
         inside.extend([
             Inside::ChangeRoot,
             Inside::HostName { name: spec.hostname.clone() },
+            Inside::Time,
             Inside::HideControlGroups,
             Inside::JoinUserNamespace,
             Inside::Identity,
             Inside::DropCapabilities,
             Inside::TieToWarden,
             Inside::Landlock,
-            Inside::SystemCalls,
+            Inside::SystemCalls { groups: groups(&spec.needs) },
         ]);
         Self { label: spec.label.clone(), outside, inside }
     }
+}
+
+/// The groups of the compartment's filter. Process 1 knows its children by descriptor; what it starts does not have that
+/// from it.
+fn groups(needs: &Needs) -> Vec<String> {
+    needs.and(&Needs::from_iter([Need::Pidfd])).iter().map(|need| need.to_string()).collect()
 }
 
 impl Inside {
@@ -198,6 +220,7 @@ impl Inside {
                 from.len().saturating_add(path.len())
             }
             Self::HostName { name } => name.len(),
+            Self::SystemCalls { groups } => groups.iter().map(|name| name.len().saturating_add(8)).sum(),
             _ => 0,
         };
         // The numbers beside: at most five, of at most ten bytes each.
@@ -252,6 +275,8 @@ impl fmt::Display for Inside {
             Self::Image { number, path } => write!(f, "attach image {} at {path}", number + 1),
             Self::ChangeRoot => f.write_str("change the root, detach the host's, make the new one read-only"),
             Self::HostName { name } => write!(f, "set the host name {name}"),
+            Self::AuditSession { uid } => write!(f, "fix its audit session, as uid {uid}"),
+            Self::Time => f.write_str("make a time namespace, with the host's clocks"),
             Self::HideControlGroups => f.write_str("make a control-group namespace"),
             Self::JoinUserNamespace => f.write_str("join the user namespace"),
             Self::Identity => f.write_str("become its uid and gid 0, without supplementary groups"),
@@ -262,7 +287,9 @@ impl fmt::Display for Inside {
             Self::Landlock => {
                 f.write_str("restrict by Landlock: files of this root, no signal or socket outward")
             }
-            Self::SystemCalls => f.write_str("load the system-call filter service"),
+            Self::SystemCalls { groups } => {
+                write!(f, "load the system-call filter service, with {}", groups.join(", "))
+            }
         }
     }
 }

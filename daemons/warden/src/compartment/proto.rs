@@ -4,7 +4,7 @@
 //! nothing, condemns the compartment.
 
 use levee_policy::ServiceName;
-use levee_policy::site::Passed;
+use levee_policy::site::{Needs, Passed};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Inside;
@@ -54,6 +54,8 @@ pub struct Start {
     pub uid: u32,
     /// Whether standard input is a terminal, to become the controlling one.
     pub terminal: bool,
+    /// The groups of system calls that it has beyond what every program has, as far as the compartment has them.
+    pub needs: Needs,
 }
 
 /// How to start a server process for one connection that the mediator hands off.
@@ -71,6 +73,8 @@ pub struct Server {
     pub uid: u32,
     /// Where it finds its connection.
     pub passed: Passed,
+    /// The groups of system calls that it has beyond what every program has, as far as the compartment has them.
+    pub needs: Needs,
 }
 
 /// Process 1 → warden.

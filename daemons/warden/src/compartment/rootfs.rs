@@ -4,6 +4,8 @@
 //! compartment, and an advisory lock that one label takes on a program file would be seen by all others. The
 //! system-call filter takes away what an overlay does not hide (inotify, leases, directory notification).
 
+use levee_policy::site::Need;
+
 use super::plan::Inside;
 use super::spec::{Files, SERVICE_UID, Spec};
 
@@ -83,7 +85,9 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
     steps.push(tmpfs("/dev/shm", spec.scratch, spec.uid_base, 0o1777));
 
     steps.extend(["/proc", "/tmp", "/run", "/var", "/srv", "/home", "/root"].map(directory));
-    steps.push(Inside::Proc);
+    if spec.needs.has(Need::Proc) {
+        steps.push(Inside::Proc);
+    }
     steps.push(tmpfs("/tmp", spec.scratch, spec.uid_base, 0o1777));
     steps.push(tmpfs("/run", spec.scratch, user, 0o755));
     steps.push(tmpfs("/var", spec.scratch, user, 0o755));

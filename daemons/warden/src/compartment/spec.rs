@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use levee_policy::LabelName;
+use levee_policy::site::Needs;
 use levee_sys::cgroup::Limits;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,8 @@ pub struct Spec {
     pub extra: Vec<(String, String)>,
     /// Bytes that `/tmp`, `/run`, `/var` and `/dev/shm` may hold, each.
     pub scratch: u64,
+    /// What its services ask for, all together.
+    pub needs: Needs,
 }
 
 /// What a compartment's programs keep their data in.

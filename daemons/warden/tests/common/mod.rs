@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use levee_policy::LabelName;
+use levee_policy::site::Needs;
 use levee_sys::cgroup::Limits;
 use levee_sys::mount::Attributes;
 use levee_sys::ns;
@@ -52,6 +53,7 @@ impl Lab {
             below: vec![("U".into(), LabelName::new("UNCLASSIFIED").unwrap())],
             more: false,
             listen: vec![address],
+            needs: Needs::default(),
         };
         let spec = Spec {
             label,
@@ -63,6 +65,7 @@ impl Lab {
             files: Files::Store { own, below: Some(below) },
             extra: nginx.files(),
             scratch: 8 << 20,
+            needs: Needs::all(),
         };
         Self { directory, spec, network, nginx, listener, address, events: Mutex::default() }
     }
@@ -105,6 +108,7 @@ impl Lab {
             env: vec!["PATH=/usr/bin:/usr/sbin".into()],
             uid: SERVICE_UID,
             terminal: false,
+            needs: Needs::all(),
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use levee_ipc::Channel;
 use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden};
+use levee_policy::site::Needs;
 use levee_policy::{Label, LabelName, Site, Who};
 use levee_sys::cgroup::Limits;
 use levee_sys::mount::Attributes;
@@ -47,7 +48,25 @@ pub struct Running {
     _outer: UdpSocket,
 }
 
-pub fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, number: usize) -> Running {
+/// A compartment as a label's, with the network of one.
+pub struct Room {
+    pub compartment: Compartment,
+    name: LabelName,
+    image: PathBuf,
+    base: u32,
+    network: Network,
+    tun: Queue,
+}
+
+/// A compartment whose services ask for this, with the probes in it.
+pub fn room(
+    site: &Site,
+    directory: &Path,
+    labels: &[Label],
+    label: &Label,
+    number: usize,
+    needs: &Needs,
+) -> Room {
     let name = site.label_name(label).unwrap();
     let (image, below) =
         (directory.join(format!("own-{number}.img")), directory.join(format!("below-{number}.img")));
@@ -81,14 +100,22 @@ pub fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, num
         hostname: "matrix".into(),
         hosts: Vec::new(),
         files: Files::Store { own: image.clone(), below: Some(below) },
-        extra: ["common.py", "victim.py", "probe.py", "observe.py", "work.py", "channel.py"]
+        extra: ["common.py", "victim.py", "probe.py", "observe.py", "work.py", "channel.py", "attack.py"]
             .map(script)
             .to_vec(),
         scratch: 8 << 20,
+        needs: needs.clone(),
     };
     let init = program("levee-init");
-    let mut compartment =
+    let compartment =
         Compartment::start(&Plan::new(&spec), &network, &init).unwrap_or_else(|e| panic!("{e}"));
+    Room { compartment, name, image, base, network, tun }
+}
+
+/// A label whose services may do all that any site can let them, with its vault and a process that others could want to reach.
+pub fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, number: usize) -> Running {
+    let Room { mut compartment, name, image, base, network, tun } =
+        room(site, directory, labels, label, number, &Needs::all());
 
     // The victim says the number it has inside; the host's number of it is the only other child of process 1.
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
@@ -184,11 +211,22 @@ pub fn run(
     stdin: &OwnedFd,
     stdout: &OwnedFd,
 ) {
+    run_with(compartment, ticket, arguments, stdin, stdout, Needs::all());
+}
+
+pub fn run_with(
+    compartment: &mut Compartment,
+    ticket: u64,
+    arguments: &[&str],
+    stdin: &OwnedFd,
+    stdout: &OwnedFd,
+    needs: Needs,
+) {
     let mut argv = vec!["python3".to_owned(), "-B".into(), format!("/etc/levee-test/{}", arguments[0])];
     argv.extend(arguments[1..].iter().map(|a| (*a).to_owned()));
     let env = vec!["PATH=/usr/bin".to_owned()];
-    let start =
-        Start { ticket, program: "/usr/bin/python3".into(), argv, env, uid: SERVICE_UID, terminal: false };
+    let program = "/usr/bin/python3".into();
+    let start = Start { ticket, program, argv, env, uid: SERVICE_UID, terminal: false, needs };
     let stderr = std::io::stderr();
     compartment.run(start, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]).unwrap();
     assert_eq!(next(compartment), Event::Started(ticket));
@@ -196,9 +234,14 @@ pub fn run(
 
 /// Runs a script of `probes/` inside, hands it `world` as JSON, and answers all that it says.
 pub fn probe(compartment: &mut Compartment, script: &str, world: &Value) -> String {
+    probe_with(compartment, script, world, Needs::all())
+}
+
+/// The same by a service that asks for this.
+pub fn probe_with(compartment: &mut Compartment, script: &str, world: &Value, needs: Needs) -> String {
     let (stdin, mut writer) = std::io::pipe().unwrap();
     let (mut reader, stdout) = std::io::pipe().unwrap();
-    run(compartment, 2, &[script], &stdin.into(), &stdout.into());
+    run_with(compartment, 2, &[script], &stdin.into(), &stdout.into(), needs);
     let text = world.to_string();
     let feed = std::thread::spawn(move || writer.write_all(text.as_bytes()).unwrap());
     let mut said = String::new();

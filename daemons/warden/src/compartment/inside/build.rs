@@ -94,6 +94,8 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
         Inside::HostName { name } => {
             rustix::system::sethostname(name.as_bytes()).map_err(|e| Error::new("set it", e))
         }
+        Inside::AuditSession { uid } => audit_session(*uid),
+        Inside::Time => ns::new_time(),
         Inside::HideControlGroups => ns::hide_cgroups(),
         Inside::JoinUserNamespace => ns::join_user(user.as_fd()),
         Inside::Identity => creds::become_identity(Uid::ROOT, Gid::ROOT),
@@ -109,7 +111,19 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
                 .map_err(|e| Error::new("set the death signal", e))
         }
         Inside::Landlock => landlock(),
-        Inside::SystemCalls => Filter::compile(seccomp::SERVICE)?.apply(),
+        Inside::SystemCalls { groups } => {
+            let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+            Filter::compile_with(seccomp::SERVICE, &groups)?.apply()
+        }
+    }
+}
+
+/// Once it is set, only who may write the audit log's settings can set it again (audit(7), CAP_AUDIT_CONTROL).
+fn audit_session(uid: u32) -> Result<()> {
+    match fs::write("/proc/self/loginuid", uid.to_string()) {
+        // A kernel without auditing.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        written => written.map_err(|e| Error::new("write /proc/self/loginuid", e)),
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use rustix::thread::{Gid, Uid};
 
+use super::filters::Filters;
 use super::mediated::Mediated;
 use super::{shorten, tell};
 use crate::compartment::proto::{FromInit, Start, ToInit};
@@ -22,6 +23,7 @@ pub(super) fn run(channel: &Channel) -> Result<(), String> {
     let signals = Signals::new(&[Signal::CHILD]).map_err(|e| e.to_string())?;
     let mut programs: BTreeMap<i32, u64> = BTreeMap::new();
     let mut mediated = Mediated::default();
+    let mut filters = Filters::default();
     loop {
         let mut fds = vec![
             PollFd::new(channel, PollFlags::IN),
@@ -34,12 +36,12 @@ pub(super) fn run(channel: &Channel) -> Result<(), String> {
         }
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
         reap(channel, &mut programs, &mut mediated)?;
-        mediated.hear();
+        mediated.hear(&mut filters);
         match channel.try_recv::<ToInit>() {
             Ok(received) => match received.message {
                 ToInit::Start(start) => {
                     let ticket = start.ticket;
-                    let answer = match begin(&start, &received.fds) {
+                    let answer = match begin(&start, &received.fds, &mut filters) {
                         Ok(pid) => {
                             programs.insert(pid.as_raw_nonzero().get(), ticket);
                             FromInit::Started { ticket }
@@ -80,7 +82,7 @@ fn reap(channel: &Channel, programs: &mut BTreeMap<i32, u64>, mediated: &mut Med
     }
 }
 
-fn begin(start: &Start, fds: &[OwnedFd]) -> Result<Pid, String> {
+fn begin(start: &Start, fds: &[OwnedFd], filters: &mut Filters) -> Result<Pid, String> {
     if start.uid == 0 {
         return Err("uid 0 is process 1's alone".into());
     }
@@ -100,6 +102,7 @@ fn begin(start: &Start, fds: &[OwnedFd]) -> Result<Pid, String> {
     program.fds = rest.iter().map(AsFd::as_fd).collect();
     program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
     program.terminal = start.terminal;
+    program.filter = Some(filters.of(&start.needs).map_err(|e| e.to_string())?);
     // The children of process 1 end with it in any case.
     program.die_with_parent = false;
     program.start().map(|child| child.pid).map_err(|e| e.to_string())

@@ -15,6 +15,7 @@ use levee_sys::spawn::Program;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{Gid, Uid};
 
+use super::filters::Filters;
 use crate::compartment::proto::Server;
 
 /// The most messages taken at a time, so that the warden need not wait.
@@ -43,7 +44,7 @@ impl Mediated {
     }
 
     /// Does what the mediator asks.
-    pub fn hear(&mut self) {
+    pub fn hear(&mut self, filters: &mut Filters) {
         for _ in 0..TURN {
             let Some(channel) = &self.channel else { return };
             match channel.try_recv::<ToStarter>() {
@@ -52,7 +53,7 @@ impl Mediated {
                     let server = self.servers.get(&service);
                     let started = server
                         .zip(connection)
-                        .and_then(|(server, fd)| start(server, user.as_ref(), from, &fd));
+                        .and_then(|(server, fd)| start(server, user.as_ref(), from, &fd, filters));
                     match started {
                         Some(pid) => {
                             self.running.insert(pid.as_raw_nonzero().get(), ticket);
@@ -102,7 +103,13 @@ fn end(pid: i32, signal: Signal) {
     }
 }
 
-fn start(server: &Server, user: Option<&UserName>, from: SocketAddr, connection: &OwnedFd) -> Option<Pid> {
+fn start(
+    server: &Server,
+    user: Option<&UserName>,
+    from: SocketAddr,
+    connection: &OwnedFd,
+    filters: &mut Filters,
+) -> Option<Pid> {
     if server.uid == 0 {
         return None;
     }
@@ -125,7 +132,8 @@ fn start(server: &Server, user: Option<&UserName>, from: SocketAddr, connection:
     }
     program.identity = Some((Uid::from_raw(server.uid), Gid::from_raw(server.uid)));
     program.die_with_parent = false;
-    match program.start() {
+    let filter = filters.of(&server.needs).map(|filter| program.filter = Some(filter));
+    match filter.and_then(|()| program.start()) {
         Ok(child) => Some(child.pid),
         Err(e) => {
             eprintln!("levee-init: {}: {e}", server.service);

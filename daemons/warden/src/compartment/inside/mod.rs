@@ -2,6 +2,7 @@
 //! starts programs for the warden and reaps whatever ends.
 
 mod build;
+mod filters;
 mod init;
 mod mediated;
 

@@ -4,6 +4,8 @@ mod nginx;
 
 pub use nginx::Nginx;
 
+use levee_policy::site::Needs;
+
 use super::proto::Start;
 use super::spec::SERVICE_UID;
 
@@ -16,6 +18,8 @@ pub struct Launch {
     pub argv: Vec<String>,
     /// The whole environment.
     pub env: Vec<String>,
+    /// What it asks for.
+    pub needs: Needs,
 }
 
 impl Launch {
@@ -28,6 +32,7 @@ impl Launch {
             env: self.env.clone(),
             uid: SERVICE_UID,
             terminal: false,
+            needs: self.needs.clone(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use levee_policy::site::Needs;
 use levee_policy::{LabelName, ServiceName};
 
 use super::Launch;
@@ -25,6 +26,8 @@ pub struct Nginx {
     pub more: bool,
     /// What it listens on: the listeners' own addresses, in the order in which it inherits them.
     pub listen: Vec<SocketAddr>,
+    /// What the service asks for.
+    pub needs: Needs,
 }
 
 impl Nginx {
@@ -48,6 +51,7 @@ impl Nginx {
             program: "/usr/sbin/nginx".into(),
             argv: ["nginx", "-c", &self.path(), "-e", "stderr"].map(Into::into).to_vec(),
             env: vec![format!("NGINX={inherited}"), "PATH=/usr/bin:/usr/sbin".into()],
+            needs: self.needs.clone(),
         }
     }
 

@@ -1,0 +1,116 @@
+//! What a service asks for beyond what every service has: named groups of system calls, each of which shares something of the
+//! kernel's with other labels.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::parse::unknown_word;
+use super::read::{Keys, Reader};
+
+/// A group of system calls, or `/proc`. What each is for and what it leaks is said in `conf/seccomp/service.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Need {
+    /// `async-io`: asynchronous input and output by io_setup(2).
+    AsyncIo,
+    /// `locks`: advisory locks, by fcntl(2) and flock(2).
+    Locks,
+    /// `message-queues`: POSIX message queues.
+    MessageQueues,
+    /// `netlink`: routing netlink, and the table of neighbours.
+    Netlink,
+    /// `pidfd`: processes as descriptors.
+    Pidfd,
+    /// `proc`: the compartment's own `/proc`.
+    Proc,
+    /// `shared-futex`: to wake who waits on memory that processes share.
+    SharedFutex,
+    /// `sysv-ipc`: System V message queues, semaphores and shared memory.
+    SysvIpc,
+}
+
+impl Need {
+    /// All there are, by name.
+    pub const ALL: [Self; 8] = [
+        Self::AsyncIo,
+        Self::Locks,
+        Self::MessageQueues,
+        Self::Netlink,
+        Self::Pidfd,
+        Self::Proc,
+        Self::SharedFutex,
+        Self::SysvIpc,
+    ];
+
+    /// Its name, in the site file and among the filter's groups.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AsyncIo => "async-io",
+            Self::Locks => "locks",
+            Self::MessageQueues => "message-queues",
+            Self::Netlink => "netlink",
+            Self::Pidfd => "pidfd",
+            Self::Proc => "proc",
+            Self::SharedFutex => "shared-futex",
+            Self::SysvIpc => "sysv-ipc",
+        }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What one service asks for, or all services of a label together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Needs(BTreeSet<Need>);
+
+impl Needs {
+    /// Everything there is.
+    pub fn all() -> Self {
+        Self(Need::ALL.into())
+    }
+
+    /// Whether this is among them.
+    pub fn has(&self, need: Need) -> bool {
+        self.0.contains(&need)
+    }
+
+    /// Each, by name.
+    pub fn iter(&self) -> impl Iterator<Item = Need> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Self(self.0.union(&others.0).copied().collect())
+    }
+}
+
+impl FromIterator<Need> for Needs {
+    fn from_iter<I: IntoIterator<Item = Need>>(needs: I) -> Self {
+        Self(needs.into_iter().collect())
+    }
+}
+
+/// A service's `needs`; none without the key.
+pub(super) fn needs(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Needs> {
+    let Some(value) = keys.get("needs") else { return Some(Needs::default()) };
+    let words = reader.strings(value, "needs")?;
+    let mut known = true;
+    let needs = words.iter().filter_map(|word| {
+        let need = Need::ALL.into_iter().find(|need| need.as_str() == word.value);
+        if need.is_none() {
+            known = false;
+            unknown_word(reader, word, "need of a service", Need::ALL.iter().map(|need| need.as_str()));
+        }
+        need
+    });
+    let needs = needs.collect();
+    known.then_some(needs)
+}

@@ -1,0 +1,163 @@
+//! What a program above, written to, can tell a program below by what the kernel keeps for both: nothing. A sender that is
+//! silent and one that sends are not told apart, under the filter, the uid and the mounts that services have.
+//!
+//! Needs root, python3, e2fsprogs and levee's own programs (`cargo build --workspace --bins`).
+
+mod places;
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use levee_policy::site::{Need, Needs};
+use levee_policy::{Label, LabelName, Site};
+use levee_system::channel;
+use places::{Room, probe_with, room};
+use serde_json::json;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+
+/// What was shown on levee as it once was, each with the window that it needs, in seconds.
+const CHANNELS: [(&str, f64); 17] = [
+    ("locks on /dev/null", 0.02),
+    ("locks on what is inherited", 0.02),
+    ("locks on an eventfd", 0.02),
+    ("locks on an epoll", 0.02),
+    ("locks on a timerfd", 0.02),
+    ("whole locks on an eventfd", 0.02),
+    ("locks on the time namespace", 0.02),
+    ("locks on a program", 0.02),
+    ("futex on a shared page of a program", 0.02),
+    ("futex on a private page of a program", 0.02),
+    ("futex vector on a page of a program", 0.02),
+    ("numbers of eventfds", 0.02),
+    ("inode of a pidfd", 0.03),
+    ("inode of a pidfd from clone", 0.03),
+    ("inode of a pidfd from a socket", 0.03),
+    ("audit sessions", 0.03),
+    ("neighbours looked up", 0.02),
+];
+
+/// Bits that the receiver must guess.
+const BITS: usize = 24;
+
+/// So many standard deviations apart, ones and zeros are told apart: by chance once in some ten million channels.
+const APART: f64 = 5.3;
+
+/// What these groups leak, as `conf/seccomp/service.toml` says: it is found where it is.
+const GROUPS: [(Need, &str, f64); 3] = [
+    (Need::Locks, "locks on an eventfd", 0.02),
+    (Need::Netlink, "neighbours looked up", 0.02),
+    (Need::Proc, "numbers of eventfds", 0.02),
+];
+
+#[test]
+fn what_a_group_of_calls_leaks_is_there_for_services_that_ask_for_it() {
+    let needs: Needs = GROUPS.iter().map(|(need, _, _)| *need).collect();
+    let channels: Vec<(&str, f64)> = GROUPS.iter().map(|(_, name, window)| (*name, *window)).collect();
+    let (_, open) = tried(&channels, &needs, 6);
+    assert_eq!(open.len(), channels.len(), "heard: {open:?}");
+}
+
+#[test]
+fn whether_a_program_above_sends_or_is_silent_is_not_told_apart_below() {
+    let (table, open) = tried(&CHANNELS, &Needs::default(), 4);
+    assert!(open.is_empty(), "a program below hears one above by: {}\n{table}", open.join(", "));
+}
+
+/// Tries channels from one label down to another, both with services that ask for this: a table, and those by which ones
+/// and zeros are told apart.
+fn tried<'n>(channels: &[(&'n str, f64)], needs: &Needs, number: usize) -> (String, Vec<&'n str>) {
+    let site = Site::parse(SITE).expect("the example site is sound");
+    let directory = tempfile::Builder::new().prefix("levee-channels-").tempdir_in("/var/tmp").unwrap();
+    let labels: Vec<Label> = site.services().next().unwrap().range().labels(64).unwrap().collect();
+    let at = |name: &str, number: usize| {
+        let label = site.label(&LabelName::new(name).unwrap()).unwrap();
+        room(&site, directory.path(), &labels, &label, number, needs)
+    };
+    let (mut below, mut above) = (at("UNCLASSIFIED", number), at("SECRET//NATO,MED", number + 1));
+    let mut table = format!("{:<40} {:>7} {:>6} {:>7}  seen\n", "channel", "apart", "wrong", "bit/s");
+    let mut open = Vec::new();
+    let bits = channel::bits(BITS);
+    let all = across(&mut above, &mut below, channels, needs, &bits);
+    for (name, window) in channels {
+        let seen = &all[*name];
+        assert_eq!(seen.len(), bits.len(), "the receiver looked in every window");
+        let apart = separation(&bits, seen);
+        let values: Vec<f64> = seen.iter().map(|value| value.unwrap_or(-1.0)).collect();
+        let (wrong, sent) = channel::decode(&bits, &values);
+        let rate = if apart > APART { channel::capacity(wrong, sent) / window } else { 0.0 };
+        let refused = seen.iter().filter(|value| value.is_none()).count();
+        table.push_str(&format!("{name:<40} {apart:>7.1} {wrong:>6} {rate:>7.1}  {refused} refused\n"));
+        if apart > APART {
+            open.push(*name);
+        }
+    }
+    std::io::Write::write_all(&mut std::io::stdout(), table.as_bytes()).unwrap();
+    for room in [below, above] {
+        room.compartment.stop().unwrap();
+    }
+    (table, open)
+}
+
+/// What the receiver saw in each window of each channel; `None` where it was refused.
+fn across(
+    above: &mut Room,
+    below: &mut Room,
+    channels: &[(&str, f64)],
+    needs: &Needs,
+    bits: &[u32],
+) -> BTreeMap<String, Vec<Option<f64>>> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let mut next = now + 2.0;
+    let channels: Vec<(&str, f64, f64)> = channels
+        .iter()
+        .map(|(name, window)| {
+            let begin = next;
+            next += bits.len() as f64 * window + 0.25;
+            (*name, begin, *window)
+        })
+        .collect();
+    let job = |end: &str| json!({"end": end, "channels": channels, "bits": bits});
+    let (send, receive) = (job("send"), job("receive"));
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| probe_with(&mut above.compartment, "attack.py", &send, needs.clone()));
+        probe_with(&mut below.compartment, "attack.py", &receive, needs.clone())
+    });
+    serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+}
+
+/// How far ones and zeros lie apart in what was seen: the rank sum of Mann and Whitney, in standard deviations. A refusal
+/// is a value like others: what is refused now and then would tell as much.
+fn separation(bits: &[u32], seen: &[Option<f64>]) -> f64 {
+    let values: Vec<f64> = seen.iter().map(|value| value.unwrap_or(f64::NEG_INFINITY)).collect();
+    let of = |bit: u32| values.iter().zip(bits).filter(move |(_, b)| **b == bit).map(|(value, _)| *value);
+    let (ones, zeros): (Vec<f64>, Vec<f64>) = (of(1).collect(), of(0).collect());
+    let wins: f64 = ones
+        .iter()
+        .flat_map(|one| zeros.iter().map(move |zero| (one, zero)))
+        .map(|(one, zero)| if one > zero { 1.0 } else { f64::from(u8::from(one == zero)) * 0.5 })
+        .sum();
+    let (n, m) = (ones.len() as f64, zeros.len() as f64);
+    let mut sorted = values.clone();
+    sorted.sort_by(f64::total_cmp);
+    let ties: f64 =
+        sorted.chunk_by(|a, b| a == b).map(|tie| (tie.len() as f64).powi(3) - tie.len() as f64).sum();
+    let all = n + m;
+    let variance = n * m / 12.0 * (all + 1.0 - ties / (all * (all - 1.0)));
+    if variance <= 0.0 { 0.0 } else { (wins - n * m / 2.0).abs() / variance.sqrt() }
+}
+
+#[test]
+fn a_channel_that_is_there_is_found_and_noise_is_not() {
+    let bits = channel::bits(BITS);
+    let seen = |f: &dyn Fn(usize, u32) -> f64| -> Vec<Option<f64>> {
+        bits.iter().enumerate().map(|(i, bit)| Some(f(i, *bit))).collect()
+    };
+    assert!(separation(&bits, &seen(&|_, bit| f64::from(bit))) > APART);
+    // One window in ten is hit by something else.
+    assert!(separation(&bits, &seen(&|i, bit| if i % 10 == 3 { 1e9 } else { f64::from(bit) })) > APART);
+    assert!(separation(&bits, &seen(&|_, _| 7.0)) < f64::EPSILON);
+    assert!(separation(&bits, &seen(&|i, _| (i * 7919 % 101) as f64)) < APART);
+    let refusals: Vec<Option<f64>> = bits.iter().map(|bit| (*bit == 0).then_some(0.0)).collect();
+    assert!(separation(&bits, &refusals) > APART, "a refusal that depends on the sender tells");
+}
