@@ -163,6 +163,7 @@ fn opened(site: &Site, session: SessionId, label: LabelName, inner: Vec<IpAddr>)
         mtu: site.vault().inner_mtu(&point),
         carriage: carriage(site, &point),
         tunnel_port: site.server().tunnel_port(),
+        grace: site.server().grace(),
         others: site
             .federation()
             .map_or_else(Vec::new, |federation| federation.peers().iter().map(other).collect()),

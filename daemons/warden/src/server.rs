@@ -133,7 +133,7 @@ impl Server {
                 self.handle(source)?;
             }
             self.see_to_makers();
-            self.see_to_last_passes();
+            self.see_to_upflow();
             self.see_to_builders();
             self.see_to_stacks();
             self.reap_idle();
@@ -182,6 +182,7 @@ impl Server {
         }
         let due = self.labels.values().any(|label| label.is_idle() || label.is_building());
         let limit = match () {
+            () if self.upflow.is_opening() => 0,
             () if !self.ending.is_empty() => 100,
             () if due || self.upflow.is_finishing() => 500,
             () => 5_000,
@@ -336,8 +337,13 @@ impl Server {
         self.begin_making();
     }
 
-    /// Starts labels whose last pass was in the way.
-    fn see_to_last_passes(&mut self) {
+    /// Opens what a second stage of upflow reads, a little in each turn; starts labels whose last pass was in the way.
+    fn see_to_upflow(&mut self) {
+        if let Some(reader) = self.upflow.opens_one(&self.options)
+            && let Err(e) = self.start_upflow(Role::Copy, &reader)
+        {
+            log!("{e}");
+        }
         for name in self.upflow.ended() {
             self.need(name);
         }
@@ -421,7 +427,7 @@ impl Server {
         }
         let running = Label::start(name, resources)?;
         self.labels.insert(name.clone(), running);
-        self.start_upflow(Role::Copy, name)?;
+        self.prepare_copies(name);
         self.start_mediator(name)?;
         self.start_vault(name)
     }
@@ -464,9 +470,14 @@ impl Server {
                 copy.kill();
                 copy.wait(Duration::from_secs(5));
             }
-            if let Err(e) = self.start_upflow(Role::Copy, &reader) {
-                log!("{e}");
-            }
+            self.prepare_copies(&reader);
+        }
+    }
+
+    /// Has a label's second stage of upflow started once it can be.
+    fn prepare_copies(&mut self, name: &LabelName) {
+        if let Some(label) = self.labels.get(name) {
+            self.upflow.prepare(name, label);
         }
     }
 

@@ -9,10 +9,12 @@ use levee_ipc::warden::WorkstationEvent;
 use levee_policy::site::Needs;
 use levee_policy::{DomainName, LabelName};
 use levee_session::SessionId;
+use levee_sys::clock;
 use levee_sys::tun::{self, Queue};
 use levee_sys::udp::{SteeringGroup, steering_group};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// Bytes that the session's files may hold in all.
 const SCRATCH: u64 = 256 << 20;
@@ -39,6 +41,8 @@ pub struct Open {
     pub reach: Vec<IpNet>,
     /// Inner MTU in bytes.
     pub mtu: u16,
+    /// It is over when the server has not been heard for so long.
+    pub patience: Duration,
 }
 
 /// A session that runs.
@@ -50,6 +54,9 @@ pub struct Session {
     group: SteeringGroup,
     tun: Queue,
     compartment: Compartment,
+    patience: Duration,
+    /// When what the server has answered last was asked: time since the host's start, suspended or not.
+    heard: Duration,
     /// The vault is at work.
     vault: bool,
     up: bool,
@@ -112,9 +119,21 @@ impl Session {
             group,
             tun,
             compartment,
+            patience: open.patience,
+            heard: clock::since_boot(),
             vault: false,
             up: false,
         })
+    }
+
+    /// The server has answered what was asked at this time.
+    pub fn heard(&mut self, at: Duration) {
+        self.heard = self.heard.max(at.min(clock::since_boot()));
+    }
+
+    /// How long the session may go on without a word from the server.
+    pub fn left(&self) -> Duration {
+        self.heard.saturating_add(self.patience).saturating_sub(clock::since_boot())
     }
 
     /// The session's name.

@@ -7,16 +7,17 @@
 use crate::below;
 use crate::compartment::{SERVICE_UID, Store};
 use crate::label::Label;
+use crate::log;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::uids::{Own, Uids};
 use levee_ipc::MAX_FDS;
 use levee_ipc::warden::{Attachment, FromWarden, Role};
 use levee_policy::LabelName;
-use levee_sys::mount::Attributes;
+use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ pub fn image(name: &LabelName, options: &Options) -> PathBuf {
 #[derive(Debug, Default)]
 pub struct Upflow {
     snapshots: BTreeMap<LabelName, Snapshot>,
+    /// Readers whose second stage is to be started, with what is to be opened for it before.
+    opening: BTreeMap<LabelName, Vec<LabelName>>,
     finishing: BTreeMap<LabelName, Finishing>,
 }
 
@@ -45,6 +48,8 @@ pub struct Upflow {
 #[derive(Debug)]
 struct Snapshot {
     store: Store,
+    /// Keeps the file system mounted, which is what takes time.
+    view: Mount,
     /// The labels whose stages have it.
     users: BTreeSet<LabelName>,
 }
@@ -59,7 +64,36 @@ struct Finishing {
 }
 
 impl Upflow {
-    /// Starts a stage for a label that runs; `None` if there is nothing that it would do.
+    /// A label's second stage is to be started once the snapshots that it reads are open, of which there may be many:
+    /// [`Upflow::opens_one`] opens them one at a time, so that nobody waits for all.
+    pub fn prepare(&mut self, name: &LabelName, label: &Label) {
+        let Some((_, below)) = label.below() else { return };
+        self.opening.insert(name.clone(), below.iter().rev().cloned().collect());
+    }
+
+    /// Whether snapshots are to be opened.
+    pub fn is_opening(&self) -> bool {
+        !self.opening.is_empty()
+    }
+
+    /// Opens one more snapshot. Answers the label whose second stage has all that there are.
+    pub fn opens_one(&mut self, options: &Options) -> Option<LabelName> {
+        let (reader, mut below) = self.opening.pop_first()?;
+        while let Some(lower) = below.pop() {
+            if self.has(&reader, &lower) {
+                continue;
+            }
+            let opened = self.used(&lower, &reader, options).map(|snapshot| snapshot.is_some());
+            if opened.inspect_err(|e| log!("{reader} does not read {lower}: {e}")).unwrap_or(true) {
+                self.opening.insert(reader, below);
+                return None;
+            }
+        }
+        Some(reader)
+    }
+
+    /// Starts a stage for a label that runs; `None` if there is nothing that it would do. A second stage reads the snapshots
+    /// that have been opened for it.
     ///
     /// # Errors
     /// The step that failed, and why.
@@ -93,16 +127,16 @@ impl Upflow {
         let (mut names, mut snapshots) = (Vec::new(), Vec::new());
         for lower in below {
             // One that has not run yet has none: its first start has the readers' stages started again.
-            if let Some(snapshot) = self.used(lower, name, options)? {
-                snapshots.push(snapshot.mount(Attributes::READ_ONLY_DATA, None)?.into_fd());
+            if let Some(snapshot) = self.snapshots.get(lower).filter(|snapshot| snapshot.users.contains(name))
+            {
+                snapshots.push(snapshot.view.root());
                 names.push(lower.clone());
             }
         }
         let process = start()?;
         process.give(Attachment::Copies, copies.into_fd())?;
         for (names, fds) in names.chunks(MAX_FDS).zip(snapshots.chunks(MAX_FDS)) {
-            let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-            process.attach_all(Attachment::Snapshots(names.to_vec()), &fds)?;
+            process.attach_all(Attachment::Snapshots(names.to_vec()), fds)?;
         }
         Ok(Some(process))
     }
@@ -119,8 +153,9 @@ impl Upflow {
             if !path.exists() {
                 return Ok(None);
             }
-            let snapshot = Snapshot { store: Store::open(&path)?, users: BTreeSet::new() };
-            self.snapshots.insert(name.clone(), snapshot);
+            let store = Store::open(&path)?;
+            let view = store.mount(Attributes::READ_ONLY_DATA, None)?;
+            self.snapshots.insert(name.clone(), Snapshot { store, view, users: BTreeSet::new() });
         }
         Ok(self.snapshots.get_mut(name).map(|snapshot| {
             snapshot.users.insert(user.clone());
@@ -143,6 +178,7 @@ impl Upflow {
             let finishing = Finishing { process, until: Instant::now() + LAST_PASS, wanted: false };
             self.finishing.insert(name.clone(), finishing);
         }
+        self.opening.remove(name);
         self.snapshots.retain(|other, snapshot| {
             if other != name || !self.finishing.contains_key(name) {
                 snapshot.users.remove(name);
@@ -245,6 +281,10 @@ mod tests {
         }
         let label = Label::start(&name, resources).unwrap();
         let mut stages = Vec::new();
+        upflow.prepare(&name, &label);
+        while upflow.is_opening() {
+            let _ = upflow.opens_one(options);
+        }
         for role in ROLES {
             let started = upflow.start(role, &name, &label, options, uids).unwrap();
             let Some(mut process) = started else { continue };

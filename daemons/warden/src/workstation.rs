@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// How long the standing processes may take to say that they are at work.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The time that a session may go on is looked at so often.
+const TICK: Duration = Duration::from_millis(500);
+
 /// Processes that every workstation has, in the order in which they are started.
 const STANDING: [Role; 3] = [Role::Signer, Role::Keyer, Role::Tpe];
 
@@ -182,6 +185,9 @@ impl Workstation {
             let building = self.session.as_ref().is_some_and(Session::is_building);
             let soon = building || !self.remains.is_empty();
             let wait = Duration::from_millis(if soon { 200 } else { 5_000 });
+            // A wait does not go on while the host is suspended, and is to end soon after.
+            let left = self.session.as_ref().map(|session| session.left().min(TICK));
+            let wait = left.map_or(wait, |left| wait.min(left));
             let sources = set.wait(wait).map_err(|e| Fatal::new("wait", e))?;
             if sources.is_empty() {
                 self.remains.clear();
@@ -205,6 +211,10 @@ impl Workstation {
                     }
                     Source::CompartmentEnded => self.died("its compartment ended"),
                 }
+            }
+            if self.session.as_ref().is_some_and(|session| session.left().is_zero()) {
+                // Not left to the agent, which may hang: the server ends the session by its own clock, too.
+                self.died("the server has not been heard for longer than it keeps a session");
             }
             if building {
                 // One that takes too long says nothing: it must be asked.
@@ -301,11 +311,16 @@ impl Workstation {
 
     fn request(&mut self, request: TpeRequest, fds: Vec<OwnedFd>) {
         match request {
-            TpeRequest::Open { session, label, inner, hosts, reach, mtu } => {
+            TpeRequest::Open { session, label, inner, hosts, reach, mtu, patience } => {
                 self.close();
-                let open = Open { id: session, label, inner, hosts, reach, mtu };
+                let open = Open { id: session, label, inner, hosts, reach, mtu, patience };
                 if let Err(e) = self.open(open) {
                     self.not_opened(session, e.to_string());
+                }
+            }
+            TpeRequest::Heard(at) => {
+                if let Some(session) = &mut self.session {
+                    session.heard(at);
                 }
             }
             TpeRequest::Close(session) => {

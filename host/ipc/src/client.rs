@@ -12,6 +12,13 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+/// For how long a TPE keeps a session, its programs and its files without an answer from the server, counted from when it
+/// asked what was answered last. The server's own time begins later, so that nothing of a session is left here when the
+/// server has ended it; a silence that is shorter than [`SILENCE`] cannot be told from none.
+pub fn patience(grace: Duration) -> Duration {
+    grace.max(SILENCE)
+}
+
 /// The most bytes one message has on the wire, length not counted.
 pub const MAX_FRAME: usize = 16 * 1024;
 
@@ -163,6 +170,8 @@ pub struct Opened {
     pub tunnel_port: u16,
     /// The site's other servers, whose services the session reaches as well.
     pub others: Vec<OtherServer>,
+    /// For how long the server keeps the session when the trusted path is lost.
+    pub grace: Duration,
 }
 
 /// Another server of the site.

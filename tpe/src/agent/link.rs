@@ -3,6 +3,7 @@
 use levee_ipc::client::{KEEP_ALIVE, Reply, Request, SILENCE};
 use levee_ipc::{FrameReader, encode_frame};
 use levee_policy::DomainName;
+use levee_sys::clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use rustls::pki_types::ServerName;
@@ -42,12 +43,19 @@ enum Asked {
     Request,
 }
 
+struct Outstanding {
+    asked: Asked,
+    /// Since the host's start.
+    at: Duration,
+    /// Then its answer is late.
+    until: Instant,
+}
+
 struct Up {
     stream: TcpStream,
     tls: ClientConnection,
     frames: FrameReader,
-    /// What was asked, and when its answer is late.
-    outstanding: VecDeque<(Asked, Instant)>,
+    outstanding: VecDeque<Outstanding>,
     sent: Instant,
     peer: SocketAddr,
 }
@@ -58,6 +66,8 @@ pub struct Link {
     name: ServerName<'static>,
     addresses: Vec<SocketAddr>,
     up: Option<Up>,
+    /// When what was answered last was asked.
+    heard: Duration,
 }
 
 impl Link {
@@ -67,13 +77,18 @@ impl Link {
         name: &DomainName,
         addresses: Vec<SocketAddr>,
     ) -> Result<Self, levee_tls::Error> {
-        Ok(Self { config, name: levee_tls::server_name(name)?, addresses, up: None })
+        Ok(Self { config, name: levee_tls::server_name(name)?, addresses, up: None, heard: Duration::ZERO })
     }
 
     /// Goes by another configuration, on a path that begins anew.
     pub fn believe_by(&mut self, config: Arc<ClientConfig>) {
         self.config = config;
         self.close();
+    }
+
+    /// When that was asked which the server has answered last: time since the host's start, suspended or not.
+    pub fn heard(&self) -> Duration {
+        self.heard
     }
 
     /// Whether TLS is up.
@@ -178,7 +193,8 @@ impl Link {
         }
         let asked = if matches!(request, Request::KeepAlive) { Asked::KeepAlive } else { Asked::Request };
         up.sent = Instant::now();
-        up.outstanding.push_back((asked, up.sent + patience(request)));
+        let (at, until) = (clock::since_boot(), up.sent + patience(request));
+        up.outstanding.push_back(Outstanding { asked, at, until });
         Ok(())
     }
 
@@ -186,7 +202,7 @@ impl Link {
     pub fn turn(&mut self) -> Vec<Heard> {
         let mut heard = Vec::new();
         if let Some(up) = &mut self.up
-            && let Err(()) = up.turn(&mut heard)
+            && let Err(()) = up.turn(&mut heard, &mut self.heard)
         {
             self.up = None;
         }
@@ -199,7 +215,7 @@ impl Link {
 }
 
 impl Up {
-    fn turn(&mut self, heard: &mut Vec<Heard>) -> Result<(), ()> {
+    fn turn(&mut self, heard: &mut Vec<Heard>, when: &mut Duration) -> Result<(), ()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.stream) {
                 Ok(_) => {}
@@ -222,11 +238,11 @@ impl Up {
                     heard.push(Heard::Notice(reply));
                     continue;
                 }
-                match self.outstanding.pop_front() {
-                    Some((Asked::KeepAlive, _)) => {}
-                    Some((Asked::Request, _)) => heard.push(Heard::Answer(reply)),
-                    // An answer to nothing: this is not the protocol.
-                    None => return Err(()),
+                // An answer to nothing: this is not the protocol.
+                let Outstanding { asked, at, .. } = self.outstanding.pop_front().ok_or(())?;
+                *when = at;
+                if matches!(asked, Asked::Request) {
+                    heard.push(Heard::Answer(reply));
                 }
             }
             match self.tls.reader().read(self.frames.space()) {
@@ -236,7 +252,7 @@ impl Up {
                 Err(_) => return Err(()),
             }
         }
-        let late = self.outstanding.front().is_some_and(|(_, until)| Instant::now() >= *until);
+        let late = self.outstanding.front().is_some_and(|first| Instant::now() >= first.until);
         if ended || late { Err(()) } else { Ok(()) }
     }
 }

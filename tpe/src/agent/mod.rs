@@ -34,13 +34,13 @@ use std::time::{Duration, Instant};
 const MAX_PEM: u64 = 1024 * 1024;
 /// Time is looked at this often while there is a login.
 const TICK: Duration = Duration::from_millis(500);
-/// A session whose trusted path stays down this long ends here too.
-const GRACE: Duration = Duration::from_secs(300);
 
 /// The session there is.
 struct Live {
     id: SessionId,
     shown: Session,
+    /// Without a word from the server for so long it ends here too.
+    patience: Duration,
     /// What the keyer is told, when it is to negotiate anew.
     keys: KeyRecord,
     /// And of the site's other servers.
@@ -104,8 +104,10 @@ struct Agent {
     ended: Option<String>,
     mail: Mail,
     due: Due,
-    /// Since when the trusted path is down, and when to try again.
-    down: Option<(Instant, Instant, Duration)>,
+    /// The trusted path is down: when to try again, and how long to wait the next time.
+    down: Option<(Instant, Duration)>,
+    /// What the warden knows of when the server was heard.
+    heard: Duration,
     /// Where the server receives the tunnel.
     tunnel: SocketAddr,
     stop: bool,
@@ -213,6 +215,7 @@ impl Agent {
             mail: Mail::default(),
             due: Due::default(),
             down: None,
+            heard: Duration::ZERO,
             tunnel: SocketAddr::from(([0; 4], 0)),
             stop: false,
         })
@@ -259,6 +262,11 @@ impl Agent {
                 Heard::Notice(Reply::Ended { reason }) => self.due.ended = Some(reason),
                 Heard::Notice(_) => self.due.renew = true,
             }
+        }
+        if self.link.heard() > self.heard && !self.no_tunnel {
+            self.heard = self.link.heard();
+            // A warden that cannot take it now hears of the next.
+            let _ = self.control.try_send(&ToWarden::Tpe(TpeRequest::Heard(self.heard)));
         }
         self.hear_people();
         Ok(())

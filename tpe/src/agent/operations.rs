@@ -1,15 +1,16 @@
 //! What a person asks for, and what the server, the warden or time demand: each a straight sequence of steps.
 
 use super::link::patience;
-use super::{Agent, GRACE, Live, Part};
+use super::{Agent, Live, Part};
 use ipnet::IpNet;
-use levee_ipc::client::{Login, Opened, RefusalKind, Reply, Request};
+use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
 use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{ToWarden, TpeRequest, WorkstationEvent};
 use levee_policy::{LabelName, UserName};
 use levee_session::SessionId;
+use levee_sys::clock;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -123,13 +124,16 @@ impl Agent {
             inner: opened.inner,
             services: opened.services,
         };
-        self.session = Some(Live { id: opened.session, shown: shown.clone(), keys, parts });
+        let patience = client::patience(opened.grace);
+        self.session = Some(Live { id: opened.session, shown: shown.clone(), patience, keys, parts });
         Ok(Answer::Opened(shown))
     }
 
     /// A level that was refused for another reason than the label may have cost the session that it was to replace.
     fn see_whether_it_lives(&mut self) -> Done<()> {
-        let Some(session) = self.session.as_ref().map(|live| live.id) else { return Ok(()) };
+        let Some(session) = self.session.as_ref().map(|live| live.id) else {
+            return Ok(());
+        };
         match self.ask(&Request::Status)? {
             Reply::Status(status) if status.session.as_ref().is_some_and(|(id, _)| *id == session) => Ok(()),
             _ => {
@@ -186,6 +190,7 @@ impl Agent {
             hosts: own.into_iter().chain(others).collect(),
             reach: opened.reach.iter().copied().chain(elsewhere).collect(),
             mtu: opened.mtu,
+            patience: client::patience(opened.grace),
         };
         self.vault = None;
         self.tell_warden(request)?;
@@ -302,8 +307,14 @@ impl Agent {
         if let Some(session) = self.due.died.take()
             && self.session.as_ref().is_some_and(|live| live.id == session)
         {
+            let silent = self.is_silent();
             let closed = self.close_here();
-            self.abandon("the session's vault or compartment died on this workstation")?;
+            if silent {
+                // The warden was first to see it.
+                self.give_up();
+            } else {
+                self.abandon("the session's vault or compartment died on this workstation")?;
+            }
             closed?;
         }
         if self.login.is_some() && !self.link.is_up() {
@@ -339,17 +350,16 @@ impl Agent {
             self.ended = Some("the trusted path was lost before a session was open".into());
             return Ok(());
         };
+        if self.is_silent() {
+            self.give_up();
+            return self.close_here();
+        }
         let now = Instant::now();
-        let (since, due, pause) = *self.down.get_or_insert((now, now, Duration::from_millis(100)));
+        let (due, pause) = *self.down.get_or_insert((now, Duration::from_millis(100)));
         if now < due {
             return Ok(());
         }
-        if since.elapsed() >= GRACE {
-            self.login = None;
-            self.ended = Some("the trusted path was down for too long".into());
-            return self.close_here();
-        }
-        self.down = Some((since, now + pause, (pause * 2).min(Duration::from_secs(2))));
+        self.down = Some((now + pause, (pause * 2).min(Duration::from_secs(2))));
         if self.link.connect().is_err() {
             return Ok(());
         }
@@ -375,6 +385,19 @@ impl Agent {
             Err(Fault::Refused(..)) => Ok(()),
             Err(fatal) => Err(fatal),
         }
+    }
+
+    /// Whether the server has not been heard for longer than it keeps the session.
+    fn is_silent(&self) -> bool {
+        let patience = self.session.as_ref().map(|live| live.patience);
+        patience.is_some_and(|patience| clock::since_boot() >= self.link.heard().saturating_add(patience))
+    }
+
+    /// There is no server to be told of the end.
+    fn give_up(&mut self) {
+        self.link.close();
+        self.login = None;
+        self.ended = Some("the server was not heard for longer than it keeps a session".into());
     }
 
     /// What the keyer may negotiate for the session.

@@ -132,6 +132,7 @@ impl Sessiond {
                     mtu: 1400,
                     carriage: levee_ipc::vault::Carriage::Each,
                     tunnel_port: 4500,
+                    grace: Duration::from_secs(30),
                     others: Vec::new(),
                 }))
             }
@@ -271,6 +272,7 @@ impl Warden {
                 self.label = Some(label);
                 self.tell(WorkstationEvent::Up(session));
             }
+            TpeRequest::Heard(_) => {}
             TpeRequest::Close(session) => {
                 note(
                     &self.seen,

@@ -6,6 +6,7 @@ use levee_policy::{DomainName, LabelName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// What the tpe's agent is given and told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,7 +79,11 @@ pub enum TpeRequest {
         reach: Vec<IpNet>,
         /// Inner MTU in bytes.
         mtu: u16,
+        /// Without a word of [`TpeRequest::Heard`] for so long the session is over here.
+        patience: Duration,
     },
+    /// The server has answered what was asked at this time since the host's start (CLOCK_BOOTTIME).
+    Heard(Duration),
     /// The session is over: kill everything in its compartment and remove it.
     Close(SessionId),
     /// Start a program in the compartment. Three descriptors come along: standard input, output, error.
