@@ -10,6 +10,7 @@ mod enrol;
 mod enrolment;
 mod keys;
 mod lab;
+mod log;
 mod operator;
 mod output;
 mod reference;
@@ -38,6 +39,7 @@ enum Command {
     Plan(up::Plan),
     Enrol(enrolment::Enrol),
     Status(status::Status),
+    Log(log::Log),
     Session(session::Session),
     Check(check::Check),
     Audit(audit::Audit),
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Enrol(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Log(command) => command.run(),
         Command::Session(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Audit(command) => command.run(),

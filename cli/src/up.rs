@@ -4,7 +4,7 @@ use crate::user::{ask, line};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -22,13 +22,14 @@ pub struct Up {
     /// Be a workstation instead of a server
     #[arg(long)]
     workstation: bool,
-    /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
+    /// Where keys, credentials, sessions, audit log, logs and stores are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Where sockets, lock and log are made [default: /run/levee/NAME]
+    /// Where sockets and lock are made [default: /run/levee/NAME]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Stay in the foreground, logging to standard error
+    /// Stay in the foreground, where the warden's own lines go to standard error as well; what the other processes say is in their
+    /// logs (`levee log`) alone
     #[arg(long)]
     foreground: bool,
     /// Read the passphrase of encrypted private keys from the first line of this file; `-` is standard input. Without it the
@@ -172,17 +173,13 @@ impl Up {
             }
             return Err(format!("{}: {}", programs.join("levee-warden").display(), warden.exec()));
         }
-        fs::create_dir_all(&run).map_err(|e| format!("{}: {e}", run.display()))?;
-        let path = run.join("log");
-        let mut log = File::options().create(true).append(true).read(true).open(&path);
-        let log = log.as_mut().map_err(|e| format!("{}: {e}", path.display()))?;
-        let begin = log.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
-        let error = log.try_clone().map_err(|e| e.to_string())?;
+        warden.arg("--background");
         warden.stdin(passphrase.as_ref().map_or_else(|| Ok(Stdio::null()), |text| filled(text))?);
-        warden.stdout(Stdio::piped()).stderr(error).process_group(0);
+        warden.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = warden.spawn().map_err(|e| format!("levee-warden: {e}"))?;
         // With it goes our end of the pipe.
         drop((warden, passphrase));
+        let said = child.stderr.take().map(|error| std::thread::spawn(move || beginning(error)));
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {
             // Ends when the warden does.
@@ -190,15 +187,23 @@ impl Up {
         }
         if line.trim() == "ready" {
             // It is up, whether or not anybody reads of it.
-            let _ = crate::output::print(&format!("{name} is up; its log is {}\n", path.display()));
+            let _ = crate::output::print(&format!("{name} is up; `levee log` shows what it says\n"));
             return Ok(ExitCode::SUCCESS);
         }
         let _ = child.wait();
-        let mut said = String::new();
-        log.seek(SeekFrom::Start(begin)).map_err(|e| e.to_string())?;
-        log.read_to_string(&mut said).map_err(|e| e.to_string())?;
-        Err(format!("{name} does not start:\n{}", said.trim_end()))
+        let said = said.and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let more = "`levee log` shows what its processes said";
+        Err(format!("{name} does not start:\n{}\n{more}", said.trim_end()))
     }
+}
+
+/// What a warden says while it starts, as far as anybody would read it; the rest is taken, so that it need not wait.
+fn beginning(mut error: impl Read) -> String {
+    let mut said = Vec::new();
+    // What could not be read is not shown.
+    let _ = error.by_ref().take(64 << 10).read_to_end(&mut said);
+    let _ = std::io::copy(&mut error, &mut std::io::sink());
+    String::from_utf8_lossy(&said).into_owned()
 }
 
 /// Said where no run directory is found.
@@ -251,7 +256,6 @@ impl Down {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        // What is left in the directory is its log.
         for name in ["control", "tpe.sock", "lock"] {
             let _ = fs::remove_file(run.join(name));
         }

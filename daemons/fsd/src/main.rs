@@ -25,7 +25,7 @@ fn main() -> std::process::ExitCode {
     match started.and_then(|started| started.map_or(Ok(()), serve::serve)) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("levee-fsd: {error}");
+            levee_ipc::say!("levee-fsd: {error}");
             std::process::ExitCode::FAILURE
         }
     }

@@ -17,7 +17,7 @@ fn main() -> std::process::ExitCode {
     match start::start().and_then(|started| started.map_or(Ok(()), keyer::serve)) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("levee-keyer: {error}");
+            levee_ipc::say!("levee-keyer: {error}");
             std::process::ExitCode::FAILURE
         }
     }

@@ -207,7 +207,7 @@ impl AuditLog {
         // grants when they come.
         let room = Weight::Note.reserve(0);
         if log.reserve(log.end + room).is_err() {
-            eprintln!("levee-sessiond: the disk has less than {room} bytes for the audit log");
+            levee_ipc::say!("levee-sessiond: the disk has less than {room} bytes for the audit log");
         }
         Ok(log)
     }
@@ -241,7 +241,7 @@ impl AuditLog {
                     self.lost += 1;
                 } else {
                     complete = false;
-                    eprintln!("levee-sessiond: the audit log: {error}");
+                    levee_ipc::say!("levee-sessiond: the audit log: {error}");
                 }
             }
         }
@@ -302,7 +302,7 @@ impl AuditLog {
         if self.unsynced.take().is_some() {
             let synced = self.file.sync_data().and_then(|()| self.save());
             if let Err(error) = synced {
-                eprintln!("levee-sessiond: syncing the audit log: {error}");
+                levee_ipc::say!("levee-sessiond: syncing the audit log: {error}");
                 self.broken = true;
             }
         }
@@ -334,7 +334,7 @@ impl AuditLog {
             Ok(file) => file,
             Err(error) => {
                 let _ = unlinkat(self.directory.as_fd(), NEW, AtFlags::empty());
-                return eprintln!("levee-sessiond: another file for the audit log: {error}");
+                return levee_ipc::say!("levee-sessiond: another file for the audit log: {error}");
             }
         };
         // What was kept behind the end of the full one; if that fails, it is only not given back.
@@ -344,7 +344,7 @@ impl AuditLog {
         let directory = self.directory.as_fd();
         let named = renameat(directory, NEW, directory, LOG).and_then(|()| rustix::fs::fsync(directory));
         if let Err(error) = named.map_err(Into::into).and_then(|()| self.save()) {
-            eprintln!("levee-sessiond: another file for the audit log: {error}");
+            levee_ipc::say!("levee-sessiond: another file for the audit log: {error}");
             self.broken = true;
         }
     }
@@ -378,7 +378,7 @@ impl AuditLog {
                     self.turn_over();
                 }
             }
-            Err(error) => eprintln!("levee-sessiond: a checkpoint of the audit log: {error}"),
+            Err(error) => levee_ipc::say!("levee-sessiond: a checkpoint of the audit log: {error}"),
         }
     }
 

@@ -658,7 +658,7 @@ impl Daemon {
             && !batch.changes.is_empty()
             && let Err(error) = self.store.apply(&batch.changes, now)
         {
-            eprintln!("levee-sessiond: {error}");
+            levee_ipc::say!("levee-sessiond: {error}");
             durable = false;
         }
         for commit in batch.commits {
@@ -708,7 +708,7 @@ impl Daemon {
                     Some(Kept::Hash(hash)) => match self.passwords.store(&user, &hash) {
                         Ok(()) => true,
                         Err(error) => {
-                            eprintln!("levee-sessiond: the credential file of {user}: {error}");
+                            levee_ipc::say!("levee-sessiond: the credential file of {user}: {error}");
                             false
                         }
                     },

@@ -23,7 +23,7 @@ fn main() -> std::process::ExitCode {
     match start::serve() {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("levee-sessiond: {error}");
+            levee_ipc::say!("levee-sessiond: {error}");
             std::process::ExitCode::FAILURE
         }
     }

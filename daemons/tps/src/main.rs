@@ -26,7 +26,7 @@ fn main() -> std::process::ExitCode {
     match suites(std::env::args().skip(1)).and_then(parent::serve) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("levee-tps: {error}");
+            levee_ipc::say!("levee-tps: {error}");
             std::process::ExitCode::FAILURE
         }
     }

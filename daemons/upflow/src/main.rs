@@ -5,7 +5,7 @@ fn main() -> std::process::ExitCode {
     match levee_upflow::serve() {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("levee-upflow: {error}");
+            levee_ipc::say!("levee-upflow: {error}");
             std::process::ExitCode::FAILURE
         }
     }

@@ -3,12 +3,13 @@
 use crate::below::{self, Below};
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Spec, Store};
+use crate::logs::{LastWords, Logs};
 use crate::making::Image;
 use crate::mediation::Mediation;
 use crate::networks::Attached;
 use crate::options::Options;
 use crate::process::Process;
-use crate::uids::Uids;
+use crate::uids::{Own, Uids};
 use crate::{Fatal, log, upflow};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
@@ -61,6 +62,7 @@ pub struct Label {
     compartment: Compartment,
     services: Vec<Service>,
     mediation: Option<Mediation>,
+    logs: Logs,
     below: Below,
     /// Hosts on a single-level network use its services whether or not there is a session.
     kept: bool,
@@ -71,8 +73,6 @@ pub struct Label {
     vault_starts: u32,
     /// Its first stage of upflow has been begun.
     snapshots: bool,
-    /// `/dev/null`, the services' standard input.
-    null: OwnedFd,
     /// The last number given to a program inside.
     tickets: u64,
 }
@@ -84,6 +84,8 @@ struct Service {
     grant: Grant<Connect>,
     launch: Launch,
     listeners: Vec<OwnedFd>,
+    /// Its standard output and error.
+    log: OwnedFd,
     ticket: Option<u64>,
     starts: u32,
     /// Not to be tried again before this: a service that fails at once must not fill the processor.
@@ -191,6 +193,7 @@ impl Label {
         if let Some(attached) = resources.attached {
             attached.forward().map_err(step)?;
         }
+        let logs = Logs::start(Some(name), resources.uids.own(Own::Logger(slot)), resources.options)?;
         let mut services = Vec::new();
         let mut mediation = Mediation::of(site, &label).map_err(step)?;
         for service in site.services_at(&label) {
@@ -224,15 +227,16 @@ impl Label {
                     None => inherit(service, addresses.len()),
                 },
                 listeners: listeners.map_err(step)?,
+                log: logs.end(service.name().as_str(), resources.uids.service(slot), true).map_err(step)?,
                 ticket: None,
                 starts: 0,
                 resting: None,
             });
         }
         let init = resources.options.programs.join("levee-init");
-        let compartment = Compartment::begin(&Plan::new(&spec), &network, &init)
+        let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
+        let compartment = Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd())
             .map_err(|e| Fatal::new(format!("start the compartment at {name}"), e))?;
-        let null = std::fs::File::open("/dev/null").map_err(|e| Fatal::new("open /dev/null", e))?.into();
         Ok(Self {
             slot,
             agree,
@@ -243,6 +247,7 @@ impl Label {
             compartment,
             services,
             mediation,
+            logs,
             below,
             kept: resources.attached.is_some_and(Attached::serves),
             upflow: BTreeMap::new(),
@@ -250,7 +255,6 @@ impl Label {
             idle: None,
             vault_starts: 0,
             snapshots: false,
-            null,
             tickets: 0,
         })
     }
@@ -348,7 +352,7 @@ impl Label {
     pub fn start_mediator(&self, options: &Options, uids: &Uids) -> Result<Option<Process>, Fatal> {
         let Some(mediation) = &self.mediation else { return Ok(None) };
         let name = self.compartment.label();
-        mediation.start(name, self.slot, &self.compartment, options, uids).map(Some)
+        mediation.start(name, self.slot, &self.compartment, &self.logs, options, uids).map(Some)
     }
 
     /// Its mediator has ended: so do the connections that it had passed on.
@@ -403,8 +407,7 @@ impl Label {
             return Note { object: "service".into(), done: false, reason: "no such service".into() };
         };
         let object = format!("service {}", service.name());
-        let log = std::io::stderr();
-        let mut fds = vec![self.null.as_fd(), log.as_fd(), log.as_fd()];
+        let mut fds = vec![service.log.as_fd(), service.log.as_fd()];
         fds.extend(service.listeners.iter().map(AsFd::as_fd));
         match self.compartment.run(service.launch.start(self.tickets), &fds) {
             Ok(()) => {
@@ -497,8 +500,19 @@ impl Label {
     ///
     /// # Errors
     /// What could not be removed.
-    pub fn stop(self) -> levee_sys::Result<()> {
-        self.compartment.stop()
+    pub fn stop(self) -> (Option<LastWords>, levee_sys::Result<()>) {
+        let stopped = self.compartment.stop();
+        (self.logs.finish(), stopped)
+    }
+
+    /// Its logger.
+    pub fn logs(&self) -> &Logs {
+        &self.logs
+    }
+
+    /// As [`Label::logs`], to see to it.
+    pub fn logs_mut(&mut self) -> &mut Logs {
+        &mut self.logs
     }
 }
 

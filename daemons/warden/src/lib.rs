@@ -8,6 +8,7 @@
 mod below;
 pub mod compartment;
 mod label;
+mod logs;
 mod making;
 mod mediation;
 mod memfile;
@@ -16,6 +17,7 @@ mod options;
 mod outer;
 mod poll;
 mod process;
+mod rest;
 pub mod ruleset;
 mod server;
 mod session;
@@ -31,6 +33,7 @@ pub use options::{Options, USAGE};
 use levee_ipc::Secret;
 use levee_ipc::warden::Place;
 use levee_sys::signals::Signals;
+use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use std::fmt;
 
@@ -38,11 +41,9 @@ use std::fmt;
 #[macro_export]
 #[doc(hidden)]
 macro_rules! log {
-    ($($arg:tt)*) => {{
-        use std::io::Write;
-        // A log that cannot be written is no reason to stop serving; what must not be lost is in the audit log.
-        let _ = writeln!(std::io::stderr(), "levee-warden: {}", format_args!($($arg)*));
-    }};
+    ($($arg:tt)*) => {
+        $crate::logs::say(format_args!($($arg)*))
+    };
 }
 
 /// Why the warden does not start, or stops.
@@ -129,10 +130,19 @@ fn descriptors() {
 /// # Errors
 /// What could not be started, or what failed for good; then nothing is left running.
 pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
+    // Whatever who started it has: what is made without a mode of its own is for root alone to change.
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let signals = Signals::new(&[Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1])
         .map_err(|e| Fatal::new("start", e))?;
     let passphrase = options.passphrase.then(passphrase).transpose()?;
     descriptors();
+    let background = options.background;
+    let ready = || {
+        ready();
+        if background {
+            logs::leave_standard_error();
+        }
+    };
     match options.place {
         Place::Server => {
             let mut server = server::Server::start(options, passphrase)?;

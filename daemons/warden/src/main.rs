@@ -40,7 +40,8 @@ fn main() -> ExitCode {
     match run(options, ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("levee-warden: {e}");
+            // Who started it may be gone.
+            let _ = writeln!(std::io::stderr(), "levee-warden: {e}");
             ExitCode::FAILURE
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::compartment::proto::Server;
 use crate::compartment::{Compartment, Network, SERVICE_UID};
+use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::uids::{Own, Uids};
@@ -18,7 +19,7 @@ use levee_policy::site::{Mode, Passed, Program, Service};
 use levee_policy::{Label, LabelName, ServiceName, Site};
 use levee_sys::{Result, sockdiag};
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What a label's mediator works with; it outlives the process.
 #[derive(Debug)]
@@ -94,6 +95,7 @@ impl Mediation {
         name: &LabelName,
         slot: u16,
         compartment: &Compartment,
+        logs: &Logs,
         options: &Options,
         uids: &Uids,
     ) -> std::result::Result<Process, Fatal> {
@@ -106,10 +108,12 @@ impl Mediation {
             arguments: &["--most", &most],
             uid: uids.own(Own::Mediator(slot)),
             network: self.network.as_ref().map(Network::ns),
+            logs,
         })
         .map_err(|e| failed(&e))?;
         let (ours, theirs) = Channel::pair().map_err(|e| failed(&e))?;
-        compartment.mediate(self.servers.clone(), ours).map_err(|e| failed(&e))?;
+        let log = logs.end("handoff", uids.service(slot), true).map_err(|e| failed(&e))?;
+        compartment.mediate(self.servers.clone(), ours, log.as_fd()).map_err(|e| failed(&e))?;
         let attach = || -> std::result::Result<(), levee_ipc::SendError> {
             process.give(Attachment::Starter, theirs.into_fd())?;
             self.fronts.iter().try_for_each(|front| {

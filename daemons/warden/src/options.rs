@@ -20,11 +20,13 @@ pub struct Options {
     pub plan: Option<String>,
     /// The private keys are encrypted, and the passphrase is all of standard input.
     pub passphrase: bool,
+    /// Who started it goes away once it is ready: nothing is written to standard error from then on.
+    pub background: bool,
 }
 
 /// How the warden is called.
 pub const USAGE: &str = "usage: levee-warden (--server SITE-FILE | --workstation BUNDLE) --state DIR --run DIR \
-                         --programs DIR [--passphrase] [--plan LABEL]\n(started by `levee up`)";
+                         --programs DIR [--passphrase] [--background] [--plan LABEL]\n(started by `levee up`)";
 
 impl Options {
     /// Reads the command line, the program's name left out.
@@ -34,7 +36,7 @@ impl Options {
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
         let (mut place, mut state, mut run, mut programs, mut plan) = (None, None, None, None, None);
-        let mut passphrase = false;
+        let (mut passphrase, mut background) = (false, false);
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"));
             match flag.as_str() {
@@ -44,6 +46,7 @@ impl Options {
                 "--run" => run = Some(PathBuf::from(value()?)),
                 "--programs" => programs = Some(PathBuf::from(value()?)),
                 "--passphrase" => passphrase = true,
+                "--background" => background = true,
                 "--plan" => plan = Some(value()?),
                 _ => return Err(format!("unknown argument {flag}\n{USAGE}")),
             }
@@ -58,6 +61,7 @@ impl Options {
             programs: programs.ok_or_else(|| missing("--programs"))?,
             plan,
             passphrase,
+            background,
         })
     }
 }

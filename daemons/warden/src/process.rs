@@ -1,5 +1,6 @@
 //! One process that the warden started: its pidfd, its channel, and what it may be handed.
 
+use crate::logs::Logs;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
     Attachment, FromWarden, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, ToWarden,
@@ -8,6 +9,7 @@ use levee_ipc::warden::{
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
 use levee_sys::pidfd::{Child, Exit};
+use levee_sys::pipe;
 use levee_sys::spawn::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Resource;
@@ -48,6 +50,17 @@ impl Key {
     /// One worker of the vault at `label`.
     pub fn vault(label: &LabelName, worker: u16) -> Self {
         Self { worker, ..Self::at(Role::Vault, label) }
+    }
+
+    /// How the log of its label calls it.
+    fn source(&self) -> String {
+        let name = match self.role {
+            Role::Stack => "stack",
+            Role::Snapshot => "upflow-snapshot",
+            Role::Copy => "upflow-copy",
+            role => role.program().trim_start_matches("levee-"),
+        };
+        if self.worker > 0 { format!("{name}-{}", self.worker + 1) } else { name.to_owned() }
     }
 
     /// Whether it is a worker of the vault at `label`.
@@ -179,6 +192,8 @@ pub struct Start<'a> {
     pub uid: u32,
     /// The network namespace it lives in; an empty one of its own if there is none.
     pub network: Option<BorrowedFd<'a>>,
+    /// Where what it says goes.
+    pub logs: &'a Logs,
 }
 
 impl Process {
@@ -192,8 +207,9 @@ impl Process {
             Program::new(start.programs.join(start.program.unwrap_or(start.key.role.program())));
         program.args.extend(start.arguments.iter().map(Into::into));
         program.fds = vec![theirs.as_fd()];
-        let log = std::io::stderr();
-        program.stdio = [None, None, Some(log.as_fd())];
+        let (input, _) = pipe::dead_ends()?;
+        let log = start.logs.end(&start.key.source(), start.uid, false)?;
+        program.stdio = [Some(input.as_fd()), Some(log.as_fd()), Some(log.as_fd())];
         program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
         program.limits.push((Resource::Nofile, DESCRIPTORS));
         program.new_keyring = true;

@@ -4,6 +4,7 @@
 mod standing;
 
 use crate::label::{self, Label, Resources};
+use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::{self, Image, Makers};
 use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
@@ -55,6 +56,10 @@ pub struct Server {
     /// Labels whose gate has ended before their stacks: until when these may end by themselves.
     ending: BTreeMap<LabelName, Instant>,
     networks: Networks,
+    /// Of levee's own standing processes.
+    logs: Logs,
+    /// Of labels that have ended.
+    last_words: Vec<LastWords>,
 }
 
 impl Server {
@@ -67,6 +72,7 @@ impl Server {
         let lock = state::prepare(&options)?;
         let uids =
             Uids::claim(state::UIDS.as_ref(), Place::Server).map_err(|e| Fatal::new("claim user ids", e))?;
+        let logs = own_logs(&uids, &options)?;
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
         let tunnels =
             outer::tunnels(&at(site.server().tunnel_port()).collect::<Vec<_>>(), site.server().slots())
@@ -97,6 +103,8 @@ impl Server {
             upflow: Upflow::default(),
             ending: BTreeMap::new(),
             networks,
+            logs,
+            last_words: Vec::new(),
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -136,6 +144,7 @@ impl Server {
             self.see_to_upflow();
             self.see_to_builders();
             self.see_to_stacks();
+            self.see_to_loggers();
             self.reap_idle();
         }
     }
@@ -159,6 +168,8 @@ impl Server {
         for process in self.processes.iter() {
             process.wait(Duration::from_secs(5));
         }
+        self.last_words.into_iter().for_each(LastWords::wait);
+        self.logs.finish().into_iter().for_each(LastWords::wait);
     }
 
     fn wait(&self, signals: &levee_sys::signals::Signals) -> Result<(Vec<Source>, poll::Asked), Fatal> {
@@ -180,7 +191,12 @@ impl Server {
         for pidfd in self.makers.pidfds().chain(self.upflow.pidfds()) {
             set.add(pidfd, Some(Source::Made));
         }
-        let due = self.labels.values().any(|label| label.is_idle() || label.is_building());
+        for logs in self.labels.values().map(Label::logs).chain([&self.logs]) {
+            logs.pidfd().into_iter().for_each(|pidfd| set.add(pidfd, Some(Source::LoggerEnded)));
+        }
+        let due = self.labels.values().any(|l| l.is_idle() || l.is_building() || l.logs().is_resting())
+            || self.logs.is_resting()
+            || !self.last_words.is_empty();
         let limit = match () {
             () if self.upflow.is_opening() => 0,
             () if !self.ending.is_empty() => 100,
@@ -218,7 +234,7 @@ impl Server {
                 Ok(())
             }
             // Seen to with every turn.
-            Source::Made => Ok(()),
+            Source::Made | Source::LoggerEnded => Ok(()),
         }
     }
 
@@ -380,6 +396,12 @@ impl Server {
         }
     }
 
+    /// Loggers that have ended are started again, and those of labels that have ended are reaped.
+    fn see_to_loggers(&mut self) {
+        self.labels.values_mut().map(Label::logs_mut).chain([&mut self.logs]).for_each(Logs::see_to);
+        self.last_words.retain(|last_words| !last_words.are_over());
+    }
+
     /// Stacks that do not end with their gate are ended.
     fn see_to_stacks(&self) {
         let now = Instant::now();
@@ -514,6 +536,7 @@ impl Server {
             arguments: &arguments,
             uid: self.uids.own(Own::Vault(slot)),
             network: None,
+            logs: label.logs(),
         })
         .map_err(|e| Fatal::new("start a vault", e))?;
         let attach = || -> Result<(), SendError> {
@@ -526,7 +549,15 @@ impl Server {
         };
         attach().map_err(|e| Fatal::new("hand a vault its descriptors", e))?;
         if agree {
-            stacks::start(&process, name, slot, &self.options, &self.uids, &mut self.processes)?;
+            stacks::start(
+                &process,
+                name,
+                slot,
+                label.logs(),
+                &self.options,
+                &self.uids,
+                &mut self.processes,
+            )?;
         }
         self.admit(process)
     }
@@ -670,7 +701,9 @@ impl Server {
             {
                 drop(group.idle(slot));
             }
-            if let Err(e) = label.stop() {
+            let (last_words, stopped) = label.stop();
+            self.last_words.extend(last_words);
+            if let Err(e) = stopped {
                 log!("stopping {name}: {e}");
             }
         }
@@ -740,6 +773,8 @@ enum Source {
     CompartmentEnded(LabelName),
     /// A maker of stores ended, or a last pass is over.
     Made,
+    /// A logger ended.
+    LoggerEnded,
     /// The first connection or datagram for a service that does not run: its index.
     Wanted(LabelName, usize),
 }

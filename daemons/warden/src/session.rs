@@ -2,7 +2,9 @@
 
 use crate::compartment::proto::Start;
 use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, SERVICE_UID, Spec};
+use crate::logs::{LastWords, Logs};
 use crate::options::Options;
+use crate::uids::{Own, Uids};
 use crate::{Fatal, log, outer};
 use ipnet::IpNet;
 use levee_ipc::warden::WorkstationEvent;
@@ -57,6 +59,7 @@ pub struct Session {
     patience: Duration,
     /// When what the server has answered last was asked: time since the host's start, suspended or not.
     heard: Duration,
+    logs: Logs,
     /// The vault is at work.
     vault: bool,
     up: bool,
@@ -75,7 +78,15 @@ impl Session {
     ///
     /// # Errors
     /// The step that failed; then nothing of it is left.
-    pub fn start(open: Open, options: &Options, uid_base: u32, server: SocketAddr) -> Result<Self, Fatal> {
+    pub fn start(
+        open: Open,
+        options: &Options,
+        uids: &Uids,
+        slot: u16,
+        server: SocketAddr,
+    ) -> Result<Self, Fatal> {
+        let uid_base = uids.compartment(slot);
+        let logs = Logs::start(Some(&open.label), uids.own(Own::Logger(slot)), options)?;
         let step = |e: levee_sys::Error| Fatal::new("start the session's compartment", e);
         // A port of its own, so that no other session's datagrams are merged with this one's.
         let any: IpAddr =
@@ -110,7 +121,8 @@ impl Session {
             needs: Needs::all(),
         };
         let init = options.programs.join("levee-init");
-        let compartment = Compartment::begin(&Plan::new(&spec), &network, &init)
+        let log = logs.end("process-1", uid_base, false).map_err(step)?;
+        let compartment = Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd())
             .map_err(|e| Fatal::new("start the session's compartment", e))?;
         Ok(Self {
             id: open.id,
@@ -121,6 +133,7 @@ impl Session {
             compartment,
             patience: open.patience,
             heard: clock::since_boot(),
+            logs,
             vault: false,
             up: false,
         })
@@ -154,6 +167,16 @@ impl Session {
     /// Its steering group.
     pub fn group(&self) -> &SteeringGroup {
         &self.group
+    }
+
+    /// Its logger.
+    pub fn logs(&self) -> &Logs {
+        &self.logs
+    }
+
+    /// As [`Session::logs`], to see to it.
+    pub fn logs_mut(&mut self) -> &mut Logs {
+        &mut self.logs
     }
 
     /// Its TUN queue.
@@ -214,6 +237,7 @@ impl Session {
             argv,
             env: environment,
             uid: SERVICE_UID,
+            input: true,
             terminal,
             needs: Needs::all(),
         };
@@ -258,7 +282,8 @@ impl Session {
     ///
     /// # Errors
     /// What could not be removed.
-    pub fn stop(self) -> (Remains, levee_sys::Result<()>) {
-        (Remains { _tun: self.tun, _group: self.group }, self.compartment.stop())
+    pub fn stop(self) -> (Remains, Option<LastWords>, levee_sys::Result<()>) {
+        let stopped = self.compartment.stop();
+        (Remains { _tun: self.tun, _group: self.group }, self.logs.finish(), stopped)
     }
 }

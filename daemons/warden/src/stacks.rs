@@ -1,6 +1,7 @@
 //! A label whose stacks must agree: a gate in its vault's place, and two stacks that know nobody but the gate.
 
 use crate::Fatal;
+use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::supervisor::Processes;
@@ -25,6 +26,7 @@ pub fn start(
     gate: &Process,
     name: &LabelName,
     slot: u16,
+    logs: &Logs,
     options: &Options,
     uids: &Uids,
     processes: &mut Processes,
@@ -41,6 +43,7 @@ pub fn start(
             arguments,
             uid: uids.own(own),
             network: None,
+            logs,
         })
         .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
         let peer = |role| Peer { role, label: Some(name.clone()), slot: Some(slot) };

@@ -1,6 +1,7 @@
 //! User ids: a block for each warden on a host, so that two never share one. A server's has uids for thousands of labels, a
 //! workstation's for its one session.
 
+use crate::compartment::SERVICE_UID;
 use levee_ipc::warden::Place;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
@@ -45,6 +46,8 @@ pub enum Own {
     Tpe,
     /// fsd.
     Fsd,
+    /// The logger of levee's own standing processes.
+    Log,
     /// The vault in this slot.
     Vault(u16),
     /// The first of two stacks in this slot that must agree.
@@ -53,6 +56,8 @@ pub enum Own {
     Witness(u16),
     /// The mediator of the label in this slot.
     Mediator(u16),
+    /// The logger of the label in this slot.
+    Logger(u16),
     /// The first stage of upflow for the label in this slot.
     Snapshot(u16),
     /// The second stage of upflow for the label in this slot.
@@ -101,14 +106,21 @@ impl Uids {
             Own::Keyer => 4,
             Own::Tpe => 5,
             Own::Fsd => 6,
+            Own::Log => 7,
             Own::Vault(slot) => 0x1000 + u32::from(slot & 0xfff),
             Own::Snapshot(slot) => 0x2000 + u32::from(slot & 0xfff),
             Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
             Own::Stack(slot) => 0x4000 + u32::from(slot & 0xfff),
             Own::Witness(slot) => 0x5000 + u32::from(slot & 0xfff),
             Own::Mediator(slot) => 0x6000 + u32::from(slot & 0xfff),
+            Own::Logger(slot) => 0x7000 + u32::from(slot & 0xfff),
         };
         self.base + offset
+    }
+
+    /// The uid of the services in the compartment in this slot.
+    pub fn service(&self, slot: u16) -> u32 {
+        self.compartment(slot) + SERVICE_UID
     }
 
     /// The first of the [`PER_SLOT`] uids of the compartment in this slot (1 to 4,095; on a workstation 1).
@@ -148,7 +160,7 @@ mod tests {
         for uids in (0..200).map(|_| claim(Place::Workstation)).collect::<Vec<_>>() {
             assert_eq!(uids.base, next);
             // The last process of ours that a workstation has, and the last uid in its session.
-            assert!(uids.own(Own::Vault(1)) < uids.compartment(1));
+            assert!(uids.own(Own::Logger(1)) < uids.compartment(1));
             next = uids.compartment(1) + PER_SLOT;
         }
         assert!(WORKSTATIONS.checked_add(SMALL_BLOCKS * SMALL_BLOCK).is_some(), "all blocks are uids");
@@ -158,10 +170,11 @@ mod tests {
     fn no_compartment_shares_a_uid_with_a_process_of_ours() {
         let dir = tempfile::tempdir().unwrap();
         let uids = Uids::claim(dir.path(), Place::Server).unwrap();
-        let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe, Own::Fsd]
+        let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe, Own::Fsd, Own::Log]
             .into_iter()
             .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
-            .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]));
+            .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]))
+            .chain((1..4096).map(Own::Logger));
         let all: Vec<u32> = ours.map(|who| uids.own(who)).collect();
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());

@@ -110,7 +110,8 @@ impl Upflow {
         let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
         let start = || {
             let (key, programs) = (Key::at(role, name), &options.programs);
-            Process::start(Start { key, programs, program: None, arguments: &[], uid, network: None })
+            let logs = label.logs();
+            Process::start(Start { key, programs, program: None, arguments: &[], uid, network: None, logs })
         };
         if role == Role::Snapshot {
             let Some(own) = label.own() else { return Ok(None) };
@@ -312,7 +313,7 @@ mod tests {
         assert!(rustix::process::geteuid().is_root(), "this test starts compartments: run it as root");
         let directory = tempfile::tempdir().unwrap();
         let programs = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
-        for program in ["levee-init", "levee-upflow"] {
+        for program in ["levee-init", "levee-logger", "levee-upflow"] {
             let path = programs.join(program);
             assert!(
                 path.exists(),
@@ -328,6 +329,7 @@ mod tests {
             programs,
             plan: None,
             passphrase: false,
+            background: false,
         };
         let uids = Uids::claim(&directory.path().join("uids"), Place::Server).unwrap();
         let mut upflow = Upflow::default();
@@ -356,7 +358,7 @@ mod tests {
         // The low label stops right after its last write; a reader that starts later finds it.
         fs::write(at(&store, "last"), b"word").unwrap();
         drop(store);
-        low.label.stop().unwrap();
+        low.label.stop().1.unwrap();
         let mut stages = low.stages;
         upflow.finish(&low.name, stages.pop());
         assert!(upflow.is_finishing());
@@ -374,7 +376,7 @@ mod tests {
         let snapshot = stages.pop().unwrap();
         let pid = rustix::process::Pid::from_raw(snapshot.pid().cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-        low.label.stop().unwrap();
+        low.label.stop().1.unwrap();
         let begun = Instant::now();
         upflow.finish(&low.name, Some(snapshot));
         assert!(upflow.ended().is_empty() && upflow.is_finishing());
@@ -396,6 +398,6 @@ mod tests {
             process.kill();
             process.wait(Duration::from_secs(5));
         }
-        high.label.stop().unwrap();
+        high.label.stop().1.unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! The warden of a workstation: signer, keyer and TPE, and for the one session there may be a vault and an
 //! ephemeral compartment, gone when the session ends (object reuse).
 
+use crate::logs::{LastWords, Logs, own_logs};
 use crate::options::Options;
 use crate::process::{Heard, Key, Process, Start};
 use crate::server::DECRYPTION;
@@ -83,6 +84,10 @@ pub struct Workstation {
     session: Option<Session>,
     /// Of sessions that have ended.
     remains: Vec<Remains>,
+    /// Of the standing processes.
+    logs: Logs,
+    /// Of sessions that have ended.
+    last_words: Vec<LastWords>,
 }
 
 /// What a descriptor of the poll loop belongs to.
@@ -98,6 +103,8 @@ enum Source {
     Inside,
     /// The compartment ended.
     CompartmentEnded,
+    /// A logger ended.
+    LoggerEnded,
 }
 
 impl Workstation {
@@ -119,6 +126,7 @@ impl Workstation {
         let lock = state::prepare(&options)?;
         let uids = Uids::claim(state::UIDS.as_ref(), Place::Workstation)
             .map_err(|e| Fatal::new("claim user ids", e))?;
+        let logs = own_logs(&uids, &options)?;
         let commands = outer::local(&options.run.join(state::TPE))
             .map_err(|e| Fatal::new("open the socket of levee-tpe's commands", e))?;
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
@@ -138,6 +146,8 @@ impl Workstation {
             processes,
             session: None,
             remains: Vec::new(),
+            logs,
+            last_words: Vec::new(),
         };
         for role in STANDING {
             workstation.start_standing(role)?;
@@ -176,6 +186,9 @@ impl Workstation {
                 set.add(process.control(), Source::Said(process.key.clone()));
                 set.add(process.pidfd(), Source::Ended(process.key.clone()));
             }
+            for logs in self.session.iter().map(Session::logs).chain([&self.logs]) {
+                logs.pidfd().into_iter().for_each(|pidfd| set.add(pidfd, Source::LoggerEnded));
+            }
             if let Some(session) = &self.session {
                 set.add(session.control(), Source::Inside);
                 if let Some(pidfd) = session.pidfd() {
@@ -183,7 +196,8 @@ impl Workstation {
                 }
             }
             let building = self.session.as_ref().is_some_and(Session::is_building);
-            let soon = building || !self.remains.is_empty();
+            let resting = self.session.iter().map(Session::logs).chain([&self.logs]).any(Logs::is_resting);
+            let soon = building || resting || !self.remains.is_empty() || !self.last_words.is_empty();
             let wait = Duration::from_millis(if soon { 200 } else { 5_000 });
             // A wait does not go on while the host is suspended, and is to end soon after.
             let left = self.session.as_ref().map(|session| session.left().min(TICK));
@@ -210,8 +224,12 @@ impl Workstation {
                         self.hear_compartment();
                     }
                     Source::CompartmentEnded => self.died("its compartment ended"),
+                    // Seen to with every turn.
+                    Source::LoggerEnded => {}
                 }
             }
+            self.session.iter_mut().map(Session::logs_mut).chain([&mut self.logs]).for_each(Logs::see_to);
+            self.last_words.retain(|last_words| !last_words.are_over());
             if self.session.as_ref().is_some_and(|session| session.left().is_zero()) {
                 // Not left to the agent, which may hang: the server ends the session by its own clock, too.
                 self.died("the server has not been heard for longer than it keeps a session");
@@ -232,6 +250,8 @@ impl Workstation {
         for process in self.processes.iter() {
             process.wait(Duration::from_secs(5));
         }
+        self.last_words.into_iter().for_each(LastWords::wait);
+        self.logs.finish().into_iter().for_each(LastWords::wait);
     }
 
     /// Hands out the revocation list that the bundle has now.
@@ -348,7 +368,7 @@ impl Workstation {
 
     fn open(&mut self, open: Open) -> Result<(), Fatal> {
         let label = open.label.clone();
-        let session = Session::start(open, &self.options, self.uids.compartment(SLOT), self.server.0)?;
+        let session = Session::start(open, &self.options, &self.uids, SLOT, self.server.0)?;
         let vault = Process::start(Start {
             key: Key::at(Role::Vault, &label),
             programs: &self.options.programs,
@@ -356,6 +376,7 @@ impl Workstation {
             arguments: &[],
             uid: self.uids.own(Own::Vault(SLOT)),
             network: None,
+            logs: session.logs(),
         })
         .map_err(|e| Fatal::new("start the vault", e))?;
         let handed = |e: SendError| Fatal::new("hand the vault its descriptors", e);
@@ -378,8 +399,9 @@ impl Workstation {
             vault.kill();
             vault.wait(Duration::from_secs(5));
         }
-        let (remains, stopped) = session.stop();
+        let (remains, last_words, stopped) = session.stop();
         self.remains.push(remains);
+        self.last_words.extend(last_words);
         if let Err(e) = stopped {
             log!("ending a session's compartment: {e}");
         }
@@ -433,6 +455,7 @@ impl Workstation {
             arguments: &arguments,
             uid: self.uids.own(own),
             network,
+            logs: &self.logs,
         };
         let process = Process::start(start).map_err(|e| step(&e))?;
         let attach = || -> Result<(), Box<dyn std::error::Error>> {
@@ -482,6 +505,7 @@ impl Workstation {
             arguments: &[],
             uid: self.uids.own(Own::Signer),
             network: None,
+            logs: &self.logs,
         };
         let signer = Process::start_as::<SignerPart>(start).map_err(|e| step(&e))?;
         let give = || -> Result<(), Box<dyn std::error::Error>> {

@@ -14,10 +14,20 @@
 //! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
 //! | [`operator`] | the `levee` command ↔ sessiond |
 //! | [`federation`] | sessiond ↔ fsd, where the site has several servers |
+//! | [`log`] | the warden → a label's logger |
 //! | [`agree`] | a label's gate ↔ its two stacks, where they must agree |
 //!
 //! [`tunnel`] is what vaults, gates and stacks have in common of their ends of these channels.
 #![forbid(unsafe_code)]
+
+/// Writes a line to standard error, which is the process's log; one that is full or gone is no reason to end.
+#[macro_export]
+macro_rules! say {
+    ($($arg:tt)*) => {{
+        use ::std::io::Write as _;
+        let _ = ::std::writeln!(::std::io::stderr(), $($arg)*);
+    }};
+}
 
 pub mod agree;
 mod channel;
@@ -26,9 +36,11 @@ pub mod federation;
 mod file;
 mod frame;
 pub mod keyer;
+pub mod log;
 pub mod mediator;
 pub mod operator;
 mod outbox;
+mod rate;
 mod room;
 mod secret;
 pub mod signer;
@@ -41,5 +53,6 @@ pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError}
 pub use file::revocations;
 pub use frame::{FrameError, FrameReader, encode_frame};
 pub use outbox::Outbox;
+pub use rate::Rate;
 pub use room::erase;
 pub use secret::Secret;

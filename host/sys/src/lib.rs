@@ -17,6 +17,7 @@ pub mod mount;
 pub mod net;
 pub mod ns;
 pub mod pidfd;
+pub mod pipe;
 pub mod sandbox;
 pub mod seccomp;
 pub mod signals;

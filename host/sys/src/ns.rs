@@ -38,7 +38,7 @@ pub fn in_net<T: Send>(net: BorrowedFd<'_>, f: impl FnOnce() -> T + Send) -> Res
 }
 
 /// Runs `f` on a thread that ends with it, so that what it does to its own namespaces ends with it too.
-fn on_own_thread<T: Send>(step: &str, f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(crate) fn on_own_thread<T: Send>(step: &str, f: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("levee-ns".into())

@@ -50,6 +50,8 @@ pub const FSD: &str = include_str!("../../../conf/seccomp/fsd.toml");
 pub const TPE: &str = include_str!("../../../conf/seccomp/tpe.toml");
 /// The filter of the process that reads programs' terminal output on a workstation.
 pub const SCREEN: &str = include_str!("../../../conf/seccomp/screen.toml");
+/// The filter of a label's logger.
+pub const LOGGER: &str = include_str!("../../../conf/seccomp/logger.toml");
 /// Upflow's filter.
 pub const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
 /// What services in a compartment run under.

@@ -8,7 +8,7 @@ use levee_sys::sandbox::{self, Access, Sandbox};
 use levee_sys::seccomp::{self, Filter};
 use rustix::fd::AsFd;
 
-const ALL: [(&str, &str); 14] = [
+const ALL: [(&str, &str); 15] = [
     ("vault", seccomp::VAULT),
     ("keyer", seccomp::KEYER),
     ("gate", seccomp::GATE),
@@ -20,6 +20,7 @@ const ALL: [(&str, &str); 14] = [
     ("tps", seccomp::TPS),
     ("tps-child", seccomp::TPS_CHILD),
     ("sessiond", seccomp::SESSIOND),
+    ("logger", seccomp::LOGGER),
     ("upflow", seccomp::UPFLOW),
     ("fsd", seccomp::FSD),
     ("service", seccomp::SERVICE),

@@ -410,6 +410,11 @@ impl Drop for World {
                 if fs::File::open(self.log(of)).and_then(|mut f| f.read_to_string(&mut log)).is_ok() {
                     eprintln!("--- log of {of}\n{log}");
                 }
+                let state = if of == "server" { "state".to_owned() } else { format!("{of}-state") };
+                for log in sh("find", &[&text(&self.path(&state).join("logs")), "-name", "?.log"]).out.lines()
+                {
+                    eprintln!("--- {log}\n{}", fs::read_to_string(log).unwrap_or_default());
+                }
             }
         }
         for warden in self.agents.drain(..).chain(self.server.take()) {

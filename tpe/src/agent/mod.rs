@@ -326,7 +326,7 @@ impl Agent {
         match config {
             Ok(config) => self.link.believe_by(config),
             // The one before it, or none, goes on counting.
-            Err(why) => eprintln!("levee-tpe: the revocation list is not used: {why}"),
+            Err(why) => levee_ipc::say!("levee-tpe: the revocation list is not used: {why}"),
         }
     }
 

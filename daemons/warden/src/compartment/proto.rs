@@ -25,10 +25,10 @@ pub enum ToInit {
         /// Images.
         images: usize,
     },
-    /// Start a program. Its descriptors come along: standard input, output and error first, then 3, 4, ….
+    /// Start a program. Its descriptors come along: standard input (see [`Start::input`]), output and error first, then 3, 4, ….
     Start(Start),
-    /// The channel to the label's mediator comes along, which may have these server processes started. One in the place of
-    /// another: what that one had started ends.
+    /// The channel to the label's mediator comes along, which may have these server processes started, and what is to be their
+    /// standard error. One in the place of another: what that one had started ends.
     Mediator(Vec<Server>),
     /// Send a signal to a program that was started, and its process group.
     Signal {
@@ -52,6 +52,8 @@ pub struct Start {
     pub env: Vec<String>,
     /// Uid and gid inside; not 0.
     pub uid: u32,
+    /// Whether standard input comes along; without, it is `/dev/null` of the compartment's own, which process 1 opens.
+    pub input: bool,
     /// Whether standard input is a terminal, to become the controlling one.
     pub terminal: bool,
     /// The groups of system calls that it has beyond what every program has, as far as the compartment has them.

@@ -12,6 +12,7 @@ use levee_sys::cgroup::{Cgroup, Limits};
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::{self, IdRange};
 use levee_sys::pidfd::{self, Child};
+use levee_sys::pipe;
 use levee_sys::spawn::Program;
 use levee_sys::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -93,12 +94,13 @@ pub enum Event {
 }
 
 impl Compartment {
-    /// Carries out `plan` with the program `init` (levee-init) as process 1, in `network`, and waits until that is done.
+    /// Carries out `plan` with the program `init` (levee-init) as process 1, in `network`, and waits until that is done. Process 1 has
+    /// the caller's standard error.
     ///
     /// # Errors
     /// As for [`Compartment::begin`], and a step of process 1's that failed or took too long.
     pub fn start(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
-        let mut compartment = Self::begin(plan, network, init)?;
+        let mut compartment = Self::begin(plan, network, init, std::io::stderr().as_fd())?;
         let whole = "build the compartment";
         let failed = |step: &str, reason: String| StartError {
             label: plan.label.clone(),
@@ -125,13 +127,18 @@ impl Compartment {
     }
 
     /// Carries out what `plan` has for the warden and hands process 1 (the program `init`, levee-init, in `network`)
-    /// the rest; [`Event::Built`] or [`Event::Failed`] says what becomes of it.
+    /// the rest; [`Event::Built`] or [`Event::Failed`] says what becomes of it. `log` is process 1's standard error.
     ///
     /// Call it from a thread that lives as long as the warden: its end is the compartment's.
     ///
     /// # Errors
     /// The step that failed; everything that had been made is undone.
-    pub fn begin(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
+    pub fn begin(
+        plan: &Plan,
+        network: &Network,
+        init: &Path,
+        log: BorrowedFd<'_>,
+    ) -> std::result::Result<Self, StartError> {
         let failed = |step: &dyn fmt::Display, e: &dyn fmt::Display| StartError {
             label: plan.label.clone(),
             step: step.to_string(),
@@ -157,11 +164,13 @@ impl Compartment {
                         mounts.push(mount);
                     })
                 }
-                Outside::Process1 => process_1(init, network, user.as_ref(), &mounts, parts.cgroup.as_ref())
-                    .map(|(child, ours)| {
+                Outside::Process1 => {
+                    let cgroup = parts.cgroup.as_ref();
+                    process_1(init, network, user.as_ref(), &mounts, cgroup, log).map(|(child, ours)| {
                         parts.child = Some(child);
                         channel = Some(ours);
-                    }),
+                    })
+                }
             };
             done.map_err(|e| failed(step, &e))?;
         }
@@ -218,13 +227,13 @@ impl Compartment {
         Ok(())
     }
 
-    /// Gives process 1 a channel to the label's mediator, which may have `servers` started. Not waited for: it reads it
+    /// Gives process 1 a channel to the label's mediator, which may have `servers` started, with `log` as their standard error. Not waited for: it reads it
     /// once the compartment is built.
     ///
     /// # Errors
     /// If the compartment does not listen any more.
-    pub fn mediate(&self, servers: Vec<Server>, channel: Channel) -> Result<()> {
-        let sent = self.channel.try_send_with(&ToInit::Mediator(servers), &[channel.as_fd()]);
+    pub fn mediate(&self, servers: Vec<Server>, channel: Channel, log: BorrowedFd<'_>) -> Result<()> {
+        let sent = self.channel.try_send_with(&ToInit::Mediator(servers), &[channel.as_fd(), log]);
         sent.map_err(|e| {
             Error::invalid(format!("give compartment {} its mediator", self.label), e.to_string())
         })
@@ -338,16 +347,17 @@ fn process_1(
     user: Option<&OwnedFd>,
     mounts: &[Mount],
     cgroup: Option<&Cgroup>,
+    log: BorrowedFd<'_>,
 ) -> Result<(Child, Channel)> {
     let missing = |what: &str| Error::invalid("start process 1", format!("the plan has no {what} yet"));
     let user = user.ok_or_else(|| missing("user namespace"))?;
     let cgroup = cgroup.ok_or_else(|| missing("control group"))?;
     let (ours, theirs) = Channel::pair().map_err(|e| Error::new("make a channel", e))?;
-    let stderr = std::io::stderr();
+    let (input, _) = pipe::dead_ends()?;
     let mut program = Program::new(init);
     program.fds = vec![theirs.as_fd(), user.as_fd()];
     program.fds.extend(mounts.iter().map(Mount::root));
-    program.stdio = [None, None, Some(stderr.as_fd())];
+    program.stdio = [Some(input.as_fd()), Some(log), Some(log)];
     program.privileged = true;
     program.new_namespaces = Program::CONTAINED;
     program.net = Some(network.ns());

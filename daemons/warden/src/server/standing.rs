@@ -59,6 +59,7 @@ impl Server {
             arguments,
             uid,
             network: network.as_ref().map(AsFd::as_fd),
+            logs: &self.logs,
         };
         let process = Process::start(start).map_err(|e| step(&e))?;
         let directory = &self.options.state;
@@ -127,6 +128,7 @@ impl Server {
             arguments: &[],
             uid: self.uids.own(Own::Signer),
             network: None,
+            logs: &self.logs,
         };
         let signer = Process::start_as::<SignerPart>(start).map_err(|e| step(&e))?;
         let give = || -> Result<(), Box<dyn std::error::Error>> {

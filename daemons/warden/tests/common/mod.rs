@@ -81,7 +81,7 @@ impl Lab {
     pub fn start_nginx(&self, compartment: &mut Compartment) {
         let null = fs::File::open("/dev/null").unwrap();
         let stderr = std::io::stderr();
-        let fds = [null.as_fd(), null.as_fd(), stderr.as_fd(), self.listener.as_fd()];
+        let fds = [null.as_fd(), stderr.as_fd(), self.listener.as_fd()];
         compartment.run(self.nginx.launch().start(1), &fds).unwrap();
         assert_eq!(self.next(compartment), Event::Started(1));
     }
@@ -107,6 +107,7 @@ impl Lab {
             argv: vec!["sh".into(), "-c".into(), script.into()],
             env: vec!["PATH=/usr/bin:/usr/sbin".into()],
             uid: SERVICE_UID,
+            input: true,
             terminal: false,
             needs: Needs::all(),
         }

@@ -226,7 +226,7 @@ pub fn run_with(
     argv.extend(arguments[1..].iter().map(|a| (*a).to_owned()));
     let env = vec!["PATH=/usr/bin".to_owned()];
     let program = "/usr/bin/python3".into();
-    let start = Start { ticket, program, argv, env, uid: SERVICE_UID, terminal: false, needs };
+    let start = Start { ticket, program, argv, env, uid: SERVICE_UID, input: true, terminal: false, needs };
     let stderr = std::io::stderr();
     compartment.run(start, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]).unwrap();
     assert_eq!(next(compartment), Event::Started(ticket));

@@ -52,8 +52,11 @@ pub(super) fn run(channel: &Channel) -> Result<(), String> {
                 }
                 ToInit::Signal { ticket, signal } => send(&programs, ticket, signal),
                 ToInit::Mediator(servers) => {
-                    let fd = received.fds.into_iter().next().ok_or("a mediator without a channel")?;
-                    mediated.replace(Channel::from_fd(fd), servers);
+                    let mut fds = received.fds.into_iter();
+                    let (Some(fd), Some(log)) = (fds.next(), fds.next()) else {
+                        return Err("a mediator without a channel or a log".into());
+                    };
+                    mediated.replace(Channel::from_fd(fd), log, servers);
                 }
                 ToInit::Steps(_) | ToInit::Build { .. } => {
                     return Err("the compartment stands already".into());
@@ -86,8 +89,12 @@ fn begin(start: &Start, fds: &[OwnedFd], filters: &mut Filters) -> Result<Pid, S
     if start.uid == 0 {
         return Err("uid 0 is process 1's alone".into());
     }
-    let [stdin, stdout, stderr, rest @ ..] = fds else {
-        return Err("standard input, output and error must come along".into());
+    let (stdin, fds) = match fds {
+        [stdin, fds @ ..] if start.input => (Some(stdin), fds),
+        fds => (None, fds),
+    };
+    let [stdout, stderr, rest @ ..] = fds else {
+        return Err("standard descriptors must come along".into());
     };
     let path = find(&start.program).ok_or_else(|| format!("{}: there is no such program", start.program))?;
     let mut program = Program::new(path);
@@ -98,7 +105,7 @@ fn begin(start: &Start, fds: &[OwnedFd], filters: &mut Filters) -> Result<Pid, S
     let home =
         start.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).filter(|home| home.starts_with('/'));
     program.directory = home.unwrap_or("/").into();
-    program.stdio = [Some(stdin.as_fd()), Some(stdout.as_fd()), Some(stderr.as_fd())];
+    program.stdio = [stdin.map(AsFd::as_fd), Some(stdout.as_fd()), Some(stderr.as_fd())];
     program.fds = rest.iter().map(AsFd::as_fd).collect();
     program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
     program.terminal = start.terminal;

@@ -4,6 +4,7 @@
 //! connection; it cannot have anything else started.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,6 +26,8 @@ const TURN: usize = 64;
 #[derive(Default)]
 pub(super) struct Mediated {
     channel: Option<Channel>,
+    /// The servers' standard error.
+    log: Option<OwnedFd>,
     servers: BTreeMap<ServiceName, Server>,
     /// What runs, by process, with the mediator's number for it.
     running: BTreeMap<i32, u64>,
@@ -37,9 +40,9 @@ impl Mediated {
     }
 
     /// Another mediator.
-    pub fn replace(&mut self, channel: Channel, servers: Vec<Server>) {
+    pub fn replace(&mut self, channel: Channel, log: OwnedFd, servers: Vec<Server>) {
         self.lose();
-        self.channel = Some(channel);
+        (self.channel, self.log) = (Some(channel), Some(log));
         self.servers = servers.into_iter().map(|server| (server.service.clone(), server)).collect();
     }
 
@@ -51,9 +54,10 @@ impl Mediated {
                 Ok(Received { message: ToStarter::Start { ticket, service, user, from }, mut fds }) => {
                     let connection = fds.pop().filter(|_| fds.is_empty());
                     let server = self.servers.get(&service);
-                    let started = server
-                        .zip(connection)
-                        .and_then(|(server, fd)| start(server, user.as_ref(), from, &fd, filters));
+                    let started =
+                        server.zip(connection).zip(self.log.as_ref()).and_then(|((server, fd), log)| {
+                            start(server, user.as_ref(), from, &fd, log, filters)
+                        });
                     match started {
                         Some(pid) => {
                             self.running.insert(pid.as_raw_nonzero().get(), ticket);
@@ -108,12 +112,12 @@ fn start(
     user: Option<&UserName>,
     from: SocketAddr,
     connection: &OwnedFd,
+    log: &OwnedFd,
     filters: &mut Filters,
 ) -> Option<Pid> {
     if server.uid == 0 {
         return None;
     }
-    let log = std::io::stderr();
     let mut program = Program::new(&server.program);
     program.args = server.argv.iter().map(Into::into).collect();
     program.env = server.env.iter().map(Into::into).collect();
@@ -136,7 +140,7 @@ fn start(
     match filter.and_then(|()| program.start()) {
         Ok(child) => Some(child.pid),
         Err(e) => {
-            eprintln!("levee-init: {}: {e}", server.service);
+            let _ = writeln!(std::io::stderr(), "{}: {e}", server.service);
             None
         }
     }

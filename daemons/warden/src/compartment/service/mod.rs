@@ -31,6 +31,7 @@ impl Launch {
             argv: self.argv.clone(),
             env: self.env.clone(),
             uid: SERVICE_UID,
+            input: false,
             terminal: false,
             needs: self.needs.clone(),
         }

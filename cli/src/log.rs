@@ -1,0 +1,118 @@
+//! `levee log`: what the processes of a label said, or levee's own.
+
+use crate::output;
+use levee_policy::LabelName;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// The most bytes that are read of one of a log's two files.
+const MOST: u64 = 4 << 20;
+/// How often --follow looks.
+const TURN: Duration = Duration::from_millis(250);
+
+/// Show what services, process 1 and levee's processes of a label have said
+///
+/// Each label has a log of its own, kept in the state directory and bounded in size; so do levee's standing processes (signer,
+/// sessiond, keyer, tps, the warden). Nothing in it is obeyed by a terminal: control characters are shown as \x1b.
+#[derive(Debug, clap::Args)]
+pub struct Log {
+    /// The label [default: levee's own standing processes]
+    label: Option<LabelName>,
+    /// The site's state directory [default: the only one below /var/lib/levee]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Go on with what is said from now on
+    #[arg(long)]
+    follow: bool,
+}
+
+impl Log {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.show())
+    }
+
+    fn show(&self) -> Result<ExitCode, String> {
+        let only = || {
+            let states = Path::new("/var/lib/levee");
+            crate::up::only_with(states, "logs").map_err(|_| {
+                format!("{} does not have the logs of one site; say which with --state", states.display())
+            })
+        };
+        let logs = self.state.clone().map_or_else(only, Ok)?.join("logs");
+        let directory = match &self.label {
+            Some(label) => logs.join("labels").join(label.file_name()),
+            None => logs.join("levee"),
+        };
+        let whose = self.label.as_ref().map_or_else(|| "levee".to_owned(), ToString::to_string);
+        let mut shown = read(&directory).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => format!("{}: {whose} has not said anything here", directory.display()),
+            ErrorKind::PermissionDenied => "only root can read logs; run this with sudo".to_owned(),
+            _ => format!("{}: {e}", directory.display()),
+        })?;
+        output::print(&shown)?;
+        if !self.follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        loop {
+            std::thread::sleep(TURN);
+            let now = read(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+            // Until its reader goes away.
+            let mut out = std::io::stdout().lock();
+            if out.write_all(more(&shown, &now).as_bytes()).and_then(|()| out.flush()).is_err() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            shown = now;
+        }
+    }
+}
+
+/// Both files of a log, older lines first.
+fn read(directory: &Path) -> std::io::Result<String> {
+    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        files.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    files.sort();
+    let mut text = Vec::new();
+    for (_, path) in files {
+        File::open(path)?.take(MOST).read_to_end(&mut text)?;
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// What of `now` was not in `before`: a file that became full meanwhile has taken lines off its beginning.
+fn more<'a>(before: &str, now: &'a str) -> &'a str {
+    let Some(last) = before.lines().last() else { return now };
+    match now.rmatch_indices(last).next() {
+        Some((at, _)) => now.get(at + last.len()..).unwrap_or_default().trim_start_matches('\n'),
+        None => now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_files_are_one_log_with_the_older_lines_first() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("1.log"), "one\ntwo\n").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(directory.path().join("0.log"), "three\n").unwrap();
+        assert_eq!(read(directory.path()).unwrap(), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn what_follows_is_shown_once_also_when_the_oldest_lines_have_gone() {
+        assert_eq!(more("", "a\n"), "a\n");
+        assert_eq!(more("a\nb\n", "a\nb\n"), "");
+        assert_eq!(more("a\nb\n", "a\nb\nc\n"), "c\n");
+        assert_eq!(more("a\nb\n", "b\nc\n"), "c\n");
+        assert_eq!(more("a\nb\n", "x\n"), "x\n");
+    }
+}

@@ -1,0 +1,250 @@
+//! Where what processes say goes: each has a pipe of its own, and a logger for each label (and one for levee's own standing
+//! processes) drains them into files of its label's. The warden holds both ends of every pipe and reads none, so that a logger that
+//! ends costs nobody a line and no writer its life.
+
+use crate::options::Options;
+use crate::rest::Rest;
+use crate::uids::{Own, Uids};
+use crate::{Fatal, log};
+use levee_ipc::log::ToLogger;
+use levee_ipc::{Channel, Rate};
+use levee_policy::LabelName;
+use levee_sys::pidfd::{Child, Exit};
+use levee_sys::pipe::{self, Pipe};
+use levee_sys::spawn::Program;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::process::Resource;
+use rustix::thread::{Gid, Uid};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// The logger's program.
+const PROGRAM: &str = "levee-logger";
+
+/// Descriptors that a logger may have: a pipe for each process of its label.
+const DESCRIPTORS: u64 = 2_048;
+
+/// How long a logger may take to write down the last of what was said.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// The two files of a log.
+const FILES: [&str; 2] = ["0.log", "1.log"];
+
+/// A logger, and the pipes that it drains.
+#[derive(Debug)]
+pub struct Logs {
+    name: String,
+    programs: PathBuf,
+    files: [OwnedFd; 2],
+    uid: u32,
+    logger: Option<(Child, Channel)>,
+    pipes: RefCell<BTreeMap<String, Pipe>>,
+    rest: Rest,
+}
+
+/// A logger that is writing down the last of what was said.
+#[derive(Debug)]
+pub struct LastWords {
+    child: Child,
+    until: Instant,
+}
+
+impl Logs {
+    /// Starts the logger of a label, or of levee's own standing processes, under this uid.
+    ///
+    /// # Errors
+    /// The step that failed, and why.
+    pub fn start(label: Option<&LabelName>, uid: u32, options: &Options) -> Result<Self, Fatal> {
+        let name = label.map_or_else(|| "levee".to_owned(), ToString::to_string);
+        let directory = directory(&options.state, label);
+        let files = files(&directory)
+            .map_err(|e| Fatal::new(format!("make the log in {}", directory.display()), e))?;
+        let (programs, pipes) = (options.programs.clone(), RefCell::default());
+        let mut logs = Self { name, programs, files, uid, logger: None, pipes, rest: Rest::default() };
+        logs.begin().map_err(|e| Fatal::new(format!("start the logger of {}", logs.name), e))?;
+        Ok(logs)
+    }
+
+    fn begin(&mut self) -> levee_sys::Result<()> {
+        let (ours, theirs) =
+            Channel::pair().map_err(|e| levee_sys::Error::new("make a logger's channel", e))?;
+        let (input, output) = pipe::dead_ends()?;
+        let mut program = Program::new(self.programs.join(PROGRAM));
+        program.fds = vec![theirs.as_fd(), self.files[0].as_fd(), self.files[1].as_fd()];
+        program.stdio = [Some(input.as_fd()), Some(output.as_fd()), Some(output.as_fd())];
+        program.identity = Some((Uid::from_raw(self.uid), Gid::from_raw(self.uid)));
+        program.limits.push((Resource::Nofile, DESCRIPTORS));
+        program.new_keyring = true;
+        program.new_namespaces = Program::ISOLATED;
+        let child = program.start()?;
+        self.rest.began(Instant::now());
+        for (source, pipe) in self.pipes.borrow().iter() {
+            give(&ours, source, pipe);
+        }
+        self.logger = Some((child, ours));
+        Ok(())
+    }
+
+    /// The end to which `source` writes, whose memory counts as `uid`'s. With `waits`, it waits while the pipe is full; levee's own
+    /// processes never do: what does not fit is lost.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn end(&self, source: &str, uid: u32, waits: bool) -> levee_sys::Result<OwnedFd> {
+        let mut pipes = self.pipes.borrow_mut();
+        if !pipes.contains_key(source) {
+            let pipe = pipe::charged_to(uid)?;
+            if !waits {
+                pipe::never_waits(&pipe.write)?;
+            }
+            if let Some((_, channel)) = &self.logger {
+                give(channel, source, &pipe);
+            }
+            pipes.insert(source.to_owned(), pipe);
+        }
+        let pipe =
+            pipes.get(source).ok_or_else(|| levee_sys::Error::invalid("find a log", "no such pipe"))?;
+        pipe.write.try_clone().map_err(|e| levee_sys::Error::new(format!("open the log of {source}"), e))
+    }
+
+    /// Readable once the logger has ended.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.logger.as_ref().map(|(child, _)| child.pidfd.as_fd())
+    }
+
+    /// Sees to a logger that has ended: another takes its place, later each time that one ends at once.
+    pub fn see_to(&mut self) {
+        let now = Instant::now();
+        if let Some((child, _)) = &self.logger {
+            let how = match child.try_wait() {
+                Ok(None) => return,
+                Ok(Some(Exit::Status(status))) => format!("status {status}"),
+                Ok(Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
+                Err(e) => e.to_string(),
+            };
+            self.logger = None;
+            let wait = self.rest.ended(now);
+            log!("the logger of {} ended ({how}); another in {wait:?}", self.name);
+        }
+        if self.rest.is_over(now)
+            && let Err(e) = self.begin()
+        {
+            let wait = self.rest.ended(now);
+            log!("the logger of {} does not start: {e}; again in {wait:?}", self.name);
+        }
+    }
+
+    /// Whether no logger runs: [`Logs::see_to`] is to be asked.
+    pub fn is_resting(&self) -> bool {
+        self.logger.is_none()
+    }
+
+    /// Nobody writes any more: the logger ends by itself when it has written down what there is.
+    pub fn finish(self) -> Option<LastWords> {
+        // The channel is closed with this.
+        let (child, _) = self.logger?;
+        Some(LastWords { child, until: Instant::now() + LAST_WORDS })
+    }
+}
+
+impl LastWords {
+    /// Whether it has ended; one that takes too long is ended.
+    pub fn are_over(&self) -> bool {
+        if Instant::now() >= self.until {
+            // If that fails it has ended.
+            let _ = self.child.kill();
+            return true;
+        }
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(self) {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if !matches!(self.child.wait(left), Ok(Some(_))) {
+            let _ = self.child.kill();
+        }
+    }
+}
+
+/// Starts the logger of levee's own standing processes; from now on the warden's own lines go there, too.
+///
+/// # Errors
+/// As [`Logs::start`].
+pub fn own_logs(uids: &Uids, options: &Options) -> Result<Logs, Fatal> {
+    let logs = Logs::start(None, uids.own(Own::Log), options)?;
+    let pipe = logs.end("warden", 0, false).map_err(|e| Fatal::new("open the log", e))?;
+    if let Ok(mut own) = OWN.lock() {
+        own.pipe = Some(pipe);
+    }
+    Ok(logs)
+}
+
+fn give(channel: &Channel, source: &str, pipe: &Pipe) {
+    // One that does not read has ended, or will be found not to: its successor is given everything.
+    let _ = channel.try_send_with(&ToLogger::Source(source.to_owned()), &[pipe.read.as_fd()]);
+}
+
+/// Where the log of a label is, or that of levee's own standing processes.
+pub fn directory(state: &Path, label: Option<&LabelName>) -> PathBuf {
+    let logs = state.join("logs");
+    label.map_or_else(|| logs.join("levee"), |label| logs.join("labels").join(label.file_name()))
+}
+
+/// The files of a log, root's, to be written behind what they have.
+fn files(directory: &Path) -> std::io::Result<[OwnedFd; 2]> {
+    std::fs::create_dir_all(directory)?;
+    let open = |name: &str| {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(CWD, directory.join(name), flags, Mode::RUSR | Mode::WUSR)
+    };
+    Ok([open(FILES[0])?, open(FILES[1])?])
+}
+
+/// What the warden itself says.
+#[derive(Debug)]
+struct Voice {
+    /// To levee's own logger, once there is one.
+    pipe: Option<OwnedFd>,
+    /// Standard error is nobody's any more.
+    quiet: bool,
+    rate: Option<Rate>,
+    since: Option<Instant>,
+    left_out: u64,
+}
+
+static OWN: Mutex<Voice> =
+    Mutex::new(Voice { pipe: None, quiet: false, rate: None, since: None, left_out: 0 });
+
+/// From now on nothing is written to standard error: who started the warden has gone.
+pub fn leave_standard_error() {
+    if let Ok(mut own) = OWN.lock() {
+        own.quiet = true;
+    }
+}
+
+/// Writes a line to the warden's log, unless there are too many: those are counted.
+pub fn say(text: fmt::Arguments<'_>) {
+    let Ok(mut own) = OWN.lock() else { return };
+    let since = *own.since.get_or_insert_with(Instant::now);
+    let now = since.elapsed();
+    if !own.rate.get_or_insert_with(|| Rate::new(400, 20, now)).take(now) {
+        own.left_out = own.left_out.saturating_add(1);
+        return;
+    }
+    let left_out = std::mem::take(&mut own.left_out);
+    let before = if left_out > 0 { format!("[{left_out} lines left out] ") } else { String::new() };
+    // A log that cannot be written is no reason to stop serving; what must not be lost is in the audit log.
+    if !own.quiet {
+        let _ = writeln!(std::io::stderr(), "levee-warden: {before}{text}");
+    }
+    if let Some(pipe) = &own.pipe {
+        let _ = rustix::io::write(pipe, format!("{before}{text}\n").as_bytes());
+    }
+}

@@ -1,0 +1,393 @@
+//! What two labels have in common: of everything that a process is born with, nothing but what is listed here, with its reason.
+//!
+//! Needs root, python3, curl, nginx-light, iproute2, and levee's own programs (`cargo build --workspace --bins`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::{Command, Stdio};
+
+use levee_system::host::{self, Process};
+use levee_system::{World, sh, text};
+
+/// The example site, with a service that runs the Python program that it is sent: services are assumed taken over.
+const SHELL: &str = r#"
+[[service]]
+name = "shell"
+port = 7000
+protocol = "tcp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "direct"
+command = ["/usr/bin/python3", "-c", '''
+import socket,subprocess,threading
+l=socket.socket(fileno=3)
+l.setblocking(True)
+def one(c):
+    d=b""
+    while True:
+        b=c.recv(65536)
+        if not b: break
+        d+=b
+    p=subprocess.Popen(["/usr/bin/python3","-u","-c",d.decode()],stdout=c.fileno())
+    p.communicate()
+    c.shutdown(2); c.close()
+while True:
+    c,a=l.accept()
+    threading.Thread(target=one,args=(c,)).start()
+''']
+"#;
+
+/// Sends its argument to the service and prints the answer.
+const CLIENT: &str = r#"
+import socket,sys
+s=socket.create_connection(("10.80.0.1",7000)); s.sendall(sys.argv[1].encode()); s.shutdown(1)
+while True:
+    b=s.recv(65536)
+    if not b: break
+    sys.stdout.write(b.decode())
+"#;
+
+/// Who works at which label; the first dominates the second.
+const AT: [(&str, &str, &str); 2] = [("ws1", "ada", "SECRET//NATO,MED"), ("ws2", "mia", "CONFIDENTIAL//MED")];
+
+fn site(name: &str) -> String {
+    let small = include_str!("../../../conf/small/site.toml");
+    small.replace("\"harbour\"", &format!("\"{name}\"")) + SHELL
+}
+
+fn up(name: &str) -> World {
+    let world = World::up(name, &site(&format!("port-{name}")), &["ws1", "ws2"]);
+    for (workstation, user, label) in AT {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+        world.fetch(workstation, "http://www.harbour.example/").ok();
+        assert_eq!(inside(&world, workstation, "print(1 + 1)").trim(), "2");
+    }
+    world
+}
+
+/// What a Python program prints that runs as a service at the label of this workstation's session.
+#[track_caller]
+fn inside(world: &World, workstation: &str, program: &str) -> String {
+    world.run(workstation, &["/usr/bin/python3", "-c", CLIENT, program]).ok()
+}
+
+/// The two labels' programs at once, each told when to begin.
+fn both(world: &World, above: &str, below: &str) -> [String; 2] {
+    let start = sh("python3", &["-c", "import time; print(time.time() + 3)"]).ok();
+    let at = |program: &str| format!("T0={start}\n{program}");
+    std::thread::scope(|scope| {
+        let one = scope.spawn(|| inside(world, "ws1", &at(above)));
+        let other = inside(world, "ws2", &at(below));
+        [one.join().expect("the program above"), other]
+    })
+}
+
+#[test]
+fn what_a_service_above_logs_is_read_by_nobody_below_and_its_log_is_neither_emptied_nor_locked() {
+    let world = up("logs");
+    // Through what it has as standard error: a text above, and what can be read of it below.
+    let [_, below] = both(
+        &world,
+        "import os,time\nwhile time.time()<T0: pass\nos.write(2,b'\\n@@@@the ship arrives at noon\\n'*64); print('written')",
+        r#"
+import os,time
+got=b""
+for name in (0, 1, 2, "/proc/self/fd/2", "/dev/stderr"):
+    try: fd=os.open(name, os.O_RDONLY) if isinstance(name, str) else name
+    except OSError: continue
+    os.set_blocking(fd, False)
+    end=time.time()+1
+    while time.time()<T0+2 or time.time()<end:
+        for take in (lambda: os.pread(fd, 1<<20, 0), lambda: os.read(fd, 1<<20)):
+            try: got+=take()
+            except OSError: pass
+        time.sleep(.05)
+try: os.ftruncate(2, 0); print("emptied")
+except OSError: pass
+print("read", len(got), b"arrives" in got)
+"#,
+    );
+    assert_eq!(below.trim(), "read 0 False");
+
+    // Locks on what every process has as standard input (open file description locks, fcntl(2)).
+    let above = r#"
+import os,fcntl,struct,time
+LOCK=lambda kind: struct.pack("hhqqi4x",kind,0,4242,1,0)
+bits=[int(x) for x in "".join(f"{b:08b}" for b in b"the ship arrives at noon")]
+for i,b in enumerate(bits):
+    while time.time()<T0+i*0.02: pass
+    for fd in (0, 2):
+        for kind in (1 if b else 2, 0 if b else 2):
+            try: fcntl.fcntl(fd,37,LOCK(kind)); break
+            except OSError: pass
+time.sleep(.1); print("sent",len(bits))
+"#;
+    let below = r#"
+import os,fcntl,struct,time
+seen=0
+for i in range(24*8):
+    while time.time()<T0+i*0.02+0.015: pass
+    for fd in (0, 2):
+        try: seen+=struct.unpack("hhqqi4x",fcntl.fcntl(fd,36,struct.pack("hhqqi4x",1,0,4242,1,0)))[0]!=2
+        except OSError: pass
+print("seen",seen)
+"#;
+    let [above, below] = both(&world, above, below);
+    assert_eq!((above.trim(), below.trim()), ("sent 192", "seen 0"));
+
+    // What was written is in the label's own log, and in no other.
+    let log = |label: &str| world.levee(&["log", label, "--state", &text(&world.path("state"))]).ok();
+    assert!(log(AT[0].2).contains("shell: @@@@the ship arrives at noon\n"), "{}", log(AT[0].2));
+    assert!(!log(AT[1].2).contains("@@@@"));
+}
+
+/// A process, and the label that it is of.
+struct Placed {
+    process: Process,
+    label: &'static str,
+    /// It is one of levee's own, not in the compartment.
+    own: bool,
+}
+
+/// Every process of either label: what is in the compartments, and what levee runs for the label outside of them, which is known by
+/// its uid.
+fn placed(world: &World) -> Vec<Placed> {
+    let status = world.status();
+    let warden = world.server_pid();
+    let all = host::below(warden);
+    // Of one that has just ended, none.
+    let uid = |process: &Process| -> Option<u32> {
+        let status = read(process.pid, "status");
+        status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok())
+    };
+    let base = uid(&host::child(warden, "levee-sessiond")).expect("sessiond's uid") - 1;
+    let mut found = Vec::new();
+    for (_, _, label) in AT {
+        let compartments = status["compartments"].as_array().expect("compartments");
+        let compartment = compartments.iter().find(|c| c["label"] == label).expect("it runs");
+        let number = |key: &str| u32::try_from(compartment[key].as_u64().expect("a number")).expect("small");
+        let (init, slot) = (number("init"), number("slot"));
+        let first = Process::find(init).expect("process 1");
+        let inside = std::iter::once(first).chain(host::below(init));
+        found.extend(inside.map(|process| Placed { process, label, own: false }));
+        let own = all.iter().filter(|process| {
+            let offset = uid(process).map(|uid| uid.wrapping_sub(base));
+            offset.is_some_and(|offset| (0x1000..0x1_0000).contains(&offset) && offset & 0xfff == slot)
+        });
+        found.extend(own.cloned().map(|process| Placed { process, label, own: true }));
+    }
+    for (_, _, label) in AT {
+        let names: Vec<&str> =
+            found.iter().filter(|p| p.label == label).map(|p| p.process.name.as_str()).collect();
+        for name in ["levee-init", "levee-vault", "levee-logger", "levee-upflow", "nginx", "python3"] {
+            assert!(names.contains(&name), "no {name} at {label}: {names:?}");
+        }
+    }
+    found
+}
+
+/// What a process has, each as what it is and where.
+#[derive(Default)]
+struct Things(BTreeMap<String, Vec<String>>);
+
+impl Things {
+    fn add(&mut self, thing: String, place: String) {
+        self.0.entry(thing).or_default().push(place);
+    }
+}
+
+fn read(pid: u32, file: &str) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What may be common, and why that tells nobody anything.
+fn allowed(thing: &str, of: &Placed) -> bool {
+    // Every open file of these kinds has the one inode. That no open file is common is asked of the kernel below; that there is one
+    // inode is one of the channels that `quiet` is about.
+    let anonymous = thing.starts_with("inode ") && thing.contains("anon_inode:");
+    // Of no compartment and without a name in any: nobody can change it.
+    let time = thing.starts_with("namespace time");
+    if anonymous || time {
+        return true;
+    }
+    // What follows is of levee's own processes alone. Landlock lets them open nothing, and their filters let them lock and watch
+    // nothing (no flock, no fcntl but F_GETFD, no inotify), so that a common inode or mount is only a name.
+    of.own
+        && (["mnt", "pid", "pid_for_children", "cgroup", "user"]
+        .iter()
+        .any(|kind| thing.starts_with(&format!("namespace {kind}:")))
+        || thing.starts_with("mount ")
+        || thing.starts_with("control group")
+        || thing.starts_with("directory cwd")
+        || thing.starts_with("directory root")
+        || (thing.starts_with("inode ") && thing.ends_with("/dev/net/tun"))
+        // Low is read by who dominates it: the snapshot is what one stage of upflow writes and the other reads.
+        || (thing.starts_with("inode ") && of.process.name == "levee-upflow"))
+}
+
+fn things(placed: &Placed) -> Things {
+    let (pid, mut things) = (placed.process.pid, Things::default());
+    let place = |what: &str| format!("{what} of {} {pid}", placed.process.name);
+    let link =
+        |path: &str| fs::read_link(format!("/proc/{pid}/{path}")).map(|l| text(&l)).unwrap_or_default();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+        let number = entry.file_name().to_string_lossy().into_owned();
+        // Of a file that has no name any more as well.
+        if let Ok(seen) = fs::metadata(entry.path()) {
+            let name = link(&format!("fd/{number}"));
+            let name = if name.starts_with('/') || name.starts_with("anon") { name } else { String::new() };
+            things.add(format!("inode {}:{} {name}", seen.dev(), seen.ino()), place(&format!("fd {number}")));
+        }
+    }
+    for what in ["cwd", "root"] {
+        if let Ok(seen) = fs::metadata(format!("/proc/{pid}/{what}")) {
+            things.add(format!("directory {what} {}:{}", seen.dev(), seen.ino()), place(what));
+        }
+    }
+    for kind in ["mnt", "pid", "pid_for_children", "net", "ipc", "uts", "cgroup", "user", "time"] {
+        things.add(format!("namespace {}", link(&format!("ns/{kind}")).replace('[', " ")), place(kind));
+    }
+    for line in read(pid, "mountinfo").lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        things.add(format!("mount {}", fields[2]), place(fields[4]));
+    }
+    for line in read(pid, "cgroup").lines() {
+        // «4:memory:/levee/…»; in hierarchies that limit nothing of ours, everything is at the top.
+        let (hierarchy, path) = line.rsplit_once(':').expect("a hierarchy and a path");
+        let ours = hierarchy.starts_with("0:")
+            || ["memory", "pids", "cpu"].iter().any(|c| hierarchy.split([':', ',']).any(|part| part == *c));
+        if ours {
+            things.add(format!("control group {hierarchy} {path}"), place("cgroup"));
+        }
+    }
+    let stat = read(pid, "stat");
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+    things.add(format!("process group {}", fields[2]), place("group"));
+    things.add(format!("session {}", fields[3]), place("session"));
+    // Keyrings of a user, counts of a user's processes, files and pipes.
+    for uid in placed.process.status("Uid").split_whitespace() {
+        things.add(format!("uid {uid}"), place("uid"));
+    }
+    for gid in placed.process.status("Gid").split_whitespace() {
+        things.add(format!("gid {gid}"), place("gid"));
+    }
+    things
+}
+
+#[test]
+fn no_two_labels_have_an_open_file_an_inode_a_mount_a_namespace_a_group_a_session_or_a_uid_in_common() {
+    let world = up("shared");
+    let all = placed(&world);
+    let mut seen: BTreeMap<String, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
+    let mut compared = BTreeSet::new();
+    for one in &all {
+        for (thing, places) in things(one).0 {
+            compared.insert(thing.split(' ').next().unwrap_or_default().to_owned());
+            // What is allowed is allowed where everybody who has it is levee's own.
+            if !allowed(&thing, one) {
+                seen.entry(thing).or_default().entry(one.label).or_default().extend(places);
+            }
+        }
+    }
+    for kind in ["inode", "directory", "namespace", "mount", "control", "session", "process", "uid", "gid"] {
+        assert!(compared.contains(kind), "no {kind} was looked at: {compared:?}");
+    }
+    let common: Vec<String> = seen
+        .iter()
+        .filter(|(_, labels)| labels.len() > 1)
+        .map(|(thing, labels)| format!("{thing}: {labels:?}"))
+        .collect();
+    assert!(common.is_empty(), "two labels have in common:\n{}", common.join("\n"));
+
+    // Whatever their inodes are: no open file of one is one of the other's, nor one of the warden's standard ones.
+    let files = |label: &str| -> Vec<(u32, u32)> {
+        let of = all.iter().filter(|p| p.label == label).map(|p| p.process.pid);
+        of.flat_map(|pid| {
+            let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            entries.filter_map(move |e| Some((pid, e.file_name().to_str()?.parse().ok()?)))
+        })
+        .collect()
+    };
+    let (above, below) = (files(AT[0].2), files(AT[1].2));
+    let warden = world.server_pid();
+    let standard = (0..3).map(|fd| (warden, fd)).collect::<Vec<_>>();
+    let mut pairs = String::new();
+    let every = above.iter().flat_map(|a| below.iter().map(move |b| (a, b)));
+    let outer = above.iter().chain(&below).flat_map(|a| standard.iter().map(move |b| (a, b)));
+    for ((p, f), (q, g)) in every.chain(outer) {
+        pairs.push_str(&format!("{p} {f} {q} {g}\n"));
+    }
+    assert!(above.len() > 20 && below.len() > 20, "{} and {} descriptors", above.len(), below.len());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/shared.py");
+    let mut child = Command::new("python3")
+        .arg(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start python3");
+    let mut input = child.stdin.take().expect("its input");
+    let writer = std::thread::spawn(move || input.write_all(pairs.as_bytes()));
+    let out = child.wait_with_output().expect("its output");
+    writer.join().expect("the writer").expect("all pairs are asked about");
+    assert!(out.status.success());
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "", "the same open file");
+}
+
+#[test]
+fn every_process_of_a_label_begins_the_same_way_however_the_server_was_started() {
+    let world = up("birth");
+    for placed in placed(&world) {
+        let (process, pid) = (&placed.process, placed.process.pid);
+        let name = format!("{} {pid} at {}", process.name, placed.label);
+        let stat = read(pid, "stat");
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        assert_eq!(fields[4], "0", "{name} has a terminal");
+        // Nothing but what the site says and what says which descriptors are a service's.
+        // (nginx writes its title over its environment.)
+        let environment = if process.name == "nginx" { String::new() } else { read(pid, "environ") };
+        for entry in environment.split('\0').filter(|entry| !entry.is_empty()) {
+            let known =
+                ["PATH=/usr/bin:/usr/sbin", "LISTEN_FDS=", "LISTEN_PID=", "NGINX=", "LC_CTYPE=C.UTF-8"];
+            assert!(!placed.own && known.iter().any(|k| entry.starts_with(k)), "{name} has {entry}");
+        }
+        assert_eq!(process.status("Umask"), "0022", "{name}");
+        assert_eq!(process.status("NoNewPrivs"), "1", "{name}");
+        // Blocked is what it blocks itself: process 1 and nginx wait for signals.
+        let blocked = u64::from_str_radix(&process.status("SigBlk"), 16).expect("a mask");
+        let own = if process.name == "levee-init" { 1 << 16 } else { 0 };
+        assert_eq!(blocked & !own, 0, "{name} blocks {blocked:x}");
+        // SIGPIPE by Rust's and Python's runtimes, SIGXFSZ by Python's, SIGSYS and SIGPIPE by nginx.
+        let ignored = u64::from_str_radix(&process.status("SigIgn"), 16).expect("a mask");
+        assert_eq!(ignored & !(1 << 12 | 1 << 24 | 1 << 30), 0, "{name} ignores {ignored:x}");
+        let limits = read(pid, "limits");
+        let limit = |what: &str| {
+            let line = limits.lines().find(|l| l.starts_with(what)).unwrap_or_else(|| panic!("no {what}"));
+            line[what.len()..].split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(limit("Max core file size"), ["0", "0"], "{name}");
+        let files = if process.name == "levee-logger" { "2048" } else { "16384" };
+        assert_eq!(limit("Max open files"), [files, files], "{name}");
+        for (what, hard) in [
+            ("Max cpu time", "unlimited"),
+            ("Max file size", "unlimited"),
+            ("Max address space", "unlimited"),
+            ("Max realtime priority", "0"),
+        ] {
+            assert_eq!(limit(what)[1], hard, "{name}: {what}");
+        }
+        // Standard descriptors lead to nobody: nothing is read, and what is written goes to the label's logger alone.
+        for number in 0..3 {
+            let place = format!("/proc/{pid}/fd/{number}");
+            let Ok(link) = fs::read_link(&place) else { continue };
+            let link = text(&link);
+            // (nginx makes its standard input /dev/null itself, and what the shell starts has its connection.)
+            let known = ["/dev/null", "pipe:", "socket:"].iter().any(|known| link.starts_with(known));
+            assert!(known, "{name}: descriptor {number} is {link}");
+            assert!(!placed.own || link.starts_with("pipe:"), "{name}: descriptor {number} is {link}");
+        }
+    }
+}
