@@ -51,6 +51,16 @@ impl Area {
         Ok(Self { work, tree: directory(root, name, 0o755)?, generation: None })
     }
 
+    /// Takes up the copies `root` as one, with the directories of all labels in it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn copies(root: OwnedFd) -> Result<Self, Errno> {
+        let work = directory(root.as_fd(), UNFINISHED, 0o700)?;
+        clear(work.as_fd())?;
+        Ok(Self { work, tree: root, generation: None })
+    }
+
     /// The directory in which the file in the making lies.
     pub fn work(&self) -> BorrowedFd<'_> {
         self.work.as_fd()

@@ -38,8 +38,13 @@ impl Version {
         }
     }
 
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        u64::try_from(self.size).unwrap_or(0)
+    }
+
     /// Whether a later change is sure to give another version.
-    fn settled(&self, now: SystemTime) -> bool {
+    pub fn settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let since = i128::try_from(now).unwrap_or(i128::MAX) - beneath::nanoseconds(self.changed);
         // A change time in the future comes from a clock that was set back; it cannot be relied on.

@@ -9,6 +9,9 @@
 //! 2. *Copy*, one per reading label, while that label runs: from the snapshots of the labels it dominates to areas of
 //!    its own, whose trees its compartment mounts read-only.
 //!
+//! A label with a kernel of its own has its file systems in its virtual machine, and the host's kernel mounts none of them. There each
+//! stage is two processes, one within and one outside: [`send`] tells what has changed, [`receive`] keeps a copy of it.
+//!
 //! What is copied: regular files and directories, by name and content, with the modification time; readable by
 //! everyone, writable by nobody else; holes stay holes. Everything else (links, FIFOs, sockets, devices, owners, modes, extended
 //! attributes) stays where it is. A snapshot lies in an image as large as its label's store, and nothing that is
@@ -20,7 +23,9 @@ pub mod area;
 mod beneath;
 mod file;
 pub mod mirror;
+pub mod receive;
 pub mod schedule;
+pub mod send;
 mod serve;
 
 pub use serve::serve;

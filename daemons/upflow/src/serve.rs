@@ -2,16 +2,18 @@
 
 use crate::area::{Area, Source};
 use crate::mirror::{self, Limits, Mirror, Passed};
+use crate::receive::Receiver;
 use crate::schedule::Schedule;
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, ToWarden, UpflowReport};
-use levee_ipc::{Channel, Received, RecvError};
+use crate::send::{Sender, Tree};
+use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, ToWarden, UpflowCounters, UpflowReport};
+use levee_ipc::{Channel, Received, RecvError, Stream};
 use levee_policy::LabelName;
 use levee_sys::sandbox::{Access, Sandbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What the warden has given.
 #[derive(Default)]
@@ -20,6 +22,7 @@ struct Given {
     snapshot: Option<(LabelName, OwnedFd)>,
     snapshots: Vec<(LabelName, OwnedFd)>,
     copies: Option<OwnedFd>,
+    documents: Option<(LabelName, OwnedFd)>,
 }
 
 /// From where a job reads.
@@ -46,13 +49,39 @@ pub fn serve() -> Result<(), String> {
     let control = Channel::from_fd(control);
     let Some(given) = attachments(&control)? else { return Ok(()) };
     let mut jobs = match given {
-        Given { store: Some(store), snapshot: Some(snapshot), snapshots, copies: None }
+        Given { store: Some(store), snapshot: Some(snapshot), snapshots, copies: None, documents: None }
             if snapshots.is_empty() =>
         {
             first_stage(store, snapshot)?
         }
-        Given { store: None, snapshot: None, snapshots, copies: Some(copies) } => {
+        Given { store: None, snapshot: None, snapshots, copies: Some(copies), documents: None } => {
             second_stage(snapshots, copies)?
+        }
+        Given { documents: Some((label, stream)), store, snapshot, snapshots, copies } => {
+            let stream = Stream::new(stream);
+            return match (store, snapshot, copies) {
+                (Some((_, store)), None, None) if snapshots.is_empty() => {
+                    confine(&[(store.as_fd(), Access::Read)])?;
+                    send(&control, label, Sender::new(stream, vec![Tree::Store(store)]), true)
+                }
+                (None, None, None) => {
+                    let files: Vec<_> = snapshots.iter().map(|(_, fd)| (fd.as_fd(), Access::Read)).collect();
+                    confine(&files)?;
+                    let trees = snapshots.into_iter().map(tree).collect::<Result<_, _>>()?;
+                    send(&control, label, Sender::new(stream, trees), false)
+                }
+                (None, Some((_, snapshot)), None) if snapshots.is_empty() => {
+                    confine(&[(snapshot.as_fd(), Access::ReadWrite)])?;
+                    let area = Area::snapshot(snapshot).map_err(|e| format!("lay out the snapshot: {e}"))?;
+                    receive(&control, &label, Receiver::new(stream, area))
+                }
+                (None, None, Some(copies)) if snapshots.is_empty() => {
+                    confine(&[(copies.as_fd(), Access::ReadWrite)])?;
+                    let area = Area::copies(copies).map_err(|e| format!("lay out the copies: {e}"))?;
+                    receive(&control, &label, Receiver::new(stream, area))
+                }
+                _ => Err("the warden gave documents and more than one place for them".into()),
+            };
         }
         _ => {
             return Err(
@@ -106,10 +135,94 @@ fn attachments(control: &Channel) -> Result<Option<Given>, String> {
             Attachment::Store(label) => given.store = Some((label, one()?)),
             Attachment::Snapshot(label) => given.snapshot = Some((label, one()?)),
             Attachment::Copies => given.copies = Some(one()?),
+            Attachment::Documents(label) => given.documents = Some((label, one()?)),
             Attachment::Snapshots(labels) if labels.len() == fds.len() => {
                 given.snapshots.extend(labels.into_iter().zip(fds));
             }
             other => return Err(format!("{other:?} is nothing that upflow can use")),
+        }
+    }
+}
+
+fn tree((label, snapshot): (LabelName, OwnedFd)) -> Result<Tree, String> {
+    let name = CString::new(label.file_name()).map_err(|e| format!("{label}: {e}"))?;
+    Ok(Tree::Snapshot(name, Source::new(snapshot), None))
+}
+
+/// Tells the other half, which is on the other side of a virtual machine, of changes, until the warden says stop or one of them
+/// is gone. Asked to stop, a first stage makes one more pass.
+fn send(control: &Channel, label: LabelName, mut sender: Sender, first: bool) -> Result<(), String> {
+    control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
+    let mut schedule = Schedule::new(Instant::now());
+    let gone = |e: std::io::Error| format!("tell of documents at {label}: {e}");
+    loop {
+        wait(&[control.as_fd()], Some(schedule.wait(Instant::now())))?;
+        match asked(control, &label, None)? {
+            Asked::Nothing => {}
+            Asked::Stop if first => return sender.pass().map(drop).map_err(gone),
+            Asked::Stop => return Ok(()),
+        }
+        if schedule.wait(Instant::now()).is_zero() {
+            let looked = sender.pass().map_err(gone)?;
+            schedule.passed(Instant::now(), looked);
+        }
+    }
+}
+
+/// Keeps what the other half tells of, until the warden says stop and everything has been told, or one of them is gone.
+fn receive(control: &Channel, label: &LabelName, mut receiver: Receiver) -> Result<(), String> {
+    control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
+    let (mut more, mut gone) = (false, false);
+    loop {
+        let fds = [control.as_fd(), receiver.fd()];
+        wait(if gone { &fds[..1] } else { &fds }, more.then_some(Duration::ZERO))?;
+        if !gone {
+            match receiver.hear() {
+                Ok(again) => more = again,
+                // The machine has ended, and with it whoever told. What was told is kept.
+                Err(e) if e.kind() != std::io::ErrorKind::InvalidData => (more, gone) = (false, true),
+                Err(e) => return Err(format!("documents at {label}: {e}")),
+            }
+        }
+        if let Asked::Stop = asked(control, label, Some(receiver.counters()))? {
+            while !gone && receiver.hear().is_ok_and(|again| again) {}
+            return Ok(());
+        }
+    }
+}
+
+/// Waits until one of these can be read, for at most `limit`.
+fn wait(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<(), String> {
+    let mut fds: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let limit = limit.map(Timespec::try_from).transpose().map_err(|e| e.to_string())?;
+    match poll(&mut fds, limit.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(format!("poll: {e}")),
+    }
+}
+
+/// What the warden wants.
+enum Asked {
+    /// Nothing that is not done.
+    Nothing,
+    /// An end; it may be gone itself.
+    Stop,
+}
+
+/// Hears the warden, and answers what it asks for.
+fn asked(control: &Channel, label: &LabelName, counters: Option<UpflowCounters>) -> Result<Asked, String> {
+    loop {
+        match control.try_recv::<FromWarden>().map(|received| received.message) {
+            Ok(FromWarden::Report) => {
+                let report = |counters| UpflowReport { label: label.clone(), counters };
+                let reports = counters.into_iter().map(report).collect();
+                control.send(&ToWarden::Upflow(reports)).map_err(|e| format!("to the warden: {e}"))?;
+            }
+            Ok(FromWarden::Stop) | Err(RecvError::Closed) => return Ok(Asked::Stop),
+            Ok(other) => return Err(format!("the warden sent {other:?}, which is not for upflow")),
+            Err(RecvError::Empty) => return Ok(Asked::Nothing),
+            Err(e) => return Err(format!("from the warden: {e}")),
         }
     }
 }

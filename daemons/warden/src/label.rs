@@ -113,7 +113,7 @@ pub struct Note {
 const MOST_STORES: u64 = 8;
 
 /// How long a service that ended rests before a connection may start it again.
-const REST: Duration = Duration::from_secs(1);
+pub(crate) const REST: Duration = Duration::from_secs(1);
 
 /// The compartment of `name`, as data.
 ///
@@ -603,7 +603,7 @@ fn inherit(service: &levee_policy::site::Service, listeners: usize) -> Launch {
 }
 
 /// A non-blocking UDP socket in the namespace, for a service to inherit.
-fn datagrams(network: &Network, address: SocketAddr) -> levee_sys::Result<OwnedFd> {
+pub(crate) fn datagrams(network: &Network, address: SocketAddr) -> levee_sys::Result<OwnedFd> {
     let open = || -> std::io::Result<OwnedFd> {
         let socket = std::net::UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;

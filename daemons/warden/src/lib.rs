@@ -9,6 +9,7 @@ mod below;
 pub mod compartment;
 mod label;
 mod logs;
+pub mod machine;
 mod making;
 mod mediation;
 mod memfile;

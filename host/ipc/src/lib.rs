@@ -15,6 +15,7 @@
 //! | [`operator`] | the `levee` command ↔ sessiond |
 //! | [`federation`] | sessiond ↔ fsd, where the site has several servers |
 //! | [`log`] | the warden → a label's logger |
+//! | [`documents`] | two stages of upflow, of which one is in a label's virtual machine |
 //! | [`agree`] | a label's gate ↔ its two stacks, where they must agree |
 //!
 //! [`tunnel`] is what vaults, gates and stacks have in common of their ends of these channels.
@@ -32,6 +33,7 @@ macro_rules! say {
 pub mod agree;
 mod channel;
 pub mod client;
+pub mod documents;
 pub mod federation;
 mod file;
 mod frame;
@@ -44,6 +46,7 @@ mod rate;
 mod room;
 mod secret;
 pub mod signer;
+mod stream;
 pub mod tpe;
 pub mod tunnel;
 pub mod vault;
@@ -56,3 +59,4 @@ pub use outbox::Outbox;
 pub use rate::Rate;
 pub use room::erase;
 pub use secret::Secret;
+pub use stream::{Full, MAX_STREAMED, Stream};

@@ -220,6 +220,9 @@ pub enum Attachment {
     Snapshots(Vec<LabelName>),
     /// To upflow's second stage: the root of the reading label's copies, one directory for each label.
     Copies,
+    /// To a stage of upflow at this label, which has a kernel of its own: the stream that documents go in or out by. It stands
+    /// where the host has no directory of the label's: for the store or the copies outside, for the snapshots within.
+    Documents(LabelName),
 }
 
 /// The warden → a process.

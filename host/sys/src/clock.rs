@@ -23,6 +23,29 @@ fn read(clock: libc::clockid_t) -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
+/// Kilohertz of the processor's time-stamp counter, measured against the monotonic clock for this long; `None` where the
+/// processor has none. A virtual machine without hardware support sees this counter, and nothing in it to measure it by.
+#[cfg(target_arch = "x86_64")]
+pub fn counter_khz(over: Duration) -> Option<u32> {
+    let both = || {
+        // SAFETY: RDTSC reads a register, which every x86-64 processor has; it touches no memory.
+        let counter = unsafe { core::arch::x86_64::_rdtsc() };
+        (monotonic(), counter)
+    };
+    let (before, first) = both();
+    std::thread::sleep(over);
+    let (after, last) = both();
+    let nanoseconds = after.checked_sub(before)?.as_nanos();
+    let ticks = u128::from(last.checked_sub(first)?);
+    u32::try_from(ticks.checked_mul(1_000_000)?.checked_div(nanoseconds)?).ok().filter(|khz| *khz > 0)
+}
+
+/// As on x86-64: here there is none.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn counter_khz(_over: Duration) -> Option<u32> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

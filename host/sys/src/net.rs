@@ -109,6 +109,21 @@ impl Net {
         self.set_link(name, attributes, || format!("set gso_max_size of {name} to {bytes}"))
     }
 
+    /// Gives `name`, which must be down, this Ethernet address, and no address resolution: what leaves by it goes to that very address.
+    /// So the two ends of a wire with two ends need no neighbours if both are set up like this, with one address.
+    pub fn make_wire(&mut self, name: &str, address: [u8; 6]) -> Result<()> {
+        self.set_link(name, vec![LinkAttribute::Address(address.to_vec())], || {
+            format!("set the Ethernet address of {name}")
+        })?;
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.header.change_mask = LinkFlags::Noarp;
+        message.header.flags = LinkFlags::Noarp;
+        self.exchange(RouteNetlinkMessage::SetLink(message), NLM_F_REQUEST | NLM_F_ACK)
+            .step(|| format!("take address resolution from {name}"))?;
+        Ok(())
+    }
+
     /// Renames `name`, which must be down.
     pub fn rename(&mut self, name: &str, new: &str) -> Result<()> {
         check_name(new)?;

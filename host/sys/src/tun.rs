@@ -76,6 +76,32 @@ impl From<Queue> for OwnedFd {
 /// `InvalidInput` for a bad name; otherwise the kernel's: `EPERM` without CAP_NET_ADMIN, `EBUSY` when it exists
 /// and `exclusive` was asked, `ENOENT` when `/dev/net/tun` is missing.
 pub fn open(name: &str, options: Options) -> io::Result<Queue> {
+    let mut flags = libc::IFF_TUN;
+    if options.multi_queue {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    if options.exclusive {
+        flags |= libc::IFF_TUN_EXCL;
+    }
+    if options.vnet_header {
+        flags |= libc::IFF_VNET_HDR;
+    }
+    let fd = create(name, flags)?;
+    let offload = if options.vnet_header { negotiate(fd.as_fd())? } else { Offload::None };
+    Ok(Queue { fd, name: name.to_owned(), offload })
+}
+
+/// Creates the TAP device `name` (1 to 15 bytes; Ethernet frames, each with a vnet header) in the caller's network
+/// namespace, which must not have it yet: a virtual machine's network card.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_tap(name: &str) -> io::Result<OwnedFd> {
+    create(name, libc::IFF_TAP | libc::IFF_TUN_EXCL | libc::IFF_VNET_HDR)
+}
+
+fn create(name: &str, flags: libc::c_int) -> io::Result<OwnedFd> {
+    let flags = flags | libc::IFF_NO_PI;
     let bytes = name.as_bytes();
     if bytes.is_empty()
         || bytes.len() >= libc::IFNAMSIZ
@@ -88,17 +114,6 @@ pub fn open(name: &str, options: Options) -> io::Result<Queue> {
     }
     let fd =
         rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-
-    let mut flags = libc::IFF_TUN | libc::IFF_NO_PI;
-    if options.multi_queue {
-        flags |= libc::IFF_MULTI_QUEUE;
-    }
-    if options.exclusive {
-        flags |= libc::IFF_TUN_EXCL;
-    }
-    if options.vnet_header {
-        flags |= libc::IFF_VNET_HDR;
-    }
     let mut request = libc::ifreq {
         ifr_name: [0; libc::IFNAMSIZ],
         // The flag bits all lie in the low 16 bits; the kernel reads this field as unsigned.
@@ -109,9 +124,7 @@ pub fn open(name: &str, options: Options) -> io::Result<Queue> {
     }
     // SAFETY: TUNSETIFF reads and writes one `struct ifreq`; `request` is one, initialised, and outlives the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
-
-    let offload = if options.vnet_header { negotiate(fd.as_fd())? } else { Offload::None };
-    Ok(Queue { fd, name: name.to_owned(), offload })
+    Ok(fd)
 }
 
 /// Gives up what the kernel may leave to the reader beyond `most`, as if it had never been there; the vnet header stays.

@@ -1,9 +1,11 @@
 //! levee-store: makes a label's images, so that the warden need not wait. It starts it; nobody else has a use for it.
 //!
-//! `levee-store PATH BYTES...`; status 0 once every image is there.
+//! `levee-store PATH BYTES...`; status 0 once every image is there. `levee-store --machine PLACE KERNEL-ROOT PROGRAMS
+//! SERVICE...` makes what a label's virtual machine boots.
 #![forbid(unsafe_code)]
 
 use levee_warden::compartment::Store;
+use levee_warden::machine::image::Recipe;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -19,6 +21,13 @@ fn main() -> ExitCode {
 }
 
 fn make(arguments: &[String]) -> Result<(), String> {
+    if let [flag, place, kernel_root, programs, services @ ..] = arguments
+        && flag == "--machine"
+    {
+        let services = services.iter().cloned().collect();
+        let recipe = Recipe { kernel_root: kernel_root.into(), programs: programs.into(), services };
+        return recipe.make(Path::new(place));
+    }
     if arguments.is_empty() || !arguments.len().is_multiple_of(2) {
         return Err("usage: levee-store PATH BYTES...".into());
     }

@@ -210,7 +210,7 @@ fn groups(needs: &Needs) -> Vec<String> {
 
 impl Inside {
     /// At most how many bytes the step takes in a message.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         let text = match self {
             Self::Directory { path } | Self::Device { path, .. } | Self::Tmpfs { path, .. } => path.len(),
             Self::Image { path, .. } => path.len(),

@@ -40,7 +40,7 @@ pub enum ToInit {
 }
 
 /// A program to start inside.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// The warden's own number for it.
     pub ticket: u64,

@@ -27,7 +27,16 @@ const UNFINISHED: &str = ".new";
 /// An image in use, as a block device; every mount of it is a view of the same file system.
 #[derive(Debug)]
 pub struct Store {
-    device: LoopDevice,
+    device: Device,
+}
+
+/// What it is mounted from.
+#[derive(Debug)]
+enum Device {
+    /// An image on the host.
+    Loop(LoopDevice),
+    /// A disk of the virtual machine that this is. The warden outside has locked its image.
+    Disk(String),
 }
 
 impl Store {
@@ -72,19 +81,41 @@ impl Store {
         let step = || format!("open the store {}", path.display());
         let image =
             OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::new(step(), e))?;
+        let kind = image.metadata().map_err(|e| Error::new(step(), e))?.file_type();
+        if std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
+            return Ok(Self { device: Device::Disk(path.display().to_string()) });
+        }
+        Ok(Self { device: Device::Loop(LoopDevice::attach(&Self::lock(image, path)?, false)?) })
+    }
+
+    /// Locks an image that is open, for as long as a copy of its descriptor lives.
+    fn lock(image: File, path: &Path) -> Result<File> {
         let until = Instant::now() + REMAINS;
         while let Err(e) = flock(&image, FlockOperation::NonBlockingLockExclusive) {
             if e != Errno::WOULDBLOCK || Instant::now() >= until {
-                return Err(Error::new(step(), e));
+                return Err(Error::new(format!("open the store {}", path.display()), e));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Self { device: LoopDevice::attach(&image, false)? })
+        Ok(image)
     }
 
-    /// The block device, `/dev/loopN`.
+    /// An image, opened and locked, for a virtual machine's disk: the host's kernel does not read what is in it.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn disk(path: &Path) -> Result<File> {
+        let image = OpenOptions::new().read(true).write(true).open(path);
+        let image = image.map_err(|e| Error::new(format!("open the store {}", path.display()), e))?;
+        Self::lock(image, path)
+    }
+
+    /// The block device, such as `/dev/loopN`.
     pub fn device(&self) -> &str {
-        self.device.path()
+        match &self.device {
+            Device::Loop(device) => device.path(),
+            Device::Disk(path) => path,
+        }
     }
 
     /// A detached mount of the store. With `map`, ids are shown through it: id `inside` of the store appears as
@@ -105,7 +136,7 @@ impl Store {
     }
 
     fn mount_as_is(&self, attributes: Attributes) -> Result<Mount> {
-        Mount::new("ext4", &[("source", self.device.path())], attributes)
+        Mount::new("ext4", &[("source", self.device())], attributes)
     }
 }
 

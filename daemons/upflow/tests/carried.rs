@@ -1,0 +1,196 @@
+//! The two halves of a stage on the two sides of a virtual machine's edge, joined by a socket.
+
+use levee_ipc::documents::Carried;
+use levee_ipc::warden::UpflowCounters;
+use levee_ipc::{Full, Stream};
+use levee_upflow::area::{Area, Source};
+use levee_upflow::receive::Receiver;
+use levee_upflow::send::{Sender, Tree};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+fn pair() -> (Stream, Stream) {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    (Stream::new(a), Stream::new(b))
+}
+
+fn open(path: &Path) -> OwnedFd {
+    fs::create_dir_all(path).unwrap();
+    File::open(path).unwrap().into()
+}
+
+/// Everything beneath a directory: directories without content.
+fn all(root: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            if name == ".unfinished" {
+                continue;
+            }
+            let content = path.is_file().then(|| fs::read(&path).unwrap());
+            if content.is_none() {
+                left.push(path);
+            }
+            found.insert(name, content);
+        }
+    }
+    found
+}
+
+/// A pass, heard while it is told: neither waits for the other for ever.
+fn pass(sender: &mut Sender, receiver: &mut Receiver) {
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| sender.pass().unwrap());
+        while !told.is_finished() {
+            receiver.hear().unwrap();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        while receiver.hear().unwrap() {}
+    });
+}
+
+#[test]
+fn what_a_store_has_arrives_changes_and_goes_and_what_was_there_before_goes_too() {
+    let place = tempfile::tempdir().unwrap();
+    let (from, to) = (place.path().join("from"), place.path().join("to"));
+    let big: Vec<u8> = (0..300_000_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    fs::create_dir_all(from.join("a/b")).unwrap();
+    fs::write(from.join("a/b/big"), &big).unwrap();
+    fs::write(from.join("empty"), b"").unwrap();
+    File::create(from.join("hollow")).unwrap().set_len(8 << 20).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", from.join("link")).unwrap();
+    fs::create_dir_all(to.join("tree/old/deep")).unwrap();
+    fs::write(to.join("tree/old/deep/file"), b"of an earlier run").unwrap();
+    // In the way of what comes.
+    fs::create_dir_all(to.join("tree/empty/x")).unwrap();
+    fs::write(to.join("tree/a"), b"a file").unwrap();
+
+    let (a, b) = pair();
+    let mut sender = Sender::new(a, vec![Tree::Store(open(&from))]);
+    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap());
+    pass(&mut sender, &mut receiver);
+    let mut expected = all(&from);
+    expected.remove("link");
+    assert_eq!(all(&to.join("tree")), expected);
+    let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    assert_eq!(modified(&to.join("tree/a/b/big")), modified(&from.join("a/b/big")));
+    assert_eq!(receiver.counters().special, 1);
+    let hollow = fs::metadata(to.join("tree/hollow")).unwrap();
+    assert_eq!((hollow.len(), hollow.blocks()), (8 << 20, 0), "a hole takes no room");
+    let generation = |to: &Path| fs::read(to.join("generation")).unwrap();
+    let before = generation(&to);
+
+    // A file takes a directory's place, and the other way round.
+    fs::remove_dir_all(from.join("a")).unwrap();
+    fs::write(from.join("a"), b"now a file").unwrap();
+    fs::remove_file(from.join("empty")).unwrap();
+    fs::create_dir(from.join("empty")).unwrap();
+    fs::write(from.join("empty/new"), b"x").unwrap();
+    pass(&mut sender, &mut receiver);
+    let mut expected = all(&from);
+    expected.remove("link");
+    assert_eq!(all(&to.join("tree")), expected);
+    assert_ne!(generation(&to), before, "readers are told");
+    assert_eq!(receiver.counters().failed, 0);
+
+    drop(sender);
+    assert_eq!(receiver.hear().unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    assert_eq!(all(&to.join("tree")), expected, "what was told is kept");
+}
+
+#[test]
+fn snapshots_of_several_labels_go_each_to_its_own_directory() {
+    let place = tempfile::tempdir().unwrap();
+    let snapshot = |name: &str| place.path().join(name);
+    for name in ["low", "mid"] {
+        fs::create_dir_all(snapshot(name).join("tree")).unwrap();
+        fs::write(snapshot(name).join("tree/note"), name).unwrap();
+        fs::write(snapshot(name).join("generation"), 1_u64.to_ne_bytes()).unwrap();
+    }
+    let to = place.path().join("to");
+    let tree =
+        |name: &str| Tree::Snapshot(CString::new(name).unwrap(), Source::new(open(&snapshot(name))), None);
+    let (a, b) = pair();
+    let mut sender = Sender::new(a, vec![tree("low"), tree("mid"), tree("not-yet")]);
+    let mut receiver = Receiver::new(b, Area::copies(open(&to)).unwrap());
+    pass(&mut sender, &mut receiver);
+    assert_eq!(fs::read(to.join("low/note")).unwrap(), b"low");
+    assert_eq!(fs::read(to.join("mid/note")).unwrap(), b"mid");
+    fs::write(snapshot("mid").join("tree/note"), "changed").unwrap();
+    fs::remove_file(snapshot("low").join("tree/note")).unwrap();
+    for name in ["low", "mid"] {
+        fs::write(snapshot(name).join("generation"), 2_u64.to_ne_bytes()).unwrap();
+    }
+    pass(&mut sender, &mut receiver);
+    assert_eq!(fs::read(to.join("mid/note")).unwrap(), b"changed");
+    assert!(!to.join("low/note").exists());
+}
+
+#[test]
+fn a_sender_that_is_taken_over_reaches_nothing_but_its_area() {
+    let place = tempfile::tempdir().unwrap();
+    let outside = place.path().join("outside");
+    fs::write(&outside, b"untouched").unwrap();
+    let file = |path: &str, size| Carried::File { path: path.into(), modified: (0, 0), size };
+    let end = || Carried::End { complete: true, counters: UpflowCounters::default() };
+    let piece = |bytes: &[u8]| Carried::Piece(bytes.to_vec());
+    let done = || Carried::Done { good: true };
+    let refused: Vec<Vec<Carried>> = vec![
+        vec![file("../outside", 1)],
+        vec![file("/outside", 1)],
+        vec![Carried::Directory { path: b"a/../../x".to_vec() }],
+        vec![Carried::Remove { path: b"..".to_vec() }],
+        vec![Carried::Same { path: b".unfinished".to_vec() }],
+        vec![piece(b"of no file")],
+        vec![file("a", 1), piece(b"too much")],
+        vec![file("a", 1), end()],
+        vec![done()],
+    ];
+    for said in refused {
+        let to = place.path().join("to");
+        let (a, b) = pair();
+        let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap());
+        said.iter().for_each(|message| a.send(message, Full::Fails).unwrap());
+        let error = receiver.hear().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{said:?}");
+    }
+    // What is announced and does not come, or is more than may be kept, leaves nothing; a link in the way is not followed.
+    let to = place.path().join("to");
+    let (a, b) = pair();
+    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap());
+    std::os::unix::fs::symlink(&outside, to.join("tree/link")).unwrap();
+    std::os::unix::fs::symlink(place.path(), to.join("tree/up")).unwrap();
+    for message in [
+        Carried::Begin { whole: false },
+        file("short", 2),
+        piece(b"1"),
+        done(),
+        file("huge", u64::MAX),
+        done(),
+        file("link", 3),
+        piece(b"new"),
+        done(),
+        file("up/outside", 3),
+        piece(b"new"),
+        done(),
+        Carried::Remove { path: b"up/outside".to_vec() },
+        end(),
+    ] {
+        a.send(&message, Full::Fails).unwrap();
+    }
+    assert!(!receiver.hear().unwrap());
+    assert!(!to.join("tree/short").exists() && !to.join("tree/huge").exists());
+    assert_eq!(fs::read(to.join("tree/link")).unwrap(), b"new");
+    assert_eq!(fs::read(&outside).unwrap(), b"untouched");
+    assert!(receiver.counters().failed > 0);
+}

@@ -1,0 +1,150 @@
+//! Process 1 of a label's virtual machine. What the warden does for a compartment on the host, it does here, for this one
+//! label: it builds the compartment, opens the services' listeners, starts each at its first connection, and cuts a
+//! session's connections. The services run as on the host: in namespaces, under the filter, without rights.
+
+mod boot;
+mod output;
+mod services;
+
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use levee_ipc::{Full, Stream};
+use levee_sys::signals::Signals;
+use levee_sys::{ns, sockdiag};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::process::Signal;
+use rustix::time::{ClockId, clock_settime};
+
+use super::image::PROGRAMS;
+use super::proto::{CONTROL_PORT, FromGuest, REASON_MAX, ToGuest, WIRE, Whole};
+use crate::compartment::{Compartment, Interface, Network, Plan};
+use services::Services;
+
+/// The machine's network card.
+const CARD: &str = "eth0";
+
+/// How long the ports may take to appear once their driver is there.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// All of process 1. Returns when the machine is to end.
+///
+/// # Errors
+/// In words; the warden has been told, where there was a way to.
+pub fn main() -> Result<(), String> {
+    boot::prepare()?;
+    let mut warden = port(CONTROL_PORT)?;
+    let outcome = serve(&mut warden);
+    if let Err(reason) = &outcome {
+        // The warden sees the end in any case.
+        let _ = warden.send(&FromGuest::Failed { reason: shorten(reason) }, Full::Waits);
+    }
+    boot::end();
+    outcome
+}
+
+fn port(number: u32) -> Result<Stream, String> {
+    let path = format!("/dev/vport0p{number}");
+    let until = Instant::now() + PATIENCE;
+    while !Path::new(&path).exists() {
+        if Instant::now() > until {
+            return Err(format!("{path} does not appear"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(|e| e.to_string())?;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path);
+    Ok(Stream::new(file.map_err(|e| format!("open {path}: {e}"))?.into()))
+}
+
+/// Waits until one of these can be read.
+fn wait(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<(), String> {
+    let mut fds: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let limit = limit.map(Timespec::try_from).transpose().map_err(|e| e.to_string())?;
+    match poll(&mut fds, limit.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(format!("wait: {e}")),
+    }
+}
+
+/// What the machine is to be: the plan of its compartment, and the rest.
+fn told(warden: &mut Stream) -> Result<(Plan, Whole), String> {
+    let mut inside = Vec::new();
+    loop {
+        match warden.receive::<ToGuest>().map_err(|e| format!("listen to the warden: {e}"))? {
+            Some(ToGuest::Steps(more)) => inside.extend(more),
+            Some(ToGuest::Begin(whole)) => {
+                let plan = Plan { label: whole.label.clone(), outside: whole.outside.clone(), inside };
+                return Ok((plan, *whole));
+            }
+            Some(_) => return Err("the warden wants something of a machine that is not built".into()),
+            None => wait(&[warden.as_fd()], None)?,
+        }
+    }
+}
+
+fn network(whole: &Whole) -> Result<Network, String> {
+    let here = ns::current_net().map_err(|e| e.to_string())?;
+    let network = Network::in_ns(here).map_err(|e| e.to_string())?;
+    let wire = Interface {
+        name: CARD.into(),
+        mtu: whole.wire.mtu,
+        addresses: whole.wire.addresses.clone(),
+        routes: whole.wire.routes.clone(),
+    };
+    network.net().and_then(|mut net| net.make_wire(CARD, WIRE)).map_err(|e| e.to_string())?;
+    network.add(&wire, || Ok(())).map_err(|e| e.to_string())?;
+    Ok(network)
+}
+
+fn serve(warden: &mut Stream) -> Result<(), String> {
+    let (plan, whole) = told(warden)?;
+    let now = Timespec::try_from(whole.time).map_err(|e| e.to_string())?;
+    clock_settime(ClockId::Realtime, now).map_err(|e| format!("set the clock: {e}"))?;
+    let signals = Signals::new(&[Signal::CHILD]).map_err(|e| e.to_string())?;
+    let network = network(&whole)?;
+    let init = PathBuf::from(PROGRAMS).join("levee-init");
+    let mut compartment = Compartment::start(&plan, &network, &init).map_err(|e| e.to_string())?;
+    let mut services = Services::open(whole.services, &network)?;
+    tell(warden, &FromGuest::Built)?;
+    loop {
+        let mut fds = vec![warden.as_fd(), compartment.channel(), signals.as_fd()];
+        fds.extend(compartment.process().map(|child| child.pidfd.as_fd()));
+        fds.extend(services.descriptors());
+        wait(&fds, services.rest())?;
+        while signals.next().map_err(|e| e.to_string())?.is_some() {}
+        for event in compartment.events().map_err(|e| e.to_string())? {
+            services.event(event).into_iter().try_for_each(|said| tell(warden, &said))?;
+        }
+        services.wanted(&mut compartment).iter().try_for_each(|said| tell(warden, said))?;
+        services.said().iter().try_for_each(|said| tell(warden, said))?;
+        while let Some(message) =
+            warden.receive::<ToGuest>().map_err(|e| format!("listen to the warden: {e}"))?
+        {
+            match message {
+                ToGuest::Cut { ticket, address } => {
+                    let sockets = sockdiag::destroy(network.ns(), address).ok();
+                    let sockets = sockets.map(|sockets| u32::try_from(sockets).unwrap_or(u32::MAX));
+                    tell(warden, &FromGuest::Cut { ticket, sockets })?;
+                }
+                ToGuest::Stop => return compartment.stop().map_err(|e| e.to_string()),
+                ToGuest::Steps(_) | ToGuest::Begin(_) => return Err("the machine is built already".into()),
+            }
+        }
+    }
+}
+
+fn tell(warden: &Stream, message: &FromGuest) -> Result<(), String> {
+    warden.send(message, Full::Waits).map_err(|e| format!("tell the warden: {e}"))
+}
+
+/// At most [`REASON_MAX`] bytes, cut at a character.
+fn shorten(text: &str) -> String {
+    let end = (0..=REASON_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
+}

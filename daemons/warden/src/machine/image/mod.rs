@@ -1,0 +1,162 @@
+//! What a label's virtual machine boots: the distribution's kernel, and an initial file system with levee's process 1, the
+//! modules of virtio devices, and the programs of the site's services with what their packages depend on.
+//!
+//! A machine has all of it in its own memory: what it reads of it, nobody else sees. It is made by a process of its own
+//! (levee-store), once for each set of programs; its directory has its name once it is whole.
+
+mod cpio;
+mod modules;
+mod packages;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufWriter};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::qemu::{INITRAMFS, KERNEL};
+use cpio::Archive;
+
+/// levee's own programs in the machine.
+const OWN: [&str; 2] = ["levee-init", "levee-upflow"];
+
+/// Where they lie there.
+pub const PROGRAMS: &str = "/levee";
+
+/// Where the modules lie, named in the order in which they are loaded.
+pub const MODULES: &str = "/levee/modules";
+
+/// Directories that are merged into `/usr`, as symbolic links.
+const MERGED: [(&str, &str); 4] =
+    [("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")];
+
+/// What compartments copy from `/etc`, where the host has it.
+const ETC: [&str; 7] = [
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nginx/mime.types",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs/ca-certificates.crt",
+];
+
+/// Links of programs that have alternatives.
+const ALTERNATIVES: &str = "/etc/alternatives";
+
+/// What an image is made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipe {
+    /// Where the kernel's package is installed or unpacked: `boot/vmlinuz-VERSION` and `lib/modules/VERSION` beneath it.
+    pub kernel_root: PathBuf,
+    /// Where levee's programs are.
+    pub programs: PathBuf,
+    /// Absolute paths of the services' programs.
+    pub services: BTreeSet<String>,
+}
+
+impl Recipe {
+    /// The directory in `state` in which the image of this recipe is or will be: another one when a program or a package
+    /// has changed.
+    pub fn place(&self, state: &Path) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        let mut stamp = |path: &Path| {
+            path.hash(&mut hasher);
+            if let Ok(file) = fs::metadata(path) {
+                (file.ino(), file.size(), file.mtime(), file.mtime_nsec()).hash(&mut hasher);
+            }
+        };
+        stamp(Path::new(packages::STATUS));
+        OWN.iter().for_each(|program| stamp(&self.programs.join(program)));
+        self.services.iter().for_each(|program| stamp(Path::new(program)));
+        stamp(&self.kernel_root.join("boot"));
+        state.join("machine").join(format!("{:016x}", hasher.finish()))
+    }
+
+    /// Makes the image at `to`, which must not exist; others beside it, of earlier recipes, are removed.
+    ///
+    /// # Errors
+    /// What is missing or cannot be read or written, in words; then nothing is at `to`.
+    pub fn make(&self, to: &Path) -> Result<(), String> {
+        let failed = |e: io::Error| format!("make {}: {e}", to.display());
+        let (Some(parent), Some(name)) = (to.parent(), to.file_name()) else {
+            return Err(format!("{} is no place for an image", to.display()));
+        };
+        fs::create_dir_all(parent).map_err(failed)?;
+        let unfinished = parent.join(format!(".{}.{}", name.display(), std::process::id()));
+        let made = fs::create_dir(&unfinished).map_err(failed).and_then(|()| self.fill(&unfinished));
+        let made = made.and_then(|()| match fs::rename(&unfinished, to) {
+            // Another label's start has made the same one meanwhile.
+            Err(_) if to.join(INITRAMFS).exists() => Ok(()),
+            renamed => renamed.map_err(failed),
+        });
+        // Nothing is there any more if it was renamed; whatever else is left is of an earlier recipe or a maker that was killed.
+        let _ = fs::remove_dir_all(&unfinished);
+        if made.is_ok() {
+            remove_others(parent, to);
+        }
+        made
+    }
+
+    fn fill(&self, directory: &Path) -> Result<(), String> {
+        let kernel = modules::Kernel::find(&self.kernel_root)?;
+        let failed = |e: io::Error| format!("write into {}: {e}", directory.display());
+        fs::copy(&kernel.image, directory.join(KERNEL))
+            .map_err(|e| format!("copy {}: {e}", kernel.image.display()))?;
+        let mut files = packages::files(&self.services)?;
+        for own in OWN {
+            packages::libraries(&self.programs.join(own), &mut files)?;
+        }
+        let file = File::create(directory.join(INITRAMFS)).map_err(failed)?;
+        let mut archive = Archive::new(BufWriter::new(file));
+        let mut write = || -> io::Result<()> {
+            for directory in ["dev", "proc", "sys", "tmp", "run", "mnt"] {
+                archive.directory(Path::new(directory))?;
+            }
+            for (link, to) in MERGED {
+                archive.link(Path::new(link), Path::new(to))?;
+            }
+            for own in OWN {
+                archive.file(&in_archive(PROGRAMS, own), &self.programs.join(own))?;
+            }
+            for (number, module) in kernel.modules.iter().enumerate() {
+                let name = module.file_name().unwrap_or_default().display().to_string();
+                archive.file(&in_archive(MODULES, &format!("{number:03}-{name}")), module)?;
+            }
+            for path in ETC.map(Path::new).into_iter().filter(|path| path.exists()) {
+                // As it is read, not as a link to somewhere else.
+                archive.file(relative(path), &fs::canonicalize(path)?)?;
+            }
+            if let Ok(links) = fs::read_dir(ALTERNATIVES) {
+                archive.directory(relative(Path::new(ALTERNATIVES)))?;
+                for link in links {
+                    let link = link?.path();
+                    archive.entry(relative(&link), &link)?;
+                }
+            }
+            for path in &files {
+                archive.entry(relative(path), path)?;
+            }
+            archive.finish()
+        };
+        write().map_err(failed)
+    }
+}
+
+fn in_archive(directory: &str, name: &str) -> PathBuf {
+    relative(Path::new(directory)).join(name)
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+/// Removes images of earlier recipes. A machine that runs has what it needs of its own in memory.
+fn remove_others(parent: &Path, kept: &Path) {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.path() != kept) {
+        // What stays is removed the next time.
+        let _ = fs::remove_dir_all(entry.path());
+    }
+}

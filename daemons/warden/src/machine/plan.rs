@@ -1,0 +1,141 @@
+//! The start of a machine as data: the compartment on the host that QEMU runs in, its hardware, and the compartment within.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use levee_policy::site::Needs;
+use levee_sys::cgroup::Limits;
+
+use super::proto::{Offered, Whole, Wire};
+use super::qemu::{Accelerator, Hardware, IMAGE, PROGRAM};
+use crate::compartment::{self, Files, Inside};
+
+/// Mebibytes that a machine has beyond what its services may use: for its kernel and the programs in its memory.
+const KERNEL: u64 = 192;
+/// Mebibytes that QEMU itself may use.
+const QEMU: u64 = 192;
+/// Threads that QEMU may have.
+const THREADS: u64 = 64;
+/// Bytes of each scratch file system in the compartment that QEMU runs in.
+const SCRATCH: u64 = 1 << 20;
+
+/// The machine's disks, as its kernel names them.
+const OWN_DISK: &str = "/dev/vda";
+/// See [`OWN_DISK`].
+const BELOW_DISK: &str = "/dev/vdb";
+
+/// A machine, before it is planned.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// What the label's compartment is to be; its files must be a store.
+    pub compartment: compartment::Spec,
+    /// The directory of the image that it boots.
+    pub image: PathBuf,
+    /// How its processor is made.
+    pub accelerator: Accelerator,
+    /// Its end of its wire.
+    pub wire: Wire,
+    /// Its services.
+    pub services: Vec<Offered>,
+}
+
+/// The start of one machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The compartment on the host, whose one program is QEMU.
+    pub host: compartment::Plan,
+    /// What QEMU is to make.
+    pub hardware: Hardware,
+    /// The image of the label's own store.
+    pub own: PathBuf,
+    /// The image with the copies of dominated labels' documents.
+    pub below: Option<PathBuf>,
+    /// The inner steps of the compartment in the machine.
+    pub inside: Vec<Inside>,
+    /// All else that process 1 of the machine is told.
+    pub whole: Whole,
+}
+
+impl Plan {
+    /// Every step that starting `spec` takes; `None` if it has no store.
+    pub fn new(spec: Spec) -> Option<Self> {
+        let Files::Store { own, below } = spec.compartment.files.clone() else { return None };
+        let limits = spec.compartment.limits;
+        let memory = (limits.memory >> 20).saturating_add(KERNEL);
+        let hardware = Hardware {
+            accelerator: spec.accelerator,
+            memory,
+            processors: limits.cpu_percent.div_ceil(100).max(1),
+            below: below.is_some(),
+        };
+
+        let mut host = spec.compartment.clone();
+        host.limits = Limits { memory: memory.saturating_add(QEMU) << 20, processes: THREADS, ..limits };
+        host.hostname = "machine".into();
+        host.hosts = Vec::new();
+        host.extra = Vec::new();
+        host.files = Files::Scratch { bytes: SCRATCH };
+        host.scratch = SCRATCH;
+        host.needs = Needs::default();
+        let mut host = compartment::Plan::new(&host);
+        let end =
+            host.inside.iter().position(|step| *step == Inside::ChangeRoot).unwrap_or(host.inside.len());
+        let mut more = vec![
+            Inside::Directory { path: IMAGE.into() },
+            Inside::Programs { from: spec.image.display().to_string(), path: IMAGE.into() },
+        ];
+        if spec.accelerator == Accelerator::Kvm {
+            more.push(Inside::Device { path: "/dev/kvm".into(), major: 10, minor: 232 });
+        }
+        host.inside.splice(end..end, more);
+
+        let mut within = spec.compartment;
+        within.cgroup = "levee/label".into();
+        within.files =
+            Files::Store { own: OWN_DISK.into(), below: below.as_ref().map(|_| BELOW_DISK.into()) };
+        let within = compartment::Plan::new(&within);
+        let whole = Whole {
+            label: within.label,
+            outside: within.outside,
+            wire: spec.wire,
+            services: spec.services,
+            below: below.is_some(),
+            time: Duration::ZERO,
+        };
+        Some(Self { host, hardware, own, below, inside: within.inside, whole })
+    }
+}
+
+/// The steps, numbered, one a line.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "machine {}: a kernel of its own", self.whole.label)?;
+        let mut steps: Vec<(&str, String)> = vec![
+            (
+                "warden",
+                "make TAP device machine0, without addresses; forward between it and the vault's TUN".into(),
+            ),
+            ("warden", format!("open disk {}: locked, not mounted", self.own.display())),
+        ];
+        if let Some(below) = &self.below {
+            steps.push(("warden", format!("open disk {}: locked, not mounted", below.display())));
+        }
+        steps.extend(self.host.outside.iter().map(|step| ("warden", step.to_string())));
+        steps.extend(self.host.inside.iter().map(|step| ("process 1", step.to_string())));
+        let arguments = self.hardware.arguments();
+        let command = arguments.iter().skip(1).fold(PROGRAM.to_owned(), |line, word| line + " " + word);
+        steps.push(("process 1", format!("start {command}")));
+        steps.push(("machine", "load the modules of its devices, and forbid any more".into()));
+        steps.extend(self.whole.outside.iter().map(|step| ("machine", step.to_string())));
+        steps.extend(self.inside.iter().map(|step| ("in it", step.to_string())));
+        for service in &self.whole.services {
+            let listen = service.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+            steps.push(("machine", format!("listen for {} at {listen}", service.name)));
+        }
+        for (number, (who, step)) in steps.into_iter().enumerate() {
+            writeln!(f, "{:3}  {who:9}  {step}", number + 1)?;
+        }
+        Ok(())
+    }
+}

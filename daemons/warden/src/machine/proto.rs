@@ -1,0 +1,126 @@
+//! Between the warden and process 1 of a label's virtual machine, as frames on one virtio-serial port.
+//!
+//! What comes out of the machine is input from an untrusted side: a frame that is not one of these, or that answers
+//! nothing, condemns the machine.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use levee_policy::site::Protocol;
+use levee_policy::{LabelName, ServiceName};
+use serde::{Deserialize, Serialize};
+
+use crate::compartment::proto::Start;
+use crate::compartment::{Inside, Outside};
+
+/// The number of the port: `/dev/vport0p1` in the machine.
+pub const CONTROL_PORT: u32 = 1;
+/// The port by which the label's own documents go out, to the first stage of upflow.
+pub const OUT_PORT: u32 = 2;
+/// The port by which the documents of dominated labels come in.
+pub const IN_PORT: u32 = 3;
+
+/// The Ethernet address of both ends of the machine's wire: a locally administered one, the same for all, since no wire
+/// has a third end.
+pub const WIRE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
+
+/// The longest reason or description that the machine gives, in bytes.
+pub const REASON_MAX: usize = 512;
+
+/// Warden → process 1 of the machine.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToGuest {
+    /// The next inner steps of the compartment in the machine.
+    Steps(Vec<Inside>),
+    /// That was all of them: carry them out, and offer the services.
+    Begin(Box<Whole>),
+    /// Destroy the sockets of a session's inner address.
+    Cut {
+        /// The warden's own number for it.
+        ticket: u64,
+        /// The address.
+        address: IpAddr,
+    },
+    /// End the services, write everything to the disks, end.
+    Stop,
+}
+
+/// What the machine is to be, beside the inner steps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    /// The label, for people to read.
+    pub label: LabelName,
+    /// The outer steps of the compartment in the machine.
+    pub outside: Vec<Outside>,
+    /// Its network.
+    pub wire: Wire,
+    /// Its services.
+    pub services: Vec<Offered>,
+    /// Whether documents of dominated labels come in.
+    pub below: bool,
+    /// The time of day, since 1970.
+    pub time: Duration,
+}
+
+/// The machine's end of its wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    /// Largest packet, in bytes.
+    pub mtu: u32,
+    /// Its addresses with prefix lengths.
+    pub addresses: Vec<IpNet>,
+    /// What is reached through it.
+    pub routes: Vec<IpNet>,
+}
+
+/// A service: its listeners, which process 1 opens, and how it is started by the first connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offered {
+    /// The service.
+    pub name: ServiceName,
+    /// The protocol of its listeners.
+    pub protocol: Protocol,
+    /// Where it listens, in the order in which it inherits the listeners.
+    pub listen: Vec<SocketAddr>,
+    /// How it is started. The ticket is process 1's to choose.
+    pub start: Start,
+}
+
+/// Process 1 of the machine → warden.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromGuest {
+    /// Every step is done and the listeners are open.
+    Built,
+    /// A step failed; nothing runs.
+    Failed {
+        /// Which step, and why.
+        reason: String,
+    },
+    /// A first connection has started a service.
+    Started {
+        /// Its place among the services.
+        service: u16,
+    },
+    /// A service could not be started, or has ended.
+    Ended {
+        /// Its place among the services.
+        service: u16,
+        /// How, completing «service x …».
+        how: String,
+    },
+    /// The sockets of an address are destroyed.
+    Cut {
+        /// Whose.
+        ticket: u64,
+        /// How many there were; `None` if that failed.
+        sockets: Option<u32>,
+    },
+    /// A line that a service wrote to its standard output or error.
+    Said {
+        /// The service's place.
+        service: u16,
+        /// The line, at most [`REASON_MAX`] bytes.
+        line: String,
+    },
+}

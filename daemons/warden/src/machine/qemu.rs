@@ -1,0 +1,168 @@
+//! The command line of a label's virtual machine, as data: what `levee plan` prints is what is run.
+//!
+//! Every device is virtio. Disks, network card and ports are descriptors; the only paths are the kernel and the initial
+//! file system, which lie in the compartment's own read-only mount, and its own `/dev/urandom`.
+
+use super::proto::{CONTROL_PORT, IN_PORT, OUT_PORT, WIRE};
+
+/// Where the kernel and the initial file system lie, in the compartment that the machine runs in.
+pub const IMAGE: &str = "/machine";
+/// Their names there.
+pub const KERNEL: &str = "kernel";
+/// See [`KERNEL`].
+pub const INITRAMFS: &str = "initramfs";
+
+/// The program.
+pub const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
+
+/// Mebibytes of memory for translated code, where the processor is emulated.
+const TRANSLATIONS: u32 = 64;
+
+/// The first descriptor beside the standard ones.
+const FIRST: usize = 3;
+
+/// How the machine's processor is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// By the host's hardware.
+    Kvm,
+    /// By translation.
+    Tcg {
+        /// Kilohertz of the time-stamp counter, which such a machine has nothing to measure by.
+        counter_khz: Option<u32>,
+    },
+}
+
+/// A machine's hardware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hardware {
+    /// How its processor is made.
+    pub accelerator: Accelerator,
+    /// Mebibytes of memory.
+    pub memory: u64,
+    /// Processors.
+    pub processors: u32,
+    /// Whether it has a second disk and a port for documents of dominated labels.
+    pub below: bool,
+}
+
+/// What each descriptor from 3 on is, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Descriptor {
+    /// The TAP device.
+    Tap,
+    /// The socket of a port.
+    Port(u32),
+    /// The image of the label's own store.
+    Own,
+    /// The image with the copies of dominated labels' documents.
+    Below,
+}
+
+impl Hardware {
+    /// The descriptors that it is started with, from 3 on.
+    pub fn descriptors(&self) -> Vec<Descriptor> {
+        let mut all = vec![
+            Descriptor::Tap,
+            Descriptor::Port(CONTROL_PORT),
+            Descriptor::Port(OUT_PORT),
+            Descriptor::Own,
+        ];
+        if self.below {
+            all.extend([Descriptor::Port(IN_PORT), Descriptor::Below]);
+        }
+        all
+    }
+
+    /// The whole argument vector, the program's name first.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = vec!["qemu".into()];
+        let mut option = |name: &str, value: String| arguments.extend([format!("-{name}"), value]);
+        // No legacy device, no option ROM, no configuration file, no display, no monitor, no balloon.
+        option("machine", "microvm,rtc=off,pit=off,pic=off,isa-serial=off,auto-kernel-cmdline=off".into());
+        match self.accelerator {
+            Accelerator::Kvm => {
+                option("accel", "kvm".into());
+                option("cpu", "host".into());
+            }
+            Accelerator::Tcg { .. } => {
+                option("accel", format!("tcg,tb-size={TRANSLATIONS}"));
+                option("cpu", "max".into());
+            }
+        }
+        option("m", format!("{}M", self.memory));
+        option("smp", self.processors.to_string());
+        option("kernel", format!("{IMAGE}/{KERNEL}"));
+        option("initrd", format!("{IMAGE}/{INITRAMFS}"));
+        option("append", self.kernel_line());
+        option("device", "virtio-serial-device,id=ports,max_ports=4".into());
+        let mac = WIRE.map(|byte| format!("{byte:02x}")).join(":");
+        for (what, fd) in self.descriptors().into_iter().zip(FIRST..) {
+            match what {
+                Descriptor::Tap => {
+                    option("netdev", format!("tap,id=wire,fd={fd}"));
+                    option("device", format!("virtio-net-device,netdev=wire,mac={mac}"));
+                }
+                Descriptor::Port(number) => {
+                    option("chardev", format!("socket,id=port{number},fd={fd}"));
+                    option("device", format!("virtserialport,bus=ports.0,chardev=port{number},nr={number}"));
+                }
+                Descriptor::Own => disk(&mut option, "own", fd),
+                Descriptor::Below => disk(&mut option, "below", fd),
+            }
+        }
+        option("object", "rng-random,id=entropy,filename=/dev/urandom".into());
+        option("device", "virtio-rng-device,rng=entropy".into());
+        option("display", "none".into());
+        option("monitor", "none".into());
+        option("serial", "none".into());
+        arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(Into::into));
+        arguments
+    }
+
+    fn kernel_line(&self) -> String {
+        // Any fault of the kernel's is the machine's end, and so the label's.
+        let mut line = "quiet loglevel=0 panic=-1 oops=panic rdinit=/levee/levee-init".to_owned();
+        if let Accelerator::Tcg { counter_khz: Some(khz) } = self.accelerator {
+            line.push_str(&format!(" tsc_early_khz={khz} tsc=reliable"));
+        }
+        line.push_str(" -- --machine");
+        line
+    }
+}
+
+/// An image by its descriptor. The warden has locked it; QEMU's own locks would be others.
+fn disk(option: &mut impl FnMut(&str, String), name: &str, fd: usize) {
+    option("add-fd", format!("fd={fd},set={fd}"));
+    option(
+        "blockdev",
+        format!("driver=file,node-name={name}-file,filename=/dev/fdset/{fd},locking=off,discard=ignore"),
+    );
+    option("blockdev", format!("driver=raw,node-name={name},file={name}-file"));
+    option("device", format!("virtio-blk-device,drive={name},serial={name}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_virtio_devices_alone_and_every_file_of_it_is_a_descriptor() {
+        for below in [false, true] {
+            let accelerator = Accelerator::Tcg { counter_khz: Some(2_000_000) };
+            let arguments = Hardware { accelerator, memory: 300, processors: 1, below }.arguments();
+            let values = |name: &str| {
+                let pairs = arguments.iter().zip(arguments.iter().skip(1));
+                pairs.filter(|(option, _)| *option == name).map(|(_, v)| v.clone()).collect::<Vec<_>>()
+            };
+            assert!(values("-device").iter().all(|device| device.starts_with("virt")), "{arguments:?}");
+            assert_eq!(values("-blockdev").len(), if below { 4 } else { 2 });
+            let files = values("-blockdev").into_iter().filter(|disk| disk.contains("filename="));
+            assert!(files.clone().all(|disk| disk.contains("filename=/dev/fdset/")));
+            assert!(
+                values("-chardev").iter().all(|port| port.starts_with("socket,") && port.contains("fd="))
+            );
+            assert!(arguments.iter().all(|argument| !argument.contains("balloon")));
+        }
+    }
+}
