@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use levee_policy::audit::{
-    AuditKey, Body, Event, MAX_LINE, Record, Report, Sealer, Verdict, Verifier, part_first,
+    AuditKey, Body, Event, Hex, MAX_LINE, Record, Report, Sealer, Verdict, Verifier, part_first,
 };
+use levee_policy::site::Curve;
 use levee_policy::{HostName, LabelName, UserName};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, UnparsedPublicKey};
 use rustls_pki_types::SubjectPublicKeyInfoDer;
@@ -18,7 +19,12 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
+use crate::enrol::files::{self, Mode};
+use crate::enrol::pki;
+use crate::enrolment::asked as passphrase_of;
 use crate::output::{self, Paint, shown};
+
+mod first_key;
 
 /// Read the audit log, and prove that it is the one that was written
 #[derive(Debug, clap::Args)]
@@ -31,6 +37,17 @@ pub struct Audit {
 enum Command {
     Verify(Verify),
     Show(Show),
+    Key(Key),
+}
+
+/// Make the auditor's key pair, on a machine of theirs: FILE, and FILE.pub for `levee enrol auditor --public`
+#[derive(Debug, clap::Args)]
+struct Key {
+    /// Where the private key goes
+    file: PathBuf,
+    /// Encrypt it with a passphrase, which is asked for on the terminal or is the first line of standard input
+    #[arg(long)]
+    passphrase: bool,
 }
 
 /// Which log.
@@ -54,8 +71,11 @@ struct Verify {
     /// The signer's public key, in PEM [default: server/audit.pub of the state directory]
     #[arg(long, value_name = "FILE")]
     signer: Option<PathBuf>,
-    /// The log's first key, 64 hexadecimal digits [default: sessiond/audit.first-key of the state directory,
-    /// if it is still there]
+    /// The auditor's private key: with it seals are checked, too. One that is encrypted takes its passphrase from the terminal or the
+    /// first line of standard input
+    #[arg(long, value_name = "FILE")]
+    auditor: Option<PathBuf>,
+    /// The log's first key, sealed for the auditor [default: sessiond/audit.first-key of the state directory]
     #[arg(long, value_name = "FILE")]
     first_key: Option<PathBuf>,
     /// How many records there must be at least [default: as many as sessiond/audit.state says]
@@ -110,6 +130,7 @@ impl Audit {
         output::exit(match self.command {
             Command::Verify(verify) => verify.answer(),
             Command::Show(show) => show.answer(),
+            Command::Key(key) => key.make(),
         })
     }
 }
@@ -296,9 +317,10 @@ impl Verify {
             _ => Some(self.which.state()?.join("sessiond")),
         };
         let there = |name: &str| state.as_ref().map(|state| state.join(name)).filter(|path| path.exists());
-        let first = match self.first_key.clone().or_else(|| there("audit.first-key")) {
-            Some(path) => Some(first_key(&path)?),
-            None => None,
+        let first = match (&self.auditor, self.first_key.clone().or_else(|| there("audit.first-key"))) {
+            (None, _) => None,
+            (Some(auditor), Some(path)) => Some(first_key(auditor, &path)?),
+            (Some(_), None) => return Err("say where the log's first key is: --first-key FILE".to_owned()),
         };
         let records = match (self.records, there("audit.state")) {
             (Some(records), _) => Some(records),
@@ -333,19 +355,38 @@ fn public_key(path: &Path) -> Result<UnparsedPublicKey<Vec<u8>>, String> {
     }
 }
 
-fn first_key(path: &Path) -> Result<AuditKey, String> {
-    let text = small(path, 256)?;
-    let digits = text.trim_ascii();
-    let mut key = Zeroizing::new([0u8; 32]);
-    let wrong = || fault(path, &"not 64 hexadecimal digits");
-    if digits.len() != 64 {
-        return Err(wrong());
+/// The log's first key, which this auditor's private key opens.
+fn first_key(auditor: &Path, sealed: &Path) -> Result<AuditKey, String> {
+    let text = small(auditor, 64 << 10)?;
+    let text = std::str::from_utf8(&text).map_err(|e| fault(auditor, &e))?;
+    let passphrase = text.starts_with("-----BEGIN ENCRYPTED PRIVATE KEY-----");
+    let passphrase =
+        passphrase.then(|| passphrase_of("Passphrase of the auditor's key: ", false)).transpose()?;
+    let key = pki::read_key(text, passphrase.as_ref().map(|text| text.as_slice()));
+    let key = key.map_err(|e| fault(auditor, &e))?;
+    let sealed_text = small(sealed, 4096)?;
+    let wrong = || fault(sealed, &"not a first key that was sealed for this auditor");
+    let sealed_key = std::str::from_utf8(sealed_text.trim_ascii()).ok().map(str::to_owned);
+    let Hex(sealed_key) = sealed_key.and_then(|text| Hex::try_from(text).ok()).ok_or_else(wrong)?;
+    first_key::open(&key, &sealed_key).map(AuditKey::from_bytes).ok_or_else(wrong)
+}
+
+impl Key {
+    fn make(&self) -> Result<ExitCode, String> {
+        let passphrase =
+            self.passphrase.then(|| passphrase_of("Passphrase of the key: ", true)).transpose()?;
+        let key = pki::key(Curve::P384).map_err(|e| e.to_string())?;
+        let passphrase = passphrase.as_ref().map(|text| (text.as_slice(), pki::ROUNDS));
+        let text = pki::write_key(&key, passphrase).map_err(|e| e.to_string())?;
+        let public = PathBuf::from(format!("{}.pub", self.file.display()));
+        let write = |path: &Path, text: &str, mode| {
+            files::write(path, text.as_bytes(), mode, false).map_err(|e| fault(path, &e))
+        };
+        write(&self.file, &text, Mode::Private)?;
+        write(&public, &key.public_key_pem(), Mode::Public)?;
+        output::print(&format!("{}\n{}\n", self.file.display(), public.display()))?;
+        Ok(ExitCode::SUCCESS)
     }
-    for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
-        let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.bytes().all(|b| b.is_ascii_hexdigit()));
-        *byte = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or_else(wrong)?;
-    }
-    Ok(AuditKey::from_bytes(*key))
 }
 
 fn render(log: &Log, report: &Report, paint: Paint) -> String {
@@ -475,215 +516,4 @@ fn since(text: &str) -> Result<u64, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use levee_policy::audit::checkpoint_message;
-    use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
-    use ring::rand::SystemRandom;
-    use ring::signature::{
-        ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
-    };
-
-    /// A state directory as a server leaves it: a log of 6 records, the last of them a checkpoint.
-    fn state() -> tempfile::TempDir {
-        state_signed(&PKCS_ECDSA_P256_SHA256, &ECDSA_P256_SHA256_ASN1_SIGNING)
-    }
-
-    fn state_signed(
-        keys: &'static rcgen::SignatureAlgorithm,
-        signing: &'static EcdsaSigningAlgorithm,
-    ) -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
-        let (server, sessiond) = (directory.path().join("server"), directory.path().join("sessiond"));
-        std::fs::create_dir(&server).unwrap();
-        std::fs::create_dir(&sessiond).unwrap();
-        let key = KeyPair::generate_for(keys).unwrap();
-        std::fs::write(server.join("audit.pub"), key.public_key_pem()).unwrap();
-        std::fs::write(sessiond.join("audit.first-key"), format!("{}\n", "07".repeat(32))).unwrap();
-        let random = SystemRandom::new();
-        let signer = EcdsaKeyPair::from_pkcs8(signing, key.serialized_der(), &random).unwrap();
-        let mut sealer = Sealer::new(AuditKey::from_bytes([7; 32]));
-        let mut log = Vec::new();
-        for (number, (user, verdict)) in [
-            ("ada", Verdict::Granted),
-            ("ugo", Verdict::Denied),
-            ("ada", Verdict::Noted),
-            ("mia", Verdict::Granted),
-            ("ugo", Verdict::Granted),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let event = Event {
-                user: Some(user.parse().unwrap()),
-                host: Some("ws1".parse().unwrap()),
-                label: Some("SECRET//NATO".parse().unwrap()),
-                action: "session".to_owned(),
-                object: "harbour".to_owned(),
-                verdict,
-                reason: "because\u{1b}[2J".to_owned(),
-            };
-            log.extend(sealer.seal(1_700_000_000_000 + 1_000 * number as u64, &event).unwrap());
-        }
-        let (count, hash) = (sealer.count(), *sealer.hash());
-        let signature = signer.sign(&random, &checkpoint_message(count, &hash)).unwrap();
-        log.extend(
-            sealer.seal_checkpoint(1_700_000_009_000, count, hash, signature.as_ref().to_vec()).unwrap(),
-        );
-        std::fs::write(sessiond.join("audit.jsonl"), log).unwrap();
-        std::fs::write(sessiond.join("audit.state"), *sealer.save()).unwrap();
-        directory
-    }
-
-    fn verify(state: &Path) -> Result<Report, String> {
-        verified(Which { files: Vec::new(), state: Some(state.to_owned()) }).map(|(_, report)| report)
-    }
-
-    fn verified(which: Which) -> Result<(Log, Report), String> {
-        Verify { which, signer: None, first_key: None, records: None, json: false }.report()
-    }
-
-    #[test]
-    fn a_log_in_several_files_is_one_and_a_fault_is_told_at_its_line_of_its_file() {
-        let state = state();
-        let at = |name: &str| state.path().join("sessiond").join(name);
-        let text = std::fs::read_to_string(at("audit.jsonl")).unwrap();
-        let all: Vec<&str> = text.split_inclusive('\n').collect();
-        let full = ["audit-00000000000000000000.jsonl", "audit-00000000000000000002.jsonl"];
-        std::fs::write(at(full[0]), all[..2].concat()).unwrap();
-        std::fs::write(at(full[1]), all[2..5].concat()).unwrap();
-        std::fs::write(at("audit.jsonl"), all[5..].concat()).unwrap();
-        // Neither is part of the log.
-        std::fs::write(at("audit-old.jsonl"), "nonsense\n").unwrap();
-        let report = verify(state.path()).unwrap();
-        assert!(report.is_sound(), "{:?}", report.faults);
-        assert_eq!((report.lines, report.checkpoints, report.signed), (6, 1, 5));
-
-        let altered = all[3].replace("mia", "eve");
-        std::fs::write(at(full[1]), [all[2], &altered, all[4]].concat()).unwrap();
-        let which = || Which { files: Vec::new(), state: Some(state.path().to_owned()) };
-        let (log, report) = verified(which()).unwrap();
-        let told = render(&log, &report, Paint::plain());
-        assert!(told.contains("audit-00000000000000000002.jsonl:2: record 3 was altered"), "{told}");
-
-        // One that was moved away is missed, and found where it is named.
-        std::fs::write(at(full[1]), all[2..5].concat()).unwrap();
-        let away = state.path().join("archive");
-        std::fs::rename(at(full[0]), &away).unwrap();
-        assert!(!verify(state.path()).unwrap().is_sound());
-        let files = vec![away, at(full[1]), at("audit.jsonl")];
-        assert!(verified(Which { files, ..which() }).unwrap().1.is_sound());
-        // Cut off at the end: behind the last line of the last file.
-        std::fs::write(at("audit.jsonl"), "").unwrap();
-        std::fs::write(at(full[0]), all[..2].concat()).unwrap();
-        let (log, report) = verified(which()).unwrap();
-        assert!(
-            render(&log, &report, Paint::plain()).contains("audit.jsonl:1: the log ends after 5"),
-            "{report:?}"
-        );
-    }
-
-    fn change(state: &Path, with: impl FnOnce(&mut Vec<String>)) {
-        let path = state.join("sessiond/audit.jsonl");
-        let mut lines: Vec<String> =
-            std::fs::read_to_string(&path).unwrap().lines().map(|line| format!("{line}\n")).collect();
-        with(&mut lines);
-        std::fs::write(path, lines.concat()).unwrap();
-    }
-
-    #[test]
-    fn a_whole_log_is_proved_from_its_state_directory_alone() {
-        let state = state();
-        let report = verify(state.path()).unwrap();
-        assert!(report.is_sound(), "{:?}", report.faults);
-        assert_eq!((report.lines, report.checkpoints, report.signed), (6, 1, 5));
-    }
-
-    #[test]
-    fn each_kind_of_tampering_is_found() {
-        type Change = fn(&mut Vec<String>);
-        let changes: [(&str, Change); 6] = [
-            ("altered", |lines| lines[1] = lines[1].replace("denied", "granted")),
-            ("missing", |lines| drop(lines.remove(2))),
-            ("reordered", |lines| lines.swap(0, 1)),
-            ("cut off at a record", |lines| lines.truncate(3)),
-            ("cut off within one", |lines| lines[5].truncate(40)),
-            ("a line that is far too long", |lines| lines[3] = "x".repeat(100_000) + "\n"),
-        ];
-        for (what, with) in changes {
-            let state = state();
-            change(state.path(), with);
-            assert!(!verify(state.path()).unwrap().is_sound(), "{what} was not found");
-        }
-    }
-
-    #[test]
-    fn a_checkpoint_by_another_key_does_not_hold() {
-        let state = state();
-        let other = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-        std::fs::write(state.path().join("server/audit.pub"), other.public_key_pem()).unwrap();
-        let report = verify(state.path()).unwrap();
-        assert_eq!((report.faults.len(), report.checkpoints), (1, 0), "{:?}", report.faults);
-    }
-
-    #[test]
-    fn a_checkpoint_may_be_signed_with_a_key_on_p384_and_with_none_of_another_kind() {
-        let state = state_signed(&PKCS_ECDSA_P384_SHA384, &ECDSA_P384_SHA384_ASN1_SIGNING);
-        let report = verify(state.path()).unwrap();
-        assert_eq!((report.faults.len(), report.checkpoints), (0, 1), "{:?}", report.faults);
-        for (kind, said) in [(&PKCS_ECDSA_P384_SHA384, None), (&PKCS_ED25519, Some("neither a P-256"))] {
-            let other = KeyPair::generate_for(kind).unwrap();
-            std::fs::write(state.path().join("server/audit.pub"), other.public_key_pem()).unwrap();
-            match (verify(state.path()), said) {
-                (Ok(report), None) => assert_eq!((report.faults.len(), report.checkpoints), (1, 0)),
-                (Err(why), Some(said)) => assert!(why.contains(said), "{why}"),
-                (other, _) => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn records_are_chosen_by_every_filter() {
-        let state = state();
-        let log = std::fs::read_to_string(state.path().join("sessiond/audit.jsonl")).unwrap();
-        let records: Vec<Record> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let show = || Show {
-            which: Which { files: Vec::new(), state: None },
-            user: None,
-            host: None,
-            label: None,
-            action: None,
-            verdict: None,
-            since: None,
-            json: false,
-        };
-        let count = |show: Show| records.iter().filter(|record| show.wants(record)).count();
-        assert_eq!(count(show()), 6);
-        assert_eq!(count(Show { user: Some("ada".parse().unwrap()), ..show() }), 2);
-        assert_eq!(count(Show { verdict: Some(Went::Denied), ..show() }), 1);
-        assert_eq!(count(Show { label: Some("SECRET//NATO".parse().unwrap()), ..show() }), 5);
-        assert_eq!(count(Show { label: Some("SECRET".parse().unwrap()), ..show() }), 0);
-        assert_eq!(count(Show { host: Some("ws2".parse().unwrap()), ..show() }), 0);
-        assert_eq!(count(Show { action: Some("login".to_owned()), ..show() }), 0);
-        assert_eq!(count(Show { since: Some(1_700_000_003_000), ..show() }), 3);
-        assert_eq!(
-            one_line(&records[1], Paint::plain()),
-            "2023-11-14T22:13:21Z ugo@ws1 SECRET//NATO session harbour: denied: because\u{fffd}[2J"
-        );
-        assert_eq!(
-            one_line(&records[5], Paint::plain()),
-            "2023-11-14T22:13:29Z checkpoint of the first 5 records"
-        );
-    }
-
-    #[test]
-    fn a_time_is_read_as_such_or_as_a_time_ago() {
-        assert_eq!(since("1970-01-01T00:00:01Z"), Ok(1_000));
-        let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
-        let hour_ago = since("1h").unwrap();
-        assert!((now - 3_600_000..now - 3_590_000).contains(&hour_ago), "{hour_ago}");
-        for wrong in ["", "h", "10", "1w", "yesterday", "1969-12-31T23:59:59Z"] {
-            assert!(since(wrong).is_err(), "{wrong:?} was taken");
-        }
-    }
-}
+mod tests;

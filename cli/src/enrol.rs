@@ -5,6 +5,8 @@
 //! STATE/server/      tls.key ike.key audit.key           the server's keys
 //!                    ppk/NAME.key                        the PPK that it shares with a host (RFC 8784), where the site names one
 //!                    chain.pem ike-chain.pem audit.pub authority.pem
+//!                    auditor.pub                         whom the audit log's first key is sealed for
+//! STATE/auditor/     auditor.key                         the auditor's private key, unless it was made elsewhere: move it away
 //!                    federation.key federation-chain.pem federation-authority.pem
 //!                                                        as etcd's client, where the site has several servers
 //! STATE/authority/   federation-ca.key federation-ca.pem and the authority for that, which is not the site's
@@ -14,7 +16,7 @@
 //! ```
 
 pub(crate) mod files;
-mod pki;
+pub(crate) mod pki;
 
 use files::Mode;
 use levee_policy::site::{Curve, Suites};
@@ -92,6 +94,8 @@ pub enum EnrolError {
     NoPpk(HostName),
     /// The site file says that keys are on this curve, and the authority's is not.
     OtherCurve(Curve),
+    /// This file has no public key on P-384.
+    NoAuditor(PathBuf),
     /// The site has one server.
     NoFederation,
     /// A file could not be read or written.
@@ -126,6 +130,11 @@ impl fmt::Display for EnrolError {
                 f,
                 "the site file says that keys are {curve}, and the authority's is not; make the whole site anew: \
                  levee enrol all --force"
+            ),
+            Self::NoAuditor(path) => write!(
+                f,
+                "{} has no public key on P-384 in PEM; the auditor makes one on a machine of theirs: levee audit key FILE",
+                path.display()
             ),
             Self::NoFederation => f.write_str("the site file has no [federation]"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
@@ -294,13 +303,45 @@ impl Enroller<'_> {
         Ok(vec![path])
     }
 
-    /// The authority, the server and every host of the site.
+    /// Names the auditor, for whom the first key of the server's audit log is sealed: by a public key that was made elsewhere, or by a
+    /// new pair, whose private half is for the auditor to move away.
+    pub fn auditor(&self, public: Option<&Path>) -> Result<Written, EnrolError> {
+        let mut files = self.open(&self.state.join("server"))?;
+        files.absent("auditor.pub")?;
+        let Some(public) = public else {
+            let mut theirs = self.open(&self.state.join("auditor"))?;
+            theirs.absent("auditor.key")?;
+            let key = pki::key(Curve::P384)?;
+            theirs.private("auditor.key", &key)?;
+            files.written = theirs.written;
+            files.public("auditor.pub", &key.public_key_pem())?;
+            return Ok(files.written);
+        };
+        let text = std::fs::read_to_string(public);
+        let text = text.map_err(|error| EnrolError::File(public.to_owned(), error))?;
+        if !pki::is_public_p384(&text) {
+            return Err(EnrolError::NoAuditor(public.to_owned()));
+        }
+        files.public("auditor.pub", &text)?;
+        Ok(files.written)
+    }
+
+    /// The auditor, unless there is one: what was sealed for them before would be nobody's.
+    fn auditor_once(&self) -> Result<Written, EnrolError> {
+        match self.state.join("server/auditor.pub").exists() {
+            true => Ok(Vec::new()),
+            false => self.auditor(None),
+        }
+    }
+
+    /// The authority, the server, the auditor and every host of the site.
     pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let mut written = self.authority(facts)?;
         if facts.etcd.is_some() {
             written.extend(self.etcd(facts)?);
         }
         written.extend(self.server(facts)?);
+        written.extend(self.auditor_once()?);
         for host in &facts.hosts {
             written.extend(self.host(facts, host.name.as_str())?);
             if host.ppk.is_some() {
@@ -429,7 +470,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let enroller = enroller(directory.path());
         let written = enroller.all(&facts()).unwrap();
-        assert_eq!(written.len(), 2 + 7 + 2 * 6 + 2);
+        assert_eq!(written.len(), 2 + 7 + 2 + 2 * 6 + 2);
         for path in &written {
             let private = path.extension().is_some_and(|extension| extension == "key");
             assert_eq!(mode(path), if private { 0o600 } else { 0o644 }, "{}", path.display());
@@ -446,6 +487,33 @@ mod tests {
             assert!(!certificate.is_ca());
             assert!(certificate.validity().is_valid());
         }
+    }
+
+    #[test]
+    fn the_auditors_key_is_made_once_or_elsewhere_and_never_replaced_by_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut enroller = enroller(directory.path());
+        enroller.all(&facts()).unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let (key, public) = (at("auditor/auditor.key"), at("server/auditor.pub"));
+        let pair = pki::read_key(&std::fs::read_to_string(&key).unwrap(), None).unwrap();
+        assert_eq!(pair.public_key_pem(), std::fs::read_to_string(&public).unwrap());
+        assert_eq!(mode(&key), 0o600);
+        std::fs::remove_file(&key).unwrap();
+        enroller.force = true;
+        enroller.all(&facts()).unwrap();
+        assert!(!key.exists() && std::fs::read_to_string(&public).unwrap() == pair.public_key_pem());
+        // One that was made elsewhere.
+        let theirs = pki::key(Curve::P384).unwrap().public_key_pem();
+        std::fs::write(at("theirs.pub"), &theirs).unwrap();
+        enroller.force = false;
+        assert!(matches!(enroller.auditor(Some(&at("theirs.pub"))), Err(EnrolError::Exists(_))));
+        enroller.force = true;
+        assert_eq!(enroller.auditor(Some(&at("theirs.pub"))).unwrap(), std::slice::from_ref(&public));
+        assert!(!key.exists() && std::fs::read_to_string(&public).unwrap() == theirs);
+        let other = pki::key(Curve::P256).unwrap().public_key_pem();
+        std::fs::write(at("theirs.pub"), other).unwrap();
+        assert!(matches!(enroller.auditor(Some(&at("theirs.pub"))), Err(EnrolError::NoAuditor(_))));
     }
 
     #[test]
@@ -474,7 +542,7 @@ mod tests {
                 keys += 1;
             }
         }
-        assert_eq!((certificates, keys), (1 + 3 + 2 * 3, 1 + 3 + 2 * 2));
+        assert_eq!((certificates, keys), (1 + 3 + 2 * 3, 1 + 3 + 2 * 2), "the auditor's is left as it is");
     }
 
     #[test]

@@ -24,6 +24,15 @@ enum What {
     Server(Where),
     /// etcd's key and certificate, for a site of several servers
     Etcd(Where),
+    /// Whom the audit log's first key is sealed for: no start without them
+    Auditor {
+        /// The auditor's public key, which `levee audit key` has made on a machine of theirs [default: a new pair, whose private key
+        /// is for the auditor to move off this host]
+        #[arg(long, value_name = "FILE")]
+        public: Option<PathBuf>,
+        #[command(flatten)]
+        place: Where,
+    },
     /// One host's bundle, to be copied to that workstation
     Host {
         /// The host, as the site file names it
@@ -52,7 +61,7 @@ enum What {
         #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(i64).range(1..=3650))]
         days: i64,
     },
-    /// Authority, server and every host of the site file
+    /// Authority, server, auditor and every host of the site file
     All(Where),
 }
 
@@ -83,10 +92,13 @@ impl Enrol {
                 (place, None)
             }
             What::Host { name, place } | What::Ppk { name, place } => (place, Some(name)),
-            What::Revoke { place, .. } => (place, None),
+            What::Revoke { place, .. } | What::Auditor { place, .. } => (place, None),
         };
         let done = facts(place).and_then(|(facts, state)| {
-            let needs_none = matches!(self.what, What::Authority(_) | What::All(_) | What::Ppk { .. });
+            let needs_none = matches!(
+                self.what,
+                What::Authority(_) | What::All(_) | What::Ppk { .. } | What::Auditor { .. }
+            );
             let authority_passphrase = if needs_none || !encrypted(&state.join("authority/ca.key")) {
                 None
             } else {
@@ -112,6 +124,7 @@ impl Enrol {
                 (What::Authority(_), _) => enroller.authority(&facts),
                 (What::Server(_), _) => enroller.server(&facts),
                 (What::Etcd(_), _) => enroller.etcd(&facts),
+                (What::Auditor { public, .. }, _) => enroller.auditor(public.as_deref()),
                 (What::Revoke { names, certificate, days, .. }, _) => {
                     enroller.revoke(names, certificate, *days)
                 }
@@ -141,7 +154,7 @@ fn encrypted(path: &Path) -> bool {
 }
 
 /// A passphrase, from the terminal or the next line of standard input.
-fn asked(prompt: &str, new: bool) -> Result<Passphrase, String> {
+pub fn asked(prompt: &str, new: bool) -> Result<Passphrase, String> {
     let stdin = std::io::stdin();
     let text = if stdin.is_terminal() {
         let once = ask(prompt)?;
@@ -187,6 +200,12 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
 }
 
 fn report(written: &Written, json: bool) -> Result<(), String> {
+    if let Some(key) = written.iter().find(|path| path.ends_with("auditor/auditor.key")) {
+        eprintln!(
+            "levee: {} is the auditor's alone: move it off this host (whoever has it, and is root here, can change the audit log)",
+            key.display()
+        );
+    }
     if json {
         return output::print(&format!("{}\n", serde_json::json!({ "written": written })));
     }

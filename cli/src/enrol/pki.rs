@@ -13,7 +13,7 @@ use rcgen::{
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use time::{Duration, OffsetDateTime};
@@ -62,6 +62,14 @@ pub fn is_on(key: &KeyPair, curve: Curve) -> bool {
         Curve::P256 => &PKCS_ECDSA_P256_SHA256,
         Curve::P384 => &PKCS_ECDSA_P384_SHA384,
     })
+}
+
+/// Whether a text is somebody's public key on P-384 in PEM (RFC 5480 2).
+pub fn is_public_p384(pem: &str) -> bool {
+    const PREFIX: &[u8] = b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\
+                            \x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00";
+    SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes())
+        .is_ok_and(|key| key.strip_prefix(PREFIX).is_some_and(|point| point.len() == 97))
 }
 
 /// Rounds of PBKDF2 with HMAC-SHA-256 (RFC 8018 5.2): what OWASP recommends.

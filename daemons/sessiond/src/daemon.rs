@@ -31,6 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// The most messages taken from one channel a turn, so that none keeps the others waiting.
@@ -39,7 +40,7 @@ pub(crate) const FAIR: usize = 64;
 const MAX_CLIENTS: usize = 12_288;
 
 /// How long the signer may take for the last checkpoint.
-const LAST_WORD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// What a client sent along that the state machine does not see.
 enum Kept {
@@ -159,13 +160,19 @@ impl Daemon {
             self.batch.entries.push((Weight::Note, summary));
         }
         self.flush();
-        self.ask_for_checkpoint(true);
-        if let Some(signer) = &self.signer {
-            let mut fds = [PollFd::new(signer, PollFlags::IN)];
-            let _ = poll(&mut fds, Some(&LAST_WORD));
-            self.hear_signer();
-        }
         self.audit.sync();
+        let end = Instant::now() + LAST_WORD;
+        while self.ask_signer(true)
+            && let Some(signer) = &self.signer
+        {
+            let mut fds = [PollFd::new(signer, PollFlags::IN)];
+            let left = end.saturating_duration_since(Instant::now());
+            if !poll(&mut fds, Timespec::try_from(left).ok().as_ref()).is_ok_and(|ready| ready > 0) {
+                break;
+            }
+            self.hear_signer();
+            self.audit.sync();
+        }
     }
 
     fn turn(&mut self) -> Result<bool, String> {
@@ -197,10 +204,10 @@ impl Daemon {
             self.batch.entries.push((Weight::Note, summary));
         }
         self.carry_out();
-        self.ask_for_checkpoint(false);
         if self.audit.deadline().is_some_and(|due| due <= now) {
             self.audit.sync();
         }
+        self.ask_signer(false);
         self.answer_operators();
         Ok(true)
     }
@@ -301,7 +308,7 @@ impl Daemon {
                 self.attach_mediator(label, fd);
             }
             Attachment::Peer { role: Role::Fsd, .. } => self.attach_fsd(fd),
-            Attachment::SignerClient(_) | Attachment::Peer { role: Role::Signer, .. } => {
+            Attachment::Peer { role: Role::Signer, .. } => {
                 self.signer = Some(Link::new(fd));
                 self.audit.signer_lost(self.clock.now());
             }
@@ -585,13 +592,7 @@ impl Daemon {
             let Some(signer) = &mut self.signer else { return };
             signer.flush();
             match signer.receive::<FromSigner>() {
-                Ok(Received { message: FromSigner::Signature(signature), .. }) => {
-                    self.audit.signed(signature, self.clock.now());
-                }
-                Ok(Received { message: FromSigner::Refused | FromSigner::Mixed(_), .. }) => {
-                    self.counts.add_many("checkpoints that the signer refused", 1, self.clock.now());
-                    self.audit.signer_lost(self.clock.now());
-                }
+                Ok(Received { message, .. }) => self.audit.heard_signer(message, self.clock.now()),
                 Err(RecvError::Empty) => return,
                 Err(_) => {
                     self.signer = None;
@@ -601,13 +602,18 @@ impl Daemon {
         }
     }
 
-    fn ask_for_checkpoint(&mut self, last: bool) {
+    /// Tells the signer what is new in the log, or has it sign a checkpoint. True if it is asked something, now or before.
+    fn ask_signer(&mut self, last: bool) -> bool {
         let now = self.clock.now();
-        let Some((count, hash)) = self.audit.checkpoint_due(last, now) else { return };
-        match &mut self.signer {
-            Some(signer) => signer.send(ToSigner::AuditCheckpoint { count, hash }),
-            None => self.audit.signer_lost(now),
+        let Some(signer) = &mut self.signer else {
+            self.audit.put_off(now);
+            return false;
+        };
+        match self.audit.ask_signer(last, now) {
+            Some(question) => signer.send(question),
+            None => return self.audit.waits_for_signer(),
         }
+        true
     }
 
     fn reply(&mut self, id: ClientId, reply: Reply) {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod auditor;
 mod clock;
 mod convert;
 mod counts;

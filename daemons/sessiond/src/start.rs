@@ -1,15 +1,19 @@
 //! Start-up: descriptors from the warden, the sandbox, then the files; only then is anything heard.
 
 use crate::audit::AuditLog;
+use crate::auditor::Auditor;
 use crate::clock::Clock;
 use crate::daemon::Daemon;
 use crate::link::Link;
 use crate::passwords::Passwords;
 use crate::store::Store;
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, ToWarden};
+use levee_ipc::signer::{FromSigner, ToSigner};
+use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden};
 use levee_ipc::{Channel, Received, RecvError};
 use levee_policy::Site;
+use levee_policy::audit::{Chain, Hash};
 use levee_sys::sandbox::{Access, Sandbox};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -17,6 +21,8 @@ use std::os::unix::fs::FileExt as _;
 
 /// The most bytes that a site file has.
 const MAX_SITE: usize = 4 << 20;
+/// How long the signer may take to begin, in seconds.
+const PATIENCE: i64 = 30;
 
 /// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
 pub fn serve() -> Result<(), String> {
@@ -38,16 +44,20 @@ pub fn serve() -> Result<(), String> {
     }
     let mut site = None;
     let mut directory = None;
+    let mut auditor = None;
     let mut channels = Vec::new();
     for (attachment, fd) in attached {
         match attachment {
             Attachment::Site => site = Some(fd),
             Attachment::Directory => directory = Some(fd),
+            Attachment::Auditor => auditor = Some(fd),
             _ => channels.push((attachment, fd)),
         }
     }
     let site = site.ok_or("the warden attached no site file")?;
     let directory = directory.ok_or("the warden attached no directory")?;
+    let auditor = Auditor::read(auditor.ok_or("the warden attached no auditor's key")?)?;
+    let known = log_of_signer(&channels)?;
     let bell = Passwords::bell().map_err(|e| format!("the password threads: {e}"))?;
     let files = [(directory.as_fd(), Access::ReadWrite)];
     Sandbox { filter: levee_sys::seccomp::SESSIOND, files: &files, tcp: false }
@@ -57,7 +67,8 @@ pub fn serve() -> Result<(), String> {
     let site = read_site(site)?;
     let clock = Clock::start();
     let store = Store::open(directory.as_fd()).map_err(|e| e.to_string())?;
-    let audit = AuditLog::open(directory.as_fd()).map_err(|e| format!("the audit log: {e}"))?;
+    let audit = AuditLog::open(directory.as_fd(), &auditor, known, clock.now())
+        .map_err(|e| format!("the audit log: {e}"))?;
     let credentials = credentials(directory.as_fd()).map_err(|e| format!("the credentials: {e}"))?;
     let passwords = Passwords::start(credentials, bell).map_err(|e| format!("the password threads: {e}"))?;
     let mut warden = Link::new(control.into_fd());
@@ -67,6 +78,29 @@ pub fn serve() -> Result<(), String> {
         daemon.attach(attachment, fd);
     }
     daemon.run()
+}
+
+/// How far the audit log is, as the signer knows it: no record is believed without that.
+fn log_of_signer(channels: &[(Attachment, OwnedFd)]) -> Result<Chain, String> {
+    let signer = channels.iter().rev().find_map(|(attachment, fd)| match attachment {
+        Attachment::Peer { role: Role::Signer, .. } => Some(fd),
+        _ => None,
+    });
+    let signer = signer.ok_or("the warden attached no channel to levee-signer")?;
+    let channel = Channel::from_fd(signer.try_clone().map_err(|e| e.to_string())?);
+    channel.send(&ToSigner::AuditChain).map_err(|e| format!("to levee-signer: {e}"))?;
+    let mut fds = [PollFd::new(&channel, PollFlags::IN)];
+    let patience = Timespec { tv_sec: PATIENCE, tv_nsec: 0 };
+    if poll(&mut fds, Some(&patience)).map_err(|e| e.to_string())? == 0 {
+        return Err(format!("levee-signer has not said in {PATIENCE} s how far the audit log is"));
+    }
+    match channel.try_recv::<FromSigner>() {
+        Ok(Received { message: FromSigner::Chained { count, hash }, .. }) => {
+            Ok(Chain { count, hash: Hash(hash) })
+        }
+        Ok(_) => Err("levee-signer does not say how far the audit log is".into()),
+        Err(error) => Err(format!("from levee-signer: {error}")),
+    }
 }
 
 fn read_site(fd: OwnedFd) -> Result<Site, String> {

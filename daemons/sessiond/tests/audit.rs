@@ -4,26 +4,16 @@ mod common;
 
 use common::*;
 use levee_ipc::client::{RefusalKind, Reply, Request};
-use levee_policy::audit::{AuditKey, Body, FaultKind, Report, Verifier, part_name};
+use levee_policy::audit::{Body, FaultKind, Report, Verifier, part_name};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use std::path::Path;
-
-fn first_key(site: &Site) -> AuditKey {
-    let text = std::fs::read_to_string(site.directory.join("audit.first-key")).unwrap();
-    let mut key = [0; 32];
-    assert_eq!(text.len(), 65);
-    for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap();
-    }
-    AuditKey::from_bytes(key)
-}
 
 fn verify(site: &Site, log: &str, expected: Option<u64>) -> Report {
     let public = site.public_key();
     let check = |message: &[u8], signature: &[u8]| {
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &public).verify(message, signature).is_ok()
     };
-    let mut verifier = Verifier::new(Some(first_key(site)), check);
+    let mut verifier = Verifier::new(Some(first_key(&site.directory)), check);
     for line in log.split_inclusive('\n') {
         verifier.line(line.as_bytes());
     }

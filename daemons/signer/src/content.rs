@@ -16,7 +16,7 @@ const MAX_IKE: usize = 61_000;
 /// The least: a header of 28 bytes (RFC 7296 3.1), a nonce of 16, a MAC of 16.
 const MIN_IKE: usize = 28 + 16 + 16;
 
-/// Exactly the bytes that are to be signed. There is no other way to make one than [`check`].
+/// Exactly the bytes that are to be signed. There is no other way to make one than [`check`] and [`checkpoint`].
 pub struct Content(Vec<u8>);
 
 impl Content {
@@ -33,11 +33,13 @@ pub fn check(request: ToSigner, channel: Use, place: Place) -> Option<Content> {
         // As a client, with a key that no trusted path believes.
         (Use::Federation, ToSigner::TlsVerify(bytes)) => tls(bytes, Place::Workstation),
         (Use::Ike, ToSigner::IkeAuth(bytes)) => ike(bytes),
-        (Use::Audit, ToSigner::AuditCheckpoint { count, hash }) => {
-            Some(Content(audit::checkpoint_message(count, &audit::Hash(hash))))
-        }
         _ => None,
     }
+}
+
+/// A checkpoint over what the signer itself has chained.
+pub fn checkpoint(chain: &audit::Chain) -> Content {
+    Content(audit::checkpoint_message(chain.count, &chain.hash))
 }
 
 /// RFC 8446 4.4.3: padding, context string, a zero byte, the hash of the transcript (SHA-256 or SHA-384). A
@@ -107,20 +109,23 @@ mod tests {
 
     #[test]
     fn a_request_of_another_use_than_its_channels_is_refused() {
-        let requests = [
-            || ToSigner::TlsVerify(verify(TLS_SERVER, 32)),
-            || ToSigner::IkeAuth(vec![9; 400]),
-            || ToSigner::AuditCheckpoint { count: 1, hash: [2; 32] },
-        ];
-        let uses = [Use::Tls, Use::Ike, Use::Audit];
+        let requests = [|| ToSigner::TlsVerify(verify(TLS_SERVER, 32)), || ToSigner::IkeAuth(vec![9; 400])];
+        let uses = [Use::Tls, Use::Ike];
         for (i, request) in requests.iter().enumerate() {
             for (j, channel) in uses.iter().enumerate() {
                 assert_eq!(signed(request(), *channel, Place::Server), i == j, "{i} on {channel:?}");
             }
         }
         assert!(!signed(ToSigner::Join, Use::Tls, Place::Server));
-        for request in &requests[1..] {
-            assert!(!signed(request(), Use::Federation, Place::Server));
+        for request in requests {
+            assert!(!signed(request(), Use::Audit, Place::Server));
+        }
+        assert!(!signed(requests[1](), Use::Federation, Place::Server));
+        for channel in [Use::Tls, Use::Ike, Use::Federation, Use::Audit] {
+            assert!(
+                !signed(ToSigner::AuditCheckpoint, channel, Place::Server),
+                "of no words but the signer's own"
+            );
         }
     }
 

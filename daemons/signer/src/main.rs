@@ -1,11 +1,14 @@
-//! Holds the long-term private keys and signs one typed thing at a time; holds the PPKs and mixes one into the keys of an IKE SA.
+//! Holds the long-term private keys and signs one typed thing at a time; holds the PPKs and mixes one into the keys of an IKE SA;
+//! chains the records of the audit log, so that what sessiond has once written it cannot write anew.
 //!
 //! Every channel has one use, which the warden says when it attaches it; a request of another use, or of the
 //! wrong form, is refused. No file is opened after the start, and nothing but descriptors is ever named.
 #![forbid(unsafe_code)]
 
+mod away;
 mod content;
 mod keys;
+mod ledger;
 mod ppk;
 mod serve;
 

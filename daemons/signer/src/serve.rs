@@ -1,18 +1,23 @@
 //! The signer's loop.
 
+use crate::away::Away;
 use crate::content;
 use crate::keys::Keys;
+use crate::ledger::Ledger;
 use crate::ppk::Ppks;
-use levee_daemon::{Bound, Descriptors, Events, Fatal, Kit, Many, Order, Outbox, Warden, begin};
+use levee_daemon::{Bound, Descriptors, Events, Fatal, Kit, Many, One, Order, Outbox, Warden, begin};
 use levee_ipc::signer::{FromSigner, ToSigner, Use};
 use levee_ipc::warden::Place;
 use levee_ipc::warden::signer::{SignerPart as Part, Unusable};
 use levee_ipc::{Channel, Received, Secret};
 use levee_sys::sandbox::Sandbox;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// The most channels at a time: one for each client of the trusted path, and a few more.
 const MAX_CLIENTS: usize = 4096;
+/// The most places that checkpoints are sent to.
+const MAX_AWAY: usize = 4;
 
 /// What the warden gives. Keys are read as they come, so that the passphrase is gone before anything else is done.
 #[derive(Default)]
@@ -20,8 +25,10 @@ struct Given {
     passphrase: Option<Secret>,
     keys: Keys,
     ppks: Ppks,
+    ledger: One<Ledger>,
+    away: Many<Away, MAX_AWAY>,
     clients: Many<(Use, Channel), MAX_CLIENTS>,
-    /// The first key that cannot be used, and why.
+    /// The first file that cannot be used, and why.
     unusable: Option<String>,
 }
 
@@ -33,6 +40,11 @@ impl Kit for Given {
             return Ok(());
         }
         let read = match part {
+            Part::AuditChain => match Ledger::open(with.one()?) {
+                Ok(ledger) => return self.ledger.put(ledger),
+                Err(why) => Err(format!("the file of the audit log's hash {why}")),
+            },
+            Part::Checkpoints => return self.away.put(Away::new(with.one()?)),
             Part::Passphrase(secret) => {
                 self.passphrase = Some(secret);
                 return Ok(());
@@ -70,6 +82,8 @@ enum Source {
 struct Signer {
     keys: Keys,
     ppks: Ppks,
+    ledger: Option<Ledger>,
+    away: Vec<Away>,
     place: Place,
     events: Events<Source>,
     clients: BTreeMap<u64, Client>,
@@ -93,12 +107,21 @@ pub fn serve() -> Result<(), Fatal> {
     let confined = beginning.confine(&Sandbox::new(levee_sys::seccomp::SIGNER))?;
     let mut warden: Warden<Part> = confined.ready(&mut events, Source::Warden)?;
     let (keys, ppks, clients) = (given.keys, given.ppks, BTreeMap::new());
-    let mut signer = Signer { keys, ppks, place, events, clients, next: 0 };
+    let (ledger, away) = (given.ledger.get(), given.away.all());
+    let mut signer = Signer { keys, ppks, ledger, away, place, events, clients, next: 0 };
     for (key_use, channel) in given.clients.all() {
         signer.join(channel, key_use, true);
     }
     loop {
-        for (source, _) in signer.events.wait(None)? {
+        let due = signer.ledger.as_ref().and_then(Ledger::due);
+        let limit = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let ready = signer.events.wait(limit)?;
+        if due.is_some_and(|due| due <= Instant::now())
+            && signer.ledger.as_mut().is_some_and(|ledger| !ledger.sync())
+        {
+            return Err(Fatal::new("sync the audit log's hash", "the disk says no"));
+        }
+        for (source, _) in ready {
             match source {
                 Source::Warden => match warden.hear()? {
                     None => {}
@@ -144,6 +167,9 @@ impl Signer {
                     ToSigner::MixPpk { id, prf, keys } if client.key_use == Use::Ike => {
                         self.ppks.mix(&id, prf, &keys).map(FromSigner::Mixed)
                     }
+                    request if client.key_use == Use::Audit => {
+                        self.ledger.as_mut().and_then(|ledger| audit(request, ledger, &self.keys, &self.away))
+                    }
                     request => content::check(request, client.key_use, self.place)
                         .and_then(|content| self.keys.sign(client.key_use, &content))
                         .map(FromSigner::Signature),
@@ -153,4 +179,26 @@ impl Signer {
             Ok(Some(_)) | Err(_) => drop(self.clients.remove(&number)),
         }
     }
+}
+
+/// What sessiond asks about its log.
+fn audit(request: ToSigner, ledger: &mut Ledger, keys: &Keys, away: &[Away]) -> Option<FromSigner> {
+    let chain = match request {
+        ToSigner::AuditChain => ledger.chain(),
+        ToSigner::AuditRecords { from, digests } => ledger.extend(from, &digests, Instant::now())?,
+        ToSigner::AuditCheckpoint => {
+            // What was signed is never gone back on.
+            if !ledger.sync() {
+                return None;
+            }
+            let chain = ledger.chain();
+            let signature = keys.sign(Use::Audit, &content::checkpoint(&chain))?;
+            // Each of them, whatever the others say.
+            let kept_back = away.iter().filter(|away| !away.send(&chain, &signature)).count() > 0;
+            let (count, hash) = (chain.count, chain.hash.0);
+            return Some(FromSigner::Checkpoint { count, hash, signature, kept_back });
+        }
+        _ => return None,
+    };
+    Some(FromSigner::Chained { count: chain.count, hash: chain.hash.0 })
 }

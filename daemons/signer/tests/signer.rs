@@ -5,7 +5,7 @@ use levee_ipc::warden::signer::{SignerPart as Part, Unusable};
 use levee_ipc::warden::{Order, Place, Said};
 use levee_ipc::{Channel, Secret};
 use levee_policy::PpkId;
-use levee_policy::audit::{Hash, checkpoint_message};
+use levee_policy::audit::{Chain, Hash, checkpoint_message};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, UnparsedPublicKey};
@@ -52,14 +52,7 @@ fn launch_with_ppks(
     clients: &[(Use, OwnedFd)],
     place: Place,
 ) -> Signer {
-    let (control, theirs) = Channel::pair().unwrap();
-    let theirs = theirs.into_fd();
-    let errors = std::io::stderr();
-    let mut program = Program::new(env!("CARGO_BIN_EXE_levee-signer"));
-    program.stdio = [None, None, Some(errors.as_fd())];
-    program.fds = vec![theirs.as_fd()];
-    let child = program.start().unwrap();
-    drop(theirs);
+    let (control, child) = started();
     let attach = |attachment, fd: &OwnedFd| {
         let _ = control.send_with(&Order::Give(attachment), &[fd.as_fd()]);
     };
@@ -78,6 +71,18 @@ fn launch_with_ppks(
     }
     let _ = control.send(&Order::<Part>::Begin(place));
     Signer { child, control }
+}
+
+/// A signer that has been told nothing yet.
+fn started() -> (Channel, Child) {
+    let (control, theirs) = Channel::pair().unwrap();
+    let theirs = theirs.into_fd();
+    let errors = std::io::stderr();
+    let mut program = Program::new(env!("CARGO_BIN_EXE_levee-signer"));
+    program.stdio = [None, None, Some(errors.as_fd())];
+    program.fds = vec![theirs.as_fd()];
+    let child = program.start().unwrap();
+    (control, child)
 }
 
 impl Signer {
@@ -112,14 +117,14 @@ fn signed_by(public: &[u8], message: &[u8], answer: &FromSigner) -> bool {
         FromSigner::Signature(signature) => {
             UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, public).verify(message, signature).is_ok()
         }
-        FromSigner::Refused | FromSigner::Mixed(_) => false,
+        _ => false,
     }
 }
 
 #[test]
 fn each_channel_gets_its_own_kind_signed_by_its_own_key_and_nothing_else() {
     let (tls_key, tls_public) = key();
-    let (audit_key, audit_public) = key();
+    let (audit_key, _) = key();
     let (tls, tls_end) = channel();
     let (audit, audit_end) = channel();
     let keys = [(Use::Tls, &tls_key), (Use::Audit, &audit_key)];
@@ -129,12 +134,125 @@ fn each_channel_gets_its_own_kind_signed_by_its_own_key_and_nothing_else() {
     assert!(signed_by(&tls_public, &server, &ask(&tls, &ToSigner::TlsVerify(server.clone()))));
     let client = ToSigner::TlsVerify(handshake("client"));
     assert!(matches!(ask(&tls, &client), FromSigner::Refused), "a server does not sign as a client");
-    let checkpoint = ToSigner::AuditCheckpoint { count: 9, hash: [3; 32] };
-    assert!(matches!(ask(&tls, &checkpoint), FromSigner::Refused), "not on this channel");
-    let message = checkpoint_message(9, &Hash([3; 32]));
-    assert!(signed_by(&audit_public, &message, &ask(&audit, &checkpoint)));
+    for request in [ToSigner::AuditCheckpoint, ToSigner::AuditChain, records(0, 1)] {
+        assert!(matches!(ask(&tls, &request), FromSigner::Refused), "not on this channel");
+        // Nor where it belongs, without a file that says how far the log is.
+        assert!(matches!(ask(&audit, &request), FromSigner::Refused));
+    }
     assert!(matches!(ask(&audit, &ToSigner::TlsVerify(server)), FromSigner::Refused), "not on this channel");
     signer.stop();
+}
+
+/// So many records from this one on, each with a digest of its own.
+fn records(from: u64, count: u64) -> ToSigner {
+    let digests = (from..from + count).map(|n| [n as u8; 32]).collect();
+    ToSigner::AuditRecords { from, digests }
+}
+
+/// A signer that keeps an audit log's hash in this file and sends checkpoints to those places.
+fn launch_for_audit(key: &OwnedFd, state: &std::fs::File, away: &[OwnedFd]) -> (Signer, Channel) {
+    let (audit, end) = channel();
+    let (control, child) = started();
+    let attach = |attachment, fd: &dyn std::os::fd::AsFd| {
+        control.send_with(&Order::Give(attachment), &[fd.as_fd()]).unwrap();
+    };
+    attach(Part::PrivateKey(Use::Audit), key);
+    attach(Part::AuditChain, state);
+    away.iter().for_each(|fd| attach(Part::Checkpoints, fd));
+    attach(Part::Client(Use::Audit), &end);
+    control.send(&Order::<Part>::Begin(Place::Server)).unwrap();
+    (Signer { child, control }, audit)
+}
+
+#[test]
+fn who_takes_sessiond_over_gets_no_signature_over_a_log_that_was_written_anew() {
+    let (key, public) = key();
+    let state = tempfile::tempfile().unwrap();
+    let (signer, audit) = launch_for_audit(&key, &state, &[]);
+    let signer = signer.ready();
+    let honest = (0..10u8).fold(Chain::START, |chain, n| chain.with(&Hash([n; 32])));
+    assert!(
+        matches!(ask(&audit, &records(0, 10)), FromSigner::Chained { count: 10, hash } if hash == honest.hash.0)
+    );
+    // The same log with one record changed, from its beginning or from that record on; a gap; an end cut off.
+    let anew = |from: u64, to: u64| ToSigner::AuditRecords {
+        from,
+        digests: (from..to).map(|n| [if n == 4 { 99 } else { n as u8 }; 32]).collect(),
+    };
+    for forged in [anew(0, 10), anew(0, 11), anew(4, 10), anew(4, 11), anew(9, 10), anew(11, 12)] {
+        assert!(matches!(ask(&audit, &forged), FromSigner::Refused), "{forged:?}");
+    }
+    let FromSigner::Checkpoint { count: 10, hash, signature, kept_back: false } =
+        ask(&audit, &ToSigner::AuditCheckpoint)
+    else {
+        panic!("no checkpoint")
+    };
+    assert_eq!(hash, honest.hash.0, "over what was written first, whoever asks");
+    let message = checkpoint_message(10, &honest.hash);
+    assert!(signed_by(&public, &message, &FromSigner::Signature(signature)));
+
+    // Another signer knows what the one before it knew, killed or stopped.
+    signer.child.kill().unwrap();
+    let (signer, audit) = launch_for_audit(&key, &state, &[]);
+    let signer = signer.ready();
+    assert!(
+        matches!(ask(&audit, &ToSigner::AuditChain), FromSigner::Chained { count: 10, hash } if hash == honest.hash.0)
+    );
+    for forged in [anew(0, 10), anew(0, 11), anew(9, 10)] {
+        assert!(matches!(ask(&audit, &forged), FromSigner::Refused), "{forged:?}");
+    }
+    assert!(matches!(ask(&audit, &records(10, 1024)), FromSigner::Chained { count: 1034, .. }));
+    assert!(
+        matches!(ask(&audit, &records(1034, 1025)), FromSigner::Refused),
+        "more than one message may have"
+    );
+    signer.stop();
+
+    // What cannot be read is not taken for a beginning.
+    state.set_len(50).unwrap();
+    let (signer, _audit) = launch_for_audit(&key, &state, &[]);
+    let Said::Says(Unusable(why)) = signer.control.recv::<Said<Unusable>>().unwrap().message else {
+        panic!("usable")
+    };
+    assert!(why.contains("is damaged") && why.contains("signer/audit.chain"), "{why}");
+    assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1);
+}
+
+#[test]
+fn a_checkpoint_is_sent_away_to_a_file_and_to_syslog_and_what_does_not_take_it_is_told() {
+    use std::os::unix::net::UnixDatagram;
+    let (key, _) = key();
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("checkpoints");
+    let file = std::fs::File::options().append(true).create(true).open(&path).unwrap();
+    // What is gone, and a full disk, before the one that takes it.
+    let (gone, _) = UnixDatagram::pair().unwrap();
+    let full = std::fs::File::options().append(true).open("/dev/full").unwrap();
+    for (away, expected) in
+        [(vec![theirs.into(), file.into()], false), (vec![gone.into(), full.into()], true)]
+    {
+        let state = tempfile::tempfile().unwrap();
+        let (signer, audit) = launch_for_audit(&key, &state, &away);
+        let signer = signer.ready();
+        ask(&audit, &records(0, 3));
+        let FromSigner::Checkpoint { count: 3, hash, kept_back, .. } =
+            ask(&audit, &ToSigner::AuditCheckpoint)
+        else {
+            panic!("no checkpoint")
+        };
+        assert_eq!(kept_back, expected);
+        if !expected {
+            let line = std::fs::read_to_string(&path).unwrap();
+            let said = format!("levee audit checkpoint 3 {} ", String::from(Hash(hash)));
+            assert!(line.starts_with(&said) && line.ends_with('\n'), "{line}");
+            let mut datagram = [0; 1024];
+            let length = ours.recv(&mut datagram).unwrap();
+            let text = std::str::from_utf8(&datagram[..length]).unwrap();
+            assert_eq!(text, format!("<109>levee-signer: {}", line.trim_end()));
+        }
+        signer.stop();
+    }
 }
 
 #[test]

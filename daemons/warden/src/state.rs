@@ -4,18 +4,22 @@ use crate::Fatal;
 use crate::memfile::sealed;
 use crate::options::Options;
 use levee_policy::Site;
+use levee_policy::site::CheckpointPlace;
 use rustix::fs::{AtFlags, FlockOperation, Gid, Uid, chownat, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 /// Below the state directory: whom the authority believes no more.
 pub const REVOCATIONS: &str = "authority/ca.crl";
 /// The same in a workstation's bundle, if an operator has put it there.
 pub const WORKSTATION_REVOCATIONS: &str = "ca.crl";
+/// Below the state directory: the public key that the audit log's first key is sealed for.
+pub const AUDITOR: &str = "server/auditor.pub";
 /// Where wardens on one host claim their uids; the same for all, whatever their site.
 pub const UIDS: &str = "/run/levee/.uids";
 /// The file in the run directory that a running warden holds locked, with its process number.
@@ -110,6 +114,43 @@ pub fn copy(path: &Path) -> io::Result<OwnedFd> {
     let mut text = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(File::from(open(path)?), 1 << 20), &mut text)?;
     sealed("copy", &text)
+}
+
+/// The signer's file in which it keeps how far the audit log is; made if need be, durably.
+///
+/// # Errors
+/// The kernel's.
+pub fn audit_chain(state: &Path) -> io::Result<OwnedFd> {
+    let directory = state.join("signer");
+    std::fs::create_dir_all(&directory)?;
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
+    let path = directory.join("audit.chain");
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    File::open(&directory)?.sync_all()?;
+    Ok(file.into())
+}
+
+/// A place that checkpoints of the audit log are sent to.
+///
+/// # Errors
+/// It cannot be opened: with what it is.
+pub fn checkpoints(place: &CheckpointPlace) -> io::Result<OwnedFd> {
+    let hint = |path: &Path, e: io::Error| {
+        io::Error::new(e.kind(), format!("{}, where checkpoints are sent ([audit]): {e}", path.display()))
+    };
+    match place {
+        CheckpointPlace::File(path) => {
+            let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+            Ok(file.map_err(|e| hint(path, e))?.into())
+        }
+        CheckpointPlace::Syslog => {
+            let path = Path::new("/dev/log");
+            let socket = UnixDatagram::unbound()?;
+            socket.connect(path).map_err(|e| hint(path, e))?;
+            Ok(socket.into())
+        }
+    }
 }
 
 /// A sealed copy of the authority's revocation list, where there is one; one that cannot be read is an error.

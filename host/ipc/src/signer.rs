@@ -38,14 +38,22 @@ pub enum ToSigner {
         /// The keys, each as long as the prf's output.
         keys: PpkKeys,
     },
-    /// Sign an audit checkpoint: the number of records and the log's running hash.
-    AuditCheckpoint {
-        /// Records before this checkpoint.
-        count: u64,
-        /// SHA-256 over the sealed records so far.
-        hash: [u8; 32],
+    /// How far is the audit log, as the signer knows it? Answered by [`FromSigner::Chained`].
+    AuditChain,
+    /// These records are in the log, and on the disk. The signer chains their digests by itself; those that do not follow the last
+    /// one it has are refused. Answered by [`FromSigner::Chained`].
+    AuditRecords {
+        /// The number of the first.
+        from: u64,
+        /// SHA-256 of each line: at most [`DIGESTS`].
+        digests: Vec<[u8; 32]>,
     },
+    /// Sign a checkpoint over the audit log as the signer knows it. Answered by [`FromSigner::Checkpoint`].
+    AuditCheckpoint,
 }
+
+/// The most digests in one message.
+pub const DIGESTS: usize = 1024;
 
 /// From the signer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -54,6 +62,24 @@ pub enum FromSigner {
     Signature(Vec<u8>),
     /// The keys, with the PPK in them: prf+ (PPK, key) for each.
     Mixed(PpkKeys),
+    /// The audit log as the signer knows it.
+    Chained {
+        /// Records.
+        count: u64,
+        /// The running hash over them.
+        hash: [u8; 32],
+    },
+    /// The same, signed; and whether it could not be sent to where it was to be sent.
+    Checkpoint {
+        /// Records before this checkpoint.
+        count: u64,
+        /// The running hash over them.
+        hash: [u8; 32],
+        /// An ASN.1 ECDSA signature.
+        signature: Vec<u8>,
+        /// At least one of the places where checkpoints are sent did not take it.
+        kept_back: bool,
+    },
     /// Not a thing that this channel may have signed, or no such PPK.
     Refused,
 }

@@ -172,6 +172,8 @@ pub enum Attachment {
     PrivateKey(Use),
     /// To the signer: a file with the PPK of this name in PEM, which may be encrypted as private keys may.
     Ppk(PpkId),
+    /// To sessiond: a sealed memory file with the auditor's public key in PEM.
+    Auditor,
     /// The directory of the process's own files (sessiond: store, credentials, audit log).
     Directory,
     /// A listening socket: tps: the trusted path's TCP; sessiond: operators' Unix `SOCK_SEQPACKET`;

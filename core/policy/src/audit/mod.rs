@@ -2,14 +2,16 @@
 //!
 //! Each line of the log is a JSON object that ends in a seal: an HMAC under a key that changes with every
 //! record and is forgotten. Whoever takes the logging process over learns the present key, and with it can
-//! forge only what comes after (Bellare and Yee, "Forward integrity for secure audit logs", 1997). Now and
-//! then the signer, another process, signs the count and running hash of all records so far, so that a cut
-//! tail shows and the whole log cannot be written anew.
+//! forge only what comes after (Bellare and Yee, "Forward integrity for secure audit logs", 1997). The signer,
+//! another process, is given each record's digest when the record is on the disk, keeps the running hash by itself, and
+//! now and then signs it with the count: so a cut tail shows, and nobody but the signer can write a log anew.
 
+mod chain;
 mod hex;
 mod seal;
 mod verify;
 
+pub use chain::Chain;
 pub use hex::{Hash, Hex};
 pub use seal::{AuditKey, SealError, Sealer};
 pub use verify::{Fault, FaultKind, Report, Verifier};

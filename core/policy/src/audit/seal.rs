@@ -6,6 +6,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
+use super::chain::Chain;
 use super::hex::{Hash, Hex, decode, encode};
 use super::{Body, Checkpoint, Event, MAX_LINE, Record};
 
@@ -83,9 +84,8 @@ impl std::error::Error for SealError {}
 /// one. After a crash [`Sealer::restore`] and give the lines since then to [`Sealer::catch_up`].
 #[derive(Debug)]
 pub struct Sealer {
-    count: u64,
+    chain: Chain,
     key: AuditKey,
-    hash: Hash,
 }
 
 impl Sealer {
@@ -94,23 +94,28 @@ impl Sealer {
 
     /// The beginning of a log. Give a copy of the first key to those who shall verify it, and keep none.
     pub fn new(first: AuditKey) -> Self {
-        Self { count: 0, key: first, hash: START }
+        Self { chain: Chain::START, key: first }
     }
 
     /// How many records there are.
     pub fn count(&self) -> u64 {
-        self.count
+        self.chain.count
     }
 
     /// The running hash over them.
     pub fn hash(&self) -> &Hash {
-        &self.hash
+        &self.chain.hash
+    }
+
+    /// Both.
+    pub fn chain(&self) -> Chain {
+        self.chain
     }
 
     /// The stored form: count, present key, running hash.
     pub fn save(&self) -> Zeroizing<[u8; Self::STATE]> {
         let mut state = Zeroizing::new([0; Self::STATE]);
-        let parts = self.count.to_be_bytes().into_iter().chain(self.key.0).chain(self.hash.0);
+        let parts = self.chain.count.to_be_bytes().into_iter().chain(self.key.0).chain(self.chain.hash.0);
         state.iter_mut().zip(parts).for_each(|(place, byte)| *place = byte);
         state
     }
@@ -120,7 +125,10 @@ impl Sealer {
         let (count, rest) = state.split_first_chunk()?;
         let (key, rest) = rest.split_first_chunk()?;
         let hash = rest.try_into().ok()?;
-        Some(Self { count: u64::from_be_bytes(*count), key: AuditKey(*key), hash: Hash(hash) })
+        Some(Self {
+            chain: Chain { count: u64::from_be_bytes(*count), hash: Hash(hash) },
+            key: AuditKey(*key),
+        })
     }
 
     /// The next line of the log, newline included. `time` is in milliseconds since 1970-01-01 UTC.
@@ -142,7 +150,7 @@ impl Sealer {
         hash: Hash,
         signature: Vec<u8>,
     ) -> Result<Vec<u8>, SealError> {
-        if count > self.count {
+        if count > self.chain.count {
             return Err(SealError::Ahead);
         }
         self.write(time, Body::Checkpoint(Checkpoint { count, hash, signature: Hex(signature) }))
@@ -155,7 +163,7 @@ impl Sealer {
     /// tampered with.
     pub fn catch_up(&mut self, line: &[u8]) -> Result<Record, SealError> {
         let record = open(line, &self.key).ok_or(SealError::NotNext)?;
-        if record.seq != self.count {
+        if record.seq != self.chain.count {
             return Err(SealError::NotNext);
         }
         self.advance(line);
@@ -163,8 +171,8 @@ impl Sealer {
     }
 
     fn write(&mut self, time: u64, body: Body) -> Result<Vec<u8>, SealError> {
-        let mut line =
-            serde_json::to_vec(&Record { seq: self.count, time, body }).map_err(|_| SealError::Unwritable)?;
+        let mut line = serde_json::to_vec(&Record { seq: self.chain.count, time, body })
+            .map_err(|_| SealError::Unwritable)?;
         if line.pop() != Some(b'}') {
             return Err(SealError::Unwritable);
         }
@@ -181,19 +189,9 @@ impl Sealer {
     }
 
     fn advance(&mut self, line: &[u8]) {
-        self.hash = chain(&self.hash, line);
+        self.chain = self.chain.with(&Chain::digest(line));
         self.key.evolve();
-        self.count = self.count.saturating_add(1);
     }
-}
-
-/// The running hash of no record.
-pub(super) const START: Hash = Hash([0; 32]);
-
-/// The running hash with one more line, newline included.
-pub(super) fn chain(hash: &Hash, line: &[u8]) -> Hash {
-    let next = Sha256::new().chain_update(b"levee audit chain").chain_update(hash.0).chain_update(line);
-    Hash(next.finalize().into())
 }
 
 /// A line's own text without its seal, and the seal. `None` if the line is not of that form.

@@ -5,8 +5,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::chain::Chain;
 use super::hex::Hash;
-use super::seal::{AuditKey, START, chain, open, read};
+use super::seal::{AuditKey, open, read};
 use super::{Body, Checkpoint, Record, checkpoint_message};
 
 /// A checkpoint may stand this many records behind the last it speaks of, while the signer was at work.
@@ -83,8 +84,8 @@ pub struct Verifier<F> {
     check: F,
     line: u64,
     next: u64,
-    hash: Hash,
-    /// Running hashes, the newest last; the first belongs to `oldest` records.
+    chain: Chain,
+    /// Running hashes, the newest last.
     hashes: VecDeque<Hash>,
     checkpoints: u64,
     signed: u64,
@@ -104,8 +105,8 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
             check,
             line: 0,
             next: 0,
-            hash: START,
-            hashes: VecDeque::from([START]),
+            chain: Chain::START,
+            hashes: VecDeque::from([Chain::START.hash]),
             checkpoints: 0,
             signed: 0,
             faults: Vec::new(),
@@ -116,11 +117,11 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
     pub fn line(&mut self, line: &[u8]) -> Option<Record> {
         self.line += 1;
         let record = self.examine(line);
-        self.hash = chain(&self.hash, line);
+        self.chain = self.chain.with(&Chain::digest(line));
         if self.hashes.len() > BEHIND {
             self.hashes.pop_front();
         }
-        self.hashes.push_back(self.hash);
+        self.hashes.push_back(self.chain.hash);
         record
     }
 
@@ -246,34 +247,46 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
             ));
         } else if self.key.is_some() {
             said.push(format!(
-                "Each of the {} records is as it was sealed, and in its place: \
-                 nobody who learned a later key can have changed one.",
+                "Each of the {} records is as it was sealed, and in its place. That holds against whoever took \
+                 levee-sessiond over, or became root, after a record was written: they learned later keys alone.",
                 self.next
             ));
         } else {
-            said.push("Seals were not checked, because the first key was not given.".to_owned());
+            said.push(
+                "Seals were not checked, because the first key was not given: against root nothing is proved."
+                    .to_owned(),
+            );
         }
         if self.signed > 0 {
             said.push(format!(
-                "The signer signed the first {} as they stand here ({}).",
+                "The signer chained the first {} as they were written, and signed them as they stand here ({}). That \
+                 holds against a levee-sessiond that was taken over, whatever it knows; not against root, who has the \
+                 signer's key too.",
                 number(self.signed, "record"),
                 number(self.checkpoints, "checkpoint")
             ));
         } else {
-            said.push("No checkpoint holds: the whole log could have been written anew by someone who had its first key.".to_owned());
+            said.push(
+                "No checkpoint holds: who has the first key could have written the whole log anew."
+                    .to_owned(),
+            );
         }
         let tail = number(self.next.saturating_sub(self.signed), "record");
         match (self.key.is_some(), expected) {
             _ if self.signed >= self.next => {}
             (true, Some(expected)) if expected <= self.next => said.push(format!(
-                "Since the last checkpoint there are {tail}: they rest on seals; that there are at least {expected} \
-                 in all was given."
+                "Since the last checkpoint there are {tail}, which rest on seals. The log should have at least \
+                 {expected} records, and has {}.",
+                self.next
             )),
             (true, _) => said.push(format!(
                 "Since the last checkpoint there are {tail}: they rest on seals alone, and more may have been cut off."
             )),
             (false, _) => said.push(format!("Nothing is proved of what stands since the last checkpoint ({tail}).")),
         }
+        said.push(
+            "What a levee-sessiond wrote after it was taken over may be false: nothing proves it.".to_owned(),
+        );
         said
     }
 }

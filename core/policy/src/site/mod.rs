@@ -1,5 +1,6 @@
 //! The site: everything `site.toml` says, in types that an invalid site has no value in.
 
+mod audit;
 mod check;
 mod crypto;
 mod federation;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use audit::{Audit, CheckpointPlace};
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
 pub use needs::{Need, Needs};
@@ -95,6 +97,7 @@ pub struct Server {
     names: Vec<DomainName>,
     slots: u16,
     grace: Duration,
+    longest_session: Option<Duration>,
 }
 
 impl Server {
@@ -151,6 +154,11 @@ impl Server {
     /// How long a session outlives its trusted path.
     pub fn grace(&self) -> Duration {
         self.grace
+    }
+
+    /// How long a session may last at most, if the site says so: then the person signs on again.
+    pub fn longest_session(&self) -> Option<Duration> {
+        self.longest_session
     }
 }
 
@@ -393,6 +401,7 @@ pub struct Site {
     limits: Limits,
     vault: Vault,
     crypto: Crypto,
+    audit: Audit,
     users: BTreeMap<UserName, User>,
     hosts: BTreeMap<HostName, Host>,
     services: BTreeMap<ServiceName, Service>,
@@ -449,6 +458,11 @@ impl Site {
     /// Which algorithms the site has chosen.
     pub fn crypto(&self) -> &Crypto {
         &self.crypto
+    }
+
+    /// What becomes of the audit log's checkpoints.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// The banner's colour at a label, if the site gives its level one.

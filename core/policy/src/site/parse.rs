@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
-    Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost, Passed, Program,
-    Protocol, Server, Service, Site, User, Vault, check, federation, needs, quantity,
+    Audit, Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost, Passed,
+    Program, Protocol, Server, Service, Site, User, Vault, check, federation, needs, quantity,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -61,6 +61,7 @@ pub(super) struct DraftServer {
     pub names: Vec<At<DomainName>>,
     pub slots: u16,
     pub grace: Duration,
+    pub longest_session: Option<Duration>,
 }
 
 pub(super) struct DraftUser {
@@ -122,6 +123,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         "limits",
         "vault",
         "crypto",
+        "audit",
         "user",
         "host",
         "service",
@@ -136,6 +138,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let slots = server.as_ref().map_or(MAX_SLOTS, |server| server.slots);
     let vault = Vault::read(reader, &root, vocabulary.as_ref(), slots);
     let crypto = Crypto::read(reader, &root);
+    let audit = Audit::read(reader, &root);
     let federation = federation::read(reader, &root, vault.as_ref());
     let words = vocabulary.as_ref();
     let users = reader.tables(root.get("user"), "[user]", &["name", "clearance"]);
@@ -172,10 +175,12 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             names: values(server.names),
             slots: server.slots,
             grace: server.grace,
+            longest_session: server.longest_session,
         },
         limits: limits?,
         vault: vault?,
         crypto: crypto?,
+        audit: audit?,
         users: (draft.users.read.into_iter())
             .map(|user| {
                 (user.name.value.clone(), User { name: user.name.value, clearance: user.clearance.value })
@@ -332,6 +337,7 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
         "names",
         "slots",
         "grace",
+        "longest-session",
     ];
     let value = reader.need(root, "server", "{ name = \"server.harbour.example\", … }")?;
     let keys = reader.subtable(value, "[server]", KEYS)?;
@@ -357,15 +363,20 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
         Some(value) => reader.integer(value, "slots", 1..=u64::from(MAX_SLOTS)),
         None => Some(64),
     };
+    let milliseconds =
+        |text: &str| quantity::duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
+    let longest_session = match keys.get("longest-session") {
+        Some(value) => {
+            const FORM: &str = "a time from \"1m\" to \"168h\"";
+            const BOUNDS: std::ops::RangeInclusive<u64> = 60_000..=604_800_000;
+            quantity(reader, value, "longest-session", milliseconds, BOUNDS, FORM).map(Some)
+        }
+        None => Some(None),
+    };
     let grace = match keys.get("grace") {
-        Some(value) => quantity(
-            reader,
-            value,
-            "grace",
-            |text| quantity::duration(text).and_then(|time| u64::try_from(time.as_millis()).ok()),
-            1_000..=3_600_000,
-            "a time from \"1s\" to \"1h\"",
-        ),
+        Some(value) => {
+            quantity(reader, value, "grace", milliseconds, 1_000..=3_600_000, "a time from \"1s\" to \"1h\"")
+        }
         None => Some(30_000),
     };
     Some(DraftServer {
@@ -380,6 +391,7 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
         names: names?,
         slots: u16::try_from(slots?).ok()?,
         grace: Duration::from_millis(grace?),
+        longest_session: longest_session?.map(Duration::from_millis),
     })
 }
 

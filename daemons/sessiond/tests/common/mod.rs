@@ -4,16 +4,18 @@
 //! the boundary of the process under test. All of them together are tried in `tests/system`.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use hpke::kem::DhP384HkdfSha384;
+use hpke::{Deserializable as _, Kem as _, Serializable as _};
 use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, TpsToSessiond};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::operator;
-use levee_ipc::signer::{FromSigner, ToSigner, Use};
+use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{
     Attachment, CompartmentStatus, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden,
 };
 use levee_ipc::{Channel, RecvError, Secret};
-use levee_policy::audit;
+use levee_policy::audit::{self, Chain};
 use levee_policy::{HostName, LabelName, UserName};
 use levee_session::SessionId;
 use levee_sys::pidfd::Child;
@@ -116,6 +118,8 @@ pub struct Shared {
     pub questions: Vec<FromKeyer>,
     /// Answers that the keyer got.
     pub answers: Vec<(u64, Option<KeyRecord>)>,
+    /// The log as the signer knows it.
+    pub chain: Option<Chain>,
     ready: bool,
     stop: bool,
 }
@@ -223,13 +227,14 @@ impl World {
         };
         let peer = |role| Attachment::Peer { role, label: None, slot: None };
         attach(Attachment::Site, sealed(&place.site));
+        attach(Attachment::Auditor, sealed(&auditor_pem()));
         attach(Attachment::Directory, File::open(&place.directory).unwrap().into());
         let (tps, fd) = pair();
         attach(peer(Role::Tps), fd);
         let (keyer, fd) = pair();
         attach(peer(Role::Keyer), fd);
         let (signer, fd) = pair();
-        attach(Attachment::SignerClient(Use::Audit), fd);
+        attach(peer(Role::Signer), fd);
         let socket = std::env::temp_dir().join(format!("levee-sessiond-{}.sock", child.pid.as_raw_nonzero()));
         let _ = std::fs::remove_file(&socket);
         attach(Attachment::Listener, listener(&socket));
@@ -576,18 +581,62 @@ impl StandIns {
     }
 
     fn signer(&self, message: ToSigner, shared: &mut Shared) {
-        if let ToSigner::AuditCheckpoint { count, hash } = message {
-            shared.trace.push(format!("checkpoint {count}"));
-            if shared.faults.no_signatures {
-                return;
+        let mut chain = shared.chain.unwrap_or(Chain::START);
+        let answer = match message {
+            ToSigner::AuditCheckpoint => {
+                shared.trace.push(format!("checkpoint {}", chain.count));
+                if shared.faults.no_signatures {
+                    return;
+                }
+                let random = SystemRandom::new();
+                let key =
+                    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &self.key, &random).unwrap();
+                let content = audit::checkpoint_message(chain.count, &chain.hash);
+                let signature = key.sign(&random, &content).unwrap().as_ref().to_vec();
+                FromSigner::Checkpoint { count: chain.count, hash: chain.hash.0, signature, kept_back: false }
             }
-            let random = SystemRandom::new();
-            let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &self.key, &random).unwrap();
-            let content = audit::checkpoint_message(count, &audit::Hash(hash));
-            let signature = key.sign(&random, &content).unwrap().as_ref().to_vec();
-            let _ = self.signer.send(&FromSigner::Signature(signature));
-        }
+            ToSigner::AuditRecords { from, digests } => {
+                assert_eq!(from, chain.count, "records follow each other");
+                chain = digests.into_iter().fold(chain, |chain, digest| chain.with(&audit::Hash(digest)));
+                FromSigner::Chained { count: chain.count, hash: chain.hash.0 }
+            }
+            _ => FromSigner::Chained { count: chain.count, hash: chain.hash.0 },
+        };
+        shared.chain = Some(chain);
+        let _ = self.signer.send(&answer);
     }
+}
+
+/// The auditor's key pair, for HPKE.
+fn auditor() -> (<DhP384HkdfSha384 as hpke::Kem>::PrivateKey, <DhP384HkdfSha384 as hpke::Kem>::PublicKey) {
+    DhP384HkdfSha384::derive_keypair(&[7; 48])
+}
+
+/// The public half as PEM.
+pub fn auditor_pem() -> String {
+    use base64::Engine as _;
+    const P384: &[u8] =
+        b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00";
+    let der = [P384, &auditor().1.to_bytes()].concat();
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
+}
+
+/// The log's first key, as the auditor opens it.
+pub fn first_key(directory: &Path) -> audit::AuditKey {
+    let text = std::fs::read_to_string(directory.join("audit.first-key")).unwrap();
+    let audit::Hex(sealed) = audit::Hex::try_from(text.trim().to_owned()).unwrap();
+    let (key, sealed) = sealed.split_at(97);
+    let key = <DhP384HkdfSha384 as hpke::Kem>::EncappedKey::from_bytes(key).unwrap();
+    let first = hpke::single_shot_open::<hpke::aead::AesGcm256, hpke::kdf::HkdfSha384, DhP384HkdfSha384>(
+        &hpke::OpModeR::Base,
+        &auditor().0,
+        &key,
+        b"levee audit first key",
+        sealed,
+        &[],
+    );
+    audit::AuditKey::from_bytes(first.unwrap().try_into().unwrap())
 }
 
 fn vault(label: &LabelName, channel: &Channel, message: SessiondToVault, shared: &mut Shared) {

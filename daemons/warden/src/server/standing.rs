@@ -71,6 +71,7 @@ impl Server {
                         Attachment::Directory,
                         state::own_directory(&directory.join("sessiond"), uid)?,
                     )?;
+                    process.give(Attachment::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
                     process.attach(Attachment::Listener, &self.operators)?;
                 }
                 Role::Keyer => {
@@ -140,6 +141,10 @@ impl Server {
             keys.extend(self.site.federation().map(|_| (Use::Federation, "federation.key")));
             for (what, file) in keys {
                 signer.give(SignerPart::PrivateKey(what), state::secret(&directory.join(file))?)?;
+            }
+            signer.give(SignerPart::AuditChain, state::audit_chain(&self.options.state)?)?;
+            for place in self.site.audit().checkpoints() {
+                signer.give(SignerPart::Checkpoints, state::checkpoints(place)?)?;
             }
             for (host, ppk) in self.ppks() {
                 let file = directory.join("ppk").join(format!("{host}.key"));

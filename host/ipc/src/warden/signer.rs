@@ -15,11 +15,16 @@ pub enum SignerPart {
     PrivateKey(Use),
     /// A file with the PPK of this name in PEM, which may be encrypted as private keys may.
     Ppk(PpkId),
+    /// The file in which the signer keeps how far the audit log is, to be read and written. Empty before the first record.
+    AuditChain,
+    /// A place that each checkpoint of the audit log is sent to, as a line: a file that is appended to, or a datagram socket on which
+    /// the host's syslog listens.
+    Checkpoints,
     /// A channel, and what may be signed on it. One that replaces another comes when that one's end is closed.
     Client(Use),
 }
 
-/// What the signer says in the place of [`Said::Ready`](super::Said::Ready): which of its keys cannot be used, and why. It ends, and
+/// What the signer says in the place of [`Said::Ready`](super::Said::Ready): which of its files cannot be used, and why. It ends, and
 /// starting it again would change nothing.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Unusable(pub String);

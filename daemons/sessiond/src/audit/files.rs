@@ -1,0 +1,127 @@
+//! The log's files: how they begin, and what a start reads of them.
+
+use super::{AuditError, FIRST_KEY, LOG, NEW, SAVED, STATE, event};
+use crate::auditor::Auditor;
+use levee_policy::audit::{AuditKey, Chain, Hash, Hex, MAX_LINE, Sealer, Verdict, part_first, part_name};
+use levee_session::Time;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::BorrowedFd;
+use zeroize::Zeroizing;
+
+/// Whether there is a full part of a log.
+pub fn has_part(directory: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    for entry in Dir::read_from(directory)? {
+        if entry?.file_name().to_str().is_ok_and(|name| part_first(name).is_some()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The state's bytes.
+pub fn saved(sealer: &Sealer, base: u64) -> Zeroizing<[u8; SAVED]> {
+    let mut saved = Zeroizing::new([0; SAVED]);
+    let sealed = sealer.save();
+    let bytes = sealed.iter().copied().chain(base.to_be_bytes());
+    saved.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+    saved
+}
+
+/// A file in the making, empty.
+pub fn create(directory: BorrowedFd<'_>, mode: Mode) -> rustix::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let _ = unlinkat(directory, NEW, AtFlags::empty());
+    openat(directory, NEW, flags, mode).map(File::from)
+}
+
+/// Begins a log: its first key is sealed for the auditor, and forgotten with the first record, before any file has it.
+pub fn begin(
+    directory: BorrowedFd<'_>,
+    auditor: &Auditor,
+    now: Time,
+    state: &mut Zeroizing<[u8; SAVED]>,
+) -> Result<File, AuditError> {
+    let mut first = Zeroizing::new([0u8; 32]);
+    crate::passwords::fill_random(&mut *first)?;
+    let sealed = auditor.seal(&*first).ok_or(AuditError::Foreign("the first key cannot be sealed"))?;
+    let mut text = String::from(Hex(sealed));
+    text.push('\n');
+    write(directory, FIRST_KEY, Mode::RUSR, text.as_bytes())?;
+    let mut sealer = Sealer::new(AuditKey::from_bytes(*first));
+    let why = "the log begins; its first key is sealed for the auditor".to_owned();
+    let line = sealer.seal(now.as_millis(), &event("log", Verdict::Noted, why)).map_err(AuditError::Seal)?;
+    write(directory, LOG, Mode::RUSR | Mode::WUSR, &line)?;
+    **state = *saved(&sealer, 0);
+    write(directory, STATE, Mode::RUSR | Mode::WUSR, &**state)
+}
+
+/// A file that is there with all of its content, or not at all.
+fn write(directory: BorrowedFd<'_>, name: &str, mode: Mode, content: &[u8]) -> Result<File, AuditError> {
+    let mut file = create(directory, mode)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    renameat(directory, NEW, directory, name)?;
+    rustix::fs::fsync(directory)?;
+    Ok(file)
+}
+
+/// Digests of the records from this number on, out of `audit.jsonl`, whose first record has the number `base`, and of the parts
+/// before it.
+pub fn digests_from(directory: BorrowedFd<'_>, from: u64, base: u64) -> Result<Vec<Hash>, AuditError> {
+    let mut names = vec![(base, LOG.to_owned())];
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if let Some(first) = entry.file_name().to_str().ok().and_then(part_first) {
+            names.push((first, part_name(first)));
+        }
+    }
+    names.sort();
+    // Of those that begin at it or before it, the last has it.
+    let at = names.iter().rposition(|(first, _)| *first <= from).unwrap_or(0);
+    let mut digests = Vec::new();
+    for (first, name) in names.into_iter().skip(at) {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = File::from(openat(directory, name, flags, Mode::empty())?);
+        let mut reader = BufReader::with_capacity(1 << 16, file);
+        let (mut number, mut line) = (first, Vec::new());
+        while reader.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)? > 0 {
+            if number >= from {
+                digests.push(Chain::digest(&line));
+            }
+            number += 1;
+            line.clear();
+        }
+    }
+    Ok(digests)
+}
+
+/// Goes through a file of the log, whose first record has the number `base`: the `known` lines that the state knows are
+/// counted, those after them must be sealed by the keys that follow. Says how many lines are good, and where the last of
+/// them ends.
+pub fn catch_up(file: &File, sealer: &mut Sealer, base: u64, known: u64) -> Result<(u64, u64), AuditError> {
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let (mut lines, mut end) = (0, 0);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // No line that was written is longer.
+        let n = reader.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)?;
+        if n == 0 {
+            break;
+        }
+        let number = base.saturating_add(lines);
+        let good = line.last() == Some(&b'\n') && (number < known || sealer.catch_up(&line).is_ok());
+        if !good {
+            // A crash may leave one line in disorder at the very end; anything after it was put there.
+            if reader.fill_buf()?.is_empty() {
+                break;
+            }
+            return Err(AuditError::Foreign("the audit log does not go on from its state"));
+        }
+        lines += 1;
+        end += n as u64;
+    }
+    Ok((lines, end))
+}

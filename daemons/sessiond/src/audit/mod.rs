@@ -1,0 +1,509 @@
+//! The audit log: one sealed JSON line a record, on the disk before what it permits takes effect.
+//!
+//! | file | what |
+//! |---|---|
+//! | `audit.jsonl` | the log, in the form of [`levee_policy::audit`]; what has been written since the last of the next |
+//! | `audit-NUMBER.jsonl` | a part of the log that is full, by the number of its first record: seals, hashes and numbers go on from one to the next |
+//! | `audit.first-key` | the first key, sealed for the auditor (HPKE, RFC 9180), in hexadecimal, written once when the log begins |
+//! | `audit.state` | how many records there are, the next one's key, the running hash, the number of the first record in `audit.jsonl`; written over in place |
+//!
+//! Whoever reads these files learns the next record's key, and none before it: the first one is forgotten with the first record,
+//! which says that the log begins, before any file has it. The signer is told the digest of each record that is on the disk and
+//! chains them by itself ([`told`]); a log that does not go on from what the signer knows stops the start, and without a signer
+//! that takes them no more than [`MOST_BEHIND`] records are granted.
+//!
+//! Three weights share the disk, so that no one can crowd out what matters more: notes (what needs no
+//! permission, and what anybody can cause) leave [`FOR_GRANTS`] bytes free, grants leave [`FOR_END`] for each live
+//! session, and the ends of what was granted may use all there is. The space is allocated ahead of the log's end, so that no
+//! other file on the same disk can take it.
+
+mod files;
+mod told;
+
+use crate::auditor::Auditor;
+use files::{begin, catch_up, create, digests_from, has_part, saved};
+use levee_ipc::signer::{FromSigner, ToSigner};
+use levee_policy::audit::{Chain, Event, Hash, Sealer, Verdict, part_name};
+use levee_session::Time;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
+use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+use told::Told;
+use zeroize::Zeroizing;
+
+const LOG: &str = "audit.jsonl";
+const STATE: &str = "audit.state";
+const FIRST_KEY: &str = "audit.first-key";
+/// A file in the making.
+const NEW: &str = "audit.new";
+/// Bytes of the state: the sealer's, and where the file begins.
+const SAVED: usize = Sealer::STATE + 8;
+/// A file of so many bytes is full: at the next checkpoint another one goes on from it. All of the last one is read at a start.
+const FULL: u64 = 64 << 20;
+/// Bytes that notes leave to grants.
+const FOR_GRANTS: u64 = 64 << 10;
+/// Bytes that grants leave to the end of each session, and to sixteen more.
+const FOR_END: u64 = 512;
+/// How long a record for which nothing waits may lie unsynced.
+const LAZY: Duration = Duration::from_secs(1);
+/// So many records after a checkpoint, the next is due.
+const CHECKPOINT: u64 = 128;
+/// Records that the signer does not know yet; beyond them nothing but ends is written.
+const MOST_BEHIND: usize = 1 << 16;
+/// No record waits longer for a checkpoint, however few there are.
+const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
+
+/// How much a record matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Nothing depends on it.
+    Note,
+    /// A connection's grant, which must be in the log before it takes effect, and which leaves grants of sessions their room:
+    /// whoever has a session causes as many as they like.
+    Connection,
+    /// A grant, which must be in the log before it takes effect.
+    Grant,
+    /// The end of something granted.
+    End,
+}
+
+impl Weight {
+    /// Bytes that a record leaves free, with so many live sessions.
+    fn reserve(self, sessions: u64) -> u64 {
+        let ends = sessions.saturating_add(16).saturating_mul(FOR_END);
+        match self {
+            Self::Note | Self::Connection => FOR_GRANTS.saturating_add(ends),
+            Self::Grant => ends,
+            Self::End => 0,
+        }
+    }
+}
+
+/// Why the log cannot be opened or written.
+#[derive(Debug)]
+pub enum AuditError {
+    /// The disk says no.
+    Io(std::io::Error),
+    /// What is there is not a log that this state belongs to.
+    Foreign(&'static str),
+    /// The record cannot be sealed.
+    Seal(levee_policy::audit::SealError),
+    /// The signer does not take the records' digests.
+    Behind,
+}
+
+impl std::fmt::Display for AuditError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(e) => write!(f, "{e}"),
+            Self::Foreign(what) => write!(
+                f,
+                "{what}; keep what is there for the auditor, and move all of it (sessiond/audit*, signer/audit.chain in the \
+                 state directory) away to begin a new log"
+            ),
+            Self::Seal(e) => write!(f, "{e}"),
+            Self::Behind => write!(f, "levee-signer does not take the records that were written"),
+        }
+    }
+}
+
+impl From<std::io::Error> for AuditError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<rustix::io::Errno> for AuditError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// The open log.
+pub struct AuditLog {
+    directory: OwnedFd,
+    file: File,
+    state: File,
+    sealer: Sealer,
+    /// The number of the file's first record.
+    base: u64,
+    /// Bytes of a full file.
+    full: u64,
+    /// Where the next record goes.
+    end: u64,
+    /// Bytes that the disk keeps for the log.
+    allocated: u64,
+    /// Sessions whose ends need room.
+    sessions: u64,
+    /// Notes for which there was no room.
+    lost: u64,
+    unsynced: Option<Time>,
+    /// When records that no checkpoint covers, and none was asked for, must get one.
+    uncovered: Option<Time>,
+    /// A sync has failed: what the disk has is not known any more, so nothing more is granted.
+    broken: bool,
+    /// Records that the last checkpoint speaks of.
+    signed: u64,
+    /// Records on the disk.
+    synced: u64,
+    told: Told,
+    /// Whether a place that checkpoints are sent to did not take the last one.
+    kept_back: bool,
+}
+
+impl AuditLog {
+    /// Opens the log in this directory, or begins one, whose first key is sealed for this auditor. What a crash left
+    /// half-written is cut off. `known` is how far the log is, as the signer says.
+    ///
+    /// # Errors
+    /// If the log does not go on from the state kept beside it, or from what the signer knows: it was changed while nobody was
+    /// looking.
+    pub fn open(
+        directory: BorrowedFd<'_>,
+        auditor: &Auditor,
+        known: Chain,
+        now: Time,
+    ) -> Result<Self, AuditError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let own = Mode::RUSR | Mode::WUSR;
+        let length = match openat(directory, LOG, flags, own) {
+            Ok(file) => File::from(file).metadata()?.len(),
+            Err(rustix::io::Errno::NOENT) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        let mut saved = Zeroizing::new([0u8; SAVED]);
+        let state = match openat(directory, STATE, flags, own) {
+            Ok(fd) => {
+                let state = File::from(fd);
+                // Where the file begins was not always said: it was the first.
+                let least = saved.get_mut(..Sealer::STATE).unwrap_or_default();
+                state.read_exact_at(least, 0)?;
+                let rest = saved.get_mut(Sealer::STATE..).unwrap_or_default();
+                if state.metadata()?.len() >= SAVED as u64 {
+                    state.read_exact_at(rest, Sealer::STATE as u64)?;
+                }
+                state
+            }
+            // The parts of a log that was there are not to be written over, nor its first key.
+            Err(rustix::io::Errno::NOENT) if length > 0 || has_part(directory)? => {
+                return Err(AuditError::Foreign("the audit log has no state"));
+            }
+            Err(rustix::io::Errno::NOENT) => begin(directory, auditor, now, &mut saved)?,
+            Err(error) => return Err(error.into()),
+        };
+        let file = File::from(openat(directory, LOG, flags | OFlags::CREATE, own)?);
+        let foreign = || AuditError::Foreign("the state is not one");
+        let (sealed, base) = saved.split_last_chunk::<8>().ok_or_else(foreign)?;
+        let (mut sealer, mut base) =
+            (Sealer::restore(sealed).ok_or_else(foreign)?, u64::from_be_bytes(*base));
+        let stated = sealer.count();
+        // A crash may have come after a file was full and before the state said so.
+        while let Ok(full) = openat(directory, part_name(base), flags, own) {
+            let (lines, _) = catch_up(&File::from(full), &mut sealer, base, stated)?;
+            if lines == 0 {
+                return Err(AuditError::Foreign("a part of the audit log is empty"));
+            }
+            base = base.saturating_add(lines);
+        }
+        let (lines, end) = catch_up(&file, &mut sealer, base, stated)?;
+        if base.saturating_add(lines) < stated {
+            return Err(AuditError::Foreign("the audit log is shorter than its state says"));
+        }
+        file.set_len(end)?;
+        file.sync_all()?;
+        rustix::fs::fsync(directory)?;
+        if known.count > sealer.count() {
+            return Err(AuditError::Foreign("the audit log is shorter than levee-signer has known it"));
+        }
+        let told = Told::new(known, digests_from(directory, known.count, base)?);
+        if told.end() != sealer.chain() {
+            return Err(AuditError::Foreign("the audit log is not the one that levee-signer has known"));
+        }
+        let signed = sealer.count();
+        let mut log = Self {
+            directory: directory.try_clone_to_owned()?,
+            file,
+            state,
+            sealer,
+            base,
+            full: FULL,
+            end,
+            allocated: 0,
+            sessions: 0,
+            lost: 0,
+            unsynced: None,
+            uncovered: None,
+            broken: false,
+            signed,
+            synced: signed,
+            told,
+            kept_back: false,
+        };
+        log.save()?;
+        // Grants keep their room even if the disk fills up before the first note. A disk without that much denies
+        // grants when they come.
+        let room = Weight::Note.reserve(0);
+        if log.reserve(log.end + room).is_err() {
+            eprintln!("levee-sessiond: the disk has less than {room} bytes for the audit log");
+        }
+        Ok(log)
+    }
+
+    /// So many sessions will end, and need room for that.
+    pub fn expect_ends(&mut self, sessions: u64) {
+        self.sessions = sessions;
+    }
+
+    /// Records written so far, those of earlier runs with them.
+    pub fn records(&self) -> u64 {
+        self.sealer.count()
+    }
+
+    /// When what lies unsynced must be synced, or what is not covered by a checkpoint must be.
+    pub fn deadline(&self) -> Option<Time> {
+        let checkpoint = self.uncovered.filter(|_| self.told.is_idle() && !self.broken);
+        [self.unsynced, checkpoint].into_iter().flatten().min()
+    }
+
+    /// Writes the records in order, as far as there is room for their weight; with `needed`, syncs them. False
+    /// if a record that a grant or an end needs is not on the disk: then nothing that it permits may happen.
+    pub fn write(&mut self, entries: &[(Weight, Event)], now: Time, needed: bool) -> bool {
+        if self.broken {
+            return false;
+        }
+        let mut complete = true;
+        for (weight, event) in entries {
+            if let Err(error) = self.append(*weight, now, |sealer, time| sealer.seal(time, event)) {
+                if *weight == Weight::Note {
+                    self.lost += 1;
+                } else {
+                    complete = false;
+                    eprintln!("levee-sessiond: the audit log: {error}");
+                }
+            }
+        }
+        if self.lost > 0 {
+            let event = lost(self.lost);
+            if self.append(Weight::Note, now, |sealer, time| sealer.seal(time, &event)).is_ok() {
+                self.lost = 0;
+            }
+        }
+        if needed || self.unsynced.is_some_and(|due| due <= now) {
+            complete &= self.sync();
+        }
+        complete
+    }
+
+    fn append(
+        &mut self,
+        weight: Weight,
+        now: Time,
+        seal: impl FnOnce(&mut Sealer, u64) -> Result<Vec<u8>, levee_policy::audit::SealError>,
+    ) -> Result<(), AuditError> {
+        if self.told.behind() >= MOST_BEHIND && weight != Weight::End {
+            return Err(AuditError::Behind);
+        }
+        let before = self.sealer.save();
+        let line = seal(&mut self.sealer, now.as_millis()).map_err(AuditError::Seal)?;
+        let next = self.end + line.len() as u64;
+        let written = self.reserve(next + weight.reserve(self.sessions)).and_then(|()| {
+            self.file.write_all_at(&line, self.end).map_err(|error| {
+                // Nothing of a line that failed half-way may stand behind the next one.
+                self.broken |= self.file.set_len(self.end).is_err();
+                self.allocated = 0;
+                AuditError::Io(error)
+            })
+        });
+        if let Err(error) = written {
+            // The record is not there, so the next one has its number and key.
+            if let Some(sealer) = Sealer::restore(&*before) {
+                self.sealer = sealer;
+            }
+            return Err(error);
+        }
+        self.end = next;
+        self.told.push(Chain::digest(&line));
+        self.unsynced.get_or_insert(now.after(LAZY));
+        self.uncovered.get_or_insert(now.after(CHECKPOINT_TIME));
+        Ok(())
+    }
+
+    /// Has the disk keep so many bytes for the log.
+    fn reserve(&mut self, bytes: u64) -> Result<(), AuditError> {
+        if bytes > self.allocated {
+            fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes)?;
+            self.allocated = bytes;
+        }
+        Ok(())
+    }
+
+    /// Syncs what was written, and writes the next record's key over the last one's. False if the disk says no;
+    /// then it is never believed again.
+    pub fn sync(&mut self) -> bool {
+        if self.unsynced.take().is_some() {
+            let synced = self.file.sync_data().and_then(|()| self.save());
+            if let Err(error) = synced {
+                eprintln!("levee-sessiond: syncing the audit log: {error}");
+                self.broken = true;
+            } else {
+                self.synced = self.sealer.count();
+            }
+        }
+        !self.broken
+    }
+
+    /// In place, so that the key before is gone. Not synced: the log itself says how to go on from an older
+    /// state, and after a crash of the machine an older key opens no more than was written since.
+    fn save(&mut self) -> std::io::Result<()> {
+        self.state.write_all_at(&*saved(&self.sealer, self.base), 0)
+    }
+
+    /// Goes on in another file, where there is room for one. The checkpoint before has been written.
+    fn turn_over(&mut self) {
+        if !self.sync() {
+            return;
+        }
+        let room = Weight::Note.reserve(self.sessions);
+        let next = || -> Result<File, AuditError> {
+            let directory = self.directory.as_fd();
+            let file = create(directory, Mode::RUSR | Mode::WUSR)?;
+            // The same room as before, whoever else wants some.
+            fallocate(&file, FallocateFlags::KEEP_SIZE, 0, room)?;
+            file.sync_all()?;
+            renameat(directory, LOG, directory, part_name(self.base))?;
+            Ok(file)
+        };
+        let file = match next() {
+            Ok(file) => file,
+            Err(error) => {
+                let _ = unlinkat(self.directory.as_fd(), NEW, AtFlags::empty());
+                return eprintln!("levee-sessiond: another file for the audit log: {error}");
+            }
+        };
+        // What was kept behind the end of the full one; if that fails, it is only not given back.
+        let _ = self.file.set_len(self.end);
+        (self.file, self.base) = (file, self.sealer.count());
+        (self.end, self.allocated) = (0, room);
+        let directory = self.directory.as_fd();
+        let named = renameat(directory, NEW, directory, LOG).and_then(|()| rustix::fs::fsync(directory));
+        if let Err(error) = named.map_err(Into::into).and_then(|()| self.save()) {
+            eprintln!("levee-sessiond: another file for the audit log: {error}");
+            self.broken = true;
+        }
+    }
+
+    /// What the signer is to be asked now, if anything: first of all it is told what it does not know. `last` at the end of the run,
+    /// when a checkpoint is to cover all there is.
+    pub fn ask_signer(&mut self, last: bool, now: Time) -> Option<ToSigner> {
+        if self.broken || !self.told.is_idle() {
+            return None;
+        }
+        let unsigned = self.told.known().count.saturating_sub(self.signed);
+        if unsigned < CHECKPOINT || last {
+            let next = self.told.next(self.synced);
+            if next.is_some() {
+                return next;
+            }
+        }
+        let late = self.uncovered.is_some_and(|due| due <= now);
+        if unsigned < if last || late { 1 } else { CHECKPOINT } {
+            self.put_off(now);
+            return None;
+        }
+        self.uncovered = None;
+        Some(self.told.checkpoint())
+    }
+
+    /// There is nothing to be signed now, or nobody to sign it.
+    pub fn put_off(&mut self, now: Time) {
+        if self.uncovered.is_some_and(|due| due <= now) {
+            self.uncovered = Some(now.after(CHECKPOINT_TIME));
+        }
+    }
+
+    /// Whether the signer has been asked something.
+    pub fn waits_for_signer(&self) -> bool {
+        !self.told.is_idle()
+    }
+
+    /// Takes what the signer says. What it was asked it has not refused, and its log is this one: else nothing more is granted.
+    pub fn heard_signer(&mut self, said: FromSigner, now: Time) {
+        let heard = match said {
+            FromSigner::Chained { count, hash } => self.told.heard(Chain { count, hash: Hash(hash) }).is_ok(),
+            FromSigner::Checkpoint { count, hash, signature, kept_back } => {
+                let chain = Chain { count, hash: Hash(hash) };
+                let same = chain == self.told.known() && self.told.heard(chain).is_ok();
+                if same {
+                    self.signed(chain, signature, kept_back, now);
+                }
+                same
+            }
+            FromSigner::Refused | FromSigner::Signature(_) | FromSigner::Mixed(_) => false,
+        };
+        if !heard && !self.broken {
+            eprintln!(
+                "levee-sessiond: levee-signer knows another audit log than this one: nothing more is granted"
+            );
+            self.broken = true;
+        }
+    }
+
+    fn signed(&mut self, chain: Chain, signature: Vec<u8>, kept_back: bool, now: Time) {
+        let seal =
+            |sealer: &mut Sealer, time| sealer.seal_checkpoint(time, chain.count, chain.hash, signature);
+        match self.append(Weight::Grant, now, seal) {
+            // The checkpoint is a record itself, which the next one speaks of.
+            Ok(()) => {
+                self.signed = chain.count + 1;
+                if self.sealer.count() == self.signed {
+                    self.uncovered = None;
+                }
+                if self.end >= self.full {
+                    self.turn_over();
+                }
+            }
+            Err(error) => eprintln!("levee-sessiond: a checkpoint of the audit log: {error}"),
+        }
+        if kept_back != self.kept_back {
+            self.kept_back = kept_back;
+            let event = sent_away(kept_back);
+            let _ = self.append(Weight::Note, now, |sealer, time| sealer.seal(time, &event));
+        }
+    }
+
+    /// The signer is another one, or there is none.
+    pub fn signer_lost(&mut self, now: Time) {
+        if self.told.lost() {
+            self.uncovered.get_or_insert(now.after(CHECKPOINT_TIME));
+        }
+        self.put_off(now);
+    }
+}
+
+fn event(object: &str, verdict: Verdict, reason: String) -> Event {
+    let (action, object) = ("audit".into(), object.into());
+    Event { user: None, host: None, label: None, action, object, verdict, reason }
+}
+
+fn sent_away(kept_back: bool) -> Event {
+    match kept_back {
+        true => {
+            let why = "a place that checkpoints are sent to does not take them".to_owned();
+            event("checkpoints", Verdict::Denied, why)
+        }
+        false => event("checkpoints", Verdict::Noted, "each place takes them again".to_owned()),
+    }
+}
+
+fn lost(count: u64) -> Event {
+    event(
+        "notes",
+        Verdict::Noted,
+        format!("{count} notes before this one were not written: the disk was full"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! The log against crashes, full files and disks, and a signer that dies.
+
+use super::*;
+use levee_policy::audit::{Report, Verifier};
+use std::path::Path;
+
+use hpke::kem::DhP384HkdfSha384;
+use hpke::{Deserializable as _, Kem as _, Serializable as _};
+use levee_policy::audit::{AuditKey, Hex};
+
+const START: Time = Time::from_millis(1_700_000_000_000);
+
+/// A signer without a key: it chains what it is told.
+struct Signer(Chain);
+
+impl Signer {
+    /// Does all that the log asks of it.
+    fn serve(&mut self, log: &mut AuditLog, last: bool, now: Time) {
+        while let Some(question) = log.ask_signer(last, now) {
+            let answer = self.answer(question);
+            log.heard_signer(answer, now);
+            assert!(log.sync());
+        }
+    }
+
+    fn answer(&mut self, question: ToSigner) -> FromSigner {
+        if let ToSigner::AuditRecords { from, digests } = &question {
+            assert_eq!(*from, self.0.count);
+            self.0 = digests.iter().fold(self.0, |chain, digest| chain.with(&Hash(*digest)));
+        }
+        let (count, hash) = (self.0.count, self.0.hash.0);
+        match question {
+            ToSigner::AuditCheckpoint => {
+                FromSigner::Checkpoint { count, hash, signature: vec![0; 64], kept_back: false }
+            }
+            _ => FromSigner::Chained { count, hash },
+        }
+    }
+}
+
+fn auditor() -> Auditor {
+    use base64::Engine as _;
+    let (_, key) = DhP384HkdfSha384::derive_keypair(&[7; 48]);
+    let der = [crate::auditor::P384, &key.to_bytes()].concat();
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let path = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&path, format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")).unwrap();
+    Auditor::read(File::open(&path).unwrap().into()).unwrap()
+}
+
+/// The first key, as the auditor opens it.
+fn first_key(place: &Path) -> AuditKey {
+    let text = std::fs::read_to_string(place.join(FIRST_KEY)).unwrap();
+    let Hex(sealed) = text.trim().to_owned().try_into().unwrap();
+    let (key, sealed) = sealed.split_at(97);
+    let first = hpke::single_shot_open::<hpke::aead::AesGcm256, hpke::kdf::HkdfSha384, DhP384HkdfSha384>(
+        &hpke::OpModeR::Base,
+        &DhP384HkdfSha384::derive_keypair(&[7; 48]).0,
+        &<DhP384HkdfSha384 as hpke::Kem>::EncappedKey::from_bytes(key).unwrap(),
+        crate::auditor::INFO,
+        sealed,
+        &[],
+    );
+    AuditKey::from_bytes(first.unwrap().try_into().unwrap())
+}
+
+#[test]
+fn a_checkpoint_covers_even_a_single_record_after_a_minute_and_then_nothing_is_due() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    let mut signer = Signer(Chain::START);
+    assert!(log.write(&[(Weight::Grant, lost(1))], START, true));
+    // The record that the log begins, and this one.
+    signer.serve(&mut log, false, START);
+    assert_eq!(signer.0.count, 2);
+    let due = log.deadline().unwrap();
+    assert_eq!(due, START.after(CHECKPOINT_TIME));
+    // A signer that dies is asked again, not at once and again at once.
+    assert!(matches!(log.ask_signer(false, due), Some(ToSigner::AuditCheckpoint)));
+    log.signer_lost(due);
+    assert!(matches!(log.ask_signer(false, due), Some(ToSigner::AuditChain)), "how far is the next one?");
+    log.heard_signer(signer.answer(ToSigner::AuditChain), due);
+    assert!(log.ask_signer(false, due).is_none());
+    assert_eq!(log.deadline(), Some(due.after(CHECKPOINT_TIME)));
+    let due = due.after(CHECKPOINT_TIME);
+    assert!(matches!(log.ask_signer(false, due), Some(ToSigner::AuditCheckpoint)));
+    assert_eq!(log.deadline(), None);
+    log.heard_signer(signer.answer(ToSigner::AuditCheckpoint), due);
+    assert!(log.sync());
+    signer.serve(&mut log, false, due);
+    assert_eq!((log.records(), signer.0.count, log.deadline()), (3, 3, None));
+    assert!(log.ask_signer(true, due.after(CHECKPOINT_TIME)).is_none());
+}
+
+#[test]
+fn the_first_key_is_sealed_for_the_auditor_and_no_file_ever_has_it() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    let key = first_key(place.path());
+    let digits: String = key.expose().iter().map(|byte| format!("{byte:02x}")).collect();
+    for entry in std::fs::read_dir(place.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(32).any(|window| window == key.expose()));
+        assert!(!bytes.windows(64).any(|window| window == digits.as_bytes()));
+    }
+    fill(&mut log, 3);
+    let (_, report) = read(place.path());
+    assert!(report.is_sound() && report.lines == 5, "{report:#?}");
+}
+
+#[test]
+fn a_log_that_is_not_the_one_that_the_signer_has_chained_is_not_gone_on_with() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let copy = tempfile::tempdir().unwrap();
+    let mut log = open(place, FULL).unwrap();
+    let mut signer = Signer(Chain::START);
+    for n in 0..9 {
+        if n == 4 {
+            // What whoever is root, or has taken sessiond over, may put back later.
+            for name in [LOG, STATE] {
+                std::fs::copy(place.join(name), copy.path().join(name)).unwrap();
+            }
+        }
+        assert!(log.write(&[(Weight::Grant, lost(n))], START, true));
+    }
+    signer.serve(&mut log, true, START);
+    let end = log.sealer.chain();
+    assert_eq!(end, signer.0);
+    drop(log);
+    let open_with = |known: Chain| open_after(place, FULL, known).map(|log| log.told.behind() as u64);
+    assert!(matches!(open_with(end), Ok(0)));
+    // A signer whose disk lost the last second is told again; one that knows something else, or more, is believed.
+    let log = std::fs::read_to_string(place.join(LOG)).unwrap();
+    let known = |records: usize| {
+        let lines = log.split_inclusive('\n').take(records);
+        lines.fold(Chain::START, |chain, line| chain.with(&Chain::digest(line.as_bytes())))
+    };
+    assert!(matches!(open_with(known(4)), Ok(behind) if behind == end.count - 4));
+    assert!(matches!(open_with(Chain::START), Ok(behind) if behind == end.count));
+    for wrong in [
+        Chain { hash: Hash([9; 32]), ..end },
+        Chain { hash: Hash([9; 32]), ..known(4) },
+        end.with(&Hash([1; 32])),
+    ] {
+        assert!(open_with(wrong).is_err_and(|error| error.to_string().contains("signer/audit.chain")));
+    }
+    // An older log and its state, which are whole in themselves.
+    for name in [LOG, STATE] {
+        std::fs::copy(copy.path().join(name), place.join(name)).unwrap();
+    }
+    assert!(open_with(end).is_err_and(|error| error.to_string().contains("shorter than levee-signer")));
+}
+
+#[test]
+fn while_the_signer_takes_nothing_only_ends_are_written_beyond_a_bound() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    // As if so many had been written.
+    for _ in 0..MOST_BEHIND {
+        log.told.push(Hash([1; 32]));
+    }
+    assert!(!log.write(&[(Weight::Grant, lost(1))], START, true), "no grant");
+    assert!(log.write(&[(Weight::End, lost(1))], START, true), "an end");
+}
+
+#[test]
+fn a_signer_that_knows_another_log_ends_all_grants() {
+    for said in [
+        FromSigner::Chained { count: 1, hash: [9; 32] },
+        FromSigner::Chained { count: 2, hash: [9; 32] },
+        FromSigner::Refused,
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let mut log = open(place.path(), FULL).unwrap();
+        assert!(log.ask_signer(false, START).is_some());
+        log.heard_signer(said, START);
+        assert!(!log.write(&[(Weight::Grant, lost(1))], START, true));
+    }
+}
+
+/// A log in `place` whose files are full after so many bytes.
+fn open(place: &Path, full: u64) -> Result<AuditLog, AuditError> {
+    open_after(place, full, Chain::START)
+}
+
+/// The same, and how far the signer knows it.
+fn open_after(place: &Path, full: u64, known: Chain) -> Result<AuditLog, AuditError> {
+    let directory = File::open(place).unwrap();
+    AuditLog::open(directory.as_fd(), &auditor(), known, START).map(|log| AuditLog { full, ..log })
+}
+
+/// Writes so many records and a checkpoint behind them.
+fn fill(log: &mut AuditLog, records: u64) {
+    for n in 0..records {
+        assert!(log.write(&[(Weight::Grant, lost(n))], START, true));
+    }
+    Signer(log.told.known()).serve(log, true, START);
+}
+
+/// The parts of the log, oldest first, and what reading them one after the other says.
+fn read(place: &Path) -> (Vec<String>, Report) {
+    let mut names: Vec<String> = std::fs::read_dir(place)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".jsonl"))
+        .collect();
+    // `-` comes before `.`
+    names.sort();
+    let mut verifier = Verifier::new(Some(first_key(place)), |_: &[u8], _: &[u8]| true);
+    for name in &names {
+        for line in std::fs::read_to_string(place.join(name)).unwrap().split_inclusive('\n') {
+            verifier.line(line.as_bytes());
+        }
+    }
+    (names, verifier.finish(None))
+}
+
+#[test]
+fn a_full_file_is_closed_at_a_checkpoint_and_the_next_goes_on_from_it() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), 2_000).unwrap();
+    fill(&mut log, 3);
+    assert_eq!(read(place.path()).0, [LOG], "not full yet");
+    fill(&mut log, 12);
+    let full = format!("audit-{:020}.jsonl", 0);
+    assert_eq!(read(place.path()).0, [full.as_str(), LOG]);
+    assert_eq!(std::fs::metadata(place.path().join(LOG)).unwrap().len(), 0);
+    fill(&mut log, 2);
+    let known = log.told.known();
+    drop(log);
+    // The next start reads the last one alone: what the full one says is the auditor's to read.
+    let moved = place.path().join("moved-away");
+    std::fs::rename(place.path().join(&full), &moved).unwrap();
+    let mut log = open_after(place.path(), 2_000, known).unwrap();
+    assert_eq!(log.records(), 21);
+    std::fs::rename(&moved, place.path().join(&full)).unwrap();
+    fill(&mut log, 12);
+    fill(&mut log, 1);
+    let (names, report) = read(place.path());
+    assert_eq!(names, [full.as_str(), &format!("audit-{:020}.jsonl", 18), LOG]);
+    assert!(report.is_sound(), "{report:#?}");
+    assert_eq!((report.lines, report.checkpoints), (36, 5));
+    // A part that is not there is missed.
+    std::fs::remove_file(place.path().join(&names[1])).unwrap();
+    assert!(!read(place.path()).1.is_sound());
+}
+
+#[test]
+fn a_crash_at_any_moment_of_going_on_in_another_file_loses_nothing() {
+    let state = |place: &Path| std::fs::read(place.join(STATE)).unwrap();
+    // What the disk has of the state may be older than all of it, of before the last records or before the turn.
+    for (older, step) in (0..3).flat_map(|older| (0..3).map(move |step| (older, step))) {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        let mut log = open(place, 1_000).unwrap();
+        let oldest = state(place);
+        log.full = u64::MAX;
+        fill(&mut log, 8);
+        let before = state(place);
+        log.turn_over();
+        let states = [oldest, before, state(place)];
+        // The signer may not know the last record yet, which stands in the full part.
+        let known = if older == 1 { Chain::START } else { log.told.known() };
+        drop(log);
+        // The new file has no name yet, or the full one has its old name still.
+        let full = place.join(part_name(0));
+        if step > 0 {
+            std::fs::remove_file(place.join(LOG)).unwrap();
+        }
+        if step > 1 {
+            std::fs::rename(&full, place.join(LOG)).unwrap();
+            if older == 2 {
+                // The state is written last.
+                continue;
+            }
+        }
+        std::fs::write(place.join(STATE), &states[older]).unwrap();
+        let mut log =
+            open_after(place, 1_000, known).unwrap_or_else(|e| panic!("state {older}, step {step}: {e}"));
+        assert_eq!(log.records(), 10, "state {older}, step {step}");
+        fill(&mut log, 2);
+        fill(&mut log, 8);
+        let known = log.told.known();
+        drop(log);
+        assert_eq!(open_after(place, 1_000, known).unwrap().records(), 22);
+        let (_, report) = read(place);
+        assert!(report.is_sound() && report.lines == 22, "state {older}, step {step}: {report:#?}");
+    }
+}
+
+#[test]
+fn without_its_state_no_log_is_begun_over_the_parts_of_another_and_its_first_key_stays() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let mut log = open(place, 1_000).unwrap();
+    fill(&mut log, 8);
+    drop(log);
+    assert_eq!(std::fs::metadata(place.join(LOG)).unwrap().len(), 0, "the full part is closed");
+    let key = std::fs::read(place.join(FIRST_KEY)).unwrap();
+    std::fs::remove_file(place.join(STATE)).unwrap();
+    let refused = || open(place, 1_000).err().map(|error| error.to_string()).unwrap();
+    for _ in 0..2 {
+        let said = refused();
+        assert!(said.contains("has no state") && said.contains("sessiond/audit*"), "{said}");
+        assert_eq!(std::fs::read(place.join(FIRST_KEY)).unwrap(), key);
+        assert!(!place.join(STATE).exists());
+    }
+    // Nor where the part that is written to is not there.
+    std::fs::remove_file(place.join(LOG)).unwrap();
+    refused();
+    assert_eq!(std::fs::read(place.join(FIRST_KEY)).unwrap(), key);
+    // With all of it moved away, a new one is.
+    std::fs::remove_file(place.join(part_name(0))).unwrap();
+    assert_eq!(open(place, 1_000).unwrap().records(), 1);
+    assert_ne!(std::fs::read(place.join(FIRST_KEY)).unwrap(), key);
+}
+
+#[test]
+fn without_room_for_another_file_the_log_goes_on_in_the_one_there_is() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), 1_000).unwrap();
+    // Something that cannot be replaced stands where the file in the making goes.
+    std::fs::create_dir_all(place.path().join(NEW).join("in-the-way")).unwrap();
+    fill(&mut log, 8);
+    fill(&mut log, 8);
+    assert_eq!(read(place.path()).0, [LOG]);
+    std::fs::remove_dir_all(place.path().join(NEW)).unwrap();
+    fill(&mut log, 1);
+    let (names, report) = read(place.path());
+    assert_eq!(names.len(), 2);
+    assert!(report.is_sound() && report.lines == 21, "{report:#?}");
+}
+
+#[test]
+fn a_line_without_an_end_is_not_read_into_memory() {
+    let place = tempfile::tempdir().unwrap();
+    drop(open(place.path(), FULL).unwrap());
+    let file = File::options().write(true).open(place.path().join(LOG)).unwrap();
+    // A gigabyte of nothing, of which the disk has none.
+    file.set_len(1 << 30).unwrap();
+    let error = open(place.path(), FULL).err().map(|e| e.to_string()).unwrap();
+    assert!(error.contains("does not go on from its state"), "{error}");
+}
