@@ -1,107 +1,201 @@
-//! Inner addresses: each belongs to one session at a time, and rests before the next one has it.
+//! Inner addresses: at one label, each belongs to one session at a time, and rests before somebody else has it.
 
 use crate::Time;
 use ipnet::IpNet;
-use std::collections::{BTreeMap, BTreeSet};
+use levee_policy::{HostName, LabelName, UserName};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// How long a released address is given to nobody, so that a late packet or connection of the session that had
-/// it finds no other session there.
-pub const REST: Duration = Duration::from_secs(10 * 60);
+/// How long nobody else has the address of a session that is over. When a session is over its keys are erased and its sockets are
+/// destroyed, so nothing sends for it any more; what was on its way is gone after the three probes that a packet may wait for a
+/// neighbour, a second each, and one second more for the network. Its own person at its own workstation may have it at once: what
+/// comes late was theirs.
+pub const REST: Duration = Duration::from_secs(4);
+/// The most addresses of one workstation that rest at one label: as many people may have signed off there within [`REST`].
+const SHARE: usize = 8;
+/// So many addresses that have rested are remembered at a label, to be used again last, the oldest first.
+const REMEMBERED: usize = 1024;
 
-/// The site's inner addresses: at most one network of each family.
-pub struct Pool {
-    nets: Vec<IpNet>,
-    reserved: BTreeSet<IpAddr>,
-    used: BTreeSet<IpAddr>,
-    resting: BTreeMap<IpAddr, Time>,
+/// Whose session it is or was.
+pub type Owner = (UserName, HostName);
+
+/// Why there is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAddress {
+    /// So many sessions at one label fill the site's pool.
+    UsedUp,
+    /// Too many people have signed off at this workstation a moment ago.
+    TooMany,
 }
 
-impl Pool {
-    /// Addresses of these networks; those in `reserved` are never given out, nor are a network's first and last.
+/// The site's inner addresses. Labels are separate networks: each has all of them for itself, and none sees what another uses.
+pub struct Pools {
+    nets: Vec<IpNet>,
+    reserved: BTreeSet<IpAddr>,
+    labels: BTreeMap<LabelName, Pool>,
+}
+
+/// The addresses of one label.
+#[derive(Default)]
+struct Pool {
+    used: BTreeSet<IpAddr>,
+    /// In the order in which they were released.
+    resting: VecDeque<Resting>,
+}
+
+struct Resting {
+    addresses: Vec<IpAddr>,
+    owner: Option<Owner>,
+    until: Time,
+}
+
+impl Pools {
+    /// Addresses of these networks, one of each family; those in `reserved` are never given out, nor are a network's first and last.
     pub fn new(nets: &[IpNet], reserved: impl IntoIterator<Item = IpAddr>) -> Self {
         let mut families = BTreeSet::new();
         Self {
             nets: nets.iter().filter(|net| families.insert(net.addr().is_ipv4())).copied().collect(),
             reserved: reserved.into_iter().collect(),
-            used: BTreeSet::new(),
-            resting: BTreeMap::new(),
+            labels: BTreeMap::new(),
         }
     }
 
-    /// One address of each network; `None` if some network has none free.
+    /// One address of each network for a session at this label.
     ///
-    /// `random` picks where the search begins: addresses given out in order would tell a low session how many
-    /// sessions higher labels open.
-    pub fn take(&mut self, random: u64, now: Time) -> Option<Vec<IpAddr>> {
-        self.resting.retain(|_, until| *until > now);
-        let taken: Option<Vec<IpAddr>> = self.nets.iter().map(|net| self.find(net, random)).collect();
-        let taken = taken.filter(|taken| !taken.is_empty())?;
-        self.used.extend(taken.iter().copied());
-        Some(taken)
-    }
-
-    fn find(&self, net: &IpNet, random: u64) -> Option<IpAddr> {
-        let size = size(net);
-        // One more than could be occupied is enough to find a free one.
-        let occupied = self.used.len() + self.resting.len() + self.reserved.len() + 2;
-        (0..=occupied as u128)
-            .take_while(|step| *step < size)
-            .filter_map(|step| nth(net, u128::from(random).checked_add(step)? % size))
-            .find(|address| self.is_free(net, address))
-    }
-
-    fn is_free(&self, net: &IpNet, address: &IpAddr) -> bool {
-        *address != net.network()
-            && *address != net.broadcast()
-            && !self.reserved.contains(address)
-            && !self.used.contains(address)
-            && !self.resting.contains_key(address)
+    /// Whoever was there a moment ago has the same again; otherwise it is one that nobody has had, or that has rested longest.
+    /// `random` picks where the search begins: addresses in order would tell how many sessions there were.
+    ///
+    /// # Errors
+    /// If there is none, and why.
+    pub fn take(
+        &mut self,
+        label: &LabelName,
+        owner: &Owner,
+        random: u64,
+        now: Time,
+    ) -> Result<Vec<IpAddr>, NoAddress> {
+        let pool = self.labels.entry(label.clone()).or_default();
+        pool.forget(now);
+        // What the store remembered is of one family, and nobody's: it only rests.
+        pool.resting.retain(|resting| resting.owner.is_some() || resting.until > now);
+        let own = |resting: &Resting| resting.owner.as_ref() == Some(owner);
+        let again = pool.resting.iter().position(own).and_then(|at| pool.resting.remove(at));
+        let taken = match again {
+            Some(again) => again.addresses,
+            None if pool.resting_at(&owner.1, now) >= SHARE => return Err(NoAddress::TooMany),
+            None => {
+                let fresh: Option<Vec<IpAddr>> =
+                    self.nets.iter().map(|net| pool.find(net, &self.reserved, random)).collect();
+                let fresh = fresh.filter(|fresh| !fresh.is_empty());
+                fresh.or_else(|| pool.rested(now)).ok_or(NoAddress::UsedUp)?
+            }
+        };
+        pool.used.extend(taken.iter().copied());
+        Ok(taken)
     }
 
     /// Takes the addresses of a session that is restored; `false`, and nothing taken, if one of them is in use
     /// or not of this pool.
-    pub fn retake(&mut self, addresses: &[IpAddr]) -> bool {
+    pub fn retake(&mut self, label: &LabelName, addresses: &[IpAddr]) -> bool {
+        let ours = |address: &IpAddr| {
+            !self.reserved.contains(address) && self.nets.iter().any(|net| is_given(net, address))
+        };
         let fits = !addresses.is_empty()
-            && addresses.iter().all(|address| {
-                self.nets.iter().any(|net| net.contains(address) && self.is_free(net, address))
-            })
+            && addresses.iter().all(ours)
+            && !self.is_held(label, addresses)
             && addresses.iter().collect::<BTreeSet<_>>().len() == addresses.len();
         if fits {
-            self.used.extend(addresses.iter().copied());
+            let pool = self.labels.entry(label.clone()).or_default();
+            pool.resting.retain(|resting| resting.addresses.iter().all(|one| !addresses.contains(one)));
+            pool.used.extend(addresses.iter().copied());
         }
         fits
     }
 
-    /// Whether one of them belongs to a session.
-    pub fn is_held(&self, addresses: &[IpAddr]) -> bool {
-        addresses.iter().any(|address| self.used.contains(address))
+    /// Whether one of them belongs to a session at this label.
+    pub fn is_held(&self, label: &LabelName, addresses: &[IpAddr]) -> bool {
+        let pool = self.labels.get(label);
+        pool.is_some_and(|pool| addresses.iter().any(|address| pool.used.contains(address)))
     }
 
     /// Gives back addresses that nobody has used.
-    pub fn put_back(&mut self, addresses: &[IpAddr]) {
-        for address in addresses {
-            self.used.remove(address);
+    pub fn put_back(&mut self, label: &LabelName, addresses: &[IpAddr]) {
+        if let Some(pool) = self.labels.get_mut(label) {
+            pool.release(addresses);
         }
     }
 
-    /// Gives back addresses that a session had; they rest until the time returned.
-    pub fn rest(&mut self, addresses: &[IpAddr], now: Time) -> Time {
-        let until = now.after(REST);
-        for address in addresses {
-            self.used.remove(address);
-            self.resting.insert(*address, until);
-        }
-        until
+    /// Gives back addresses that a session had; they rest for [`REST`].
+    pub fn rest(&mut self, label: &LabelName, owner: Owner, addresses: &[IpAddr], now: Time) {
+        let Some(pool) = self.labels.get_mut(label) else { return };
+        pool.release(addresses);
+        let (addresses, owner) = (addresses.to_vec(), Some(owner));
+        pool.resting.push_back(Resting { addresses, owner, until: now.after(REST) });
+        pool.forget(now);
     }
 
     /// Lets an address rest as the store says, but not longer than [`REST`] from now.
-    pub fn still_resting(&mut self, address: IpAddr, until: Time, now: Time) {
+    pub fn still_resting(&mut self, label: LabelName, address: IpAddr, until: Time, now: Time) {
         if until > now {
-            self.resting.insert(address, until.min(now.after(REST)));
+            let resting =
+                Resting { addresses: vec![address], owner: None, until: until.min(now.after(REST)) };
+            self.labels.entry(label).or_default().resting.push_back(resting);
         }
     }
+}
+
+impl Pool {
+    fn release(&mut self, addresses: &[IpAddr]) {
+        for address in addresses {
+            self.used.remove(address);
+        }
+    }
+
+    /// Of what has rested, only so much is remembered.
+    fn forget(&mut self, now: Time) {
+        while self.resting.len() > REMEMBERED
+            && self.resting.front().is_some_and(|oldest| oldest.until <= now)
+        {
+            self.resting.pop_front();
+        }
+    }
+
+    /// How many addresses of a workstation's sessions rest still.
+    fn resting_at(&self, host: &HostName, now: Time) -> usize {
+        let theirs = |resting: &&Resting| {
+            resting.until > now && resting.owner.as_ref().is_some_and(|(_, at)| at == host)
+        };
+        self.resting.iter().filter(theirs).count()
+    }
+
+    /// The addresses that have rested longest, if any have rested enough.
+    fn rested(&mut self, now: Time) -> Option<Vec<IpAddr>> {
+        let at = self.resting.iter().position(|resting| resting.until <= now)?;
+        self.resting.remove(at).map(|resting| resting.addresses)
+    }
+
+    /// An address that nobody has or is remembered to have had.
+    fn find(&self, net: &IpNet, reserved: &BTreeSet<IpAddr>, random: u64) -> Option<IpAddr> {
+        let resting: BTreeSet<&IpAddr> = self.resting.iter().flat_map(|resting| &resting.addresses).collect();
+        let size = size(net);
+        // One more than could be occupied is enough to find a free one.
+        let occupied = self.used.len() + resting.len() + reserved.len() + 2;
+        (0..=occupied as u128)
+            .take_while(|step| *step < size)
+            .filter_map(|step| nth(net, u128::from(random).checked_add(step)? % size))
+            .find(|address| {
+                is_given(net, address)
+                    && !reserved.contains(address)
+                    && !self.used.contains(address)
+                    && !resting.contains(address)
+            })
+    }
+}
+
+/// Whether an address may be a session's: a network's first and last never are.
+fn is_given(net: &IpNet, address: &IpAddr) -> bool {
+    net.contains(address) && *address != net.network() && *address != net.broadcast()
 }
 
 fn size(net: &IpNet) -> u128 {
@@ -128,60 +222,119 @@ mod tests {
         text.iter().map(|net| net.parse().unwrap()).collect()
     }
 
-    #[test]
-    fn every_address_but_the_reserved_is_given_out_once_and_then_none() {
-        let mut pool = Pool::new(&nets(&["10.1.0.0/28"]), ["10.1.0.1".parse().unwrap()]);
-        let mut seen = BTreeSet::new();
-        while let Some(taken) = pool.take(seen.len() as u64 * 977, T) {
-            assert!(seen.insert(taken[0]), "{taken:?} twice");
-        }
-        assert_eq!(seen.len(), 16 - 3);
+    fn label(text: &str) -> LabelName {
+        text.parse().unwrap()
+    }
+
+    fn owner(user: usize, host: usize) -> Owner {
+        (format!("u{user}").parse().unwrap(), format!("ws{host}").parse().unwrap())
     }
 
     #[test]
-    fn a_released_address_rests_ten_minutes() {
-        let mut pool = Pool::new(&nets(&["10.1.0.0/30"]), []);
-        let one = pool.take(0, T).unwrap();
-        let two = pool.take(0, T).unwrap();
+    fn every_address_but_the_reserved_is_given_out_once_at_each_label_and_then_none() {
+        let mut pools = Pools::new(&nets(&["10.1.0.0/28"]), ["10.1.0.1".parse().unwrap()]);
+        for at in ["LOW", "HIGH"] {
+            let mut seen = BTreeSet::new();
+            let mut n = 0;
+            while let Ok(taken) = pools.take(&label(at), &owner(n, n), n as u64 * 977, T) {
+                assert!(seen.insert(taken[0]), "{taken:?} twice");
+                n += 1;
+            }
+            assert_eq!(seen.len(), 16 - 3, "whatever another label has used");
+        }
+    }
+
+    #[test]
+    fn a_released_address_rests_four_seconds_for_others_and_not_for_whose_it_was() {
+        let mut pools = Pools::new(&nets(&["10.1.0.0/30"]), []);
+        let low = label("LOW");
+        let one = pools.take(&low, &owner(1, 1), 0, T).unwrap();
+        let two = pools.take(&low, &owner(2, 2), 0, T).unwrap();
         assert_ne!(one, two);
-        pool.rest(&one, T);
-        assert!(pool.take(0, T.after(REST).before(Duration::from_millis(1))).is_none());
-        assert_eq!(pool.take(0, T.after(REST)).unwrap(), one);
+        pools.rest(&low, owner(1, 1), &one, T);
+        let soon = T.after(REST).before(Duration::from_millis(1));
+        for other in [owner(3, 3), owner(1, 3), owner(3, 1)] {
+            assert_eq!(pools.take(&low, &other, 0, soon), Err(NoAddress::UsedUp), "{other:?}");
+        }
+        assert_eq!(pools.take(&low, &owner(1, 1), 7, soon).as_ref(), Ok(&one));
+        pools.rest(&low, owner(1, 1), &one, soon);
+        assert_eq!(pools.take(&low, &owner(3, 3), 0, soon.after(REST)).as_ref(), Ok(&one));
+    }
+
+    #[test]
+    fn whoever_comes_and_goes_as_often_as_they_like_has_one_address() {
+        let mut pools = Pools::new(&nets(&["10.1.0.0/29"]), []);
+        let low = label("LOW");
+        for n in 0..10_000 {
+            let taken = pools.take(&low, &owner(1, 1), n, T).unwrap();
+            pools.rest(&low, owner(1, 1), &taken, T);
+        }
+        for n in 0..5 {
+            assert!(pools.take(&low, &owner(2, n), 0, T).is_ok(), "{n}");
+        }
+    }
+
+    #[test]
+    fn many_people_at_one_workstation_leave_others_their_addresses() {
+        let mut pools = Pools::new(&nets(&["10.1.0.0/24"]), []);
+        let low = label("LOW");
+        for n in 0..SHARE {
+            let taken = pools.take(&low, &owner(n, 1), n as u64, T).unwrap();
+            pools.rest(&low, owner(n, 1), &taken, T);
+        }
+        assert_eq!(pools.take(&low, &owner(SHARE, 1), 0, T), Err(NoAddress::TooMany));
+        assert!(pools.take(&low, &owner(SHARE, 1), 0, T.after(REST)).is_ok());
+        assert!(pools.take(&low, &owner(SHARE, 2), 0, T).is_ok());
+    }
+
+    #[test]
+    fn what_has_rested_longest_is_used_again_first_and_only_when_nothing_else_is_left() {
+        let mut pools = Pools::new(&nets(&["10.1.0.0/29"]), []);
+        let low = label("LOW");
+        let taken: Vec<_> = (0..6).map(|n| pools.take(&low, &owner(n, n), 3, T).unwrap()).collect();
+        for (n, at) in [(4, 0), (1, 1), (2, 2)] {
+            pools.rest(&low, owner(n, n), &taken[n], T.after(Duration::from_secs(at)));
+        }
+        let later = T.after(REST).after(Duration::from_secs(9));
+        let again: Vec<_> = (6..9).map(|n| pools.take(&low, &owner(n, n), 0, later).unwrap()).collect();
+        assert_eq!(again, [taken[4].clone(), taken[1].clone(), taken[2].clone()]);
     }
 
     #[test]
     fn a_session_gets_an_address_of_each_family() {
-        let mut pool = Pool::new(&nets(&["10.1.0.0/16", "fd00::/64"]), []);
-        let taken = pool.take(u64::MAX, T).unwrap();
+        let mut pools = Pools::new(&nets(&["10.1.0.0/16", "fd00::/64"]), []);
+        let taken = pools.take(&label("LOW"), &owner(1, 1), u64::MAX, T).unwrap();
         assert!(matches!(taken[..], [IpAddr::V4(_), IpAddr::V6(_)]), "{taken:?}");
     }
 
     #[test]
     fn without_a_network_there_is_no_address() {
-        assert!(Pool::new(&[], []).take(1, T).is_none());
+        assert_eq!(Pools::new(&[], []).take(&label("LOW"), &owner(1, 1), 1, T), Err(NoAddress::UsedUp));
     }
 
     proptest! {
         #[test]
-        fn no_address_is_ever_held_twice_or_given_out_while_it_rests(
-            steps in prop::collection::vec((any::<u64>(), any::<bool>(), 0u64..400_000), 1..200)
+        fn no_address_is_ever_held_twice_or_given_to_another_while_it_rests(
+            steps in prop::collection::vec((any::<u64>(), any::<bool>(), 0u64..2_000), 1..200)
         ) {
-            let mut pool = Pool::new(&nets(&["10.1.0.0/27"]), []);
-            let mut held: Vec<Vec<IpAddr>> = Vec::new();
-            let mut released: BTreeMap<IpAddr, Time> = BTreeMap::new();
+            let mut pools = Pools::new(&nets(&["10.1.0.0/27"]), []);
+            let low = label("LOW");
+            let mut held: Vec<(Owner, Vec<IpAddr>)> = Vec::new();
+            let mut released: BTreeMap<IpAddr, (Owner, Time)> = BTreeMap::new();
             let mut now = T;
             for (random, release, pause) in steps {
                 now = now.after(Duration::from_millis(pause));
+                let who = owner(random as usize % 5, random as usize % 3);
                 if release && !held.is_empty() {
-                    let gone = held.remove(random as usize % held.len());
-                    pool.rest(&gone, now);
-                    released.insert(gone[0], now);
-                } else if let Some(taken) = pool.take(random, now) {
-                    prop_assert!(!held.contains(&taken));
-                    if let Some(at) = released.get(&taken[0]) {
-                        prop_assert!(now.since(*at) >= REST);
+                    let (whose, gone) = held.remove(random as usize % held.len());
+                    pools.rest(&low, whose.clone(), &gone, now);
+                    released.insert(gone[0], (whose, now));
+                } else if let Ok(taken) = pools.take(&low, &who, random, now) {
+                    prop_assert!(held.iter().all(|(_, other)| *other != taken));
+                    if let Some((whose, at)) = released.get(&taken[0]) {
+                        prop_assert!(*whose == who || now.since(*at) >= REST);
                     }
-                    held.push(taken);
+                    held.push((who, taken));
                 }
             }
         }

@@ -13,6 +13,7 @@ impl Sessions {
     pub(crate) fn close(&mut self, id: SessionId, reason: &str, waiter: Option<Waiter>, now: Time) {
         let mut waiters: Vec<Waiter> = waiter.into_iter().collect();
         let mut begun = None;
+        let mut returning = false;
         self.transition(id, |phase| match phase {
             Phase::Closing(mut closing) => {
                 closing.waiters.append(&mut waiters);
@@ -21,6 +22,11 @@ impl Sessions {
             Phase::Making { client, .. } => {
                 begun = Some(false);
                 waiters.push(Waiter::Refuse(client));
+                closing(reason, std::mem::take(&mut waiters), now)
+            }
+            // Its vault may know it from before sessiond started.
+            Phase::Returning { .. } => {
+                (begun, returning) = (Some(true), true);
                 closing(reason, std::mem::take(&mut waiters), now)
             }
             Phase::Open(open) => {
@@ -51,6 +57,9 @@ impl Sessions {
         }
         // If the vault is not up, the label's next event goes on from here.
         let label = session.record.label.clone();
+        if returning {
+            self.place(&label, id);
+        }
         if matches!(self.places.get(&label), Some(Place { vault: Vault::Up { .. }, .. })) {
             self.tell_vault_closed(id, now);
         }
@@ -83,7 +92,7 @@ impl Sessions {
                 session.vault = InVault::Absent;
                 self.close(id, "the label's vault did not take the session", None, now);
             }
-            Phase::Closing(_) => {}
+            Phase::Returning { .. } | Phase::Closing(_) => {}
         }
     }
 
@@ -153,7 +162,7 @@ impl Sessions {
         // Another server's was never in the store.
         let mut changes = match session.shared {
             Sharing::Theirs(_) => vec![],
-            _ => vec![Change::Remove(id, record.inner.clone())],
+            _ => vec![Change::Remove(id, record.label.clone(), record.inner.clone())],
         };
         for waiter in &closing.waiters {
             if let Waiter::Replace(client) = waiter
@@ -194,7 +203,8 @@ impl Sessions {
             self.refuse_tickets(tickets);
             self.say(Output::Over(id));
         } else {
-            self.pool.rest(&record.inner, now);
+            let owner = (record.user.clone(), record.device.clone());
+            self.pools.rest(&record.label, owner, &record.inner, now);
         }
         if let Phase::Closing(closing) = session.phase {
             for waiter in closing.waiters {
@@ -240,7 +250,7 @@ impl Sessions {
                 Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.clone())),
                 Waiter::Refuse(client) => self.refuse_opening(client, &reason),
                 // The store did not get it.
-                Waiter::Discard(record) => self.pool.put_back(&record.inner),
+                Waiter::Discard(record) => self.pools.put_back(&record.label, &record.inner),
             }
         }
     }

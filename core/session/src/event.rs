@@ -314,8 +314,8 @@ pub struct Stored {
 pub enum Change {
     /// This session exists.
     Put(Stored),
-    /// This session does not exist, and these addresses rest for [`crate::REST`] from now on.
-    Remove(SessionId, Vec<IpAddr>),
+    /// This session does not exist, and at this label these addresses rest for [`crate::REST`] from now on.
+    Remove(SessionId, LabelName, Vec<IpAddr>),
 }
 
 /// Something that somebody without a permission can cause, and so is counted rather than written one by one.

@@ -44,7 +44,7 @@ impl Sessions {
                 self.key_record(*id).ok_or_else(|| "it has no session".into())
             }
             Phase::Open(_) => Err("its label's vault is not up".into()),
-            Phase::Making { .. } => Err("its session is not open yet".into()),
+            Phase::Making { .. } | Phase::Returning { .. } => Err("its session is not open yet".into()),
             Phase::Closing(_) => Err("its session is over".into()),
         }
     }

@@ -1,7 +1,7 @@
 //! Labels that have sessions: their vaults' lives and deaths, and taking sessions up again.
 
 use crate::event::*;
-use crate::sessions::{PING, SILENCE, START, Sessions};
+use crate::sessions::{NOT_RECORDED, PING, SILENCE, START, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
@@ -39,6 +39,7 @@ impl Sessions {
                     self.timers.insert((now.after(START), Timer::Session(id)));
                 }
                 Phase::Open(open) => open.keys_lost = true,
+                Phase::Returning { .. } => {}
                 Phase::Closing(Closing { step: Step::Vault(_), .. }) => self.close_sockets(id, 0, now),
                 Phase::Closing(_) => {}
             }
@@ -53,7 +54,7 @@ impl Sessions {
             session.vault = InVault::Absent;
             session.reached = false;
             match &session.phase {
-                Phase::Making { .. } | Phase::Open(_) => {
+                Phase::Making { .. } | Phase::Returning { .. } | Phase::Open(_) => {
                     self.close(id, &format!("the label cannot run: {reason}"), None, now);
                 }
                 Phase::Closing(closing) => match closing.step {
@@ -124,25 +125,28 @@ impl Sessions {
             verdict,
             reason,
         };
-        let taken = self.pool.retake(&record.inner);
+        let taken = self.pools.retake(&record.label, &record.inner);
         if self.by_device.contains_key(&record.device)
             || self.sessions.contains_key(&id)
-            || (!taken && self.pool.is_held(&record.inner))
+            || (!taken && self.pools.is_held(&record.label, &record.inner))
         {
             // The store never has two sessions of one TPE or address; if it does, the second is not believed.
             let denied =
                 said(Verdict::Denied, "the store has another session of this host or address".into());
-            self.commit(Purpose::Nothing, vec![denied], vec![Change::Remove(id, vec![])]);
+            self.commit(Purpose::Nothing, vec![denied], vec![Change::Remove(id, record.label, vec![])]);
             return;
         }
-        let until = now.after(self.grace);
         let (label, device) = (record.label.clone(), record.device.clone());
-        let (event, phase) = match rules::open(&self.site, &record.user, &device, &label) {
+        // The vault may have outlived sessiond: it counts as knowing the session until it has answered.
+        let shared = self.withdraw_restored(&record);
+        self.by_device.insert(device.clone(), id);
+        let phase = match rules::open(&self.site, &record.user, &device, &label) {
             Ok(grant) if taken && self.site.federation().is_none() => {
-                let link = Link::Detached(until);
+                // A grant like any other: in the log before anything is done for it.
                 let reason = "after a restart, until its workstation comes back".into();
-                let open = Open { grant, link, keys_lost: false, renewing: false };
-                (said(Verdict::Granted, reason), Phase::Open(open))
+                let granted = said(Verdict::Granted, reason);
+                let commit = self.commit(Purpose::Restore(id), vec![granted], vec![]);
+                Phase::Returning { grant, commit }
             }
             // Its vault may know it still, so it is ended like any other.
             denied => {
@@ -151,21 +155,37 @@ impl Sessions {
                     Ok(_) => "its inner address is not of the site's pool any more".to_owned(),
                     Err(denial) => denial.reason().to_owned(),
                 };
-                let step = Step::Vault(now.after(SILENCE));
-                (
-                    said(Verdict::Denied, reason.clone()),
-                    Phase::Closing(Closing { reason, step, waiters: vec![] }),
-                )
+                self.say(Output::Audit(said(Verdict::Denied, reason.clone())));
+                self.place(&label, id);
+                Phase::Closing(Closing { reason, step: Step::Vault(now.after(SILENCE)), waiters: vec![] })
             }
         };
-        self.say(Output::Audit(event));
-        // The vault may have outlived sessiond: it counts as knowing the session until it has answered.
-        let shared = self.withdraw_restored(&record);
-        let session = Session { record, vault: InVault::Told, reached: true, shared, phase };
-        self.sessions.insert(id, session);
-        self.by_device.insert(device, id);
+        self.sessions.insert(id, Session { record, vault: InVault::Told, reached: true, shared, phase });
+    }
+
+    /// What a session was restored by is in the log, or cannot be: then it ends.
+    pub(crate) fn restore_recorded(&mut self, id: SessionId, commit: CommitId, durable: bool, now: Time) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        if !matches!(&session.phase, Phase::Returning { commit: of, .. } if *of == commit) {
+            return;
+        }
+        if !durable {
+            return self.close(id, NOT_RECORDED, None, now);
+        }
+        let label = session.record.label.clone();
+        let until = now.after(self.grace);
+        // A label that another session has up has had its vault forget this one.
+        let keys_lost = self.places.contains_key(&label);
+        self.transition(id, |phase| match phase {
+            Phase::Returning { grant, .. } => {
+                Phase::Open(Open { grant, link: Link::Detached(until), keys_lost, renewing: false })
+            }
+            other => other,
+        });
         self.set_timer(until, Timer::Session(id));
-        self.place(&label, id);
+        if self.place(&label, id) {
+            self.tell_vault(id, now);
+        }
     }
 
     /// Whether a session is on its way out, for the shell's status.

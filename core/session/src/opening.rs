@@ -1,5 +1,6 @@
 //! Opening a session: granted → recorded → the one it replaces is over → the vault has it.
 
+use crate::address::NoAddress;
 use crate::clients::ended;
 use crate::event::*;
 use crate::sessions::{NOT_RECORDED, OPENING, START, Sessions};
@@ -35,11 +36,21 @@ impl Sessions {
             }
         };
         let fresh = !self.sessions.contains_key(&id);
-        let Some(inner) = self.pool.take(random, now).filter(|_| fresh) else {
-            let reason = "no inner address is free: the site's pool is used up";
-            let event = grant.audit().clone();
-            self.say(Output::Audit(Entry { verdict: Verdict::Denied, reason: reason.into(), ..event }));
-            return self.refuse(client, RefusalKind::Unavailable, reason);
+        let owner = (user.clone(), device.clone());
+        let inner = if fresh { self.pools.take(&label, &owner, random, now) } else { Err(NoAddress::UsedUp) };
+        let inner = match inner {
+            Ok(inner) => inner,
+            Err(why) => {
+                let reason = match why {
+                    NoAddress::UsedUp => "no inner address is free at this label: the site's pool is used up",
+                    NoAddress::TooMany => {
+                        "too many people have signed off here at this level: wait a few seconds"
+                    }
+                };
+                let event = grant.audit().clone();
+                self.say(Output::Audit(Entry { verdict: Verdict::Denied, reason: reason.into(), ..event }));
+                return self.refuse(client, RefusalKind::Unavailable, reason);
+            }
         };
         let record = Stored {
             id,
@@ -70,7 +81,7 @@ impl Sessions {
         }
         let Some(Busy::Opening(Opening::Recording(granted, _, stored))) = path.busy.take() else { return };
         if !durable {
-            self.pool.put_back(&granted.record.inner);
+            self.pools.put_back(&granted.record.label, &granted.record.inner);
             return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
         }
         match self.by_device.get(&granted.record.device).copied() {
@@ -184,7 +195,7 @@ impl Sessions {
                 lost = std::mem::take(&mut open.keys_lost);
                 Phase::Open(open)
             }
-            closing => closing,
+            other => other,
         });
         if let Some(client) = opened {
             self.answer(client, Reply::Opened { id, label, inner });
@@ -219,7 +230,7 @@ impl Sessions {
     /// Nothing comes of a grant that the store does not have: nobody has had its addresses, so they need no rest.
     fn drop_granted(&mut self, granted: Granted, reason: &str) {
         let record = granted.record;
-        self.pool.put_back(&record.inner);
+        self.pools.put_back(&record.label, &record.inner);
         self.say(Output::Audit(ended(&record, reason)));
     }
 

@@ -1,6 +1,6 @@
 //! What the policy says: the one place where this crate asks it.
 
-use crate::address::Pool;
+use crate::address::Pools;
 use levee_policy::site::Peer;
 use levee_policy::{Denial, DomainName, Grant, HostName, LabelName, Site, UserName, decision};
 use std::net::IpAddr;
@@ -35,8 +35,8 @@ pub(crate) fn grace(site: &Site) -> Duration {
 }
 
 /// The site's inner addresses.
-pub(crate) fn pool(site: &Site) -> Pool {
-    Pool::new(site.server().inner_pools(), site.server().inner_addresses().iter().copied())
+pub(crate) fn pools(site: &Site) -> Pools {
+    Pools::new(site.server().inner_pools(), site.server().inner_addresses().iter().copied())
 }
 
 /// Whether sessions of the server `owner` may have these inner addresses: at most one of each family, each of that server's own pools

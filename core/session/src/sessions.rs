@@ -1,7 +1,7 @@
 //! The state machine: [`Sessions::handle`] what happened, [`Sessions::poll`] what to do, and
 //! [`Sessions::deadline`] for when to come back.
 
-use crate::address::Pool;
+use crate::address::Pools;
 use crate::delay::Delays;
 use crate::event::*;
 use crate::state::*;
@@ -44,14 +44,15 @@ pub const CLIENTS_PER_DEVICE: usize = 8;
 /// All sessions of a site on this server, all trusted paths, and all labels that have sessions.
 ///
 /// Invariants, each held by construction and tried by the simulation in `tests/`: a TPE has at most one session
-/// and one person; an inner address belongs to at most one session, and to none while it rests; nothing that a
+/// and one person; at one label an inner address belongs to at most one session, and while it rests to nobody but whose it was;
+/// nothing that a
 /// grant allows is put out before [`Event::Committed`] says that the grant is in the audit log; the end of a
 /// session is acknowledged only when its vault has closed it or is dead, its sockets are cut, and the store has
 /// forgotten it.
 pub struct Sessions {
     pub(crate) site: Arc<Site>,
     pub(crate) grace: Duration,
-    pub(crate) pool: Pool,
+    pub(crate) pools: Pools,
     pub(crate) delays: Delays,
     pub(crate) clients: Clients,
     /// Who sits at each TPE: the client whose person is signed on or about to be.
@@ -78,17 +79,17 @@ impl Sessions {
     pub fn new(
         site: Arc<Site>,
         stored: Vec<Stored>,
-        resting: impl IntoIterator<Item = (IpAddr, Time)>,
+        resting: impl IntoIterator<Item = (LabelName, IpAddr, Time)>,
         now: Time,
     ) -> Self {
-        let mut pool = rules::pool(&site);
-        for (address, until) in resting {
-            pool.still_resting(address, until, now);
+        let mut pools = rules::pools(&site);
+        for (label, address, until) in resting {
+            pools.still_resting(label, address, until, now);
         }
         let mut machine = Self {
             grace: rules::grace(&site),
             site,
-            pool,
+            pools,
             delays: Delays::default(),
             clients: BTreeMap::new(),
             seats: BTreeMap::new(),
@@ -169,7 +170,7 @@ impl Sessions {
     /// A session that lives: one that is on its way out has no permission left.
     pub fn live(&self, id: SessionId) -> Option<Shown> {
         let session = self.sessions.get(&id)?;
-        (!matches!(session.phase, Phase::Closing(_))).then(|| show(session))
+        matches!(session.phase, Phase::Making { .. } | Phase::Open(_)).then(|| show(session))
     }
 
     /// Labels that have sessions.
@@ -226,6 +227,7 @@ impl Sessions {
             Some(Purpose::Open(client)) => self.open_recorded(client, commit, durable, now),
             Some(Purpose::Password(client)) => self.password_recorded(client, commit, durable),
             Some(Purpose::End(session)) => self.end_recorded(session, commit, durable, now),
+            Some(Purpose::Restore(session)) => self.restore_recorded(session, commit, durable, now),
             Some(Purpose::Appear(session)) => self.appear_recorded(session, durable),
             Some(Purpose::Nothing) | None => {}
         }
@@ -257,7 +259,7 @@ fn show(session: &Session) -> Shown {
         attached: match &session.phase {
             Phase::Open(open) => matches!(open.link, Link::Attached(_) | Link::Elsewhere),
             Phase::Making { .. } => true,
-            Phase::Closing(_) => false,
+            Phase::Returning { .. } | Phase::Closing(_) => false,
         },
     }
 }

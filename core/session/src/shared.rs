@@ -83,7 +83,11 @@ impl Sessions {
             .map(|session| &session.record)
             .chain(self.coming.values().map(|granted| &granted.record));
         let held = self.by_device.contains_key(&record.device)
-            || theirs.any(|other| other.inner.iter().any(|address| record.inner.contains(address)));
+            || theirs.any(|other| {
+                // Labels are separate networks, with a pool each.
+                other.label == record.label
+                    && other.inner.iter().any(|address| record.inner.contains(address))
+            });
         let decided = match rules::open(&self.site, &record.user, &record.device, &record.label) {
             Ok(_) if known || held => Err("it has a session, or an inner address, of another".to_owned()),
             Ok(_) if !rules::is_of_peer(&self.site, &owner, &record.inner) => {

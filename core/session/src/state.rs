@@ -120,6 +120,8 @@ pub(crate) enum InVault {
 pub(crate) enum Phase {
     /// Until the vault has the record, to be used by this client. The grant ends with the session.
     Making { grant: Grant<decision::Session>, client: ClientId, deadline: Time },
+    /// The store had it at the start; until that it goes on is durable. Nothing of it is put out before.
+    Returning { grant: Grant<decision::Session>, commit: CommitId },
     /// In use.
     Open(Open),
     /// On its way out; no permission is left.
@@ -211,6 +213,8 @@ pub(crate) enum Purpose {
     Open(ClientId),
     Password(ClientId),
     End(SessionId),
+    /// A session that the store had.
+    Restore(SessionId),
     /// A session of another server.
     Appear(SessionId),
     /// Nobody waits for it.

@@ -111,9 +111,11 @@ struct World {
     vaults: BTreeMap<LabelName, Vault>,
     sockets: BTreeSet<(LabelName, IpAddr)>,
     store: BTreeMap<SessionId, Stored>,
-    resting: BTreeMap<IpAddr, Time>,
-    released: BTreeMap<IpAddr, Time>,
+    resting: BTreeMap<(LabelName, IpAddr), Time>,
+    /// Whose each was, and when it was released.
+    released: BTreeMap<(LabelName, IpAddr), (UserName, HostName, Time)>,
     granted: BTreeSet<String>,
+    grants: usize,
     devices: BTreeMap<SessionId, HostName>,
     people: BTreeMap<ClientId, Person>,
     // What is on its way to the machine, one queue for each channel: order holds within a channel alone.
@@ -148,6 +150,7 @@ impl World {
             resting: BTreeMap::new(),
             released: BTreeMap::new(),
             granted: BTreeSet::new(),
+            grants: 0,
             devices: BTreeMap::new(),
             people: BTreeMap::new(),
             warden: VecDeque::new(),
@@ -279,11 +282,11 @@ impl World {
     fn check(&self) {
         let mut addresses = BTreeSet::new();
         let mut devices = BTreeSet::new();
-        for vault in self.vaults.values() {
+        for (label, vault) in &self.vaults {
             for (id, inner) in &vault.sessions {
                 for address in inner {
-                    if !addresses.insert(*address) {
-                        self.fail(&format!("{address} belongs to two sessions"));
+                    if !addresses.insert((label, *address)) {
+                        self.fail(&format!("{address} belongs to two sessions at {label}"));
                     }
                 }
                 if !devices.insert(self.devices.get(id)) {
@@ -481,23 +484,28 @@ impl World {
         if durable {
             for entry in entries.iter().filter(|entry| entry.verdict == Verdict::Granted) {
                 self.granted.insert(entry.object.clone());
+                self.grants += 1;
             }
             for change in changes {
                 match change {
                     Change::Put(record) => {
                         for address in &record.inner {
-                            if self.released.get(address).is_some_and(|at| self.now.since(*at) < REST) {
-                                self.fail(&format!("{address} is given out while it rests"));
+                            let of = self.released.get(&(record.label.clone(), *address));
+                            if of.is_some_and(|(user, device, at)| {
+                                (user, device) != (&record.user, &record.device) && self.now.since(*at) < REST
+                            }) {
+                                self.fail(&format!("{address} is given to another while it rests"));
                             }
                         }
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
-                    Change::Remove(id, addresses) => {
-                        self.store.remove(&id);
+                    Change::Remove(id, label, addresses) => {
+                        let Some(gone) = self.store.remove(&id) else { continue };
                         for address in addresses {
-                            self.released.insert(address, self.now);
-                            self.resting.insert(address, self.now.after(REST));
+                            let whose = (gone.user.clone(), gone.device.clone(), self.now);
+                            self.released.insert((label.clone(), address), whose);
+                            self.resting.insert((label.clone(), address), self.now.after(REST));
                         }
                     }
                 }
@@ -510,7 +518,8 @@ impl World {
     fn restart(&mut self) {
         self.log.push(format!("{} restart", self.now.as_millis()));
         let stored = self.store.values().cloned().collect();
-        let resting: Vec<_> = self.resting.iter().map(|(address, until)| (*address, *until)).collect();
+        let resting: Vec<_> =
+            self.resting.iter().map(|((label, address), until)| (label.clone(), *address, *until)).collect();
         for queue in [&mut self.warden, &mut self.from_keyer, &mut self.shell] {
             queue.clear();
         }
@@ -523,7 +532,17 @@ impl World {
         for vault in self.vaults.values_mut() {
             vault.heard.clear();
         }
+        // What was granted before is granted no more: that a session goes on is a grant of its own.
+        self.granted.clear();
         self.machine = Sessions::new(Arc::clone(&self.site), stored, resting, self.now);
+        while let Some(output) = self.machine.poll() {
+            self.log.push(format!("{} > {output:?}", self.now.as_millis()));
+            self.take(output);
+        }
+        // The shell hears nobody before it has tried to write that down.
+        while !self.commits.is_empty() {
+            self.disk_acts();
+        }
         // What the warden still runs and nobody needs is released, as the shell does.
         let needed: BTreeSet<LabelName> = self.machine.labels().cloned().collect();
         let idle: Vec<LabelName> = self.vaults.keys().filter(|l| !needed.contains(*l)).cloned().collect();
@@ -669,7 +688,7 @@ fn run(seed: u64) -> usize {
     if let Some((client, person)) = world.people.iter().find(|(_, person)| waiting(person)) {
         world.fail(&format!("{client:?} asked {} and got {}", person.asked, person.answered));
     }
-    let opened = world.granted.len();
+    let opened = world.grants;
     // Everybody leaves: after the grace time nothing is left anywhere.
     for client in world.people.keys().copied().collect::<Vec<_>>() {
         world.handle(Event::Gone(client));

@@ -1,5 +1,6 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
+use levee_policy::LabelName;
 use levee_session::{Change, REST, SessionId, Stored, Time};
 use redb::{BackendError, Database, ReadableTable as _, StorageBackend, TableDefinition};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, openat};
@@ -11,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 
 /// Session's name → postcard of [`Stored`].
 const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("sessions");
-/// Inner address as text → milliseconds since the epoch until which it rests.
+/// Label and inner address, a space between them → milliseconds since the epoch until which it rests there.
 const RESTING: TableDefinition<'_, &str, u64> = TableDefinition::new("resting");
 const FILE: &str = "sessions.redb";
 /// Bytes that the store keeps on the disk to grow into.
@@ -103,7 +104,7 @@ impl StorageBackend for Allocated {
 }
 
 /// What the store has.
-pub type Contents = (Vec<Stored>, Vec<(IpAddr, Time)>);
+pub type Contents = (Vec<Stored>, Vec<(LabelName, IpAddr, Time)>);
 
 /// The open store.
 pub struct Store {
@@ -159,7 +160,10 @@ impl Store {
             table.retain(|_, until| until > now.as_millis())?;
             for row in table.iter()? {
                 let (key, value) = row?;
-                resting.push((key.value().parse().map_err(other)?, Time::from_millis(value.value())));
+                // Without a label it is of a run that knew none, and of all labels: nobody waits for it any more.
+                let Some((label, address)) = key.value().rsplit_once(' ') else { continue };
+                let label = LabelName::new(label).map_err(other)?;
+                resting.push((label, address.parse().map_err(other)?, Time::from_millis(value.value())));
             }
         }
         change.commit()?;
@@ -186,10 +190,11 @@ impl Store {
                         let bytes = postcard::to_allocvec(record).map_err(other)?;
                         sessions.insert(*record.id.as_bytes(), bytes.as_slice())?;
                     }
-                    Change::Remove(id, addresses) => {
+                    Change::Remove(id, label, addresses) => {
                         sessions.remove(*id.as_bytes())?;
                         for address in addresses {
-                            resting.insert(address.to_string().as_str(), now.after(REST).as_millis())?;
+                            let key = format!("{label} {address}");
+                            resting.insert(key.as_str(), now.after(REST).as_millis())?;
                         }
                     }
                 }
@@ -203,7 +208,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_policy::{HostName, LabelName, UserName};
+    use levee_policy::{HostName, UserName};
     use std::os::fd::AsFd as _;
 
     const NOW: Time = Time::from_millis(1_000_000);
@@ -226,13 +231,15 @@ mod tests {
         let directory = File::open(place.path()).unwrap();
         let mut store = Store::open(directory.as_fd()).unwrap();
         store.apply(&[Change::Put(record(1)), Change::Put(record(2))], NOW).unwrap();
-        store.apply(&[Change::Remove(record(1).id, record(1).inner)], NOW).unwrap();
+        store.apply(&[Change::Remove(record(1).id, record(1).label, record(1).inner)], NOW).unwrap();
         drop(store);
         let mut store = Store::open(directory.as_fd()).unwrap();
         let (sessions, resting) = store.read(NOW).unwrap();
         assert_eq!(sessions, [record(2)]);
         assert_eq!(resting.len(), 2);
-        assert!(resting.iter().all(|(_, until)| *until == NOW.after(REST)));
+        assert!(
+            resting.iter().all(|(label, _, until)| *label == record(1).label && *until == NOW.after(REST))
+        );
         let (_, resting) = store.read(NOW.after(REST)).unwrap();
         assert!(resting.is_empty());
     }

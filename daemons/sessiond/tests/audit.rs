@@ -6,7 +6,7 @@ use common::*;
 use levee_ipc::client::{RefusalKind, Reply, Request};
 use levee_policy::audit::{Body, FaultKind, Report, Verifier, part_name};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn verify(site: &Site, log: &str, expected: Option<u64>) -> Report {
     let public = site.public_key();
@@ -127,6 +127,20 @@ impl Small {
     fn path(&self) -> &Path {
         self.at.path()
     }
+
+    /// Takes all that is free; what the log has kept for itself stays its own. The file that took it.
+    fn fill(&self) -> PathBuf {
+        let filler = self.path().join("filler");
+        let file = std::fs::File::create(&filler).unwrap();
+        let (mut at, mut size) = (0, 8u64 << 20);
+        while size >= 4096 {
+            match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, size) {
+                Ok(()) => at += size,
+                Err(_) => size /= 2,
+            }
+        }
+        filler
+    }
 }
 
 impl Drop for Small {
@@ -142,17 +156,7 @@ fn on_a_full_disk_new_grants_are_refused_and_sessions_still_end() {
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
     client.open("SECRET");
-    // Fill it: what the log has kept for itself stays its own.
-    let filler = disk.path().join("filler");
-    let mut size = 8u64 << 20;
-    let file = std::fs::File::create(&filler).unwrap();
-    let mut at = 0;
-    while size >= 4096 {
-        match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, size) {
-            Ok(()) => at += size,
-            Err(_) => size /= 2,
-        }
-    }
+    let filler = disk.fill();
     // The space kept for grants runs out in the end; then the answer says why.
     let mut opened = 0;
     let reason = loop {
@@ -168,13 +172,40 @@ fn on_a_full_disk_new_grants_are_refused_and_sessions_still_end() {
     assert!(matches!(client.call(Request::Logout), Reply::LoggedOut), "an end needs no permission");
     assert_eq!(world.sessions_in_vaults(), 0);
     // With room again, it grants again.
-    drop(file);
     std::fs::remove_file(&filler).unwrap();
     client.sign_on("ada", ADA);
     client.open("SECRET");
     let site = world.stop();
     let report = verify(&site, &site.log(), None);
     assert!(report.is_sound(), "{report:#?}");
+}
+
+#[test]
+fn on_a_full_disk_a_session_of_the_run_before_does_not_go_on() {
+    let disk = Small::new(8 << 20);
+    let world = World::start(Site::at(disk.path()));
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.open("SECRET");
+    let filler = disk.fill();
+    // Until there is no room for a grant.
+    while matches!(client.level("SECRET"), Reply::Opened(_)) {}
+    assert_eq!(world.sessions_in_vaults(), 1, "what it has, it keeps");
+    let world = World::start(world.kill());
+    world.until("its end", |shared| shared.vaults.values().all(|sessions| sessions.is_empty()));
+    let trace = world.trace();
+    let kept = trace.iter().rposition(|line| line.starts_with("open")).unwrap();
+    let ended = trace.iter().rposition(|line| line.starts_with("close")).unwrap();
+    assert!(kept < ended, "no vault was told of it again: {trace:#?}");
+    // With room it does.
+    std::fs::remove_file(&filler).unwrap();
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.open("SECRET");
+    let world = World::start(world.kill());
+    world.until("it is there again", |shared| shared.vaults.values().any(|sessions| !sessions.is_empty()));
+    let log = world.stop().log();
+    assert!(log.contains(r#""action":"restore""#), "{log}");
 }
 
 #[test]

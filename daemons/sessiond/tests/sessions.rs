@@ -373,3 +373,26 @@ fn a_session_that_the_site_no_longer_grants_ends_at_the_next_start() {
     assert_eq!(refusal(&client.call(Request::Resume(session))), Some(RefusalKind::NoSession));
     assert!(world.stop().log().contains("is cleared for"));
 }
+
+#[test]
+fn who_changes_level_in_a_loop_leaves_others_their_sessions_at_every_label_and_after_a_start() {
+    // Room for thirteen sessions at a label.
+    let mut site = Site::new();
+    site.site = site.site.replace("10.81.0.0/16", "10.81.0.0/28");
+    let mut world = World::start(site);
+    for _ in 0..2 {
+        let low = world.connect("ws2");
+        low.sign_on("ugo", UGO);
+        for n in 0..300 {
+            assert!(matches!(low.level("UNCLASSIFIED"), Reply::Opened(_)), "change {n}");
+        }
+        let ada = world.connect("ws1");
+        ada.sign_on("ada", ADA);
+        for label in ["UNCLASSIFIED", "CONFIDENTIAL", "SECRET", "SECRET//NATO", "UNCLASSIFIED"] {
+            ada.open(label);
+        }
+        assert!(matches!(ada.call(Request::Logout), Reply::LoggedOut));
+        assert!(matches!(low.call(Request::Logout), Reply::LoggedOut));
+        world = World::start(world.stop());
+    }
+}

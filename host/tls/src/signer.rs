@@ -42,7 +42,10 @@ impl SignerHandle {
         match channel.try_recv::<FromSigner>() {
             Ok(received) => match received.message {
                 FromSigner::Signature(signature) => Ok(signature),
-                FromSigner::Refused | FromSigner::Mixed(_) => Err(failed("refused")),
+                FromSigner::Refused
+                | FromSigner::Mixed(_)
+                | FromSigner::Chained { .. }
+                | FromSigner::Checkpoint { .. } => Err(failed("refused")),
             },
             Err(e) => Err(failed(&e.to_string())),
         }

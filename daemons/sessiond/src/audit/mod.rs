@@ -246,7 +246,7 @@ impl AuditLog {
         // grants when they come.
         let room = Weight::Note.reserve(0);
         if log.reserve(log.end + room).is_err() {
-            eprintln!("levee-sessiond: the disk has less than {room} bytes for the audit log");
+            levee_ipc::say!("levee-sessiond: the disk has less than {room} bytes for the audit log");
         }
         Ok(log)
     }
@@ -280,7 +280,7 @@ impl AuditLog {
                     self.lost += 1;
                 } else {
                     complete = false;
-                    eprintln!("levee-sessiond: the audit log: {error}");
+                    levee_ipc::say!("levee-sessiond: the audit log: {error}");
                 }
             }
         }
@@ -345,7 +345,7 @@ impl AuditLog {
         if self.unsynced.take().is_some() {
             let synced = self.file.sync_data().and_then(|()| self.save());
             if let Err(error) = synced {
-                eprintln!("levee-sessiond: syncing the audit log: {error}");
+                levee_ipc::say!("levee-sessiond: syncing the audit log: {error}");
                 self.broken = true;
             } else {
                 self.synced = self.sealer.count();
@@ -379,7 +379,7 @@ impl AuditLog {
             Ok(file) => file,
             Err(error) => {
                 let _ = unlinkat(self.directory.as_fd(), NEW, AtFlags::empty());
-                return eprintln!("levee-sessiond: another file for the audit log: {error}");
+                return levee_ipc::say!("levee-sessiond: another file for the audit log: {error}");
             }
         };
         // What was kept behind the end of the full one; if that fails, it is only not given back.
@@ -389,7 +389,7 @@ impl AuditLog {
         let directory = self.directory.as_fd();
         let named = renameat(directory, NEW, directory, LOG).and_then(|()| rustix::fs::fsync(directory));
         if let Err(error) = named.map_err(Into::into).and_then(|()| self.save()) {
-            eprintln!("levee-sessiond: another file for the audit log: {error}");
+            levee_ipc::say!("levee-sessiond: another file for the audit log: {error}");
             self.broken = true;
         }
     }
@@ -443,7 +443,7 @@ impl AuditLog {
             FromSigner::Refused | FromSigner::Signature(_) | FromSigner::Mixed(_) => false,
         };
         if !heard && !self.broken {
-            eprintln!(
+            levee_ipc::say!(
                 "levee-sessiond: levee-signer knows another audit log than this one: nothing more is granted"
             );
             self.broken = true;
@@ -464,7 +464,7 @@ impl AuditLog {
                     self.turn_over();
                 }
             }
-            Err(error) => eprintln!("levee-sessiond: a checkpoint of the audit log: {error}"),
+            Err(error) => levee_ipc::say!("levee-sessiond: a checkpoint of the audit log: {error}"),
         }
         if kept_back != self.kept_back {
             self.kept_back = kept_back;
