@@ -211,6 +211,13 @@ const TRIALS: &[Trial] = &[
         remedy: "install e2fsprogs",
     },
     Trial {
+        what: "mkfs.erofs",
+        root: false,
+        needed: true,
+        try_it: || program("mkfs.erofs"),
+        remedy: "install erofs-utils: labels have their programs from an image; the kernel needs CONFIG_EROFS_FS",
+    },
+    Trial {
         what: "nginx",
         root: false,
         needed: false,

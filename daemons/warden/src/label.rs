@@ -2,7 +2,7 @@
 
 use crate::below::{self, Below};
 use crate::compartment::service::{Launch, Nginx};
-use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Spec, Store};
+use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Programs, Spec, Store};
 use crate::logs::{LastWords, Logs};
 use crate::making::Image;
 use crate::mediation::Mediation;
@@ -40,6 +40,8 @@ pub struct Resources<'a> {
     pub slots: &'a [u16],
     /// The label's single-level networks, if it has any.
     pub attached: Option<&'a Attached>,
+    /// The image of the site's programs.
+    pub image: PathBuf,
 }
 
 impl Resources<'_> {
@@ -161,6 +163,7 @@ fn spec_with(
         files: Files::Store { own, below: below.is_any().then_some(copies) },
         extra,
         scratch: SCRATCH,
+        programs: Programs::Image(resources.image.clone()),
         needs: site.needs_at(label),
     })
 }
@@ -584,6 +587,7 @@ fn nginx(
         below: named,
         more: !below.is_whole(),
         listen,
+        uploads: service.uploads(),
         needs: service.needs().clone(),
     })
 }

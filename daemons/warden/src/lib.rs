@@ -18,6 +18,7 @@ mod options;
 mod outer;
 mod poll;
 mod process;
+pub mod programs;
 mod rest;
 pub mod ruleset;
 mod server;
@@ -86,8 +87,10 @@ pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> 
     let name = site.label_name(&known).ok_or_else(|| Fatal::new(&step, "its name is too long"))?;
     // As for the first warden on a host and the first label in it; the start itself picks what is free.
     let slot = 1;
+    let image = std::path::Path::new(programs::CACHE).join(programs::Wanted::of(&site).file_name());
+    let uids = uids::Uids::first();
     let resources =
-        label::Resources { options, site: &site, uids: &uids::Uids::first(), slots: &[slot], attached: None };
+        label::Resources { options, site: &site, uids: &uids, slots: &[slot], attached: None, image };
     Ok(compartment::Plan::new(&label::spec(&name, &resources)?))
 }
 

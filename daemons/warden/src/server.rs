@@ -10,6 +10,7 @@ use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
 use crate::process::{Heard, Key, Process, Start};
+use crate::programs::{Images, Wanted};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
@@ -52,6 +53,7 @@ pub struct Server {
     labels: BTreeMap<LabelName, Label>,
     /// Of labels that run for the first time.
     makers: Makers,
+    images: Images,
     upflow: Upflow,
     /// Labels whose gate has ended before their stacks: until when these may end by themselves.
     ending: BTreeMap<LabelName, Instant>,
@@ -86,6 +88,10 @@ impl Server {
             .map_err(|e| Fatal::new("open the operators' socket", e))?;
         let networks = Networks::attach(&site, &options.run.join(state::NETWORKS))
             .map_err(|e| Fatal::new("give the networks to their labels", e))?;
+        let step = |e: levee_sys::Error| Fatal::new("keep the services' programs in memory", e);
+        let mut images = Images::new().map_err(step)?;
+        // Long before the first person has signed on.
+        images.begin(&Wanted::of(&site), &options.programs)?;
         let mut server = Self {
             options,
             passphrase,
@@ -100,6 +106,7 @@ impl Server {
             processes: Processes::default(),
             labels: BTreeMap::new(),
             makers: Makers::default(),
+            images,
             upflow: Upflow::default(),
             ending: BTreeMap::new(),
             networks,
@@ -141,6 +148,7 @@ impl Server {
                 self.handle(source)?;
             }
             self.see_to_makers();
+            self.see_to_images();
             self.see_to_upflow();
             self.see_to_builders();
             self.see_to_stacks();
@@ -157,6 +165,7 @@ impl Server {
             sessiond.wait(Duration::from_secs(2));
         }
         self.makers.stop();
+        self.images.stop();
         for name in self.labels.keys().cloned().collect::<Vec<_>>() {
             self.end_label(&name);
         }
@@ -188,7 +197,7 @@ impl Server {
                 set.add(listener, Some(Source::Wanted(name.clone(), index)));
             }
         }
-        for pidfd in self.makers.pidfds().chain(self.upflow.pidfds()) {
+        for pidfd in self.makers.pidfds().chain(self.upflow.pidfds()).chain(self.images.pidfd()) {
             set.add(pidfd, Some(Source::Made));
         }
         for logs in self.labels.values().map(Label::logs).chain([&self.logs]) {
@@ -276,6 +285,7 @@ impl Server {
             SessiondRequest::Need(label) => self.need(label),
             SessiondRequest::Release(label) => {
                 self.makers.release(&label);
+                self.images.release(&label);
                 self.upflow.release(&label);
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.release();
@@ -325,7 +335,10 @@ impl Server {
         if let Some(running) = self.labels.get_mut(&name) {
             running.keep();
             self.tell_if_up(&name);
-        } else if !self.makers.keep(&name) && !self.upflow.is_in_the_way(&name) {
+        } else if !self.makers.keep(&name)
+            && !self.upflow.is_in_the_way(&name)
+            && !self.images.is_waited_for(&name)
+        {
             if let Err(e) = self.start_label(&name) {
                 self.not_started(&name, &e.to_string());
             }
@@ -351,6 +364,17 @@ impl Server {
             }
         }
         self.begin_making();
+    }
+
+    /// Starts labels that waited for the image of the programs.
+    fn see_to_images(&mut self) {
+        let Some((result, labels)) = self.images.ended() else { return };
+        for name in labels {
+            match &result {
+                Ok(()) => self.need(name),
+                Err(why) => self.not_started(&name, why),
+            }
+        }
     }
 
     /// Opens what a second stage of upflow reads, a little in each turn; starts labels whose last pass was in the way.
@@ -439,8 +463,19 @@ impl Server {
             Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
         })?;
         let attached = self.networks.at(name);
-        let resources =
-            Resources { options: &self.options, site: &self.site, uids: &self.uids, slots: &slots, attached };
+        let wanted = Wanted::of(&self.site);
+        let Some(image) = self.images.find(&wanted) else {
+            self.images.want(name.clone());
+            return self.images.begin(&wanted, &self.options.programs);
+        };
+        let resources = Resources {
+            options: &self.options,
+            site: &self.site,
+            uids: &self.uids,
+            slots: &slots,
+            attached,
+            image,
+        };
         let missing = label::missing(name, &resources)?;
         if !missing.is_empty() {
             self.admit_images(&missing)?;

@@ -1,7 +1,7 @@
 //! The one session of a workstation: its steering group, its TUN device, its ephemeral compartment.
 
 use crate::compartment::proto::Start;
-use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, SERVICE_UID, Spec};
+use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Programs, SERVICE_UID, Spec};
 use crate::logs::{LastWords, Logs};
 use crate::options::Options;
 use crate::uids::{Own, Uids};
@@ -118,6 +118,7 @@ impl Session {
             extra: Vec::new(),
             scratch: TEMPORARY,
             // One session runs at a time: there is nobody beside it to be told anything.
+            programs: Programs::Host,
             needs: Needs::all(),
         };
         let init = options.programs.join("levee-init");

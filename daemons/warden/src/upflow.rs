@@ -256,6 +256,7 @@ mod tests {
     use super::*;
     use crate::label::{self, Resources};
     use crate::process::Heard;
+    use crate::programs::Wanted;
     use levee_ipc::warden::Place;
     use levee_policy::Site;
     use std::fs::{self, File, Permissions};
@@ -276,7 +277,12 @@ mod tests {
         let site = Site::parse(SITE).expect("the small site is one");
         let name: LabelName = name.parse().unwrap();
         let slots = [slot];
-        let resources = Resources { options, site: &site, uids, slots: &slots, attached: None };
+        let wanted = Wanted::of(&site);
+        std::fs::create_dir_all(&options.state).unwrap();
+        let directory = std::fs::File::open(&options.state).unwrap();
+        crate::programs::make(&wanted, directory).unwrap();
+        let image = options.state.join(wanted.file_name());
+        let resources = Resources { options, site: &site, uids, slots: &slots, attached: None, image };
         for (path, bytes) in label::missing(&name, &resources).unwrap() {
             Store::create(&path, bytes).unwrap();
         }

@@ -39,6 +39,15 @@ fn a_document_written_low_is_read_high_and_cannot_be_changed_there() {
     put(&world, "/own/secret", "stays here").ok();
     world.level("ws1", LOW).ok();
     assert_eq!(get(&world, "/own/tide").ok(), "high water at nine");
+    // What begins with a dot is the services' own.
+    put(&world, "/own/.hidden", "x").refused();
+    for (destination, kept) in [("/own/.hidden", true), ("/own/%2ehidden", true), ("/own/moved", false)] {
+        let header = format!("Destination: {destination}");
+        let url = "http://www.harbour.example/own/tide";
+        let moved = world.run("ws1", &["curl", "-sS", "--fail", "-X", "MOVE", "-H", &header, url]);
+        assert_eq!(moved.status != 0, kept, "to {destination}: {}", moved.err);
+    }
+    assert_eq!(get(&world, "/own/moved").ok(), "high water at nine");
     get(&world, &format!("/below/{}/secret", HIGH.replace('/', "+"))).refused();
     assert!(!get(&world, "/").ok().contains("secret"), "nothing of the high label shows");
     world.tpe("ws1", &["logout"]).ok();

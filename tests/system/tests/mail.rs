@@ -20,25 +20,33 @@ fn post(world: &World, text: &str) -> Done {
     world.run("ws1", &["sh", "-c", &command])
 }
 
-/// Gives ada a mailbox at the level there is.
-fn mailbox(world: &World) {
-    let users = "http://www.harbour.example/own/mail/users";
-    let curl = ["curl", "-sS", "--fail", "-X", "PUT", "--data-binary", "ada:{PLAIN}sesame", users];
-    world.run("ws1", &curl).ok();
+/// The example site, with a password for ada.
+fn site() -> String {
+    let sealed = "ada:{SHA512-CRYPT}*";
+    assert!(SITE.contains(sealed), "as it is, the example lets nobody in");
+    SITE.replace(sealed, "ada:{PLAIN}sesame")
+}
+
+/// What the web server answers to a request of curl's.
+fn web(world: &World, path: &str, more: &[&str]) -> String {
+    let url = format!("http://www.harbour.example{path}");
+    let mut words =
+        vec!["curl", "-sS", "--path-as-is", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}"];
+    words.extend(more);
+    words.push(&url);
+    world.run("ws1", &words).ok()
 }
 
 #[test]
 fn mail_is_kept_and_read_by_imap_at_its_level_and_is_not_in_another_levels_mailbox() {
-    let world = World::up("mail", SITE, &["ws1"]);
+    let world = World::up("mail", &site(), &["ws1"]);
     world.login("ws1", "ada").ok();
     world.level("ws1", LOW).ok();
-    mailbox(&world);
     post(&world, "high water at nine").ok();
     assert!(inbox(&world, "ada", ";MAILINDEX=1").ok().contains("high water at nine"));
 
     world.level("ws1", HIGH).ok();
     // Another instance, with other mailboxes.
-    mailbox(&world);
     inbox(&world, "ada", "?ALL").ok();
     assert!(!inbox(&world, "ada", ";MAILINDEX=1").out.contains("high water"));
     post(&world, "low water at three").ok();
@@ -47,4 +55,29 @@ fn mail_is_kept_and_read_by_imap_at_its_level_and_is_not_in_another_levels_mailb
     world.level("ws1", LOW).ok();
     assert!(inbox(&world, "ada", ";MAILINDEX=1").ok().contains("high water at nine"));
     assert!(!inbox(&world, "ada", ";MAILINDEX=2").out.contains("low water"));
+}
+
+#[test]
+fn whoever_has_a_session_beside_the_mail_neither_reads_nor_writes_it_by_the_web() {
+    let world = World::up("web", &site(), &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    post(&world, "high water at nine").ok();
+    assert_eq!(web(&world, "/own/", &[]), "200", "documents are read");
+    let mailbox = "/own/.mail/ada/";
+    for path in
+        [mailbox, "/own/%2email/ada/", "/own//.mail/ada/", "/own/./.mail/ada/", "/own/x/../.mail/ada/"]
+    {
+        assert_eq!(web(&world, path, &[]), "404", "GET {path}");
+    }
+    assert_eq!(web(&world, "/own/mail/users", &[]), "404", "where the passwords once were");
+    for method in ["PUT", "DELETE", "MKCOL", "COPY", "MOVE"] {
+        for path in ["/own/new", "/own/.mail/ada/cur/new", "/own/mail/users"] {
+            let more = ["-X", method, "-H", "Destination: /own/.mail/ada/cur/x", "--data-binary", "x"];
+            let answer = web(&world, path, &more);
+            assert!(["403", "404", "405"].contains(&answer.as_str()), "{method} {path}: {answer}");
+        }
+    }
+    let kept = inbox(&world, "ada", ";MAILINDEX=1").ok();
+    assert!(kept.contains("high water at nine"));
 }

@@ -280,7 +280,9 @@ pub struct Service {
     range: Range,
     mode: Mode,
     program: Program,
+    uploads: bool,
     needs: Needs,
+    software: Vec<String>,
 }
 
 impl Service {
@@ -312,6 +314,16 @@ impl Service {
     /// What runs.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Whether people may change the label's documents by it: nginx alone has this to decide.
+    pub fn uploads(&self) -> bool {
+        self.uploads
+    }
+
+    /// What of the host's software it needs beside the program itself: names of packages, and paths beneath `/usr`.
+    pub fn software(&self) -> &[String] {
+        &self.software
     }
 
     /// What it asks for beyond what every service has.

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::ProblemKind;
 use super::parse::unknown_word;
 use super::read::{Keys, Reader};
 
@@ -113,4 +114,45 @@ pub(super) fn needs(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Needs> {
     });
     let needs = needs.collect();
     known.then_some(needs)
+}
+
+/// Whether people may write by nginx; no without the key.
+pub(super) fn uploads(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<bool> {
+    let Some(value) = keys.get("uploads") else { return Some(false) };
+    let uploads = reader.boolean(value, "uploads")?;
+    if uploads && keys.get("command").is_some() {
+        reader.problem(
+            ProblemKind::BadValue,
+            &value.span(),
+            "`uploads` says what levee configures nginx for, and a command runs here",
+            "remove it, or write `program = \"nginx\"`",
+        );
+        return None;
+    }
+    Some(uploads)
+}
+
+/// A service's `software`; none without the key.
+pub(super) fn software(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<String>> {
+    let Some(value) = keys.get("software") else { return Some(Vec::new()) };
+    let words = reader.strings(value, "software")?;
+    let mut sound = true;
+    for word in &words {
+        let path = word.value.starts_with("/usr/") && !word.value.split('/').any(|part| part == "..");
+        // Debian Policy 5.6.7.
+        let of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+        let package = word.value.len() > 1
+            && word.value.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+            && word.value.chars().all(of_a_name);
+        if !path && !package || word.value.contains('\0') {
+            sound = false;
+            reader.problem(
+                ProblemKind::BadValue,
+                &word.span,
+                format!("`{}` is neither a package's name nor a path beneath /usr", word.value),
+                "write, for instance, \"dovecot-imapd\" or \"/usr/local/lib/app\"",
+            );
+        }
+    }
+    sound.then(|| words.iter().map(|word| word.value.to_owned()).collect())
 }

@@ -82,7 +82,9 @@ pub(super) struct DraftService {
     pub range: At<Range>,
     pub mode: Mode,
     pub program: Program,
+    pub uploads: bool,
     pub needs: Needs,
+    pub software: Vec<String>,
 }
 
 pub(super) struct DraftNetwork {
@@ -145,8 +147,10 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
     let hosts = reader.tables(root.get("host"), "[host]", &["name", "accreditation", "ppk"]);
     let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
-    const SERVICE: &[&str] =
-        &["name", "port", "protocol", "range", "mode", "socket", "program", "command", "needs"];
+    const SERVICE: &[&str] = &[
+        "name", "port", "protocol", "range", "mode", "socket", "program", "command", "uploads", "needs",
+        "software",
+    ];
     let services = reader.tables(root.get("service"), "[service]", SERVICE);
     let services = Part::of(services.iter().map(|keys| service(reader, words, keys)).collect());
     const NETWORK: &[&str] = &["interface", "label", "address", "services", "hosts"];
@@ -194,9 +198,13 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             .collect(),
         services: (draft.services.read.into_iter())
             .map(|service| {
-                let DraftService { name, port, protocol, range, mode, program, needs } = service;
+                let DraftService { name, port, protocol, range, mode, program, uploads, needs, software } =
+                    service;
                 let (name, port, range) = (name.value, port.value, range.value);
-                (name.clone(), Service { name, port, protocol, range, mode, program, needs })
+                (
+                    name.clone(),
+                    Service { name, port, protocol, range, mode, program, uploads, needs, software },
+                )
             })
             .collect(),
         networks: (draft.networks.read.into_iter())
@@ -539,7 +547,9 @@ fn service(
     let range = range(reader, vocabulary, keys, "range");
     let mode = mode(reader, keys);
     let program = program(reader, keys);
+    let uploads = needs::uploads(reader, keys);
     let needs = needs::needs(reader, keys);
+    let software = needs::software(reader, keys);
     let service = DraftService {
         name: name?,
         port: port?,
@@ -547,7 +557,9 @@ fn service(
         range: range?,
         mode: mode?,
         program: program?,
+        uploads: uploads?,
         needs: needs?,
+        software: software?,
     };
     if service.program == Program::Nginx && service.protocol != Protocol::Tcp {
         reader.problem(

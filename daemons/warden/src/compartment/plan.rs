@@ -9,7 +9,7 @@ use levee_sys::cgroup::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::rootfs;
-use super::spec::{Files, SERVICE_UID, Spec, UIDS};
+use super::spec::{Files, Programs, SERVICE_UID, Spec, UIDS};
 
 /// The start of one compartment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,11 @@ pub enum Outside {
         path: PathBuf,
         /// Whether only to read.
         read_only: bool,
+    },
+    /// Mount the image of the services' programs, detached, by a block device of its own. Process 1 gets it, behind the others.
+    Programs {
+        /// The image.
+        path: PathBuf,
     },
     /// Start process 1 in new mount, pid, IPC and UTS namespaces and the compartment's network namespace, in
     /// the control group, with a session keyring of its own.
@@ -178,6 +183,9 @@ impl Plan {
                 outside.push(Outside::Image { path: below.clone(), read_only: true });
             }
         }
+        if let Programs::Image(path) = &spec.programs {
+            outside.push(Outside::Programs { path: path.clone() });
+        }
         outside.push(Outside::Process1);
 
         let mut inside = vec![
@@ -242,6 +250,9 @@ impl fmt::Display for Outside {
             Self::Image { path, read_only } => {
                 let how = if *read_only { "read-only" } else { "read-write" };
                 write!(f, "mount image {} {how}, no devices, no set-uid, ids mapped", path.display())
+            }
+            Self::Programs { path } => {
+                write!(f, "mount the programs {} read-only, by a block device of its own", path.display())
             }
             Self::Process1 => f.write_str(
                 "start process 1: new mount, pid, IPC and UTS namespaces, the compartment's network, its control \

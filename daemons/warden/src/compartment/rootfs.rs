@@ -1,13 +1,13 @@
 //! The root file system: the host's programs to read, little else, and nothing that is shared to write.
 //!
-//! `/usr` comes through an overlay of its own: a plain bind mount would share inodes with every other
-//! compartment, and an advisory lock that one label takes on a program file would be seen by all others. The
-//! system-call filter takes away what an overlay does not hide (inotify, leases, directory notification).
+//! At a label of a server, `/usr` is a file system of its own: a bind mount would share inodes with every other compartment, an
+//! overlay the pages of files, by which futexes and reads tell others. A workstation's one session has the host's, through an
+//! overlay.
 
 use levee_policy::site::Need;
 
 use super::plan::Inside;
-use super::spec::{Files, SERVICE_UID, Spec};
+use super::spec::{Files, Programs, SERVICE_UID, Spec};
 
 /// What is built on the root tmpfs itself: `/etc`, links, mount points.
 const ROOT_BYTES: u64 = 4 << 20;
@@ -30,6 +30,9 @@ const COPIED: [&str; 7] = [
 /// Where Debian's names of programs that have alternatives lead, on hosts that have it.
 const ALTERNATIVES: &str = "/etc/alternatives";
 
+/// Where the image of a site's programs has them.
+const ALTERNATIVES_INSIDE: &str = "/usr/lib/levee/alternatives";
+
 /// `/dev`: name, major, minor.
 const DEVICES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
@@ -47,12 +50,21 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
     };
 
     steps.push(directory("/usr"));
-    steps.push(Inside::Programs { from: "/usr".into(), path: "/usr".into() });
+    let mounted = match &spec.files {
+        Files::Store { below, .. } => 1 + usize::from(below.is_some()),
+        Files::Scratch { .. } => 0,
+    };
+    match &spec.programs {
+        Programs::Image(_) => steps.push(Inside::Image { number: mounted, path: "/usr".into() }),
+        Programs::Host => steps.push(Inside::Programs { from: "/usr".into(), path: "/usr".into() }),
+    }
     steps.extend(MERGED.map(|(path, to)| link(path, to)));
 
     steps.extend(["/etc", "/etc/nginx", "/etc/ssl", "/etc/ssl/certs"].map(directory));
     // Hundreds of links on some hosts: mounted, because to copy them is a large part of a compartment's start.
-    if std::path::Path::new(ALTERNATIVES).is_dir() {
+    if matches!(spec.programs, Programs::Image(_)) {
+        steps.push(link(ALTERNATIVES, ALTERNATIVES_INSIDE));
+    } else if std::path::Path::new(ALTERNATIVES).is_dir() {
         steps.push(directory(ALTERNATIVES));
         steps.push(Inside::Programs { from: ALTERNATIVES.into(), path: ALTERNATIVES.into() });
     }

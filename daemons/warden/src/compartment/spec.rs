@@ -35,8 +35,21 @@ pub struct Spec {
     pub extra: Vec<(String, String)>,
     /// Bytes that `/tmp`, `/run`, `/var` and `/dev/shm` may hold, each.
     pub scratch: u64,
+    /// Where its programs come from.
+    pub programs: Programs,
     /// What its services ask for, all together.
     pub needs: Needs,
+}
+
+/// Where a compartment's programs come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Programs {
+    /// An image (EROFS), of which it has a block device and a file system of its own: nothing of it is shared with another
+    /// compartment.
+    Image(PathBuf),
+    /// The host's `/usr`, through an overlay. Whoever else has the host's programs shares their inodes and pages: for a
+    /// compartment that has no neighbours.
+    Host,
 }
 
 /// What a compartment's programs keep their data in.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use levee_ipc::{Channel, RecvError};
 use levee_policy::LabelName;
 use levee_sys::cgroup::{Cgroup, Limits};
+use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::{self, IdRange};
 use levee_sys::pidfd::{self, Child};
@@ -164,6 +165,7 @@ impl Compartment {
                         mounts.push(mount);
                     })
                 }
+                Outside::Programs { path } => programs(path).map(|mount| mounts.push(mount)),
                 Outside::Process1 => {
                     let cgroup = parts.cgroup.as_ref();
                     process_1(init, network, user.as_ref(), &mounts, cgroup, log).map(|(child, ours)| {
@@ -339,6 +341,14 @@ fn image(path: &Path, read_only: bool, user: Option<&OwnedFd>) -> Result<(Store,
     let attributes = if read_only { Attributes::READ_ONLY_DATA } else { Attributes::default() };
     let mount = store.mount_for(attributes, user)?;
     Ok((store, mount))
+}
+
+/// The block device lasts as long as the mount.
+fn programs(path: &Path) -> Result<Mount> {
+    let step = || format!("open the programs {}", path.display());
+    let image = std::fs::File::open(path).map_err(|e| Error::new(step(), e))?;
+    let device = LoopDevice::attach(&image, true)?;
+    Mount::new("erofs", &[("source", device.path()), ("ro", "")], Attributes::READ_ONLY)
 }
 
 fn process_1(

@@ -19,7 +19,7 @@ use levee_sys::ns;
 use levee_warden::compartment::proto::Start;
 use levee_warden::compartment::service::Nginx;
 use levee_warden::compartment::{
-    Compartment, Event, Files, Network, Plan, SERVICE_UID, Spec, StartError, Store,
+    Compartment, Event, Files, Network, Plan, Programs, SERVICE_UID, Spec, StartError, Store,
 };
 
 /// A label of its own for one test.
@@ -53,6 +53,7 @@ impl Lab {
             below: vec![("U".into(), LabelName::new("UNCLASSIFIED").unwrap())],
             more: false,
             listen: vec![address],
+            uploads: true,
             needs: Needs::default(),
         };
         let spec = Spec {
@@ -65,6 +66,7 @@ impl Lab {
             files: Files::Store { own, below: Some(below) },
             extra: nginx.files(),
             scratch: 8 << 20,
+            programs: Programs::Host,
             needs: Needs::all(),
         };
         Self { directory, spec, network, nginx, listener, address, events: Mutex::default() }

@@ -5,8 +5,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use levee_ipc::Channel;
@@ -14,14 +15,15 @@ use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden};
 use levee_policy::site::Needs;
 use levee_policy::{Label, LabelName, Site, Who};
 use levee_sys::cgroup::Limits;
-use levee_sys::mount::Attributes;
+use levee_sys::mount::{Attributes, Mount};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use levee_sys::tun::{self, Queue};
 use levee_warden::compartment::proto::Start;
 use levee_warden::compartment::{
-    Compartment, Event, Files, Interface, Network, Plan, SERVICE_UID, Spec, Store,
+    Compartment, Event, Files, Interface, Network, Plan, Programs, SERVICE_UID, Spec, Store,
 };
+use levee_warden::programs::Wanted;
 use rustix::thread::{Gid, Uid};
 use serde_json::Value;
 
@@ -104,6 +106,7 @@ pub fn room(
             .map(script)
             .to_vec(),
         scratch: 8 << 20,
+        programs: Programs::Image(programs()),
         needs: needs.clone(),
     };
     let init = program("levee-init");
@@ -147,6 +150,19 @@ pub fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, num
         _outer: outer,
         name,
     }
+}
+
+/// The image of the programs that probes need, in memory as the warden keeps it, once for all tests of a program.
+fn programs() -> PathBuf {
+    static IMAGE: OnceLock<(Mount, PathBuf)> = OnceLock::new();
+    let make = || {
+        let memory = Mount::tmpfs(1 << 30, 16, 0o700, Attributes::DATA).unwrap();
+        let wanted = Wanted::new(["/usr/bin/python3".to_owned()], []);
+        levee_warden::programs::make(&wanted, memory.root()).unwrap_or_else(|e| panic!("{e}"));
+        let path = format!("/proc/self/fd/{}/{}", memory.root().as_raw_fd(), wanted.file_name());
+        (memory, path.into())
+    };
+    IMAGE.get_or_init(make).1.clone()
 }
 
 /// The real vault, started as the warden does.

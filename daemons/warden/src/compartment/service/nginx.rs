@@ -10,6 +10,18 @@ use super::Launch;
 
 /// Where its page lies inside.
 const PAGE: &str = "/etc/nginx/levee/index.html";
+/// What people may do beside reading, where the site says `uploads = true`.
+const WRITING: &str = "            dav_methods PUT DELETE MKCOL COPY MOVE;
+            create_full_put_path on;
+            dav_access user:rw group:r all:r;
+            # A full store.
+            error_page 500 =507 @full;
+";
+/// The same for documents of labels below.
+const TRYING: &str = "            # Tried for real: the mount refuses.
+            dav_methods PUT DELETE MKCOL COPY MOVE;
+            error_page 409 500 =403 @dominated;
+";
 /// The first descriptor that a service inherits beside the standard ones.
 const FIRST_LISTENER: usize = 3;
 
@@ -26,6 +38,8 @@ pub struct Nginx {
     pub more: bool,
     /// What it listens on: the listeners' own addresses, in the order in which it inherits them.
     pub listen: Vec<SocketAddr>,
+    /// Whether people may change the label's documents by it.
+    pub uploads: bool,
     /// What the service asks for.
     pub needs: Needs,
 }
@@ -60,6 +74,7 @@ impl Nginx {
             self.listen.iter().map(|address| format!("        listen {address};\n")).collect();
         // Label names have no character that means something to nginx's quoting (LabelName's own rule).
         let (label, service) = (self.label.as_str(), &self.service);
+        let (writing, trying) = if self.uploads { (WRITING, TRYING) } else { ("", "") };
         format!(
             r#"daemon off;
 master_process on;
@@ -87,6 +102,13 @@ http {{
 {listen}        server_name _;
         root /srv;
         add_header X-Label "{label}" always;
+        # What begins with a dot is the services' own, and is nobody's to read, to write or to move something to.
+        location ~ /\. {{
+            return 404;
+        }}
+        if ($http_destination ~* "(/|%2f)(\.|%2e)") {{
+            return 403 "not written: names that begin with a dot are the services' own\n";
+        }}
         location = / {{
             root /etc/nginx/levee;
             ssi on;
@@ -95,18 +117,10 @@ http {{
         }}
         location /own/ {{
             autoindex on;
-            dav_methods PUT DELETE MKCOL COPY MOVE;
-            create_full_put_path on;
-            dav_access user:rw group:r all:r;
-            # A full store.
-            error_page 500 =507 @full;
-        }}
+{writing}        }}
         location /below/ {{
             autoindex on;
-            # Tried for real: the mount refuses.
-            dav_methods PUT DELETE MKCOL COPY MOVE;
-            error_page 409 500 =403 @dominated;
-        }}
+{trying}        }}
         location @full {{
             internal;
             return 507 "not written: the store of {label} is full or refuses\n";

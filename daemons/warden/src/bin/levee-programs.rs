@@ -1,0 +1,24 @@
+//! levee-programs: makes the image of the programs that a site's services need, so that the warden need not wait. It starts it;
+//! nobody else has a use for it.
+//!
+//! `levee-programs KEY [--program PATH | --software WORD]...`, with the directory in memory as descriptor 3; status 0 once the
+//! image is there.
+#![forbid(unsafe_code)]
+
+use levee_sys::fork::inherited;
+use levee_warden::programs::{self, Wanted};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let made = Wanted::parse(std::env::args().skip(1)).and_then(|wanted| {
+        let memory = inherited(3).map_err(|e| format!("no directory to put the image in: {e}"))?;
+        programs::make(&wanted, memory)
+    });
+    match made {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}

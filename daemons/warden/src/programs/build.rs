@@ -1,0 +1,183 @@
+//! Making the image: what services need of the host's `/usr`, copied together and packed as an EROFS.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
+
+use super::inventory::{ALTERNATIVES, Inventory, everything};
+use super::{KEPT, Wanted};
+
+/// Where a program's alternatives are inside, `/etc/alternatives` being a link to it.
+const INSIDE: &str = "lib/levee/alternatives";
+
+/// Directories with links to alternatives.
+const LINKED: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/bin"];
+
+/// Makes the image `key` where it is not there yet, and puts a copy of it into the directory `memory`.
+///
+/// # Errors
+/// Says what is missing or failed. Then nothing of that name is there.
+pub fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
+    let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
+    let cache = Path::new(super::CACHE);
+    fs::create_dir_all(cache).map_err(|e| failed(super::CACHE, &e))?;
+    rustix::fs::chmod(cache, Mode::RWXU).map_err(|e| failed(super::CACHE, &e))?;
+    let image = cache.join(wanted.file_name());
+    // Another warden of this host may be making the same.
+    let lock = File::create(cache.join("lock")).map_err(|e| failed("lock the images", &e))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed("lock the images", &e))?;
+    if image.exists() {
+        // The oldest go first.
+        touch(&image).map_err(|e| failed("use the image", &e))?;
+    } else {
+        let stage = cache.join("stage");
+        remove(&stage).map_err(|e| failed("clear the last attempt", &e))?;
+        let made = pack(wanted, &stage, &image);
+        let cleared = remove(&stage).map_err(|e| failed("clear up", &e));
+        made.and(cleared)?;
+    }
+    load(&image, wanted, memory).map_err(|e| failed("load the image into memory", &e))?;
+    prune(cache, &image).map_err(|e| failed("remove old images", &e))
+}
+
+fn pack(wanted: &Wanted, stage: &Path, image: &Path) -> Result<(), String> {
+    let files = match Inventory::read().map_err(|e| format!("read what is installed: {e}"))? {
+        Some(inventory) => inventory.closure(&wanted.programs, &wanted.software)?,
+        None => everything().map_err(|e| format!("read /usr: {e}"))?,
+    };
+    let root = stage.join("root");
+    fs::create_dir_all(&root).map_err(|e| format!("make {}: {e}", root.display()))?;
+    copy_all(&files, &root)?;
+    let unfinished = stage.join("image");
+    let output = Command::new("mkfs.erofs")
+        // No attributes, everything root's; compressed, it would be unpacked by every label that reads it.
+        .args(["-x-1", "--all-root"])
+        .args([&unfinished, &root])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("run mkfs.erofs (package erofs-utils): {e}"))?;
+    if !output.status.success() {
+        return Err(format!("mkfs.erofs: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let whole = File::open(&unfinished).and_then(|file| file.sync_all());
+    whole.and_then(|()| fs::rename(&unfinished, image)).map_err(|e| format!("keep the image: {e}"))
+}
+
+/// Copies files of `/usr`, and what belongs to them without being any package's: compiled Python, and alternatives.
+fn copy_all(files: &BTreeSet<PathBuf>, root: &Path) -> Result<(), String> {
+    let one = |from: &Path| copy(from, root).map_err(|e| format!("copy {}: {e}", from.display()));
+    for file in files {
+        one(file)?;
+    }
+    let python = files.iter().filter(|file| file.extension() == Some(OsStr::new("py")));
+    let directories: BTreeSet<&Path> = python.filter_map(|file| file.parent()).collect();
+    for compiled in directories.into_iter().flat_map(|directory| entries(&directory.join("__pycache__"))) {
+        one(&compiled)?;
+    }
+    let inside = root.join(INSIDE);
+    fs::create_dir_all(&inside).map_err(|e| format!("make {}: {e}", inside.display()))?;
+    for link in entries(Path::new(ALTERNATIVES)) {
+        let Ok(target) = fs::read_link(&link) else { continue };
+        let there =
+            target.strip_prefix("/usr").is_ok_and(|below| root.join(below).symlink_metadata().is_ok());
+        if let Some(name) = link.file_name().filter(|_| there) {
+            let linked = std::os::unix::fs::symlink(&target, inside.join(name));
+            linked.map_err(|e| format!("link {}: {e}", link.display()))?;
+        }
+    }
+    for link in LINKED.iter().flat_map(|directory| entries(Path::new(directory))) {
+        let target = fs::read_link(&link).ok();
+        let name = target.as_deref().and_then(|target| target.strip_prefix(ALTERNATIVES).ok());
+        if name.is_some_and(|name| inside.join(name).symlink_metadata().is_ok()) {
+            one(&link)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything in a directory; nothing, if it cannot be read.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
+}
+
+/// One file, link or directory of `/usr` beneath `root`, with mode and time. What is not there any more is left out.
+fn copy(from: &Path, root: &Path) -> io::Result<()> {
+    let Ok(below) = from.strip_prefix("/usr") else { return Ok(()) };
+    let to = root.join(below);
+    let metadata = match from.symlink_metadata() {
+        Ok(metadata) => metadata,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if metadata.is_dir() {
+        return fs::create_dir_all(&to);
+    }
+    if to.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    if metadata.is_symlink() {
+        return std::os::unix::fs::symlink(fs::read_link(from)?, &to);
+    }
+    if metadata.is_file() {
+        // With the mode, and the time that compiled Python is compared by.
+        fs::copy(from, &to)?;
+        File::options().write(true).open(&to)?.set_modified(metadata.modified()?)?;
+    }
+    Ok(())
+}
+
+/// Writes the image into the directory in memory, under its name once it is whole.
+fn load(image: &Path, wanted: &Wanted, memory: impl AsFd) -> io::Result<()> {
+    let unfinished = format!("{}.new", wanted.file_name());
+    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+    let to = rustix::fs::openat(&memory, unfinished.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
+    io::copy(&mut File::open(image)?, &mut File::from(to))?;
+    let name = wanted.file_name();
+    rustix::fs::renameat(&memory, unfinished.as_str(), &memory, name.as_str())?;
+    // Of others, the labels that run from them keep what they need.
+    let listed = rustix::fs::openat(&memory, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    for entry in rustix::fs::Dir::new(listed)? {
+        let entry = entry?;
+        let other = entry.file_name().to_bytes();
+        if other.ends_with(b".erofs") && other != name.as_bytes() {
+            rustix::fs::unlinkat(&memory, entry.file_name(), AtFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the newest images, this one among them.
+fn prune(cache: &Path, image: &Path) -> io::Result<()> {
+    let images = entries(cache).into_iter().filter(|path| path.extension() == Some(OsStr::new("erofs")));
+    let mut others: Vec<_> = images
+        .filter(|path| path != image)
+        .map(|path| Ok((path.metadata()?.modified()?, path)))
+        .collect::<io::Result<_>>()?;
+    others.sort();
+    let many = others.len().saturating_sub(KEPT.saturating_sub(1));
+    others.into_iter().take(many).try_for_each(|(_, path)| fs::remove_file(path))
+}
+
+fn touch(path: &Path) -> io::Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
+    Ok(())
+}
+
+fn remove(stage: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(stage) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,258 @@
+//! The programs of services: an image of what they need of the host's `/usr`, kept in memory once, of which every label has a
+//! block device and a file system of its own.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `inventory` | which files: the packages of the programs that the site names, and what those need |
+//! | `build` | how an image is made, by a process of its own (levee-programs), and put into memory |
+//! | here | the warden's side: which image a site wants, that it is there, and who waits for it |
+//!
+//! Labels that ran programs from one file system would share its inodes and the pages of its files: a page that one has read, or a
+//! sleeper on a word in one, tells the other. The image lies in memory whole and is never swapped out, so that what one label
+//! reads of it is not felt by another's read; what a label has read of it are pages of its own file system.
+
+mod build;
+mod inventory;
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use levee_policy::site::Program as Runs;
+use levee_policy::{LabelName, Site};
+use levee_sys::mount::{Attributes, Mount};
+use levee_sys::pidfd::{Child, Exit};
+use levee_sys::spawn::Program;
+use rustix::pipe::{PipeFlags, pipe_with};
+use sha2::{Digest, Sha256};
+
+pub use build::make;
+
+use crate::Fatal;
+
+/// Images that have been made on this host, by name.
+pub const CACHE: &str = "/var/cache/levee/programs";
+
+/// So many images are kept there.
+const KEPT: usize = 8;
+
+/// Bytes that images in memory may have together.
+const MEMORY: u64 = 4 << 30;
+
+/// How long making an image may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// So much of what the maker says is kept, in bytes.
+const REASON: usize = 512;
+
+/// Counts up when the same files would be packed otherwise.
+const FORM: &str = "1";
+
+/// What changes when the host's packages do.
+const STATE: [&str; 6] =
+    ["/var/lib/dpkg/status", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/local/bin", "/usr/local/lib"];
+
+/// What an image is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Paths of programs, and words that may be.
+    pub programs: Vec<String>,
+    /// Packages, and paths that come as they are.
+    pub software: Vec<String>,
+    key: String,
+}
+
+impl Wanted {
+    /// What a site's services need.
+    pub fn of(site: &Site) -> Self {
+        let mut programs = BTreeSet::new();
+        let mut software = BTreeSet::new();
+        for service in site.services() {
+            match service.program() {
+                Runs::Nginx => drop(programs.insert("/usr/sbin/nginx".to_owned())),
+                Runs::Command(words) => {
+                    programs.extend(words.iter().flat_map(|word| inventory::paths(word)).map(str::to_owned));
+                }
+            }
+            software.extend(service.software().iter().cloned());
+        }
+        Self::new(programs, software)
+    }
+
+    /// These, of the host as it is now.
+    pub fn new(
+        programs: impl IntoIterator<Item = String>,
+        software: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let (programs, software) = (Vec::from_iter(programs), Vec::from_iter(software));
+        let mut hash = Sha256::new();
+        for word in [FORM, "programs"].into_iter().map(str::to_owned).chain(programs.iter().cloned()) {
+            hash.update(word);
+            hash.update([0]);
+        }
+        for word in std::iter::once("software").chain(software.iter().map(String::as_str)) {
+            hash.update(word);
+            hash.update([0]);
+        }
+        for path in STATE {
+            // What is not there changes nothing until it is.
+            let state = Path::new(path).metadata().map(|m| (m.mtime(), m.mtime_nsec(), m.size(), m.ino()));
+            hash.update(format!("{path} {:?}", state.ok()));
+        }
+        let key = hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        Self { programs, software, key }
+    }
+
+    /// What the maker is told on its command line.
+    fn arguments(&self) -> impl Iterator<Item = &str> {
+        let programs = self.programs.iter().flat_map(|word| ["--program", word]);
+        programs.chain(self.software.iter().flat_map(|word| ["--software", word]))
+    }
+
+    /// What the maker is told, read back; the host may have changed since.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = arguments.into_iter();
+        let key =
+            arguments.next().ok_or("usage: levee-programs KEY [--program PATH | --software WORD]...")?;
+        let (mut programs, mut software) = (Vec::new(), Vec::new());
+        while let Some(flag) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
+            match flag.as_str() {
+                "--program" => programs.push(value),
+                "--software" => software.push(value),
+                _ => return Err(format!("unknown argument {flag}")),
+            }
+        }
+        Ok(Self { programs, software, key })
+    }
+
+    /// The image's name.
+    pub fn file_name(&self) -> String {
+        format!("{}.erofs", self.key)
+    }
+}
+
+/// The images in memory, and the one that is being made.
+#[derive(Debug)]
+pub struct Images {
+    /// A tmpfs that has no place in any tree: it ends with the warden.
+    memory: Mount,
+    maker: Option<Maker>,
+    waiting: BTreeSet<LabelName>,
+}
+
+#[derive(Debug)]
+struct Maker {
+    child: Child,
+    said: OwnedFd,
+    until: Instant,
+}
+
+impl Images {
+    /// No image yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> levee_sys::Result<Self> {
+        let size = MEMORY.to_string();
+        let options = [("size", size.as_str()), ("mode", "700")];
+        // Never to be swapped out, which a kernel before 6.4 cannot promise; there the host should have no swap.
+        let memory = Mount::new("tmpfs", &[&options[..], &[("noswap", "")]].concat(), Attributes::DATA)
+            .or_else(|_| Mount::new("tmpfs", &options, Attributes::DATA))?;
+        Ok(Self { memory, maker: None, waiting: BTreeSet::new() })
+    }
+
+    /// Where the image is, if it is there.
+    pub fn find(&self, wanted: &Wanted) -> Option<PathBuf> {
+        let directory = format!("/proc/self/fd/{}", self.memory.root().as_raw_fd());
+        let path = Path::new(&directory).join(wanted.file_name());
+        path.exists().then_some(path)
+    }
+
+    /// Has the image made, unless one is being made.
+    ///
+    /// # Errors
+    /// The maker cannot be started.
+    pub fn begin(&mut self, wanted: &Wanted, programs: &Path) -> Result<(), Fatal> {
+        if self.maker.is_none() {
+            let maker = Maker::start(wanted, programs, self.memory.root());
+            self.maker = Some(maker.map_err(|e| Fatal::new("make the image of the services' programs", e))?);
+        }
+        Ok(())
+    }
+
+    /// A label that cannot start without.
+    pub fn want(&mut self, label: LabelName) {
+        self.waiting.insert(label);
+    }
+
+    /// Whether a label waits for an image.
+    pub fn is_waited_for(&self, label: &LabelName) -> bool {
+        self.waiting.contains(label)
+    }
+
+    /// Nobody waits for a label any more.
+    pub fn release(&mut self, label: &LabelName) {
+        self.waiting.remove(label);
+    }
+
+    /// The maker: readable once it has ended.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.maker.as_ref().map(|maker| maker.child.pidfd.as_fd())
+    }
+
+    /// What became of the image that was being made, once, and the labels that waited for it.
+    pub fn ended(&mut self) -> Option<(Result<(), String>, BTreeSet<LabelName>)> {
+        let maker = self.maker.as_ref()?;
+        let result = match maker.child.try_wait() {
+            Ok(None) if Instant::now() < maker.until => return None,
+            Ok(None) => maker.child.kill().map_err(|e| e.to_string()).and(Err("it takes too long".into())),
+            Ok(Some(Exit::Status(0))) => Ok(()),
+            Ok(Some(how)) => Err(maker.reason(how)),
+            Err(e) => Err(e.to_string()),
+        };
+        self.maker = None;
+        let result = result.map_err(|why| format!("cannot make the image of the services' programs: {why}"));
+        Some((result, std::mem::take(&mut self.waiting)))
+    }
+
+    /// Ends the maker.
+    pub fn stop(&mut self) {
+        if let Some(maker) = self.maker.take() {
+            // What it had not finished has no name by which it would be taken for finished.
+            let _ = maker.child.kill();
+        }
+    }
+}
+
+impl Maker {
+    fn start(wanted: &Wanted, programs: &Path, memory: BorrowedFd<'_>) -> levee_sys::Result<Self> {
+        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let (said, says) = pipe.map_err(|e| levee_sys::Error::new("make a pipe", e))?;
+        let mut program = Program::new(programs.join("levee-programs"));
+        program.args.push(wanted.key.clone().into());
+        program.args.extend(wanted.arguments().map(Into::into));
+        program.env.push("PATH=/usr/sbin:/usr/bin:/sbin:/bin".into());
+        program.stdio[2] = Some(says.as_fd());
+        program.fds = vec![memory];
+        program.privileged = true;
+        program.new_namespaces = Program::ISOLATED;
+        let child = program.start()?;
+        Ok(Self { child, said, until: Instant::now() + PATIENCE })
+    }
+
+    fn reason(&self, how: Exit) -> String {
+        let mut text = [0; REASON];
+        let length = rustix::io::retry_on_intr(|| rustix::io::read(&self.said, &mut text)).unwrap_or(0);
+        let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
+        match text.trim() {
+            "" => format!("{how:?}"),
+            said => said.to_owned(),
+        }
+    }
+}
