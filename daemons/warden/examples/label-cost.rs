@@ -31,7 +31,11 @@ fn main() -> Result<(), Failed> {
     let begun = Instant::now();
     programs::make(&wanted, memory.root())?;
     let image = PathBuf::from(format!("/proc/self/fd/{}/{}", memory.root().as_raw_fd(), wanted.file_name()));
-    println!("image: {} MiB, there after {:.1} s", fs::metadata(&image)?.len() >> 20, begun.elapsed().as_secs_f64());
+    println!(
+        "image: {} MiB, there after {:.1} s",
+        fs::metadata(&image)?.len() >> 20,
+        begun.elapsed().as_secs_f64()
+    );
     let forms = [("shared", Programs::Host), ("own", Programs::Image(image))];
     let mut seen: Vec<Vec<(f64, u64)>> = vec![Vec::new(); forms.len()];
     // In turn, so that the host's load meets all alike; the first is to warm up.
@@ -106,7 +110,9 @@ fn once(round: u32, programs: Programs) -> Result<(f64, u64), Failed> {
     }
     let charged = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
         .iter()
-        .flat_map(|root| ["memory.usage_in_bytes", "memory.current"].map(|file| format!("{root}/{group}/{file}")))
+        .flat_map(|root| {
+            ["memory.usage_in_bytes", "memory.current"].map(|file| format!("{root}/{group}/{file}"))
+        })
         .find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
     compartment.stop()?;
     Ok((took, charged.ok_or("no control group counts memory")?))

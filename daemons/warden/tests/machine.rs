@@ -13,7 +13,7 @@ use levee_policy::site::{Needs, Protocol};
 use levee_sys::cgroup::Limits;
 use levee_sys::{clock, ns, tun};
 use levee_warden::compartment::service::Nginx;
-use levee_warden::compartment::{Files, Interface, Network, Spec, Store};
+use levee_warden::compartment::{Files, Interface, Network, Programs, Spec, Store};
 use levee_warden::machine::image::Recipe;
 use levee_warden::machine::proto::{Offered, Wire};
 use levee_warden::machine::{self, Accelerator, Event, Machine, Plan};
@@ -76,6 +76,7 @@ impl Lab {
             service: "web".parse().unwrap(),
             label: label.clone(),
             below: Vec::new(),
+            uploads: true,
             needs: Needs::default(),
             more: false,
             listen: listen.clone(),
@@ -91,6 +92,8 @@ impl Lab {
                 files: Files::Store { own, below: None },
                 extra: nginx.files(),
                 scratch: 8 << 20,
+                // Of the machine itself: what it reads of it, nobody else sees.
+                programs: Programs::Host,
                 needs: Needs::default(),
             },
             image,
