@@ -49,11 +49,18 @@ impl Config {
 pub struct Limits {
     /// IKE SAs in all.
     pub ike_sas: usize,
-    /// Half-open IKE SAs as responder in all; more are dropped.
+    /// Half-open IKE SAs of strangers, as responder; at each bound an old one gives way.
     pub half_open: usize,
-    /// Half-open IKE SAs from one address.
-    pub half_open_per_address: usize,
-    /// Half-open IKE SAs above which a cookie is demanded (RFC 7296 2.6).
+    /// Half-open IKE SAs of those who began with a [`Pass`](crate::Pass), beside those of strangers.
+    pub half_open_with_pass: usize,
+    /// Half-open IKE SAs from one IPv4 address or one IPv6 /64.
+    pub half_open_per_network: usize,
+    /// Half-open IKE SAs from one IPv4 /24 or one IPv6 /48.
+    pub half_open_per_wide_network: usize,
+    /// Key exchanges that strangers can have begun in a second, and a quarter more for networks that have many already: what they can
+    /// cost.
+    pub strangers_per_second: u32,
+    /// Half-open IKE SAs of strangers above which a cookie is demanded (RFC 7296 2.6).
     pub cookie_above: usize,
     /// Child SAs of one IKE SA.
     pub children: usize,
@@ -66,7 +73,10 @@ impl Default for Limits {
         Self {
             ike_sas: 16_384,
             half_open: 4_096,
-            half_open_per_address: 64,
+            half_open_with_pass: 1_024,
+            half_open_per_network: 64,
+            half_open_per_wide_network: 512,
+            strangers_per_second: 400,
             cookie_above: 128,
             children: 256,
             fragment_above: 1_232,

@@ -38,8 +38,12 @@ reasons! {
     Fragment,
     /// IKE_SA_INIT without a valid cookie while cookies are demanded (answered, RFC 7296 2.6).
     Cookie,
-    /// Too many half-open IKE SAs.
+    /// Too many half-open IKE SAs, of which none could give way.
     HalfOpen,
+    /// A half-open IKE SA was forgotten to make room for another (not a datagram).
+    GaveWay,
+    /// More IKE_SA_INIT without a pass in a moment than the key exchange is made for.
+    Busy,
     /// Too many IKE SAs.
     Full,
     /// IKE_SA_INIT that did not fit or had a bad key share (answered).

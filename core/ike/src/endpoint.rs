@@ -3,23 +3,17 @@
 use crate::api::{Command, CommandError, IkeId, NewChild, Now, Output, Path, Random, RequestId};
 use crate::channel::transmit;
 use crate::config::{Config, Peer, RemoteAuth};
-use crate::crypto::Secret;
 use crate::crypto::pki::TrustAnchors;
-use crate::crypto::prf::prf;
-use crate::crypto::suite::Prf;
+use crate::door::{Door, Knock, Pass, Verdict};
 use crate::drops::{Counters, Drop};
 use crate::sa::{Legacy, Opening, Sa, Standing, Start, State, connect, open};
 use crate::wire::{
     Chain, Exchange, Fields, HEADER, Header, HeaderError, Notify, NotifyKind, Outer, Problem, kind, outer,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use subtle::ConstantTimeEq;
-
-/// How long a cookie's secret is used; the one before is still accepted (RFC 7296 2.6).
-const COOKIE_LIFE: Duration = Duration::from_secs(60);
 
 /// Octets of an IKE_SA_INIT request beyond which it is dropped: many proposals and the largest key share fit twice.
 const MOST_INIT: usize = 8_192;
@@ -82,24 +76,12 @@ pub struct Endpoint {
     timers: BTreeSet<(Duration, u64)>,
     due: BTreeMap<u64, Duration>,
     questions: BTreeMap<RequestId, u64>,
-    /// Half-open SAs by where the initiator is and the SPI it chose, so that a repeated request finds its own.
-    opening: BTreeMap<(SocketAddr, u64), u64>,
+    door: Door,
     spis: BTreeMap<u32, IkeId>,
-    half_open: BTreeMap<IpAddr, usize>,
-    half_open_total: usize,
     counters: Counters,
     out: VecDeque<Output>,
     next_id: u64,
     next_request: u64,
-    cookie: Option<Cookies>,
-}
-
-#[derive(Debug)]
-struct Cookies {
-    since: Duration,
-    version: u8,
-    now: Secret,
-    before: Option<Secret>,
 }
 
 impl Endpoint {
@@ -112,15 +94,12 @@ impl Endpoint {
             timers: BTreeSet::new(),
             due: BTreeMap::new(),
             questions: BTreeMap::new(),
-            opening: BTreeMap::new(),
+            door: Door::default(),
             spis: BTreeMap::new(),
-            half_open: BTreeMap::new(),
-            half_open_total: 0,
             counters: Counters::default(),
             out: VecDeque::new(),
             next_id: 1,
             next_request: 1,
-            cookie: None,
         }
     }
 
@@ -162,7 +141,12 @@ impl Endpoint {
 
     /// How many half-open IKE SAs there are as responder.
     pub fn half_open(&self) -> usize {
-        self.half_open_total
+        self.door.len()
+    }
+
+    /// A way in that strangers do not have, for somebody who is known by other means. It is good once, and as long as this endpoint is.
+    pub fn make_pass(&mut self, rng: &mut dyn Random) -> Pass {
+        self.door.make_pass(rng)
     }
 
     /// What was dropped.
@@ -242,7 +226,7 @@ impl Endpoint {
         if !header.from_initiator || header.spi_r != 0 || header.message_id != 0 {
             return Err(Drop::Unexpected);
         }
-        if let Some(spi) = self.opening.get(&(path.remote, header.spi_i)).copied() {
+        if let Some(spi) = self.door.begun(path.remote, header.spi_i) {
             self.step(spi, now, rng, |state, ctx| {
                 match &state {
                     State::HalfOpen(s) => s.init_again(message, path, ctx),
@@ -270,23 +254,27 @@ impl Endpoint {
                 return Err(Drop::Malformed);
             }
         };
-        let limits = &self.config.limits;
-        let here = self.half_open.get(&path.remote.ip()).copied().unwrap_or(0);
-        // RFC 7296 2.6: before any state or key exchange, under load, the initiator shows that it is where it says.
-        if self.half_open_total >= limits.cookie_above || here >= limits.half_open_per_address / 2 {
-            let nonce = fields.nonce.ok_or(Drop::Malformed)?;
-            let said = fields.notify(NotifyKind::Cookie).map(|n| n.data.to_vec());
-            if !self.cookie_is_good(said.as_deref(), nonce, header.spi_i, path, now, rng) {
-                let cookie = self.make_cookie(nonce, header.spi_i, path, now, rng);
+        let knock = Knock {
+            spi_i: header.spi_i,
+            nonce: fields.nonce.ok_or(Drop::Malformed)?,
+            cookie: fields.notify(NotifyKind::Cookie).map(|n| n.data),
+            pass: fields.notify(NotifyKind::LeveePass).map(|n| n.data),
+            path,
+        };
+        let guest = match self.door.knock(knock, &self.config.limits, now, rng) {
+            Verdict::Enter { guest, full } => {
+                if let Some(candidates) = full {
+                    self.make_way(&candidates)?;
+                }
+                guest
+            }
+            Verdict::Cookie(cookie) => {
                 self.answer(notification(NotifyKind::Cookie, &cookie).message(answer_header), path, now, rng);
                 return Err(Drop::Cookie);
             }
-        }
-        let limits = &self.config.limits;
-        if self.half_open_total >= limits.half_open || here >= limits.half_open_per_address {
-            return Err(Drop::HalfOpen);
-        }
-        if self.sas.len() >= limits.ike_sas {
+            Verdict::Busy => return Err(Drop::Busy),
+        };
+        if self.sas.len() >= self.config.limits.ike_sas {
             return Err(Drop::Full);
         }
         let id = self.new_id();
@@ -294,9 +282,7 @@ impl Endpoint {
         let opening = self.with_ctx(now, rng, |ctx| open(id, spi, header, message, &fields, path, ctx));
         match opening {
             Some(Opening::Open(state)) => {
-                self.opening.insert((path.remote, header.spi_i), spi);
-                *self.half_open.entry(path.remote.ip()).or_default() += 1;
-                self.half_open_total += 1;
+                self.door.enter(guest, path.remote, header.spi_i, spi);
                 self.insert(spi, Sa { id, state }, now);
                 Ok(())
             }
@@ -306,6 +292,20 @@ impl Endpoint {
             }
             None => Err(Drop::Refused),
         }
+    }
+
+    /// Forgets the first of these half-open SAs whose peer has said nothing yet that takes others' time to answer. It was never
+    /// announced, so it ends in silence.
+    fn make_way(&mut self, candidates: &[u64]) -> Result<(), Drop> {
+        let waits = |spi: &&u64| self.sas.get(spi).is_some_and(|sa| matches!(sa.state, State::HalfOpen(_)));
+        let spi = *candidates.iter().find(waits).ok_or(Drop::HalfOpen)?;
+        let Sa { id, state } = self.sas.remove(&spi).ok_or(Drop::HalfOpen)?;
+        if let Some((from, spi_i)) = state.opened_at() {
+            self.door.leave(from, spi_i, spi);
+        }
+        self.forget(spi, id);
+        self.counters.count(Drop::GaveWay);
+        Ok(())
     }
 
     fn new_id(&mut self) -> IkeId {
@@ -352,14 +352,7 @@ impl Endpoint {
         if let Some(Some((address, spi_i))) = was_half_open
             && !still_half_open
         {
-            self.opening.remove(&(address, spi_i));
-            self.half_open_total = self.half_open_total.saturating_sub(1);
-            if let Some(n) = self.half_open.get_mut(&address.ip()) {
-                *n = n.saturating_sub(1);
-                if *n == 0 {
-                    self.half_open.remove(&address.ip());
-                }
-            }
+            self.door.leave(address, spi_i, spi);
         }
         match next {
             Some(state) => {
@@ -428,12 +421,14 @@ impl Endpoint {
     }
 
     /// Begins an IKE SA with `Config::peers[peer]`, and with it a child if one is given. `float` is our address with a socket that
-    /// carries ESP, to go on from when a NAT is found and `path` has no marker (RFC 7296 2.23).
+    /// carries ESP, to go on from when a NAT is found and `path` has no marker (RFC 7296 2.23). `pass` is one that the peer made.
+    #[expect(clippy::too_many_arguments, reason = "each is one fact about the SA that is begun")]
     pub fn connect(
         &mut self,
         peer: usize,
         path: Path,
         float: Option<SocketAddr>,
+        pass: Option<Pass>,
         child: Option<NewChild>,
         now: Now,
         rng: &mut dyn Random,
@@ -454,7 +449,7 @@ impl Endpoint {
         let inbound = child.as_ref().map(|c| c.spi);
         let initial_contact =
             !self.sas.values().any(|sa| matches!(&sa.state, State::Established(e) if e.peer == peer));
-        let start = Start { id, peer, spi, path, float, child, initial_contact };
+        let start = Start { id, peer, spi, path, float, pass, child, initial_contact };
         let state = self.with_ctx(now, rng, |ctx| connect(start, ctx))?;
         if let Some(inbound) = inbound {
             self.spis.insert(inbound, id);
@@ -515,63 +510,6 @@ impl Endpoint {
                 next => return Output::Wait(next.map(|(due, _)| due)),
             }
         }
-    }
-
-    /// A cookie is prf(secret, Ni | address | port | SPIi) behind the secret's version (RFC 7296 2.6 suggests the like).
-    fn cookie(secret: &[u8], version: u8, nonce: &[u8], spi_i: u64, path: Path) -> Vec<u8> {
-        let address = match path.remote.ip() {
-            IpAddr::V4(a) => a.octets().to_vec(),
-            IpAddr::V6(a) => a.octets().to_vec(),
-        };
-        let port = path.remote.port().to_be_bytes();
-        let mac = prf(Prf::HmacSha256, secret, &[&[version], &spi_i.to_be_bytes(), &port, &address, nonce]);
-        [&[version], mac.as_slice()].concat()
-    }
-
-    fn refresh_cookies(&mut self, now: Now, rng: &mut dyn Random) -> &Cookies {
-        let fresh = |rng: &mut dyn Random| {
-            let mut secret = Secret::new(vec![0; 32]);
-            rng.fill(&mut secret);
-            secret
-        };
-        let next = match self.cookie.take() {
-            Some(c) if now.monotonic < c.since.saturating_add(COOKIE_LIFE) => c,
-            Some(c) => {
-                let before = (now.monotonic < c.since.saturating_add(COOKIE_LIFE * 2)).then_some(c.now);
-                Cookies { since: now.monotonic, version: c.version.wrapping_add(1), now: fresh(rng), before }
-            }
-            None => Cookies { since: now.monotonic, version: 0, now: fresh(rng), before: None },
-        };
-        self.cookie.insert(next)
-    }
-
-    fn make_cookie(
-        &mut self,
-        nonce: &[u8],
-        spi_i: u64,
-        path: Path,
-        now: Now,
-        rng: &mut dyn Random,
-    ) -> Vec<u8> {
-        let c = self.refresh_cookies(now, rng);
-        Self::cookie(&c.now, c.version, nonce, spi_i, path)
-    }
-
-    fn cookie_is_good(
-        &mut self,
-        said: Option<&[u8]>,
-        nonce: &[u8],
-        spi_i: u64,
-        path: Path,
-        now: Now,
-        rng: &mut dyn Random,
-    ) -> bool {
-        let Some(said) = said else { return false };
-        let c = self.refresh_cookies(now, rng);
-        let good = |secret: &Secret, version| {
-            bool::from(Self::cookie(secret, version, nonce, spi_i, path).as_slice().ct_eq(said))
-        };
-        good(&c.now, c.version) || c.before.as_ref().is_some_and(|s| good(s, c.version.wrapping_sub(1)))
     }
 }
 

@@ -15,6 +15,7 @@ mod api;
 mod channel;
 mod config;
 mod crypto;
+mod door;
 mod drops;
 mod endpoint;
 mod sa;
@@ -33,6 +34,7 @@ pub use crypto::sign::SignatureScheme;
 pub use crypto::suite::{
     ChildProposal, ChildSuite, Encryption, IkeProposal, IkeSuite, Integrity, KeyExchange, Prf,
 };
+pub use door::Pass;
 pub use drops::{Counters, Drop};
 pub use endpoint::Endpoint;
 pub use wire::{Identity, InvalidLabel, Malformed, SecurityLabel, Selector};

@@ -14,6 +14,7 @@ use crate::crypto::ke::Private;
 use crate::crypto::keys::IkeKeys;
 use crate::crypto::sign::SignatureScheme;
 use crate::crypto::suite::{IkeSuite, KeyExchange, choose_ike};
+use crate::door::Pass;
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{
@@ -35,6 +36,7 @@ pub(crate) struct Start {
     pub(crate) spi: u64,
     pub(crate) path: Path,
     pub(crate) float: Option<SocketAddr>,
+    pub(crate) pass: Option<Pass>,
     pub(crate) child: Option<NewChild>,
     pub(crate) initial_contact: bool,
 }
@@ -105,6 +107,9 @@ fn init_request(
     }
     if ctx.config.peers.get(start.peer).is_some_and(|p| p.ppk.is_some()) {
         chain.push(kind::NOTIFY, Notify::write(NotifyKind::UsePpk, &[]));
+    }
+    if let Some(pass) = &start.pass {
+        chain.push(kind::NOTIFY, Notify::write(NotifyKind::LeveePass, &pass.show(start.spi, ni)));
     }
     chain.message(Header {
         spi_i: start.spi,

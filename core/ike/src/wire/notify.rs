@@ -85,6 +85,8 @@ kinds! {
     AdditionalKeyExchange = 16441, "ADDITIONAL_KEY_EXCHANGE";
     UseAggfrag = 16442, "USE_AGGFRAG";
     SaResourceInfo = 16444, "SA_RESOURCE_INFO";
+    // RFC 7296 3.10.1: 40960 to 65535 are for private use.
+    LeveePass = 50_229, "LEVEE_PASS";
 }
 
 impl NotifyKind {

@@ -166,8 +166,12 @@ impl Pair {
     }
 
     pub fn connect(&mut self, side: Side, child: Option<NewChild>) -> IkeId {
+        self.connect_with(side, None, child)
+    }
+
+    pub fn connect_with(&mut self, side: Side, pass: Option<Pass>, child: Option<NewChild>) -> IkeId {
         let (now, path) = (self.now(), self.path(side));
-        self.sides[side].endpoint.connect(0, path, None, child, now, &mut self.rng).expect("connect")
+        self.sides[side].endpoint.connect(0, path, None, pass, child, now, &mut self.rng).expect("connect")
     }
 
     pub fn try_command(&mut self, side: Side, command: Command) -> Result<(), CommandError> {

@@ -1,0 +1,176 @@
+//! The door: what those can make an endpoint keep and do who have not proved anything yet.
+//!
+//! Strangers share a bounded number of half-open IKE SAs and a bounded number of beginnings a second. Under load they show by a cookie
+//! that they are where they say; at a bound an old one gives way, drawn at random, in the newcomer's own network where that is what
+//! is full: whoever is quick gets through, and nobody can hold the door shut by staying. Networks with many half-open IKE SAs have
+//! beginnings of their own, fewer. Who holds a [`Pass`] has a number of
+//! half-open IKE SAs and of beginnings that strangers have no part in.
+
+mod cookie;
+mod crowd;
+mod pass;
+
+use crate::api::{Now, Path, Random};
+use crate::config::Limits;
+use cookie::Cookies;
+use crowd::{Bounds, Crowd};
+use pass::Passes;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+pub use pass::Pass;
+
+/// Half-open IKE SAs of one IPv4 address or IPv6 /64 that are many for it.
+const MANY: usize = 8;
+
+/// A request to begin, as far as the door looks at it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Knock<'a> {
+    pub(crate) spi_i: u64,
+    pub(crate) nonce: &'a [u8],
+    pub(crate) cookie: Option<&'a [u8]>,
+    pub(crate) pass: Option<&'a [u8]>,
+    pub(crate) path: Path,
+}
+
+/// What is to be done with a request to begin.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Its key exchange is made. Where the crowd is full, the first of these that can gives way; none can: nothing is made.
+    Enter { guest: Guest, full: Option<Vec<u64>> },
+    /// It is to come again with this cookie.
+    Cookie(Vec<u8>),
+    /// There were too many beginnings in this moment.
+    Busy,
+}
+
+/// In which crowd a half-open IKE SA is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Guest {
+    Stranger,
+    /// By the pass of this name.
+    Known([u8; 16]),
+}
+
+/// Beginnings of strangers: so many a second, and as many at once.
+#[derive(Debug, Default)]
+struct Budget {
+    /// When all that was spent is earned again.
+    paid: Duration,
+}
+
+impl Budget {
+    fn spend(&mut self, per_second: u32, now: Duration) -> bool {
+        let one = Duration::from_secs(1) / per_second.max(1);
+        let paid = self.paid.max(now);
+        if paid.saturating_sub(now) >= Duration::from_secs(1) {
+            return false;
+        }
+        self.paid = paid.saturating_add(one);
+        true
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Door {
+    /// Half-open SAs by where the initiator is and the SPI it chose, so that a repeated request finds its own.
+    opening: BTreeMap<(SocketAddr, u64), u64>,
+    strangers: Crowd,
+    known: Crowd,
+    budget: Budget,
+    /// Of networks that have many half-open IKE SAs already, so that they take nothing from the others.
+    budget_of_many: Budget,
+    cookies: Cookies,
+    passes: Passes,
+}
+
+impl Door {
+    /// How many half-open IKE SAs there are.
+    pub(crate) fn len(&self) -> usize {
+        self.strangers.len() + self.known.len()
+    }
+
+    /// The half-open IKE SA that a request began.
+    pub(crate) fn begun(&self, from: SocketAddr, spi_i: u64) -> Option<u64> {
+        self.opening.get(&(from, spi_i)).copied()
+    }
+
+    pub(crate) fn make_pass(&mut self, rng: &mut dyn Random) -> Pass {
+        self.passes.make(rng)
+    }
+
+    /// Looks at a request.
+    pub(crate) fn knock(&mut self, k: Knock<'_>, limits: &Limits, now: Now, rng: &mut dyn Random) -> Verdict {
+        let address = canonical(k.path.remote.ip());
+        let bounds = |all| Bounds {
+            all,
+            narrow: limits.half_open_per_network,
+            wide: limits.half_open_per_wide_network,
+        };
+        let shown = k.pass.and_then(|said| self.passes.shown(said, k.spi_i, k.nonce));
+        if let Some(name) = shown {
+            let full = self.known.full(address, bounds(limits.half_open_with_pass), rng);
+            return Verdict::Enter { guest: Guest::Known(name), full };
+        }
+        // RFC 7296 2.6: before any state or key exchange, under load, the initiator shows that it is where it says.
+        let near = self.strangers.near(address);
+        let load = self.strangers.len() >= limits.cookie_above || near >= limits.half_open_per_network / 2;
+        if load && !self.cookies.is_good(k.cookie, k.nonce, k.spi_i, k.path, now, rng) {
+            return Verdict::Cookie(self.cookies.make(k.nonce, k.spi_i, k.path, now, rng));
+        }
+        let (budget, share) = match near >= MANY {
+            false => (&mut self.budget, limits.strangers_per_second),
+            true => (&mut self.budget_of_many, limits.strangers_per_second / 4),
+        };
+        if !budget.spend(share, now.monotonic) {
+            return Verdict::Busy;
+        }
+        let full = self.strangers.full(address, bounds(limits.half_open), rng);
+        Verdict::Enter { guest: Guest::Stranger, full }
+    }
+
+    /// A half-open IKE SA was made.
+    pub(crate) fn enter(&mut self, guest: Guest, from: SocketAddr, spi_i: u64, spi: u64) {
+        self.opening.insert((from, spi_i), spi);
+        let address = canonical(from.ip());
+        match guest {
+            Guest::Stranger => self.strangers.enter(spi, address),
+            Guest::Known(name) => {
+                self.passes.spend(name);
+                self.known.enter(spi, address);
+            }
+        }
+    }
+
+    /// It is half-open no more.
+    pub(crate) fn leave(&mut self, from: SocketAddr, spi_i: u64, spi: u64) {
+        self.opening.remove(&(from, spi_i));
+        self.strangers.leave(spi);
+        self.known.leave(spi);
+    }
+}
+
+/// An IPv4 address that came in an IPv6 one counts as what it is.
+fn canonical(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_begin_so_often_a_second_and_no_more() {
+        let mut budget = Budget::default();
+        let mut begun = 0;
+        // Ten thousand a second for ten seconds.
+        for n in 0..100_000_u64 {
+            let now = Duration::from_secs(100) + Duration::from_micros(n * 100);
+            begun += u32::from(budget.spend(400, now));
+        }
+        assert!((4_000..=4_000 + 402).contains(&begun), "{begun}");
+        assert!(budget.spend(400, Duration::from_secs(200)), "what was not used is not lost for ever");
+    }
+}
