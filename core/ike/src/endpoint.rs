@@ -421,9 +421,22 @@ impl Endpoint {
     }
 
     /// Begins an IKE SA with `Config::peers[peer]`, and with it a child if one is given. `float` is our address with a socket that
-    /// carries ESP, to go on from when a NAT is found and `path` has no marker (RFC 7296 2.23). `pass` is one that the peer made.
-    #[expect(clippy::too_many_arguments, reason = "each is one fact about the SA that is begun")]
+    /// carries ESP, to go on from when a NAT is found and `path` has no marker (RFC 7296 2.23).
     pub fn connect(
+        &mut self,
+        peer: usize,
+        path: Path,
+        float: Option<SocketAddr>,
+        child: Option<NewChild>,
+        now: Now,
+        rng: &mut dyn Random,
+    ) -> Result<IkeId, CommandError> {
+        self.connect_with_pass(peer, path, float, None, child, now, rng)
+    }
+
+    /// As [`Endpoint::connect`], with a pass that the peer made.
+    #[expect(clippy::too_many_arguments, reason = "each is one fact about the SA that is begun")]
+    pub fn connect_with_pass(
         &mut self,
         peer: usize,
         path: Path,

@@ -127,7 +127,8 @@ fn a_pass_is_of_no_use_twice_nor_to_who_only_saw_it() {
     p.drain(A);
     let (_, path, request) = p.wire.pop_front().expect("a request");
     // An onlooker is quicker, from elsewhere, with an SPI or a nonce of its own.
-    let from = |port| Path { local: path.remote, remote: SocketAddr::from(([198, 51, 100, 7], port)), marker: true };
+    let from =
+        |port| Path { local: path.remote, remote: SocketAddr::from(([198, 51, 100, 7], port)), marker: true };
     for (port, at) in [(1, 8), (2, nonce(&request))] {
         let mut copy = request.clone();
         copy[at] ^= 1;
@@ -180,7 +181,10 @@ fn those_with_a_pass_are_bounded_too() {
         let pass = p.sides[B].endpoint.make_pass(&mut p.rng);
         let path = Path { local: SocketAddr::from(([198, 51, n, 1], 4500)), ..p.path(A) };
         let now = p.now();
-        p.sides[A].endpoint.connect(0, path, None, Some(pass), None, now, &mut p.rng).expect("connect");
+        p.sides[A]
+            .endpoint
+            .connect_with_pass(0, path, None, Some(pass), None, now, &mut p.rng)
+            .expect("connect");
         p.drain(A);
         let (to, path, datagram) = p.wire.pop_front().expect("a request");
         p.deliver(to, path, &datagram);

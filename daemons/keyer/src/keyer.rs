@@ -231,6 +231,9 @@ impl Keyer {
             Attachment::Peer { role: Role::Sessiond | Role::Tpe, .. } => {
                 self.asker.replace(Channel::from_fd(fd));
                 self.asker_lost();
+                if self.place == Place::Server {
+                    self.give_passes();
+                }
             }
             Attachment::Peer { role: Role::Signer, .. } => {
                 for refused in self.signer.replace(Channel::from_fd(fd)) {
@@ -279,7 +282,10 @@ impl Keyer {
             match (message, self.place) {
                 (ToKeyer::Answer { ticket, record }, Place::Server) => self.answered(ticket, record),
                 (ToKeyer::Renew(record), Place::Server) => self.renew(record),
-                (ToKeyer::Connect { record, server }, Place::Workstation) => self.connect(record, server),
+                (ToKeyer::Connect { record, server, passes }, Place::Workstation) => {
+                    self.connect(record, server, passes);
+                }
+                (ToKeyer::MorePasses, Place::Server) => self.give_passes(),
                 (ToKeyer::Admit { record, server, name }, Place::Workstation) => {
                     self.admit(record, server, &name);
                 }

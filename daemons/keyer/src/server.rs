@@ -7,7 +7,8 @@ use levee_ike::{
     ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress, PeerCertificate,
     PeerIdentity, RemoteId, RequestId, Resource, SecurityLabel, dns_names,
 };
-use levee_ipc::keyer::{FromKeyer, KeyRecord};
+use levee_ipc::Secret;
+use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
 use levee_policy::{HostName, LabelName};
 use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,8 @@ const LONGEST: usize = 1_024;
 const MOST_CHILDREN: usize = 32;
 /// IKE SAs of one host at a time; the oldest gives way.
 const PER_HOST: usize = 8;
+/// Passes that sessiond is given at a time.
+const PASSES: usize = 256;
 
 /// A question that sessiond has to answer.
 #[derive(Debug)]
@@ -204,6 +207,16 @@ impl Keyer {
     fn refuse(&mut self, request: RequestId, device: Option<HostName>, label: Option<LabelName>, why: &str) {
         let _ = self.command(Command::Decide { request, decision: ChildDecision::Refuse });
         self.asker.send(FromKeyer::Refused { device, label, reason: why.to_owned() });
+    }
+
+    /// Gives sessiond passes for those who are signed on.
+    pub(crate) fn give_passes(&mut self) {
+        let passes = (0..PASSES).filter_map(|_| {
+            let levee_ike::Pass { name, secret } = self.endpoint.make_pass(&mut self.random);
+            Some(Pass { name, secret: Secret::new(secret.to_vec())? })
+        });
+        let passes = FromKeyer::Passes(passes.collect());
+        self.asker.send(passes);
     }
 
     /// sessiond has answered: the record is of a session that exists now, or there is none.

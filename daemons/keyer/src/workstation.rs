@@ -6,7 +6,7 @@ use levee_ike::{
     ChildDecision, ChildError, ChildRequested, CloseReason, Command, Identity, IkeId, Peer, PeerCertificate,
     RemoteId, Resource, Role, TrustAnchors,
 };
-use levee_ipc::keyer::{FromKeyer, KeyRecord};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
 use levee_policy::DomainName;
 use levee_session::SessionId;
 use std::collections::BTreeMap;
@@ -19,6 +19,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(300);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// So many tries without a child, and the session cannot go on.
 const TRIES: u32 = 10;
+/// Passes that are kept for a session.
+const PASSES: usize = 16;
 
 /// The session there is, or the part of it at another server of the site.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ struct Live {
     failures: u32,
     /// Another try waits for its time.
     waiting: bool,
+    /// What the server knows us by, each good once.
+    passes: Vec<Pass>,
 }
 
 /// What a workstation's keyer knows.
@@ -61,6 +65,7 @@ impl Live {
             completed: false,
             failures: 0,
             waiting: false,
+            passes: Vec::new(),
         }
     }
 
@@ -78,7 +83,8 @@ impl Workstation {
 
 impl Keyer {
     /// Negotiates keys for a session; for one that has keys, anew.
-    pub(crate) fn connect(&mut self, record: KeyRecord, server: SocketAddr) {
+    pub(crate) fn connect(&mut self, record: KeyRecord, server: SocketAddr, mut passes: Vec<Pass>) {
+        passes.truncate(PASSES);
         let session = record.session;
         let others = self.workstation.live.values().filter(|live| !live.is_part() && live.session != session);
         for other in others.map(|live| live.session).collect::<Vec<_>>() {
@@ -90,11 +96,12 @@ impl Keyer {
             // Under way.
             Some(live) if live.connecting.is_some() => {}
             Some(live) => {
-                (live.server, live.failures) = (server, 0);
+                (live.server, live.failures, live.passes) = (server, 0, passes);
                 self.connect_again(session);
             }
             None => {
-                self.workstation.live.insert(session, Live::new(session, server, 0));
+                let live = Live { passes, ..Live::new(session, server, 0) };
+                self.workstation.live.insert(session, live);
                 self.connect_again(session);
             }
         }
@@ -131,7 +138,10 @@ impl Keyer {
             return self.give_up(session, "the session's vault is not up");
         };
         let (spi, now) = (child.spi, self.now());
-        match self.endpoint.connect(peer, path, None, Some(child), now, &mut self.random) {
+        let pass = self.workstation.of(session).and_then(|live| live.passes.pop());
+        let pass = pass
+            .map(|Pass { name, secret }| levee_ike::Pass { name, secret: secret.expose().to_vec().into() });
+        match self.endpoint.connect_with_pass(peer, path, None, pass, Some(child), now, &mut self.random) {
             Ok(ike) => {
                 self.want(spi, session, ike);
                 if let Some(live) = self.workstation.of(session) {

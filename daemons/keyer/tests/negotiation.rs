@@ -81,7 +81,11 @@ fn a_host_of_another_sites_authority_is_not_even_asked_about() {
     let _vault = server.vault(&label("SECRET"), SLOT);
     let stranger = Keyer::new(Place::Workstation, &ours, theirs.identity("ws1", Some(RANGE)));
     let _at_stranger = stranger.vault(&label("SECRET"), 1);
-    stranger.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server: server.group.address() });
+    stranger.tell(&ToKeyer::Connect {
+        record: record(1, "SECRET"),
+        server: server.group.address(),
+        passes: Vec::new(),
+    });
     assert!(matches!(stranger.said(), FromKeyer::Failed { .. }));
     // What was dropped is told each so often; nothing else is.
     match next::<FromKeyer>(&server.asker) {
@@ -120,7 +124,7 @@ fn a_workstation_that_begins_anew_says_so_and_what_it_had_before_is_erased_at_on
     let anew = Keyer::new(Place::Workstation, &pair.authority, pair.authority.identity("ws1", Some(RANGE)));
     let vault = anew.vault(&label("SECRET"), 1);
     let server = pair.server.group.address();
-    anew.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server });
+    anew.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server, passes: Vec::new() });
     // INITIAL_CONTACT comes before it is known what else the workstation may have.
     assert_eq!(deleted(&pair.secret), there.inbound.0);
     pair.answer("SECRET", Some(record(1, "SECRET")));
@@ -550,7 +554,11 @@ fn a_workstation_asks_for_ml_kem_and_nothing_less() {
     let _vault = workstation.vault(&label("SECRET"), 1);
     let server = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
-    workstation.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server: server.local_addr().unwrap() });
+    workstation.tell(&ToKeyer::Connect {
+        record: record(1, "SECRET"),
+        server: server.local_addr().unwrap(),
+        passes: Vec::new(),
+    });
     let mut buffer = [0; 2048];
     let (length, _) = server.recv_from(&mut buffer).unwrap();
     // Behind the marker and the header, the SA payload: its one proposal is the last (RFC 7296 3.3.1).
@@ -573,7 +581,11 @@ fn what_is_lost_is_sent_again_and_what_comes_twice_counts_once() {
     let pair = Pair::new();
     let relay = Relay::before(pair.server.group.address());
     relay.set(Fate::FirstLost);
-    pair.workstation.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server: relay.address });
+    pair.workstation.tell(&ToKeyer::Connect {
+        record: record(1, "SECRET"),
+        server: relay.address,
+        passes: Vec::new(),
+    });
     pair.answer("SECRET", Some(record(1, "SECRET")));
     assert_eq!(keys(&pair.secret).outbound, keys(&pair.at_workstation).inbound);
     assert!(silent(&pair.secret, MOMENT) && silent(&pair.at_workstation, MOMENT));
@@ -583,7 +595,11 @@ fn what_is_lost_is_sent_again_and_what_comes_twice_counts_once() {
 fn each_end_notices_that_the_other_is_gone_erases_its_keys_and_agrees_anew_when_it_is_back() {
     let pair = Pair::with(&["--liveness", "1", "--tries", "1"]);
     let relay = Relay::before(pair.server.group.address());
-    pair.workstation.tell(&ToKeyer::Connect { record: record(1, "SECRET"), server: relay.address });
+    pair.workstation.tell(&ToKeyer::Connect {
+        record: record(1, "SECRET"),
+        server: relay.address,
+        passes: Vec::new(),
+    });
     pair.answer("SECRET", Some(record(1, "SECRET")));
     let (there, here) = (keys(&pair.secret), keys(&pair.at_workstation));
     // Silence alone is no death: each asks, and the other answers.

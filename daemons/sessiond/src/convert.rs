@@ -133,7 +133,8 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::LoggedOut => client::Reply::LoggedOut,
         Reply::Refused(kind, reason) => client::Reply::Refused { kind: refusal(kind), reason },
         Reply::Ended(reason) => client::Reply::Ended { reason },
-        Reply::Renew => client::Reply::Renew,
+        // The passes are put in where they are kept.
+        Reply::Renew => client::Reply::Renew { passes: Vec::new() },
     })
 }
 
@@ -167,6 +168,7 @@ fn opened(site: &Site, session: SessionId, label: LabelName, inner: Vec<IpAddr>)
         others: site
             .federation()
             .map_or_else(Vec::new, |federation| federation.peers().iter().map(other).collect()),
+        passes: Vec::new(),
     })
 }
 

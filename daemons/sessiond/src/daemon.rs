@@ -8,6 +8,7 @@ use crate::federation::Federated;
 use crate::link::Link;
 use crate::mediation::Connection;
 use crate::operators::Operators;
+use crate::passes::Passes;
 use crate::passwords::{self, Job, Passwords};
 use crate::revoked;
 use crate::store::Store;
@@ -82,6 +83,7 @@ pub struct Daemon {
     passwords: Passwords,
     tps: Option<Link<()>>,
     keyer: Option<Link<ToKeyer>>,
+    passes: Passes,
     signer: Option<Link<ToSigner>>,
     clients: BTreeMap<ClientId, Client>,
     /// The serial number of the certificate that each of the site's hosts showed last on the trusted path.
@@ -136,6 +138,7 @@ impl Daemon {
             passwords,
             tps: None,
             keyer: None,
+            passes: Passes::default(),
             signer: None,
             clients: BTreeMap::new(),
             certificates: BTreeMap::new(),
@@ -298,6 +301,7 @@ impl Daemon {
             Attachment::Peer { role: Role::Tps, .. } => self.tps = Some(Link::new(fd)),
             Attachment::Peer { role: Role::Keyer, .. } => {
                 self.keyer = Some(Link::new(fd));
+                self.passes.renewed();
                 self.handle(Event::KeyerCame);
             }
             Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
@@ -515,6 +519,7 @@ impl Daemon {
                         self.handle(Event::Refused(device, label, reason));
                     }
                     FromKeyer::Revoked(device) => self.handle(Event::Revoked(device)),
+                    FromKeyer::Passes(passes) => self.passes.add(passes),
                     FromKeyer::NoPeer(session) => self.handle(Event::Renew(session)),
                     FromKeyer::Dropped(dropped) => {
                         let now = self.clock.now();
@@ -624,7 +629,12 @@ impl Daemon {
             kind: client::RefusalKind::Unavailable,
             reason: "the site file does not fit the session".into(),
         };
-        client.link.send(convert::reply(&self.site, &asker, reply).unwrap_or_else(unknown));
+        let mut reply = convert::reply(&self.site, &asker, reply).unwrap_or_else(unknown);
+        self.passes.give(&mut reply);
+        client.link.send(reply);
+        if self.passes.wanted() {
+            self.tell_keyer(ToKeyer::MorePasses);
+        }
     }
 
     /// Carries out what the state machine says, makes what waits for that durable, and goes on until it says

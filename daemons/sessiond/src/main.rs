@@ -14,6 +14,7 @@ mod federation;
 mod link;
 mod mediation;
 mod operators;
+mod passes;
 mod passwords;
 mod revoked;
 mod start;

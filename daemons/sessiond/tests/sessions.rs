@@ -213,7 +213,7 @@ fn a_vault_that_dies_gets_its_sessions_back_and_their_workstations_are_asked_for
     client.sign_on("ada", ADA);
     let opened = client.open("SECRET");
     world.shared(|shared| shared.crash = Some(label("SECRET")));
-    assert!(matches!(client.next(), Some(Reply::Renew)));
+    assert!(matches!(client.next(), Some(Reply::Renew { .. })));
     assert!(world.shared(|shared| shared.vaults[&label("SECRET")].contains_key(&opened.session)));
     let trace = world.trace();
     let renewed = trace.iter().rposition(|line| line == "renew SECRET").expect("the keyer is told");

@@ -287,7 +287,7 @@ impl Client {
                 Err(RecvError::Empty) => return Ok(()),
                 Err(_) => return Err(End::Sessiond),
             };
-            if !matches!(reply, Reply::Ended { .. } | Reply::Renew) {
+            if !matches!(reply, Reply::Ended { .. } | Reply::Renew { .. }) {
                 (self.busy, self.heard) = (false, Instant::now());
             }
             let frame = encode_frame(&reply).or_else(|_| {

@@ -4,6 +4,7 @@
 //! a message into these types and encodes it again for sessiond, which therefore never reads a client's bytes.
 
 use crate::Secret;
+use crate::keyer::Pass;
 use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::{DomainName, HostName, LabelName, UserName};
@@ -112,7 +113,10 @@ pub enum Reply {
         reason: String,
     },
     /// Unasked: the server's keyer does not know this TPE any more; negotiate keys anew.
-    Renew,
+    Renew {
+        /// For that.
+        passes: Vec<Pass>,
+    },
 }
 
 /// What a refusal is about.
@@ -172,6 +176,8 @@ pub struct Opened {
     pub others: Vec<OtherServer>,
     /// For how long the server keeps the session when the trusted path is lost.
     pub grace: Duration,
+    /// What the server's keyer knows this workstation by.
+    pub passes: Vec<Pass>,
 }
 
 /// Another server of the site.

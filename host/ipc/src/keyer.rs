@@ -1,5 +1,6 @@
 //! sessiond (on a workstation: the TPE) ↔ keyer: who may have keys, at which label, now.
 
+use crate::Secret;
 use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::{DomainName, HostName, LabelName};
@@ -24,6 +25,16 @@ pub struct KeyRecord {
     pub carriage: Carriage,
 }
 
+/// A way in at the server's keyer that strangers do not have, good for one IKE SA: a random name, and a secret that the keyer has from
+/// the name.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pass {
+    /// The name.
+    pub name: [u8; 16],
+    /// The secret, 32 octets.
+    pub secret: Secret,
+}
+
 /// sessiond or TPE → keyer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToKeyer {
@@ -44,7 +55,11 @@ pub enum ToKeyer {
         record: KeyRecord,
         /// Where the server receives the tunnel.
         server: SocketAddr,
+        /// What the server's keyer knows this workstation by.
+        passes: Vec<Pass>,
     },
+    /// Server: answer with [`FromKeyer::Passes`].
+    MorePasses,
     /// Workstation: once a packet waits for it, negotiate with another server of the site, for the part of the session that is
     /// there. It ends with the session that was connected last.
     Admit {
@@ -86,6 +101,8 @@ pub enum FromKeyer {
     Revoked(HostName),
     /// Server: there is no IKE SA with this session's workstation.
     NoPeer(SessionId),
+    /// Server: passes for those who are signed on; unasked when sessiond is new to this keyer.
+    Passes(Vec<Pass>),
     /// What was dropped or failed since the last such message, by reason.
     Dropped(Vec<(String, u64)>),
     /// Workstation: the vault has its first keys for this session.

@@ -234,7 +234,7 @@ impl Up {
         };
         loop {
             while let Some(reply) = self.frames.take::<Reply>().map_err(|_| ())? {
-                if matches!(reply, Reply::Ended { .. } | Reply::Renew) {
+                if matches!(reply, Reply::Ended { .. } | Reply::Renew { .. }) {
                     heard.push(Heard::Notice(reply));
                     continue;
                 }

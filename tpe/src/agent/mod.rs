@@ -8,7 +8,7 @@ mod operations;
 mod people;
 
 use levee_ipc::client::{Login, RefusalKind, Reply};
-use levee_ipc::keyer::{FromKeyer, KeyRecord};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
 use levee_ipc::tpe::{Answer, Session};
 use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden, TpeRequest, WorkstationEvent};
@@ -45,6 +45,8 @@ struct Live {
     keys: KeyRecord,
     /// And of the site's other servers.
     parts: Vec<Part>,
+    /// What the server's keyer knows us by, each good once.
+    passes: Vec<Pass>,
 }
 
 /// The part of the session at another server of the site.
@@ -260,6 +262,12 @@ impl Agent {
             match heard {
                 Heard::Answer(reply) => self.mail.answers.push_back(reply),
                 Heard::Notice(Reply::Ended { reason }) => self.due.ended = Some(reason),
+                Heard::Notice(Reply::Renew { passes }) => {
+                    self.due.renew = true;
+                    if let Some(live) = &mut self.session {
+                        live.passes = passes;
+                    }
+                }
                 Heard::Notice(_) => self.due.renew = true,
             }
         }

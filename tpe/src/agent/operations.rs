@@ -4,7 +4,7 @@ use super::link::patience;
 use super::{Agent, Live, Part};
 use ipnet::IpNet;
 use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
-use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
 use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{ToWarden, TpeRequest, WorkstationEvent};
@@ -22,6 +22,8 @@ const PROGRESS: Duration = Duration::from_secs(1);
 const KEYER: Duration = Duration::from_secs(25);
 /// It is being started when it is asked first.
 const VAULT: Duration = Duration::from_secs(20);
+/// Passes that one go at negotiating may use: one each time that it begins.
+const PASSES_AT_ONCE: usize = 3;
 /// A compartment is made of mounts and processes; a loaded machine takes its time.
 const COMPARTMENT: Duration = Duration::from_secs(30);
 
@@ -93,7 +95,7 @@ impl Agent {
 
     fn level(&mut self, label: LabelName) -> Done<Answer> {
         self.need_login()?;
-        let opened = match self.ask(&Request::Level(label))? {
+        let mut opened = match self.ask(&Request::Level(label))? {
             Reply::Opened(opened) => *opened,
             other => {
                 if !matches!(other, Reply::Refused { kind: RefusalKind::Label, .. }) {
@@ -104,7 +106,7 @@ impl Agent {
         };
         self.ended = None;
         // The server has ended the session there was, so whatever happens now it is over here too.
-        let result = self.close_here().and_then(|()| self.open_here(&opened));
+        let result = self.close_here().and_then(|()| self.open_here(&mut opened));
         if let Err(fault) = result {
             let reason = match fault {
                 Fault::Refused(_, reason) => reason,
@@ -116,7 +118,7 @@ impl Agent {
             purged?;
             return unavailable(format!("{reason}; signed off"));
         }
-        let (keys, parts) = (self.key_record(&opened), self.parts(&opened));
+        let (keys, parts, passes) = (self.key_record(&opened), self.parts(&opened), opened.passes);
         let shown = Session {
             id: opened.session.to_string(),
             label: opened.label,
@@ -125,7 +127,7 @@ impl Agent {
             services: opened.services,
         };
         let patience = client::patience(opened.grace);
-        self.session = Some(Live { id: opened.session, shown: shown.clone(), patience, keys, parts });
+        self.session = Some(Live { id: opened.session, shown: shown.clone(), patience, keys, parts, passes });
         Ok(Answer::Opened(shown))
     }
 
@@ -172,7 +174,7 @@ impl Agent {
     }
 
     /// Starts vault and compartment for an opened session and gives them record and keys.
-    fn open_here(&mut self, opened: &Opened) -> Done<()> {
+    fn open_here(&mut self, opened: &mut Opened) -> Done<()> {
         if self.no_tunnel {
             return Ok(());
         }
@@ -198,7 +200,7 @@ impl Agent {
         self.open_in_vault(opened)?;
         let server = self.link.peer().ok_or_else(|| lost("the trusted path is down"))?;
         self.tunnel = SocketAddr::new(server.ip(), opened.tunnel_port);
-        self.negotiate(self.key_record(opened))?;
+        self.negotiate(self.key_record(opened), some(&mut opened.passes))?;
         self.admit_parts(parts)?;
         self.wait_for(COMPARTMENT, "the compartment does not start", |agent| {
             let up = |event: &_| matches!(event, WorkstationEvent::Up(up) if *up == session);
@@ -337,7 +339,8 @@ impl Agent {
             // Packets wait in the vault meanwhile. What comes of it the keyer says if it is nothing.
             let server = self.tunnel;
             // A keyer that is not there is asked when it comes.
-            let _ = self.tell_keyer(&ToKeyer::Connect { record, server });
+            let passes = self.session.as_mut().map(|live| some(&mut live.passes)).unwrap_or_default();
+            let _ = self.tell_keyer(&ToKeyer::Connect { record, server, passes });
             let _ = self.admit_parts(parts);
         }
         Ok(())
@@ -434,11 +437,11 @@ impl Agent {
     }
 
     /// Has the keyer negotiate the session's first keys, and waits until the vault has them.
-    fn negotiate(&mut self, record: KeyRecord) -> Done<()> {
+    fn negotiate(&mut self, record: KeyRecord, passes: Vec<Pass>) -> Done<()> {
         let session = record.session;
         self.mail.keyer.clear();
         let server = self.tunnel;
-        self.tell_keyer(&ToKeyer::Connect { record, server })?;
+        self.tell_keyer(&ToKeyer::Connect { record, server, passes })?;
         self.wait_for(KEYER, "the keyer does not answer", |agent| match agent.mail.keyer.pop_front() {
             Some(FromKeyer::Completed(done)) if done == session => Some(Ok(())),
             Some(FromKeyer::Failed { session: failed, reason }) if failed == session => {
@@ -547,4 +550,9 @@ fn record(id: SessionId, inner: &[IpAddr], reach: &[IpNet]) -> SessionRecord {
         }
     }
     SessionRecord { id, inner: all.to_vec(), selectors }
+}
+
+/// Some of the passes, for one go at negotiating: the others are for another time.
+fn some(passes: &mut Vec<Pass>) -> Vec<Pass> {
+    passes.split_off(passes.len().saturating_sub(PASSES_AT_ONCE))
 }

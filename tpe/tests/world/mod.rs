@@ -76,7 +76,7 @@ fn keyer(asker: &Channel, seen: &Shared) {
                 let reason = "the server refuses keys (TS_UNACCEPTABLE)".into();
                 asker.send(&FromKeyer::Failed { session: record.session, reason }).unwrap();
             }
-            ToKeyer::Connect { record, server } => {
+            ToKeyer::Connect { record, server, .. } => {
                 let session = record.session;
                 seen.lock().unwrap().negotiated.push((record, server));
                 asker.send(&FromKeyer::Completed(session)).unwrap();
@@ -134,6 +134,7 @@ impl Sessiond {
                     tunnel_port: 4500,
                     grace: Duration::from_secs(30),
                     others: Vec::new(),
+                    passes: Vec::new(),
                 }))
             }
             Request::Resume(session) => match &self.session {
@@ -176,7 +177,9 @@ impl Sessiond {
                     self.session = None;
                     self.channel.as_ref().unwrap().send(&Reply::Ended { reason }).unwrap();
                 }
-                Ok(Prod::Renew) => self.channel.as_ref().unwrap().send(&Reply::Renew).unwrap(),
+                Ok(Prod::Renew) => {
+                    self.channel.as_ref().unwrap().send(&Reply::Renew { passes: Vec::new() }).unwrap()
+                }
                 Ok(Prod::Cut) => self.channel = None,
                 Ok(Prod::Open) => {
                     let reply = self.reply(Request::Level(label("SLOW")));

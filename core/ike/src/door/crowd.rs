@@ -77,12 +77,7 @@ impl Crowd {
 
     /// Whether one more from this address exceeds a bound; then who could give way, best first: of a few drawn at random, the oldest
     /// first. Of those of the newcomer's own network, where that is what is full.
-    pub(crate) fn full(
-        &self,
-        address: IpAddr,
-        bounds: Bounds,
-        rng: &mut dyn Random,
-    ) -> Option<Vec<u64>> {
+    pub(crate) fn full(&self, address: IpAddr, bounds: Bounds, rng: &mut dyn Random) -> Option<Vec<u64>> {
         let [narrow, wide] = networks(address);
         for (network, most) in [(narrow, bounds.narrow), (wide, bounds.wide)] {
             if let Some(there) = self.networks.get(&network).filter(|there| there.len() >= most) {

@@ -171,7 +171,10 @@ impl Pair {
 
     pub fn connect_with(&mut self, side: Side, pass: Option<Pass>, child: Option<NewChild>) -> IkeId {
         let (now, path) = (self.now(), self.path(side));
-        self.sides[side].endpoint.connect(0, path, None, pass, child, now, &mut self.rng).expect("connect")
+        self.sides[side]
+            .endpoint
+            .connect_with_pass(0, path, None, pass, child, now, &mut self.rng)
+            .expect("connect")
     }
 
     pub fn try_command(&mut self, side: Side, command: Command) -> Result<(), CommandError> {

@@ -1,11 +1,12 @@
 //! Keyers as processes on real sockets, one at each end, with signers of their own; the test stands in for warden,
 //! sessiond, TPE and vaults.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use levee_ike::{
     ChildDecision, Childless, Command, Config, Endpoint, Event, LocalAuth, NewChild, Now, Output, Path, Peer,
     Random, RemoteAuth, RemoteId, SecurityLabel, Selector, SignatureScheme, TrustAnchors,
 };
-use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner};
 use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, Suite, VaultToKeyer};
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
@@ -27,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::de::DeserializeOwned;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -123,6 +125,8 @@ pub struct Keyer {
     pub control: Channel,
     pub asker: Channel,
     pub group: SteeringGroup,
+    /// What a server's keyer gave for those who are signed on.
+    pub passes: RefCell<Vec<Pass>>,
 }
 
 impl Drop for Keyer {
@@ -195,7 +199,14 @@ impl Keyer {
         control.send(&FromWarden::Begin(place)).unwrap();
         assert!(matches!(next::<ToWarden>(&control), ToWarden::Ready));
         std::thread::spawn(move || sign(&signer, &identity.key, &ppks));
-        Self { process, control, asker, group }
+        let passes = match place {
+            Place::Server => match next(&asker) {
+                FromKeyer::Passes(passes) => passes,
+                other => panic!("{other:?}"),
+            },
+            Place::Workstation => Vec::new(),
+        };
+        Self { process, control, asker, group, passes: RefCell::new(passes) }
     }
 
     pub fn vault(&self, label: &LabelName, slot: u16) -> Channel {
@@ -453,9 +464,10 @@ impl Pair {
         }
     }
 
-    /// Has the workstation's keyer negotiate for this record.
+    /// Has the workstation's keyer negotiate for this record, with a pass of the server's if there is one left.
     pub fn connect(&self, record: KeyRecord) {
-        self.workstation.tell(&ToKeyer::Connect { record, server: self.server.group.address() });
+        let passes = self.server.passes.borrow_mut().pop().into_iter().collect();
+        self.workstation.tell(&ToKeyer::Connect { record, server: self.server.group.address(), passes });
     }
 
     /// Answers the next question of the server's keyer, which must be about this label.
@@ -499,7 +511,13 @@ pub struct Client {
     pub events: Vec<Event>,
 }
 
-struct Kernel(SystemRandom);
+pub struct Kernel(SystemRandom);
+
+impl Kernel {
+    pub fn new() -> Self {
+        Self(SystemRandom::new())
+    }
+}
 
 impl Random for Kernel {
     fn fill(&mut self, out: &mut [u8]) {

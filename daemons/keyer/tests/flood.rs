@@ -1,0 +1,199 @@
+//! A flood of beginnings from thousands of networks, each of which is where it says it is, at a keyer as a process.
+
+mod world;
+
+use levee_ike::{Childless, Config, Endpoint, Identity, Output, Path, Random};
+use levee_ipc::Channel;
+use levee_ipc::keyer::FromKeyer;
+use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
+use levee_ipc::warden::{Attachment, FromWarden};
+use levee_sys::ns::{in_net, new_net};
+use levee_sys::udp::steering_group;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use world::*;
+
+/// Networks that the flood comes from: every second one an IPv4 /24, the others IPv6 /64s of /48s of their own.
+const NETWORKS: u16 = 4_096;
+/// Datagrams a second that the flood sends if the machine lets it.
+const RATE: u64 = 20_000;
+/// Sessions that get their keys, before and during the flood.
+const SESSIONS: u8 = 20;
+
+#[derive(Default)]
+struct Told {
+    sent: AtomicU64,
+    cookies: AtomicU64,
+    begun: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// A first message that the server takes.
+fn first_message(authority: &Authority) -> Vec<u8> {
+    let identity = authority.identity("ws9", Some(RANGE));
+    let config: Config = Client::config(authority, &identity, Identity::Fqdn("ws9".into()), Childless::Allow);
+    let mut endpoint = Endpoint::new(config);
+    let address = SocketAddr::from(([127, 0, 0, 1], 4500));
+    let path = Path { local: address, remote: address, marker: true };
+    let now = levee_ike::Now { monotonic: Duration::ZERO, unix_seconds: 1_790_000_000 };
+    let mut random = Kernel::new();
+    endpoint.connect(0, path, None, None, now, &mut random).unwrap();
+    match endpoint.poll(now, &mut random) {
+        Output::Transmit { datagram, .. } => datagram,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A COOKIE answer's payload, to be put before the others of a request.
+fn cookie(answer: &[u8]) -> Option<&[u8]> {
+    let payload = answer.get(4 + 28..)?;
+    (answer.get(4 + 16) == Some(&41) && payload.get(6..8)? == 16_390_u16.to_be_bytes()).then_some(payload)
+}
+
+fn with_cookie(first: &[u8], payload: &[u8], spi: &[u8]) -> Vec<u8> {
+    let mut all = first.to_vec();
+    all[4..12].copy_from_slice(spi);
+    let mut payload = payload.to_vec();
+    payload[0] = all[4 + 16];
+    all[4 + 16] = 41;
+    let length = u32::try_from(all.len() - 4 + payload.len()).unwrap().to_be_bytes();
+    all[4 + 24..4 + 28].copy_from_slice(&length);
+    all.splice(4 + 28..4 + 28, payload);
+    all
+}
+
+/// Begins, returns cookies, and never goes on.
+fn flood(first: &[u8], servers: [SocketAddr; 2], told: &Told) {
+    let sources: Vec<(UdpSocket, SocketAddr)> = (0..NETWORKS)
+        .map(|n| {
+            let (from, to): (IpAddr, _) = match n % 2 {
+                0 => (Ipv4Addr::new(127, (n >> 8) as u8 + 1, n as u8, 1).into(), servers[0]),
+                _ => (Ipv6Addr::new(0x2001, 0xdb8, n, 0, 0, 0, 0, 1).into(), servers[1]),
+            };
+            let socket = UdpSocket::bind((from, 0)).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            (socket, to)
+        })
+        .collect();
+    let (mut random, began) = (Kernel::new(), Instant::now());
+    let (mut spi, mut sent, mut buffer) = ([0; 8], 0_u64, [0; 4_096]);
+    let send = |socket: &UdpSocket, datagram: &[u8], to| {
+        let _ = socket.send_to(datagram, to);
+        told.sent.fetch_add(1, Relaxed);
+    };
+    while !told.stop.load(Relaxed) {
+        for (socket, to) in &sources {
+            while let Ok((length, _)) = socket.recv_from(&mut buffer) {
+                let answer = &buffer[..length];
+                match cookie(answer) {
+                    Some(payload) => {
+                        told.cookies.fetch_add(1, Relaxed);
+                        send(socket, &with_cookie(first, payload, &answer[4..12]), to);
+                        sent += 1;
+                    }
+                    None => {
+                        told.begun.fetch_add(1, Relaxed);
+                    }
+                }
+            }
+            random.fill(&mut spi);
+            let mut datagram = first.to_vec();
+            datagram[4..12].copy_from_slice(&spi);
+            send(socket, &datagram, to);
+            sent += 1;
+            let due = Duration::from_micros(sent * 1_000_000 / RATE);
+            if let Some(early) = due.checked_sub(began.elapsed()).filter(|early| early.as_micros() > 500) {
+                std::thread::sleep(early);
+            }
+            if told.stop.load(Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
+/// The next keys that a vault gets; what it loses is of sessions before.
+fn installed(vault: &Channel) {
+    loop {
+        if let KeyerToVault::Install { inbound, .. } = told(vault) {
+            return vault.send(&VaultToKeyer::Installed { spi: inbound.spi }).unwrap();
+        }
+    }
+}
+
+/// How long each of some sessions, one after the other, waits for its keys.
+fn waits(pair: &Pair, first: u8) -> Vec<Duration> {
+    let each = |number| {
+        let began = Instant::now();
+        let record = record(number, "SECRET");
+        pair.connect(record.clone());
+        pair.answer("SECRET", Some(record));
+        installed(&pair.secret);
+        installed(&pair.at_workstation);
+        loop {
+            match pair.workstation.said() {
+                FromKeyer::Completed(of) if of == session(number) => return began.elapsed(),
+                FromKeyer::Failed { reason, .. } => panic!("session {number}: {reason}"),
+                _ => {}
+            }
+        }
+    };
+    let mut all: Vec<Duration> = (first..first + SESSIONS).map(each).collect();
+    all.sort();
+    all
+}
+
+fn ip(arguments: &str) {
+    assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
+}
+
+#[test]
+fn who_is_signed_on_gets_keys_while_thousands_of_networks_begin_and_never_go_on() {
+    let net = new_net().unwrap();
+    in_net(net.as_fd(), besieged).unwrap();
+}
+
+fn besieged() {
+    ip("link set lo up");
+    ip("-6 route add local 2001:db8::/32 dev lo");
+    std::fs::write("/proc/sys/net/ipv6/ip_nonlocal_bind", "1").unwrap();
+    let pair = Pair::new();
+    let over_v6 = steering_group(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)), 16, 1 << 20).unwrap();
+    let attachment = FromWarden::Attach(Attachment::Udp(over_v6.address()));
+    pair.server.control.send_with(&attachment, &[over_v6.keyer().unwrap()]).unwrap();
+    let calm = waits(&pair, 1);
+
+    let (told, first) = (Arc::new(Told::default()), first_message(&pair.authority));
+    let (flooding, servers) = (Arc::clone(&told), [pair.server.group.address(), over_v6.address()]);
+    let flooder = std::thread::spawn(move || flood(&first, servers, &flooding));
+    // The server keeps as many half-open IKE SAs as it ever does, or has been at it for a while.
+    let (began, until) = (Instant::now(), Instant::now() + PATIENCE);
+    while told.cookies.load(Relaxed) < 10_000 || began.elapsed() < Duration::from_secs(5) {
+        assert!(
+            Instant::now() < until,
+            "{} datagrams, {} cookies",
+            told.sent.load(Relaxed),
+            told.cookies.load(Relaxed)
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (at, before) = (Instant::now(), told.sent.load(Relaxed));
+    let besieged = waits(&pair, 1 + SESSIONS);
+    let rate = (told.sent.load(Relaxed) - before) as f64 / at.elapsed().as_secs_f64();
+    told.stop.store(true, Relaxed);
+    flooder.join().unwrap();
+    let median = |all: &[Duration]| all[all.len() / 2];
+    eprintln!(
+        "{rate:.0} datagrams/s from {NETWORKS} networks, {} half-open made: keys in {:?} (at most {:?}), without {:?} ({:?})",
+        told.begun.load(Relaxed),
+        median(&besieged),
+        besieged.last().unwrap(),
+        median(&calm),
+        calm.last().unwrap(),
+    );
+    assert!(told.begun.load(Relaxed) > 128, "the flood is let in as far as strangers are");
+}
