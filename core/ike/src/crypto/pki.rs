@@ -191,8 +191,10 @@ pub enum CertificateError {
     Revoked,
     /// The certificate does not name the identity that the peer claims.
     WrongName,
-    /// The signature's algorithm is not accepted or does not fit the key.
-    Algorithm,
+    /// The signature is by this algorithm, which is not accepted or does not fit the key.
+    Algorithm(String),
+    /// The peer proves itself by this method of authentication (its number in the registry), which certificates are not used with.
+    Method(u8),
     /// The signature is not by the certificate's key over this exchange.
     Signature,
 }
@@ -204,7 +206,15 @@ impl std::fmt::Display for CertificateError {
             Self::Path(why) => write!(f, "no valid certification path: {why}"),
             Self::Revoked => f.write_str("the certificate is revoked"),
             Self::WrongName => f.write_str("the certificate does not name the claimed identity"),
-            Self::Algorithm => f.write_str("the signature algorithm is not accepted"),
+            Self::Algorithm(which) => {
+                write!(f, "the peer signs with {which}, which is not accepted or does not fit its key")
+            }
+            Self::Method(number) => {
+                write!(
+                    f,
+                    "the peer authenticates by method {number}, not by a digital signature (14, RFC 7427)"
+                )
+            }
             Self::Signature => f.write_str("the signature is wrong"),
         }
     }
@@ -237,12 +247,17 @@ pub(crate) fn verify(
     if !names(&own, id) {
         return Err(CertificateError::WrongName);
     }
-    let (scheme, signature) =
-        SignatureScheme::split(auth_data, accepted).ok_or(CertificateError::Algorithm)?;
-    cert.verify_signature(anchors.verifier(scheme), &octets.concat(), signature).map_err(|e| match e {
-        webpki::Error::InvalidSignatureForPublicKey => CertificateError::Signature,
-        _ => CertificateError::Algorithm,
-    })?;
+    let (identifier, signature) = SignatureScheme::split(auth_data).ok_or(CertificateError::Signature)?;
+    let unfit = || CertificateError::Algorithm(SignatureScheme::describe(identifier));
+    let octets = octets.concat();
+    let mut fits = SignatureScheme::meant_by(identifier, accepted).map(|scheme| {
+        cert.verify_signature(anchors.verifier(scheme), &octets, signature).map_err(|e| match e {
+            webpki::Error::InvalidSignatureForPublicKey => CertificateError::Signature,
+            // Of a scheme for another kind of key nothing was computed.
+            _ => unfit(),
+        })
+    });
+    fits.find(|it| !matches!(it, Err(CertificateError::Algorithm(_)))).unwrap_or_else(|| Err(unfit()))?;
 
     let now = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds));
     anchors.check_path(&cert, &between, now).map_err(path_error)?;

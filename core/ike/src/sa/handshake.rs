@@ -212,7 +212,9 @@ impl Handshake {
             ) => pki::verify(anchors, schemes, &fields.certs, id, data, &[&octets], ctx.now.unix_seconds)
                 .map(|c| PeerIdentity { id: id.clone(), certificate: Some(c) })
                 .map_err(CloseReason::Certificate),
-            (RemoteAuth::Certificate { .. }, _) => Err(CloseReason::Certificate(CertificateError::Algorithm)),
+            (RemoteAuth::Certificate { .. }, AuthPayload { method, .. }) => {
+                Err(CloseReason::Certificate(CertificateError::Method(method)))
+            }
             (RemoteAuth::SharedKey(_), _) => {
                 Err(CloseReason::Authentication("the peer does not authenticate by the shared key"))
             }

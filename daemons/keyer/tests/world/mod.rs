@@ -16,11 +16,14 @@ use levee_session::SessionId;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use levee_sys::udp::{SteeringGroup, steering_group};
+use p256::ecdsa::signature::hazmat::PrehashSigner as _;
+use p256::pkcs8::DecodePrivateKey as _;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, PKCS_ECDSA_P256_SHA256, RevokedCertParams,
     SanType, SerialNumber, SignatureAlgorithm,
 };
+use ring::digest::{SHA256, SHA384, SHA512, digest};
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair};
@@ -506,6 +509,8 @@ pub struct Client {
     socket: UdpSocket,
     path: Path,
     key: EcdsaKeyPair,
+    /// What it signs with instead.
+    by: Option<(SignatureScheme, p256::ecdsa::SigningKey)>,
     began: Instant,
     spi: u32,
     pub events: Vec<Event>,
@@ -573,10 +578,42 @@ impl Client {
             path: Path { local: socket.local_addr().unwrap(), remote: server, marker: true },
             socket,
             key: ecdsa(&identity.key),
+            by: None,
             began: Instant::now(),
             spi: 256,
             events: Vec::new(),
         }
+    }
+
+    /// As [`Client::with`], but it signs so, with its key on P-256.
+    pub fn signing(
+        mut config: Config,
+        identity: &Identity,
+        server: SocketAddr,
+        scheme: SignatureScheme,
+    ) -> Self {
+        for peer in &mut config.peers {
+            if let LocalAuth::Certificate { schemes, .. } = &mut peer.local_auth {
+                *schemes = vec![scheme];
+            }
+        }
+        let secret = p256::SecretKey::from_pkcs8_der(&identity.key).unwrap();
+        Self { by: Some((scheme, secret.into())), ..Self::with(config, identity, server) }
+    }
+
+    fn sign(&self, octets: &[u8]) -> Vec<u8> {
+        let Some((scheme, key)) = &self.by else {
+            return self.key.sign(&SystemRandom::new(), octets).unwrap().as_ref().to_vec();
+        };
+        let hash = match scheme {
+            SignatureScheme::EcdsaP256Sha256 => &SHA256,
+            SignatureScheme::EcdsaP256Sha384 => &SHA384,
+            SignatureScheme::EcdsaP256Sha512 => &SHA512,
+            other => panic!("{other:?}"),
+        };
+        let hash = digest(hash, octets);
+        let signature: p256::ecdsa::Signature = key.sign_prehash(hash.as_ref()).unwrap();
+        signature.to_der().as_bytes().to_vec()
     }
 
     fn now(&self) -> Now {
@@ -620,8 +657,8 @@ impl Client {
                     self.socket.send_to(&datagram, path.remote).unwrap();
                 }
                 Output::Event(Event::Sign { request, octets, .. }) => {
-                    let signature = self.key.sign(&SystemRandom::new(), &octets).unwrap();
-                    self.command(Command::Signed { request, signature: Some(signature.as_ref().to_vec()) });
+                    let signature = Some(self.sign(&octets));
+                    self.command(Command::Signed { request, signature });
                 }
                 Output::Event(Event::ChildRequested(asked)) => {
                     self.spi += 1;
