@@ -158,4 +158,67 @@ mod tests {
         assert_eq!(window.check(1_000), Err(DropReason::Replay));
         assert_eq!(window.check(u32::MAX - 1), Ok(u64::MAX - 1));
     }
+
+    /// RFC 4303 A2.1 and A2.2, one by one: what each number that a packet can carry means beside each place of the window.
+    #[test]
+    fn the_half_that_is_not_sent_is_the_one_that_the_appendix_gives_at_every_edge() {
+        const SUBSPACE: u64 = 1 << 32;
+        // The window's lower edge just within the subspace, just below it, and far from either.
+        for top_low in [0, 1, WINDOW - 2, WINDOW - 1, WINDOW, WINDOW + 1, 1 << 31, SUBSPACE - 2, SUBSPACE - 1]
+        {
+            for high in [0, 1, 7, SUBSPACE - 2, SUBSPACE - 1] {
+                let top = high << 32 | top_low;
+                if top == 0 {
+                    continue;
+                }
+                let mut window = ReplayWindow::new(true);
+                assert_eq!(window.advance(top), Ok(true));
+                let bottom = (top_low + SUBSPACE - (WINDOW - 1)) % SUBSPACE;
+                for from in [bottom, top_low, 0] {
+                    for step in 0..5 {
+                        let low = ((from + SUBSPACE + step - 2) % SUBSPACE) as u32;
+                        // Of all numbers with these low bits the first that is not behind the window; there is none below zero.
+                        let least = i128::from(top) - i128::from(WINDOW - 1);
+                        let whole = least + (i128::from(low) - least).rem_euclid(1 << 32);
+                        let expected = u64::try_from(whole).ok().filter(|n| *n != top && *n != 0);
+                        assert_eq!(window.check(low).ok(), expected, "top {top:#x}, low {low:#x}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn marking_checks_by_itself_what_is_old_and_what_was_seen() {
+        let mut window = ReplayWindow::new(true);
+        assert_eq!(window.advance(0), Err(DropReason::Replay));
+        assert_eq!(window.advance(20_000), Ok(true));
+        assert_eq!(window.advance(20_000), Err(DropReason::Replay), "seen, the highest");
+        assert_eq!(window.advance(20_000 - WINDOW), Err(DropReason::Replay), "just behind the window");
+        assert_eq!(window.advance(20_000 - WINDOW - 1), Err(DropReason::Replay));
+        assert_eq!(window.advance(1), Err(DropReason::Replay));
+        assert_eq!(window.advance(20_000 - WINDOW + 1), Ok(false), "the last within");
+        assert_eq!(window.advance(20_000 - WINDOW + 1), Err(DropReason::Replay), "seen");
+        assert_eq!((window.top(), window.advance(0)), (20_000, Err(DropReason::Replay)));
+        // What was old or seen has marked nothing.
+        assert_eq!(window.advance(20_001), Ok(true));
+        assert_eq!(window.advance(19_999), Ok(false));
+    }
+
+    #[test]
+    fn a_leap_forgets_every_word_between_and_no_other() {
+        for leap in [1, 63, 64, 65, WINDOW - 1, WINDOW, WINDOW + 63, WINDOW + 64, WINDOW + 65, 3 * WINDOW] {
+            let mut window = ReplayWindow::new(true);
+            // Every number of a whole ring, so that what is not cleared shows.
+            for sequence in 1..=WINDOW + 128 {
+                window.advance(sequence).unwrap();
+            }
+            let top = WINDOW + 128 + leap;
+            assert_eq!(window.advance(top), Ok(true));
+            for sequence in top - (WINDOW - 1)..top {
+                let seen = sequence <= WINDOW + 128;
+                assert_eq!(window.advance(sequence).is_err(), seen, "{sequence} after a leap of {leap}");
+            }
+        }
+    }
 }

@@ -180,3 +180,45 @@ impl SelectorSet {
         Err(reason)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn a_prefix_has_the_addresses_that_share_its_bits_and_no_other_in_both_families() {
+        for length in 0..=128_u32 {
+            let address = Ipv6Addr::from_bits(0x2001_0db8_5555_aaaa_1234_5678_9abc_def1);
+            let range = AddressRange::prefix(address.into(), length as u8).unwrap();
+            // Each bit turned by itself: within exactly when it is behind the prefix.
+            for bit in 0..128 {
+                let other = Ipv6Addr::from_bits(address.to_bits() ^ 1 << (127 - bit));
+                assert_eq!(range.contains(other.into()), bit >= length, "{other} in {address}/{length}");
+            }
+            let host = u128::MAX.checked_shr(length).unwrap_or(0);
+            let (first, last) = (address.to_bits() & !host, address.to_bits() | host);
+            for (inside, address) in [
+                (true, Some(first)),
+                (true, Some(last)),
+                (false, first.checked_sub(1)),
+                (false, last.checked_add(1)),
+            ] {
+                let Some(address) = address else { continue };
+                assert_eq!(range.contains(Ipv6Addr::from_bits(address).into()), inside, "/{length}");
+            }
+            assert!(!range.contains(Ipv4Addr::new(32, 1, 13, 184).into()), "the other family");
+        }
+        for length in 0..=32_u32 {
+            let address = Ipv4Addr::new(192, 0, 2, 129);
+            let range = AddressRange::prefix(address.into(), length as u8).unwrap();
+            for bit in 0..32 {
+                let other = Ipv4Addr::from_bits(address.to_bits() ^ 1 << (31 - bit));
+                assert_eq!(range.contains(other.into()), bit >= length, "{other} in {address}/{length}");
+            }
+            assert!(!range.contains(address.to_ipv6_mapped().into()), "the other family");
+        }
+        assert_eq!(AddressRange::prefix(Ipv6Addr::LOCALHOST.into(), 129), None);
+        assert_eq!(AddressRange::prefix(Ipv4Addr::LOCALHOST.into(), 33), None);
+    }
+}

@@ -289,6 +289,8 @@ pub enum ChildDecision {
         assign: Vec<InnerAddress>,
         /// Our resource, told to a peer that named one of its own (RFC 9611); more children like this one are then welcome.
         resource: Option<Resource>,
+        /// Whether to grant AGGFRAG payloads to a peer that asks for them (RFC 9347 5.1).
+        aggfrag: bool,
     },
     /// It has as many children with these selectors as it may have: TS_MAX_QUEUE (RFC 9611 5.2), and the IKE SA stays.
     NoMore,
@@ -356,6 +358,8 @@ pub struct NewChild {
     /// Our resource, when this is to be one of several children with this label and these selectors (RFC 9611). A peer that has
     /// enough answers TS_MAX_QUEUE.
     pub resource: Option<Resource>,
+    /// Whether to ask for AGGFRAG payloads (RFC 9347 5.1). A peer that does not know them says nothing, and the child comes without.
+    pub aggfrag: bool,
 }
 
 /// A wish, or an answer to a question.

@@ -20,9 +20,6 @@ pub struct Config {
     /// Say a wrong address in NAT detection, so that every peer sends ESP in UDP (RFC 7296 2.23 allows it: "encapsulation may be
     /// forced"). levee's vaults receive nothing else.
     pub force_udp: bool,
-    /// Ask for AGGFRAG payloads in every child, and grant them (RFC 9347 5.1). A peer that does not know them says nothing, and the child
-    /// comes without.
-    pub aggfrag: bool,
     /// Bounds.
     pub limits: Limits,
     /// Times.
@@ -37,7 +34,6 @@ impl Config {
             ike: vec![IkeProposal::default()],
             child: vec![ChildProposal::default()],
             force_udp: true,
-            aggfrag: false,
             limits: Limits::default(),
             timers: Timers::default(),
         }

@@ -103,11 +103,6 @@ impl Endpoint {
         }
     }
 
-    /// Whether children that are asked for or granted from now on are to carry AGGFRAG payloads (RFC 9347 5.1).
-    pub fn set_aggfrag(&mut self, wanted: bool) {
-        self.config.aggfrag = wanted;
-    }
-
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config

@@ -236,7 +236,8 @@ impl Keyer {
         let label = SecurityLabel::new(record.label.as_str().as_bytes()).ok()?;
         let (local, remote) = self.sides(&record);
         let resource = further.then(Resource::default);
-        Some(NewChild { spi, label: Some(label), local, remote, want_address: false, resource })
+        let aggfrag = record.carriage.aggregates();
+        Some(NewChild { spi, label: Some(label), local, remote, want_address: false, resource, aggfrag })
     }
 
     /// Our side's addresses and the peer's.

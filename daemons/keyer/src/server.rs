@@ -250,10 +250,8 @@ impl Keyer {
         self.children.admit(record);
         self.children.grant(asked.ike, spi, session);
         let decision =
-            ChildDecision::Accept { spi, label: Some(asked.label), local, remote, assign, resource };
-        self.endpoint.set_aggfrag(aggfrag);
+            ChildDecision::Accept { spi, label: Some(asked.label), local, remote, assign, resource, aggfrag };
         let decided = self.command(Command::Decide { request: asked.request, decision });
-        self.endpoint.set_aggfrag(true);
         if decided.is_err() {
             self.children.forget(asked.ike);
             let _ = self.command(Command::Decide { request: asked.request, decision: ChildDecision::Refuse });

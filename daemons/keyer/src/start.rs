@@ -266,8 +266,6 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
         Suites::Default => config.child,
         Suites::Cnsa | Suites::CnsaMlKem => vec![ChildProposal::cnsa()],
     };
-    // Asked for in every child: the workstation knows whether its session is to have it, and answers so.
-    config.aggfrag = place == Place::Server;
     if place == Place::Workstation {
         config.timers.liveness = Some(LIVENESS);
         config.timers.tries = TRIES;

@@ -90,7 +90,6 @@ impl Keyer {
         for other in others.map(|live| live.session).collect::<Vec<_>>() {
             self.disconnect(other);
         }
-        self.endpoint.set_aggfrag(record.carriage.aggregates());
         self.children.admit(record);
         match self.workstation.of(session) {
             // Under way.
@@ -295,6 +294,7 @@ impl Keyer {
             remote,
             assign: Vec::new(),
             resource: asked.resource.as_ref().map(|_| Resource::default()),
+            aggfrag: record.carriage.aggregates(),
         })
     }
 

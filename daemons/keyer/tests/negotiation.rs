@@ -648,6 +648,27 @@ fn first_message(number: u8, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
 }
 
 #[test]
+fn another_client_that_offers_aggfrag_has_keys_at_a_label_whose_packets_go_one_by_one() {
+    let authority = Authority::new();
+    let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
+    let vault = server.vault(&label("SECRET"), SLOT);
+    let host = authority.identity("ws1", Some(RANGE));
+    let id = Identity::Fqdn("ws1".into());
+    let mut client = Client::new(&authority, &host, id, server.group.address(), Childless::Never);
+    client.aggfrag = true;
+    client.connect("SECRET");
+    client.until("a question for sessiond", |_| readable(&server.asker, Duration::ZERO));
+    let FromKeyer::Wanted { ticket, .. } = server.said() else { panic!("no question") };
+    server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
+    // Its first child, and the one with keys of its own that the server replaces it by at once.
+    for children in [1, 2] {
+        let made = |e: &&Event| matches!(e, Event::ChildEstablished(child) if child.aggfrag.is_none());
+        client.until("a child", |events| events.iter().filter(made).count() >= children);
+        assert_eq!(keys(&vault).aggregation, None);
+    }
+}
+
+#[test]
 fn strangers_that_never_go_on_are_asked_for_cookies_and_a_workstation_comes_through() {
     let pair = Pair::new();
     let server = pair.server.group.address();

@@ -2,7 +2,7 @@
 //!
 //! Input: a byte of options, then actions, each of one byte of kind, two of length, and its data. Options: 1: do not begin with an
 //! honest handshake; 2: the peer announces fragments; 4: it announces childless SAs; 8: the victim grants nothing; 16: the victim takes
-//! a child without a key exchange of its own.
+//! a child without a key exchange of its own; 64: it asks for AGGFRAG payloads and grants them.
 
 use crate::attacker::{Attacker, KEY, Seen, chain};
 use levee_ike::*;
@@ -131,6 +131,7 @@ impl Duel {
             remote: any(),
             want_address: true,
             resource: Resource::new(b"ours"),
+            aggfrag: self.options & 64 != 0,
         }
     }
 
@@ -183,6 +184,7 @@ impl Duel {
                             remote: any(),
                             assign,
                             resource: Resource::new(b"ours"),
+                            aggfrag: self.options & 64 != 0,
                         }
                     }
                     _ => ChildDecision::Refuse,

@@ -116,6 +116,7 @@ impl Side {
                         remote: any(),
                         assign: vec![],
                         resource: None,
+                        aggfrag: false,
                     };
                     self.command(Command::Decide { request: r.request, decision });
                 }
@@ -208,7 +209,7 @@ fn begin(a: &mut Side) -> IkeId {
 
 fn child(spi: u32) -> NewChild {
     let label = SecurityLabel::new(b"SECRET").ok();
-    NewChild { spi, label, local: any(), remote: any(), want_address: false, resource: None }
+    NewChild { spi, label, local: any(), remote: any(), want_address: false, resource: None, aggfrag: false }
 }
 
 /// A side on a socket, run until `done`.

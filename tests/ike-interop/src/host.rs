@@ -120,7 +120,15 @@ impl Host {
     /// A child between our subnet and strongSwan's.
     pub fn child(&mut self, l: Option<&str>) -> NewChild {
         let (local, remote) = (self.local.clone(), self.remote.clone());
-        NewChild { spi: self.spi(), label: l.map(label), local, remote, want_address: false, resource: None }
+        NewChild {
+            spi: self.spi(),
+            label: l.map(label),
+            local,
+            remote,
+            want_address: false,
+            resource: None,
+            aggfrag: false,
+        }
     }
 
     /// Begins an IKE SA from port 4500 to port 4500, or from 500 to 500 with the way open to 4500.
@@ -222,7 +230,15 @@ impl Host {
             },
         };
         let (local, remote, assign) = (self.local.clone(), self.remote.clone(), self.assign.clone());
-        ChildDecision::Accept { spi: self.spi(), label, local, remote, assign, resource: None }
+        ChildDecision::Accept {
+            spi: self.spi(),
+            label,
+            local,
+            remote,
+            assign,
+            resource: None,
+            aggfrag: false,
+        }
     }
 
     /// The next sequence number of a child.

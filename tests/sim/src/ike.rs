@@ -371,6 +371,7 @@ impl World {
                         remote,
                         assign: Vec::new(),
                         resource: None,
+                        aggfrag: false,
                     }
                 }
                 None => ChildDecision::Refuse,
@@ -636,6 +637,7 @@ impl World {
             remote: any_address(),
             want_address: false,
             resource: None,
+            aggfrag: false,
         }
     }
 

@@ -137,9 +137,9 @@ pub(crate) fn decide(
     ike: IkeId,
     ctx: &mut Ctx<'_>,
 ) -> Result<Result<Granted, NotifyKind>, CommandError> {
-    let (spi, label, local, remote, assign, ours) = match decision {
-        ChildDecision::Accept { spi, label, local, remote, assign, resource } => {
-            (spi, label, local, remote, assign, resource)
+    let (spi, label, local, remote, assign, ours, granted) = match decision {
+        ChildDecision::Accept { spi, label, local, remote, assign, resource, aggfrag } => {
+            (spi, label, local, remote, assign, resource, *aggfrag)
         }
         ChildDecision::NoMore => return Ok(Err(NotifyKind::TsMaxQueue)),
         ChildDecision::Refuse => return Ok(Err(NotifyKind::TsUnacceptable)),
@@ -167,7 +167,7 @@ pub(crate) fn decide(
         local,
         remote,
         replaces: None,
-        aggfrag: offered.aggfrag.filter(|_| ctx.config.aggfrag),
+        aggfrag: offered.aggfrag.filter(|_| granted),
         resource: ours.clone().zip(offered.resource.clone()),
     };
     let assign = if offered.wants_address { assign.clone() } else { Vec::new() };
@@ -209,13 +209,13 @@ pub(crate) fn push_assigned(chain: &mut Chain, assign: &[InnerAddress]) {
 }
 
 /// Appends the SA payload of a request of ours.
-pub(crate) fn push_request_sa(chain: &mut Chain, spi: u32, with_key_exchange: bool, ctx: &Ctx<'_>) {
-    if ctx.config.aggfrag {
+pub(crate) fn push_request_sa(chain: &mut Chain, wanted: &NewChild, with_key_exchange: bool, ctx: &Ctx<'_>) {
+    if wanted.aggfrag {
         push_aggfrag(chain);
     }
     let offers: Vec<Proposal> = (1u8..)
         .zip(&ctx.config.child)
-        .map(|(number, p)| Proposal { number, ..p.offer(spi, with_key_exchange) })
+        .map(|(number, p)| Proposal { number, ..p.offer(wanted.spi, with_key_exchange) })
         .collect();
     chain.push(kind::SA, |out| Proposal::write_all(&offers, out));
 }
@@ -270,7 +270,7 @@ pub(crate) fn read_answer(
         answer.unknown == 0 && !answer.ranges.is_empty() && within(&answer.ranges, ours)
     };
     let aggfrag = aggfrag(fields);
-    if aggfrag.is_none() && fields.notify(NotifyKind::UseAggfrag).is_some() {
+    if (aggfrag.is_none() || !wanted.aggfrag) && fields.notify(NotifyKind::UseAggfrag).is_some() {
         return Err(ChildError::BadAnswer("AGGFRAG that was not asked for"));
     }
     if !narrowed(ts_i, &wanted.local) || !narrowed(ts_r, &wanted.remote) {

@@ -80,7 +80,7 @@ impl Established {
             // RFC 7296 1.3.3: the SPI is the one on which we receive.
             chain.push(kind::NOTIFY, Notify::write_esp(NotifyKind::RekeySa, old, &[]));
         }
-        child::push_request_sa(&mut chain, wanted.spi, true, ctx);
+        child::push_request_sa(&mut chain, &wanted, true, ctx);
         chain.push(kind::NONCE, |out| out.extend_from_slice(&ni));
         push_ke(&mut chain, method, &public);
         child::push_request_ts(&mut chain, &wanted);

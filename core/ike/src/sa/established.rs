@@ -563,6 +563,7 @@ impl Established {
                     remote: old.remote.clone(),
                     want_address: false,
                     resource: old.resource.as_ref().map(|(ours, _)| ours.clone()),
+                    aggfrag: old.aggfrag.is_some(),
                 };
                 self.take_spi(spi, ctx)?;
                 Task::Create { wanted, rekeys: Some(inbound) }

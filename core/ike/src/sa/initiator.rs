@@ -558,7 +558,7 @@ fn send_auth(mut hs: Handshake, start: Start, method: u8, auth: &[u8], ctx: &mut
         Some(child) if !childless => {
             asked = true;
             child::push_address_request(&mut chain, child);
-            child::push_request_sa(&mut chain, child.spi, false, ctx);
+            child::push_request_sa(&mut chain, child, false, ctx);
             child::push_request_ts(&mut chain, child);
         }
         None if !childless => {

@@ -31,9 +31,9 @@ fn aggfrag_comes_where_both_ends_want_it_and_nowhere_else() {
     for (a, b) in [(true, true), (true, false), (false, true), (false, false)] {
         for childless in [Childless::Allow, Childless::Never] {
             let mut configs = psk_configs();
-            (configs[0].aggfrag, configs[1].aggfrag) = (a, b);
             configs[0].peers[0].childless = childless;
             let mut p = Pair::new(configs, 7);
+            (p.sides[A].aggfrag, p.sides[B].aggfrag) = (a, b);
             let child = p.child(A, Some("SECRET"));
             p.connect(A, Some(child));
             p.run();

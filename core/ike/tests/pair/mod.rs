@@ -44,6 +44,8 @@ pub struct Shell {
     pub signer: Option<Signer>,
     /// PPKs by their names.
     pub ppks: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// AGGFRAG payloads are asked for and granted.
+    pub aggfrag: bool,
     /// Questions about PPKs are kept and not answered.
     pub silent: bool,
 }
@@ -129,6 +131,7 @@ impl Pair {
                 resources: 3,
                 signer: None,
                 ppks: BTreeMap::new(),
+                aggfrag: false,
                 silent: false,
             }
         });
@@ -162,6 +165,7 @@ impl Pair {
             remote: any(),
             want_address: false,
             resource: None,
+            aggfrag: self.sides[side].aggfrag,
         }
     }
 
@@ -219,7 +223,9 @@ impl Pair {
                     Some(label) => {
                         self.sides[side].resources -= usize::from(additional);
                         let resource = Some(resource("there"));
-                        ChildDecision::Accept { spi: self.spi(side), label, local, remote, assign, resource }
+                        let aggfrag = self.sides[side].aggfrag;
+                        let spi = self.spi(side);
+                        ChildDecision::Accept { spi, label, local, remote, assign, resource, aggfrag }
                     }
                     None => ChildDecision::Refuse,
                 };

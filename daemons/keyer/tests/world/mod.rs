@@ -509,6 +509,8 @@ pub struct Client {
     socket: UdpSocket,
     path: Path,
     key: EcdsaKeyPair,
+    /// It asks for AGGFRAG payloads, and grants them.
+    pub aggfrag: bool,
     /// What it signs with instead.
     by: Option<(SignatureScheme, p256::ecdsa::SigningKey)>,
     began: Instant,
@@ -579,6 +581,7 @@ impl Client {
             socket,
             key: ecdsa(&identity.key),
             by: None,
+            aggfrag: false,
             began: Instant::now(),
             spi: 256,
             events: Vec::new(),
@@ -639,6 +642,7 @@ impl Client {
             remote: Self::everything(),
             want_address: false,
             resource: None,
+            aggfrag: self.aggfrag,
         };
         let now = self.now();
         self.endpoint
@@ -669,6 +673,7 @@ impl Client {
                         remote: Self::everything(),
                         assign: Vec::new(),
                         resource: None,
+                        aggfrag: self.aggfrag,
                     };
                     self.command(Command::Decide { request: asked.request, decision });
                 }
