@@ -247,7 +247,8 @@ impl Enroller<'_> {
         .map_err(EnrolError::Toml)?;
         let mut files = self.open(&self.state.join("hosts").join(host.as_str()))?;
         files.private("device.key", &key)?;
-        files.public("chain.pem", &certificate.pem())?;
+        files
+            .public("chain.pem", &(certificate.pem() + &pki::passport(host, &key, &certificate, &issuer)?))?;
         files.private("ike.key", &ike)?;
         files.public("ike-chain.pem", &ike_certificate.pem())?;
         files.public("authority.pem", &authority)?;
@@ -487,6 +488,30 @@ mod tests {
             assert!(!certificate.is_ca());
             assert!(certificate.validity().is_valid());
         }
+    }
+
+    #[test]
+    fn a_bundle_has_a_passport_of_its_certificate_that_the_authority_has_signed() {
+        use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+        let directory = tempfile::tempdir().unwrap();
+        enroller(directory.path()).all(&facts()).unwrap();
+        let read = |name: &str| std::fs::read(directory.path().join(name)).unwrap();
+        let chain = read("hosts/ws1/chain.pem");
+        let sealed = levee_ipc::device::Sealed::from_text(&chain).unwrap();
+        let (_, authority) = parse_x509_pem(&read("authority/ca.pem")).unwrap();
+        let authority = authority.parse_x509().unwrap();
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &authority.public_key().subject_public_key.data)
+            .verify(&sealed.passport.message().unwrap(), &sealed.signature)
+            .unwrap();
+        let (_, pem) = parse_x509_pem(&chain).unwrap();
+        let certificate = pem.parse_x509().unwrap();
+        assert_eq!(sealed.passport.device.as_str(), "ws1");
+        assert_eq!(sealed.passport.serial, certificate.raw_serial());
+        assert_eq!(sealed.passport.point, &*certificate.public_key().subject_public_key.data);
+        let fingerprint = ring::digest::digest(&ring::digest::SHA256, &pem.contents);
+        assert_eq!(sealed.passport.fingerprint, fingerprint.as_ref());
+        let until = u64::try_from(certificate.validity().not_after.timestamp()).unwrap();
+        assert_eq!(sealed.passport.not_after, until);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Keys and X.509 certificates of a site: its authority, its server, its hosts. ECDSA on one curve throughout.
 
+use levee_ipc::device::{self, Passport, Sealed};
 use levee_policy::site::Curve;
 use levee_policy::{DomainName, HostName, SiteName};
 use pkcs8::der::asn1::OctetStringRef;
@@ -10,6 +11,7 @@ use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, CustomExtension,
     DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, RevokedCertParams, SanType, SerialNumber,
+    SigningKey as _,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::pem::PemObject as _;
@@ -317,6 +319,32 @@ pub fn host(
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     host_for(ExtendedKeyUsagePurpose::ClientAuth, name, accreditation, key, issuer)
+}
+
+/// What the authority says about a device for sessiond, in the text that stands behind its certificate.
+pub fn passport(
+    name: &HostName,
+    key: &KeyPair,
+    certificate: &Certificate,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<String, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("making a passport: {why}"));
+    let (_, parsed) = X509Certificate::from_der(certificate.der()).map_err(|e| fault(&e))?;
+    let not_after = u64::try_from(parsed.validity().not_after.timestamp()).map_err(|e| fault(&e))?;
+    let passport = Passport {
+        device: name.clone(),
+        serial: parsed.raw_serial().to_vec(),
+        fingerprint: ring::digest::digest(&ring::digest::SHA256, certificate.der())
+            .as_ref()
+            .try_into()
+            .map_err(|e| fault(&e))?,
+        not_after,
+        curve: if is_on(key, Curve::P384) { device::Curve::P384 } else { device::Curve::P256 },
+        point: key.public_key_raw().to_vec(),
+    };
+    let message = passport.message().ok_or_else(|| fault(&"a field is too long"))?;
+    let signature = issuer.key().sign(&message).map_err(|e| fault(&e))?;
+    Sealed { passport, signature }.to_text().ok_or_else(|| fault(&"it cannot be written"))
 }
 
 /// A host's certificate for IKE: its name and accreditation.

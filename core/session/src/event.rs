@@ -77,6 +77,8 @@ pub enum Event {
     Refused(Option<HostName>, Option<LabelName>, String),
     /// The certificate of this TPE is revoked.
     Revoked(HostName),
+    /// Certificates were revoked, and this TPE has shown none since the start.
+    Unproved(HostName),
     /// The keyer has no IKE SA with this session's TPE, and should have.
     Renew(SessionId),
     /// The channel to the keyer is another one: so is the keyer.

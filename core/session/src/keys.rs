@@ -98,10 +98,10 @@ impl Sessions {
         }));
     }
 
-    /// A TPE's certificate is revoked: its session ends as any other does.
-    pub(crate) fn device_revoked(&mut self, device: &HostName, now: Time) {
+    /// A TPE's certificate is revoked, or may be: its session ends as any other does.
+    pub(crate) fn device_out(&mut self, device: &HostName, why: &str, now: Time) {
         if let Some(id) = self.by_device.get(device).copied() {
-            self.close(id, "the certificate of its workstation is revoked", None, now);
+            self.close(id, why, None, now);
         }
     }
 

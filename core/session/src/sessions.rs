@@ -133,7 +133,14 @@ impl Sessions {
             Event::Refused(device, label, reason) => {
                 self.keys_denied(device.as_ref(), label.as_ref(), &reason, now);
             }
-            Event::Revoked(device) => self.device_revoked(&device, now),
+            Event::Revoked(device) => {
+                self.device_out(&device, "the certificate of its workstation is revoked", now);
+            }
+            Event::Unproved(device) => {
+                const WHY: &str =
+                    "certificates were revoked, and its workstation has shown none since the server's start";
+                self.device_out(&device, WHY, now);
+            }
             Event::Renew(session) => self.renew(session),
             Event::KeyerCame => self.keyer_came(),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),

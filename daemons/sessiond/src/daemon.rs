@@ -4,16 +4,17 @@ use crate::audit::{AuditLog, Weight};
 use crate::clock::Clock;
 use crate::convert;
 use crate::counts::Counts;
+use crate::devices::Devices;
 use crate::federation::Federated;
 use crate::link::Link;
 use crate::mediation::Connection;
 use crate::operators::Operators;
 use crate::passes::Passes;
 use crate::passwords::{self, Job, Passwords};
-use crate::revoked;
 use crate::store::Store;
 use crate::vaults::Vaults;
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
+use levee_ipc::device::{Passport, Proof};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::VaultToSessiond;
@@ -51,10 +52,31 @@ enum Kept {
     Hash(Zeroizing<String>),
 }
 
+/// How far a trusted path has shown whose it is.
+enum Shown {
+    /// Its tps child has not said that TLS is up.
+    Nothing,
+    /// TLS is up, and its keys make this number.
+    Tls([u8; 32]),
+    /// The device is to sign this number for that connection.
+    Asked { exporter: [u8; 32], nonce: [u8; 32] },
+    /// The device has proved that it is this one.
+    Device(HostName),
+}
+
 struct Client {
     link: Link<client::Reply>,
-    device: Option<HostName>,
+    shown: Shown,
     kept: Option<Kept>,
+}
+
+impl Client {
+    fn device(&self) -> Option<&HostName> {
+        match &self.shown {
+            Shown::Device(device) => Some(device),
+            Shown::Nothing | Shown::Tls(_) | Shown::Asked { .. } => None,
+        }
+    }
 }
 
 /// What waits to be made durable.
@@ -88,6 +110,7 @@ pub struct Daemon {
     clients: BTreeMap<ClientId, Client>,
     /// The serial number of the certificate that each of the site's hosts showed last on the trusted path.
     certificates: BTreeMap<HostName, Vec<u8>>,
+    devices: Devices,
     next_client: u64,
     pub(crate) batch: Batch,
     /// Whether the warden still has to say what ran before sessiond started.
@@ -118,6 +141,7 @@ impl Daemon {
         mut store: Store,
         audit: AuditLog,
         passwords: Passwords,
+        devices: Devices,
     ) -> Result<Self, String> {
         let site = Arc::new(site);
         let now = clock.now();
@@ -142,6 +166,7 @@ impl Daemon {
             signer: None,
             clients: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            devices,
             next_client: 0,
             batch: Batch::default(),
             unswept: true,
@@ -239,7 +264,7 @@ impl Daemon {
         }
         for (id, client) in &self.clients {
             // A client that waits for an answer is not read, and so held back; that it is gone is seen anyhow.
-            let ready = client.link.is_clear() && (client.device.is_none() || self.machine.is_ready(*id));
+            let ready = client.link.is_clear() && (client.device().is_none() || self.machine.is_ready(*id));
             let interest = client.link.interest();
             let interest = if ready { interest } else { interest & !PollFlags::IN };
             set.add(Source::Client(*id), &client.link, interest);
@@ -322,17 +347,22 @@ impl Daemon {
         }
     }
 
-    /// A revocation list has come: the sessions of whom it names end now, with an IKE SA or without. A TPE is known by the
-    /// certificate that it showed last.
+    /// A revocation list has come: the sessions of whom it names end now, with an IKE SA or without. A device is known by the
+    /// certificate that it showed last; the session of one that has shown none since sessiond started may be named, and ends.
     fn revocations(&mut self, fd: &OwnedFd) {
-        let Ok(serials) = revoked::serials(fd) else {
+        if self.devices.believe(fd).is_err() {
             // The trusted path and the keyer go by the one before it, too.
             return self.counts.add_many("revocation lists that cannot be read", 1, self.clock.now());
-        };
-        let named = self.certificates.iter().filter(|(_, serial)| serials.contains(*serial));
+        }
+        let named = self.certificates.iter().filter(|(_, serial)| self.devices.is_revoked(serial));
         let named: Vec<HostName> = named.map(|(device, _)| device.clone()).collect();
         for device in named {
             self.handle(Event::Revoked(device));
+        }
+        let unseen = self.machine.shown().map(|shown| shown.device);
+        let unseen: Vec<HostName> = unseen.filter(|device| !self.certificates.contains_key(device)).collect();
+        for device in unseen {
+            self.handle(Event::Unproved(device));
         }
     }
 
@@ -389,7 +419,7 @@ impl Daemon {
                         self.counts.add_many("trusted paths beyond the most there may be", 1, now);
                     } else if let (Some(fd), true) = (fds.pop(), fds.is_empty()) {
                         self.next_client += 1;
-                        let client = Client { link: Link::new(fd), device: None, kept: None };
+                        let client = Client { link: Link::new(fd), shown: Shown::Nothing, kept: None };
                         self.clients.insert(ClientId(self.next_client), client);
                     }
                 }
@@ -420,7 +450,7 @@ impl Daemon {
             if !client.link.is_clear() && !flags.intersects(PollFlags::HUP | PollFlags::ERR) {
                 return;
             }
-            if client.device.is_some() && !self.machine.is_ready(id) {
+            if client.device().is_some() && !self.machine.is_ready(id) {
                 if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
                     self.drop_client(id);
                 }
@@ -435,17 +465,22 @@ impl Daemon {
                     return self.drop_client(id);
                 }
             };
-            match (message, &client.device) {
-                (ChildToSessiond::Hello { device, serial, fingerprint }, None) => {
-                    client.device = Some(device.clone());
-                    if self.site.host(&device).is_some() {
-                        self.certificates.insert(device.clone(), serial);
+            match (message, &client.shown) {
+                (ChildToSessiond::Hello { exporter }, Shown::Nothing) => client.shown = Shown::Tls(exporter),
+                (ChildToSessiond::Request(Asked::Hello), Shown::Tls(exporter)) => {
+                    let (exporter, mut nonce) = (*exporter, [0; 32]);
+                    if passwords::fill_random(&mut nonce).is_err() {
+                        return self.drop_client(id);
                     }
-                    self.handle(Event::Hello { client: id, device, fingerprint });
-                    // Refused there and then, it is not known to the state machine and will be disconnected.
-                    return;
+                    client.shown = Shown::Asked { exporter, nonce };
+                    client.link.send(client::Reply::Challenge(nonce));
                 }
-                (ChildToSessiond::Request(asked), Some(_)) => self.hear_request(id, asked),
+                (ChildToSessiond::Request(Asked::Prove(proof)), Shown::Asked { exporter, nonce }) => {
+                    let (exporter, nonce) = (*exporter, *nonce);
+                    // Refused, or more than there may be, it is not known to the state machine and will be disconnected.
+                    return self.hear_proof(id, *proof, &nonce, &exporter);
+                }
+                (ChildToSessiond::Request(asked), Shown::Device(_)) => self.hear_request(id, asked),
                 _ => {
                     self.counts.add_many("a trusted path out of order", 1, self.clock.now());
                     return self.drop_client(id);
@@ -454,9 +489,38 @@ impl Daemon {
         }
     }
 
+    /// A device shows who it is; whoever holds the channel has no say in that.
+    fn hear_proof(&mut self, id: ClientId, proof: Proof, nonce: &[u8; 32], exporter: &[u8; 32]) {
+        let now = self.clock.now();
+        let proved = self.devices.prove(proof, nonce, exporter, now);
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match proved {
+            Ok(passport) => {
+                let Passport { device, serial, fingerprint, .. } = passport;
+                client.shown = Shown::Device(device.clone());
+                client.link.send(client::Reply::Alive);
+                if self.site.host(&device).is_some() {
+                    self.certificates.insert(device.clone(), serial);
+                }
+                self.handle(Event::Hello { client: id, device, fingerprint });
+            }
+            Err(why) => {
+                let reason = format!("the server does not believe this workstation: {why}");
+                client.link.send(client::Reply::Refused { kind: client::RefusalKind::Protocol, reason });
+                self.counts.add_many("a device that is not the one it says", 1, now);
+                self.drop_client(id);
+            }
+        }
+    }
+
     fn hear_request(&mut self, id: ClientId, asked: Asked) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let request = match asked {
+            // Once for each trusted path.
+            Asked::Hello | Asked::Prove(_) => {
+                self.counts.add_many("a trusted path out of order", 1, self.clock.now());
+                return self.drop_client(id);
+            }
             Asked::Login { user, password } => {
                 client.kept = Some(Kept::Login(password));
                 Request::Login(user)
@@ -623,7 +687,7 @@ impl Daemon {
 
     fn reply(&mut self, id: ClientId, reply: Reply) {
         let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(device) = &client.device else { return };
+        let Some(device) = client.device() else { return };
         let asker = convert::Asker { device, now: self.clock.now() };
         let unknown = || client::Reply::Refused {
             kind: client::RefusalKind::Unavailable,

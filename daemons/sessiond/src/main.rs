@@ -10,6 +10,7 @@ mod clock;
 mod convert;
 mod counts;
 mod daemon;
+mod devices;
 mod federation;
 mod link;
 mod mediation;

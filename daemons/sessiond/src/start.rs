@@ -4,6 +4,7 @@ use crate::audit::AuditLog;
 use crate::auditor::Auditor;
 use crate::clock::Clock;
 use crate::daemon::Daemon;
+use crate::devices::Devices;
 use crate::link::Link;
 use crate::passwords::Passwords;
 use crate::store::Store;
@@ -44,13 +45,15 @@ pub fn serve() -> Result<(), String> {
     }
     let mut site = None;
     let mut directory = None;
-    let mut auditor = None;
+    let (mut auditor, mut authority, mut revoked) = (None, None, None);
     let mut channels = Vec::new();
     for (attachment, fd) in attached {
         match attachment {
             Attachment::Site => site = Some(fd),
             Attachment::Directory => directory = Some(fd),
             Attachment::Auditor => auditor = Some(fd),
+            Attachment::Authority => authority = Some(fd),
+            Attachment::Revocations => revoked = Some(fd),
             _ => channels.push((attachment, fd)),
         }
     }
@@ -65,6 +68,8 @@ pub fn serve() -> Result<(), String> {
         .map_err(|e| e.to_string())?;
 
     let site = read_site(site)?;
+    let authority = authority.ok_or("the warden attached no certificate of the authority")?;
+    let devices = Devices::new(site.server().name().clone(), authority, revoked)?;
     let clock = Clock::start();
     let store = Store::open(directory.as_fd()).map_err(|e| e.to_string())?;
     let audit = AuditLog::open(directory.as_fd(), &auditor, known, clock.now())
@@ -73,7 +78,7 @@ pub fn serve() -> Result<(), String> {
     let passwords = Passwords::start(credentials, bell).map_err(|e| format!("the password threads: {e}"))?;
     let mut warden = Link::new(control.into_fd());
     warden.send(ToWarden::Ready);
-    let mut daemon = Daemon::new(warden, site, clock, store, audit, passwords)?;
+    let mut daemon = Daemon::new(warden, site, clock, store, audit, passwords, devices)?;
     for (attachment, fd) in channels {
         daemon.attach(attachment, fd);
     }

@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
+use levee_ipc::Secret;
 use levee_ipc::client::{RefusalKind, Reply, Request};
+use levee_ipc::device::Proof;
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_ipc::operator;
 use std::time::{Duration, Instant};
@@ -395,4 +397,99 @@ fn who_changes_level_in_a_loop_leaves_others_their_sessions_at_every_label_and_a
         assert!(matches!(low.call(Request::Logout), Reply::LoggedOut));
         world = World::start(world.stop());
     }
+}
+
+#[test]
+fn a_taken_over_tps_child_cannot_say_whose_connection_it_has() {
+    let world = World::start(Site::new());
+    let devices = &world.place.devices;
+    let (mine, theirs) = ([3; 32], [4; 32]);
+    // What ws2 has signed on a connection of its own.
+    let other = world.child();
+    let nonce = other.challenge(theirs);
+    let overheard = devices.proof("ws2", &nonce, &theirs);
+    type Forge<'a> = Box<dyn Fn(&[u8; 32]) -> Proof + 'a>;
+    let forged: Vec<(&str, Forge)> = vec![
+        (
+            "its own signature under another's passport",
+            Box::new(|nonce| Proof {
+                sealed: devices.passport("ws2", |_| {}),
+                signature: devices.sign("ws1", nonce, &mine),
+            }),
+        ),
+        ("a proof for another connection", Box::new(|_| overheard.clone())),
+        ("one for another number", Box::new(|nonce| devices.proof("ws2", nonce, &theirs))),
+        (
+            "its own passport with another's name",
+            Box::new(|nonce| {
+                let mut proof = devices.proof("ws1", nonce, &mine);
+                proof.sealed.passport.device = levee_policy::HostName::new("ws2").unwrap();
+                proof
+            }),
+        ),
+        ("a passport of another authority", Box::new(|nonce| Devices::new().proof("ws2", nonce, &mine))),
+        (
+            "one that has run out",
+            Box::new(|nonce| Proof {
+                sealed: devices.passport("ws2", |passport| passport.not_after = 1_700_000_000),
+                signature: devices.sign("ws2", nonce, &mine),
+            }),
+        ),
+        (
+            "one with a key of another length",
+            Box::new(|nonce| {
+                let mut proof = devices.proof("ws2", nonce, &mine);
+                proof.sealed.passport.point.push(0);
+                proof
+            }),
+        ),
+    ];
+    for (what, forge) in forged {
+        let child = world.child();
+        let nonce = child.challenge(mine);
+        let answer = child.call_quietly(Request::Prove(Box::new(forge(&nonce))));
+        assert_eq!(answer.as_ref().and_then(refusal), Some(RefusalKind::Protocol), "{what}: {answer:?}");
+        assert!(child.call_quietly(Request::Status).is_none(), "{what}: it is cut");
+    }
+    // Nothing before the proof, and one proof each.
+    let child = world.child();
+    let password = Secret::new(ADA.as_bytes().to_vec()).unwrap();
+    child.challenge(mine);
+    assert!(child.call_quietly(Request::Login { user: "ada".parse().unwrap(), password }).is_none());
+    let child = world.connect("ws1");
+    let again = devices.proof("ws2", &nonce, &mine);
+    assert!(child.call_quietly(Request::Prove(Box::new(again))).is_none());
+    // The honest ones are let in.
+    assert!(matches!(other.call_quietly(Request::Prove(Box::new(overheard))), Some(Reply::Alive)));
+    other.sign_on("ada", ADA);
+}
+
+#[test]
+fn a_revoked_workstation_stays_out_whatever_was_restarted_before_the_list_came() {
+    let mut site = Site::new();
+    let devices = std::sync::Arc::clone(&site.devices);
+    site.revoked = Some(devices.list(&[]));
+    let world = World::start(site);
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.open("SECRET");
+    // Killed, it has forgotten which certificate ws1 has shown; the session is there again.
+    let world = World::start(world.kill());
+    world.until("it is there", |shared| shared.vaults.values().any(|sessions| !sessions.is_empty()));
+    world.revoke(&devices.list(&["ws1"]));
+    world.until("it has ended", |shared| shared.vaults.values().all(|sessions| sessions.is_empty()));
+    let refused = |world: &World| {
+        let child = world.child();
+        let nonce = child.challenge([3; 32]);
+        let proof = devices.proof("ws1", &nonce, &[3; 32]);
+        let answer = child.call_quietly(Request::Prove(Box::new(proof)));
+        matches!(answer, Some(Reply::Refused { reason, .. }) if reason.contains("revoked"))
+    };
+    assert!(refused(&world));
+    world.connect("ws2").sign_on("ada", ADA);
+    // The next one reads the list at its start.
+    let mut site = world.kill();
+    site.revoked = Some(devices.list(&["ws1"]));
+    let world = World::start(site);
+    assert!(refused(&world));
 }

@@ -1,6 +1,7 @@
 //! What may be signed: each thing is checked to be of its kind to the last byte, so that no signature made for
 //! one purpose can be shown for another.
 
+use levee_ipc::device::proof_message;
 use levee_ipc::signer::{ToSigner, Use};
 use levee_ipc::warden::Place;
 use levee_policy::audit;
@@ -9,8 +10,6 @@ use levee_policy::audit;
 const TLS_PADDING: [u8; 64] = [0x20; 64];
 const TLS_SERVER: &[u8] = b"TLS 1.3, server CertificateVerify";
 const TLS_CLIENT: &[u8] = b"TLS 1.3, client CertificateVerify";
-/// What begins a signed audit checkpoint ([`audit::checkpoint_message`]).
-const CHECKPOINT: &[u8] = b"levee audit checkpoint\0";
 /// The most bytes of an IKE_AUTH octets string: a message of at most 60,000 bytes, a nonce, a MAC.
 const MAX_IKE: usize = 61_000;
 /// The least: a header of 28 bytes (RFC 7296 3.1), a nonce of 16, a MAC of 16.
@@ -32,6 +31,9 @@ pub fn check(request: ToSigner, channel: Use, place: Place) -> Option<Content> {
         (Use::Tls, ToSigner::TlsVerify(bytes)) => tls(bytes, place),
         // As a client, with a key that no trusted path believes.
         (Use::Federation, ToSigner::TlsVerify(bytes)) => tls(bytes, Place::Workstation),
+        (Use::Tls, ToSigner::DeviceProof { server, nonce, exporter }) if place == Place::Workstation => {
+            Some(Content(proof_message(&server, &nonce, &exporter)))
+        }
         (Use::Ike, ToSigner::IkeAuth(bytes)) => ike(bytes),
         _ => None,
     }
@@ -56,7 +58,8 @@ fn tls(bytes: Vec<u8>, place: Place) -> Option<Content> {
 /// RFC 7296 2.15: a whole IKE message, a nonce and a MAC. Its first eight bytes are a random SPI, so it cannot
 /// be taken for one of the other kinds unless somebody means it to; then it is refused.
 fn ike(bytes: Vec<u8>) -> Option<Content> {
-    let other = bytes.starts_with(&TLS_PADDING[..8]) || bytes.starts_with(&CHECKPOINT[..8]);
+    // Checkpoints and proofs of which device this is.
+    let other = bytes.starts_with(&TLS_PADDING[..8]) || bytes.starts_with(b"levee ");
     let zero_spi = bytes.starts_with(&[0; 8]);
     ((MIN_IKE..=MAX_IKE).contains(&bytes.len()) && !other && !zero_spi).then_some(Content(bytes))
 }
@@ -64,6 +67,9 @@ fn ike(bytes: Vec<u8>) -> Option<Content> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What begins a signed audit checkpoint ([`audit::checkpoint_message`]).
+    const CHECKPOINT: &[u8] = b"levee audit checkpoint\0";
 
     fn verify(context: &[u8], hash: usize) -> Vec<u8> {
         [&[0x20; 64][..], context, &[0], &vec![7; hash]].concat()
@@ -134,6 +140,20 @@ mod tests {
         let request = |context| ToSigner::TlsVerify(verify(context, 32));
         assert!(signed(request(TLS_CLIENT), Use::Federation, Place::Server));
         assert!(!signed(request(TLS_SERVER), Use::Federation, Place::Server));
+    }
+
+    #[test]
+    fn which_device_this_is_is_signed_on_a_workstation_for_the_trusted_path_alone() {
+        let server = levee_policy::DomainName::new("server.example").unwrap();
+        let proof =
+            || ToSigner::DeviceProof { server: server.clone(), nonce: [0x20; 32], exporter: [0x20; 32] };
+        assert!(signed(proof(), Use::Tls, Place::Workstation));
+        assert!(!signed(proof(), Use::Tls, Place::Server));
+        for channel in [Use::Ike, Use::Audit, Use::Federation] {
+            assert!(!signed(proof(), channel, Place::Workstation), "{channel:?}");
+        }
+        let content = check(proof(), Use::Tls, Place::Workstation).unwrap();
+        assert!(tls(content.bytes().to_vec(), Place::Workstation).is_none(), "and is no handshake");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! One client: TLS, its messages to sessiond, sessiond's answers to it. Whatever it is sent, only this child errs.
 
 use levee_ipc::client::{ChildToSessiond, RefusalKind, Reply, Request, SILENCE};
+use levee_ipc::device::EXPORTER;
 use levee_ipc::{Channel, FrameReader, RecvError, encode_frame};
 use levee_sys::seccomp::Filter;
-use levee_tls::{Device, SignerHandle};
+use levee_tls::SignerHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
@@ -164,10 +165,12 @@ impl Client {
     }
 
     fn introduce(&mut self, parent: &Channel) -> Result<(), End> {
+        // A certificate that names no device proves none. Which one it is, the device proves to sessiond itself.
         let certificate = self.tls.peer_certificates().and_then(|chain| chain.first()).ok_or(End::Device)?;
-        let Device { name: device, serial, fingerprint } =
-            levee_tls::device(certificate).map_err(|_| End::Device)?;
-        self.tell(&ChildToSessiond::Hello { device, serial, fingerprint })?;
+        levee_tls::device(certificate).map_err(|_| End::Device)?;
+        let exporter =
+            self.tls.export_keying_material([0; 32], EXPORTER, None).map_err(|_| End::Handshake)?;
+        self.tell(&ChildToSessiond::Hello { exporter })?;
         parent.try_send(&News::Up).map_err(|_| End::Lost)?;
         self.heard = Instant::now();
         Ok(())

@@ -24,8 +24,7 @@ fn good(server: &Server) -> std::sync::Arc<rustls::ClientConfig> {
 /// A client that is let in, and sessiond's channel to its child.
 fn let_in(server: &Server) -> (Client, Channel) {
     let client = Client::connect(server.address, &good(server)).unwrap();
-    let (device, channel) = server.introduced();
-    assert_eq!(device.as_str(), "ws1");
+    let channel = server.introduced();
     (client, channel)
 }
 
@@ -120,7 +119,7 @@ fn a_revoked_device_is_cut_and_refused_and_every_other_may_come_again() {
         Client::connect(server.address, &client_config(&server.authority.pem, Some(identity)))
     };
     let mut clients = [connect(&ada).unwrap(), connect(&mia).unwrap()];
-    let channels = [server.introduced().1, server.introduced().1];
+    let channels = [server.introduced(), server.introduced()];
     let mut list = std::fs::File::from(memory_file(server.authority.list(Some(&ada)).as_bytes()));
     list.rewind().unwrap();
     give(&server.control, Attachment::Revocations, &list);
@@ -132,8 +131,7 @@ fn a_revoked_device_is_cut_and_refused_and_every_other_may_come_again() {
         assert!(client.ends_within(PATIENCE));
     }
     let _mia = connect(&mia).unwrap();
-    let (device, _mias) = server.introduced();
-    assert_eq!(device.as_str(), "ws2");
+    let _mias = server.introduced();
     // Without a valid list, the one before it counts on.
     give(&server.control, Attachment::Revocations, memory_file(b"nonsense"));
     if let Ok(mut client) = connect(&ada) {

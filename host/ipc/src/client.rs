@@ -4,10 +4,11 @@
 //! a message into these types and encodes it again for sessiond, which therefore never reads a client's bytes.
 
 use crate::Secret;
+use crate::device::Proof;
 use crate::keyer::Pass;
 use crate::vault::Carriage;
 use ipnet::IpNet;
-use levee_policy::{DomainName, HostName, LabelName, UserName};
+use levee_policy::{DomainName, LabelName, UserName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -41,14 +42,11 @@ pub enum TpsToSessiond {
 /// tps child → sessiond.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ChildToSessiond {
-    /// First, once: TLS is up, and the device certificate names this TPE.
+    /// First, once: TLS is up, with a certificate of the site. Whose it is, the child is not asked: the device proves it
+    /// ([`Request::Prove`]).
     Hello {
-        /// From the certificate that the site's authority signed.
-        device: HostName,
-        /// The certificate's serial number (RFC 5280 4.1.2.2).
-        serial: Vec<u8>,
-        /// SHA-256 of the certificate.
-        fingerprint: [u8; 32],
+        /// The connection's number, drawn from its keys ([`crate::device::EXPORTER`]).
+        exporter: [u8; 32],
     },
     /// What the client asks.
     Request(Request),
@@ -57,6 +55,10 @@ pub enum ChildToSessiond {
 /// TPE → server.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
+    /// First: what is the device to sign? Answered by [`Reply::Challenge`].
+    Hello,
+    /// Second: which device this is. Answered by [`Reply::Alive`]; nothing else is done before.
+    Prove(Box<Proof>),
     /// Sign a person on.
     Login {
         /// Who.
@@ -86,6 +88,8 @@ pub enum Request {
 /// Server → TPE: one for each request, in order, and [`Reply::Ended`] and [`Reply::Renew`] at any time.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
+    /// Answer to [`Request::Hello`]: a number that nobody has seen, to be signed ([`crate::device::proof_message`]).
+    Challenge([u8; 32]),
     /// Signed on.
     LoggedIn(Login),
     /// A session is open at this label.
@@ -96,7 +100,7 @@ pub enum Reply {
     PasswordChanged,
     /// Answer to [`Request::Status`].
     Status(Status),
-    /// Answer to [`Request::KeepAlive`].
+    /// Answer to [`Request::KeepAlive`] and [`Request::Prove`].
     Alive,
     /// Signed off; no packet of the session will pass any more.
     LoggedOut,

@@ -33,6 +33,7 @@ macro_rules! say {
 pub mod agree;
 mod channel;
 pub mod client;
+pub mod device;
 pub mod documents;
 pub mod federation;
 mod file;

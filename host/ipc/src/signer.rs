@@ -3,7 +3,7 @@
 //! The warden says which [`Use`] a channel has when it attaches it; a request of another use is refused.
 
 use crate::Secret;
-use levee_policy::PpkId;
+use levee_policy::{DomainName, PpkId};
 use serde::{Deserialize, Serialize};
 
 /// What a key, and a channel to the signer, is for.
@@ -27,6 +27,15 @@ pub enum ToSigner {
     /// Sign the content of a TLS 1.3 CertificateVerify with the TLS key (ECDSA, with the hash of the key's curve). It has 64
     /// spaces, the context string, a zero byte and a transcript hash; anything else is refused.
     TlsVerify(Vec<u8>),
+    /// On a workstation's channel for TLS: sign the proof of which device this is ([`crate::device::proof_message`]) with the TLS key.
+    DeviceProof {
+        /// For which server.
+        server: DomainName,
+        /// The server's number.
+        nonce: [u8; 32],
+        /// The connection's number.
+        exporter: [u8; 32],
+    },
     /// Sign an IKE_AUTH octets string, bounded in length, with the IKE key.
     IkeAuth(Vec<u8>),
     /// On a channel for IKE: mix the PPK of this name into keys of one IKE SA (RFC 8784 3).

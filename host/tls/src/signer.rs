@@ -2,6 +2,7 @@
 
 use levee_ipc::Channel;
 use levee_ipc::signer::{FromSigner, ToSigner};
+use levee_policy::DomainName;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::client::ResolvesClientCert;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -27,13 +28,27 @@ impl SignerHandle {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(channel);
     }
 
-    fn request(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+    /// Which device this is, signed for one connection to this server.
+    ///
+    /// # Errors
+    /// The signer's.
+    pub fn prove(
+        &self,
+        server: DomainName,
+        nonce: [u8; 32],
+        exporter: [u8; 32],
+    ) -> Result<Vec<u8>, crate::Error> {
+        let signed = self.request(&ToSigner::DeviceProof { server, nonce, exporter });
+        signed.map_err(|why| crate::error("the proof of which device this is", why))
+    }
+
+    fn request(&self, question: &ToSigner) -> Result<Vec<u8>, Error> {
         let failed = |why: &str| Error::General(format!("the signer: {why}"));
         let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = guard.as_ref().ok_or_else(|| failed("there is none"))?;
         // An answer that came after its deadline is not the answer to this question.
         while channel.try_recv::<FromSigner>().is_ok() {}
-        channel.try_send(&ToSigner::TlsVerify(message.to_vec())).map_err(|e| failed(&e.to_string()))?;
+        channel.try_send(question).map_err(|e| failed(&e.to_string()))?;
         match poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&DEADLINE)) {
             Ok(1..) => {}
             Ok(0) => return Err(failed("it does not answer")),
@@ -77,7 +92,7 @@ impl SigningKey for Key {
 
 impl Signer for Key {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
-        self.signer.request(message)
+        self.signer.request(&ToSigner::TlsVerify(message.to_vec()))
     }
 
     fn scheme(&self) -> SignatureScheme {

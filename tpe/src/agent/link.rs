@@ -1,9 +1,11 @@
 //! The trusted path to the server, as its client: TLS 1.3, one answer for each request.
 
 use levee_ipc::client::{KEEP_ALIVE, Reply, Request, SILENCE};
+use levee_ipc::device::{EXPORTER, Proof, Sealed};
 use levee_ipc::{FrameReader, encode_frame};
 use levee_policy::DomainName;
 use levee_sys::clock;
+use levee_tls::SignerHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use rustls::pki_types::ServerName;
@@ -64,20 +66,32 @@ struct Up {
 pub struct Link {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    server: DomainName,
+    device: Device,
     addresses: Vec<SocketAddr>,
     up: Option<Up>,
     /// When what was answered last was asked.
     heard: Duration,
 }
 
+/// What shows which device this is.
+pub struct Device {
+    /// What the site's authority says about it.
+    pub sealed: Sealed,
+    /// Who signs with its key.
+    pub signer: SignerHandle,
+}
+
 impl Link {
-    /// Not connected yet. `name` is what the server's certificate must say.
+    /// Not connected yet. `server` is what the server's certificate must say.
     pub fn new(
         config: Arc<ClientConfig>,
-        name: &DomainName,
+        server: &DomainName,
+        device: Device,
         addresses: Vec<SocketAddr>,
     ) -> Result<Self, levee_tls::Error> {
-        Ok(Self { config, name: levee_tls::server_name(name)?, addresses, up: None, heard: Duration::ZERO })
+        let (name, server) = (levee_tls::server_name(server)?, server.clone());
+        Ok(Self { config, name, server, device, addresses, up: None, heard: Duration::ZERO })
     }
 
     /// Goes by another configuration, on a path that begins anew.
@@ -178,9 +192,27 @@ impl Link {
                 Err(error) => return Err(error.to_string()),
             }
         }
-        let now = Instant::now();
         let (frames, outstanding) = (FrameReader::default(), VecDeque::new());
-        Ok(Up { stream, tls, frames, outstanding, sent: now, peer: address })
+        let mut up = Up { stream, tls, frames, outstanding, sent: Instant::now(), peer: address };
+        self.prove(&mut up)?;
+        Ok(up)
+    }
+
+    /// Shows the server which device this is: nothing else is answered before.
+    fn prove(&self, up: &mut Up) -> Result<(), String> {
+        let deadline = Instant::now() + CONNECT;
+        let Reply::Challenge(nonce) = up.exchange(&Request::Hello, deadline)? else {
+            return Err("the server does not ask which device this is".into());
+        };
+        let exporter = up.tls.export_keying_material([0; 32], EXPORTER, None).map_err(|e| e.to_string())?;
+        let signature =
+            self.device.signer.prove(self.server.clone(), nonce, exporter).map_err(|e| e.to_string())?;
+        let proof = Proof { sealed: self.device.sealed.clone(), signature };
+        match up.exchange(&Request::Prove(Box::new(proof)), deadline)? {
+            Reply::Alive => Ok(()),
+            Reply::Refused { reason, .. } => Err(reason),
+            _ => Err("the server does not say whether it believes this device".into()),
+        }
     }
 
     /// Sends a request; its answer comes from [`Link::turn`].
@@ -215,6 +247,24 @@ impl Link {
 }
 
 impl Up {
+    /// Asks something and waits for the answer.
+    fn exchange(&mut self, request: &Request, deadline: Instant) -> Result<Reply, String> {
+        let frame = encode_frame(request).map_err(|e| e.to_string())?;
+        self.tls.writer().write_all(&frame).map_err(|e| e.to_string())?;
+        let at = clock::since_boot();
+        self.outstanding.push_back(Outstanding { asked: Asked::Request, at, until: deadline });
+        loop {
+            let (mut heard, mut when) = (Vec::new(), at);
+            let turned = self.turn(&mut heard, &mut when);
+            if let Some(Heard::Answer(reply)) = heard.pop() {
+                return Ok(reply);
+            }
+            turned.map_err(|()| "the server closed the connection, or does not answer".to_owned())?;
+            let write = if self.tls.wants_write() { PollFlags::OUT } else { PollFlags::empty() };
+            wait(self.stream.as_fd(), PollFlags::IN | write, deadline)?;
+        }
+    }
+
     fn turn(&mut self, heard: &mut Vec<Heard>, when: &mut Duration) -> Result<(), ()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.stream) {

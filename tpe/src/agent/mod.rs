@@ -8,6 +8,7 @@ mod operations;
 mod people;
 
 use levee_ipc::client::{Login, RefusalKind, Reply};
+use levee_ipc::device::Sealed;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
 use levee_ipc::tpe::{Answer, Session};
 use levee_ipc::vault::VaultToSessiond;
@@ -18,7 +19,7 @@ use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
 use levee_tls::SignerHandle;
-use link::{Heard, Link};
+use link::{Device, Heard, Link};
 use people::People;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::CertificateDer;
@@ -197,6 +198,10 @@ impl Agent {
         let config = levee_tls::client(&chain, &authority, revoked, &attached.signer, suites);
         let config = config.map_err(|e| e.to_string())?;
         let device = own_name(&chain)?;
+        const NONE: &str =
+            "the bundle has no passport of this device: enrol the host anew on the server (levee enrol host)";
+        let shown =
+            Device { sealed: Sealed::from_text(&chain).ok_or(NONE)?, signer: attached.signer.clone() };
         let name = attached.server.first().map(|(_, name)| name.clone()).ok_or_else(|| missing("server"))?;
         let addresses =
             attached.server.iter().filter(|(_, n)| *n == name).map(|(address, _)| *address).collect();
@@ -208,7 +213,7 @@ impl Agent {
             certificates: Certificates { chain, authority, suites },
             device,
             no_tunnel,
-            link: Link::new(config, &name, addresses).map_err(|e| e.to_string())?,
+            link: Link::new(config, &name, shown, addresses).map_err(|e| e.to_string())?,
             people: People::new(attached.listener.ok_or_else(|| missing("listener"))?)?,
             person: None,
             login: None,

@@ -7,6 +7,7 @@ pub mod common;
 
 use common::{Server, give, memory_file, peer, readable};
 use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, Status};
+use levee_ipc::device::{Passport, Sealed};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
@@ -98,6 +99,8 @@ struct Sessiond {
 impl Sessiond {
     fn reply(&mut self, request: Request) -> Reply {
         match request {
+            Request::Hello => Reply::Challenge([7; 32]),
+            Request::Prove(_) => Reply::Alive,
             Request::Login { user, password } if password.expose() == b"correct horse" => {
                 note(&self.seen, format!("login {user}"));
                 let labels = self.labels.clone();
@@ -328,6 +331,19 @@ impl Warden {
     }
 }
 
+/// What a bundle says about the device; the stand-in for sessiond believes anybody.
+fn passport() -> String {
+    let passport = Passport {
+        device: levee_policy::HostName::new("ws1").unwrap(),
+        serial: vec![1],
+        fingerprint: [1; 32],
+        not_after: u64::MAX,
+        curve: levee_ipc::device::Curve::P256,
+        point: vec![4; 65],
+    };
+    Sealed { passport, signature: vec![] }.to_text().unwrap()
+}
+
 impl World {
     pub fn new() -> Self {
         let server = Server::new();
@@ -339,7 +355,8 @@ impl World {
         let sessiond = Sessiond { channel: None, labels, session: None, opened: 0, seen: Arc::clone(&seen) };
         std::thread::spawn(move || sessiond.run(&listener, &prodded));
 
-        let device = server.authority.device("ws1");
+        let mut device = server.authority.device("ws1");
+        device.chain.push_str(&passport());
         let (signer, to_signer) = common::signer(&device.key, Place::Workstation);
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("tpe.sock");

@@ -7,6 +7,7 @@
 use hpke::kem::DhP384HkdfSha384;
 use hpke::{Deserializable as _, Kem as _, Serializable as _};
 use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, TpsToSessiond};
+use levee_ipc::device::{Curve, Passport, Proof, Sealed, proof_message};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::operator;
 use levee_ipc::signer::{FromSigner, ToSigner};
@@ -16,10 +17,14 @@ use levee_ipc::warden::{
 };
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_policy::audit::{self, Chain};
-use levee_policy::{HostName, LabelName, UserName};
+use levee_policy::{DomainName, HostName, LabelName, UserName};
 use levee_session::SessionId;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, RevokedCertParams, SerialNumber, SigningKey as _,
+};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,7 +32,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -131,6 +136,9 @@ pub struct Site {
     pub site: String,
     pub shared: Arc<Mutex<Shared>>,
     pub key: Arc<Vec<u8>>,
+    pub devices: Arc<Devices>,
+    /// A revocation list in PEM.
+    pub revoked: Option<String>,
 }
 
 impl Site {
@@ -154,6 +162,8 @@ impl Site {
             site: SITE.replace("GRACE", "30s"),
             shared: Arc::default(),
             key: Arc::new(key.as_ref().to_vec()),
+            devices: Arc::new(Devices::new()),
+            revoked: None,
         }
     }
 
@@ -203,6 +213,13 @@ fn sealed(text: &str) -> OwnedFd {
     file.into()
 }
 
+/// A file with a revocation list, at its beginning.
+fn revocations(list: &str) -> OwnedFd {
+    let mut file = File::from(sealed(list));
+    file.rewind().unwrap();
+    file.into()
+}
+
 impl World {
     pub fn start(place: Site) -> Self {
         match Self::try_start(place) {
@@ -227,6 +244,10 @@ impl World {
         };
         let peer = |role| Attachment::Peer { role, label: None, slot: None };
         attach(Attachment::Site, sealed(&place.site));
+        attach(Attachment::Authority, sealed(&place.devices.authority_pem));
+        if let Some(list) = &place.revoked {
+            attach(Attachment::Revocations, revocations(list));
+        }
         attach(Attachment::Auditor, sealed(&auditor_pem()));
         attach(Attachment::Directory, File::open(&place.directory).unwrap().into());
         let (tps, fd) = pair();
@@ -293,6 +314,12 @@ impl World {
         self.shared(|shared| shared.vaults.values().map(BTreeMap::len).sum())
     }
 
+    /// Has the warden hand out a revocation list.
+    pub fn revoke(&self, list: &str) {
+        let list = revocations(list);
+        self.control.send_with(&FromWarden::Attach(Attachment::Revocations), &[list.as_fd()]).unwrap();
+    }
+
     /// The mediator's end of its channel.
     pub fn attach_mediator(&self, label: &LabelName) -> Channel {
         let (channel, theirs) = pair();
@@ -303,12 +330,18 @@ impl World {
 
     /// A new trusted path from this TPE.
     pub fn connect(&self, device: &str) -> Client {
+        let client = self.child();
+        let nonce = client.challenge([3; 32]);
+        let proof = self.place.devices.proof(device, &nonce, &[3; 32]);
+        assert!(matches!(client.call_quietly(Request::Prove(Box::new(proof))), Some(Reply::Alive)));
+        client
+    }
+
+    /// A tps child that has said nothing yet.
+    pub fn child(&self) -> Client {
         let (channel, theirs) = pair();
         let from = "10.77.0.2:50000".parse().unwrap();
         self.tps.send_with(&TpsToSessiond::Client(from), &[theirs.as_fd()]).unwrap();
-        let (serial, fingerprint) = (device.as_bytes().to_vec(), [5; 32]);
-        let hello = ChildToSessiond::Hello { device: HostName::new(device).unwrap(), serial, fingerprint };
-        channel.send(&hello).unwrap();
         Client { channel, shared: Arc::clone(&self.place.shared) }
     }
 
@@ -353,6 +386,8 @@ impl World {
             site: String::new(),
             shared: Arc::default(),
             key: Arc::default(),
+            devices: Arc::clone(&self.place.devices),
+            revoked: None,
         };
         std::mem::replace(&mut self.place, empty)
     }
@@ -400,6 +435,21 @@ pub fn label(text: &str) -> LabelName {
 }
 
 impl Client {
+    /// What the device is to sign for a connection of this number.
+    pub fn challenge(&self, exporter: [u8; 32]) -> [u8; 32] {
+        self.channel.send(&ChildToSessiond::Hello { exporter }).unwrap();
+        match self.call_quietly(Request::Hello) {
+            Some(Reply::Challenge(nonce)) => nonce,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As [`Client::call`], without a word in the trace. `None` if the channel is closed.
+    pub fn call_quietly(&self, request: Request) -> Option<Reply> {
+        let _ = self.channel.send(&ChildToSessiond::Request(request));
+        receive(&self.channel)
+    }
+
     pub fn ask(&self, request: Request) {
         self.channel.send(&ChildToSessiond::Request(request)).unwrap();
     }
@@ -604,6 +654,75 @@ impl StandIns {
         };
         shared.chain = Some(chain);
         let _ = self.signer.send(&answer);
+    }
+}
+
+/// The site's authority, and the keys of its devices.
+pub struct Devices {
+    pub authority_pem: String,
+    authority: Issuer<'static, KeyPair>,
+    keys: Mutex<BTreeMap<String, (KeyPair, Vec<u8>)>>,
+}
+
+impl Devices {
+    pub fn new() -> Self {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let authority_pem = params.self_signed(&key).unwrap().pem();
+        Self { authority_pem, authority: Issuer::new(params, key), keys: Mutex::default() }
+    }
+
+    /// A device's passport, as the authority signs it.
+    pub fn passport(&self, device: &str, change: impl FnOnce(&mut Passport)) -> Sealed {
+        let mut keys = self.keys.lock().unwrap();
+        let fresh = || (KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap(), device.as_bytes().to_vec());
+        let (key, serial) = keys.entry(device.to_owned()).or_insert_with(fresh);
+        let mut passport = Passport {
+            device: HostName::new(device).unwrap(),
+            serial: serial.clone(),
+            fingerprint: [5; 32],
+            not_after: u64::MAX / 2000,
+            curve: Curve::P256,
+            point: key.public_key_raw().to_vec(),
+        };
+        change(&mut passport);
+        let signature = self.authority.key().sign(&passport.message().unwrap()).unwrap();
+        Sealed { passport, signature }
+    }
+
+    /// A device's signature for one connection.
+    pub fn sign(&self, device: &str, nonce: &[u8; 32], exporter: &[u8; 32]) -> Vec<u8> {
+        let server = DomainName::new("server.example").unwrap();
+        let _known = self.passport(device, |_| {});
+        let keys = self.keys.lock().unwrap();
+        keys[device].0.sign(&proof_message(&server, nonce, exporter)).unwrap()
+    }
+
+    pub fn proof(&self, device: &str, nonce: &[u8; 32], exporter: &[u8; 32]) -> Proof {
+        let signature = self.sign(device, nonce, exporter);
+        Proof { sealed: self.passport(device, |_| {}), signature }
+    }
+
+    /// A revocation list that names these devices' certificates.
+    pub fn list(&self, revoked: &[&str]) -> String {
+        let now = time::OffsetDateTime::now_utc();
+        let entry = |device: &&str| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(device.as_bytes()),
+            revocation_time: now,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: now - time::Duration::days(1),
+            next_update: now + time::Duration::days(1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.iter().map(entry).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.authority).unwrap().pem().unwrap()
     }
 }
 

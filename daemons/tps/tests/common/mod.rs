@@ -5,9 +5,9 @@
 
 use levee_ipc::client::{ChildToSessiond, Reply, Request, TpsToSessiond};
 use levee_ipc::signer::Use;
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
+use levee_ipc::warden::signer::{SignerPart, Unusable};
+use levee_ipc::warden::{Attachment, FromWarden, Order, Place, Role, Said, ToWarden};
 use levee_ipc::{Channel, FrameReader, encode_frame};
-use levee_policy::HostName;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use rcgen::{
@@ -174,10 +174,14 @@ impl Drop for Signer {
 /// Starts a signer with this key; the channel to it.
 pub fn signer(key: &str, place: Place) -> (Signer, Channel) {
     let (process, control) = start("levee-signer", &[]);
-    give(&control, Attachment::PrivateKey(Use::Tls), memory_file(key.as_bytes()));
+    let give = |part: SignerPart, fd: &dyn AsFd| {
+        control.send_with(&Order::Give(part), &[fd.as_fd()]).unwrap();
+    };
+    give(SignerPart::PrivateKey(Use::Tls), &memory_file(key.as_bytes()));
     let (ours, theirs) = Channel::pair().unwrap();
-    give(&control, Attachment::SignerClient(Use::Tls), &theirs);
-    begin(&control, place);
+    give(SignerPart::Client(Use::Tls), &theirs);
+    control.send(&Order::<SignerPart>::Begin(place)).unwrap();
+    assert!(matches!(next::<Said<Unusable>>(&control), Said::Ready));
     (Signer { process, control }, ours)
 }
 
@@ -251,12 +255,13 @@ impl Server {
     }
 
     /// The next client, which introduces itself.
-    pub fn introduced(&self) -> (HostName, Channel) {
+    pub fn introduced(&self) -> Channel {
         let (_, channel) = self.client();
         match next::<ChildToSessiond>(&channel) {
-            ChildToSessiond::Hello { device, .. } => (device, channel),
+            ChildToSessiond::Hello { exporter } => assert_ne!(exporter, [0; 32]),
             ChildToSessiond::Request(_) => panic!("a request before the introduction"),
         }
+        channel
     }
 
     /// How many connections were counted as dropped for this reason, in the next report.

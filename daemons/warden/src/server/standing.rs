@@ -71,6 +71,10 @@ impl Server {
                         Attachment::Directory,
                         state::own_directory(&directory.join("sessiond"), uid)?,
                     )?;
+                    process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+                    if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
+                        process.give(Attachment::Revocations, list)?;
+                    }
                     process.give(Attachment::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
                     process.attach(Attachment::Listener, &self.operators)?;
                 }

@@ -8,13 +8,14 @@
 #![forbid(unsafe_code)]
 
 use levee_ipc::client::{KEEP_ALIVE, Reply, Request};
+use levee_ipc::device::{EXPORTER, Proof, Sealed, proof_message};
 use levee_ipc::{FrameReader, Secret, encode_frame};
-use levee_policy::{LabelName, UserName};
+use levee_policy::{DomainName, LabelName, UserName};
 use levee_system::{PASSWORD, World, crowd, host, text};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SignatureScheme, StreamOwned};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -55,6 +56,8 @@ impl TrustedPath {
             .collect::<Result<Vec<_>, _>>()
             .map_err(io::Error::other)?;
         let key = PrivateKeyDer::from_pem_slice(&read("device.key")?).map_err(io::Error::other)?;
+        let signing = rustls::crypto::ring::sign::any_ecdsa_type(&key).map_err(io::Error::other)?;
+        let sealed = Sealed::from_text(&read("chain.pem")?).ok_or_else(|| io::Error::other("no passport"))?;
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .and_then(|builder| builder.with_root_certificates(roots).with_client_auth_cert(chain, key))
@@ -75,7 +78,19 @@ impl TrustedPath {
         while tls.is_handshaking() || tls.wants_write() {
             tls.complete_io(&mut stream)?;
         }
-        Ok(Self { tls: StreamOwned::new(tls, stream), frames: FrameReader::default() })
+        let exporter = tls.export_keying_material([0; 32], EXPORTER, None).map_err(io::Error::other)?;
+        let mut path = Self { tls: StreamOwned::new(tls, stream), frames: FrameReader::default() };
+        let Reply::Challenge(nonce) = path.ask(&Request::Hello)? else {
+            return Err(io::Error::other("no challenge"));
+        };
+        let server = DomainName::new(SERVER).map_err(io::Error::other)?;
+        let schemes = [SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::ECDSA_NISTP384_SHA384];
+        let signer = signing.choose_scheme(&schemes).ok_or_else(|| io::Error::other("no scheme"))?;
+        let signature = signer.sign(&proof_message(&server, &nonce, &exporter)).map_err(io::Error::other)?;
+        match path.ask(&Request::Prove(Box::new(Proof { sealed, signature })))? {
+            Reply::Alive => Ok(path),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
     }
 
     fn ask(&mut self, request: &Request) -> io::Result<Reply> {

@@ -1,0 +1,195 @@
+//! Which device is at the other end of a trusted path, proved to sessiond itself.
+//!
+//! The tps child that reads a client's bytes may be taken over, and then says what it likes. So it is not believed about whose
+//! connection it has: the device signs, for each connection, a number that sessiond has drawn, and shows with it what the
+//! site's authority has signed about the device, its [`Passport`]. Both are of one fixed form, signed as they stand here; sessiond
+//! checks two signatures and parses no certificate.
+
+use levee_policy::{DomainName, HostName};
+use serde::{Deserialize, Serialize};
+
+/// What begins a signed passport. No certificate and no revocation list begins so: these are DER, and begin with 0x30.
+const PASSPORT: &[u8] = b"levee device passport\0";
+/// What begins a signed proof. No TLS CertificateVerify begins so (RFC 8446 4.4.3: 64 spaces).
+const PROOF: &[u8] = b"levee device proof\0";
+/// The label under which a connection's number is drawn from its keys (RFC 8446 7.5).
+pub const EXPORTER: &[u8] = b"EXPORTER-levee-device-proof";
+/// Around a passport in a bundle's `chain.pem`, behind the certificates.
+const BEGIN: &str = "-----BEGIN LEVEE PASSPORT-----";
+const END: &str = "-----END LEVEE PASSPORT-----";
+/// The most bytes of a serial number (RFC 5280 4.1.2.2).
+const MAX_SERIAL: usize = 20;
+/// The most bytes of a passport on the wire.
+const MAX_SEALED: usize = 1024;
+
+/// The curve of a device's key; its hash is the one of its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Curve {
+    /// P-256, SHA-256.
+    P256,
+    /// P-384, SHA-384.
+    P384,
+}
+
+/// What the site's authority says about a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Passport {
+    /// The device.
+    pub device: HostName,
+    /// The serial number of its certificate on the trusted path (RFC 5280 4.1.2.2).
+    pub serial: Vec<u8>,
+    /// SHA-256 of that certificate.
+    pub fingerprint: [u8; 32],
+    /// Until when it is good, in seconds since 1970-01-01 UTC.
+    pub not_after: u64,
+    /// The curve of its key.
+    pub curve: Curve,
+    /// Its public key: an uncompressed point.
+    pub point: Vec<u8>,
+}
+
+impl Passport {
+    /// The bytes that the authority signs: no two passports have the same. `None` if a field is too long.
+    pub fn message(&self) -> Option<Vec<u8>> {
+        let points = match self.curve {
+            Curve::P256 => 65,
+            Curve::P384 => 97,
+        };
+        if self.serial.len() > MAX_SERIAL || self.point.len() != points {
+            return None;
+        }
+        let (name, curve) = (self.device.as_str().as_bytes(), self.curve as u8);
+        let mut message = PASSPORT.to_vec();
+        message.push(u8::try_from(name.len()).ok()?);
+        message.extend_from_slice(name);
+        message.push(u8::try_from(self.serial.len()).ok()?);
+        message.extend_from_slice(&self.serial);
+        message.extend_from_slice(&self.fingerprint);
+        message.extend_from_slice(&self.not_after.to_be_bytes());
+        message.push(curve);
+        message.extend_from_slice(&self.point);
+        Some(message)
+    }
+}
+
+/// A passport and the authority's signature over [`Passport::message`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// What is signed.
+    pub passport: Passport,
+    /// An ASN.1 ECDSA signature with the hash of the authority's curve.
+    pub signature: Vec<u8>,
+}
+
+impl Sealed {
+    /// As it stands in a bundle's `chain.pem`.
+    pub fn to_text(&self) -> Option<String> {
+        use std::fmt::Write as _;
+        let bytes = postcard::to_allocvec(self).ok()?;
+        let mut text = format!("{BEGIN}\n");
+        for line in bytes.chunks(32) {
+            for byte in line {
+                let _ = write!(text, "{byte:02x}");
+            }
+            text.push('\n');
+        }
+        text.push_str(END);
+        text.push('\n');
+        Some(text)
+    }
+
+    /// The one in a bundle's `chain.pem`, if there is one.
+    pub fn from_text(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let (_, rest) = text.split_once(BEGIN)?;
+        let (digits, _) = rest.split_once(END)?;
+        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        if digits.len() > 2 * MAX_SEALED || digits.len() % 2 != 0 {
+            return None;
+        }
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let bytes: Vec<u8> = digits.chunks(2).map(byte).collect::<Option<_>>()?;
+        let (sealed, rest) = postcard::take_from_bytes(&bytes).ok()?;
+        rest.is_empty().then_some(sealed)
+    }
+}
+
+/// What a device shows for one connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// Who it is.
+    pub sealed: Sealed,
+    /// The device's signature over [`proof_message`]: ASN.1 ECDSA with the hash of its key's curve.
+    pub signature: Vec<u8>,
+}
+
+/// The bytes that a device signs: for this server, this number of sessiond's, and this TLS connection ([`EXPORTER`]).
+pub fn proof_message(server: &DomainName, nonce: &[u8; 32], exporter: &[u8; 32]) -> Vec<u8> {
+    let mut message = PROOF.to_vec();
+    message.extend_from_slice(nonce);
+    message.extend_from_slice(exporter);
+    message.extend_from_slice(server.as_str().as_bytes());
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed() -> Sealed {
+        let passport = Passport {
+            device: HostName::new("ws1").unwrap(),
+            serial: vec![1; 20],
+            fingerprint: [2; 32],
+            not_after: 3,
+            curve: Curve::P256,
+            point: vec![4; 65],
+        };
+        Sealed { passport, signature: vec![5; 72] }
+    }
+
+    #[test]
+    fn a_passport_reads_back_as_it_was_written_among_certificates_and_not_when_it_is_cut_or_longer() {
+        let text = sealed().to_text().unwrap();
+        let chain = format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{text}");
+        assert_eq!(Sealed::from_text(chain.as_bytes()), Some(sealed()));
+        for wrong in [
+            text.replacen("01", "0x", 1),
+            text.replace(END, ""),
+            text.replace(&format!("\n{END}"), &format!("00\n{END}")),
+            text.replacen("01", "", 1),
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned(),
+        ] {
+            assert_eq!(Sealed::from_text(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_field_is_in_what_is_signed_and_none_can_pass_for_another() {
+        let whole = sealed().passport;
+        let other = |change: fn(&mut Passport)| {
+            let mut passport = whole.clone();
+            change(&mut passport);
+            passport.message()
+        };
+        let mut messages = vec![
+            whole.message(),
+            other(|p| p.device = HostName::new("ws2").unwrap()),
+            other(|p| p.serial = vec![1; 19]),
+            other(|p| p.fingerprint[0] = 0),
+            other(|p| p.not_after = 4),
+            other(|p| p.point[64] = 0),
+            other(|p| (p.curve, p.point) = (Curve::P384, vec![4; 97])),
+        ];
+        assert!(messages.iter().all(Option::is_some));
+        messages.sort();
+        messages.dedup();
+        assert_eq!(messages.len(), 7);
+        assert_eq!(other(|p| p.serial = vec![1; 21]), None);
+        assert_eq!(other(|p| p.point = vec![4; 97]), None);
+        let server = |name: &str| DomainName::new(name).unwrap();
+        let proof = proof_message(&server("a.example"), &[1; 32], &[2; 32]);
+        assert_ne!(proof, proof_message(&server("b.example"), &[1; 32], &[2; 32]));
+        assert_ne!(proof, proof_message(&server("a.example"), &[2; 32], &[1; 32]));
+    }
+}
