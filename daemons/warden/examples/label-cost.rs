@@ -17,13 +17,13 @@ use levee_sys::cgroup::Limits;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns;
 use levee_warden::compartment::service::Nginx;
-use levee_warden::compartment::{Compartment, Files, Network, Plan, Programs, Spec};
+use levee_warden::compartment::{Compartment, Files, Network, Plan, Programs, Spec, Store};
 use levee_warden::programs::{self, Wanted};
 use std::os::fd::AsRawFd;
 
 type Failed = Box<dyn std::error::Error>;
 
-const ROUNDS: u32 = 15;
+const ROUNDS: u32 = 50;
 
 fn main() -> Result<(), Failed> {
     let memory = Mount::tmpfs(1 << 30, 16, 0o700, Attributes::DATA)?;
@@ -36,12 +36,15 @@ fn main() -> Result<(), Failed> {
         fs::metadata(&image)?.len() >> 20,
         begun.elapsed().as_secs_f64()
     );
+    let directory = tempfile::tempdir_in("/var/tmp")?;
+    let store = directory.path().join("own.img");
+    Store::create(&store, 8 << 20)?;
     let forms = [("shared", Programs::Host), ("own", Programs::Image(image))];
     let mut seen: Vec<Vec<(f64, u64)>> = vec![Vec::new(); forms.len()];
     // In turn, so that the host's load meets all alike; the first is to warm up.
     for round in 0..=ROUNDS {
         for ((_, programs), seen) in forms.iter().zip(&mut seen) {
-            let cost = once(round, programs.clone())?;
+            let cost = once(round, programs.clone(), &store)?;
             if round > 0 {
                 seen.push(cost);
             }
@@ -63,7 +66,7 @@ fn main() -> Result<(), Failed> {
 }
 
 /// Milliseconds until the first answer, and bytes charged then.
-fn once(round: u32, programs: Programs) -> Result<(f64, u64), Failed> {
+fn once(round: u32, programs: Programs, store: &Path) -> Result<(f64, u64), Failed> {
     let network = Network::new()?;
     let address: SocketAddr = "127.0.0.1:80".parse()?;
     let listener = network.listen(address)?;
@@ -85,7 +88,7 @@ fn once(round: u32, programs: Programs) -> Result<(f64, u64), Failed> {
         limits: Limits { memory: 512 << 20, processes: 64, cpu_percent: 200 },
         hostname: "cost".into(),
         hosts: Vec::new(),
-        files: Files::Scratch { bytes: 8 << 20 },
+        files: Files::Store { own: store.to_owned(), below: None },
         extra: nginx.files(),
         scratch: 8 << 20,
         programs,

@@ -8,6 +8,8 @@ use crate::{Error, Result};
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
+/// linux/fs.h.
+const BLKRASET: libc::c_ulong = 0x1262;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
@@ -42,7 +44,7 @@ struct LoopConfig {
 #[derive(Debug)]
 pub struct LoopDevice {
     path: String,
-    _device: File,
+    device: File,
 }
 
 impl LoopDevice {
@@ -91,7 +93,7 @@ impl LoopDevice {
             // SAFETY: `config` has the layout of `struct loop_config`; its `fd` is open during the call.
             let done = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
             if done == 0 {
-                return Ok(Self { path, _device: device });
+                return Ok(Self { path, device });
             }
             let error = std::io::Error::last_os_error();
             if error.raw_os_error() != Some(libc::EBUSY) {
@@ -99,6 +101,18 @@ impl LoopDevice {
             }
         }
         Err(Error::invalid("bind a loop device", "every free device was taken by another process"))
+    }
+
+    /// How many bytes the kernel reads ahead of a reader at most; whole sectors of 512 bytes.
+    pub fn set_read_ahead(&self, bytes: u32) -> Result<()> {
+        // SAFETY: BLKRASET takes a number, of sectors.
+        let done =
+            unsafe { libc::ioctl(self.device.as_raw_fd(), BLKRASET as _, libc::c_ulong::from(bytes / 512)) };
+        if done < 0 {
+            return Err(std::io::Error::last_os_error())
+                .step(|| format!("set the read-ahead of {}", self.path));
+        }
+        Ok(())
     }
 
     /// `/dev/loopN`.

@@ -33,6 +33,9 @@ const DESCRIPTORS: u64 = 16_384;
 /// Bytes of steps that go to process 1 in one message, well below what a message may have.
 const BATCH: usize = levee_ipc::MAX_MESSAGE / 2;
 
+/// Bytes that are read ahead of programs. They lie in memory already: what is read and not used is memory for nothing.
+const READ_AHEAD: u32 = 16 << 10;
+
 /// Most messages taken from inside in one turn, so that one compartment cannot keep the warden from others.
 const TURN: usize = 64;
 
@@ -348,6 +351,7 @@ fn programs(path: &Path) -> Result<Mount> {
     let step = || format!("open the programs {}", path.display());
     let image = std::fs::File::open(path).map_err(|e| Error::new(step(), e))?;
     let device = LoopDevice::attach(&image, true)?;
+    device.set_read_ahead(READ_AHEAD)?;
     Mount::new("erofs", &[("source", device.path()), ("ro", "")], Attributes::READ_ONLY)
 }
 
