@@ -180,6 +180,10 @@ impl Up {
         // With it goes our end of the pipe.
         drop((warden, passphrase));
         let said = child.stderr.take().map(|error| std::thread::spawn(move || beginning(error)));
+        if !self.workstation && !Path::new(PROGRAMS).is_dir() {
+            // Nothing depends on whether anybody reads it.
+            let _ = crate::output::print(FIRST);
+        }
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {
             // Ends when the warden does.
@@ -196,6 +200,12 @@ impl Up {
         Err(format!("{name} does not start:\n{}\n{more}", said.trim_end()))
     }
 }
+
+/// Where images of services' programs are kept.
+const PROGRAMS: &str = "/var/cache/levee/programs";
+
+const FIRST: &str = "making an image of the programs that the site's services need: some seconds, and again after packages of the \
+                     host have changed\n";
 
 /// What a warden says while it starts, as far as anybody would read it; the rest is taken, so that it need not wait.
 fn beginning(mut error: impl Read) -> String {

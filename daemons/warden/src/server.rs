@@ -130,6 +130,8 @@ impl Server {
         loop {
             if ready.is_some() {
                 match self.processes.unready(self.standing()) {
+                    // Without the services' programs no label could start.
+                    None if self.images.is_making() => {}
                     None => ready.take().into_iter().for_each(|ready| ready()),
                     Some(slow) if since.elapsed() > PATIENCE => {
                         return Err(Fatal::new("start", format!("{} is not at work", slow.program())));
@@ -148,7 +150,7 @@ impl Server {
                 self.handle(source)?;
             }
             self.see_to_makers();
-            self.see_to_images();
+            self.see_to_images(ready.is_some())?;
             self.see_to_upflow();
             self.see_to_builders();
             self.see_to_stacks();
@@ -367,14 +369,18 @@ impl Server {
     }
 
     /// Starts labels that waited for the image of the programs.
-    fn see_to_images(&mut self) {
-        let Some((result, labels)) = self.images.ended() else { return };
+    fn see_to_images(&mut self, starting: bool) -> Result<(), Fatal> {
+        let Some((result, labels)) = self.images.ended() else { return Ok(()) };
+        if starting && let Err(why) = &result {
+            return Err(Fatal::new("make the image of the services' programs", why));
+        }
         for name in labels {
             match &result {
                 Ok(()) => self.need(name),
                 Err(why) => self.not_started(&name, why),
             }
         }
+        Ok(())
     }
 
     /// Opens what a second stage of upflow reads, a little in each turn; starts labels whose last pass was in the way.

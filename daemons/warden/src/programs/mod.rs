@@ -186,6 +186,11 @@ impl Images {
         Ok(())
     }
 
+    /// Whether an image is being made.
+    pub fn is_making(&self) -> bool {
+        self.maker.is_some()
+    }
+
     /// A label that cannot start without.
     pub fn want(&mut self, label: LabelName) {
         self.waiting.insert(label);
@@ -217,7 +222,6 @@ impl Images {
             Err(e) => Err(e.to_string()),
         };
         self.maker = None;
-        let result = result.map_err(|why| format!("cannot make the image of the services' programs: {why}"));
         Some((result, std::mem::take(&mut self.waiting)))
     }
 
