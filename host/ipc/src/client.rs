@@ -7,6 +7,7 @@ use crate::Secret;
 use crate::keyer::Pass;
 use crate::vault::Carriage;
 use ipnet::IpNet;
+use levee_policy::decision::Carry;
 use levee_policy::{DomainName, HostName, LabelName, UserName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,8 @@ pub enum Request {
     KeepAlive,
     /// End the session there is and sign off.
     Logout,
+    /// Let this file out of the session there is, or into it.
+    Carry(Carry),
 }
 
 /// Server → TPE: one for each request, in order, and [`Reply::Ended`] and [`Reply::Renew`] at any time.
@@ -117,6 +120,8 @@ pub enum Reply {
         /// For that.
         passes: Vec<Pass>,
     },
+    /// The file may pass; that it does is in the audit log.
+    Carried,
 }
 
 /// What a refusal is about.
@@ -136,6 +141,8 @@ pub enum RefusalKind {
     Unavailable,
     /// The request makes no sense here.
     Protocol,
+    /// The site does not let this person carry files at this label.
+    Carry,
 }
 
 /// Somebody signed on.

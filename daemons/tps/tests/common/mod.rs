@@ -5,7 +5,8 @@
 
 use levee_ipc::client::{ChildToSessiond, Reply, Request, TpsToSessiond};
 use levee_ipc::signer::Use;
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
+use levee_ipc::warden::signer::{SignerPart, Unusable};
+use levee_ipc::warden::{Attachment, FromWarden, Order, Place, Role, Said, ToWarden};
 use levee_ipc::{Channel, FrameReader, encode_frame};
 use levee_policy::HostName;
 use levee_sys::pidfd::Child;
@@ -174,10 +175,15 @@ impl Drop for Signer {
 /// Starts a signer with this key; the channel to it.
 pub fn signer(key: &str, place: Place) -> (Signer, Channel) {
     let (process, control) = start("levee-signer", &[]);
-    give(&control, Attachment::PrivateKey(Use::Tls), memory_file(key.as_bytes()));
     let (ours, theirs) = Channel::pair().unwrap();
-    give(&control, Attachment::SignerClient(Use::Tls), &theirs);
-    begin(&control, place);
+    let key = memory_file(key.as_bytes());
+    for (part, fd) in
+        [(SignerPart::PrivateKey(Use::Tls), key.as_fd()), (SignerPart::Client(Use::Tls), theirs.as_fd())]
+    {
+        control.send_with(&Order::Give(part), &[fd]).unwrap();
+    }
+    control.send(&Order::<SignerPart>::Begin(place)).unwrap();
+    assert!(matches!(next::<Said<Unusable>>(&control), Said::Ready));
     (Signer { process, control }, ours)
 }
 
