@@ -167,6 +167,10 @@ impl Up {
         if passphrase.is_some() {
             warden.arg("--passphrase");
         }
+        if let Ok(why) = fs::read_to_string(state.join("ended-by-itself")) {
+            let why: String = why.chars().filter(|c| !c.is_control()).take(1_024).collect();
+            eprintln!("levee: the last run ended by itself: {why}");
+        }
         if self.foreground {
             if let Some(passphrase) = &passphrase {
                 warden.stdin(filled(passphrase)?);

@@ -378,10 +378,10 @@ impl Daemon {
                 self.handle(Event::LabelDied(label));
             }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
-            LabelEvent::Compartments { running, steering } => {
+            LabelEvent::Compartments { running, steering, alarms } => {
                 self.begin_federation(!running.is_empty());
                 self.sweep(&running);
-                self.operators.compartments(running, steering);
+                self.operators.compartments(running, steering, alarms);
             }
             LabelEvent::Note { label, object, done, reason } => {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };
