@@ -304,8 +304,9 @@ mod tests {
 
     #[test]
     fn who_waits_is_refused_and_the_listener_can_be_used_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        // A port that the kernel chose would go back to it.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listener = TcpListener::bind(address).unwrap();
         let waits = TcpStream::connect(address).unwrap();
         let listener = OwnedFd::from(listener);
         refuse(&listener).unwrap();
