@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::check::count;
 use crate::operator::Which;
-use crate::output;
+use crate::output::{self, shown};
 
 /// Show what runs on a server: sessions, compartments, vaults, security associations, counters
 #[derive(Debug, clap::Args)]
@@ -37,6 +37,7 @@ pub struct View<'a> {
     vaults: BTreeMap<&'a str, VaultView<'a>>,
     counters: BTreeMap<&'a str, u64>,
     steering: BTreeMap<&'a str, u64>,
+    alarms: &'a [String],
     audit_records: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     federation: Option<&'a FederationStatus>,
@@ -116,6 +117,7 @@ pub fn view(status: &ServerStatus) -> View<'_> {
             .collect(),
         counters: map(&status.counters),
         steering: map(&status.steering),
+        alarms: &status.alarms,
         audit_records: status.audit_records,
         federation: status.federation.as_ref(),
     }
@@ -215,6 +217,9 @@ fn render(status: &ServerStatus) -> String {
         );
         out.insert_str(0, &alarm);
     }
+    // Also what comes from inside a compartment may be in one: no line pretends to be another.
+    let alarms: String = status.alarms.iter().map(|alarm| format!("ALARM: {}\n", shown(alarm))).collect();
+    out.insert_str(0, &alarms);
     for (label, report) in status.vaults.iter().filter(|(_, report)| report.disagreed() > 0) {
         let alarm = format!(
             "ALARM: the redundant stacks at {label} disagreed about {} packets, and dropped them: one of the two is wrong \
@@ -324,6 +329,7 @@ mod tests {
             )],
             counters: vec![("a wrong password".into(), 5)],
             steering: vec![("an SPI of no slot".into(), 6)],
+            alarms: Vec::new(),
             audit_records: 12,
             federation: None,
         }

@@ -38,7 +38,10 @@ pub struct Up {
     passphrase_file: Option<PathBuf>,
 }
 
-/// Stop a server, or a workstation's part: every session is cut, nothing is left running
+/// Stop a server, or a workstation's part: nothing passes any more, nothing is left running
+///
+/// A server's sessions stay in its store. Each comes back if the server is up again, and its workstation with it, within the site's
+/// `grace`; the time between counts. `levee session end` ends one for good.
 #[derive(Debug, clap::Args)]
 pub struct Down {
     /// Its run directory [default: the only one below /run/levee]
@@ -166,6 +169,10 @@ impl Up {
         let passphrase = passphrase(self.passphrase_file.as_deref(), &keys)?;
         if passphrase.is_some() {
             warden.arg("--passphrase");
+        }
+        if let Ok(why) = fs::read_to_string(state.join("ended-by-itself")) {
+            let why: String = why.chars().filter(|c| !c.is_control()).take(1_024).collect();
+            eprintln!("levee: the last run ended by itself: {why}");
         }
         if self.foreground {
             if let Some(passphrase) = &passphrase {

@@ -141,7 +141,7 @@ impl Sessions {
         let shared = self.withdraw_restored(&record);
         self.by_device.insert(device.clone(), id);
         let phase = match rules::open(&self.site, &record.user, &device, &label) {
-            Ok(grant) if taken && self.site.federation().is_none() => {
+            Ok(grant) if taken && self.site.federation().is_none() && !self.left.is_zero() => {
                 // A grant like any other: in the log before anything is done for it.
                 let reason = "after a restart, until its workstation comes back".into();
                 let granted = said(Verdict::Granted, reason);
@@ -151,6 +151,9 @@ impl Sessions {
             // Its vault may know it still, so it is ended like any other.
             denied => {
                 let reason = match denied {
+                    Ok(_) if self.left.is_zero() => {
+                        "nobody watched over it for longer than its grace time".to_owned()
+                    }
                     Ok(_) if taken => "its server's lease went with its run".to_owned(),
                     Ok(_) => "its inner address is not of the site's pool any more".to_owned(),
                     Err(denial) => denial.reason().to_owned(),
@@ -173,7 +176,7 @@ impl Sessions {
             return self.close(id, NOT_RECORDED, None, now);
         }
         let label = session.record.label.clone();
-        let until = now.after(self.grace);
+        let until = now.after(self.left);
         // A label that another session has up has had its vault forget this one.
         let keys_lost = self.places.contains_key(&label);
         self.transition(id, |phase| match phase {

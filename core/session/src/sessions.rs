@@ -52,6 +52,8 @@ pub const CLIENTS_PER_DEVICE: usize = 8;
 pub struct Sessions {
     pub(crate) site: Arc<Site>,
     pub(crate) grace: Duration,
+    /// What is left of it for sessions that were taken up.
+    pub(crate) left: Duration,
     pub(crate) pools: Pools,
     pub(crate) delays: Delays,
     pub(crate) clients: Clients,
@@ -73,13 +75,25 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Takes up the sessions that the store has, as far as the policy still grants them; the others are ended.
-    ///
-    /// All of them are detached: each has the site's grace time to be resumed by its TPE.
+    /// As [`Sessions::resumed`], where no time has passed.
     pub fn new(
         site: Arc<Site>,
         stored: Vec<Stored>,
         resting: impl IntoIterator<Item = (LabelName, IpAddr, Time)>,
+        now: Time,
+    ) -> Self {
+        Self::resumed(site, stored, resting, Duration::ZERO, now)
+    }
+
+    /// Takes up the sessions that the store has, as far as the policy still grants them; the others are ended.
+    ///
+    /// All of them are detached, and have been for as long as nobody watched over them (`away`): each has what is left of the site's
+    /// grace time to be resumed by its TPE. Where nothing is left, it has ended.
+    pub fn resumed(
+        site: Arc<Site>,
+        stored: Vec<Stored>,
+        resting: impl IntoIterator<Item = (LabelName, IpAddr, Time)>,
+        away: Duration,
         now: Time,
     ) -> Self {
         let mut pools = rules::pools(&site);
@@ -88,6 +102,7 @@ impl Sessions {
         }
         let mut machine = Self {
             grace: rules::grace(&site),
+            left: rules::grace(&site).saturating_sub(away),
             site,
             pools,
             delays: Delays::default(),

@@ -1,25 +1,26 @@
 //! Time for the state machine: the wall clock at the start, and monotonic time since.
 
 use levee_session::Time;
+use levee_sys::clock::since_boot;
 use rustix::event::Timespec;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A clock that nobody sets while it runs.
+/// A clock that nobody sets while it runs, and that goes on while the host is suspended.
 pub struct Clock {
     wall: Time,
-    start: Instant,
+    start: Duration,
 }
 
 impl Clock {
     /// Reads the wall clock, once.
     pub fn start() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { wall: Time::default().after(wall), start: Instant::now() }
+        Self { wall: Time::default().after(wall), start: since_boot() }
     }
 
     /// Now.
     pub fn now(&self) -> Time {
-        self.wall.after(self.start.elapsed())
+        self.wall.after(since_boot().saturating_sub(self.start))
     }
 
     /// This time on the host's monotonic clock, which other processes read alike.

@@ -1,6 +1,7 @@
 //! The loop: hears every channel, hands what it hears to the state machine, and carries out what that says.
 
 use crate::audit::{AuditLog, Weight};
+use crate::away::Away;
 use crate::clock::Clock;
 use crate::convert;
 use crate::counts::Counts;
@@ -115,6 +116,7 @@ pub struct Daemon {
     pub(crate) batch: Batch,
     /// Whether the warden still has to say what ran before sessiond started.
     unswept: bool,
+    away: Away,
 }
 
 /// Who can be heard.
@@ -138,7 +140,7 @@ impl Daemon {
         warden: Link<ToWarden>,
         site: Site,
         clock: Clock,
-        mut store: Store,
+        (mut store, (away, was_away)): (Store, (Away, Option<Duration>)),
         audit: AuditLog,
         passwords: Passwords,
         devices: Devices,
@@ -146,7 +148,9 @@ impl Daemon {
         let site = Arc::new(site);
         let now = clock.now();
         let (sessions, resting) = store.read(now).map_err(|e| e.to_string())?;
-        let machine = Sessions::new(Arc::clone(&site), sessions, resting, now);
+        // Where nobody knows, it has been too long.
+        let was_away = was_away.unwrap_or(Duration::MAX);
+        let machine = Sessions::resumed(Arc::clone(&site), sessions, resting, was_away, now);
         Ok(Self {
             site,
             clock,
@@ -170,6 +174,7 @@ impl Daemon {
             next_client: 0,
             batch: Batch::default(),
             unswept: true,
+            away,
         })
     }
 
@@ -184,6 +189,7 @@ impl Daemon {
 
     /// In good order: what was counted is written and the log's end is signed. Sessions stay in the store.
     fn finish(&mut self) {
+        self.still_here();
         if let Some(summary) = self.counts.summary() {
             self.batch.entries.push((Weight::Note, summary));
         }
@@ -223,6 +229,9 @@ impl Daemon {
                 Source::Operator(operator) => self.hear_operator(operator),
             }
         }
+        if self.away.due().is_zero() {
+            self.still_here();
+        }
         self.handle(Event::Tick);
         self.federation(|machine, now| machine.tick(now));
         let now = self.clock.now();
@@ -238,6 +247,14 @@ impl Daemon {
         self.ask_signer(false);
         self.answer_operators();
         Ok(true)
+    }
+
+    /// Until when sessions are watched over.
+    fn still_here(&mut self) {
+        if let Err(error) = self.away.write() {
+            // Then more time counts than was.
+            levee_ipc::say!("levee-sessiond: when it ran last: {error}");
+        }
     }
 
     fn wait(&self) -> Result<Vec<(Source, PollFlags)>, String> {
@@ -281,6 +298,7 @@ impl Daemon {
             self.operators.deadline(),
             self.audit.deadline(),
             self.federated.deadline(),
+            Some(self.clock.now().after(self.away.due())),
         ];
         match poll(&mut set.fds, self.clock.until(deadlines).as_ref()) {
             Ok(_) => {}
@@ -378,10 +396,10 @@ impl Daemon {
                 self.handle(Event::LabelDied(label));
             }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
-            LabelEvent::Compartments { running, steering } => {
+            LabelEvent::Compartments { running, steering, alarms } => {
                 self.begin_federation(!running.is_empty());
                 self.sweep(&running);
-                self.operators.compartments(running, steering);
+                self.operators.compartments(running, steering, alarms);
             }
             LabelEvent::Note { label, object, done, reason } => {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };

@@ -6,6 +6,7 @@
 
 mod audit;
 mod auditor;
+mod away;
 mod clock;
 mod convert;
 mod counts;

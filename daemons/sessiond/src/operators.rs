@@ -44,6 +44,8 @@ pub struct Operators {
     mediated: BTreeMap<LabelName, Vec<(String, u64)>>,
     /// What the warden said last of the tunnel's port.
     steering: Vec<(String, u64)>,
+    /// What the warden said last of what is in trouble.
+    alarms: Vec<String>,
     next: u64,
 }
 
@@ -51,7 +53,7 @@ impl Operators {
     /// None yet.
     pub fn new() -> Self {
         let (open, reports, mediated) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { listener: None, open, reports, mediated, steering: Vec::new(), next: 0 }
+        Self { listener: None, open, reports, mediated, steering: Vec::new(), alarms: Vec::new(), next: 0 }
     }
 
     /// Takes the listening socket from the warden.
@@ -114,9 +116,14 @@ impl Operators {
         self.mediated.remove(label);
     }
 
-    /// Takes what the warden says runs, and what nobody got at the tunnel's port.
-    pub fn compartments(&mut self, running: Vec<CompartmentStatus>, steering: Vec<(String, u64)>) {
-        self.steering = steering;
+    /// Takes what the warden says runs, what nobody got at the tunnel's port, and what is in trouble.
+    pub fn compartments(
+        &mut self,
+        running: Vec<CompartmentStatus>,
+        steering: Vec<(String, u64)>,
+        alarms: Vec<String>,
+    ) {
+        (self.steering, self.alarms) = (steering, alarms);
         for operator in self.open.values_mut() {
             if let State::Collecting { compartments, .. } = &mut operator.state {
                 *compartments = Some(running.clone());
@@ -210,6 +217,7 @@ impl Daemon {
                 .collect(),
             counters: self.counts.totals(),
             steering: self.operators.steering.clone(),
+            alarms: self.operators.alarms.clone(),
             audit_records: self.audit.records(),
             federation: self.federated.status(&self.site),
         }
@@ -261,6 +269,7 @@ mod tests {
             vaults: vec![(label, report); MAX_VAULTS],
             counters: Vec::new(),
             steering: Vec::new(),
+            alarms: Vec::new(),
             audit_records: 9,
             federation: None,
         };

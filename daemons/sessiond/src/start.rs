@@ -2,6 +2,7 @@
 
 use crate::audit::AuditLog;
 use crate::auditor::Auditor;
+use crate::away::{self, Away};
 use crate::clock::Clock;
 use crate::daemon::Daemon;
 use crate::devices::Devices;
@@ -62,6 +63,7 @@ pub fn serve() -> Result<(), String> {
     let auditor = Auditor::read(auditor.ok_or("the warden attached no auditor's key")?)?;
     let known = log_of_signer(&channels)?;
     let bell = Passwords::bell().map_err(|e| format!("the password threads: {e}"))?;
+    let boot = away::boot().map_err(|e| format!("the host's name for this run: {e}"))?;
     let files = [(directory.as_fd(), Access::ReadWrite)];
     Sandbox { filter: levee_sys::seccomp::SESSIOND, files: &files, tcp: false }
         .enter()
@@ -71,6 +73,8 @@ pub fn serve() -> Result<(), String> {
     let authority = authority.ok_or("the warden attached no certificate of the authority")?;
     let devices = Devices::new(site.server().name().clone(), authority, revoked)?;
     let clock = Clock::start();
+    let away = Away::open(directory.as_fd(), boot, site.server().grace())
+        .map_err(|e| format!("when it ran last: {e}"))?;
     let store = Store::open(directory.as_fd()).map_err(|e| e.to_string())?;
     let audit = AuditLog::open(directory.as_fd(), &auditor, known, clock.now())
         .map_err(|e| format!("the audit log: {e}"))?;
@@ -78,7 +82,7 @@ pub fn serve() -> Result<(), String> {
     let passwords = Passwords::start(credentials, bell).map_err(|e| format!("the password threads: {e}"))?;
     let mut warden = Link::new(control.into_fd());
     warden.send(ToWarden::Ready);
-    let mut daemon = Daemon::new(warden, site, clock, store, audit, passwords, devices)?;
+    let mut daemon = Daemon::new(warden, site, clock, (store, away), audit, passwords, devices)?;
     for (attachment, fd) in channels {
         daemon.attach(attachment, fd);
     }

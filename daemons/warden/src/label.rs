@@ -9,13 +9,13 @@ use crate::mediation::Mediation;
 use crate::networks::Attached;
 use crate::options::Options;
 use crate::process::Process;
+use crate::service::{Note, Service};
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, upflow};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
-use levee_policy::decision::Connect;
 use levee_policy::site::{Mode, Program, Protocol};
-use levee_policy::{Grant, LabelName, ServiceName, Site};
+use levee_policy::{LabelName, Site};
 use levee_sys::sockdiag;
 use levee_sys::tun::{self, Queue};
 use std::collections::BTreeMap;
@@ -79,43 +79,8 @@ pub struct Label {
     tickets: u64,
 }
 
-/// A service's listeners, and whether it runs.
-#[derive(Debug)]
-struct Service {
-    /// That it may be reached at this label: without, there is no service.
-    grant: Grant<Connect>,
-    launch: Launch,
-    listeners: Vec<OwnedFd>,
-    /// Its standard output and error.
-    log: OwnedFd,
-    ticket: Option<u64>,
-    starts: u32,
-    /// Not to be tried again before this: a service that fails at once must not fill the processor.
-    resting: Option<Instant>,
-}
-
-impl Service {
-    fn name(&self) -> &ServiceName {
-        self.grant.action().service()
-    }
-}
-
-/// What was done, for the audit log.
-#[derive(Debug)]
-pub struct Note {
-    /// About what.
-    pub object: String,
-    /// Whether it was done.
-    pub done: bool,
-    /// Why, or why not.
-    pub reason: String,
-}
-
 /// An image for copies has room for at most so many full stores, however many labels there are below.
 const MOST_STORES: u64 = 8;
-
-/// How long a service that ended rests before a connection may start it again.
-pub(crate) const REST: Duration = Duration::from_secs(1);
 
 /// The compartment of `name`, as data.
 ///
@@ -223,18 +188,12 @@ impl Label {
                 (Protocol::Udp, _) => datagrams(&network, *address),
             };
             let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
-            services.push(Service {
-                grant,
-                launch: match nginx(name, &below, site, service) {
-                    Some(nginx) => nginx.launch(),
-                    None => inherit(service, addresses.len()),
-                },
-                listeners: listeners.map_err(step)?,
-                log: logs.end(service.name().as_str(), resources.uids.service(slot), true).map_err(step)?,
-                ticket: None,
-                starts: 0,
-                resting: None,
-            });
+            let launch = match nginx(name, &below, site, service) {
+                Some(nginx) => nginx.launch(),
+                None => inherit(service, addresses.len()),
+            };
+            let log = logs.end(service.name().as_str(), resources.uids.service(slot), true).map_err(step)?;
+            services.push(Service::new(grant, launch, listeners.map_err(step)?, log));
         }
         let init = resources.options.programs.join("levee-init");
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
@@ -337,10 +296,8 @@ impl Label {
     /// Listeners of services that do not run, each with its service's index.
     pub fn waiting(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         let now = Instant::now();
-        let waiting = move |s: &&Service| s.ticket.is_none() && s.resting.is_none_or(|until| until <= now);
         let all = self.services.iter().enumerate().filter(|_| !self.is_building());
-        all.filter(move |(_, s)| waiting(s))
-            .flat_map(|(i, s)| s.listeners.iter().map(move |l| (i, l.as_fd())))
+        all.flat_map(move |(i, s)| s.waiting(now).map(move |listener| (i, listener)))
     }
 
     /// Whether it has a mediator.
@@ -356,6 +313,11 @@ impl Label {
         let Some(mediation) = &self.mediation else { return Ok(None) };
         let name = self.compartment.label();
         mediation.start(name, self.slot, &self.compartment, &self.logs, options, uids).map(Some)
+    }
+
+    /// Its mediator rests: who connects to a mediated service is refused until it is started again.
+    pub fn refuse_mediated(&self) {
+        self.mediation.iter().for_each(Mediation::refuse);
     }
 
     /// Its mediator has ended: so do the connections that it had passed on.
@@ -379,21 +341,17 @@ impl Label {
         };
         let mut built = None;
         for event in events {
-            let (ticket, how) = match event {
+            let (ticket, how, well) = match event {
                 Event::Built => {
                     built = Some(Ok(()));
                     continue;
                 }
                 Event::Failed(reason) => return Some(Err(reason)),
                 Event::Started(_) => continue,
-                Event::Refused(ticket, reason) => (ticket, format!("does not start: {reason}")),
-                Event::Exited(ticket, status) => (ticket, format!("ended with status {status}")),
+                Event::Refused(ticket, reason) => (ticket, reason, false),
+                Event::Exited(ticket, status) => (ticket, format!("ended with status {status}"), status == 0),
             };
-            for service in self.services.iter_mut().filter(|s| s.ticket == Some(ticket)) {
-                log!("service {} {how}", service.name());
-                service.ticket = None;
-                service.resting = Some(Instant::now() + REST);
-            }
+            self.services.iter_mut().for_each(|service| service.ended(ticket, &how, well));
         }
         built
     }
@@ -403,26 +361,28 @@ impl Label {
         self.compartment.is_building()
     }
 
-    /// Starts the service at `index` with its listeners, of which one has a first connection.
-    pub fn start_service(&mut self, index: usize) -> Note {
+    /// Starts the service at `index`, for which somebody waits. What becomes of it is told by [`Label::settle`].
+    pub fn start_service(&mut self, index: usize) {
         self.tickets += 1;
-        let Some(service) = self.services.get_mut(index) else {
-            return Note { object: "service".into(), done: false, reason: "no such service".into() };
-        };
-        let object = format!("service {}", service.name());
-        let mut fds = vec![service.log.as_fd(), service.log.as_fd()];
-        fds.extend(service.listeners.iter().map(AsFd::as_fd));
-        match self.compartment.run(service.launch.start(self.tickets), &fds) {
-            Ok(()) => {
-                service.ticket = Some(self.tickets);
-                service.starts += 1;
-                Note { object, done: true, reason: "started by its first connection".into() }
-            }
-            Err(e) => {
-                service.resting = Some(Instant::now() + REST);
-                Note { object, done: false, reason: e.to_string() }
-            }
+        if let Some(service) = self.services.get_mut(index) {
+            service.start(self.tickets, &mut self.compartment, Instant::now());
         }
+    }
+
+    /// What has become of services that were started: each is told once, when it is clear.
+    pub fn settle(&mut self, now: Instant) -> Vec<Note> {
+        self.services.iter_mut().filter_map(|service| service.settle(now)).collect()
+    }
+
+    /// Whether [`Label::settle`] is to be asked.
+    pub fn has_unsettled_services(&self) -> bool {
+        self.services.iter().any(Service::is_unsettled)
+    }
+
+    /// What an operator is to know.
+    pub fn alarms(&self, name: &LabelName) -> impl Iterator<Item = String> {
+        let now = Instant::now();
+        self.services.iter().filter_map(move |service| Some(format!("{name}: {}", service.alarm(now)?)))
     }
 
     /// Destroys the sockets of a session's inner address; how many there were, `None` if that failed.
@@ -493,7 +453,7 @@ impl Label {
                 .map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
             vault,
             age: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
-            services: self.services.iter().map(|s| (s.name().to_string(), s.starts)).collect(),
+            services: self.services.iter().map(|s| (s.name().to_string(), s.starts())).collect(),
             vault_starts: self.vault_starts,
             counters: self.left_behind(),
         }

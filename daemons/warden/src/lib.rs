@@ -22,6 +22,7 @@ pub mod programs;
 mod rest;
 pub mod ruleset;
 mod server;
+mod service;
 mod session;
 mod stacks;
 mod state;
@@ -150,9 +151,10 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
     match options.place {
         Place::Server => {
             let mut server = server::Server::start(options, passphrase)?;
+            let state = server.state().to_owned();
             let result = server.run(&signals, ready);
             server.stop();
-            result
+            result.inspect_err(|why| state::ends_by_itself(&state, &why.to_string()))
         }
         Place::Workstation => {
             let mut workstation = workstation::Workstation::start(options, passphrase)?;

@@ -11,7 +11,7 @@ use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log};
+use crate::{Fatal, log, service};
 use ipnet::IpNet;
 use levee_ipc::Channel;
 use levee_ipc::warden::{Attachment, Role};
@@ -100,6 +100,7 @@ impl Mediation {
         uids: &Uids,
     ) -> std::result::Result<Process, Fatal> {
         let failed = |e: &dyn std::fmt::Display| Fatal::new(format!("start the mediator at {name}"), e);
+        self.fronts.iter().try_for_each(|front| service::offer(&front.listener)).map_err(|e| failed(&e))?;
         let most = self.most.to_string();
         let process = Process::start(Start {
             key: Key::at(Role::Mediator, name),
@@ -123,6 +124,13 @@ impl Mediation {
         };
         attach().map_err(|e| failed(&e))?;
         Ok(process)
+    }
+
+    /// Refuses who connects, until [`Mediation::start`].
+    pub fn refuse(&self) {
+        if let Err(e) = self.fronts.iter().try_for_each(|front| service::refuse(&front.listener)) {
+            log!("connections to mediated services cannot be refused: {e}");
+        }
     }
 
     /// The mediator is dead: what it had handed off in the network `compartment` ends. What it relayed has ended with it.

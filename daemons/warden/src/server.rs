@@ -1,8 +1,10 @@
 //! The warden of a server: the outer sockets, the four processes that every server has, and a vault and a
 //! compartment for each label that somebody uses.
 
+mod keeping;
 mod standing;
 
+use self::keeping::{Keeping, Kept, Verdict};
 use crate::label::{self, Label, Resources};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::{self, Image, Makers};
@@ -11,11 +13,13 @@ use crate::networks::{Attached, Networks};
 use crate::options::Options;
 use crate::process::{Heard, Key, Process, Start};
 use crate::programs::{Images, Wanted};
+use crate::service::Note;
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
+use levee_ipc::warden::sessiond::MOST_ALARMS;
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
@@ -29,6 +33,9 @@ use std::time::{Duration, Instant};
 /// How long a label's vault and compartment stay when its last session has ended: long enough that a person who
 /// changes level and comes back does not wait, short enough that nothing lingers.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// Most messages taken from one process in one turn, so that none keeps the warden from the others.
+const TURN: usize = 64;
 
 /// How long the standing processes may take to say that they are at work.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -62,6 +69,10 @@ pub struct Server {
     logs: Logs,
     /// Of labels that have ended.
     last_words: Vec<LastWords>,
+    /// What has ended, and is started again.
+    keeping: Keeping,
+    /// Why the last run ended by itself, if it did.
+    last_run: Option<String>,
 }
 
 impl Server {
@@ -75,6 +86,7 @@ impl Server {
         let uids =
             Uids::claim(state::UIDS.as_ref(), Place::Server).map_err(|e| Fatal::new("claim user ids", e))?;
         let logs = own_logs(&uids, &options)?;
+        let last_run = state::last_run(&options.state);
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
         let tunnels =
             outer::tunnels(&at(site.server().tunnel_port()).collect::<Vec<_>>(), site.server().slots())
@@ -112,6 +124,8 @@ impl Server {
             networks,
             logs,
             last_words: Vec::new(),
+            keeping: Keeping::default(),
+            last_run,
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -132,7 +146,10 @@ impl Server {
                 match self.processes.unready(self.standing()) {
                     // Without the services' programs no label could start.
                     None if self.images.is_making() => {}
-                    None => ready.take().into_iter().for_each(|ready| ready()),
+                    None => {
+                        ready.take().into_iter().for_each(|ready| ready());
+                        self.tell_last_run();
+                    }
                     Some(slow) if since.elapsed() > PATIENCE => {
                         return Err(Fatal::new("start", format!("{} is not at work", slow.program())));
                     }
@@ -155,8 +172,15 @@ impl Server {
             self.see_to_builders();
             self.see_to_stacks();
             self.see_to_loggers();
+            self.see_to_rests();
+            self.see_to_services();
             self.reap_idle();
         }
+    }
+
+    /// The directory of what outlives a run.
+    pub fn state(&self) -> &std::path::Path {
+        &self.options.state
     }
 
     /// Ends everything: sessions first by their daemons, then compartments, then daemons.
@@ -207,6 +231,8 @@ impl Server {
         }
         let due = self.labels.values().any(|l| l.is_idle() || l.is_building() || l.logs().is_resting())
             || self.logs.is_resting()
+            || self.keeping.is_busy()
+            || self.labels.values().any(Label::has_unsettled_services)
             || !self.last_words.is_empty();
         let limit = match () {
             () if self.upflow.is_opening() => 0,
@@ -231,16 +257,13 @@ impl Server {
                 self.hear_compartment(&label);
                 Ok(())
             }
-            Source::CompartmentEnded(label) => self.compartment_ended(&label),
+            Source::CompartmentEnded(label) => {
+                self.compartment_ended(&label);
+                Ok(())
+            }
             Source::Wanted(label, index) => {
                 if let Some(running) = self.labels.get_mut(&label) {
-                    let note = running.start_service(index);
-                    self.tell_sessiond(LabelEvent::Note {
-                        label: Some(label),
-                        object: note.object,
-                        done: note.done,
-                        reason: note.reason,
-                    });
+                    running.start_service(index);
                 }
                 Ok(())
             }
@@ -250,7 +273,7 @@ impl Server {
     }
 
     fn said(&mut self, key: &Key) -> Result<(), Fatal> {
-        loop {
+        for _ in 0..TURN {
             let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
             match process.hear().map(|received| received.message) {
                 Ok(Heard::Ready) => match (key.role, &key.label) {
@@ -280,6 +303,7 @@ impl Server {
                 }
             }
         }
+        Ok(())
     }
 
     fn request(&mut self, request: SessiondRequest) {
@@ -288,6 +312,7 @@ impl Server {
             SessiondRequest::Release(label) => {
                 self.makers.release(&label);
                 self.images.release(&label);
+                self.keeping.release(&label, Instant::now());
                 self.upflow.release(&label);
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.release();
@@ -321,7 +346,8 @@ impl Server {
                 });
                 let running = status.collect();
                 let steering = outer::dropped(&self.tunnels);
-                self.tell_sessiond(LabelEvent::Compartments { running, steering });
+                let alarms = self.alarms();
+                self.tell_sessiond(LabelEvent::Compartments { running, steering, alarms });
                 // What they answer is told the next time: nobody is waited for.
                 for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
                     if stage.tell(&FromWarden::Report).is_err() {
@@ -337,6 +363,11 @@ impl Server {
         if let Some(running) = self.labels.get_mut(&name) {
             running.keep();
             self.tell_if_up(&name);
+        } else if let Some(why) = self.keeping.rests(&Kept::Start(name.clone()), Instant::now()) {
+            // It is not tried for everybody who asks.
+            self.tell_sessiond(LabelEvent::Failed { label: name, reason: why });
+        } else if self.keeping.rests(&Kept::Compartment(name.clone()), Instant::now()).is_some() {
+            // It is started when it has rested.
         } else if !self.makers.keep(&name)
             && !self.upflow.is_in_the_way(&name)
             && !self.images.is_waited_for(&name)
@@ -398,6 +429,8 @@ impl Server {
     fn not_started(&mut self, name: &LabelName, reason: &str) {
         log!("{name} does not start: {reason}");
         self.end_label(name);
+        // Who asks again and again is refused with the same reason for a while.
+        self.keeping.ended(Kept::Start(name.clone()), reason, Instant::now());
         self.note_compartment(name, false, reason);
         self.tell_sessiond(LabelEvent::Failed { label: name.clone(), reason: reason.to_owned() });
     }
@@ -410,8 +443,14 @@ impl Server {
     fn hear_compartment(&mut self, name: &LabelName) {
         match self.labels.get_mut(name).and_then(Label::hear) {
             Some(Ok(())) => {
+                self.keeping.began(Kept::Start(name.clone()), Instant::now());
+                self.keeping.began(Kept::Compartment(name.clone()), Instant::now());
                 self.note_compartment(name, true, "the first session at this label");
                 self.tell_if_up(name);
+            }
+            // One that has run before has sessions, which wait for it; any other is refused to who asked for it.
+            Some(Err(reason)) if self.keeping.has_run(&Kept::Compartment(name.clone())) => {
+                self.compartment_again(name, &reason);
             }
             Some(Err(reason)) => self.not_started(name, &reason),
             None => {}
@@ -636,22 +675,10 @@ impl Server {
         log!("{key} ended: {how}");
         if let (true, Some(label)) = (stacks::ROLES.contains(&key.role), &key.label) {
             self.tell_sessiond(stacks::note(key.role, label, &how));
-            return self.vault_ended(label);
-        }
-        if !again && upflow::ROLES.contains(&key.role) {
-            // Readers keep the copies they have; nobody else is affected.
-            log!("{key} ends again and again: it is not started again while this label runs");
+            self.vault_ended(label, &how);
             return Ok(());
         }
-        if let (false, Role::Mediator, Some(label)) = (again, key.role, &key.label) {
-            // It hears process 1 of its compartment, which is not to bring down other labels.
-            self.fail(
-                label,
-                &Fatal::new("keep the mediator running", format!("it ends again and again ({how})")),
-            );
-            return Ok(());
-        }
-        if !again {
+        if !again && STANDING.contains(&key.role) {
             return Err(Fatal::new("keep the server running", format!("{key} ends again and again ({how})")));
         }
         match (&key.role, &key.label) {
@@ -663,21 +690,18 @@ impl Server {
                 if let Some((slot, _)) = self.labels.get(label).and_then(|label| label.worker(key.worker)) {
                     self.tunnels.iter().for_each(|group| drop(group.idle(slot)));
                 }
-                self.vault_ended(label)
+                self.vault_ended(label, &how);
+                Ok(())
             }
             (Role::Mediator, Some(label)) => {
                 // Before the next one tells sessiond that this one is dead.
                 self.labels.get(label).into_iter().for_each(Label::mediator_ended);
-                if let Err(e) = self.start_mediator(label) {
-                    self.fail(label, &e);
-                }
+                self.again(Kept::Process(key.clone()), &how);
                 Ok(())
             }
             (role, _) if STANDING.contains(role) => self.start_standing(*role),
-            (role, Some(label)) => {
-                if let Err(e) = self.start_upflow(*role, label) {
-                    log!("{e}");
-                }
+            (_, Some(_)) => {
+                self.again(Kept::Process(key.clone()), &how);
                 Ok(())
             }
             _ => Ok(()),
@@ -686,49 +710,141 @@ impl Server {
 
     /// With one of the processes that are a label's vault go the others, and the last to end brings on the next vault.
     /// Nobody is waited for here.
-    fn vault_ended(&mut self, label: &LabelName) -> Result<(), Fatal> {
+    fn vault_ended(&mut self, label: &LabelName, how: &str) {
         if self.kill_vault(label) {
-            return Ok(());
+            return;
         }
         if stacks::running(label, &self.processes).next().is_some() {
             self.ending.entry(label.clone()).or_insert_with(|| Instant::now() + stacks::BY_THEMSELVES);
-            return Ok(());
+            return;
         }
         self.ending.remove(label);
         self.tell_sessiond(LabelEvent::Died(label.clone()));
-        if self.labels.contains_key(label)
-            && let Err(e) = self.start_vault(label)
-        {
-            self.fail(label, &e);
+        if self.labels.contains_key(label) {
+            self.again(Kept::Process(Key::at(Role::Vault, label)), how);
         }
-        Ok(())
     }
 
-    fn compartment_ended(&mut self, name: &LabelName) -> Result<(), Fatal> {
+    fn compartment_ended(&mut self, name: &LabelName) {
         if self.labels.get(name).is_some_and(Label::is_building) {
-            // What it said last is why; one that could not be built is not tried again.
-            self.hear_compartment(name);
-            return Ok(());
+            // What it said last is why.
+            return self.hear_compartment(name);
         }
-        if !self.labels.contains_key(name) {
-            return Ok(());
+        if self.labels.contains_key(name) {
+            self.compartment_again(name, "its process 1 ended");
         }
-        log!("the compartment at {name} ended");
+    }
+
+    fn compartment_again(&mut self, name: &LabelName, how: &str) {
+        log!("the compartment at {name} ended: {how}");
         self.end_label(name);
         self.tell_sessiond(LabelEvent::Died(name.clone()));
-        self.need(name.clone());
-        Ok(())
+        self.again(Kept::Compartment(name.clone()), how);
     }
 
-    fn fail(&mut self, name: &LabelName, why: &Fatal) {
-        log!("{name}: {why}");
-        self.end_label(name);
-        self.tell_sessiond(LabelEvent::Failed { label: name.clone(), reason: why.to_string() });
+    /// Starts again what has ended: now, or when it has rested. Sessions stay: they go on when it is there.
+    fn again(&mut self, what: Kept, how: &str) {
+        match self.keeping.ended(what.clone(), how, Instant::now()) {
+            Verdict::Again => self.start_again(what),
+            Verdict::Rests(wait) => self.rests(&what, how, wait),
+        }
+    }
+
+    fn rests(&mut self, what: &Kept, how: &str, wait: Duration) {
+        log!("{what} ends again and again ({how}): it rests {wait:?}");
+        if let Kept::Process(Key { role: Role::Mediator, label: Some(label), .. }) = what {
+            self.labels.get(label).into_iter().for_each(Label::refuse_mediated);
+        }
+        self.note(
+            what,
+            false,
+            format!("ends again and again ({how}): started again in {} s", wait.as_secs()),
+        );
+    }
+
+    fn start_again(&mut self, what: Kept) {
+        let Some(label) = what.label().cloned() else { return };
+        let started = match &what {
+            Kept::Compartment(_) => return self.need(label),
+            // Its networks' hosts use it without asking; a person asks again.
+            Kept::Start(_) if self.networks.serving().any(|name| *name == label) => return self.need(label),
+            Kept::Start(_) => return,
+            Kept::Process(_) if !self.labels.contains_key(&label) => return,
+            Kept::Process(key) => match key.role {
+                Role::Vault => self.start_vault(&label),
+                Role::Mediator => self.start_mediator(&label),
+                role => self.start_upflow(role, &label),
+            },
+        };
+        let Err(e) = started else { return self.keeping.began(what, Instant::now()) };
+        log!("{e}");
+        // What of a vault was started goes with it.
+        if matches!(&what, Kept::Process(key) if key.role == Role::Vault) {
+            let all = self.vault_processes(&label);
+            for process in all.iter().filter_map(|key| self.processes.remove(key)) {
+                process.kill();
+                process.wait(Duration::from_secs(5));
+            }
+        }
+        let wait = self.keeping.failed(what.clone(), &e.to_string(), Instant::now());
+        self.rests(&what, &e.to_string(), wait);
+    }
+
+    /// Every process that can be a part of a label's vault.
+    fn vault_processes(&self, label: &LabelName) -> Vec<Key> {
+        let workers = self.labels.get(label).into_iter().flat_map(Label::workers);
+        workers
+            .map(|worker| Key::vault(label, worker))
+            .chain(stacks::ROLES.map(|role| Key::at(role, label)))
+            .collect()
+    }
+
+    /// Starts what has rested, and says of what has run for a while that it is well.
+    fn see_to_rests(&mut self) {
+        let now = Instant::now();
+        for what in self.keeping.due(now) {
+            self.start_again(what);
+        }
+        for what in self.keeping.well(now) {
+            self.note(&what, true, "runs again".to_owned());
+        }
+    }
+
+    /// Says what became of services that were started.
+    fn see_to_services(&mut self) {
+        let now = Instant::now();
+        let notes: Vec<(LabelName, Note)> = (self.labels.iter_mut())
+            .flat_map(|(name, label)| label.settle(now).into_iter().map(|note| (name.clone(), note)))
+            .collect();
+        for (label, Note { object, done, reason }) in notes {
+            self.tell_sessiond(LabelEvent::Note { label: Some(label), object, done, reason });
+        }
+    }
+
+    fn note(&self, what: &Kept, done: bool, reason: String) {
+        let (label, object) = (what.label().cloned(), what.to_string());
+        self.tell_sessiond(LabelEvent::Note { label, object, done, reason });
+    }
+
+    /// What an operator must know of, the server's own trouble first.
+    fn alarms(&self) -> Vec<String> {
+        let last = self.last_run.iter().map(|why| format!("the last run ended by itself: {why}"));
+        let services = self.labels.iter().flat_map(|(name, label)| label.alarms(name));
+        last.chain(self.keeping.alarms(Instant::now())).chain(services).take(MOST_ALARMS).collect()
+    }
+
+    /// Has it in the audit log that the last run ended by itself. That is once: the next start is after this one.
+    fn tell_last_run(&self) {
+        let Some(reason) = self.last_run.clone() else { return };
+        let object = "the last run".to_owned();
+        self.tell_sessiond(LabelEvent::Note { label: None, object, done: false, reason });
+        state::forget_last_run(&self.options.state);
     }
 
     /// Ends a label's vault, compartment and upflow.
     fn end_label(&mut self, name: &LabelName) {
         self.ending.remove(name);
+        self.keeping.stopped(name);
         self.kill_vault(name);
         let workers = self.labels.get(name).into_iter().flat_map(Label::workers);
         let others = [Role::Mediator, Role::Stack, Role::Witness, Role::Copy].map(|role| Key::at(role, name));
@@ -757,6 +873,7 @@ impl Server {
             self.labels.iter().filter(|(_, l)| l.idle_for() > Some(LINGER)).map(|(n, _)| n.clone()).collect();
         for name in over {
             self.end_label(&name);
+            self.keeping.release(&name, Instant::now());
             // So that nothing waits for an answer of workers that are gone, when the label runs again in other slots.
             self.tell_sessiond(LabelEvent::Died(name.clone()));
             self.note_compartment(&name, true, "stopped: no session is left");
@@ -782,6 +899,9 @@ impl Server {
     /// Wires a started process to its partners and tells it to begin.
     fn admit(&mut self, process: Process) -> Result<(), Fatal> {
         let key = process.key.clone();
+        if key.label.is_some() && !(key.role == Role::Vault && key.worker > 0) {
+            self.keeping.began(Kept::Process(key.clone()), Instant::now());
+        }
         let labels = &self.labels;
         let slot = |key: &Key| labels.get(key.label.as_ref()?)?.worker(key.worker).map(|(slot, _)| slot);
         let step = |e: SendError| Fatal::new(format!("hand {key} its channels"), e);

@@ -81,6 +81,31 @@ pub fn prepare(options: &Options) -> Result<Lock, Fatal> {
     claim().map(Lock).map_err(|e| Fatal::new(format!("claim {}", options.run.display()), e))
 }
 
+/// Where it is kept why a run ended by itself.
+const LAST_RUN: &str = "ended-by-itself";
+
+/// Keeps why this run ends by itself, for the next one.
+pub fn ends_by_itself(state: &Path, why: &str) {
+    let keep = || std::fs::write(state.join(LAST_RUN), why.lines().next().unwrap_or_default());
+    if let Err(e) = keep() {
+        crate::log!("why it ends is not kept: {e}");
+    }
+}
+
+/// Why the last run ended by itself, if it did.
+pub fn last_run(state: &Path) -> Option<String> {
+    let mut why = String::new();
+    let file = File::open(state.join(LAST_RUN)).ok()?;
+    io::Read::read_to_string(&mut io::Read::take(file, 1_024), &mut why).ok()?;
+    Some(why)
+}
+
+/// The last run's end has been told.
+pub fn forget_last_run(state: &Path) {
+    // One that stays is told again.
+    let _ = std::fs::remove_file(state.join(LAST_RUN));
+}
+
 /// Opens a file for reading, to hand it on.
 ///
 /// # Errors

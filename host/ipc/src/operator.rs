@@ -43,6 +43,8 @@ pub struct ServerStatus {
     pub counters: Vec<(String, u64)>,
     /// Datagrams at the tunnel's port that no process got, by reason.
     pub steering: Vec<(String, u64)>,
+    /// What ends again and again or cannot start, in words.
+    pub alarms: Vec<String>,
     /// Audit records written.
     pub audit_records: u64,
     /// How the server is one of several, where it is.

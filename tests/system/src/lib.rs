@@ -12,6 +12,7 @@ pub mod channel;
 pub mod crowd;
 pub mod federation;
 pub mod host;
+pub mod senders;
 pub mod swan;
 
 use std::fs;

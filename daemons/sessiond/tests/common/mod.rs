@@ -609,7 +609,7 @@ impl StandIns {
                 };
                 let running = shared.vaults.keys().map(status).collect();
                 let steering = vec![("an SPI of no slot".to_owned(), 3)];
-                self.say(LabelEvent::Compartments { running, steering });
+                self.say(LabelEvent::Compartments { running, steering, alarms: Vec::new() });
             }
             other => panic!("sessiond spoke as another: {other:?}"),
         }

@@ -87,6 +87,9 @@ pub enum SessiondRequest {
     Compartments,
 }
 
+/// The most alarms in one message.
+pub const MOST_ALARMS: usize = 64;
+
 /// Warden → sessiond.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum LabelEvent {
@@ -116,6 +119,8 @@ pub enum LabelEvent {
         running: Vec<CompartmentStatus>,
         /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
         steering: Vec<(String, u64)>,
+        /// What an operator must know of: what ends again and again, or cannot start. At most [`MOST_ALARMS`].
+        alarms: Vec<String>,
     },
     /// Something the warden did that belongs in the audit log.
     Note {

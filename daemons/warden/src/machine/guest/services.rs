@@ -9,8 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::output::Output;
 use super::shorten;
 use crate::compartment::{Compartment, Event, Network};
-use crate::label::{REST, datagrams};
+use crate::label::datagrams;
 use crate::machine::proto::{FromGuest, Offered};
+use crate::service::PAUSE as REST;
 
 /// All of them.
 #[derive(Debug)]
