@@ -3,12 +3,12 @@
 use levee_ipc::Secret;
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Session, Status};
-use levee_ipc::{Channel, RecvError, SendError};
+use levee_ipc::{Channel, RecvError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -16,6 +16,10 @@ use zeroize::Zeroizing;
 pub const RUNS: &str = "/run/levee";
 /// The agent's socket, in its run directory.
 const SOCKET: &str = "tpe.sock";
+
+/// Who may speak with an agent, for whoever may not.
+const OPEN: &str =
+    "`people = \"GROUP\"` in the bundle's workstation.toml opens it to a group; root may use it";
 
 /// What starts an agent, for whoever finds none.
 const START: &str = "`levee up --workstation BUNDLE` starts it, as root";
@@ -37,9 +41,8 @@ pub fn socket(named: Option<PathBuf>, runs: &Path) -> Result<PathBuf, Fault> {
             "several sites' agents run here: say which with --socket {}/…/{SOCKET}",
             runs.display()
         ))),
-        // Run directories are root's alone.
         (None, _) if !rustix::process::geteuid().is_root() => {
-            Err(Fault::Local("only root can speak with the workstation's agent: run this with sudo".into()))
+            Err(Fault::Local(format!("no agent of this workstation is open to you: {OPEN}")))
         }
         (None, _) => Err(Fault::Local(format!("no agent runs at this workstation: {START}"))),
     }
@@ -95,7 +98,7 @@ impl Agent {
                 Fault::Local(format!("no agent answers at {at}: {START}"))
             }
             io::ErrorKind::PermissionDenied => {
-                Fault::Local(format!("only root can speak with the agent at {at}: run this with sudo"))
+                Fault::Local(format!("the agent at {at} is not open to you: {OPEN}"))
             }
             _ => Fault::Local(format!("the agent at {at}: {error}")),
         })
@@ -106,9 +109,18 @@ impl Agent {
         &self.0
     }
 
+    /// Says what is asked for, with what comes along. An agent that does not listen has said why.
+    pub fn say(&self, command: &Command, fds: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+        let Err(error) = self.0.send_with(command, fds) else { return Ok(()) };
+        match self.answer() {
+            Err(refused @ Fault::Refused(..)) => Err(refused),
+            _ => Err(Fault::Local(format!("the agent: {error}"))),
+        }
+    }
+
     /// Asks for one thing, and gives `waiting` what the agent says before it answers.
     pub fn ask(self, command: &Command, mut waiting: impl FnMut(&str)) -> Result<Answer, Fault> {
-        self.0.send(command).map_err(|error: SendError| Fault::Local(format!("the agent: {error}")))?;
+        self.say(command, &[])?;
         loop {
             match self.answer()? {
                 Answer::Waiting(why) => waiting(&why),
@@ -119,7 +131,12 @@ impl Agent {
 
     /// Waits for the answer, or for what is said before it.
     pub fn answer(&self) -> Result<Answer, Fault> {
-        match self.0.recv::<Answer>() {
+        let heard = match self.0.recv::<Answer>() {
+            // It closed without reading what it was sent; the kernel says so once, before what it said last.
+            Err(RecvError::Io(_)) => self.0.recv::<Answer>(),
+            heard => heard,
+        };
+        match heard {
             Ok(received) => match received.message {
                 Answer::Refused { kind, reason } => Err(Fault::Refused(kind, reason)),
                 answer => Ok(answer),

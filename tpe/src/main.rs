@@ -64,8 +64,16 @@ enum Action {
     /// Run a program at the session's level
     ///
     /// Its files are gone when the session ends; the services of the level are its whole network. The exit status is the
-    /// program's; 255 where it could not be run.
+    /// program's; 255 where it could not be run. At a terminal, what it writes is shown under the level's banner, and then as
+    /// text. A file or a pipe has no level: what passes between it and the program does so whole, once the server has
+    /// recorded its size and digest, and if the site lets you.
     Run {
+        /// Carry what the program writes out of the session, when it has ended
+        #[arg(long)]
+        export: bool,
+        /// Carry standard input into the session, before the program starts
+        #[arg(long)]
+        import: bool,
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
         argv: Vec<String>,
@@ -195,8 +203,9 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
             Command::Login { user: user.clone(), password: password.source(0).read("Password")? }
         }
         Action::Level { label } => Command::Level(label.clone()),
-        Action::Run { argv } => {
-            return run::run(&Agent::connect(&socket)?, argv.clone()).map(Answer::Exited);
+        Action::Run { argv, export, import } => {
+            let carried = run::Carried { export: *export, import: *import };
+            return run::run(&socket, argv.clone(), carried).map(Answer::Exited);
         }
         Action::Status => Command::Status,
         Action::Passwd { password } => Command::Passwd {

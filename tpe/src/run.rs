@@ -1,100 +1,36 @@
-//! `levee-tpe run`: a program in the session's compartment, with pipes or a terminal made for it.
+//! `levee-tpe run`: a program in the session's compartment, with a terminal made for it, or with files that are recorded.
 //!
 //! The person's own terminal never enters the compartment: what a program could do to a terminal it does to one
-//! that is thrown away with it.
+//! that is thrown away with it, and what it writes there goes through the screen's parser.
 
 use crate::command::{Agent, Fault};
+use crate::screen;
 use levee_ipc::RecvError;
-use levee_ipc::tpe::{Answer, Command};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use levee_ipc::tpe::{Answer, Command, Input, MAX_CARRIED, Output};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
-use std::io;
+use rustix::termios::isatty;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
-/// Bytes moved at a time: PIPE_BUF, so that a pipe which has room takes them without waiting.
-const CHUNK: usize = 4096;
-/// After the program's end its last output is there at once; what others still write does not count.
-const DRAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Bytes moved at a time.
+const CHUNK: usize = 64 * 1024;
 
 fn fault(what: &str, error: impl std::fmt::Display) -> Fault {
     Fault::Local(format!("{what}: {error}"))
 }
 
-/// Bytes from one descriptor to another.
-struct Flow {
-    from: Option<OwnedFd>,
-    /// Closed once `from` has ended and everything is written.
-    to: Option<OwnedFd>,
-    waiting: Vec<u8>,
-    /// Whether the program's end waits for this flow's.
-    output: bool,
-}
-
-impl Flow {
-    fn new(from: OwnedFd, to: OwnedFd, output: bool) -> Self {
-        Self { from: Some(from), to: Some(to), waiting: Vec::new(), output }
-    }
-
-    fn interest(&self) -> Option<(&OwnedFd, PollFlags)> {
-        match (&self.from, &self.to) {
-            (_, Some(to)) if !self.waiting.is_empty() => Some((to, PollFlags::OUT)),
-            (Some(from), Some(_)) => Some((from, PollFlags::IN)),
-            _ => None,
-        }
-    }
-
-    fn turn(&mut self) {
-        if self.waiting.is_empty() {
-            let mut chunk = [0u8; CHUNK];
-            let read = self.from.as_ref().map(|from| rustix::io::read(from, &mut chunk));
-            match read {
-                Some(Ok(bytes @ 1..)) => {
-                    self.waiting.extend_from_slice(chunk.get(..bytes).unwrap_or_default())
-                }
-                Some(Err(Errno::INTR | Errno::AGAIN)) => {}
-                // The end; a terminal whose last program is gone gives EIO.
-                Some(Ok(0) | Err(_)) | None => self.end(),
-            }
-        } else if let Some(to) = &self.to {
-            match rustix::io::write(to, &self.waiting) {
-                Ok(bytes) => drop(self.waiting.drain(..bytes.min(self.waiting.len()))),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(_) => self.end(),
-            }
-        }
-    }
-
-    fn end(&mut self) {
-        self.waiting.clear();
-        (self.from, self.to) = (None, None);
-    }
-}
-
-/// The person's terminal, raw while this lives.
-struct Raw {
-    terminal: OwnedFd,
-    before: Termios,
-}
-
-impl Raw {
-    fn new(terminal: OwnedFd) -> rustix::io::Result<Self> {
-        let before = tcgetattr(&terminal)?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(&terminal, OptionalActions::Drain, &raw)?;
-        Ok(Self { terminal, before })
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        // A terminal that is gone needs no restoring.
-        let _ = tcsetattr(&self.terminal, OptionalActions::Drain, &self.before);
-    }
+/// What the person allows to be carried.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried {
+    /// Out of the session.
+    pub export: bool,
+    /// Into it.
+    pub import: bool,
 }
 
 /// Signals, each as a stream that is readable once it came.
@@ -119,49 +55,160 @@ impl Signals {
 }
 
 /// Runs `argv` to its end; its exit status, or 128 plus the number of the signal that ended it.
-pub fn run(agent: &Agent, argv: Vec<String>) -> Result<u8, Fault> {
-    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-    let own = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().map_err(|e| fault("a descriptor", e));
-    let pipe = || io::pipe().map_err(|e| fault("a pipe", e));
-    let signals =
-        Signals::new(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH]).map_err(|e| fault("signals", e))?;
-    let terminal = isatty(&stdin) && isatty(&stdout);
-    // What a program needs to know of the terminal that it does not get.
-    let env = ["TERM", "LANG"]
-        .into_iter()
-        .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
-        .collect();
-    let command = Command::Run { argv, env, terminal };
-    let send = |fds: [&OwnedFd; 3]| {
-        agent.channel().send_with(&command, &fds.map(AsFd::as_fd)).map_err(|e| fault("the agent", e))
+///
+/// At a terminal, the program has a terminal of its own, and what it writes there is shown under the level's banner. Anything
+/// else than a terminal is outside every level: nothing passes to it or from it that the server has not recorded.
+///
+/// # Errors
+/// What would pass unrecorded, and what the agent or the server refuses.
+pub fn run(socket: &Path, argv: Vec<String>, carried: Carried) -> Result<u8, Fault> {
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    let output = match (carried.export, isatty(&stdout), is_null(&stdout)) {
+        (true, ..) => Output::Export,
+        (false, true, _) => Output::Terminal,
+        (false, false, true) => Output::Discard,
+        (false, false, false) => return Err(Fault::Local(UNRECORDED_OUT.into())),
     };
-    if terminal {
-        let (master, slave) = pseudo_terminal().map_err(|e| fault("a pseudo-terminal", e))?;
-        resize(&master);
-        send([&slave, &slave, &slave])?;
-        drop(slave);
-        let flows = vec![
-            Flow::new(own(&stdin)?, own(&master)?, false),
-            Flow::new(own(&master)?, own(&stdout)?, true),
-        ];
-        let raw = Raw::new(own(&stdin)?).map_err(|e| fault("the terminal", e))?;
-        let result = relay(agent, flows, &signals, Some(&master));
-        drop(raw);
-        result
-    } else {
-        let (theirs_in, ours_in) = pipe()?;
-        let (ours_out, theirs_out) = pipe()?;
-        let (ours_err, theirs_err) = pipe()?;
-        let (theirs_in, theirs_out, theirs_err) =
-            (OwnedFd::from(theirs_in), OwnedFd::from(theirs_out), OwnedFd::from(theirs_err));
-        send([&theirs_in, &theirs_out, &theirs_err])?;
-        drop((theirs_in, theirs_out, theirs_err));
-        let flows = vec![
-            Flow::new(own(&stdin)?, ours_in.into(), false),
-            Flow::new(ours_out.into(), own(&stdout)?, true),
-            Flow::new(ours_err.into(), own(&stderr)?, true),
-        ];
-        relay(agent, flows, &signals, None)
+    let (input, file) = match (carried.import, isatty(&stdin), is_null(&stdin)) {
+        (true, ..) => (Input::Import, Some(taken_in(&stdin)?)),
+        (false, true, _) if output == Output::Terminal => (Input::Terminal, None),
+        (false, true, _) | (false, false, true) => (Input::None, None),
+        (false, false, false) => return Err(Fault::Local(UNRECORDED_IN.into())),
+    };
+    if output == Output::Terminal {
+        return screen::run_once(socket, argv, input, file);
+    }
+    let signals = Signals::new(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(|e| fault("signals", e))?;
+    // What a program needs to know of the person.
+    let env = std::env::var("LANG").ok().map(|language| format!("LANG={language}")).into_iter().collect();
+    let agent = Agent::connect(socket)?;
+    let fds: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+    let command = Command::Run { argv, env, input, output };
+    agent.say(&command, &fds)?;
+    let (status, files) = ended(&agent, &signals)?;
+    if let [out, err] = files.as_slice() {
+        pour(out, &stdout).map_err(|e| fault("standard output", e))?;
+        let err_to = io::stderr();
+        if isatty(&err_to) {
+            // It is a program's word, and this terminal is not its.
+            say(&text(err).map_err(|e| fault("what the program said", e))?);
+        } else {
+            pour(err, &err_to).map_err(|e| fault("standard error", e))?;
+        }
+    }
+    Ok(status)
+}
+
+const UNRECORDED_OUT: &str = "standard output is no terminal: with --export what the program writes is carried out of the \
+    session when it has ended, and recorded; to /dev/null it is discarded";
+const UNRECORDED_IN: &str = "standard input is no terminal: with --import what it has is carried into the session, and \
+    recorded; from /dev/null there is nothing";
+
+/// Whether this is /dev/null.
+fn is_null(fd: impl AsFd) -> bool {
+    use rustix::fs::{FileType, fstat, major, minor};
+    fstat(fd).is_ok_and(|stat| {
+        let device = (major(stat.st_rdev), minor(stat.st_rdev));
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && device == (1, 3)
+    })
+}
+
+/// All of standard input, as a file in memory.
+fn taken_in(stdin: impl AsFd) -> Result<OwnedFd, Fault> {
+    let file = rustix::fs::memfd_create("import", rustix::fs::MemfdFlags::CLOEXEC);
+    let file = file.map_err(|e| fault("a file in memory", e))?;
+    let mut all = 0u64;
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let n = match rustix::io::read(&stdin, &mut chunk) {
+            Ok(0) => return Ok(file),
+            Ok(n) => n,
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(fault("standard input", e)),
+        };
+        all = all.saturating_add(u64::try_from(n).unwrap_or(u64::MAX));
+        if all > MAX_CARRIED {
+            let most = MAX_CARRIED >> 20;
+            return Err(Fault::Local(format!(
+                "no more than {most} MiB can be carried into a session at a time"
+            )));
+        }
+        write_all(&file, chunk.get(..n).unwrap_or_default()).map_err(|e| fault("a file in memory", e))?;
+    }
+}
+
+fn write_all(to: impl AsFd, mut rest: &[u8]) -> rustix::io::Result<()> {
+    while !rest.is_empty() {
+        match rustix::io::write(&to, rest) {
+            Ok(n) => rest = rest.get(n..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                // Waits until whoever reads it has read some.
+                let _ = poll(&mut [PollFd::new(&to, PollFlags::OUT)], None);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Writes out a file that was carried out of the session.
+fn pour(from: &OwnedFd, to: impl AsFd) -> rustix::io::Result<()> {
+    let (mut at, mut chunk) = (0, vec![0; CHUNK]);
+    loop {
+        match rustix::io::pread(from, &mut chunk, at) {
+            Ok(0) => return Ok(()),
+            Ok(n) => {
+                write_all(&to, chunk.get(..n).unwrap_or_default())?;
+                at = at.saturating_add(u64::try_from(n).unwrap_or(u64::MAX));
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// What a program said, without what a terminal would take for an order.
+fn text(from: &OwnedFd) -> rustix::io::Result<String> {
+    let mut bytes = vec![0; CHUNK];
+    let n = rustix::io::pread(from, &mut bytes, 0)?;
+    let text = String::from_utf8_lossy(bytes.get(..n).unwrap_or_default()).into_owned();
+    Ok(text.chars().map(|c| if c == '\n' || screen::is_harmless(c) { c } else { ' ' }).collect())
+}
+
+/// Each line with who said it before it, so that none is taken for ours.
+fn say(text: &str) {
+    for line in text.lines() {
+        // What was done is done, whether or not anybody reads of it.
+        let _ = writeln!(io::stderr(), "program: {line}");
+    }
+}
+
+/// Waits for the program's end, and passes signals on meanwhile: its status, and what came out.
+fn ended(agent: &Agent, signals: &Signals) -> Result<(u8, Vec<OwnedFd>), Fault> {
+    loop {
+        let mut fds = vec![PollFd::new(agent.channel(), PollFlags::IN)];
+        fds.extend(signals.0.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::IN)));
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(fault("poll", error)),
+        }
+        drop(fds);
+        for signal in signals.take() {
+            // An agent that is gone says so below.
+            drop(agent.channel().try_send(&Command::Signal(signal)));
+        }
+        match agent.channel().try_recv::<Answer>() {
+            Ok(received) => {
+                return match received.message {
+                    Answer::Exited(status) => Ok((status, received.fds)),
+                    Answer::Refused { kind, reason } => Err(Fault::Refused(kind, reason)),
+                    _ => Err(Fault::Local("the agent answered something else".into())),
+                };
+            }
+            Err(RecvError::Empty) => {}
+            Err(_) => return Err(Fault::Local("the agent ended, and the program with it".into())),
+        }
     }
 }
 
@@ -174,84 +221,4 @@ pub fn pseudo_terminal() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let slave = ioctl_tiocgptpeer(&master, flags)?;
     rustix::io::ioctl_fionbio(&master, true)?;
     Ok((master, slave))
-}
-
-fn resize(master: &OwnedFd) {
-    // A size that is not known is left alone.
-    if let Ok(size) = tcgetwinsize(io::stdout()) {
-        let _ = tcsetwinsize(master, size);
-    }
-}
-
-fn relay(
-    agent: &Agent,
-    mut flows: Vec<Flow>,
-    signals: &Signals,
-    master: Option<&OwnedFd>,
-) -> Result<u8, Fault> {
-    let mut ended: Option<Result<u8, Fault>> = None;
-    loop {
-        let mut fds = vec![PollFd::new(
-            agent.channel(),
-            if ended.is_none() { PollFlags::IN } else { PollFlags::empty() },
-        )];
-        fds.extend(signals.0.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::IN)));
-        let first = fds.len();
-        let mut moving = Vec::new();
-        for (index, flow) in flows.iter().enumerate() {
-            if let Some((fd, flags)) = flow.interest()
-                && (ended.is_none() || flow.output)
-            {
-                moving.push(index);
-                fds.push(PollFd::new(fd, flags));
-            }
-        }
-        let over = ended.is_some();
-        if over && moving.is_empty() {
-            return ended.unwrap_or(Ok(0));
-        }
-        let came = match poll(&mut fds, over.then_some(&DRAIN)) {
-            Ok(0) => return ended.unwrap_or(Ok(0)),
-            Ok(_) => true,
-            Err(Errno::INTR) => false,
-            Err(error) => return Err(fault("poll", error)),
-        };
-        if !came {
-            continue;
-        }
-        let ready: Vec<usize> = moving
-            .iter()
-            .zip(fds.get(first..).unwrap_or_default())
-            .filter(|(_, fd)| !fd.revents().is_empty())
-            .map(|(index, _)| *index)
-            .collect();
-        let agent_ready = fds.first().is_some_and(|fd| !fd.revents().is_empty());
-        drop(fds);
-        for index in ready {
-            if let Some(flow) = flows.get_mut(index) {
-                flow.turn();
-            }
-        }
-        for signal in signals.take() {
-            match (signal, master) {
-                (SIGWINCH, Some(master)) => resize(master),
-                (SIGWINCH, None) => {}
-                // An agent that is gone says so below.
-                _ => drop(agent.channel().try_send(&Command::Signal(signal))),
-            }
-        }
-        if agent_ready && !over {
-            ended = match agent.channel().try_recv::<Answer>() {
-                Ok(received) => Some(match received.message {
-                    Answer::Exited(status) => Ok(status),
-                    Answer::Refused { kind, reason } => Err(Fault::Refused(kind, reason)),
-                    _ => Err(Fault::Local("the agent answered something else".into())),
-                }),
-                Err(RecvError::Empty) => None,
-                Err(_) => Some(Err(Fault::Local("the agent ended, and the program with it".into()))),
-            };
-        } else if over && agent_ready && moving.is_empty() {
-            return ended.unwrap_or(Ok(0));
-        }
-    }
 }

@@ -123,10 +123,15 @@ fn a_compartment_that_does_not_start_ends_the_session_on_both_sides() {
     assert_eq!(world.status()["user"], serde_json::Value::Null);
 }
 
+fn digest(content: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[test]
-fn a_program_runs_with_its_own_pipes_and_its_status_is_the_commands() {
+fn what_a_program_writes_to_a_file_is_recorded_before_it_is_there_and_so_is_what_it_reads() {
     let world = World::new();
-    let output = world.tpe(&["run", "--", "/bin/true"], "");
+    let output = world.tpe(&["run", "--export", "--import", "--", "/bin/true"], "");
     assert_eq!(
         (output.status.code(), text(&output.stderr)),
         (Some(255), "levee-tpe: no session is open: choose a level first\n".into())
@@ -134,16 +139,102 @@ fn a_program_runs_with_its_own_pipes_and_its_status_is_the_commands() {
     world.log_in();
     world.level("SECRET");
     let script = "cat; echo out; echo err >&2; exit 7";
-    let output = world.tpe(&["run", "--", "/bin/sh", "-c", script], "in\n");
+    let output = world.tpe(&["run", "--export", "--import", "--", "/bin/sh", "-c", script], "in\n");
     assert_eq!(
         (output.status.code(), text(&output.stdout), text(&output.stderr)),
         (Some(7), "in\nout\n".into(), "err\n".into())
     );
-    let output = world.tpe(&["run", "--", "/bin/sh", "-c", "head -c 3000000 /dev/zero"], "");
+    let recorded = [
+        format!("Import 3 {}", digest(b"in\n")),
+        format!("Export 7 {}", digest(b"in\nout\n")),
+        format!("Export 4 {}", digest(b"err\n")),
+    ];
+    assert!(world.events().ends_with(&recorded), "{:?}", world.events());
+    let big = ["run", "--export", "--", "/bin/sh", "-c", "head -c 3000000 /dev/zero"];
+    let output = world.command(&big).stdin(Stdio::null()).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 3_000_000));
-    let output = world.tpe(&["run", "--", "/no/such/program"], "");
+    let output =
+        world.command(&["run", "--export", "--", "/no/such/program"]).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(255));
     assert!(text(&output.stderr).contains("/no/such/program"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn nothing_passes_between_a_program_and_a_file_or_a_pipe_without_a_record() {
+    let world = World::new();
+    world.log_in();
+    world.level("SECRET");
+    let before = world.events();
+    // A document into a file; a file into the session.
+    let output =
+        world.command(&["run", "--", "/bin/echo", "the plan"]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(255), String::new()));
+    assert!(text(&output.stderr).contains("--export"), "{}", text(&output.stderr));
+    let output = world.tpe(&["run", "--export", "--", "/bin/cat"], "the plan\n");
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(255), String::new()));
+    assert!(text(&output.stderr).contains("--import"), "{}", text(&output.stderr));
+    assert_eq!(world.events(), before, "no program was started");
+    // Nobody is to read it: nothing is carried.
+    let mut quiet = world.command(&["run", "--", "/bin/sh", "-c", "echo the plan; exit 3"]);
+    let quiet = quiet.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((quiet.status.code(), text(&quiet.stderr)), (Some(3), String::new()));
+    assert_eq!(world.events(), before);
+    // Where the site does not let this person, the program's output stays and a file stays out.
+    world.level("UNCLASSIFIED");
+    let mut refused = world.command(&["run", "--export", "--", "/bin/echo", "the plan"]);
+    let refused = refused.stdin(Stdio::null()).output().unwrap();
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(255), String::new()));
+    assert!(
+        text(&refused.stderr).contains("what it wrote stays: not at this level"),
+        "{}",
+        text(&refused.stderr)
+    );
+    let refused = world.tpe(&["run", "--export", "--import", "--", "/bin/cat"], "the plan\n");
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(255), String::new()));
+    // More than can be carried: the program is told by SIGPIPE, and nothing comes out.
+    world.level("SECRET");
+    let mut much =
+        world.command(&["run", "--export", "--", "/bin/sh", "-c", "exec head -c 80000000 /dev/zero"]);
+    let much = much.stdin(Stdio::null()).output().unwrap();
+    assert_eq!((much.status.code(), much.stdout.len()), (Some(255), 0));
+    assert!(text(&much.stderr).contains("64 MiB"), "{}", text(&much.stderr));
+}
+
+#[test]
+fn a_descriptor_that_is_no_terminal_is_not_given_to_a_program_by_whoever_asks_the_agent() {
+    use levee_ipc::tpe::{Answer, Command, Input, Output};
+    let world = World::new();
+    world.log_in();
+    world.level("SECRET");
+    let ask = |input, output, fd: std::os::fd::OwnedFd| {
+        let channel = levee_ipc::Channel::from_fd(connect(&world));
+        let command =
+            Command::Run { argv: vec!["/bin/echo".into(), "the plan".into()], env: vec![], input, output };
+        channel.send_with(&command, &[std::os::fd::AsFd::as_fd(&fd)]).unwrap();
+        channel.recv::<Answer>().unwrap().message
+    };
+    let (mut out, theirs) = std::io::pipe().unwrap();
+    let answer = ask(Input::None, Output::Terminal, theirs.into());
+    assert!(
+        matches!(&answer, Answer::Refused { reason, .. } if reason.contains("pseudo-terminal")),
+        "{answer:?}"
+    );
+    let mut read = String::new();
+    out.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "");
+    let (theirs, _ours) = std::io::pipe().unwrap();
+    let answer = ask(Input::Import, Output::Discard, theirs.into());
+    assert!(
+        matches!(&answer, Answer::Refused { reason, .. } if reason.contains("memory file")),
+        "{answer:?}"
+    );
+}
+
+fn connect(world: &World) -> std::os::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(&world.socket).unwrap()).unwrap();
+    socket
 }
 
 #[test]
@@ -151,23 +242,20 @@ fn signals_reach_the_program_and_a_purge_ends_it() {
     let world = World::new();
     world.log_in();
     world.level("SECRET");
-    let sleeper = || {
-        let mut child = world
-            .command(&["run", "--", "/bin/sh", "-c", "echo up; exec sleep 60"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut up = [0; 3];
-        child.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let sleeper = |name: &str| {
+        let up = place.path().join(name);
+        let script = format!("echo >{}; exec sleep 60", up.display());
+        let mut child = world.command(&["run", "--", "/bin/sh", "-c", &script]);
+        let child = child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        world.until("it runs", |_| std::fs::read(&up).is_ok_and(|said| !said.is_empty()));
         child
     };
-    let mut child = sleeper();
+    let mut child = sleeper("first");
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
         .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
-    let child = sleeper();
+    let child = sleeper("second");
     assert!(world.tpe(&["logout"], "").status.success());
     let output = child.wait_with_output().unwrap();
     let words = text(&output.stderr);
@@ -252,14 +340,8 @@ fn a_password_is_changed_from_two_lines_and_refused_with_a_wrong_old_one() {
 #[test]
 fn a_connection_that_says_nothing_or_nonsense_does_not_hold_up_another() {
     let world = World::new();
-    let connect = || {
-        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
-        let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-        connect(&socket, &SocketAddrUnix::new(&world.socket).unwrap()).unwrap();
-        socket
-    };
-    let silent: Vec<_> = (0..20).map(|_| connect()).collect();
-    let nonsense = connect();
+    let silent: Vec<_> = (0..20).map(|_| connect(&world)).collect();
+    let nonsense = connect(&world);
     std::fs::File::from(nonsense.try_clone().unwrap()).write_all(&[0xff; 300]).unwrap();
     world.log_in();
     assert_eq!(world.status()["user"], "ada");

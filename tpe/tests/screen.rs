@@ -19,14 +19,31 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
-    fn new(world: &World) -> Self {
+    fn named() -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let terminal = Self { name: format!("levee-{}-{number}", std::process::id()) };
+        Self { name: format!("levee-{}-{number}", std::process::id()) }
+    }
+
+    fn new(world: &World) -> Self {
+        let terminal = Self::named();
         let program = env!("CARGO_BIN_EXE_levee-tpe");
         let command = format!("SHELL=/bin/sh exec {program} --socket {}", world.socket.display());
-        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &command]);
+        terminal.start(&command);
         terminal
+    }
+
+    /// A terminal with this shell command in it.
+    fn running(command: &str) -> Self {
+        let terminal = Self::named();
+        terminal.start(command);
+        terminal
+    }
+
+    fn start(&self, command: &str) {
+        self.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", command]);
+        // What would let a program into tmux's own clipboard.
+        self.tmux(&["set-option", "-s", "set-clipboard", "on"]);
     }
 
     fn tmux(&self, arguments: &[&str]) -> String {
@@ -217,4 +234,58 @@ fn a_resized_terminal_resizes_the_programs() {
     terminal.keys(&["stty size", "Enter"]);
     terminal.shows("39 100");
     assert!(terminal.banner().contains("SECRET"));
+}
+
+#[test]
+fn what_a_program_writes_reaches_the_terminal_as_text_under_its_level_and_its_orders_do_not() {
+    let world = World::new();
+    assert!(world.tpe(&["login", "ada", "--password-stdin"], "correct horse\n").status.success());
+    assert!(world.tpe(&["level", "SECRET"], "").status.success());
+    // The clipboard by OSC 52, a title, a question about the terminal, another colour of everything, a false prompt.
+    let attack = r"sleep 1; printf '\033]52;c;dGhlIHBsYW4=\007\033]2;mine\007\033[6n\033[c\033]11;red\007one\033[2;1Htwo\nPassword: '; sleep 1; exit 4";
+    let run = format!(
+        "sh -c {:?}; echo status $?; exec sleep 60",
+        format!(
+            "{} --socket {} run -- /bin/sh -c {:?}",
+            env!("CARGO_BIN_EXE_levee-tpe"),
+            world.socket.display(),
+            attack
+        )
+    );
+    let terminal = Terminal::running(&run);
+    terminal.shows("Ctrl-]: trusted menu");
+    assert!(
+        terminal.banner().starts_with(GREEN) && terminal.banner().contains("SECRET"),
+        "{:?}",
+        terminal.banner()
+    );
+    terminal.shows("status 4");
+    let text = terminal.text();
+    let rows: Vec<&str> = text.lines().map(str::trim_end).filter(|row| !row.is_empty()).collect();
+    assert_eq!(rows[0], " SECRET  a program's words follow", "{text}");
+    assert_eq!(&rows[1..4], ["one", "two", "Password:"], "{text}");
+    assert!(
+        rows[4].starts_with(" SECRET  end of its words, status 4; orders to the terminal dropped: "),
+        "{text}"
+    );
+    assert_eq!(terminal.tmux(&["show-buffer"]), "", "nothing is in the clipboard");
+    assert_ne!(terminal.tmux(&["display-message", "-p", "#{pane_title}"]).trim(), "mine");
+}
+
+#[test]
+fn a_program_at_the_terminal_can_be_left_by_the_attention_key_and_ends() {
+    let world = World::new();
+    assert!(world.tpe(&["login", "ada", "--password-stdin"], "correct horse\n").status.success());
+    assert!(world.tpe(&["level", "SECRET"], "").status.success());
+    let run = format!(
+        "{} --socket {} run -- /bin/sh -c 'echo begun; exec sleep 600'; echo status $?; exec sleep 60",
+        env!("CARGO_BIN_EXE_levee-tpe"),
+        world.socket.display()
+    );
+    let terminal = Terminal::running(&run);
+    terminal.shows("begun");
+    terminal.keys(&["C-]"]);
+    terminal.shows("Return to the program");
+    terminal.choose("End the program");
+    terminal.shows("status 129");
 }

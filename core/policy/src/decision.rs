@@ -85,6 +85,8 @@ pub enum DenialKind {
     NotDominated,
     /// Subject and object are not at one label.
     NotEqual,
+    /// The user may not carry files out of sessions at the label, or into them.
+    NotCarried,
 }
 
 /// A decision against, with its reason in words.
@@ -206,6 +208,27 @@ impl Session {
     pub fn reach(&self) -> &[Reach] {
         &self.reach
     }
+}
+
+/// Which way a file is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Out of a session, to where no label is.
+    Export,
+    /// Into a session.
+    Import,
+}
+
+/// To carry one file out of a session, or into one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carry {
+    /// Which way.
+    pub direction: Direction,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of it.
+    pub digest: [u8; 32],
 }
 
 /// Who asks, for the audit record. Decisions themselves look at labels only.
@@ -347,6 +370,38 @@ impl Site {
         let session =
             Session { user: user.clone(), host: host.clone(), label: wanted, name: label.clone(), reach };
         Ok(ask.grant(session, format!("`{user}` is cleared and `{host}` accredited for {label}")))
+    }
+
+    /// May this user carry this file out of a session at this label, or into one: only if the label is in the range that the
+    /// site gives this user for it. The record says what the file was.
+    pub fn decide_carry(
+        &self,
+        user: &UserName,
+        host: &HostName,
+        label: &LabelName,
+        file: Carry,
+    ) -> Result<Grant<Carry>, Box<Denial>> {
+        let (verb, way) = match file.direction {
+            Direction::Export => ("export", "out of"),
+            Direction::Import => ("import", "into"),
+        };
+        let who = Who { user: Some(user), host: Some(host) };
+        let digest: String = file.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let object = format!("{} bytes, SHA-256 {digest}", file.bytes);
+        let ask = Ask { who, label: Some(label.clone()), verb, object };
+        let Some(found) = self.user(user) else {
+            return Err(ask.deny(DenialKind::UnknownUser, format!("the site has no user `{user}`")));
+        };
+        let Some(point) = self.label(label) else {
+            return Err(ask.deny(DenialKind::UnknownLabel, format!("the site has no label `{label}`")));
+        };
+        match found.carries(file.direction).filter(|range| range.contains(&point)) {
+            Some(_) => Ok(ask.grant(file, format!("`{user}` may carry files {way} sessions at {label}"))),
+            None => Err(ask.deny(
+                DenialKind::NotCarried,
+                format!("the site does not let `{user}` carry files {way} sessions at {label}"),
+            )),
+        }
     }
 
     /// Why a service is or is not one that runs at a label, as a decision without a subject: what the

@@ -1,6 +1,7 @@
 //! Decisions: what is granted, what is denied and why, and what is to be audited.
 
 use levee_policy::audit::Verdict;
+use levee_policy::decision::{Carry, Direction};
 use levee_policy::site::{Destination, Protocol};
 use levee_policy::{DenialKind, HostName, Label, LabelName, ServiceName, Site, UserName, Who};
 
@@ -20,6 +21,7 @@ inner-pool = ["10.80.1.0/24", "fd00:1::/64"]
 [[user]]
 name = "ada"
 clearance = "LOW@CLEAN..HIGH//A,B@DIRTY"
+export = "LOW@CLEAN..MID@DIRTY"
 [[user]]
 name = "mia"
 clearance = "LOW@CLEAN..MID//A@DIRTY"
@@ -230,4 +232,32 @@ fn a_denial_says_why_in_words() {
         "`ws2` is accredited for LOW@CLEAN..MID//A,B@DIRTY, not for HIGH@DIRTY"
     );
     assert_eq!(words("ada", "ws1", "HIGH@CLEAN"), "nothing can be reached at HIGH@CLEAN");
+}
+
+#[test]
+fn a_file_is_carried_only_where_the_site_says_so_of_this_person_and_this_way() {
+    let site = Site::parse(SITE).unwrap();
+    let decide = |user: &str, label: &str, direction| {
+        let file = Carry { direction, bytes: 3, digest: [0xab; 32] };
+        let (user, host) = (UserName::new(user).unwrap(), HostName::new("ws1").unwrap());
+        site.decide_carry(&user, &host, &LabelName::new(label).unwrap(), file)
+    };
+    let grant = decide("ada", "MID@DIRTY", Direction::Export).unwrap();
+    let record = grant.audit();
+    assert_eq!((record.action.as_str(), record.verdict), ("export", Verdict::Granted));
+    assert_eq!(record.object, format!("3 bytes, SHA-256 {}", "ab".repeat(32)));
+    assert_eq!(record.label.as_ref().map(LabelName::as_str), Some("MID@DIRTY"));
+    for (user, label, direction, kind) in [
+        ("ada", "HIGH@DIRTY", Direction::Export, DenialKind::NotCarried),
+        ("ada", "MID//A@DIRTY", Direction::Export, DenialKind::NotCarried),
+        // Nothing said is nothing allowed.
+        ("ada", "MID@DIRTY", Direction::Import, DenialKind::NotCarried),
+        ("mia", "LOW@DIRTY", Direction::Export, DenialKind::NotCarried),
+        ("eve", "LOW@DIRTY", Direction::Export, DenialKind::UnknownUser),
+        ("ada", "NOWHERE", Direction::Export, DenialKind::UnknownLabel),
+    ] {
+        let denial = decide(user, label, direction).unwrap_err();
+        assert_eq!(denial.kind(), kind, "{user} {label}");
+        assert_eq!(denial.audit().verdict, Verdict::Denied);
+    }
 }

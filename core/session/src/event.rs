@@ -3,6 +3,7 @@
 use crate::federation::{Publication, Shared};
 use crate::{SessionId, Time};
 use levee_policy::audit::Event as Entry;
+use levee_policy::decision::Carry;
 use levee_policy::site::Reach;
 use levee_policy::{HostName, LabelName, UserName};
 use serde::{Deserialize, Serialize};
@@ -121,6 +122,8 @@ pub enum Request {
     Status,
     /// Keep the trusted path alive.
     KeepAlive,
+    /// A file is to be carried out of the session or into it.
+    Carry(Carry),
     /// End the session and sign off.
     Logout,
 }
@@ -235,6 +238,8 @@ pub enum Reply {
     PasswordChanged,
     /// What is so now.
     Status(Status),
+    /// The file may be carried: that it was is in the log.
+    Carried,
     /// The trusted path lives.
     Alive,
     /// Signed off; no packet of the session will pass any more.
@@ -260,6 +265,8 @@ pub enum RefusalKind {
     NoSession,
     /// The policy does not allow this label.
     Label,
+    /// The policy does not let this person carry files at this label.
+    Carry,
     /// It cannot be done now.
     Unavailable,
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod carrying;
 mod clients;
 mod closing;
 mod delay;

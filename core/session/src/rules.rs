@@ -29,6 +29,17 @@ pub(crate) fn open(
     site.decide_session(user, device, label)
 }
 
+/// Whether this person may carry this file out of a session at this label, or into it.
+pub(crate) fn carry(
+    site: &Site,
+    user: &UserName,
+    device: &HostName,
+    label: &LabelName,
+    file: decision::Carry,
+) -> Result<Grant<decision::Carry>, Box<Denial>> {
+    site.decide_carry(user, device, label, file)
+}
+
 /// How long a session waits for its trusted path to come back.
 pub(crate) fn grace(site: &Site) -> Duration {
     site.server().grace()

@@ -248,6 +248,7 @@ impl Sessions {
             Some(Purpose::Resume(client)) => self.resume_recorded(client, commit, durable, now),
             Some(Purpose::Open(client)) => self.open_recorded(client, commit, durable, now),
             Some(Purpose::Password(client)) => self.password_recorded(client, commit, durable),
+            Some(Purpose::Carry(client)) => self.carry_recorded(client, commit, durable),
             Some(Purpose::End(session)) => self.end_recorded(session, commit, durable, now),
             Some(Purpose::Restore(session)) => self.restore_recorded(session, commit, durable, now),
             Some(Purpose::Appear(session)) => self.appear_recorded(session, durable),

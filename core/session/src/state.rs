@@ -24,6 +24,8 @@ pub(crate) enum Busy {
     Opening(Opening),
     /// Passwd.
     ChangingPassword(ChangingPassword),
+    /// Carry, until the decision is durable.
+    Carrying(Grant<decision::Carry>, CommitId),
     /// Logout, until the session is over.
     Leaving,
 }
@@ -212,6 +214,7 @@ pub(crate) enum Purpose {
     Resume(ClientId),
     Open(ClientId),
     Password(ClientId),
+    Carry(ClientId),
     End(SessionId),
     /// A session that the store had.
     Restore(SessionId),

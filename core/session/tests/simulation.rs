@@ -2,6 +2,7 @@
 //! refuses, lost trusted paths, sessiond itself. A failure prints its seed.
 
 use levee_policy::audit::Verdict;
+use levee_policy::decision::{Carry, Direction};
 use levee_policy::{HostName, LabelName, Site, UserName};
 use levee_session::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -338,7 +339,8 @@ impl World {
                 let id = if known.is_empty() { self.random_id() } else { self.random.pick(&known) };
                 Request::Resume(id)
             }
-            7 | 8 => Request::Passwd,
+            7 => Request::Passwd,
+            8 => Request::Carry(Carry { direction: Direction::Export, bytes: 1, digest: [7; 32] }),
             _ => Request::Logout,
         };
         if let Some(person) = self.people.get_mut(&client) {

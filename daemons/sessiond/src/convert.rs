@@ -129,6 +129,7 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::Resumed(now) => client::Reply::Resumed(status(now, asker.now)),
         Reply::PasswordChanged => client::Reply::PasswordChanged,
         Reply::Status(now) => client::Reply::Status(status(now, asker.now)),
+        Reply::Carried => client::Reply::Carried,
         Reply::Alive => client::Reply::Alive,
         Reply::LoggedOut => client::Reply::LoggedOut,
         Reply::Refused(kind, reason) => client::Reply::Refused { kind: refusal(kind), reason },
@@ -209,6 +210,7 @@ fn refusal(kind: RefusalKind) -> client::RefusalKind {
         RefusalKind::AlreadyLoggedIn => client::RefusalKind::AlreadyLoggedIn,
         RefusalKind::NoSession => client::RefusalKind::NoSession,
         RefusalKind::Label => client::RefusalKind::Label,
+        RefusalKind::Carry => client::RefusalKind::Carry,
         RefusalKind::Unavailable => client::RefusalKind::Unavailable,
     }
 }

@@ -564,6 +564,7 @@ impl Daemon {
             }
             Asked::Status => Request::Status,
             Asked::KeepAlive => Request::KeepAlive,
+            Asked::Carry(file) => Request::Carry(file),
             Asked::Logout => Request::Logout,
         };
         self.handle(Event::Request(id, request));

@@ -122,9 +122,39 @@ pub fn local(path: &Path) -> io::Result<OwnedFd> {
     make().map_err(named)
 }
 
+/// Lets a group of this host connect to a socket in a directory of root's. Nothing else in the directory can be listed, and
+/// whatever is there goes by its own mode.
+///
+/// # Errors
+/// There is no such group, or the kernel's.
+pub fn open_to(directory: &Path, socket: &Path, group: &str) -> io::Result<()> {
+    let gid = group_of(&std::fs::read_to_string("/etc/group")?, group)
+        .ok_or_else(|| io::Error::other("this host has no such group: `groupadd` makes it"))?;
+    std::os::unix::fs::chown(socket, None, Some(gid))?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660))?;
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o711))
+}
+
+/// The number of a group (group(5)).
+fn group_of(groups: &str, name: &str) -> Option<u32> {
+    let mut lines = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    lines.find_map(|fields| match fields.as_slice() {
+        [known, _, gid, ..] if *known == name => gid.parse().ok(),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_is_found_by_its_whole_name() {
+        let groups = "root:x:0:\nlevee-people:x:1200:\nlevee:x:1201:ada,mia\n";
+        assert_eq!(group_of(groups, "levee"), Some(1201));
+        assert_eq!(group_of(groups, "lev"), None);
+        assert_eq!(group_of("levee:x:many:\n", "levee"), None);
+    }
 
     #[test]
     fn an_address_that_the_host_has_not_is_named_with_what_to_do() {

@@ -57,6 +57,8 @@ struct Bundle {
     /// What the trusted path and IKE use, as at the server.
     #[serde(default)]
     suites: Suites,
+    /// The group of this host whose members may use `levee-tpe`, one of them at a time; without it, root alone.
+    people: Option<String>,
 }
 
 /// Who makes the session's tunnel.
@@ -132,6 +134,10 @@ impl Workstation {
         let logs = own_logs(&uids, &options)?;
         let commands = outer::local(&options.run.join(state::TPE))
             .map_err(|e| Fatal::new("open the socket of levee-tpe's commands", e))?;
+        if let Some(group) = &bundle.people {
+            outer::open_to(&options.run, &options.run.join(state::TPE), group)
+                .map_err(|e| Fatal::new(format!("let the group `{group}` use levee-tpe"), e))?;
+        }
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
         let processes = Processes::default();

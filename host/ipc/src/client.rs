@@ -8,6 +8,7 @@ use crate::device::Proof;
 use crate::keyer::Pass;
 use crate::vault::Carriage;
 use ipnet::IpNet;
+use levee_policy::decision::Carry;
 use levee_policy::{DomainName, LabelName, UserName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,8 @@ pub enum Request {
     KeepAlive,
     /// End the session there is and sign off.
     Logout,
+    /// Let this file out of the session there is, or into it.
+    Carry(Carry),
 }
 
 /// Server → TPE: one for each request, in order, and [`Reply::Ended`] and [`Reply::Renew`] at any time.
@@ -121,6 +124,8 @@ pub enum Reply {
         /// For that.
         passes: Vec<Pass>,
     },
+    /// The file may pass; that it does is in the audit log.
+    Carried,
 }
 
 /// What a refusal is about.
@@ -140,6 +145,8 @@ pub enum RefusalKind {
     Unavailable,
     /// The request makes no sense here.
     Protocol,
+    /// The site does not let this person carry files at this label.
+    Carry,
 }
 
 /// Somebody signed on.

@@ -18,15 +18,17 @@ pub enum Command {
     },
     /// Open a session at this label, ending the one there is.
     Level(LabelName),
-    /// Start a program in the session's compartment. Standard input, output and error come along: pipes or a
-    /// pseudo-terminal made for the purpose, never the person's own terminal.
+    /// Start a program in the session's compartment. What [`Input`] and [`Output`] say comes along, the pseudo-terminal
+    /// before the file.
     Run {
         /// Program and arguments.
         argv: Vec<String>,
         /// Environment, `NAME=value`.
         env: Vec<String>,
-        /// Whether the descriptors are a pseudo-terminal.
-        terminal: bool,
+        /// Its standard input.
+        input: Input,
+        /// Its standard output and error.
+        output: Output,
     },
     /// While a program runs: send it this signal.
     Signal(i32),
@@ -42,6 +44,32 @@ pub enum Command {
     /// End the session and sign off.
     Logout,
 }
+
+/// What a program reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// Nothing.
+    None,
+    /// A pseudo-terminal made for the purpose, never the person's own terminal.
+    Terminal,
+    /// A sealed memory file that is carried into the session, once the server has recorded it.
+    Import,
+}
+
+/// Where a program writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Output {
+    /// To nobody.
+    Discard,
+    /// To a pseudo-terminal made for the purpose.
+    Terminal,
+    /// To files that are carried out of the session when it has ended, once the server has recorded them. They come with
+    /// [`Answer::Exited`]: standard output, then standard error.
+    Export,
+}
+
+/// The most bytes that one file may have which is carried out of a session or into one.
+pub const MAX_CARRIED: u64 = 64 << 20;
 
 /// Agent → command.
 #[derive(Debug, Serialize, Deserialize)]

@@ -63,7 +63,7 @@ pub struct World {
     directory: tempfile::TempDir,
     workstations: Vec<String>,
     server: Option<Child>,
-    agents: Vec<Child>,
+    agents: Vec<(String, Child)>,
     path: Option<PathBuf>,
 }
 
@@ -170,7 +170,7 @@ impl World {
             agents: Vec::new(),
             path: None,
         };
-        fs::write(world.path("site.toml"), site).expect("write the site file");
+        fs::write(world.path("site.toml"), carrying(site)).expect("write the site file");
         let server = world.namespace("server");
         sh("ip", &["netns", "add", &server]).ok();
         world.server_sh("ip", &["link", "set", "lo", "up"]).ok();
@@ -249,7 +249,7 @@ impl World {
         let (state, run) =
             (self.path(&format!("{workstation}-state")), self.path(&format!("{workstation}-run")));
         let agent = self.warden(workstation, ["--workstation", &text(&bundle)], &state, &run);
-        self.agents.push(agent);
+        self.agents.push((workstation.to_owned(), agent));
     }
 
     /// Has a workstation that is started afterwards leave its tunnel to another IPsec client (`tunnel = "other"`).
@@ -308,7 +308,7 @@ impl World {
 
     /// The wardens of the workstations.
     pub fn workstation_pids(&self) -> impl Iterator<Item = u32> {
-        self.agents.iter().map(Child::id)
+        self.agents.iter().map(|(_, agent)| agent.id())
     }
 
     /// Kills the server's warden without warning.
@@ -373,12 +373,29 @@ impl World {
         self.tpe(workstation, &["level", label])
     }
 
-    /// Runs a program in a workstation's session.
+    /// Runs a program in a workstation's session. What it writes is carried out of it when it has ended.
     #[track_caller]
     pub fn run(&self, workstation: &str, argv: &[&str]) -> Done {
-        let mut arguments = vec!["run", "--"];
+        let mut arguments = vec!["run", "--export", "--"];
         arguments.extend(argv);
         self.tpe(workstation, &arguments)
+    }
+
+    /// A program in a workstation's compartment, not started yet, as only the workstation's root can start one: with
+    /// whatever standard input and output a test gives it.
+    #[track_caller]
+    pub fn inside(&self, workstation: &str, argv: &[&str]) -> Command {
+        let warden =
+            self.agents.iter().find(|(name, _)| name == workstation).expect("a running workstation").1.id();
+        let children =
+            fs::read_to_string(format!("/proc/{warden}/task/{warden}/children")).expect("its children");
+        let is_init = |pid: &&str| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "levee-init")
+        };
+        let init = children.split_whitespace().find(is_init).expect("a compartment");
+        let mut command = Command::new("nsenter");
+        command.args(["--target", init, "--all", "--setuid", "1000", "--setgid", "1000"]).args(argv);
+        command
     }
 
     /// Fetches a page in a workstation's session.
@@ -418,7 +435,7 @@ impl Drop for World {
                 }
             }
         }
-        for warden in self.agents.drain(..).chain(self.server.take()) {
+        for warden in self.agents.drain(..).map(|(_, agent)| agent).chain(self.server.take()) {
             terminate(warden);
         }
         for of in std::iter::once("server").chain(self.workstations.iter().map(String::as_str)) {
@@ -444,6 +461,16 @@ fn terminate(mut child: Child) {
 /// A path as an argument.
 pub fn text(path: &Path) -> String {
     path.to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// The site, with every user allowed to carry what programs write out of their sessions: that is how tests see it.
+fn carrying(site: &str) -> String {
+    let lines = site.lines().filter(|line| !line.starts_with("export = ") && !line.starts_with("import = "));
+    let line = |line: &str| match line.strip_prefix("clearance") {
+        Some(range) => format!("{line}\nexport{range}\n"),
+        None => format!("{line}\n"),
+    };
+    lines.map(line).collect()
 }
 
 /// The names under `[[user]]` in a site file.

@@ -85,7 +85,7 @@ impl Sender {
     fn start(world: &World, workstation: &str) -> Self {
         let path = world.path(&format!("{workstation}.sender"));
         let out = std::fs::File::create(&path).expect("a file");
-        let mut command = world.tpe_command(workstation, &["run", "--", "python3", "-c", SENDER]);
+        let mut command = world.inside(workstation, &["python3", "-c", SENDER]);
         let child = command.stdin(Stdio::piped()).stdout(out).spawn().expect("start levee-tpe");
         Self(child, path)
     }

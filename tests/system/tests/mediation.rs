@@ -100,7 +100,7 @@ impl Open {
     #[track_caller]
     fn to(world: &World, port: u16) -> Self {
         let address = format!("TCP:www.harbour.example:{port}");
-        let mut command = world.tpe_command("ws1", &["run", "--", "socat", "-", &address]);
+        let mut command = world.inside("ws1", &["socat", "-", &address]);
         let mut client =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start levee-tpe");
         let out = BufReader::new(client.stdout.take().expect("standard output"));

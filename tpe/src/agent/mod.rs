@@ -3,14 +3,16 @@
 //! What a person asks for is done one thing after the other, each a straight sequence in [`operations`]; while it
 //! waits, [`Agent::pump`] keeps everything else going.
 
+mod carry;
 mod link;
 mod operations;
 mod people;
 
+use carry::Spool;
 use levee_ipc::client::{Login, RefusalKind, Reply};
 use levee_ipc::device::Sealed;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
-use levee_ipc::tpe::{Answer, Session};
+use levee_ipc::tpe::{Answer, Input, Output, Session};
 use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden, TpeRequest, WorkstationEvent};
 use levee_ipc::{Channel, Received, RecvError};
@@ -20,11 +22,11 @@ use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
 use levee_tls::SignerHandle;
 use link::{Device, Heard, Link};
-use people::People;
+use people::{People, Person, Program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -33,6 +35,8 @@ use std::time::{Duration, Instant};
 
 /// Files with certificates are not larger.
 const MAX_PEM: u64 = 1024 * 1024;
+/// Programs that have no terminal, at most: each may have two files of [`levee_ipc::tpe::MAX_CARRIED`] in memory.
+const MOST_SPOOLED: usize = 8;
 /// Time is looked at this often while there is a login.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -100,6 +104,10 @@ struct Agent {
     /// Another IPsec client of this host makes the tunnel.
     no_tunnel: bool,
     people: People,
+    /// Standard output and error of the programs that have no terminal, by ticket.
+    spools: BTreeMap<u64, Vec<Spool>>,
+    /// Of these, those that have ended.
+    over: VecDeque<(u64, u8)>,
     /// Whose command is being carried out.
     person: Option<people::Person>,
     login: Option<Login>,
@@ -215,6 +223,8 @@ impl Agent {
             no_tunnel,
             link: Link::new(config, &name, shown, addresses).map_err(|e| e.to_string())?,
             people: People::new(attached.listener.ok_or_else(|| missing("listener"))?)?,
+            spools: BTreeMap::new(),
+            over: VecDeque::new(),
             person: None,
             login: None,
             session: None,
@@ -234,6 +244,14 @@ impl Agent {
                 if self.login.is_some() || self.people.any() { TICK } else { Duration::from_secs(3600) };
             self.pump(Instant::now() + wait)?;
             self.settle()?;
+            while let Some((ticket, status)) = self.over.pop_front() {
+                self.let_out(ticket, status)?;
+                self.settle()?;
+            }
+            while let Some((person, program)) = self.people.next_import() {
+                self.let_in(person, program)?;
+                self.settle()?;
+            }
             while let Some((person, command)) = self.people.next_command() {
                 self.person = Some(person);
                 let answer = self.carry_out(command);
@@ -253,6 +271,8 @@ impl Agent {
         fds.extend(self.vault.iter().map(|(_, vault)| PollFd::new(vault, PollFlags::IN)));
         fds.extend(self.link.interest().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
         fds.extend(self.people.interest().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let spools = self.spools.values().flatten().filter_map(Spool::interest);
+        fds.extend(spools.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
         let timeout = Timespec::try_from(left).map_err(|e| e.to_string())?;
         match poll(&mut fds, Some(&timeout)) {
@@ -282,6 +302,9 @@ impl Agent {
             let _ = self.control.try_send(&ToWarden::Tpe(TpeRequest::Heard(self.heard)));
         }
         self.hear_people();
+        for spool in self.spools.values_mut().flatten() {
+            spool.turn();
+        }
         Ok(())
     }
 
@@ -315,7 +338,13 @@ impl Agent {
                         _ => {}
                     }
                 }
+                FromWarden::Workstation(WorkstationEvent::Exited { ticket, status: Ok(status) })
+                    if self.spools.contains_key(&ticket) =>
+                {
+                    self.over.push_back((ticket, status));
+                }
                 FromWarden::Workstation(WorkstationEvent::Exited { ticket, status }) => {
+                    self.spools.remove(&ticket);
                     self.people.program_ended(ticket, status);
                 }
                 FromWarden::Workstation(WorkstationEvent::Died(session)) => {
@@ -370,6 +399,9 @@ impl Agent {
     }
 
     fn hear_people(&mut self) {
+        if self.login.is_none() {
+            self.people.left();
+        }
         self.people.accept();
         let running = self.people.hear();
         for request in running {
@@ -378,8 +410,8 @@ impl Agent {
                     let answer = Answer::Status(self.status());
                     self.people.answer(person, &answer);
                 }
-                people::Wish::Run { person, request, fds } => {
-                    if let Err((kind, reason)) = self.start_program(request, &fds) {
+                people::Wish::Run { person, program } => {
+                    if let Err((kind, reason)) = self.start_program(person, program, None) {
                         self.people.answer(person, &Answer::Refused { kind, reason });
                     }
                 }
@@ -392,14 +424,55 @@ impl Agent {
         }
     }
 
-    fn start_program(&self, request: TpeRequest, fds: &[OwnedFd]) -> Result<(), (RefusalKind, String)> {
+    /// Starts a program; `imported` is its standard input where that is a file that may be carried in.
+    fn start_program(
+        &mut self,
+        person: Person,
+        program: Program,
+        imported: Option<OwnedFd>,
+    ) -> Result<(), (RefusalKind, String)> {
         if self.session.is_none() {
             return Err((RefusalKind::NoSession, "no session is open: choose a level first".into()));
         }
-        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let Program { argv, env, input, output, mut fds } = program;
+        let unavailable =
+            |e: rustix::io::Errno| (RefusalKind::Unavailable, format!("a program's descriptors: {e}"));
+        let protocol = || (RefusalKind::Protocol, "what came along is no pseudo-terminal".to_owned());
+        let is_terminal = input == Input::Terminal || output == Output::Terminal;
+        let terminal =
+            is_terminal.then(|| fds.drain(..).next().filter(carry::is_terminal).ok_or_else(protocol));
+        let terminal = terminal.transpose()?;
+        let ours = match (input, imported) {
+            (Input::Terminal, _) => None,
+            (Input::Import, Some(file)) => Some(file),
+            (Input::None | Input::Import, _) => Some(carry::nothing().map_err(unavailable)?),
+        };
+        let (mut spools, mut theirs) = (Vec::new(), Vec::new());
+        if output != Output::Terminal {
+            if self.spools.len() >= MOST_SPOOLED {
+                return Err((
+                    RefusalKind::Unavailable,
+                    "too many programs without a terminal run already".into(),
+                ));
+            }
+            for _ in 0..2 {
+                let (spool, end) = Spool::new(output == Output::Export).map_err(unavailable)?;
+                spools.push(spool);
+                theirs.push(end);
+            }
+        }
+        // Standard input, output and error: each a descriptor of ours, or the terminal.
+        let own = [ours.as_ref(), theirs.first(), theirs.get(1)];
+        let given: Option<Vec<_>> =
+            own.iter().map(|own| own.or(terminal.as_ref()).map(AsFd::as_fd)).collect();
+        let request = TpeRequest::Run { ticket: person, argv, env, terminal: input == Input::Terminal };
         self.control
-            .try_send_with(&ToWarden::Tpe(request), &borrowed)
-            .map_err(|e| (RefusalKind::Unavailable, format!("the warden: {e}")))
+            .try_send_with(&ToWarden::Tpe(request), &given.ok_or_else(protocol)?)
+            .map_err(|e| (RefusalKind::Unavailable, format!("the warden: {e}")))?;
+        if !spools.is_empty() {
+            self.spools.insert(person, spools);
+        }
+        Ok(())
     }
 
     fn status(&self) -> levee_ipc::tpe::Status {

@@ -1,6 +1,8 @@
 //! What a person asks for, and what the server, the warden or time demand: each a straight sequence of steps.
 
+use super::carry::{self, Whole};
 use super::link::patience;
+use super::people::{Person, Program};
 use super::{Agent, Live, Part};
 use ipnet::IpNet;
 use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
@@ -12,6 +14,7 @@ use levee_policy::{LabelName, UserName};
 use levee_session::SessionId;
 use levee_sys::clock;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The trusted path counts as lost when the server is late; this is for whoever has not noticed.
@@ -76,6 +79,9 @@ impl Agent {
                 let answer =
                     Answer::LoggedIn { labels: login.labels.clone(), clearance: login.clearance.clone() };
                 (self.login, self.ended) = (Some(login), None);
+                if let Some(person) = self.person {
+                    self.people.sits(person);
+                }
                 Ok(answer)
             }
             other => {
@@ -163,6 +169,64 @@ impl Agent {
                 ),
             )),
             Err(fatal) => Err(fatal),
+        }
+    }
+
+    /// Records what a person carries into the session, then starts the program that reads it.
+    pub(super) fn let_in(&mut self, person: Person, mut program: Program) -> Result<(), String> {
+        let file = match program.fds.pop().ok_or_else(|| "no file came along".to_owned()) {
+            Ok(theirs) => carry::import(&theirs),
+            Err(why) => Err(why),
+        };
+        let done = file.or_else(unavailable).and_then(|whole| self.carried(whole));
+        let started = done.and_then(|file| {
+            let started = self.start_program(person, program, Some(file));
+            started.map_err(|(kind, reason)| Fault::Refused(kind, reason))
+        });
+        match started {
+            Ok(()) => Ok(()),
+            Err(Fault::Refused(kind, reason)) => {
+                self.people.answer(person, &Answer::Refused { kind, reason });
+                Ok(())
+            }
+            Err(Fault::Fatal(why)) => Err(why),
+        }
+    }
+
+    /// A program without a terminal has ended: records what it has written, then lets it out.
+    pub(super) fn let_out(&mut self, ticket: Person, status: u8) -> Result<(), String> {
+        let Some(spools) = self.spools.remove(&ticket) else { return Ok(()) };
+        if !self.people.is_here(ticket) {
+            return Ok(());
+        }
+        let mut files = Vec::new();
+        for spool in spools {
+            let whole = spool.finish().or_else(unavailable);
+            let file = whole.and_then(|whole| whole.map(|whole| self.carried(whole)).transpose());
+            match file {
+                Ok(file) => files.extend(file),
+                Err(Fault::Refused(kind, reason)) => {
+                    let reason =
+                        format!("the program has ended with status {status}; what it wrote stays: {reason}");
+                    self.people.answer(ticket, &Answer::Refused { kind, reason });
+                    return Ok(());
+                }
+                Err(Fault::Fatal(why)) => return Err(why),
+            }
+        }
+        let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        self.people.answer_with(ticket, &Answer::Exited(status), &borrowed);
+        Ok(())
+    }
+
+    /// Has the server record a file; an empty one carries nothing.
+    fn carried(&mut self, Whole { file, record }: Whole) -> Done<OwnedFd> {
+        if record.bytes == 0 {
+            return Ok(file);
+        }
+        match self.ask(&Request::Carry(record))? {
+            Reply::Carried => Ok(file),
+            other => refused(other),
         }
     }
 
@@ -273,6 +337,8 @@ impl Agent {
             }
         });
         self.vault = None;
+        self.spools.clear();
+        self.over.clear();
         self.people.programs_purged();
         closed
     }

@@ -1,16 +1,17 @@
 //! The people's side: connections of `levee-tpe` commands, one command each.
 
 use levee_ipc::client::RefusalKind;
-use levee_ipc::tpe::{Answer, Command};
-use levee_ipc::warden::TpeRequest;
+use levee_ipc::tpe::{Answer, Command, Input, Output};
 use levee_ipc::{Channel, Received, RecvError};
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{SocketFlags, accept_with, sockopt};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// More connections than this wait in the listener's queue.
 const MAX: usize = 64;
+/// More connections than this one user of this host does not have at once.
+const MOST_EACH: usize = 32;
 /// A connection says what it wants within this time.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// SIGHUP: the person's command is gone.
@@ -36,10 +37,8 @@ pub enum Wish {
     Run {
         /// Whose.
         person: Person,
-        /// For the warden.
-        request: TpeRequest,
-        /// Standard input, output and error.
-        fds: Vec<OwnedFd>,
+        /// What.
+        program: Program,
     },
     /// Send a signal to a program.
     Signal {
@@ -50,11 +49,31 @@ pub enum Wish {
     },
 }
 
+/// A program that is to be started.
+pub struct Program {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Environment.
+    pub env: Vec<String>,
+    /// What it reads.
+    pub input: Input,
+    /// Where it writes.
+    pub output: Output,
+    /// What came along.
+    pub fds: Vec<OwnedFd>,
+}
+
 /// Every connection there is.
 pub struct People {
     listener: OwnedFd,
     connections: BTreeMap<Person, (Channel, Stage)>,
+    /// Who each is to this host.
+    uids: BTreeMap<Person, u32>,
+    /// Who sits here: nobody else, root excepted, has a say until they have signed off.
+    owner: Option<u32>,
     commands: VecDeque<(Person, Command)>,
+    /// Programs whose standard input is to be recorded before they start.
+    imports: VecDeque<(Person, Program)>,
     next: u64,
 }
 
@@ -62,7 +81,15 @@ impl People {
     /// Nobody yet.
     pub fn new(listener: OwnedFd) -> Result<Self, String> {
         rustix::io::ioctl_fionbio(&listener, true).map_err(|e| format!("the listener: {e}"))?;
-        Ok(Self { listener, connections: BTreeMap::new(), commands: VecDeque::new(), next: 1 })
+        Ok(Self {
+            listener,
+            connections: BTreeMap::new(),
+            uids: BTreeMap::new(),
+            owner: None,
+            commands: VecDeque::new(),
+            imports: VecDeque::new(),
+            next: 1,
+        })
     }
 
     /// Whether anybody is here.
@@ -76,10 +103,41 @@ impl People {
         listener.into_iter().chain(self.connections.values().map(|(channel, _)| channel.as_fd()))
     }
 
+    /// Whether somebody has a say here.
+    fn is_heard(&self, uid: u32) -> bool {
+        uid == 0 || self.owner.is_none_or(|owner| owner == uid)
+    }
+
+    /// This person has signed on.
+    pub fn sits(&mut self, person: Person) {
+        self.owner = self.uids.get(&person).copied();
+        let others = self.uids.iter().filter(|(_, uid)| !self.is_heard(**uid));
+        for other in others.map(|(person, _)| *person).collect::<Vec<_>>() {
+            self.connections.remove(&other);
+            self.commands.retain(|(person, _)| *person != other);
+            self.imports.retain(|(person, _)| *person != other);
+        }
+    }
+
+    /// Nobody is signed on.
+    pub fn left(&mut self) {
+        self.owner = None;
+    }
+
     /// Lets in whoever has come.
     pub fn accept(&mut self) {
+        self.uids.retain(|person, _| self.connections.contains_key(person));
         while self.connections.len() < MAX {
             let Ok(fd) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
+            let Ok(uid) = sockopt::socket_peercred(&fd).map(|peer| peer.uid.as_raw()) else { continue };
+            if !self.is_heard(uid) || self.uids.values().filter(|other| **other == uid).count() >= MOST_EACH {
+                let reason = "somebody else is signed on at this workstation".to_owned();
+                let answer = Answer::Refused { kind: RefusalKind::AlreadyLoggedIn, reason };
+                // As for every answer.
+                let _ = Channel::from_fd(fd).try_send(&answer);
+                continue;
+            }
+            self.uids.insert(self.next, uid);
             self.connections.insert(self.next, (Channel::from_fd(fd), Stage::Silent(Instant::now())));
             self.next = self.next.saturating_add(1);
         }
@@ -88,6 +146,24 @@ impl People {
     /// The next command in turn.
     pub fn next_command(&mut self) -> Option<(Person, Command)> {
         self.commands.pop_front()
+    }
+
+    /// Whether a person still waits for an answer.
+    pub fn is_here(&self, person: Person) -> bool {
+        self.connections.contains_key(&person)
+    }
+
+    /// The next program in turn whose standard input is to be recorded.
+    pub fn next_import(&mut self) -> Option<(Person, Program)> {
+        self.imports.pop_front()
+    }
+
+    /// Answers with files, which ends the connection.
+    pub fn answer_with(&mut self, person: Person, answer: &Answer, files: &[BorrowedFd<'_>]) {
+        if let Some((channel, _)) = self.connections.remove(&person) {
+            // As below.
+            let _ = channel.try_send_with(answer, files);
+        }
     }
 
     /// Answers, which ends the connection.
@@ -155,17 +231,20 @@ impl People {
                         *stage = Stage::Waiting;
                         wishes.push(Wish::Status(person));
                     }
-                    (Stage::Silent(_), Command::Run { argv, env, terminal }) if fds.len() == 3 => {
+                    (Stage::Silent(_), Command::Run { argv, env, input, output }) => {
                         // A person's number is never used twice, so it serves as its program's ticket too.
                         *stage = Stage::Running(person);
-                        let request = TpeRequest::Run { ticket: person, argv, env, terminal };
-                        wishes.push(Wish::Run { person, request, fds });
+                        let program = Program { argv, env, input, output, fds };
+                        if input == Input::Import {
+                            self.imports.push_back((person, program));
+                        } else {
+                            wishes.push(Wish::Run { person, program });
+                        }
                     }
                     (Stage::Running(ticket), Command::Signal(signal)) => {
                         wishes.push(Wish::Signal { ticket: *ticket, signal });
                     }
-                    (Stage::Silent(_), Command::Run { .. } | Command::Signal(_))
-                    | (Stage::Waiting | Stage::Running(_), _) => {
+                    (Stage::Silent(_), Command::Signal(_)) | (Stage::Waiting | Stage::Running(_), _) => {
                         gone.push(person);
                         break;
                     }

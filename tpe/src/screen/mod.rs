@@ -5,11 +5,13 @@
 
 mod draw;
 mod keys;
+mod once;
 mod parser;
+mod text;
 
 use crate::command::{Agent, Fault};
 use crate::run::pseudo_terminal;
-use levee_ipc::tpe::{Answer, Command, Status};
+use levee_ipc::tpe::{Answer, Command, Input, Output, Status};
 use levee_ipc::{RecvError, Secret};
 use levee_policy::{LabelName, UserName};
 use levee_sys::fork::Forker;
@@ -50,6 +52,8 @@ enum Choice {
     Return,
     Shell,
     Level(LabelName),
+    /// End the one program that this screen is for.
+    End,
     SignOff,
     Leave,
 }
@@ -77,6 +81,25 @@ struct Program {
     parser: Parser,
     pane: Pane,
     typed: Vec<u8>,
+    /// Orders to the terminal that the parser has dropped.
+    dropped: u64,
+}
+
+/// How a program ended.
+enum Over {
+    Exited(u8),
+    /// It could not be run, or not to its end.
+    Fault(Fault),
+}
+
+impl Over {
+    fn words(self) -> String {
+        match self {
+            Self::Exited(0) => "The program has ended.".into(),
+            Self::Exited(status) => format!("The program has ended with status {status}."),
+            Self::Fault(fault) => fault.to_string(),
+        }
+    }
 }
 
 enum View {
@@ -95,7 +118,12 @@ struct Screen {
     message: String,
     size: (u16, u16),
     leave: bool,
+    /// This screen is for one program and ends with it.
+    once: Option<once::Outcome>,
 }
+
+pub use draw::harmless as is_harmless;
+pub use once::run as run_once;
 
 /// Holds the terminal until the person leaves.
 pub fn run(socket: &Path) -> Result<(), Fault> {
@@ -103,17 +131,7 @@ pub fn run(socket: &Path) -> Result<(), Fault> {
     let forker = Forker::new().map_err(failed)?;
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let size = terminal.size().map_err(failed)?;
-    let mut screen = Screen {
-        socket: socket.to_owned(),
-        forker,
-        status: None,
-        refreshed: Instant::now(),
-        program: None,
-        view: View::Form(Form::new(String::new())),
-        message: String::new(),
-        size: (size.height.saturating_sub(1), size.width),
-        leave: false,
-    };
+    let mut screen = Screen::new(socket, forker, (size.height.saturating_sub(1), size.width));
     screen.refresh();
     if screen.status.as_ref().is_some_and(|status| status.user.is_some()) {
         screen.open_menu();
@@ -124,6 +142,21 @@ pub fn run(socket: &Path) -> Result<(), Fault> {
 }
 
 impl Screen {
+    fn new(socket: &Path, forker: Forker, size: (u16, u16)) -> Self {
+        Self {
+            socket: socket.to_owned(),
+            forker,
+            status: None,
+            refreshed: Instant::now(),
+            program: None,
+            view: View::Form(Form::new(String::new())),
+            message: String::new(),
+            size,
+            leave: false,
+            once: None,
+        }
+    }
+
     fn serve(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         while !self.leave {
             self.draw(terminal)?;
@@ -195,6 +228,7 @@ impl Screen {
         if id(&before).is_some() && id(&before) != id(&self.status) {
             // The programs of a session end with it; so does what they wrote.
             self.program = None;
+            self.end_once(Over::Fault(Fault::Local("the session ended, and its programs with it".into())));
             if let Some(reason) = self.status.as_ref().and_then(|status| status.ended.clone()) {
                 self.message = format!("The session was ended: {reason}");
             }
@@ -219,6 +253,10 @@ impl Screen {
         } else if session.is_some() {
             choices.push(Choice::Shell);
         }
+        if self.once.is_some() {
+            choices.push(Choice::End);
+            return self.show_menu(choices);
+        }
         choices.extend(
             self.status
                 .iter()
@@ -228,12 +266,17 @@ impl Screen {
                 .map(Choice::Level),
         );
         choices.extend([Choice::SignOff, Choice::Leave]);
+        self.show_menu(choices);
+    }
+
+    fn show_menu(&mut self, choices: Vec<Choice>) {
         let items = choices
             .iter()
             .map(|choice| match choice {
                 Choice::Return => "Return to the program".to_owned(),
                 Choice::Shell => "Start a shell".to_owned(),
                 Choice::Level(label) => format!("Session at {label}"),
+                Choice::End => "End the program".to_owned(),
                 Choice::SignOff => "Sign off".to_owned(),
                 Choice::Leave => "Leave this screen".to_owned(),
             })
@@ -324,6 +367,11 @@ impl Screen {
         match choice {
             Choice::Return => self.view = View::Program,
             Choice::Leave => self.leave = true,
+            Choice::End => {
+                // Its connection's end is its own (SIGHUP).
+                self.program = None;
+                self.end_once(Over::Exited(128 + 1));
+            }
             Choice::Shell => self.start_shell(),
             Choice::Level(label) => {
                 self.message = format!("opening a session at {label} …");
@@ -380,21 +428,24 @@ impl Screen {
     }
 
     fn shell(&self) -> Result<Program, Fault> {
+        let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into());
+        self.start(vec![shell], Input::Terminal, None)
+    }
+
+    fn start(&self, argv: Vec<String>, input: Input, file: Option<OwnedFd>) -> Result<Program, Fault> {
         let failed = |error: io::Error| Fault::Local(format!("a terminal for the shell: {error}"));
         let (master, slave) = pseudo_terminal().map_err(|error| failed(error.into()))?;
         set_size(&master, self.size);
         let agent = Agent::connect(&self.socket)?;
-        let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into());
-        let env = vec!["TERM=xterm-256color".to_owned()];
-        let command = Command::Run { argv: vec![shell], env, terminal: true };
-        let fds = [slave.as_fd(); 3];
-        agent
-            .channel()
-            .send_with(&command, &fds)
-            .map_err(|error| Fault::Local(format!("the agent: {error}")))?;
+        // What the parser understands, whatever the person's own terminal is.
+        let mut env = vec!["TERM=xterm-256color".to_owned()];
+        env.extend(std::env::var("LANG").ok().map(|language| format!("LANG={language}")));
+        let command = Command::Run { argv, env, input, output: Output::Terminal };
+        let fds: Vec<_> = std::iter::once(slave.as_fd()).chain(file.iter().map(AsFd::as_fd)).collect();
+        agent.say(&command, &fds)?;
         let output = master.try_clone().map_err(failed)?;
         let parser = Parser::start(&self.forker, output, self.size).map_err(failed)?;
-        Ok(Program { agent, master, parser, pane: Pane::default(), typed: Vec::new() })
+        Ok(Program { agent, master, parser, pane: Pane::default(), typed: Vec::new(), dropped: 0 })
     }
 
     fn resize(&mut self, size: (u16, u16)) {
@@ -408,9 +459,14 @@ impl Screen {
     fn hear_program(&mut self) {
         let Some(program) = &mut self.program else { return };
         let over = program.turn(self.size.0);
-        if let Some(message) = over {
-            self.program = None;
-            self.message = message;
+        if let Some(over) = over {
+            let program = self.program.take();
+            if let (Some(outcome), Some(program)) = (&mut self.once, program) {
+                outcome.take(program, over);
+                self.leave = true;
+                return;
+            }
+            self.message = over.words();
             self.refresh();
             self.leave_program();
         }
@@ -424,8 +480,8 @@ fn set_size(master: &OwnedFd, (rows, columns): (u16, u16)) {
 }
 
 impl Program {
-    /// Moves keys to the program and news to the pane; why it is over, if it is.
-    fn turn(&mut self, rows: u16) -> Option<String> {
+    /// Moves keys to the program and news to the pane; how it is over, if it is.
+    fn turn(&mut self, rows: u16) -> Option<Over> {
         if !self.typed.is_empty() {
             match rustix::io::write(&self.master, &self.typed) {
                 Ok(bytes) => drop(self.typed.drain(..bytes.min(self.typed.len()))),
@@ -450,20 +506,25 @@ impl Program {
                         self.pane.cursor = (row, column, visible);
                         self.pane.application = application;
                     }
+                    News::Dropped(count) => self.dropped = count,
+                    News::Line(_) | News::End => {}
                 },
                 Err(RecvError::Empty) => break,
-                Err(_) => return Some("The program's output could not be shown; it was ended.".into()),
+                Err(_) => return local("the program's output could not be shown; it was ended"),
             }
         }
         match self.agent.channel().try_recv::<Answer>() {
-            Ok(received) => Some(match received.message {
-                Answer::Exited(0) => "The program has ended.".into(),
-                Answer::Exited(status) => format!("The program has ended with status {status}."),
-                Answer::Refused { reason, .. } => reason,
-                _ => "The agent answered something else.".into(),
-            }),
+            Ok(received) => match received.message {
+                Answer::Exited(status) => Some(Over::Exited(status)),
+                Answer::Refused { kind, reason } => Some(Over::Fault(Fault::Refused(kind, reason))),
+                _ => local("the agent answered something else"),
+            },
             Err(RecvError::Empty) => None,
-            Err(_) => Some("The agent has ended, and the program with it.".into()),
+            Err(_) => local("the agent ended, and the program with it"),
         }
     }
+}
+
+fn local(what: &str) -> Option<Over> {
+    Some(Over::Fault(Fault::Local(what.into())))
 }

@@ -1,7 +1,8 @@
 //! The process that reads what programs write to their terminal. It has that terminal's output and a channel back,
 //! and whatever a program's bytes make of it, all that comes out is text with colours inside the program's own rows.
 
-use levee_ipc::{Channel, RecvError};
+use super::text::Kept;
+use levee_ipc::{Channel, Received, RecvError};
 use levee_sys::fork::Forker;
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
@@ -18,6 +19,8 @@ pub const MAX_SIZE: u16 = 500;
 /// Bytes read at a time, and how often before what they made is sent.
 const CHUNK: usize = 16 * 1024;
 const CHUNKS: usize = 8;
+/// And how often at most when the program has ended: what others write to its terminal then does not count.
+const LAST: usize = 256;
 
 /// A colour as programs name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +80,22 @@ pub enum News {
         /// Whether arrow keys send application codes.
         application: bool,
     },
+    /// So many orders to the terminal that are not about text, place and look have been dropped by now: clipboard, title,
+    /// questions about the terminal, its size and the like.
+    Dropped(u64),
+    /// After [`Order::Finish`]: a line of all that the program has written to the ordinary screen, or of the last of it.
+    Line(String),
+    /// There is no other line.
+    End,
+}
+
+/// What the parser is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// The terminal has this size now.
+    Size(Size),
+    /// The program has ended: read what is left, send what it has written as lines, and end.
+    Finish,
 }
 
 /// The size of the program's terminal: rows and columns.
@@ -111,7 +130,13 @@ impl Parser {
     /// Tells the size of the terminal.
     pub fn resize(&self, size: Size) {
         // A parser that is gone is found when it is read.
-        let _ = self.channel.try_send(&size);
+        let _ = self.channel.try_send(&Order::Size(size));
+    }
+
+    /// The program has ended: asks for what it has written.
+    pub fn finish(&self) {
+        // As above.
+        let _ = self.channel.try_send(&Order::Finish);
     }
 }
 
@@ -128,7 +153,8 @@ fn bounded(size: u16) -> NonZeroU16 {
 }
 
 fn serve(output: &OwnedFd, channel: &Channel, (rows, columns): Size) {
-    let mut parser = vt100::Parser::new(bounded(rows), bounded(columns), 0);
+    let mut parser = vt100::Parser::new_with_callbacks(bounded(rows), bounded(columns), 0, Kept::default());
+    let mut dropped = 0;
     let mut sent: Vec<News> = Vec::new();
     let mut chunk = vec![0u8; CHUNK];
     let mut ended = false;
@@ -142,18 +168,19 @@ fn serve(output: &OwnedFd, channel: &Channel, (rows, columns): Size) {
             Err(_) => return,
         }
         drop(fds);
+        let mut over = false;
         loop {
-            match channel.try_recv::<Size>() {
-                Ok(received) => {
-                    let (rows, columns) = received.message;
+            match channel.try_recv::<Order>() {
+                Ok(Received { message: Order::Size((rows, columns)), .. }) => {
                     parser.screen_mut().set_size(bounded(rows), bounded(columns));
                     sent.clear();
                 }
+                Ok(Received { message: Order::Finish, .. }) => over = true,
                 Err(RecvError::Empty) => break,
                 Err(_) => return,
             }
         }
-        for _ in 0..CHUNKS {
+        for _ in 0..if over { LAST } else { CHUNKS } {
             match rustix::io::read(output, &mut chunk) {
                 Ok(bytes @ 1..) => parser.process(chunk.get(..bytes).unwrap_or_default()),
                 Err(Errno::AGAIN | Errno::INTR) => break,
@@ -163,6 +190,14 @@ fn serve(output: &OwnedFd, channel: &Channel, (rows, columns): Size) {
                 }
             }
         }
+        if over {
+            return finish(&parser, channel);
+        }
+        let count = parser.callbacks().dropped();
+        if count != dropped && channel.send(&News::Dropped(count)).is_err() {
+            return;
+        }
+        dropped = count;
         let now = picture(parser.screen());
         for (index, news) in now.iter().enumerate() {
             // Waits for a reader that is slower than the program.
@@ -171,6 +206,17 @@ fn serve(output: &OwnedFd, channel: &Channel, (rows, columns): Size) {
             }
         }
         sent = now;
+    }
+}
+
+/// Sends what the program has written as lines of text.
+fn finish(parser: &vt100::Parser<Kept>, channel: &Channel) {
+    let dropped = News::Dropped(parser.callbacks().dropped());
+    let lines = parser.callbacks().lines(parser.screen()).into_iter().map(News::Line);
+    for news in std::iter::once(dropped).chain(lines).chain([News::End]) {
+        if channel.send(&news).is_err() {
+            return;
+        }
     }
 }
 

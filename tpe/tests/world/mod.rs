@@ -154,6 +154,14 @@ impl Sessiond {
             Request::Passwd { .. } => {
                 Reply::Refused { kind: RefusalKind::Credentials, reason: "wrong password".into() }
             }
+            Request::Carry(file) => {
+                let digest: String = file.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                note(&self.seen, format!("{:?} {} {digest}", file.direction, file.bytes));
+                match &self.session {
+                    Some((_, label)) if label.as_str() == "SECRET" => Reply::Carried,
+                    _ => Reply::Refused { kind: RefusalKind::Carry, reason: "not at this level".into() },
+                }
+            }
             Request::Status => Reply::Status(Status { user: None, session: self.session.clone(), age: 0 }),
             Request::KeepAlive => Reply::Alive,
             Request::Logout => {

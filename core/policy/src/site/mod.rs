@@ -27,6 +27,7 @@ pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};
 
+use crate::decision::Direction;
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, LabelName, ServiceName, SiteName, UserName};
 use crate::vocabulary::Vocabulary;
@@ -182,6 +183,8 @@ pub struct Limits {
 pub struct User {
     name: UserName,
     clearance: Range,
+    export: Option<Range>,
+    import: Option<Range>,
 }
 
 impl User {
@@ -193,6 +196,14 @@ impl User {
     /// The labels at which the person may work.
     pub fn clearance(&self) -> &Range {
         &self.clearance
+    }
+
+    /// The labels at which this person may carry files out of a session or into one, if any: each is recorded.
+    pub fn carries(&self, direction: Direction) -> Option<&Range> {
+        match direction {
+            Direction::Export => self.export.as_ref(),
+            Direction::Import => self.import.as_ref(),
+        }
     }
 }
 

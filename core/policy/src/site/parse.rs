@@ -67,6 +67,8 @@ pub(super) struct DraftServer {
 pub(super) struct DraftUser {
     pub name: At<UserName>,
     pub clearance: At<Range>,
+    /// Labels from and to which files may be carried.
+    pub carried: [Option<Range>; 2],
 }
 
 pub(super) struct DraftHost {
@@ -143,7 +145,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let audit = Audit::read(reader, &root);
     let federation = federation::read(reader, &root, vault.as_ref());
     let words = vocabulary.as_ref();
-    let users = reader.tables(root.get("user"), "[user]", &["name", "clearance"]);
+    let users = reader.tables(root.get("user"), "[user]", &["name", "clearance", "export", "import"]);
     let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
     let hosts = reader.tables(root.get("host"), "[host]", &["name", "accreditation", "ppk"]);
     let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
@@ -187,7 +189,9 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         audit: audit?,
         users: (draft.users.read.into_iter())
             .map(|user| {
-                (user.name.value.clone(), User { name: user.name.value, clearance: user.clearance.value })
+                let (name, clearance, [export, import]) =
+                    (user.name.value, user.clearance.value, user.carried);
+                (name.clone(), User { name, clearance, export, import })
             })
             .collect(),
         hosts: (draft.hosts.read.into_iter())
@@ -503,7 +507,12 @@ fn user(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_
     let name = reader.need(keys, "name", "\"ada\"");
     let name = name.and_then(|value| reader.parsed(value, "user name", NAME));
     let clearance = range(reader, vocabulary, keys, "clearance");
-    Some(DraftUser { name: name?, clearance: clearance? })
+    let mut carried = |key| match keys.get(key) {
+        Some(_) => range(reader, vocabulary, keys, key).map(|range| Some(range.value)),
+        None => Some(None),
+    };
+    let (export, import) = (carried("export"), carried("import"));
+    Some(DraftUser { name: name?, clearance: clearance?, carried: [export?, import?] })
 }
 
 fn host(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<DraftHost> {

@@ -1,0 +1,179 @@
+//! What goes into a program and comes out of it where that is no terminal: into memory files of the agent's own, which reach
+//! the other side once the server has recorded size and digest. Nothing of a person's enters the compartment, and nothing
+//! of the compartment's leaves it, but these bytes: no descriptor is on both sides.
+
+use levee_ipc::tpe::MAX_CARRIED;
+use levee_policy::decision::{Carry, Direction};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
+use rustix::io::{Errno, pread, read, write};
+use rustix::pipe::{PipeFlags, pipe_with};
+use sha2::{Digest as _, Sha256};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Bytes moved at a time.
+const CHUNK: usize = 64 * 1024;
+
+/// A whole file that may be carried, in memory that nobody can change any more.
+pub struct Whole {
+    /// The file.
+    pub file: OwnedFd,
+    /// What the server is to record of it.
+    pub record: Carry,
+}
+
+/// A file in the making.
+struct Making {
+    file: OwnedFd,
+    digest: Sha256,
+    bytes: u64,
+}
+
+impl Making {
+    fn new() -> Result<Self, Errno> {
+        let file = memfd_create("carried", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        Ok(Self { file, digest: Sha256::new(), bytes: 0 })
+    }
+
+    /// Takes more bytes; false if they are too many.
+    fn take(&mut self, mut chunk: &[u8]) -> Result<bool, Errno> {
+        self.bytes = self.bytes.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+        if self.bytes > MAX_CARRIED {
+            return Ok(false);
+        }
+        self.digest.update(chunk);
+        while !chunk.is_empty() {
+            match write(&self.file, chunk) {
+                Ok(0) => return Err(Errno::NOSPC),
+                Ok(n) => chunk = chunk.get(n..).ok_or(Errno::IO)?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    fn finish(self, direction: Direction) -> Result<Whole, Errno> {
+        fcntl_add_seals(
+            &self.file,
+            SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+        )?;
+        rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Start(0))?;
+        let record = Carry { direction, bytes: self.bytes, digest: self.digest.finalize().into() };
+        Ok(Whole { file: self.file, record })
+    }
+}
+
+/// Copies what a person wants to carry in. The person may go on changing theirs; what is recorded is what the program gets.
+///
+/// # Errors
+/// In words for the person.
+pub fn import(theirs: &OwnedFd) -> Result<Whole, String> {
+    let failed = |e: Errno| format!("the file to carry in: {e}");
+    let stat = fstat(theirs).map_err(failed)?;
+    // Reading anything else could make the agent wait.
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err("what is to be carried in is no memory file".into());
+    }
+    let mut making = Making::new().map_err(failed)?;
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match pread(theirs, &mut chunk, making.bytes) {
+            Ok(0) => return making.finish(Direction::Import).map_err(failed),
+            Ok(n) => {
+                if !making.take(chunk.get(..n).unwrap_or_default()).map_err(failed)? {
+                    return Err(format!("no more than {} MiB can be carried at a time", MAX_CARRIED >> 20));
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(failed(e)),
+        }
+    }
+}
+
+/// The agent's end of a program's standard output or error.
+pub struct Spool {
+    /// Until the program has closed it, or has written too much.
+    pipe: Option<OwnedFd>,
+    /// What has come; nothing is kept of what is discarded.
+    kept: Result<Option<Making>, String>,
+    chunk: Vec<u8>,
+}
+
+impl Spool {
+    /// A spool that keeps what comes or discards it, and the program's end.
+    pub fn new(keep: bool) -> Result<(Self, OwnedFd), Errno> {
+        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let kept = if keep { Some(Making::new()?) } else { None };
+        Ok((Self { pipe: Some(ours), kept: Ok(kept), chunk: vec![0; CHUNK] }, theirs))
+    }
+
+    /// What to wait for.
+    pub fn interest(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Takes what has come, a little at a time; whether there was anything.
+    pub fn turn(&mut self) -> bool {
+        let Some(pipe) = &self.pipe else { return false };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&now)), Ok(1..)) {
+            return false;
+        }
+        match read(pipe, &mut self.chunk) {
+            Ok(n @ 1..) => {
+                let chunk = self.chunk.get(..n).unwrap_or_default();
+                let taken = match &mut self.kept {
+                    Ok(Some(making)) => {
+                        making.take(chunk).map_err(|e| format!("what the program writes: {e}"))
+                    }
+                    _ => Ok(true),
+                };
+                let too_much = || {
+                    format!("the program wrote more than the {} MiB that can be carried", MAX_CARRIED >> 20)
+                };
+                if let Err(why) = taken.and_then(|fits| if fits { Ok(()) } else { Err(too_much()) }) {
+                    // The program hears of it by SIGPIPE.
+                    (self.pipe, self.kept) = (None, Err(why));
+                }
+                true
+            }
+            Err(Errno::INTR) => true,
+            Ok(_) | Err(_) => {
+                self.pipe = None;
+                false
+            }
+        }
+    }
+
+    /// The program has ended: what it has written, if it is kept. What others write from now on does not count.
+    ///
+    /// # Errors
+    /// In words for the person.
+    pub fn finish(mut self) -> Result<Option<Whole>, String> {
+        // A pipe holds no more than this.
+        for _ in 0..64 {
+            if !self.turn() {
+                break;
+            }
+        }
+        match self.kept? {
+            Some(making) => making.finish(Direction::Export).map(Some).map_err(|e| e.to_string()),
+            None => Ok(None),
+        }
+    }
+}
+
+/// A standard input that has ended.
+pub fn nothing() -> Result<OwnedFd, Errno> {
+    pipe_with(PipeFlags::CLOEXEC).map(|(theirs, _)| theirs)
+}
+
+/// Whether this is the programs' side of a pseudo-terminal: what else it is could carry bytes past the record.
+pub fn is_terminal(fd: &OwnedFd) -> bool {
+    // Major numbers 136 to 143 (Documentation/admin-guide/devices.txt: "Unix98 PTY slaves").
+    fstat(fd).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+            && (136..=143).contains(&rustix::fs::major(stat.st_rdev))
+    })
+}
