@@ -20,6 +20,7 @@ use crate::upflow::Upflow;
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::sessiond::MOST_ALARMS;
+use levee_ipc::warden::vault::{GatePart, VaultPart};
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
@@ -609,7 +610,7 @@ impl Server {
         let agree = label.agrees();
         let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let process = Process::start(Start {
+        let start = Start {
             key: Key::vault(name, worker),
             programs: &self.options.programs,
             program: agree.then_some(stacks::GATE),
@@ -617,17 +618,26 @@ impl Server {
             uid: self.uids.own(Own::Vault(slot)),
             network: None,
             logs: label.logs(),
-        })
-        .map_err(|e| Fatal::new("start a vault", e))?;
-        let attach = || -> Result<(), SendError> {
-            process.attach(Attachment::Tun { mtu: label.mtu() }, &tun)?;
-            for group in &self.tunnels {
-                let socket = group.slot(slot).ok_or(SendError::Closed)?;
-                process.attach(Attachment::Udp(group.address()), &socket)?;
-            }
-            Ok(())
         };
-        attach().map_err(|e| Fatal::new("hand a vault its descriptors", e))?;
+        let failed = |e: &dyn std::fmt::Display| Fatal::new("start a vault", e);
+        let handed = |e: SendError| Fatal::new("hand a vault its descriptors", e);
+        let sockets = self.tunnels.iter().map(|group| Some((group.address(), group.slot(slot)?)));
+        let sockets: Vec<_> = sockets.collect::<Option<_>>().ok_or_else(|| handed(SendError::Closed))?;
+        let process = if agree {
+            let gate = Process::start_as::<GatePart>(start).map_err(|e| failed(&e))?;
+            gate.give(GatePart::Tun, tun).map_err(handed)?;
+            for (address, socket) in sockets {
+                gate.give(GatePart::Udp(address), socket).map_err(handed)?;
+            }
+            gate.into_process()
+        } else {
+            let vault = Process::start_as::<VaultPart>(start).map_err(|e| failed(&e))?;
+            vault.give(VaultPart::Tun { mtu: label.mtu() }, tun).map_err(handed)?;
+            for (address, socket) in sockets {
+                vault.give(VaultPart::Udp(address), socket).map_err(handed)?;
+            }
+            vault.into_process()
+        };
         if agree {
             stacks::start(
                 &process,
