@@ -312,6 +312,17 @@ impl Process {
         }
     }
 
+    /// Tells it to end in good order.
+    ///
+    /// # Errors
+    /// As [`To::give`].
+    pub fn stop(&self) -> Result<(), SendError> {
+        match self.kind {
+            Some(_) => self.control.try_send(&Order::<Nothing>::Stop),
+            None => self.tell(&FromWarden::Stop),
+        }
+    }
+
     /// Tells it something. The warden never waits for a process: one that does not read is as good as dead.
     ///
     /// # Errors
@@ -327,6 +338,7 @@ impl Process {
     pub fn hear(&mut self) -> Result<Received<Heard>, RecvError> {
         let heard = match self.key.role {
             Role::Signer => self.hear_as(|Unusable(why)| Heard::Unusable(why)),
+            Role::Sessiond => self.hear_as(Heard::Sessiond),
             Role::Tps | Role::Keyer | Role::Vault | Role::Stack | Role::Witness | Role::Mediator => {
                 self.hear_as(|nothing: Nothing| match nothing {})
             }
@@ -354,7 +366,6 @@ impl Process {
         let Received { message, fds } = self.hear_it::<ToWarden>()?;
         let message = match (message, self.key.role) {
             (ToWarden::Ready, _) => Heard::Ready,
-            (ToWarden::Sessiond(request), Role::Sessiond) => Heard::Sessiond(request),
             (ToWarden::Tpe(request), Role::Tpe) => Heard::Tpe(request),
             (ToWarden::Upflow(reports), Role::Snapshot | Role::Copy) => Heard::Upflow(reports),
             _ => return Err(RecvError::Malformed),

@@ -19,7 +19,7 @@ use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
-use levee_ipc::warden::sessiond::MOST_ALARMS;
+use levee_ipc::warden::sessiond::{MOST_ALARMS, SessiondPart};
 use levee_ipc::warden::vault::{GatePart, VaultPart};
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest};
 use levee_ipc::{Secret, SendError};
@@ -188,7 +188,7 @@ impl Server {
     pub fn stop(mut self) {
         if let Some(sessiond) = self.processes.get(&Key::of(Role::Sessiond)) {
             // It writes its last checkpoint; the others hold nothing that a kill could lose.
-            let _ = sessiond.tell(&FromWarden::Stop);
+            let _ = sessiond.stop();
             sessiond.wait(Duration::from_secs(2));
         }
         self.makers.stop();
@@ -274,6 +274,7 @@ impl Server {
     }
 
     fn said(&mut self, key: &Key) -> Result<(), Fatal> {
+        // What it says beyond that it says in the next turn.
         for _ in 0..TURN {
             let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
             match process.hear().map(|received| received.message) {
@@ -318,6 +319,16 @@ impl Server {
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.release();
                 }
+            }
+            SessiondRequest::Replace(role) => {
+                if !self.standing().contains(&role) || role == Role::Sessiond {
+                    return log!("sessiond asks for another {}: it may not", role.program());
+                }
+                log!(
+                    "sessiond says that {} does not read, or what it should not: killing it",
+                    role.program()
+                );
+                self.processes.get(&Key::of(role)).into_iter().for_each(Process::kill);
             }
             SessiondRequest::Kill(label) => {
                 // It may be the mediator that does not answer.
@@ -922,7 +933,7 @@ impl Server {
 
     fn tell_sessiond(&self, event: LabelEvent) {
         if let Some(sessiond) = self.processes.get(&Key::of(Role::Sessiond))
-            && sessiond.tell(&FromWarden::Label(event)).is_err()
+            && sessiond.tell_as(SessiondPart::Label(event), &[]).is_err()
         {
             // It does not read: it cannot be trusted to have cut what it should. A new one reads its store.
             log!("sessiond does not read what it is told: killing it");

@@ -2,6 +2,7 @@
 
 use super::*;
 use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::signer::SignerPart;
 use levee_ipc::warden::tps::TpsPart;
 
@@ -77,17 +78,18 @@ impl Server {
     }
 
     fn give_sessiond(&self, start: Start<'_>, uid: u32) -> Given {
-        let process = Process::start(start)?;
-        process.give(Attachment::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
-        let directory = state::own_directory(&self.options.state.join("sessiond"), uid)?;
-        process.give(Attachment::Directory, directory)?;
-        process.give(Attachment::Authority, state::copy(&self.options.state.join("authority/ca.pem"))?)?;
-        if let Some(list) = state::revocations(&self.options.state.join(state::REVOCATIONS))? {
-            process.give(Attachment::Revocations, list)?;
+        let directory = &self.options.state;
+        let sessiond = Process::start_as::<SessiondPart>(start)?;
+        sessiond.give(SessiondPart::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
+        let own = state::own_directory(&directory.join("sessiond"), uid)?;
+        sessiond.give(SessiondPart::Directory, own)?;
+        sessiond.give(SessiondPart::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+        if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
+            sessiond.give(SessiondPart::Revocations, list)?;
         }
-        process.give(Attachment::Auditor, state::copy(&self.options.state.join(state::AUDITOR))?)?;
-        process.attach(Attachment::Listener, &self.operators)?;
-        Ok(process)
+        sessiond.give(SessiondPart::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
+        sessiond.give(SessiondPart::Operators, &self.operators)?;
+        Ok(sessiond.into_process())
     }
 
     fn give_keyer(&self, start: Start<'_>) -> Given {
@@ -191,7 +193,7 @@ impl Server {
                     let given = match role {
                         Role::Keyer => process.tell_as(KeyerPart::Revocations, &[list.as_fd()]),
                         Role::Tps => process.tell_as(TpsPart::Revocations, &[list.as_fd()]),
-                        _ => process.give(Attachment::Revocations, list),
+                        _ => process.tell_as(SessiondPart::Revocations, &[list.as_fd()]),
                     };
                     if given.is_err() {
                         // It reads the list when it is started again.
