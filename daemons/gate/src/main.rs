@@ -14,16 +14,8 @@ mod stacks;
 mod start;
 mod together;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match start::start().and_then(serve::serve) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error may be gone; the exit status says it too.
-            let _ = writeln!(std::io::stderr(), "levee-gate: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    levee_daemon::run("levee-gate", || start::start()?.map_or(Ok(()), serve::serve))
 }

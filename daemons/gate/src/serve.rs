@@ -2,23 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
+use levee_daemon::tunnel::{Peers, Socket};
+use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
 use levee_ipc::agree::{ARRIVING, Datagrams, Envelope, FromStack, Outer, Outgoing, Packets, Sealed, ToStack};
-use levee_ipc::tunnel::{Fatal, Peers, Socket};
 use levee_ipc::vault::{KeyerToVault, Refusal, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
+use levee_ipc::warden::vault::GatePart;
 use levee_session::SessionId;
 use levee_sys::udp;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::stacks::Stack;
-use crate::start::Started;
+use crate::start::{Source, Started};
 use crate::together::{self, Run};
 
-/// Packets, datagrams or aggregates of one descriptor before the others get their turn.
-const TURN: usize = 64;
 /// And bytes: two full questions.
 const TURN_BYTES: usize = 2 * ARRIVING;
 /// Sends that go one by one after one that was refused as a whole.
@@ -29,8 +28,10 @@ const ALARM: Duration = Duration::from_secs(1);
 const LONGEST: usize = 65_535;
 
 struct Gate {
+    events: Events<Source>,
+    warden: Warden<GatePart>,
     peers: Peers,
-    tun: std::os::fd::OwnedFd,
+    tun: Watched<OwnedFd>,
     sockets: Vec<Socket>,
     first: Stack,
     second: Stack,
@@ -67,6 +68,8 @@ struct Counts {
 /// When a stack is gone or in doubt, the warden sends what is no message, or the TUN queue fails.
 pub fn serve(started: Started) -> Result<(), Fatal> {
     let mut gate = Gate {
+        events: started.events,
+        warden: started.warden,
         peers: started.peers,
         tun: started.tun,
         sockets: started.sockets,
@@ -82,68 +85,64 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         untold: 0,
         told: None,
     };
-    loop {
-        let ready = gate.wait()?;
-        if ready.control && !gate.peers.hear_warden()? {
-            return Ok(());
-        }
-        gate.hear_sessiond()?;
-        gate.hear_keyer()?;
-        for number in 0..gate.sockets.len() {
-            if ready.sockets & (1 << number) != 0 {
-                gate.turn_socket(number)?;
-            }
-        }
-        if ready.tun {
-            gate.turn_tun()?;
-        }
-        gate.erase();
-        gate.tell();
-    }
-}
-
-/// What can be read.
-#[derive(Default)]
-struct Ready {
-    control: bool,
-    tun: bool,
-    /// Socket `n` by bit `n`.
-    sockets: u32,
+    while gate.turn()? {}
+    Ok(())
 }
 
 impl Gate {
-    fn wait(&self) -> Result<Ready, Fatal> {
-        let reading = PollFlags::IN;
-        let mut fds = vec![
-            PollFd::new(self.peers.control(), reading),
-            PollFd::new(&self.first, reading),
-            PollFd::new(&self.second, reading),
-            PollFd::new(&self.tun, reading),
-        ];
-        fds.extend(self.sockets.iter().map(|socket| PollFd::new(&socket.fd, reading)));
-        let packets = fds.len();
-        for (fd, writing) in [self.peers.sessiond.watch(), self.peers.keyer.watch()].into_iter().flatten() {
-            let interest = if writing { reading | PollFlags::OUT } else { reading };
-            fds.push(PollFd::from_borrowed_fd(fd, interest));
-        }
-        let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
-        match poll(&mut fds, (self.untold > 0).then_some(&limit)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(why) => return Err(Fatal::new("wait", why)),
-        }
-        let is_ready = |place: usize| fds.get(place).is_some_and(|fd| !fd.revents().is_empty());
-        for (place, stack) in [(1, &self.first), (2, &self.second)] {
-            if is_ready(place) {
-                // Nothing was asked: it is gone, or says what it should not.
-                return Err(match stack.answer() {
-                    Ok(said) => stack.out_of_turn(&said),
-                    Err(why) => why,
-                });
+    /// Waits for something, and does it. False when it is time to end.
+    fn turn(&mut self) -> Result<bool, Fatal> {
+        let (mut tun, mut sockets) = (false, Vec::new());
+        for (source, _) in self.events.wait((self.untold > 0).then_some(ALARM))? {
+            match source {
+                Source::Warden => {
+                    if !self.hear_warden()? {
+                        return Ok(false);
+                    }
+                }
+                Source::Sessiond => self.hear_sessiond()?,
+                Source::Keyer => self.hear_keyer()?,
+                Source::Tun => tun = true,
+                Source::Socket(number) => sockets.push(number),
+                Source::First => Self::unasked(&self.first)?,
+                Source::Second => Self::unasked(&self.second)?,
             }
         }
-        let sockets =
-            (4..packets).filter(|place| is_ready(*place)).fold(0, |all, place| all | 1 << (place - 4));
-        Ok(Ready { control: is_ready(0), tun: is_ready(3), sockets })
+        for number in sockets {
+            self.turn_socket(number)?;
+        }
+        if tun {
+            self.turn_tun()?;
+        }
+        self.erase();
+        self.tell();
+        Ok(true)
+    }
+
+    /// A stack has something to read when the turn begins. What it was asked in the turn it may have answered since; if not, it is
+    /// gone, or says what it should not.
+    fn unasked(stack: &Stack) -> Result<(), Fatal> {
+        match stack.has_said()? {
+            None => Ok(()),
+            Some(said) => Err(stack.out_of_turn(&said)),
+        }
+    }
+
+    /// Does what the warden says. False when it is time to end.
+    fn hear_warden(&mut self) -> Result<bool, Fatal> {
+        while let Some(order) = self.warden.hear()? {
+            match order {
+                Order::Stop => return Ok(false),
+                Order::Take(GatePart::Sessiond, with) => {
+                    self.peers.sessiond_came(with.channel()?, &mut self.events, Source::Sessiond)?;
+                }
+                Order::Take(GatePart::Keyer, with) => {
+                    self.peers.keyer.replace(with.channel()?, &mut self.events, Source::Keyer)?;
+                }
+                Order::Take(part, _) => return Err(Warden::unwanted(&part)),
+            }
+        }
+        Ok(true)
     }
 
     /// Asks both stacks the same.
@@ -350,11 +349,11 @@ impl Gate {
             self.peers.sessiond.send(VaultToSessiond::Disagreed(std::mem::take(&mut self.untold)));
             self.told = Some(Instant::now());
         }
-        self.peers.flush();
     }
 
     fn hear_sessiond(&mut self) -> Result<(), Fatal> {
-        while let Some(message) = self.peers.sessiond.receive::<SessiondToVault>() {
+        for _ in 0..TURN {
+            let Ok(Some(message)) = self.peers.sessiond.hear::<SessiondToVault>() else { break };
             match message {
                 SessiondToVault::Open(record) => {
                     let id = record.id;
@@ -417,7 +416,8 @@ impl Gate {
     }
 
     fn hear_keyer(&mut self) -> Result<(), Fatal> {
-        while let Some(message) = self.peers.keyer.receive::<KeyerToVault>() {
+        for _ in 0..TURN {
+            let Ok(Some(message)) = self.peers.keyer.hear::<KeyerToVault>() else { break };
             match message {
                 KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation } => {
                     let spi = inbound.spi;

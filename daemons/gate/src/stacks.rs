@@ -1,10 +1,9 @@
 //! A stack as the gate sees it: a channel on which each question has one answer.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use levee_daemon::{Fatal, Watched};
 use levee_ipc::agree::{FromStack, ToStack};
-use levee_ipc::tunnel::Fatal;
 use levee_ipc::{Channel, RecvError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -15,12 +14,12 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// One of the two stacks.
 pub struct Stack {
     name: &'static str,
-    channel: Channel,
+    channel: Watched<Channel>,
 }
 
 impl Stack {
     /// The stack at the other end of `channel`.
-    pub fn new(name: &'static str, channel: Channel) -> Self {
+    pub fn new(name: &'static str, channel: Watched<Channel>) -> Self {
         Self { name, channel }
     }
 
@@ -66,10 +65,22 @@ impl Stack {
                 return Err(self.lost(&format!("no answer within {limit:?}")));
             }
             let left = Timespec::try_from(left).map_err(|why| self.lost(&why))?;
-            match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&left)) {
+            match poll(&mut [PollFd::new(&*self.channel, PollFlags::IN)], Some(&left)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(why) => return Err(self.lost(&why)),
             }
+        }
+    }
+
+    /// What it has said, if anything.
+    ///
+    /// # Errors
+    /// When it is gone, or says what is no answer.
+    pub fn has_said(&self) -> Result<Option<FromStack>, Fatal> {
+        match self.channel.try_recv() {
+            Ok(received) => Ok(Some(received.message)),
+            Err(RecvError::Empty) => Ok(None),
+            Err(why) => Err(self.lost(&why)),
         }
     }
 
@@ -80,11 +91,5 @@ impl Stack {
 
     fn lost(&self, why: &dyn std::fmt::Display) -> Fatal {
         Fatal::new("ask the stacks", format!("{}: {why}", self.name))
-    }
-}
-
-impl AsFd for Stack {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
     }
 }

@@ -1,12 +1,15 @@
 //! From the first instruction to the sandbox.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
+use levee_daemon::tunnel::{Peers, Socket, unblock};
+use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, Watched, begin};
 use levee_ipc::Channel;
 use levee_ipc::agree::FromStack;
-use levee_ipc::tunnel::{self, Fatal, Peers, Socket};
-use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
+use levee_ipc::warden::Place;
+use levee_ipc::warden::vault::GatePart;
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
 
@@ -15,12 +18,55 @@ use crate::stacks::Stack;
 /// How long a stack may take to start.
 const BEGINNING: Duration = Duration::from_secs(20);
 
+/// What the warden gives.
+#[derive(Default)]
+struct Given {
+    tun: One<OwnedFd>,
+    sockets: Many<(OwnedFd, SocketAddr), { Socket::MOST }>,
+    sessiond: One<Channel>,
+    keyer: One<Channel>,
+    first: One<Channel>,
+    second: One<Channel>,
+}
+
+impl Kit for Given {
+    type Part = GatePart;
+
+    fn take(&mut self, part: GatePart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            GatePart::Tun => self.tun.put(with.one()?),
+            GatePart::Udp(address) => self.sockets.put((with.one()?, address)),
+            GatePart::Sessiond => self.sessiond.put(with.channel()?),
+            GatePart::Keyer => self.keyer.put(with.channel()?),
+            GatePart::First => self.first.put(with.channel()?),
+            GatePart::Second => self.second.put(with.channel()?),
+        }
+    }
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    Warden,
+    Sessiond,
+    Keyer,
+    Tun,
+    /// By its number.
+    Socket(usize),
+    First,
+    Second,
+}
+
 /// Everything that the gate works with.
 pub struct Started {
-    /// The channels to warden, sessiond and keyer.
+    /// What is waited for.
+    pub events: Events<Source>,
+    /// The channel to the warden.
+    pub warden: Warden<GatePart>,
+    /// The channels to sessiond and keyer.
     pub peers: Peers,
     /// The TUN queue, non-blocking: each read and write is one packet.
-    pub tun: OwnedFd,
+    pub tun: Watched<OwnedFd>,
     /// The UDP sockets, in the order in which they came.
     pub sockets: Vec<Socket>,
     /// The stack that opens and seals.
@@ -29,52 +75,46 @@ pub struct Started {
     pub second: Stack,
 }
 
-/// Collects the attachments, waits for both stacks, enters the sandbox and tells the warden.
+/// Takes the kit, waits for both stacks, enters the sandbox and tells the warden. `None`: it needs no gate any more.
 ///
 /// # Errors
 /// The step that failed; the process must then end.
-pub fn start() -> Result<Started, Fatal> {
-    let control =
-        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
-    let control = Channel::from_fd(control);
-    let (mut sessiond, mut keyer, mut tun, mut sockets) = (None, None, None, Vec::new());
-    let (mut first, mut second) = (None, None);
-    let place = tunnel::attachments(&control, |attachment, fd| {
-        match attachment {
-            Attachment::Peer { role: Role::Sessiond, .. } => sessiond = Some(Channel::from_fd(fd)),
-            Attachment::Peer { role: Role::Keyer, .. } => keyer = Some(Channel::from_fd(fd)),
-            Attachment::Peer { role: Role::Stack, .. } => first = Some(Channel::from_fd(fd)),
-            Attachment::Peer { role: Role::Witness, .. } => second = Some(Channel::from_fd(fd)),
-            Attachment::Tun { .. } => tun = Some(whole_packets(fd)?),
-            Attachment::Udp(address) => Socket::attach(&mut sockets, fd, address)?,
-            other => return Err(tunnel::not_for("gate", &other)),
-        }
-        Ok(())
-    })?;
-    if place != Place::Server {
+pub fn start() -> Result<Option<Started>, Fatal> {
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(None) };
+    if beginning.place != Place::Server {
         return Err(Fatal::new("begin", "a gate is a server's"));
     }
-    let needed = |what: &'static str| move || Fatal::new("begin", format!("no {what} was attached"));
-    let tun = tun.ok_or_else(needed("TUN queue"))?;
-    let first = Stack::new("the first stack", first.ok_or_else(needed("channel to the first stack"))?);
-    let second = Stack::new("the second stack", second.ok_or_else(needed("channel to the second stack"))?);
-    if sockets.is_empty() {
-        return Err(needed("UDP socket")());
-    }
-    Sandbox::new(seccomp::GATE).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
+    let mut events = Events::new()?;
+    let fault = |why| Fatal::new("wait", why);
+    let tun = whole_packets(given.tun.needed("TUN queue")?)?;
+    let tun = events.watch(tun, Source::Tun).map_err(fault)?;
+    let sockets = Socket::all(given.sockets.needed("UDP socket")?, &mut events, Source::Socket)?;
+    let mut stack =
+        |name, channel, source| Ok(Stack::new(name, events.watch(channel, source).map_err(fault)?));
+    let first = stack("the first stack", given.first.needed("channel to the first stack")?, Source::First)?;
+    let second =
+        stack("the second stack", given.second.needed("channel to the second stack")?, Source::Second)?;
+    let confined = beginning.confine(&Sandbox::new(seccomp::GATE))?;
     for stack in [&first, &second] {
         match stack.answer_within(BEGINNING)? {
             FromStack::Ready => {}
             other => return Err(stack.out_of_turn(&other)),
         }
     }
-    control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
-    Ok(Started { peers: Peers::new(control, sessiond, keyer), tun, sockets, first, second })
+    let warden = confined.ready(&mut events, Source::Warden)?;
+    let mut peers = Peers::default();
+    if let Some(channel) = given.sessiond.get() {
+        peers.sessiond_came(channel, &mut events, Source::Sessiond)?;
+    }
+    if let Some(channel) = given.keyer.get() {
+        peers.keyer.replace(channel, &mut events, Source::Keyer)?;
+    }
+    Ok(Some(Started { events, warden, peers, tun, sockets, first, second }))
 }
 
 /// A queue whose packets come one by one, with nothing before them: what two stacks are to agree about must be one thing.
 fn whole_packets(fd: OwnedFd) -> Result<OwnedFd, Fatal> {
-    tunnel::unblock(&fd)?;
+    unblock(&fd)?;
     match levee_sys::tun::has_vnet_header(fd.as_fd()) {
         Ok(false) => Ok(fd),
         Ok(true) => Err(Fatal::new("take the TUN queue", "it has offloads, which a gate cannot do with")),

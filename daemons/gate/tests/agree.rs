@@ -318,9 +318,9 @@ fn all_three_are_sandboxed_and_neither_stack_has_a_device_or_a_socket_of_the_net
         assert_eq!(open.iter().filter(|path| path.starts_with("socket:")).count(), 2, "{open:?}");
         assert_eq!(open.len(), 6, "{open:?}");
     }
-    // The gate: channels to warden, sessiond, keyer and both stacks, one UDP socket, the device.
+    // The gate: channels to warden, sessiond, keyer and both stacks, one UDP socket, the device, and what waits for all of them.
     let open = open(&world.gate);
     assert_eq!(open.iter().filter(|path| path.starts_with("socket:")).count(), 6, "{open:?}");
     assert_eq!(open.iter().filter(|path| path.ends_with("/net/tun")).count(), 1, "{open:?}");
-    assert_eq!(open.len(), 10, "{open:?}");
+    assert_eq!(open.len(), 11, "{open:?}");
 }

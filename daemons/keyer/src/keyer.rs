@@ -4,23 +4,20 @@ use crate::children::{Children, slot_of};
 use crate::net::{LONGEST, Received, Sockets};
 use crate::server::Server;
 use crate::signer::Signer;
-use crate::start::{Authority, Started};
+use crate::start::{Authority, Source, Started};
 use crate::workstation::Workstation;
+use levee_daemon::{Descriptors, Events, Fatal, Order, Outbox, TURN, Warden};
 use levee_ike::{CloseReason, Command, CommandError, Endpoint, Event, IkeId, Now, Output, Random};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role};
-use levee_ipc::{Channel, Outbox, RecvError};
+use levee_ipc::warden::Place;
+use levee_ipc::warden::keyer::KeyerPart;
 use levee_policy::LabelName;
 use levee_session::SessionId;
 use ring::rand::{SecureRandom, SystemRandom};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Messages taken from one channel before everything else gets its turn.
-const TURN: usize = 64;
 /// How often what was dropped is reported.
 const REPORT: Duration = Duration::from_secs(10);
 /// Sockets that a workstation keeps: the session's, and one of the session before, whose end it may still have to say.
@@ -59,7 +56,8 @@ pub enum Timer {
 
 /// Everything that the keyer holds.
 pub struct Keyer {
-    control: Channel,
+    events: Events<Source>,
+    warden: Warden<KeyerPart>,
     pub(crate) place: Place,
     pub(crate) endpoint: Endpoint,
     pub(crate) authority: Authority,
@@ -85,10 +83,11 @@ pub struct Keyer {
 ///
 /// # Errors
 /// When the warden sends what is no message.
-pub fn serve(started: Started) -> Result<(), String> {
-    let Started { control, place, config, authority, sockets, channels } = started;
+pub fn serve(started: Started) -> Result<(), Fatal> {
+    let Started { events, warden, place, config, authority, sockets, channels } = started;
     let mut keyer = Keyer {
-        control,
+        events,
+        warden,
         place,
         endpoint: Endpoint::new(config),
         authority,
@@ -107,8 +106,8 @@ pub fn serve(started: Started) -> Result<(), String> {
         dropped: BTreeMap::new(),
         reported: levee_ike::Counters::default(),
     };
-    for (attachment, fd) in channels {
-        keyer.attach(attachment, fd);
+    for (part, with) in channels {
+        keyer.take(part, with)?;
     }
     keyer.at(REPORT, Timer::Report);
     while keyer.turn()? {}
@@ -154,123 +153,83 @@ impl Keyer {
     }
 
     /// Waits for something, and does it. False when it is time to end.
-    fn turn(&mut self) -> Result<bool, String> {
-        // Each look at a channel clears a whole message's room, so that none is taken without need.
-        let said = self.wait()?;
-        if !self.hear_warden()? {
-            return Ok(false);
-        }
-        self.hear_asker();
-        self.hear_signer();
-        for (label, slot) in said {
-            self.hear_vault(&label, slot);
+    fn turn(&mut self) -> Result<bool, Fatal> {
+        let first = self.timers.first().map(|(at, _)| *at);
+        let next = [first, self.due].into_iter().flatten().min();
+        let limit = next.map(|at| at.saturating_sub(self.began.elapsed()));
+        for (source, _) in self.events.wait(limit)? {
+            match source {
+                Source::Warden => {
+                    if !self.hear_warden()? {
+                        return Ok(false);
+                    }
+                }
+                Source::Asker => self.hear_asker(),
+                Source::Signer => self.hear_signer(),
+                Source::Vault(label, slot) => self.hear_vault(&label, slot),
+                Source::Socket(number) => self.hear_peers(number),
+            }
         }
         self.drive();
-        self.hear_peers();
         self.ring();
         self.drive();
-        self.asker.flush();
-        self.signer.flush();
-        self.vaults.values_mut().flat_map(Workers::values_mut).for_each(Outbox::flush);
         Ok(true)
     }
 
-    /// Waits until something comes or is due; the vaults' workers that have something to say.
-    fn wait(&self) -> Result<Vec<(LabelName, u16)>, String> {
-        let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
-        let flags = |writing| if writing { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        for (fd, writing) in [self.asker.watch(), self.signer.watch()].into_iter().flatten() {
-            fds.push(PollFd::from_borrowed_fd(fd, flags(writing)));
-        }
-        let first_vault = fds.len();
-        let mut workers = Vec::with_capacity(self.vaults.len());
-        for (label, vault) in &self.vaults {
-            for (slot, channel) in vault {
-                if let Some((fd, writing)) = channel.watch() {
-                    fds.push(PollFd::from_borrowed_fd(fd, flags(writing)));
-                    workers.push((label, *slot));
-                }
+    fn hear_warden(&mut self) -> Result<bool, Fatal> {
+        while let Some(order) = self.warden.hear()? {
+            match order {
+                Order::Stop => return Ok(false),
+                Order::Take(part, with) => self.take(part, with)?,
             }
         }
-        fds.extend(self.sockets.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let first = self.timers.first().map(|(at, _)| *at);
-        let next = [first, self.due].into_iter().flatten().min();
-        let wait = next.map(|at| at.saturating_sub(self.began.elapsed()));
-        let limit = wait.and_then(|wait| Timespec::try_from(wait).ok());
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(format!("poll: {error}")),
-        }
-        let said = |fd: &PollFd<'_>| !(fd.revents() - PollFlags::OUT).is_empty();
-        let workers = fds.iter().skip(first_vault).zip(workers);
-        Ok(workers.filter(|(fd, _)| said(fd)).map(|(_, (label, slot))| (label.clone(), slot)).collect())
+        Ok(true)
     }
 
-    fn hear_warden(&mut self) -> Result<bool, String> {
-        loop {
-            match self.control.try_recv::<FromWarden>() {
-                Ok(mut received) => match received.message {
-                    FromWarden::Stop => return Ok(false),
-                    FromWarden::Attach(attachment) => {
-                        if let Some(fd) = received.fds.pop() {
-                            self.attach(attachment, fd);
-                        }
-                    }
-                    // Not for the keyer.
-                    _ => {}
-                },
-                Err(RecvError::Closed) => return Ok(false),
-                Err(RecvError::Empty) => return Ok(true),
-                Err(error) => return Err(format!("from the warden: {error}")),
-            }
-        }
-    }
-
-    fn attach(&mut self, attachment: Attachment, fd: OwnedFd) {
-        match attachment {
-            Attachment::Peer { role: Role::Sessiond | Role::Tpe, .. } => {
-                self.asker.replace(Channel::from_fd(fd));
+    fn take(&mut self, part: KeyerPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            KeyerPart::Sessiond => {
+                self.asker.replace(with.channel()?, &mut self.events, Source::Asker)?;
                 self.asker_lost();
                 if self.place == Place::Server {
                     self.give_passes();
                 }
             }
-            Attachment::Peer { role: Role::Signer, .. } => {
-                for refused in self.signer.replace(Channel::from_fd(fd)) {
+            KeyerPart::Signer => {
+                for refused in self.signer.replace(with.channel()?, &mut self.events)? {
                     let _ = self.command(refused);
                 }
             }
-            Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
+            KeyerPart::Vault { label, slot } => {
                 let mut channel = Outbox::new();
-                channel.replace(Channel::from_fd(fd));
+                channel.replace(with.channel()?, &mut self.events, Source::Vault(label.clone(), slot))?;
                 self.vaults.entry(label.clone()).or_default().insert(slot, channel);
                 self.vault_lost(&label, slot);
             }
-            Attachment::Revocations => self.revocations(fd),
-            Attachment::Udp(address) => {
-                self.sockets.add(fd, address, true);
+            KeyerPart::Revocations => self.revocations(&with.one()?),
+            KeyerPart::Udp(address) => {
+                self.sockets.add(with.one()?, address, true, &mut self.events)?;
                 if self.place == Place::Workstation {
                     self.sockets.keep(WORKSTATION_SOCKETS);
                 }
             }
-            _ => {}
+            part => return Err(Warden::unwanted(&part)),
         }
+        Ok(())
     }
 
-    fn hear_peers(&mut self) {
+    fn hear_peers(&mut self, number: u64) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        for number in 0..self.sockets.len() {
-            for _ in 0..TURN {
-                let (datagrams, path) = match self.sockets.receive(number, &mut buffer) {
-                    Received::Datagrams(datagrams, path) => (datagrams, path),
-                    Received::Nothing => break,
-                    Received::Nonsense => continue,
-                };
-                for datagram in datagrams {
-                    let now = self.now();
-                    self.endpoint.handle(datagram, path, now, &mut self.random);
-                    self.drive();
-                }
+        for _ in 0..TURN {
+            let (datagrams, path) = match self.sockets.receive(number, &mut buffer) {
+                Received::Datagrams(datagrams, path) => (datagrams, path),
+                Received::Nothing => break,
+                Received::Nonsense => continue,
+            };
+            for datagram in datagrams {
+                let now = self.now();
+                self.endpoint.handle(datagram, path, now, &mut self.random);
+                self.drive();
             }
         }
         self.buffer = buffer;
@@ -278,7 +237,11 @@ impl Keyer {
 
     fn hear_asker(&mut self) {
         for _ in 0..TURN {
-            let Some(message) = self.asker.receive::<ToKeyer>() else { return };
+            let message = match self.asker.hear::<ToKeyer>() {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(_) => return self.asker_lost(),
+            };
             match (message, self.place) {
                 (ToKeyer::Answer { ticket, record }, Place::Server) => self.answered(ticket, record),
                 (ToKeyer::Renew(record), Place::Server) => self.renew(record),
@@ -298,8 +261,7 @@ impl Keyer {
     }
 
     fn hear_signer(&mut self) {
-        for _ in 0..TURN {
-            let Some(answer) = self.signer.hear() else { return };
+        for answer in self.signer.hear() {
             // The IKE SA may have ended meanwhile.
             let _ = self.command(answer);
             self.drive();
@@ -310,15 +272,16 @@ impl Keyer {
         for _ in 0..TURN {
             let Some(workers) = self.vaults.get_mut(label) else { return };
             let Some(channel) = workers.get_mut(&slot) else { return };
-            let Some(message) = channel.receive::<VaultToKeyer>() else {
-                if !channel.is_open() {
+            let message = match channel.hear::<VaultToKeyer>() {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(_) => {
                     workers.remove(&slot);
                     if workers.is_empty() {
                         self.vaults.remove(label);
                     }
-                    self.vault_lost(label, slot);
+                    return self.vault_lost(label, slot);
                 }
-                return;
             };
             self.serve_vault(label, slot, message);
             self.drive();

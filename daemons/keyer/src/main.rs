@@ -14,11 +14,5 @@ mod start;
 mod workstation;
 
 fn main() -> std::process::ExitCode {
-    match start::start().and_then(|started| started.map_or(Ok(()), keyer::serve)) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            levee_ipc::say!("levee-keyer: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    levee_daemon::run("levee-keyer", || start::start()?.map_or(Ok(()), keyer::serve))
 }

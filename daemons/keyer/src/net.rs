@@ -1,9 +1,11 @@
 //! The sockets that the keyer was given.
 
+use crate::start::Source;
+use levee_daemon::{Events, Fatal, Watched};
 use levee_ike::Path;
 use levee_sys::udp;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The longest datagram, and the longest aggregate of several.
 pub const LONGEST: usize = 65_535;
@@ -11,7 +13,8 @@ pub const LONGEST: usize = 65_535;
 /// A UDP socket, non-blocking.
 #[derive(Debug)]
 pub struct Socket {
-    fd: OwnedFd,
+    number: u64,
+    fd: Watched<OwnedFd>,
     address: SocketAddr,
     /// It carries ESP too, so that IKE begins with four zero octets (RFC 3948 2.2).
     marker: bool,
@@ -21,6 +24,7 @@ pub struct Socket {
 #[derive(Debug, Default)]
 pub struct Sockets {
     all: Vec<Socket>,
+    next: u64,
 }
 
 /// What a look at a socket gave.
@@ -34,19 +38,23 @@ pub enum Received<'a> {
 }
 
 impl Sockets {
-    /// None yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
     /// Takes a socket bound to `address`.
-    pub fn add(&mut self, fd: OwnedFd, address: SocketAddr, marker: bool) {
-        self.all.push(Socket { fd, address, marker });
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn add(
+        &mut self,
+        fd: OwnedFd,
+        address: SocketAddr,
+        marker: bool,
+        events: &mut Events<Source>,
+    ) -> Result<(), Fatal> {
+        let number = self.next;
+        let fd =
+            events.watch(fd, Source::Socket(number)).map_err(|why| Fatal::new("wait for a socket", why))?;
+        self.all.push(Socket { number, fd, address, marker });
+        self.next += 1;
+        Ok(())
     }
 
     /// Closes the oldest sockets beyond the newest `most`.
@@ -62,14 +70,11 @@ impl Sockets {
         Some(Path { local: socket.address, remote, marker: true })
     }
 
-    /// Their descriptors, to wait on.
-    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.all.iter().map(|socket| socket.fd.as_fd())
-    }
-
     /// Reads from the socket of this number.
-    pub fn receive<'a>(&self, number: usize, buffer: &'a mut [u8]) -> Received<'a> {
-        let Some(socket) = self.all.get(number) else { return Received::Nothing };
+    pub fn receive<'a>(&self, number: u64, buffer: &'a mut [u8]) -> Received<'a> {
+        let Some(socket) = self.all.iter().find(|socket| socket.number == number) else {
+            return Received::Nothing;
+        };
         let received = match udp::receive(socket.fd.as_fd(), buffer) {
             Ok(received) => received,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Received::Nothing,

@@ -124,8 +124,9 @@ impl Keyer {
 
     /// A revocation list has come. Who it names is cut at once; a list that cannot be read is no reason to believe anyone longer than
     /// the one before it allows.
-    pub(crate) fn revocations(&mut self, fd: OwnedFd) {
-        let anchors = match revocations(fd).and_then(|lists| self.authority.anchors(&lists)) {
+    pub(crate) fn revocations(&mut self, fd: &OwnedFd) {
+        let lists = revocations(fd).map_err(|why| why.to_string());
+        let anchors = match lists.and_then(|lists| self.authority.anchors(&lists)) {
             Ok(anchors) => anchors,
             Err(why) => return self.count(why),
         };

@@ -1,12 +1,13 @@
 //! What waits for the signer. It answers in the order in which it was asked.
 
+use crate::start::Source;
+use levee_daemon::{Events, Fatal, Outbox, TURN};
 use levee_ike::{Command, PpkKeys, RequestId};
 use levee_ipc::signer::{self, FromSigner, ToSigner};
-use levee_ipc::{Channel, Outbox, Secret};
+use levee_ipc::{Channel, Secret};
 use levee_policy::PpkId;
 use levee_sys::wipe::scrub_stack;
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 
 /// Questions that may wait; a handshake beyond them fails.
 const MOST: usize = 1_024;
@@ -54,14 +55,12 @@ pub struct Signer {
 
 impl Signer {
     /// Takes a new channel. What the old one owes will not be answered: that is what the state machine is told.
-    pub fn replace(&mut self, channel: Channel) -> Vec<Command> {
-        self.channel.replace(channel);
-        self.asked.drain(..).map(Asked::refused).collect()
-    }
-
-    /// The descriptor to wait on, and whether for writing as well.
-    pub fn watch(&self) -> Option<(BorrowedFd<'_>, bool)> {
-        self.channel.watch()
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn replace(&mut self, channel: Channel, events: &mut Events<Source>) -> Result<Vec<Command>, Fatal> {
+        self.channel.replace(channel, events, Source::Signer)?;
+        Ok(self.asked.drain(..).map(Asked::refused).collect())
     }
 
     /// Asks for a signature over the octets of an IKE_AUTH (RFC 7296 2.15). What comes back is that there will be none.
@@ -102,19 +101,22 @@ impl Signer {
         None
     }
 
-    /// Sends what waits.
-    pub fn flush(&mut self) {
-        self.channel.flush();
-    }
-
-    /// The next answer, or that there will be none.
-    pub fn hear(&mut self) -> Option<Command> {
-        if let Some(answer) = self.channel.receive::<FromSigner>() {
-            let command = self.asked.pop_front().map(|asked| asked.answered(answer));
-            scrub_stack();
-            return command;
+    /// What it has answered, or that there will be no answers: a signer that is gone owes nothing.
+    pub fn hear(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for _ in 0..TURN {
+            match self.channel.hear::<FromSigner>() {
+                Ok(Some(answer)) => {
+                    commands.extend(self.asked.pop_front().map(|asked| asked.answered(answer)));
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    commands.extend(self.asked.drain(..).map(Asked::refused));
+                    break;
+                }
+            }
         }
-        // A signer that is gone owes nothing.
-        if self.channel.is_open() { None } else { self.asked.pop_front().map(Asked::refused) }
+        scrub_stack();
+        commands
     }
 }

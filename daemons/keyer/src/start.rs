@@ -1,26 +1,23 @@
 //! From the first instruction to the sandbox: collect what the warden hands out, then give up the rest.
 
 use crate::net::Sockets;
+use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, begin};
 use levee_ike::{
     ChildProposal, Childless, Config, Identity, IkeProposal, KeyExchange, LocalAuth, Peer, Ppk, RemoteAuth,
     RemoteId, SignatureScheme, TrustAnchors, dns_names,
 };
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Place, ToWarden};
-use levee_ipc::{Channel, Received, RecvError};
+use levee_ipc::warden::Place;
+use levee_ipc::warden::keyer::KeyerPart;
 use levee_policy::site::Suites;
-use levee_policy::{DomainName, HostName, PpkId};
+use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
-use std::fs::File;
-use std::io::Read as _;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Files with certificates are not larger.
-const MAX_PEM: u64 = 1024 * 1024;
 
 /// How long a workstation goes without a word from its server before it asks whether it lives, and how often it asks.
 const LIVENESS: Duration = Duration::from_secs(20);
@@ -60,11 +57,26 @@ fn arguments(arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
     Ok(read)
 }
 
+/// What is waited for.
+#[derive(Clone, Debug)]
+pub enum Source {
+    Warden,
+    /// sessiond, or on a workstation the tpe.
+    Asker,
+    Signer,
+    /// A worker of a label's vault.
+    Vault(LabelName, u16),
+    /// By its number.
+    Socket(u64),
+}
+
 /// What the keyer begins with.
 #[derive(Debug)]
 pub struct Started {
+    /// What is waited for.
+    pub events: Events<Source>,
     /// Channel to the warden.
-    pub control: Channel,
+    pub warden: Warden<KeyerPart>,
     /// Server or workstation.
     pub place: Place,
     /// Whom to believe, and how.
@@ -74,7 +86,7 @@ pub struct Started {
     /// The sockets.
     pub sockets: Sockets,
     /// Channels to other daemons, to be taken like any that come later.
-    pub channels: Vec<(Attachment, OwnedFd)>,
+    pub channels: Vec<(KeyerPart, Descriptors)>,
 }
 
 /// The site's authority, and what it takes to believe it.
@@ -111,9 +123,9 @@ impl Authority {
 ///
 /// # Errors
 /// It cannot be read, or has no list in it.
-pub fn revocations(fd: OwnedFd) -> Result<Vec<Vec<u8>>, String> {
-    let fault = |e: &dyn std::fmt::Display| format!("a revocation list: {e}");
-    let text = levee_ipc::revocations(&fd).map_err(|e| fault(&e))?;
+pub fn revocations(fd: &OwnedFd) -> Result<Vec<Vec<u8>>, Fatal> {
+    let fault = |e: &dyn std::fmt::Display| Fatal::new("read a revocation list", e);
+    let text = levee_daemon::revocations(fd)?;
     let lists: Vec<Vec<u8>> = CertificateRevocationListDer::pem_slice_iter(&text)
         .map(|der| der.map(|der| der.to_vec()))
         .collect::<Result<_, _>>()
@@ -121,14 +133,42 @@ pub fn revocations(fd: OwnedFd) -> Result<Vec<Vec<u8>>, String> {
     if lists.is_empty() { Err(fault(&"there is none in the file")) } else { Ok(lists) }
 }
 
+/// The most sockets: two for each outer address of the server.
+const MOST_SOCKETS: usize = 64;
+/// The most channels to begin with: sessiond, the signer, and each worker of each label that runs.
+const MOST_CHANNELS: usize = 8_192;
+/// The most hosts with a PPK.
+const MOST_PPKS: usize = 16_384;
+
 #[derive(Default)]
 struct Given {
-    lists: Vec<Vec<u8>>,
-    chain: Vec<Vec<u8>>,
-    authority: Authority,
-    server: Option<DomainName>,
-    ppks: Vec<SharedPpk>,
-    channels: Vec<(Attachment, OwnedFd)>,
+    lists: One<Vec<Vec<u8>>>,
+    chain: One<Vec<Vec<u8>>>,
+    authority: One<Vec<Vec<u8>>>,
+    server: One<DomainName>,
+    ppks: Many<SharedPpk, MOST_PPKS>,
+    /// Each with its address, and whether it carries ESP too.
+    sockets: Many<(OwnedFd, SocketAddr, bool), MOST_SOCKETS>,
+    channels: Many<(KeyerPart, Descriptors), MOST_CHANNELS>,
+}
+
+impl Kit for Given {
+    type Part = KeyerPart;
+
+    fn take(&mut self, part: KeyerPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            KeyerPart::Ppk { host, id, mandatory } => self.ppks.put(SharedPpk { host, id, mandatory }),
+            KeyerPart::Server(name) => self.server.put(name),
+            KeyerPart::Chain => self.chain.put(certificates(&with.one()?)?),
+            KeyerPart::Authority => self.authority.put(certificates(&with.one()?)?),
+            KeyerPart::Revocations => self.lists.put(revocations(&with.one()?)?),
+            KeyerPart::Udp(address) => self.sockets.put((with.one()?, address, true)),
+            KeyerPart::Ike(address) => self.sockets.put((with.one()?, address, false)),
+            part @ (KeyerPart::Sessiond | KeyerPart::Signer | KeyerPart::Vault { .. }) => {
+                self.channels.put((part, with))
+            }
+        }
+    }
 }
 
 /// A PPK that the signer has.
@@ -139,57 +179,35 @@ struct SharedPpk {
     mandatory: bool,
 }
 
-/// Collects the attachments, enters the sandbox and tells the warden. `None`: the warden does not need us any more.
+/// Takes the kit, enters the sandbox and tells the warden. `None`: the warden does not need us any more.
 ///
 /// # Errors
 /// What is missing or wrong; the process must then end.
-pub fn start() -> Result<Option<Started>, String> {
-    let control = Channel::from_fd(levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?);
-    let (mut given, mut sockets) = (Given::default(), Sockets::new());
-    let place = loop {
-        let received = match control.recv::<FromWarden>() {
-            Ok(received) => received,
-            Err(RecvError::Closed) => return Ok(None),
-            Err(error) => return Err(format!("from the warden: {error}")),
-        };
-        let Received { message, mut fds } = received;
-        match (message, fds.pop()) {
-            (FromWarden::Begin(place), _) => break place,
-            (FromWarden::Stop, _) => return Ok(None),
-            (FromWarden::Ppk { host, id, mandatory }, None) => {
-                given.ppks.push(SharedPpk { host, id, mandatory })
-            }
-            (FromWarden::Attach(Attachment::Server { name, .. }), None) => given.server = Some(name),
-            (FromWarden::Attach(Attachment::Chain), Some(fd)) => given.chain = certificates(fd)?,
-            (FromWarden::Attach(Attachment::Authority), Some(fd)) => {
-                given.authority.certificates = certificates(fd)?
-            }
-            (FromWarden::Attach(Attachment::Revocations), Some(fd)) => given.lists = revocations(fd)?,
-            (FromWarden::Attach(Attachment::Udp(address)), Some(fd)) => sockets.add(fd, address, true),
-            (FromWarden::Attach(Attachment::Ike(address)), Some(fd)) => sockets.add(fd, address, false),
-            (FromWarden::Attach(attachment), Some(fd)) => given.channels.push((attachment, fd)),
-            (other, _) => return Err(format!("the warden sent {other:?}")),
-        }
-    };
-    let arguments = arguments(std::env::args().skip(1))?;
-    given.authority.suites = arguments.suites.unwrap_or_default();
-    let mut config = config(&given, place)?;
+pub fn start() -> Result<Option<Started>, Fatal> {
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(None) };
+    let place = beginning.place;
+    let fault = |why: String| Fatal::new("begin", why);
+    let arguments = arguments(std::env::args().skip(1)).map_err(fault)?;
+    let certificates = given.authority.needed("authority")?;
+    let authority = Authority { certificates, suites: arguments.suites.unwrap_or_default() };
+    let (lists, chain) = (given.lists.get().unwrap_or_default(), given.chain.needed("certificate")?);
+    let anchors = authority.anchors(&lists).map_err(fault)?;
+    let believed = Believed { chain, anchors, suites: authority.suites, server: given.server.get() };
+    let mut config = config(believed, &given.ppks.all(), place).map_err(fault)?;
     config.timers.liveness = arguments.liveness.or(config.timers.liveness);
     config.timers.tries = arguments.tries.unwrap_or(config.timers.tries);
-    Sandbox::new(seccomp::KEYER).enter().map_err(|e| e.to_string())?;
-    control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
-    let Given { authority, channels, .. } = given;
-    Ok(Some(Started { control, place, config, authority, sockets, channels }))
+    let (mut events, mut sockets) = (Events::new()?, Sockets::default());
+    for (fd, address, marker) in given.sockets.all() {
+        sockets.add(fd, address, marker, &mut events)?;
+    }
+    let warden = beginning.confine(&Sandbox::new(seccomp::KEYER))?.ready(&mut events, Source::Warden)?;
+    let channels = given.channels.all();
+    Ok(Some(Started { events, warden, place, config, authority, sockets, channels }))
 }
 
-fn certificates(fd: OwnedFd) -> Result<Vec<Vec<u8>>, String> {
-    let mut bytes = Vec::new();
-    let file = File::from(fd);
-    let fault = |e: &dyn std::fmt::Display| format!("a file with certificates: {e}");
-    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|e| fault(&e))?;
-    file.take(MAX_PEM).read_to_end(&mut bytes).map_err(|e| fault(&e))?;
-    CertificateDer::pem_slice_iter(&bytes)
-        .map(|der| der.map(|der| der.to_vec()).map_err(|e| fault(&e)))
+fn certificates(fd: &OwnedFd) -> Result<Vec<Vec<u8>>, Fatal> {
+    CertificateDer::pem_slice_iter(&levee_daemon::pem(fd)?)
+        .map(|der| der.map(|der| der.to_vec()).map_err(|e| Fatal::new("read a file with certificates", e)))
         .collect()
 }
 
@@ -226,32 +244,40 @@ fn peers(all: Peer, ppks: &[SharedPpk]) -> Vec<Peer> {
     ppks.iter().map(sharing).chain([all.clone()]).collect()
 }
 
-fn config(given: &Given, place: Place) -> Result<Config, String> {
-    let own = given.chain.first().ok_or("the warden attached no certificate")?;
+/// By what we are believed, and what we believe.
+struct Believed {
+    chain: Vec<Vec<u8>>,
+    anchors: Arc<TrustAnchors>,
+    suites: Suites,
+    /// On a workstation: the server.
+    server: Option<DomainName>,
+}
+
+fn config(believed: Believed, ppks: &[SharedPpk], place: Place) -> Result<Config, String> {
+    let Believed { chain, anchors, suites, server } = believed;
+    let own = chain.first().ok_or("the warden attached no certificate")?;
     let [name] = &*dns_names(own) else { return Err("our certificate does not have one name".into()) };
     let scheme = SignatureScheme::of_certificate(own)
         .filter(|scheme| {
             [SignatureScheme::EcdsaP256Sha256, SignatureScheme::EcdsaP384Sha384].contains(scheme)
         })
         .ok_or("our certificate's key is neither for ECDSA on P-256 nor on P-384")?;
-    let suites = given.authority.suites;
     if !schemes(suites).contains(&scheme) {
         return Err(format!(
             "the suites are `{suites}`, and our certificate's key does not fit them: enrol anew"
         ));
     }
-    let anchors = given.authority.anchors(&given.lists)?;
     let remote_id = match place {
         Place::Server => RemoteId::AnyCertified,
         Place::Workstation => {
-            let server = given.server.as_ref().ok_or("the warden attached no server")?;
+            let server = server.ok_or("the warden attached no server")?;
             RemoteId::Exactly(Identity::Fqdn(server.to_string()))
         }
     };
     let peer = Peer {
         local_id: Identity::Fqdn(name.clone()),
         remote_id,
-        local_auth: LocalAuth::Certificate { chain: given.chain.clone(), schemes: vec![scheme] },
+        local_auth: LocalAuth::Certificate { chain, schemes: vec![scheme] },
         remote_auth: RemoteAuth::Certificate { anchors, schemes: schemes(suites).to_vec() },
         // Between levee hosts every child has a key exchange of its own (RFC 6023); others may do without at first.
         childless: match place {
@@ -260,7 +286,7 @@ fn config(given: &Given, place: Place) -> Result<Config, String> {
         },
         ppk: None,
     };
-    let mut config = Config::new(peers(peer, &given.ppks));
+    let mut config = Config::new(peers(peer, ppks));
     config.ike = proposals(place, suites);
     config.child = match suites {
         Suites::Default => config.child,

@@ -6,7 +6,8 @@ use levee_ike::{Childless, Config, Endpoint, Identity, Output, Path, Random};
 use levee_ipc::Channel;
 use levee_ipc::keyer::FromKeyer;
 use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
-use levee_ipc::warden::{Attachment, FromWarden};
+use levee_ipc::warden::Order;
+use levee_ipc::warden::keyer::KeyerPart;
 use levee_sys::ns::{in_net, new_net};
 use levee_sys::udp::steering_group;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -163,7 +164,7 @@ fn besieged() {
     std::fs::write("/proc/sys/net/ipv6/ip_nonlocal_bind", "1").unwrap();
     let pair = Pair::new();
     let over_v6 = steering_group(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)), 16, 1 << 20).unwrap();
-    let attachment = FromWarden::Attach(Attachment::Udp(over_v6.address()));
+    let attachment = Order::Give(KeyerPart::Udp(over_v6.address()));
     pair.server.control.send_with(&attachment, &[over_v6.keyer().unwrap()]).unwrap();
     let calm = waits(&pair, 1);
 

@@ -14,16 +14,8 @@ mod relay;
 mod serve;
 mod start;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match start::start().and_then(serve::serve) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error may be gone; the exit status says it too.
-            let _ = writeln!(std::io::stderr(), "levee-mediator: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    levee_daemon::run("levee-mediator", || start::start()?.map_or(Ok(()), serve::serve))
 }

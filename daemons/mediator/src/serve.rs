@@ -5,22 +5,18 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
+use levee_daemon::{Events, Fatal, Order, Outbox, TURN, Warden, Watched};
 use levee_ipc::mediator::{Client, FromStarter, MediatorToSessiond, SessiondToMediator, ToStarter};
-use levee_ipc::tunnel::Fatal;
-use levee_ipc::warden::{Attachment, FromWarden, Role};
-use levee_ipc::{Channel, Outbox, Received, RecvError, SendError};
+use levee_ipc::warden::mediator::MediatorPart;
 use levee_policy::{ServiceName, UserName};
 use levee_session::SessionId;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 
 use crate::records::{Records, Refused};
 use crate::relay::{Pipes, Relay, Side, Turn};
-use crate::start::{Listener, Started};
-
-/// Messages of one channel, connections of one listener and events before the others get their turn.
-const TURN: usize = 64;
+use crate::start::{Listener, Source, Started};
 
 /// Connections that are relayed at a time, at most: each has two sockets, and a pipe for each way in which something waits.
 const MOST_RELAYED: usize = 3_000;
@@ -63,11 +59,12 @@ struct Counts {
 }
 
 struct Mediator {
-    control: Channel,
+    events: Events<Source>,
+    warden: Warden<MediatorPart>,
     sessiond: Outbox<MediatorToSessiond>,
-    starter: Channel,
+    starter: Outbox<ToStarter>,
     listeners: Vec<Listener>,
-    epoll: OwnedFd,
+    epoll: Watched<OwnedFd>,
     most: usize,
     records: Records,
     /// Whether sessiond has named every session since it came: before, nobody is accepted.
@@ -91,10 +88,11 @@ struct Mediator {
 /// # Errors
 /// Why it cannot go on; with it end all connections.
 pub fn serve(started: Started) -> Result<(), Fatal> {
-    let Started { control, sessiond, starter, listeners, epoll, most } = started;
+    let Started { events, warden, sessiond, starter, listeners, epoll, most } = started;
     let mut mediator = Mediator {
-        control,
-        sessiond: Outbox::new(),
+        events,
+        warden,
+        sessiond,
         starter,
         listeners,
         epoll,
@@ -110,7 +108,6 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         tickets: 0,
         counts: Counts::default(),
     };
-    sessiond.into_iter().for_each(|channel| mediator.sessiond.replace(channel));
     while mediator.turn()? {}
     Ok(())
 }
@@ -118,19 +115,23 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
 impl Mediator {
     /// False when it is time to end.
     fn turn(&mut self) -> Result<bool, Fatal> {
-        let ready = self.wait()?;
-        if ready.control && !self.hear_warden()? {
-            return Ok(false);
-        }
-        self.hear_sessiond()?;
-        if ready.starter {
-            self.hear_starter()?;
-        }
-        for listener in ready.listeners {
-            self.accept(listener)?;
-        }
-        if ready.relayed {
-            self.go_on()?;
+        let limit = match self.ending.front() {
+            _ if !self.busy.is_empty() => Some(Duration::ZERO),
+            Some((at, _)) => Some(at.saturating_duration_since(Instant::now())),
+            None => None,
+        };
+        for (source, _) in self.events.wait(limit)? {
+            match source {
+                Source::Warden => {
+                    if !self.hear_warden()? {
+                        return Ok(false);
+                    }
+                }
+                Source::Sessiond => self.hear_sessiond()?,
+                Source::Starter => self.hear_starter()?,
+                Source::Listener(listener) => self.accept(listener)?,
+                Source::Relayed => self.go_on()?,
+            }
         }
         for _ in 0..self.busy.len().min(TURN) {
             let Some(ticket) = self.busy.pop_front() else { break };
@@ -138,74 +139,34 @@ impl Mediator {
             self.relay(ticket, Side::Back, true, true);
         }
         self.kill_late()?;
+        // Nobody is accepted who could not be granted anything.
+        let open = self.synced && self.sessiond.is_open();
+        for listener in &self.listeners {
+            listener.fd.wait_for(open, false).map_err(|why| Fatal::new("wait for connections", why))?;
+        }
         Ok(true)
     }
 
-    fn wait(&self) -> Result<Ready, Fatal> {
-        let mut fds = vec![
-            PollFd::new(&self.control, PollFlags::IN),
-            PollFd::new(&self.starter, PollFlags::IN),
-            PollFd::new(&self.epoll, PollFlags::IN),
-        ];
-        let first = fds.len();
-        // Nobody is accepted who could not be granted anything.
-        if self.synced && self.sessiond.is_open() {
-            fds.extend(self.listeners.iter().map(|listener| PollFd::new(&listener.fd, PollFlags::IN)));
-        }
-        let listeners = first..fds.len();
-        if let Some((fd, full)) = self.sessiond.watch() {
-            let flags = if full { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            fds.push(PollFd::from_borrowed_fd(fd, flags));
-        }
-        let limit = match self.ending.front() {
-            _ if !self.busy.is_empty() => Some(Duration::ZERO),
-            Some((at, _)) => Some(at.saturating_duration_since(Instant::now())),
-            None => None,
-        };
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(why) => return Err(Fatal::new("wait", why)),
-        }
-        let is_ready = |place: usize| fds.get(place).is_some_and(|fd| !fd.revents().is_empty());
-        Ok(Ready {
-            control: is_ready(0),
-            starter: is_ready(1),
-            relayed: is_ready(2),
-            listeners: listeners.filter(|place| is_ready(*place)).map(|place| place - first).collect(),
-        })
-    }
-
     fn hear_warden(&mut self) -> Result<bool, Fatal> {
-        loop {
-            let Received { message, fds } = match self.control.try_recv::<FromWarden>() {
-                Ok(received) => received,
-                Err(RecvError::Empty) => return Ok(true),
-                Err(RecvError::Closed) => return Ok(false),
-                Err(why) => return Err(Fatal::new("hear the warden", why)),
-            };
-            let mut fds = fds.into_iter();
-            match (message, fds.next(), fds.next()) {
-                (FromWarden::Stop, ..) => return Ok(false),
-                (FromWarden::Attach(Attachment::Peer { role: Role::Sessiond, .. }), Some(fd), None) => {
+        while let Some(order) = self.warden.hear()? {
+            match order {
+                Order::Stop => return Ok(false),
+                Order::Take(MediatorPart::Sessiond, with) => {
                     // What the one before was asked it will not answer; it names every session anew.
-                    self.sessiond.replace(Channel::from_fd(fd));
+                    self.sessiond.replace(with.channel()?, &mut self.events, Source::Sessiond)?;
                     self.synced = false;
                     self.records.anew();
                     self.end_where(|connection| matches!(connection.state, State::Asked(..)))?;
                 }
-                (message, ..) => {
-                    let why = format!("{message:?} is not for a mediator that works");
-                    return Err(Fatal::new("hear the warden", why));
-                }
+                Order::Take(part, _) => return Err(Warden::unwanted(&part)),
             }
         }
+        Ok(true)
     }
 
     fn hear_sessiond(&mut self) -> Result<(), Fatal> {
-        self.sessiond.flush();
         for _ in 0..TURN {
-            let Some(message) = self.sessiond.receive::<SessiondToMediator>() else { return Ok(()) };
+            let Ok(Some(message)) = self.sessiond.hear::<SessiondToMediator>() else { return Ok(()) };
             match message {
                 SessiondToMediator::Networks(networks) => {
                     self.records.networks(networks);
@@ -243,6 +204,9 @@ impl Mediator {
 
     fn accept(&mut self, number: usize) -> Result<(), Fatal> {
         for _ in 0..TURN {
+            if !self.synced || !self.sessiond.is_open() {
+                return Ok(());
+            }
             let Some(listener) = self.listeners.get(number) else { return Ok(()) };
             // A server process expects a socket that blocks.
             let blocks = if listener.relayed { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
@@ -313,17 +277,13 @@ impl Mediator {
         if !listener.relayed {
             let (service, user) = (connection.service.clone(), connection.user.clone());
             let start = ToStarter::Start { ticket, service, user, from: connection.from };
-            match self.starter.try_send_with(&start, &[fd.as_fd()]) {
-                Ok(()) => {
-                    connection.state = State::Handed(fd);
-                    self.counts.handed += 1;
-                }
-                Err(SendError::Full) => {
-                    self.counts.not_started += 1;
-                    self.handed = self.handed.saturating_sub(1);
-                    self.connections.remove(&ticket);
-                }
-                Err(why) => return Err(Fatal::new("ask process 1", why)),
+            if self.starter.send_with(&start, &[fd.as_fd()]) {
+                connection.state = State::Handed(fd);
+                self.counts.handed += 1;
+            } else {
+                self.counts.not_started += 1;
+                self.handed = self.handed.saturating_sub(1);
+                self.connections.remove(&ticket);
             }
             return Ok(());
         }
@@ -352,10 +312,10 @@ impl Mediator {
 
     fn hear_starter(&mut self) -> Result<(), Fatal> {
         for _ in 0..TURN {
-            let (ticket, started) = match self.starter.try_recv::<FromStarter>() {
-                Ok(Received { message: FromStarter::Ended { ticket }, .. }) => (ticket, true),
-                Ok(Received { message: FromStarter::Refused { ticket }, .. }) => (ticket, false),
-                Err(RecvError::Empty) => return Ok(()),
+            let (ticket, started) = match self.starter.hear::<FromStarter>() {
+                Ok(Some(FromStarter::Ended { ticket })) => (ticket, true),
+                Ok(Some(FromStarter::Refused { ticket })) => (ticket, false),
+                Ok(None) => return Ok(()),
                 Err(why) => return Err(Fatal::new("hear process 1", why)),
             };
             match self.connections.get(&ticket).map(|connection| &connection.state) {
@@ -450,7 +410,7 @@ impl Mediator {
                     let _ = rustix::net::shutdown(fd, Shutdown::Both);
                     connection.state = State::Ending;
                     self.ending.push_back((Instant::now() + GRACE, ticket));
-                    self.end_server(ticket, false)?;
+                    self.end_server(ticket, false);
                 }
             }
             self.counts.ended += 1;
@@ -458,9 +418,8 @@ impl Mediator {
         Ok(())
     }
 
-    fn end_server(&self, ticket: u64, at_once: bool) -> Result<(), Fatal> {
-        let asked = self.starter.try_send(&ToStarter::End { ticket, at_once });
-        asked.map_err(|why| Fatal::new("have a server process ended", why))
+    fn end_server(&mut self, ticket: u64, at_once: bool) {
+        self.starter.send(ToStarter::End { ticket, at_once });
     }
 
     /// Kills server processes that outstay their session.
@@ -469,7 +428,7 @@ impl Mediator {
             self.ending.pop_front();
             // It stays until process 1 says that the process has ended.
             if self.connections.contains_key(&ticket) {
-                self.end_server(ticket, true)?;
+                self.end_server(ticket, true);
             }
         }
         Ok(())
@@ -500,14 +459,6 @@ impl Mediator {
         ];
         all.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
     }
-}
-
-/// What waits.
-struct Ready {
-    control: bool,
-    starter: bool,
-    relayed: bool,
-    listeners: Vec<usize>,
 }
 
 /// A side of a relayed connection, as epoll knows it.

@@ -3,14 +3,19 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Outbox, Warden, Watched, begin};
 use levee_ipc::Channel;
-use levee_ipc::tunnel::{self, Fatal};
-use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
+use levee_ipc::mediator::{MediatorToSessiond, ToStarter};
+use levee_ipc::warden::Place;
+use levee_ipc::warden::mediator::MediatorPart;
 use levee_policy::ServiceName;
 use levee_policy::site::Mode;
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
 use rustix::event::epoll;
+
+/// The most listeners of a label.
+const MOST_LISTENERS: usize = 256;
 
 /// A service's listener.
 pub struct Listener {
@@ -21,63 +26,98 @@ pub struct Listener {
     /// Where it listens, and in the mediator's own network the daemon.
     pub address: SocketAddr,
     /// The listener, non-blocking.
-    pub fd: OwnedFd,
+    pub fd: Watched<OwnedFd>,
 }
 
-/// Everything that the mediator works with.
-pub struct Started {
-    /// To the warden.
-    pub control: Channel,
-    /// To sessiond.
-    pub sessiond: Option<Channel>,
-    /// To process 1 of the compartment.
-    pub starter: Channel,
-    /// The services' listeners.
-    pub listeners: Vec<Listener>,
-    /// Waits for relayed connections.
-    pub epoll: OwnedFd,
-    /// Connections that are handed off at a time, at most.
-    pub most: usize,
+/// What the warden gives.
+#[derive(Default)]
+struct Given {
+    sessiond: One<Channel>,
+    starter: One<Channel>,
+    listeners: Many<(ServiceName, bool, SocketAddr, OwnedFd), MOST_LISTENERS>,
 }
 
-/// Collects the attachments, enters the sandbox and tells the warden.
-///
-/// # Errors
-/// The step that failed; the process must then end.
-pub fn start() -> Result<Started, Fatal> {
-    let most = most(std::env::args().skip(1))?;
-    let control =
-        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
-    let control = Channel::from_fd(control);
-    let (mut sessiond, mut starter, mut listeners) = (None, None, Vec::new());
-    let place = tunnel::attachments(&control, |attachment, fd| {
-        match attachment {
-            Attachment::Peer { role: Role::Sessiond, .. } => sessiond = Some(Channel::from_fd(fd)),
-            Attachment::Starter => starter = Some(Channel::from_fd(fd)),
-            Attachment::Service { name, mode, address } => {
+impl Kit for Given {
+    type Part = MediatorPart;
+
+    fn take(&mut self, part: MediatorPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            MediatorPart::Sessiond => self.sessiond.put(with.channel()?),
+            MediatorPart::Starter => self.starter.put(with.channel()?),
+            MediatorPart::Service { name, mode, address } => {
                 let relayed = match mode {
                     Mode::Handoff(_) => false,
                     Mode::Relay => true,
                     Mode::Direct => return Err(Fatal::new("take a listener", "nothing mediates `direct`")),
                 };
-                listeners.push(Listener { service: name, relayed, address, fd });
+                self.listeners.put((name, relayed, address, with.one()?))
             }
-            other => return Err(tunnel::not_for("mediator", &other)),
         }
-        Ok(())
-    })?;
-    if place != Place::Server {
+    }
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    Warden,
+    Sessiond,
+    Starter,
+    /// By its number.
+    Listener(usize),
+    /// Something at relayed connections.
+    Relayed,
+}
+
+/// Everything that the mediator works with.
+pub struct Started {
+    /// What is waited for.
+    pub events: Events<Source>,
+    /// To the warden.
+    pub warden: Warden<MediatorPart>,
+    /// To sessiond.
+    pub sessiond: Outbox<MediatorToSessiond>,
+    /// To process 1 of the compartment.
+    pub starter: Outbox<ToStarter>,
+    /// The services' listeners.
+    pub listeners: Vec<Listener>,
+    /// Waits for relayed connections.
+    pub epoll: Watched<OwnedFd>,
+    /// Connections that are handed off at a time, at most.
+    pub most: usize,
+}
+
+/// Takes the kit, enters the sandbox and tells the warden. `None`: it needs no mediator any more.
+///
+/// # Errors
+/// The step that failed; the process must then end.
+pub fn start() -> Result<Option<Started>, Fatal> {
+    let most = most(std::env::args().skip(1))?;
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(None) };
+    if beginning.place != Place::Server {
         return Err(Fatal::new("begin", "a mediator is a server's"));
     }
-    let starter = starter.ok_or_else(|| Fatal::new("begin", "no channel to the compartment was attached"))?;
+    let mut events = Events::new()?;
+    let fault = |why| Fatal::new("wait", why);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|why| Fatal::new("make an epoll", why))?;
+    let epoll = events.watch(epoll, Source::Relayed).map_err(fault)?;
+    let watch = |(number, (service, relayed, address, fd))| {
+        let fd: Watched<OwnedFd> = events.watch(fd, Source::Listener(number))?;
+        // Nobody is accepted who could not be granted anything.
+        fd.wait_for(false, false)?;
+        Ok(Listener { service, relayed, address, fd })
+    };
+    let listeners = given.listeners.all().into_iter().enumerate().map(watch);
+    let listeners = listeners.collect::<std::io::Result<Vec<_>>>().map_err(fault)?;
     // Only to the daemons in a network of its own; one that relays nothing connects to nobody.
     let tcp = listeners.iter().any(|listener| listener.relayed);
-    Sandbox { tcp, ..Sandbox::new(seccomp::MEDIATOR) }
-        .enter()
-        .map_err(|why| Fatal::new("enter the sandbox", why))?;
-    control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
-    Ok(Started { control, sessiond, starter, listeners, epoll, most })
+    let sandbox = Sandbox { tcp, ..Sandbox::new(seccomp::MEDIATOR) };
+    let warden = beginning.confine(&sandbox)?.ready(&mut events, Source::Warden)?;
+    let (mut sessiond, mut starter) = (Outbox::new(), Outbox::new());
+    starter.replace(given.starter.needed("channel to the compartment")?, &mut events, Source::Starter)?;
+    if let Some(channel) = given.sessiond.get() {
+        sessiond.replace(channel, &mut events, Source::Sessiond)?;
+    }
+    Ok(Some(Started { events, warden, sessiond, starter, listeners, epoll, most }))
 }
 
 /// The one argument, `--most N`.

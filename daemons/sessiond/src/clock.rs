@@ -2,7 +2,6 @@
 
 use levee_session::Time;
 use levee_sys::clock::since_boot;
-use rustix::event::Timespec;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A clock that nobody sets while it runs, and that goes on while the host is suspended.
@@ -28,12 +27,10 @@ impl Clock {
         levee_sys::clock::monotonic().saturating_add(at.since(self.now()))
     }
 
-    /// How long to poll until the first of these times; for ever if there is none.
-    pub fn until(&self, deadlines: impl IntoIterator<Item = Option<Time>>) -> Option<Timespec> {
+    /// How long to wait until the first of these times; for ever if there is none.
+    pub fn until(&self, deadlines: impl IntoIterator<Item = Option<Time>>) -> Option<Duration> {
         let first = deadlines.into_iter().flatten().min()?;
-        // One millisecond more than it may be, for poll and clock round downwards.
-        let span =
-            first.since(self.now()).saturating_add(Duration::from_millis(1)).min(Duration::from_secs(3600));
-        Some(Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) })
+        // One millisecond more than it may be, for the clock rounds downwards.
+        Some(first.since(self.now()).saturating_add(Duration::from_millis(1)).min(Duration::from_secs(3600)))
     }
 }

@@ -7,22 +7,21 @@ use crate::convert;
 use crate::counts::Counts;
 use crate::devices::Devices;
 use crate::federation::Federated;
-use crate::link::Link;
 use crate::mediation::Connection;
 use crate::operators::Operators;
 use crate::passes::Passes;
 use crate::passwords::{self, Job, Passwords};
 use crate::store::Store;
 use crate::vaults::Vaults;
+use levee_daemon::{Bound, Can, Descriptors, Events, Fatal, Lost, Order, Outbox, TURN, Warden, Watched};
 use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
 use levee_ipc::device::{Passport, Proof};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::VaultToSessiond;
-use levee_ipc::warden::{
-    Attachment, CompartmentStatus, FromWarden, LabelEvent, Role, SessiondRequest, ToWarden,
-};
-use levee_ipc::{Received, RecvError, Secret, client};
+use levee_ipc::warden::sessiond::SessiondPart;
+use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest};
+use levee_ipc::{Channel, Received, Secret, client};
 use levee_policy::audit::{Event as Entry, Verdict};
 use levee_policy::{HostName, LabelName, Site};
 use levee_session::federation::Publication;
@@ -30,20 +29,20 @@ use levee_session::{
     Change, ClientId, CommitId, CutId, Event, Output, RefusalKind, Reply, Request, SessionId, Sessions,
     Stored, Time,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// The most messages taken from one channel a turn, so that none keeps the others waiting.
-pub(crate) const FAIR: usize = 64;
 /// The most trusted paths at a time, in all: 10,000 sessions, and some that come back before their old path is known to be gone.
 const MAX_CLIENTS: usize = 12_288;
 
 /// How long the signer may take for the last checkpoint.
 const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// Between two records about packets on which one label's stacks disagree.
+const ALARM: Duration = Duration::from_secs(1);
 
 /// What a client sent along that the state machine does not see.
 enum Kept {
@@ -66,7 +65,7 @@ enum Shown {
 }
 
 struct Client {
-    link: Link<client::Reply>,
+    link: Outbox<client::Reply>,
     shown: Shown,
     kept: Option<Kept>,
 }
@@ -91,24 +90,29 @@ pub(crate) struct Batch {
 
 /// Everything that sessiond holds.
 pub struct Daemon {
+    pub(crate) events: Events<Source>,
     pub(crate) site: Arc<Site>,
     pub(crate) clock: Clock,
     pub(crate) machine: Sessions,
     pub(crate) audit: AuditLog,
     pub(crate) counts: Counts,
     pub(crate) vaults: Vaults,
-    pub(crate) warden: Link<ToWarden>,
+    pub(crate) warden: Warden<SessiondPart>,
     pub(crate) operators: Operators,
     pub(crate) federated: Federated,
     /// Sessions to be withdrawn once it is known what ran before.
     pub(crate) withdrawals: Vec<Stored>,
     store: Store,
-    passwords: Passwords,
-    tps: Option<Link<()>>,
-    keyer: Option<Link<ToKeyer>>,
+    passwords: Watched<Passwords>,
+    tps: Outbox<()>,
+    keyer: Outbox<ToKeyer>,
     passes: Passes,
-    signer: Option<Link<ToSigner>>,
+    signer: Outbox<ToSigner>,
     clients: BTreeMap<ClientId, Client>,
+    /// Clients that are not heard until they have been answered, and have taken the answer.
+    held: BTreeSet<ClientId>,
+    /// Where redundant stacks disagree: when the next record may be written, and about how many packets it will be.
+    alarms: BTreeMap<LabelName, (Time, u64)>,
     /// The serial number of the certificate that each of the site's hosts showed last on the trusted path.
     certificates: BTreeMap<HostName, Vec<u8>>,
     devices: Devices,
@@ -120,7 +124,8 @@ pub struct Daemon {
 }
 
 /// Who can be heard.
-enum Source {
+#[derive(Clone, Debug)]
+pub enum Source {
     Warden,
     Tps,
     Keyer,
@@ -137,21 +142,24 @@ enum Source {
 impl Daemon {
     /// Takes up what the store has.
     pub fn new(
-        warden: Link<ToWarden>,
+        mut events: Events<Source>,
+        warden: Warden<SessiondPart>,
         site: Site,
         clock: Clock,
         (mut store, (away, was_away)): (Store, (Away, Option<Duration>)),
         audit: AuditLog,
         passwords: Passwords,
         devices: Devices,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Fatal> {
         let site = Arc::new(site);
         let now = clock.now();
-        let (sessions, resting) = store.read(now).map_err(|e| e.to_string())?;
+        let (sessions, resting) = store.read(now).map_err(|e| Fatal::new("read the store", e))?;
+        let passwords = events.watch(passwords, Source::Passwords).map_err(|e| Fatal::new("wait", e))?;
         // Where nobody knows, it has been too long.
         let was_away = was_away.unwrap_or(Duration::MAX);
         let machine = Sessions::resumed(Arc::clone(&site), sessions, resting, was_away, now);
         Ok(Self {
+            events,
             site,
             clock,
             machine,
@@ -164,11 +172,13 @@ impl Daemon {
             withdrawals: Vec::new(),
             store,
             passwords,
-            tps: None,
-            keyer: None,
+            tps: Outbox::new(),
+            keyer: Outbox::new(),
             passes: Passes::default(),
-            signer: None,
+            signer: Outbox::new(),
             clients: BTreeMap::new(),
+            held: BTreeSet::new(),
+            alarms: BTreeMap::new(),
             certificates: BTreeMap::new(),
             devices,
             next_client: 0,
@@ -179,8 +189,8 @@ impl Daemon {
     }
 
     /// Serves until the warden says stop or is gone.
-    pub fn run(mut self) -> Result<(), String> {
-        self.warden.send(ToWarden::Sessiond(SessiondRequest::Compartments));
+    pub fn run(mut self) -> Result<(), Fatal> {
+        self.warden.say(SessiondRequest::Compartments);
         self.carry_out();
         while self.turn()? {}
         self.finish();
@@ -196,12 +206,8 @@ impl Daemon {
         self.flush();
         self.audit.sync();
         let end = Instant::now() + LAST_WORD;
-        while self.ask_signer(true)
-            && let Some(signer) = &self.signer
-        {
-            let mut fds = [PollFd::new(signer, PollFlags::IN)];
-            let left = end.saturating_duration_since(Instant::now());
-            if !poll(&mut fds, Timespec::try_from(left).ok().as_ref()).is_ok_and(|ready| ready > 0) {
+        while self.ask_signer(true) {
+            if !self.signer.wait(end.saturating_duration_since(Instant::now())) {
                 break;
             }
             self.hear_signer();
@@ -209,8 +215,18 @@ impl Daemon {
         }
     }
 
-    fn turn(&mut self) -> Result<bool, String> {
-        for (source, flags) in self.wait()? {
+    fn turn(&mut self) -> Result<bool, Fatal> {
+        let deadlines = [
+            self.machine.deadline(),
+            self.counts.due(),
+            self.operators.deadline(),
+            self.audit.deadline(),
+            self.federated.deadline(),
+            Some(self.clock.now().after(self.away.due())),
+            self.alarms.values().filter(|(_, untold)| *untold > 0).map(|(due, _)| *due).min(),
+        ];
+        let limit = self.clock.until(deadlines);
+        for (source, can) in self.events.wait(limit)? {
             match source {
                 Source::Warden => {
                     if !self.hear_warden()? {
@@ -223,9 +239,12 @@ impl Daemon {
                 Source::Fsd => self.hear_fsd(),
                 Source::Vault(label, slot) => self.hear_vault(&label, slot),
                 Source::Mediator(label) => self.hear_mediator(&label),
-                Source::Client(client) => self.hear_client(client, flags),
+                Source::Client(client) => self.hear_client(client, can),
                 Source::Passwords => self.hear_passwords(),
-                Source::Listener => self.operators.accept(&mut self.counts, self.clock.now()),
+                Source::Listener => {
+                    let now = self.clock.now();
+                    self.operators.accept(&mut self.events, &mut self.counts, now);
+                }
                 Source::Operator(operator) => self.hear_operator(operator),
             }
         }
@@ -240,12 +259,15 @@ impl Daemon {
         {
             self.batch.entries.push((Weight::Note, summary));
         }
+        self.raise_alarms();
         self.carry_out();
         if self.audit.deadline().is_some_and(|due| due <= now) {
             self.audit.sync();
         }
         self.ask_signer(false);
         self.answer_operators();
+        self.operators.make_room()?;
+        self.release();
         Ok(true)
     }
 
@@ -257,111 +279,78 @@ impl Daemon {
         }
     }
 
-    fn wait(&self) -> Result<Vec<(Source, PollFlags)>, String> {
-        let mut set = PollSet::default();
-        set.add(Source::Warden, &self.warden, self.warden.interest());
-        set.add(Source::Passwords, &self.passwords, PollFlags::IN);
-        if let Some(tps) = &self.tps {
-            set.add(Source::Tps, tps, tps.interest());
-        }
-        if let Some(keyer) = &self.keyer {
-            set.add(Source::Keyer, keyer, keyer.interest());
-        }
-        if let Some(signer) = &self.signer {
-            set.add(Source::Signer, signer, signer.interest());
-        }
-        if let Some(fsd) = self.federated.link() {
-            set.add(Source::Fsd, fsd, fsd.interest());
-        }
-        for (label, slot, vault) in self.vaults.links() {
-            set.add(Source::Vault(label.clone(), slot), vault, vault.interest());
-        }
-        for (label, mediator) in self.vaults.mediators() {
-            set.add(Source::Mediator(label.clone()), mediator, mediator.interest());
-        }
-        for (id, client) in &self.clients {
-            // A client that waits for an answer is not read, and so held back; that it is gone is seen anyhow.
-            let ready = client.link.is_clear() && (client.device().is_none() || self.machine.is_ready(*id));
-            let interest = client.link.interest();
-            let interest = if ready { interest } else { interest & !PollFlags::IN };
-            set.add(Source::Client(*id), &client.link, interest);
-        }
-        if let Some(listener) = self.operators.listener() {
-            set.add(Source::Listener, listener, PollFlags::IN);
-        }
-        for (id, link) in self.operators.links() {
-            set.add(Source::Operator(id), link, link.interest());
-        }
-        let deadlines = [
-            self.machine.deadline(),
-            self.counts.due(),
-            self.operators.deadline(),
-            self.audit.deadline(),
-            self.federated.deadline(),
-            Some(self.clock.now().after(self.away.due())),
-        ];
-        match poll(&mut set.fds, self.clock.until(deadlines).as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
-            Err(error) => return Err(format!("poll: {error}")),
-        }
-        let flags = set.fds.iter().map(PollFd::revents);
-        Ok(set.sources.into_iter().zip(flags).filter(|(_, flags)| !flags.is_empty()).collect())
-    }
-
     pub(crate) fn handle(&mut self, event: Event) {
         self.machine.handle(event, self.clock.now());
     }
 
     /// False when it is time to end.
-    fn hear_warden(&mut self) -> Result<bool, String> {
-        self.warden.flush();
-        for _ in 0..FAIR {
-            let received = match self.warden.receive::<FromWarden>() {
-                Ok(received) => received,
-                Err(RecvError::Empty) => return Ok(true),
-                Err(RecvError::Closed) => return Ok(false),
-                Err(error) => return Err(format!("from the warden: {error}")),
-            };
-            match received {
-                Received { message: FromWarden::Stop, .. } => return Ok(false),
-                Received { message: FromWarden::Attach(attachment), mut fds } => {
-                    if let (Some(fd), true) = (fds.pop(), fds.is_empty()) {
-                        self.attach(attachment, fd);
-                    }
-                }
-                Received { message: FromWarden::Label(event), .. } => self.hear_label(event),
-                // Not for sessiond.
-                Received { .. } => {}
+    fn hear_warden(&mut self) -> Result<bool, Fatal> {
+        for _ in 0..TURN {
+            match self.warden.hear()? {
+                None => break,
+                Some(Order::Stop) => return Ok(false),
+                Some(Order::Take(part, with)) => self.take(part, with)?,
             }
         }
         Ok(true)
     }
 
-    /// Takes a descriptor from the warden; a second channel to the same process replaces the first.
-    pub fn attach(&mut self, attachment: Attachment, fd: OwnedFd) {
-        match attachment {
-            Attachment::Peer { role: Role::Tps, .. } => self.tps = Some(Link::new(fd)),
-            Attachment::Peer { role: Role::Keyer, .. } => {
-                self.keyer = Some(Link::new(fd));
+    /// Takes what the warden gives; a second channel to the same process replaces the first.
+    ///
+    /// # Errors
+    /// It is not for a process at work, or cannot be used.
+    pub fn take(&mut self, part: SessiondPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            SessiondPart::Tps => self.tps.replace(with.channel()?, &mut self.events, Source::Tps)?,
+            SessiondPart::Keyer => {
+                self.keyer.replace(with.channel()?, &mut self.events, Source::Keyer)?;
                 self.passes.renewed();
                 self.handle(Event::KeyerCame);
             }
-            Attachment::Peer { role: Role::Vault, label: Some(label), slot: Some(slot) } => {
-                self.vaults.attach(label.clone(), slot, fd);
+            SessiondPart::Vault { label, slot } => {
+                self.vaults.attach(label.clone(), slot, with.channel()?, &mut self.events)?;
                 self.lease_for_new_vault(&label, slot);
             }
-            Attachment::Peer { role: Role::Mediator, label: Some(label), .. } => {
-                self.attach_mediator(label, fd);
+            SessiondPart::Mediator(label) => self.mediator_came(label, with.channel()?)?,
+            SessiondPart::Fsd => self.fsd_came(with.channel()?)?,
+            SessiondPart::Signer => self.signer_came(with.channel()?)?,
+            SessiondPart::Operators => self.operators.listen(with.one()?, &mut self.events)?,
+            SessiondPart::Revocations => self.revocations(&with.one()?),
+            SessiondPart::Label(event) => self.hear_label(event),
+            part @ (SessiondPart::Site
+            | SessiondPart::Directory
+            | SessiondPart::Auditor
+            | SessiondPart::Authority) => {
+                return Err(Warden::unwanted(&part));
             }
-            Attachment::Peer { role: Role::Fsd, .. } => self.attach_fsd(fd),
-            Attachment::Peer { role: Role::Signer, .. } => {
-                self.signer = Some(Link::new(fd));
-                self.audit.signer_lost(self.clock.now());
-            }
-            Attachment::Listener => self.operators.listen(fd),
-            Attachment::Revocations => self.revocations(&fd),
-            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes the channel to a signer, which knows nothing of what the one before was asked.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn signer_came(&mut self, channel: Channel) -> Result<(), Fatal> {
+        self.signer.replace(channel, &mut self.events, Source::Signer)?;
+        self.audit.signer_lost(self.clock.now());
+        Ok(())
+    }
+
+    /// A standing process is gone. One that is merely deaf, or says what is no message, has to go.
+    pub(crate) fn lost(&mut self, role: Role, why: Lost) {
+        if why != Lost::Gone {
+            let what = format!("{}: {why}", role.program());
+            self.counts.add_many(&what, 1, self.clock.now());
+            self.ask_warden(SessiondRequest::Replace(role));
+        }
+    }
+
+    /// As [`Daemon::lost`], for what belongs to a label.
+    pub(crate) fn lost_at(&mut self, label: &LabelName, why: Lost) {
+        if why != Lost::Gone {
+            self.counts.add_many(&format!("a label's vault or mediator: {why}"), 1, self.clock.now());
+            self.ask_warden(SessiondRequest::Kill(label.clone()));
         }
     }
 
@@ -417,7 +406,7 @@ impl Daemon {
         }
         let needed: Vec<&LabelName> = self.machine.labels().collect();
         for idle in running.iter().map(|status| &status.label).filter(|label| !needed.contains(label)) {
-            self.warden.send(ToWarden::Sessiond(SessiondRequest::Release(idle.clone())));
+            self.warden.say(SessiondRequest::Release(idle.clone()));
         }
         // Where nothing ran, the keys went with the vault: the whole server was down, not sessiond alone.
         let lost = needed.into_iter().filter(|label| !running.iter().any(|status| status.label == **label));
@@ -428,58 +417,74 @@ impl Daemon {
     }
 
     fn hear_tps(&mut self) {
-        for _ in 0..FAIR {
-            let Some(tps) = &self.tps else { return };
-            match tps.receive::<TpsToSessiond>() {
-                Ok(Received { message: TpsToSessiond::Client(_), mut fds }) => {
+        for _ in 0..TURN {
+            match self.tps.hear_with::<TpsToSessiond>() {
+                Ok(Some(Received { message: TpsToSessiond::Client(_), mut fds })) => {
                     let now = self.clock.now();
                     if self.clients.len() >= MAX_CLIENTS {
                         self.counts.add_many("trusted paths beyond the most there may be", 1, now);
                     } else if let (Some(fd), true) = (fds.pop(), fds.is_empty()) {
                         self.next_client += 1;
-                        let client = Client { link: Link::new(fd), shown: Shown::Nothing, kept: None };
-                        self.clients.insert(ClientId(self.next_client), client);
+                        let id = ClientId(self.next_client);
+                        let mut link = Outbox::with(Bound::ANSWERS);
+                        if link.replace(Channel::from_fd(fd), &mut self.events, Source::Client(id)).is_ok() {
+                            self.clients.insert(id, Client { link, shown: Shown::Nothing, kept: None });
+                        }
                     }
                 }
-                Ok(Received { message: TpsToSessiond::Dropped(dropped), .. }) => {
+                Ok(Some(Received { message: TpsToSessiond::Dropped(dropped), .. })) => {
                     let now = self.clock.now();
-                    for (what, count) in dropped.into_iter().take(FAIR) {
+                    for (what, count) in dropped.into_iter().take(TURN) {
                         self.counts.add_many(&what, count, now);
                     }
                 }
-                Err(RecvError::Empty) => return,
-                Err(RecvError::Malformed) => {
-                    self.counts.add_many(
-                        "malformed messages of the trusted path's server",
-                        1,
-                        self.clock.now(),
-                    );
-                }
-                // Its children go on; the warden attaches the next one.
-                Err(RecvError::Closed | RecvError::Io(_)) => self.tps = None,
+                Ok(None) => return,
+                // Its children go on; the warden gives the next one.
+                Err(why) => return self.lost(Role::Tps, why),
             }
         }
     }
 
-    fn hear_client(&mut self, id: ClientId, flags: PollFlags) {
-        for _ in 0..FAIR {
+    /// Whether a client has an answer to wait for, or to take.
+    fn waits(&self, id: ClientId) -> bool {
+        let waits = |client: &Client| {
+            !client.link.is_clear() || (client.device().is_some() && !self.machine.is_ready(id))
+        };
+        self.clients.get(&id).is_some_and(waits)
+    }
+
+    /// Hears those again that were held back and have been answered.
+    fn release(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        let (waiting, free) = held.into_iter().partition(|id| self.waits(*id));
+        self.held = waiting;
+        let free: BTreeSet<ClientId> = free;
+        for id in free {
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.link.hold(false);
+            }
+        }
+    }
+
+    fn hear_client(&mut self, id: ClientId, can: Can) {
+        for _ in 0..TURN {
+            let waits = self.waits(id);
             let Some(client) = self.clients.get_mut(&id) else { return };
-            client.link.flush();
-            if !client.link.is_clear() && !flags.intersects(PollFlags::HUP | PollFlags::ERR) {
-                return;
-            }
-            if client.device().is_some() && !self.machine.is_ready(id) {
-                if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
-                    self.drop_client(id);
+            if waits {
+                // It is not read, and so held back; that it is gone is seen anyhow.
+                if can.gone {
+                    return self.drop_client(id);
                 }
-                return;
+                client.link.hold(true);
+                self.held.insert(id);
             }
-            let message = match client.link.receive::<ChildToSessiond>() {
-                Ok(received) => received.message,
-                Err(RecvError::Empty) => return,
-                Err(RecvError::Closed | RecvError::Io(_)) => return self.drop_client(id),
-                Err(RecvError::Malformed) => {
-                    self.counts.add_many("malformed messages of a trusted path", 1, self.clock.now());
+            let message = match client.link.hear::<ChildToSessiond>() {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(why) => {
+                    if why != Lost::Gone {
+                        self.counts.add_many(&format!("a trusted path: {why}"), 1, self.clock.now());
+                    }
                     return self.drop_client(id);
                 }
             };
@@ -590,11 +595,9 @@ impl Daemon {
     }
 
     fn hear_keyer(&mut self) {
-        for _ in 0..FAIR {
-            let Some(keyer) = &mut self.keyer else { return };
-            keyer.flush();
-            match keyer.receive::<FromKeyer>() {
-                Ok(Received { message, .. }) => match message {
+        for _ in 0..TURN {
+            match self.keyer.hear::<FromKeyer>() {
+                Ok(Some(message)) => match message {
                     FromKeyer::Wanted { ticket, device, label, accreditation } => {
                         self.handle(Event::Wanted { ticket, device, label, accreditation });
                     }
@@ -606,44 +609,36 @@ impl Daemon {
                     FromKeyer::NoPeer(session) => self.handle(Event::Renew(session)),
                     FromKeyer::Dropped(dropped) => {
                         let now = self.clock.now();
-                        for (what, count) in dropped.into_iter().take(FAIR) {
+                        for (what, count) in dropped.into_iter().take(TURN) {
                             self.counts.add_many(&what, count, now);
                         }
                     }
                     // A workstation's.
-                    FromKeyer::Completed(_) | FromKeyer::Failed { .. } => {}
+                    FromKeyer::Completed(_) | FromKeyer::Failed { .. } => {
+                        self.keyer.close();
+                        return self.lost(Role::Keyer, Lost::Malformed);
+                    }
                 },
-                Err(RecvError::Empty) => return,
-                Err(RecvError::Malformed) => {
-                    self.counts.add_many("malformed messages of the keyer", 1, self.clock.now());
-                }
-                Err(RecvError::Closed | RecvError::Io(_)) => {
-                    self.keyer = None;
-                }
+                Ok(None) => return,
+                Err(why) => return self.lost(Role::Keyer, why),
             }
         }
     }
 
     fn hear_vault(&mut self, label: &LabelName, slot: u16) {
-        for _ in 0..FAIR {
+        for _ in 0..TURN {
             let Some(worker) = self.vaults.link(label, slot) else { return };
-            worker.flush();
-            match worker.receive::<VaultToSessiond>() {
-                Ok(Received { message: VaultToSessiond::Disagreed(packets), .. }) => {
-                    self.alarm(label, packets);
-                }
-                Ok(Received { message, .. }) => {
+            match worker.hear::<VaultToSessiond>() {
+                Ok(Some(VaultToSessiond::Disagreed(packets))) => self.alarm(label, packets),
+                Ok(Some(message)) => {
                     let answer = self.vaults.answered(label, slot, message);
                     self.answered(label, answer);
                 }
-                Err(RecvError::Empty) => return,
-                Err(RecvError::Malformed) => {
-                    self.counts.add_many("malformed messages of a vault", 1, self.clock.now());
-                }
-                Err(RecvError::Closed | RecvError::Io(_)) => {
+                Ok(None) => return,
+                Err(why) => {
                     self.vaults.lost(label, slot);
                     self.handle(Event::VaultLost(label.clone()));
-                    return;
+                    return self.lost_at(label, why);
                 }
             }
         }
@@ -660,31 +655,42 @@ impl Daemon {
         }
     }
 
-    /// One of the label's stacks is wrong, or taken over.
+    /// One of the label's stacks is wrong, or taken over. However often it says so, the log has one record a second.
     fn alarm(&mut self, label: &LabelName, packets: u64) {
-        let entry = Entry {
-            user: None,
-            host: None,
-            label: Some(label.clone()),
-            action: "pass".into(),
-            object: "redundant stacks".into(),
-            verdict: Verdict::Denied,
-            reason: format!("they disagreed about {packets} packets: all of them were dropped"),
-        };
-        self.batch.entries.push((Weight::Note, entry));
+        let (_, untold) = self.alarms.entry(label.clone()).or_default();
+        *untold = untold.saturating_add(packets);
         self.counts.add_many("packets on which redundant stacks disagreed", packets, self.clock.now());
     }
 
+    /// Writes the alarms that are due.
+    fn raise_alarms(&mut self) {
+        let now = self.clock.now();
+        for (label, (due, untold)) in
+            self.alarms.iter_mut().filter(|(_, (due, untold))| *untold > 0 && *due <= now)
+        {
+            let packets = std::mem::take(untold);
+            *due = now.after(ALARM);
+            let entry = Entry {
+                user: None,
+                host: None,
+                label: Some(label.clone()),
+                action: "pass".into(),
+                object: "redundant stacks".into(),
+                verdict: Verdict::Denied,
+                reason: format!("they disagreed about {packets} packets: all of them were dropped"),
+            };
+            self.batch.entries.push((Weight::Note, entry));
+        }
+    }
+
     fn hear_signer(&mut self) {
-        for _ in 0..FAIR {
-            let Some(signer) = &mut self.signer else { return };
-            signer.flush();
-            match signer.receive::<FromSigner>() {
-                Ok(Received { message, .. }) => self.audit.heard_signer(message, self.clock.now()),
-                Err(RecvError::Empty) => return,
-                Err(_) => {
-                    self.signer = None;
+        for _ in 0..TURN {
+            match self.signer.hear::<FromSigner>() {
+                Ok(Some(message)) => self.audit.heard_signer(message, self.clock.now()),
+                Ok(None) => return,
+                Err(why) => {
                     self.audit.signer_lost(self.clock.now());
+                    return self.lost(Role::Signer, why);
                 }
             }
         }
@@ -693,12 +699,12 @@ impl Daemon {
     /// Tells the signer what is new in the log, or has it sign a checkpoint. True if it is asked something, now or before.
     fn ask_signer(&mut self, last: bool) -> bool {
         let now = self.clock.now();
-        let Some(signer) = &mut self.signer else {
+        if !self.signer.is_open() {
             self.audit.put_off(now);
             return false;
-        };
+        }
         match self.audit.ask_signer(last, now) {
-            Some(question) => signer.send(question),
+            Some(question) => self.signer.send(question),
             None => return self.audit.waits_for_signer(),
         }
         true
@@ -847,29 +853,14 @@ impl Daemon {
 
     /// A keyer that is gone has forgotten everything; the next one is told what is so.
     fn tell_keyer(&mut self, message: ToKeyer) {
-        if let Some(keyer) = &mut self.keyer {
-            keyer.send(message);
-        }
+        self.keyer.send(message);
     }
 
     pub(crate) fn ask_warden(&mut self, request: SessiondRequest) {
-        self.warden.send(ToWarden::Sessiond(request));
+        self.warden.say(request);
     }
 
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
-    }
-}
-
-#[derive(Default)]
-struct PollSet<'a> {
-    sources: Vec<Source>,
-    fds: Vec<PollFd<'a>>,
-}
-
-impl<'a> PollSet<'a> {
-    fn add(&mut self, source: Source, fd: &'a impl std::os::fd::AsFd, flags: PollFlags) {
-        self.sources.push(source);
-        self.fds.push(PollFd::from_borrowed_fd(fd.as_fd(), flags));
     }
 }

@@ -1,35 +1,27 @@
 //! Where the site has several servers: between the state machines and fsd, and the lease that vaults keep.
 
-use crate::daemon::Daemon;
-use crate::link::Link;
-use levee_ipc::RecvError;
+use crate::daemon::{Daemon, Source};
+use levee_daemon::{Fatal, Outbox, TURN};
+use levee_ipc::Channel;
 use levee_ipc::federation::{Ask, Heard};
 use levee_ipc::operator::FederationStatus;
 use levee_ipc::vault::SessiondToVault;
+use levee_ipc::warden::Role;
 use levee_policy::Site;
 use levee_session::federation::{Federation, Said};
 use levee_session::{Event, Time};
-use std::os::fd::OwnedFd;
-
-/// The most messages taken a turn.
-const FAIR: usize = 64;
 
 /// This server among the site's.
 pub struct Federated {
     pub(crate) machine: Option<Federation>,
-    link: Option<Link<Ask>>,
+    link: Outbox<Ask>,
     /// Sessions may pass packets until then.
     until: Time,
 }
 
 impl Federated {
     pub fn new() -> Self {
-        Self { machine: None, link: None, until: Time::default() }
-    }
-
-    /// The channel to fsd, to be waited for.
-    pub fn link(&self) -> Option<&Link<Ask>> {
-        self.link.as_ref()
+        Self { machine: None, link: Outbox::new(), until: Time::default() }
     }
 
     /// For operators.
@@ -63,9 +55,10 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn attach_fsd(&mut self, fd: OwnedFd) {
-        self.federated.link = Some(Link::new(fd));
+    pub(crate) fn fsd_came(&mut self, channel: Channel) -> Result<(), Fatal> {
+        self.federated.link.replace(channel, &mut self.events, Source::Fsd)?;
         self.federation(|machine, now| machine.lost("the client of the table is another one", now));
+        Ok(())
     }
 
     /// Without a lease no vault passes anything; told first of all, on every channel to a vault.
@@ -79,15 +72,13 @@ impl Daemon {
     }
 
     pub(crate) fn hear_fsd(&mut self) {
-        for _ in 0..FAIR {
-            let Some(link) = &mut self.federated.link else { return };
-            link.flush();
-            match link.receive::<Heard>() {
-                Ok(received) => self.federation(|machine, now| machine.hear(received.message, now)),
-                Err(RecvError::Empty) => return,
-                Err(_) => {
-                    self.federated.link = None;
+        for _ in 0..TURN {
+            match self.federated.link.hear::<Heard>() {
+                Ok(Some(heard)) => self.federation(|machine, now| machine.hear(heard, now)),
+                Ok(None) => return,
+                Err(why) => {
                     self.federation(|machine, now| machine.lost("the client of the table is gone", now));
+                    return self.lost(Role::Fsd, why);
                 }
             }
         }
@@ -101,9 +92,7 @@ impl Daemon {
         while let Some(said) = self.federated.machine.as_mut().and_then(Federation::poll) {
             match said {
                 Said::Ask(ask) => {
-                    if let Some(link) = &mut self.federated.link {
-                        link.send(ask);
-                    }
+                    self.federated.link.send(ask);
                 }
                 Said::Until(until) => {
                     self.federated.until = until;

@@ -13,7 +13,6 @@ mod counts;
 mod daemon;
 mod devices;
 mod federation;
-mod link;
 mod mediation;
 mod operators;
 mod passes;
@@ -24,11 +23,5 @@ mod store;
 mod vaults;
 
 fn main() -> std::process::ExitCode {
-    match start::serve() {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            levee_ipc::say!("levee-sessiond: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    levee_daemon::run("levee-sessiond", start::serve)
 }

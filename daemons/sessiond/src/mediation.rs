@@ -2,15 +2,15 @@
 
 use crate::audit::Weight;
 use crate::convert;
-use crate::daemon::{Daemon, FAIR};
+use crate::daemon::Daemon;
 use crate::vaults::MEDIATOR;
+use levee_daemon::{Fatal, TURN};
+use levee_ipc::Channel;
 use levee_ipc::mediator::{self, MediatorToSessiond, SessiondToMediator};
 use levee_ipc::vault::{Report, VaultToSessiond};
-use levee_ipc::{Received, RecvError};
 use levee_policy::audit::Event as Entry;
 use levee_policy::{Grant, LabelName, ServiceName, Who, decision};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
 /// A connection that a mediator waits to pass on, until its grant is durable.
 pub(crate) struct Connection {
@@ -30,13 +30,15 @@ impl Connection {
 
 impl Daemon {
     /// A mediator has come, in the place of one that is dead: it is told all that it needs before it accepts a connection.
-    pub(crate) fn attach_mediator(&mut self, name: LabelName, fd: OwnedFd) {
-        let Some(label) = self.site.label(&name) else { return };
+    pub(crate) fn mediator_came(&mut self, name: LabelName, channel: Channel) -> Result<(), Fatal> {
+        let Some(label) = self.site.label(&name) else {
+            return Err(Fatal::new("take a mediator", format!("the site has no label {name}")));
+        };
         self.operators.unmediated(&name);
-        for answer in self.vaults.attach_mediator(name.clone(), fd) {
+        for answer in self.vaults.attach_mediator(name.clone(), channel, &mut self.events)? {
             self.answered(&name, Some(answer));
         }
-        let Some(mediator) = self.vaults.mediator(&name) else { return };
+        let Some(mediator) = self.vaults.mediator(&name) else { return Ok(()) };
         mediator.send(SessiondToMediator::Networks(convert::networks(&self.site, &label)));
         let reach = self.site.reachable(&label);
         let live = self.machine.shown().filter(|shown| shown.label == name);
@@ -45,32 +47,32 @@ impl Daemon {
             mediator.send(SessiondToMediator::Open(record));
         }
         mediator.send(SessiondToMediator::Synced);
+        Ok(())
     }
 
     pub(crate) fn hear_mediator(&mut self, label: &LabelName) {
-        for _ in 0..FAIR {
+        for _ in 0..TURN {
             let Some(mediator) = self.vaults.mediator(label) else { return };
-            mediator.flush();
-            let answer = match mediator.receive::<MediatorToSessiond>() {
-                Ok(Received { message, .. }) => match message {
-                    MediatorToSessiond::Opened(id) => VaultToSessiond::Opened(id),
-                    MediatorToSessiond::Closed(id) => VaultToSessiond::Closed(id),
-                    MediatorToSessiond::Pong(number) => VaultToSessiond::Pong(number),
-                    MediatorToSessiond::Report(counters) => {
-                        self.operators.mediated(label, counters);
-                        VaultToSessiond::Report(Report::default())
-                    }
-                    MediatorToSessiond::Connect { ticket, client, service, from } => {
-                        self.connect(label, ticket, &client, &service, from);
-                        continue;
-                    }
-                },
-                Err(RecvError::Empty) => return,
-                Err(RecvError::Malformed) => {
-                    self.counts.add_many("malformed messages of a mediator", 1, self.clock.now());
+            let message = match mediator.hear::<MediatorToSessiond>() {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(why) => {
+                    self.vaults.mediator_lost(label);
+                    return self.lost_at(label, why);
+                }
+            };
+            let answer = match message {
+                MediatorToSessiond::Opened(id) => VaultToSessiond::Opened(id),
+                MediatorToSessiond::Closed(id) => VaultToSessiond::Closed(id),
+                MediatorToSessiond::Pong(number) => VaultToSessiond::Pong(number),
+                MediatorToSessiond::Report(counters) => {
+                    self.operators.mediated(label, counters);
+                    VaultToSessiond::Report(Report::default())
+                }
+                MediatorToSessiond::Connect { ticket, client, service, from } => {
+                    self.connect(label, ticket, &client, &service, from);
                     continue;
                 }
-                Err(RecvError::Closed | RecvError::Io(_)) => return self.vaults.mediator_lost(label),
             };
             let answer = self.vaults.answered(label, MEDIATOR, answer);
             self.answered(label, answer);

@@ -1,13 +1,13 @@
 //! Operators: the `levee` command on a Unix socket that only root can open.
 
 use crate::counts::Counts;
-use crate::daemon::Daemon;
-use crate::link::Link;
+use crate::daemon::{Daemon, Source};
+use levee_daemon::{Bound, Events, Fatal, Outbox, Watched};
+use levee_ipc::Channel;
 use levee_ipc::mediator::SessiondToMediator;
 use levee_ipc::operator::{Answer, Command, ServerStatus, SessionStatus};
 use levee_ipc::vault::{Report, SessiondToVault};
 use levee_ipc::warden::{CompartmentStatus, SessiondRequest};
-use levee_ipc::{Received, RecvError};
 use levee_policy::LabelName;
 use levee_session::{Event, OperatorId, Shown, Time};
 use rustix::net::SocketFlags;
@@ -31,13 +31,13 @@ enum State {
 }
 
 struct Operator {
-    link: Link<Answer>,
+    link: Outbox<Answer>,
     state: State,
 }
 
 /// Operators' connections.
 pub struct Operators {
-    listener: Option<OwnedFd>,
+    listener: Option<Watched<OwnedFd>>,
     open: BTreeMap<OperatorId, Operator>,
     reports: BTreeMap<LabelName, Report>,
     /// What each mediator said last.
@@ -57,18 +57,19 @@ impl Operators {
     }
 
     /// Takes the listening socket from the warden.
-    pub fn listen(&mut self, listener: OwnedFd) {
-        self.listener = Some(listener);
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn listen(&mut self, listener: OwnedFd, events: &mut Events<Source>) -> Result<(), Fatal> {
+        let watched = events.watch(listener, Source::Listener);
+        self.listener = Some(watched.map_err(|why| Fatal::new("wait for operators", why))?);
+        Ok(())
     }
 
-    /// The listening socket, while another operator may connect.
-    pub fn listener(&self) -> Option<&OwnedFd> {
-        self.listener.as_ref().filter(|_| self.open.len() < MOST)
-    }
-
-    /// The connections.
-    pub fn links(&self) -> impl Iterator<Item = (OperatorId, &Link<Answer>)> {
-        self.open.iter().map(|(id, operator)| (*id, &operator.link))
+    /// Lets in the next one only while there is room.
+    pub fn make_room(&self) -> Result<(), Fatal> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        listener.wait_for(self.open.len() < MOST, false).map_err(|why| Fatal::new("wait for operators", why))
     }
 
     /// When the first status is answered, whoever is missing.
@@ -81,9 +82,10 @@ impl Operators {
     }
 
     /// Takes a connection; only root's.
-    pub fn accept(&mut self, counts: &mut Counts, now: Time) {
+    pub fn accept(&mut self, events: &mut Events<Source>, counts: &mut Counts, now: Time) {
         let Some(listener) = &self.listener else { return };
-        let Ok(connection) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        let Ok(connection) =
+            rustix::net::accept_with(&**listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         else {
             return;
         };
@@ -92,8 +94,10 @@ impl Operators {
             return counts.add_many("an operator who is not root", 1, now);
         }
         self.next += 1;
-        let operator = Operator { link: Link::new(connection), state: State::Silent };
-        self.open.insert(OperatorId(self.next), operator);
+        let (id, mut link) = (OperatorId(self.next), Outbox::with(Bound::ANSWERS));
+        if link.replace(Channel::from_fd(connection), events, Source::Operator(id)).is_ok() {
+            self.open.insert(id, Operator { link, state: State::Silent });
+        }
     }
 
     /// Takes a vault's report.
@@ -143,8 +147,8 @@ impl Daemon {
     pub(crate) fn hear_operator(&mut self, id: OperatorId) {
         let until = self.now().after(PATIENCE);
         let Some(operator) = self.operators.open.get_mut(&id) else { return };
-        match operator.link.receive::<Command>() {
-            Ok(Received { message, .. }) if matches!(operator.state, State::Silent) => match message {
+        match operator.link.hear::<Command>() {
+            Ok(Some(message)) if matches!(operator.state, State::Silent) => match message {
                 Command::Status => {
                     let missing = self.vaults.labels().take(MAX_VAULTS).cloned().collect::<BTreeSet<_>>();
                     self.operators.reports.retain(|label, _| self.vaults.has(label));
@@ -160,7 +164,7 @@ impl Daemon {
                     self.handle(Event::End(id, shown));
                 }
             },
-            Err(RecvError::Empty) => {}
+            Ok(None) => {}
             // One command a connection; one that is closed waits for nothing.
             _ => {
                 self.operators.open.remove(&id);

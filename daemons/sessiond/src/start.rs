@@ -4,14 +4,14 @@ use crate::audit::AuditLog;
 use crate::auditor::Auditor;
 use crate::away::{self, Away};
 use crate::clock::Clock;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Source};
 use crate::devices::Devices;
-use crate::link::Link;
 use crate::passwords::Passwords;
 use crate::store::Store;
+use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, begin};
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden};
-use levee_ipc::{Channel, Received, RecvError};
+use levee_ipc::warden::sessiond::SessiondPart;
+use levee_ipc::{Channel, Received};
 use levee_policy::Site;
 use levee_policy::audit::{Chain, Hash};
 use levee_sys::sandbox::{Access, Sandbox};
@@ -26,84 +26,88 @@ const MAX_SITE: usize = 4 << 20;
 /// How long the signer may take to begin, in seconds.
 const PATIENCE: i64 = 30;
 
-/// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
-pub fn serve() -> Result<(), String> {
-    let control = levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?;
-    let control = Channel::from_fd(control);
-    let mut attached: Vec<(Attachment, OwnedFd)> = Vec::new();
-    loop {
-        match control.recv::<FromWarden>() {
-            Ok(Received { message: FromWarden::Begin(_), .. }) => break,
-            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
-            Ok(Received { message: FromWarden::Attach(attachment), mut fds }) => match (fds.pop(), fds.pop())
-            {
-                (Some(fd), None) => attached.push((attachment, fd)),
-                _ => return Err(format!("the warden attached {attachment:?} without its one descriptor")),
-            },
-            Ok(_) => {}
-            Err(error) => return Err(format!("from the warden: {error}")),
-        }
-    }
-    let mut site = None;
-    let mut directory = None;
-    let (mut auditor, mut authority, mut revoked) = (None, None, None);
-    let mut channels = Vec::new();
-    for (attachment, fd) in attached {
-        match attachment {
-            Attachment::Site => site = Some(fd),
-            Attachment::Directory => directory = Some(fd),
-            Attachment::Auditor => auditor = Some(fd),
-            Attachment::Authority => authority = Some(fd),
-            Attachment::Revocations => revoked = Some(fd),
-            _ => channels.push((attachment, fd)),
-        }
-    }
-    let site = site.ok_or("the warden attached no site file")?;
-    let directory = directory.ok_or("the warden attached no directory")?;
-    let auditor = Auditor::read(auditor.ok_or("the warden attached no auditor's key")?)?;
-    let known = log_of_signer(&channels)?;
-    let bell = Passwords::bell().map_err(|e| format!("the password threads: {e}"))?;
-    let boot = away::boot().map_err(|e| format!("the host's name for this run: {e}"))?;
-    let files = [(directory.as_fd(), Access::ReadWrite)];
-    Sandbox { filter: levee_sys::seccomp::SESSIOND, files: &files, tcp: false }
-        .enter()
-        .map_err(|e| e.to_string())?;
+/// The most channels to begin with: to standing processes, and to each worker and mediator of each label that runs.
+const MOST_CHANNELS: usize = 8_192;
 
-    let site = read_site(site)?;
-    let authority = authority.ok_or("the warden attached no certificate of the authority")?;
-    let devices = Devices::new(site.server().name().clone(), authority, revoked)?;
+/// What the warden gives.
+#[derive(Default)]
+struct Given {
+    site: One<OwnedFd>,
+    directory: One<OwnedFd>,
+    auditor: One<OwnedFd>,
+    authority: One<OwnedFd>,
+    revoked: One<OwnedFd>,
+    signer: One<Channel>,
+    /// To be taken like any that come later.
+    others: Many<(SessiondPart, Descriptors), MOST_CHANNELS>,
+}
+
+impl Kit for Given {
+    type Part = SessiondPart;
+
+    fn take(&mut self, part: SessiondPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            SessiondPart::Site => self.site.put(with.one()?),
+            SessiondPart::Directory => self.directory.put(with.one()?),
+            SessiondPart::Auditor => self.auditor.put(with.one()?),
+            SessiondPart::Authority => self.authority.put(with.one()?),
+            SessiondPart::Revocations => self.revoked.put(with.one()?),
+            SessiondPart::Signer => self.signer.put(with.channel()?),
+            part => self.others.put((part, with)),
+        }
+    }
+}
+
+/// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
+///
+/// # Errors
+/// Why it cannot go on.
+pub fn serve() -> Result<(), Fatal> {
+    let fault = |why: String| Fatal::new("begin", why);
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(()) };
+    let site = given.site.needed("site file")?;
+    let directory = given.directory.needed("directory")?;
+    let auditor = Auditor::read(given.auditor.needed("auditor's key")?).map_err(fault)?;
+    let signer = given.signer.needed("channel to levee-signer")?;
+    let known = log_of(&signer).map_err(fault)?;
+    let bell = Passwords::bell().map_err(|e| Fatal::new("start the password threads", e))?;
+    let boot = away::boot().map_err(|e| Fatal::new("read the host's name for this run", e))?;
+    let mut events = Events::new()?;
+    let files = [(directory.as_fd(), Access::ReadWrite)];
+    let sandbox = Sandbox { filter: levee_sys::seccomp::SESSIOND, files: &files, tcp: false };
+    let confined = beginning.confine(&sandbox)?;
+
+    let site = read_site(site).map_err(fault)?;
+    let authority = given.authority.needed("certificate of the authority")?;
+    let devices =
+        Devices::new(site.server().name().clone(), authority, given.revoked.get()).map_err(fault)?;
     let clock = Clock::start();
     let away = Away::open(directory.as_fd(), boot, site.server().grace())
-        .map_err(|e| format!("when it ran last: {e}"))?;
-    let store = Store::open(directory.as_fd()).map_err(|e| e.to_string())?;
+        .map_err(|e| Fatal::new("read when it ran last", e))?;
+    let store = Store::open(directory.as_fd()).map_err(|e| Fatal::new("open the store", e))?;
     let audit = AuditLog::open(directory.as_fd(), &auditor, known, clock.now())
-        .map_err(|e| format!("the audit log: {e}"))?;
-    let credentials = credentials(directory.as_fd()).map_err(|e| format!("the credentials: {e}"))?;
-    let passwords = Passwords::start(credentials, bell).map_err(|e| format!("the password threads: {e}"))?;
-    let mut warden = Link::new(control.into_fd());
-    warden.send(ToWarden::Ready);
-    let mut daemon = Daemon::new(warden, site, clock, (store, away), audit, passwords, devices)?;
-    for (attachment, fd) in channels {
-        daemon.attach(attachment, fd);
+        .map_err(|e| Fatal::new("open the audit log", e))?;
+    let credentials = credentials(directory.as_fd()).map_err(|e| Fatal::new("open the credentials", e))?;
+    let passwords =
+        Passwords::start(credentials, bell).map_err(|e| Fatal::new("start the password threads", e))?;
+    let warden = confined.ready(&mut events, Source::Warden)?;
+    let mut daemon = Daemon::new(events, warden, site, clock, (store, away), audit, passwords, devices)?;
+    daemon.signer_came(signer)?;
+    for (part, with) in given.others.all() {
+        daemon.take(part, with)?;
     }
     daemon.run()
 }
 
 /// How far the audit log is, as the signer knows it: no record is believed without that.
-fn log_of_signer(channels: &[(Attachment, OwnedFd)]) -> Result<Chain, String> {
-    let signer = channels.iter().rev().find_map(|(attachment, fd)| match attachment {
-        Attachment::Peer { role: Role::Signer, .. } => Some(fd),
-        _ => None,
-    });
-    let signer = signer.ok_or("the warden attached no channel to levee-signer")?;
-    let channel = Channel::from_fd(signer.try_clone().map_err(|e| e.to_string())?);
-    channel.send(&ToSigner::AuditChain).map_err(|e| format!("to levee-signer: {e}"))?;
-    let mut fds = [PollFd::new(&channel, PollFlags::IN)];
+fn log_of(signer: &Channel) -> Result<Chain, String> {
+    signer.send(&ToSigner::AuditChain).map_err(|e| format!("to levee-signer: {e}"))?;
+    let mut fds = [PollFd::new(signer, PollFlags::IN)];
     let patience = Timespec { tv_sec: PATIENCE, tv_nsec: 0 };
     if poll(&mut fds, Some(&patience)).map_err(|e| e.to_string())? == 0 {
         return Err(format!("levee-signer has not said in {PATIENCE} s how far the audit log is"));
     }
-    match channel.try_recv::<FromSigner>() {
+    match signer.try_recv::<FromSigner>() {
         Ok(Received { message: FromSigner::Chained { count, hash }, .. }) => {
             Ok(Chain { count, hash: Hash(hash) })
         }

@@ -2,13 +2,14 @@
 //! counts as carried out when every one has said so. Where the label has a mediator, it hears of sessions as the workers
 //! do, and counts as one of them.
 
-use crate::link::Link;
+use crate::daemon::Source;
+use levee_daemon::{Events, Fatal, Outbox};
+use levee_ipc::Channel;
 use levee_ipc::mediator::SessiondToMediator;
 use levee_ipc::vault::{Report, SessiondToVault, VaultToSessiond};
 use levee_policy::LabelName;
 use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 
 /// In the place of a worker's steering slot: the mediator. Slot 0 is the keyer's, so no worker has it.
 pub const MEDIATOR: u16 = 0;
@@ -38,9 +39,9 @@ struct Order {
 #[derive(Default)]
 struct Workers {
     /// `None` once a worker's channel is gone.
-    links: BTreeMap<u16, Option<Link<SessiondToVault>>>,
+    links: BTreeMap<u16, Option<Outbox<SessiondToVault>>>,
     /// `None` where there is none, and while one that died is being replaced: the next one is told everything anew.
-    mediator: Option<Link<SessiondToMediator>>,
+    mediator: Option<Outbox<SessiondToMediator>>,
     orders: BTreeMap<Asked, Order>,
 }
 
@@ -50,15 +51,37 @@ pub struct Vaults(BTreeMap<LabelName, Workers>);
 
 impl Vaults {
     /// Takes the channel to a worker. All of a vault come before the warden says that the label is up.
-    pub fn attach(&mut self, label: LabelName, slot: u16, fd: OwnedFd) {
-        self.0.entry(label).or_default().links.insert(slot, Some(Link::new(fd)));
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn attach(
+        &mut self,
+        label: LabelName,
+        slot: u16,
+        channel: Channel,
+        events: &mut Events<Source>,
+    ) -> Result<(), Fatal> {
+        let mut link = Outbox::new();
+        link.replace(channel, events, Source::Vault(label.clone(), slot))?;
+        self.0.entry(label).or_default().links.insert(slot, Some(link));
+        Ok(())
     }
 
     /// Takes the channel to a label's mediator. One before it is dead, its connections with it: what it was asked and has
     /// not answered is answered by that, and what was asked of it alone comes back.
-    pub fn attach_mediator(&mut self, label: LabelName, fd: OwnedFd) -> Vec<VaultToSessiond> {
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn attach_mediator(
+        &mut self,
+        label: LabelName,
+        channel: Channel,
+        events: &mut Events<Source>,
+    ) -> Result<Vec<VaultToSessiond>, Fatal> {
+        let mut link = Outbox::new();
+        link.replace(channel, events, Source::Mediator(label.clone()))?;
         let workers = self.0.entry(label).or_default();
-        workers.mediator = Some(Link::new(fd));
+        workers.mediator = Some(link);
         for order in workers.orders.values_mut() {
             order.missing.remove(&MEDIATOR);
         }
@@ -73,7 +96,7 @@ impl Vaults {
                 Asked::Report => VaultToSessiond::Report(order.report),
             })
         };
-        done.into_iter().filter_map(answer).collect()
+        Ok(done.into_iter().filter_map(answer).collect())
     }
 
     /// A label's vault is dead, with all its workers. Its mediator is not.
@@ -89,13 +112,8 @@ impl Vaults {
         self.0.remove(label);
     }
 
-    /// Channels to mediators.
-    pub fn mediators(&self) -> impl Iterator<Item = (&LabelName, &Link<SessiondToMediator>)> {
-        self.0.iter().filter_map(|(label, workers)| Some((label, workers.mediator.as_ref()?)))
-    }
-
     /// The channel to a label's mediator.
-    pub fn mediator(&mut self, label: &LabelName) -> Option<&mut Link<SessiondToMediator>> {
+    pub fn mediator(&mut self, label: &LabelName) -> Option<&mut Outbox<SessiondToMediator>> {
         self.0.get_mut(label)?.mediator.as_mut()
     }
 
@@ -126,15 +144,8 @@ impl Vaults {
         self.0.get(label).is_some_and(|workers| workers.links.values().any(Option::is_some))
     }
 
-    /// Every channel.
-    pub fn links(&self) -> impl Iterator<Item = (&LabelName, u16, &Link<SessiondToVault>)> {
-        self.0.iter().flat_map(|(label, workers)| {
-            workers.links.iter().filter_map(move |(slot, link)| Some((label, *slot, link.as_ref()?)))
-        })
-    }
-
     /// One channel.
-    pub fn link(&mut self, label: &LabelName, slot: u16) -> Option<&mut Link<SessiondToVault>> {
+    pub fn link(&mut self, label: &LabelName, slot: u16) -> Option<&mut Outbox<SessiondToVault>> {
         self.0.get_mut(label)?.links.get_mut(&slot)?.as_mut()
     }
 
@@ -241,10 +252,10 @@ fn add(sum: &mut Report, part: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_ipc::Channel;
     use levee_ipc::vault::SessionRecord;
 
     struct Pair {
+        events: Events<Source>,
         vaults: Vaults,
         label: LabelName,
         workers: Vec<(u16, Channel)>,
@@ -254,12 +265,13 @@ mod tests {
 
     fn two() -> Pair {
         let (mut vaults, label) = (Vaults::default(), LabelName::new("SECRET").unwrap());
+        let mut events = Events::new().unwrap();
         let workers = [9, 4].map(|slot| {
             let (ours, theirs) = Channel::pair().unwrap();
-            vaults.attach(label.clone(), slot, ours.into_fd());
+            vaults.attach(label.clone(), slot, ours, &mut events).unwrap();
             (slot, theirs)
         });
-        Pair { vaults, label, workers: workers.into() }
+        Pair { events, vaults, label, workers: workers.into() }
     }
 
     impl Pair {
@@ -338,7 +350,7 @@ mod tests {
         let label = pair.label.clone();
         let mediator = |pair: &mut Pair| {
             let (ours, theirs) = Channel::pair().unwrap();
-            (pair.vaults.attach_mediator(label.clone(), ours.into_fd()), theirs)
+            (pair.vaults.attach_mediator(label.clone(), ours, &mut pair.events).unwrap(), theirs)
         };
         let (answered, theirs) = mediator(&mut pair);
         assert!(answered.is_empty());

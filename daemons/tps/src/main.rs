@@ -23,11 +23,9 @@ fn suites(mut arguments: impl Iterator<Item = String>) -> Result<Suites, String>
 }
 
 fn main() -> std::process::ExitCode {
-    match suites(std::env::args().skip(1)).and_then(parent::serve) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            levee_ipc::say!("levee-tps: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    levee_daemon::run("levee-tps", || {
+        suites(std::env::args().skip(1))
+            .map_err(|why| levee_daemon::Fatal::new("read the arguments", why))
+            .and_then(parent::serve)
+    })
 }

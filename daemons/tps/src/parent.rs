@@ -1,24 +1,25 @@
 //! The listener: accepts clients, starts a child for each, counts those that come to nothing.
 
-use crate::admission::{Admission, Client, Limits, Source};
+use crate::admission::{self, Admission, Client, Limits};
 use crate::child::{self, Child, End, News, Prepared};
+use levee_daemon::{
+    Can, Descriptors, Events, Fatal, Kit, Many, One, Order, Outbox, Warden, Watched, begin, pem, revocations,
+};
+use levee_ipc::Channel;
 use levee_ipc::client::TpsToSessiond;
 use levee_ipc::signer::ToSigner;
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden};
-use levee_ipc::{Channel, Received, RecvError, SendError};
-use levee_sys::fork::{Forker, inherited};
+use levee_ipc::warden::tps::TpsPart;
+use levee_sys::fork::Forker;
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp::{self, Filter};
 use levee_tls::{SignerHandle, Suites};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,30 +29,37 @@ const REPORT: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(20);
 /// A client gets a child once so many bytes of it are here: no TLS 1.3 ClientHello is shorter.
 const FIRST_BYTES: u16 = 100;
-/// Files with certificates are not larger.
-const MAX_PEM: u64 = 1024 * 1024;
 
-// Tokens of the event queue; clients count on from here.
-const CONTROL: u64 = 0;
-const SESSIOND: u64 = 1;
-const LISTENERS: u64 = 16;
-const CLIENTS: u64 = 1 << 32;
+/// The most addresses on which the trusted path is offered.
+const MOST_LISTENERS: usize = 32;
 
 /// How many connections are accepted before children are looked after again.
 const ACCEPTS: usize = 1024;
 /// How many children are started before new connections are looked for again.
 const STARTS: usize = 4;
 
+/// What is waited for.
+#[derive(Clone, Copy)]
+enum Source {
+    Warden,
+    Sessiond,
+    Signer,
+    /// By its number.
+    Listener(usize),
+    Client(Client),
+}
+
 struct Accepted {
     /// Before there is a child.
-    stream: OwnedFd,
+    stream: Watched<Rc<OwnedFd>>,
     address: SocketAddr,
 }
 
 struct Running {
     pid: Pid,
     address: SocketAddr,
-    channel: Channel,
+    /// The parent tells its child nothing.
+    channel: Outbox<()>,
     /// sessiond's end, until TLS is up.
     sessiond: Option<Channel>,
 }
@@ -62,11 +70,11 @@ enum Stage {
 }
 
 struct Parent {
-    control: Channel,
-    sessiond: Option<Channel>,
-    signer: Option<Channel>,
-    listeners: Vec<OwnedFd>,
-    queue: OwnedFd,
+    events: Events<Source>,
+    warden: Warden<TpsPart>,
+    sessiond: Outbox<TpsToSessiond>,
+    signer: Outbox<ToSigner>,
+    listeners: Vec<Watched<OwnedFd>>,
     forker: Forker,
     prepared: Arc<Prepared>,
     certificates: Certificates,
@@ -81,14 +89,30 @@ struct Parent {
     more: bool,
 }
 
+/// What the warden gives.
 #[derive(Default)]
-struct Attached {
-    sessiond: Option<Channel>,
-    signer: Option<Channel>,
-    listeners: Vec<OwnedFd>,
-    chain: Option<Vec<u8>>,
-    authority: Option<Vec<u8>>,
-    revoked: Option<Vec<u8>>,
+struct Given {
+    sessiond: One<Channel>,
+    signer: One<Channel>,
+    listeners: Many<OwnedFd, MOST_LISTENERS>,
+    chain: One<Vec<u8>>,
+    authority: One<Vec<u8>>,
+    revoked: One<Vec<u8>>,
+}
+
+impl Kit for Given {
+    type Part = TpsPart;
+
+    fn take(&mut self, part: TpsPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            TpsPart::Listener => self.listeners.put(with.one()?),
+            TpsPart::Chain => self.chain.put(pem(&with.one()?)?),
+            TpsPart::Authority => self.authority.put(pem(&with.one()?)?),
+            TpsPart::Revocations => self.revoked.put(revocations(&with.one()?)?),
+            TpsPart::Sessiond => self.sessiond.put(with.channel()?),
+            TpsPart::Signer => self.signer.put(with.channel()?),
+        }
+    }
 }
 
 /// What the authority is believed by, kept for the next revocation list.
@@ -98,113 +122,64 @@ struct Certificates {
     suites: Suites,
 }
 
-fn revocations(fd: &OwnedFd) -> Result<Vec<u8>, String> {
-    levee_ipc::revocations(fd).map_err(|e| format!("a revocation list: {e}"))
-}
-
-fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let file = File::from(fd);
-    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|e| format!("a memory file: {e}"))?;
-    file.take(MAX_PEM).read_to_end(&mut bytes).map_err(|e| format!("a memory file: {e}"))?;
-    Ok(bytes)
-}
-
-impl Attached {
-    fn take(&mut self, attachment: Attachment, fd: OwnedFd) -> Result<(), String> {
-        match attachment {
-            Attachment::Peer { role: Role::Sessiond, .. } => self.sessiond = Some(Channel::from_fd(fd)),
-            Attachment::Peer { role: Role::Signer, .. } | Attachment::SignerClient(_) => {
-                self.signer = Some(Channel::from_fd(fd));
-            }
-            Attachment::Listener => self.listeners.push(fd),
-            Attachment::Chain => self.chain = Some(contents(fd)?),
-            Attachment::Authority => self.authority = Some(contents(fd)?),
-            Attachment::Revocations => self.revoked = Some(revocations(&fd)?),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
 /// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
-pub fn serve(suites: Suites) -> Result<(), String> {
-    let control = Channel::from_fd(inherited(CONTROL_FD).map_err(|e| e.to_string())?);
-    let mut attached = Attached::default();
-    loop {
-        match control.recv::<FromWarden>() {
-            Ok(Received { message: FromWarden::Begin(_), .. }) => break,
-            Ok(Received { message: FromWarden::Attach(attachment), mut fds }) => {
-                if let (Some(fd), true) = (fds.pop(), fds.is_empty()) {
-                    attached.take(attachment, fd)?;
-                }
-            }
-            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
-            Ok(_) => {}
-            Err(error) => return Err(format!("from the warden: {error}")),
-        }
+///
+/// # Errors
+/// Why it cannot go on.
+pub fn serve(suites: Suites) -> Result<(), Fatal> {
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(()) };
+    let (chain, authority) = (given.chain.needed("certificate chain")?, given.authority.needed("authority")?);
+    let (listeners, revoked) = (given.listeners.needed("listener")?, given.revoked.get());
+    let handle = SignerHandle::new();
+    let config = levee_tls::server(&chain, &authority, revoked.as_deref(), &handle, suites)
+        .map_err(|why| Fatal::new("prepare TLS", why))?;
+    // Compiled here, so that no child spends time on it.
+    let filter = Filter::compile(seccomp::TPS_CHILD).map_err(|why| Fatal::new("compile a filter", why))?;
+    let forker = Forker::new().map_err(|why| Fatal::new("look at /proc/self/task", why))?;
+    let mut events = Events::new()?;
+    let listen = |(number, fd)| listen(fd, number, &mut events);
+    let listeners = listeners.into_iter().enumerate().map(listen).collect::<std::io::Result<_>>();
+    let listeners = listeners.map_err(|why| Fatal::new("listen", why))?;
+    let warden = beginning.confine(&Sandbox::new(seccomp::TPS))?.ready(&mut events, Source::Warden)?;
+    let mut parent = Parent {
+        events,
+        warden,
+        sessiond: Outbox::new(),
+        signer: Outbox::new(),
+        listeners,
+        forker,
+        prepared: Arc::new(Prepared { config, handle, filter: Arc::new(filter) }),
+        certificates: Certificates { chain, authority, suites },
+        admission: Admission::new(Limits::default()),
+        clients: HashMap::new(),
+        next: 0,
+        dying: Vec::new(),
+        dropped: BTreeMap::new(),
+        reported: Instant::now(),
+        more: false,
+    };
+    if let Some(channel) = given.sessiond.get() {
+        parent.sessiond.replace(channel, &mut parent.events, Source::Sessiond)?;
     }
-    let mut parent = Parent::new(control, attached, suites)?;
-    Sandbox::new(seccomp::TPS).enter().map_err(|e| e.to_string())?;
-    parent.control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
+    if let Some(channel) = given.signer.get() {
+        parent.signer.replace(channel, &mut parent.events, Source::Signer)?;
+    }
     while parent.turn()? {}
     Ok(())
 }
 
-impl Parent {
-    fn new(control: Channel, attached: Attached, suites: Suites) -> Result<Self, String> {
-        let missing = |what: &str| format!("the warden attached no {what}");
-        let chain = attached.chain.ok_or_else(|| missing("certificate chain"))?;
-        let authority = attached.authority.ok_or_else(|| missing("authority"))?;
-        if attached.listeners.is_empty() {
-            return Err(missing("listener"));
-        }
-        let handle = SignerHandle::new();
-        let revoked = attached.revoked.as_deref();
-        let config =
-            levee_tls::server(&chain, &authority, revoked, &handle, suites).map_err(|e| e.to_string())?;
-        // Compiled here, so that no child spends time on it.
-        let filter = Arc::new(Filter::compile(seccomp::TPS_CHILD).map_err(|e| e.to_string())?);
-        let queue = epoll::create(CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
-        let watch = |fd: &dyn AsFd, token: u64| {
-            epoll::add(&queue, fd.as_fd(), EventData::new_u64(token), EventFlags::IN)
-                .map_err(|e| format!("epoll: {e}"))
-        };
-        watch(&control, CONTROL)?;
-        for (token, listener) in (LISTENERS..).zip(&attached.listeners) {
-            // Both pass on to what is accepted. With the first, a connection is readable only once a ClientHello
-            // can be there; without delay, the handshake's small flights do not wait for acknowledgements.
-            levee_sys::tcp::set_receive_low_water(listener, FIRST_BYTES)
-                .map_err(|e| format!("SO_RCVLOWAT: {e}"))?;
-            sockopt::set_tcp_nodelay(listener, true).map_err(|e| format!("TCP_NODELAY: {e}"))?;
-            rustix::io::ioctl_fionbio(listener, true).map_err(|e| format!("a listener: {e}"))?;
-            watch(listener, token)?;
-        }
-        if let Some(sessiond) = &attached.sessiond {
-            watch(sessiond, SESSIOND)?;
-        }
-        Ok(Self {
-            control,
-            sessiond: attached.sessiond,
-            signer: attached.signer,
-            listeners: attached.listeners,
-            queue,
-            forker: Forker::new().map_err(|e| format!("/proc/self/task: {e}"))?,
-            prepared: Arc::new(Prepared { config, handle, filter }),
-            certificates: Certificates { chain, authority, suites },
-            admission: Admission::new(Limits::default()),
-            clients: HashMap::new(),
-            next: CLIENTS,
-            dying: Vec::new(),
-            dropped: BTreeMap::new(),
-            reported: Instant::now(),
-            more: false,
-        })
-    }
+/// A listener whose connections are readable only once a ClientHello can be there, and whose handshakes' small flights do not wait for
+/// acknowledgements: both pass on to what is accepted.
+fn listen(fd: OwnedFd, number: usize, events: &mut Events<Source>) -> std::io::Result<Watched<OwnedFd>> {
+    levee_sys::tcp::set_receive_low_water(&fd, FIRST_BYTES).map_err(std::io::Error::other)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    events.watch(fd, Source::Listener(number))
+}
 
+impl Parent {
     /// Waits for something, and does it. False when it is time to end.
-    fn turn(&mut self) -> Result<bool, String> {
-        let mut events = Vec::with_capacity(256);
+    fn turn(&mut self) -> Result<bool, Fatal> {
         let wait = if self.more {
             Duration::ZERO
         } else if self.admission.is_pressed() || !self.dying.is_empty() {
@@ -214,21 +189,26 @@ impl Parent {
         } else {
             REPORT
         };
-        let timeout = rustix::event::Timespec::try_from(wait).map_err(|e| e.to_string())?;
-        match epoll::wait(&self.queue, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(format!("epoll: {error}")),
-        }
-        for event in &events {
-            match event.data.u64() {
-                CONTROL => {
+        for (source, can) in self.events.wait(Some(wait))? {
+            match source {
+                Source::Warden => {
                     if !self.hear_warden()? {
                         return Ok(false);
                     }
                 }
-                SESSIOND => self.hear_sessiond(),
-                client @ CLIENTS.. => self.hear_client(client, event.flags),
-                listener => self.accept(listener),
+                // Neither says anything here; they can only be gone.
+                Source::Sessiond => {
+                    if self.sessiond.hear::<()>() != Ok(None) {
+                        self.sessiond.close();
+                    }
+                }
+                Source::Signer => {
+                    if self.signer.hear::<()>() != Ok(None) {
+                        self.signer.close();
+                    }
+                }
+                Source::Listener(number) => self.accept(number),
+                Source::Client(client) => self.hear_client(client, can),
             }
         }
         let now = Instant::now();
@@ -254,38 +234,21 @@ impl Parent {
         Ok(true)
     }
 
-    fn hear_warden(&mut self) -> Result<bool, String> {
-        loop {
-            match self.control.try_recv::<FromWarden>() {
-                Ok(Received { message: FromWarden::Attach(attachment), mut fds }) => {
-                    if let (Some(fd), true) = (fds.pop(), fds.is_empty()) {
-                        self.attach(attachment, fd)?;
-                    }
+    fn hear_warden(&mut self) -> Result<bool, Fatal> {
+        while let Some(order) = self.warden.hear()? {
+            match order {
+                Order::Stop => return Ok(false),
+                Order::Take(TpsPart::Sessiond, with) => {
+                    self.sessiond.replace(with.channel()?, &mut self.events, Source::Sessiond)?;
                 }
-                Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(false),
-                Ok(_) => {}
-                Err(RecvError::Empty) => return Ok(true),
-                Err(error) => return Err(format!("from the warden: {error}")),
+                Order::Take(TpsPart::Signer, with) => {
+                    self.signer.replace(with.channel()?, &mut self.events, Source::Signer)?;
+                }
+                Order::Take(TpsPart::Revocations, with) => self.revoke(&revocations(&with.one()?)?),
+                Order::Take(part, _) => return Err(Warden::unwanted(&part)),
             }
         }
-    }
-
-    fn attach(&mut self, attachment: Attachment, fd: OwnedFd) -> Result<(), String> {
-        let mut attached = Attached::default();
-        attached.take(attachment, fd)?;
-        if let Some(sessiond) = attached.sessiond {
-            // The old one's descriptor leaves the queue when it is closed.
-            epoll::add(&self.queue, &sessiond, EventData::new_u64(SESSIOND), EventFlags::IN)
-                .map_err(|e| format!("epoll: {e}"))?;
-            self.sessiond = Some(sessiond);
-        }
-        if let Some(signer) = attached.signer {
-            self.signer = Some(signer);
-        }
-        if let Some(revoked) = attached.revoked {
-            self.revoke(&revoked);
-        }
-        Ok(())
+        Ok(true)
     }
 
     /// Another revocation list counts from now on. Which certificate a client showed, its child alone knows: so every client shows it
@@ -306,24 +269,14 @@ impl Parent {
         }
     }
 
-    /// sessiond says nothing on this channel; it can only be gone.
-    fn hear_sessiond(&mut self) {
-        if let Some(sessiond) = &self.sessiond
-            && !matches!(sessiond.try_recv::<()>(), Err(RecvError::Empty))
-        {
-            self.sessiond = None;
-        }
-    }
-
     fn count(&mut self, reason: &'static str) {
         let count = self.dropped.entry(reason).or_default();
         *count = count.saturating_add(1);
     }
 
-    fn accept(&mut self, token: u64) {
-        let index = usize::try_from(token.saturating_sub(LISTENERS)).unwrap_or(usize::MAX);
+    fn accept(&mut self, number: usize) {
         for _ in 0..ACCEPTS {
-            let Some(listener) = self.listeners.get(index) else { return };
+            let Some(listener) = self.listeners.get(number) else { return };
             let (stream, address) =
                 match acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                     Ok((stream, Some(address))) => (stream, address),
@@ -334,38 +287,35 @@ impl Parent {
             let Ok(address) = SocketAddr::try_from(address) else { continue };
             let client = self.next;
             self.next = self.next.saturating_add(1);
-            if epoll::add(
-                &self.queue,
-                &stream,
-                EventData::new_u64(client),
-                EventFlags::IN | EventFlags::ONESHOT,
-            )
-            .is_err()
-            {
+            let Ok(stream) = self.events.watch(Rc::new(stream), Source::Client(client)) else {
                 self.count("accept");
                 continue;
-            }
+            };
             self.clients.insert(client, Stage::Waiting(Accepted { stream, address }));
-            if let Some(victim) = self.admission.connected(client, Source::of(address.ip()), Instant::now()) {
+            if let Some(victim) =
+                self.admission.connected(client, admission::Source::of(address.ip()), Instant::now())
+            {
                 self.drop_client(victim, "too_many_waiting");
             }
         }
     }
 
-    fn hear_client(&mut self, client: Client, flags: EventFlags) {
-        match self.clients.get(&client) {
+    fn hear_client(&mut self, client: Client, can: Can) {
+        match self.clients.get_mut(&client) {
             // Who goes before the handshake is not worth a child.
-            Some(Stage::Waiting(_))
-                if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) =>
-            {
-                self.drop_client(client, End::Lost.name());
+            Some(Stage::Waiting(_)) if can.gone => self.drop_client(client, End::Lost.name()),
+            Some(Stage::Waiting(accepted)) => {
+                // Said once; what it has sent, its child reads.
+                if accepted.stream.wait_for(false, false).is_err() {
+                    return self.drop_client(client, "epoll");
+                }
+                self.admission.ready(client);
             }
-            Some(Stage::Waiting(_)) => self.admission.ready(client),
-            Some(Stage::Running(running)) => match running.channel.try_recv::<News>() {
-                Ok(Received { message: News::Up, .. }) => self.up(client),
-                Ok(Received { message: News::End(End::Closed), .. }) => self.forget(client),
-                Ok(Received { message: News::End(end), .. }) => self.drop_client(client, end.name()),
-                Err(RecvError::Empty) => {}
+            Some(Stage::Running(running)) => match running.channel.hear::<News>() {
+                Ok(Some(News::Up)) => self.up(client),
+                Ok(Some(News::End(End::Closed))) => self.forget(client),
+                Ok(Some(News::End(end))) => self.drop_client(client, end.name()),
+                Ok(None) => {}
                 Err(_) => self.drop_client(client, "child_died"),
             },
             None => {}
@@ -378,23 +328,22 @@ impl Parent {
             return Err("lost");
         };
         // It is the child that hears of its bytes from now on.
-        epoll::delete(&self.queue, &stream).map_err(|_| "epoll")?;
+        let shared = Rc::clone(&*stream);
+        drop(stream);
+        let stream = Rc::into_inner(shared).ok_or("descriptors")?;
         levee_sys::tcp::set_receive_low_water(&stream, 1).map_err(|_| "descriptors")?;
-        if self.sessiond.is_none() {
+        if !self.sessiond.is_open() {
             return Err("sessiond");
         }
         let (channel, childs_channel) = Channel::pair().map_err(|_| "descriptors")?;
         let (sessiond, childs_sessiond) = Channel::pair().map_err(|_| "descriptors")?;
         let (signer, childs_signer) = Channel::pair().map_err(|_| "descriptors")?;
-        let signers = self.signer.as_ref().ok_or("signer")?;
-        if let Err(error) = signers.try_send_with(&ToSigner::Join, &[signer.as_fd()]) {
-            if matches!(error, SendError::Closed) {
-                self.signer = None;
-            }
+        if !self.signer.send_with(&ToSigner::Join, &[signer.as_fd()]) {
             return Err("signer");
         }
         drop(signer);
-        epoll::add(&self.queue, &channel, EventData::new_u64(client), EventFlags::IN).map_err(|_| "epoll")?;
+        let mut news = Outbox::new();
+        news.replace(channel, &mut self.events, Source::Client(client)).map_err(|_| "epoll")?;
         let prepared = Arc::clone(&self.prepared);
         let keep = vec![stream, childs_sessiond.into_fd(), childs_signer.into_fd(), childs_channel.into_fd()];
         let pid = self
@@ -407,8 +356,10 @@ impl Parent {
                 0
             })
             .map_err(|_| "fork")?;
-        self.clients
-            .insert(client, Stage::Running(Running { pid, address, channel, sessiond: Some(sessiond) }));
+        self.clients.insert(
+            client,
+            Stage::Running(Running { pid, address, channel: news, sessiond: Some(sessiond) }),
+        );
         Ok(())
     }
 
@@ -418,17 +369,12 @@ impl Parent {
             return self.drop_client(client, "too_many_up");
         }
         let Some(Stage::Running(running)) = self.clients.get_mut(&client) else { return };
-        let (Some(theirs), Some(sessiond)) = (running.sessiond.take(), &self.sessiond) else {
-            return self.drop_client(client, "sessiond");
-        };
-        match sessiond.try_send_with(&TpsToSessiond::Client(running.address), &[theirs.as_fd()]) {
-            Ok(()) => {}
-            Err(error) => {
-                if matches!(error, SendError::Closed) {
-                    self.sessiond = None;
-                }
-                self.drop_client(client, "sessiond");
-            }
+        let (theirs, address) = (running.sessiond.take(), running.address);
+        let known = theirs.is_some_and(|theirs| {
+            self.sessiond.send_with(&TpsToSessiond::Client(address), &[theirs.as_fd()])
+        });
+        if !known {
+            self.drop_client(client, "sessiond");
         }
     }
 
@@ -457,9 +403,7 @@ impl Parent {
             return;
         }
         let counts = self.dropped.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
-        if let Some(sessiond) = &self.sessiond
-            && sessiond.try_send(&TpsToSessiond::Dropped(counts)).is_ok()
-        {
+        if self.sessiond.send_with(&TpsToSessiond::Dropped(counts), &[]) {
             self.dropped.clear();
         }
         self.reported = Instant::now();

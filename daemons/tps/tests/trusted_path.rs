@@ -7,7 +7,8 @@ use common::{
     readable,
 };
 use levee_ipc::client::{ChildToSessiond, MAX_FRAME, Reply, Request, Status};
-use levee_ipc::warden::{Attachment, FromWarden, Role};
+use levee_ipc::warden::Order;
+use levee_ipc::warden::tps::TpsPart;
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_policy::UserName;
 use rcgen::ExtendedKeyUsagePurpose;
@@ -122,7 +123,7 @@ fn a_revoked_device_is_cut_and_refused_and_every_other_may_come_again() {
     let channels = [server.introduced(), server.introduced()];
     let mut list = std::fs::File::from(memory_file(server.authority.list(Some(&ada)).as_bytes()));
     list.rewind().unwrap();
-    give(&server.control, Attachment::Revocations, &list);
+    give(&server.control, TpsPart::Revocations, &list);
     for (client, channel) in clients.iter_mut().zip(&channels) {
         assert!(client.ends_within(PATIENCE), "each has to show its certificate again");
         assert!(closed(channel));
@@ -133,7 +134,7 @@ fn a_revoked_device_is_cut_and_refused_and_every_other_may_come_again() {
     let _mia = connect(&mia).unwrap();
     let _mias = server.introduced();
     // Without a valid list, the one before it counts on.
-    give(&server.control, Attachment::Revocations, memory_file(b"nonsense"));
+    give(&server.control, TpsPart::Revocations, memory_file(b"nonsense"));
     if let Ok(mut client) = connect(&ada) {
         assert!(client.ends_within(PATIENCE));
     }
@@ -291,7 +292,7 @@ fn clients_end_with_sessiond_and_are_served_again_with_the_next_one() {
     let config = good(&server);
     let refused = Client::connect(server.address, &config);
     assert!(refused.is_err() || refused.is_ok_and(|mut client| client.ends_within(PATIENCE)));
-    common::give(&server.control, common::peer(Role::Sessiond), &theirs);
+    common::give(&server.control, TpsPart::Sessiond, &theirs);
     drop(theirs);
     // The listener hears of it in its next turn.
     std::thread::sleep(Duration::from_millis(100));
@@ -313,7 +314,7 @@ fn the_listener_ends_when_the_warden_says_stop_or_is_gone() {
         let mut server = Server::new();
         let address: SocketAddr = server.address;
         if stop {
-            server.control.send(&FromWarden::Stop).unwrap();
+            server.control.send(&Order::<TpsPart>::Stop).unwrap();
         } else {
             server.control = Channel::pair().unwrap().0;
         }
@@ -329,8 +330,8 @@ fn the_listener_ends_when_the_warden_says_stop_or_is_gone() {
 #[test]
 fn without_a_listener_or_certificates_it_does_not_start() {
     let (process, control) = common::start("levee-tps", &[]);
-    common::give(&control, Attachment::Chain, common::memory_file(b"no certificate"));
-    control.send(&FromWarden::Begin(levee_ipc::warden::Place::Server)).unwrap();
+    common::give(&control, TpsPart::Chain, common::memory_file(b"no certificate"));
+    control.send(&Order::<TpsPart>::Begin(levee_ipc::warden::Place::Server)).unwrap();
     let started = Instant::now();
     loop {
         if let Some(exit) = process.try_wait().unwrap() {

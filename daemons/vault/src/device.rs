@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use levee_daemon::Watched;
 use levee_esp::Inner;
 use levee_esp::offload::{Gso, GsoKind, Run, Segments, VNET_HEADER, Vnet};
 
@@ -11,7 +12,7 @@ const UDP: u8 = 17;
 /// The TUN queue.
 pub struct Tun {
     /// Its descriptor, non-blocking.
-    pub fd: OwnedFd,
+    pub fd: Watched<OwnedFd>,
     /// Inner MTU in bytes.
     pub mtu: u16,
     /// Whether each packet has a vnet header before it.

@@ -22,8 +22,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     levee_daemon::run("levee-vault", || {
         if stack::is_wanted(std::env::args().skip(1)) {
-            return stack::run().map_err(|why| why.to_string());
+            return stack::run();
         }
-        start::start().and_then(serve::serve).map_err(|why| why.to_string())
+        start::start()?.map_or(Ok(()), serve::serve)
     })
 }

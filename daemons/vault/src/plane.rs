@@ -5,12 +5,12 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use levee_aead::Library;
+use levee_daemon::tunnel::Socket;
 use levee_esp::offload::{Joint, MAX_HEADER, Run, Segments, VNET_HEADER, Vnet, Whole, complete_checksum};
 use levee_esp::{
     Aead, AeadError, AeadProvider, DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Suite, TOO_BIG, ecn,
     too_big,
 };
-use levee_ipc::tunnel::Socket;
 use levee_session::SessionId;
 use levee_sys::udp;
 use rustix::io::Errno;

@@ -3,20 +3,17 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use levee_daemon::tunnel::{Peers, Socket};
+use levee_daemon::{Can, Events, Fatal, Order, TURN, Warden};
 use levee_esp::{Outer, Sad, Side};
-use levee_ipc::tunnel::{Fatal, Peers, Socket};
 use levee_ipc::vault::{KeyerToVault, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::Place;
+use levee_ipc::warden::vault::VaultPart;
 use levee_sys::clock::monotonic;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use crate::convert;
 use crate::plane::{Libraries, Plane, Turn};
-use crate::start::Started;
-
-/// Control, sessiond, keyer, the TUN queue, the sockets.
-const MOST_DESCRIPTORS: usize = 4 + Socket::MOST;
+use crate::start::{Source, Started};
 
 /// While it looks on, every so many looks the channels are asked for as well.
 const ASK_CHANNELS: u32 = 32;
@@ -25,6 +22,10 @@ const ASK_CHANNELS: u32 = 32;
 const REPORTED: usize = 256;
 
 struct Vault {
+    events: Events<Source>,
+    /// What the last wait has found; kept for its memory.
+    turn: Vec<(Source, Can)>,
+    warden: Warden<VaultPart>,
     peers: Peers,
     plane: Plane,
     libraries: Libraries,
@@ -50,6 +51,9 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         Place::Workstation => Side::Workstation,
     };
     let mut vault = Vault {
+        events: started.events,
+        turn: Vec::new(),
+        warden: started.warden,
         peers: started.peers,
         plane: Plane::new(started.tun, started.sockets, Sad::new(side, started.slot)),
         libraries: Libraries(started.libraries),
@@ -63,7 +67,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
     let mut ready = Ready { busy: true, ..Ready::default() };
     loop {
         ready = vault.wait(ready)?;
-        if ready.control && !vault.peers.hear_warden()? {
+        if ready.warden && !vault.hear_warden()? {
             return Ok(());
         }
         // Each look at a channel clears a whole message's room, so none is taken without need. A channel that has
@@ -89,7 +93,7 @@ struct Ready {
     looked: bool,
     /// A socket that must be writable before anything more is read from the TUN queue.
     blocked: Option<usize>,
-    control: bool,
+    warden: bool,
     sessiond: bool,
     keyer: bool,
     tun: bool,
@@ -139,78 +143,66 @@ impl Vault {
         if let Some(ready) = self.look_on(&last) {
             return Ok(ready);
         }
-        let reading = PollFlags::IN;
-        let with = |writing| if writing { reading | PollFlags::OUT } else { reading };
-        let channels = [self.peers.sessiond.watch(), self.peers.keyer.watch()];
-        // The channels, the TUN queue and the sockets, each in its place; an array, since this is done for each wake.
-        // What is not there stands for the warden's channel, of which nothing is asked.
-        let nothing = || PollFd::new(self.peers.control(), PollFlags::empty());
-        let mut fds: [PollFd<'_>; MOST_DESCRIPTORS] = std::array::from_fn(|_| nothing());
-        let watched = channels.map(|channel| {
-            channel.map_or_else(nothing, |(fd, writing)| PollFd::from_borrowed_fd(fd, with(writing)))
-        });
-        let [sessiond, keyer] = watched;
-        let tun = if last.blocked.is_some() { PollFlags::empty() } else { reading };
-        let first = [
-            PollFd::new(self.peers.control(), reading),
-            sessiond,
-            keyer,
-            PollFd::new(&self.plane.tun().fd, tun),
-        ];
-        let sockets = self
-            .plane
-            .sockets()
-            .iter()
-            .enumerate()
-            .map(|(number, socket)| PollFd::new(&socket.fd, with(last.blocked == Some(number))));
-        let mut used = 0;
-        for (place, fd) in fds.iter_mut().zip(first.into_iter().chain(sockets)) {
-            *place = fd;
-            used += 1;
+        // While a socket is full nothing is read that would have to go there.
+        let fault = |why| Fatal::new("wait", why);
+        self.plane.tun().fd.wait_for(last.blocked.is_none(), false).map_err(fault)?;
+        for (number, socket) in self.plane.sockets().iter().enumerate() {
+            socket.fd.wait_for(true, last.blocked == Some(number)).map_err(fault)?;
         }
-        let fds = fds.get_mut(..used).unwrap_or_default();
-
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let limit = if last.busy {
-            Some(now)
+            Some(Duration::ZERO)
         } else if let (None, Some(due)) = (last.blocked, self.plane.sad.next_due()) {
             // At a constant rate.
-            Timespec::try_from(due.saturating_sub(self.now())).ok()
+            Some(due.saturating_sub(self.now()))
         } else if self.plane.sad.has_waiting() {
-            Some(Timespec { tv_sec: 1, tv_nsec: 0 })
+            Some(Duration::from_secs(1))
         } else {
             None
         };
         let looking_on = limit.is_none() && self.active.is_some();
         // Keys are erased at the lease's end even if nothing comes.
         let left = self.until.map(|until| until.saturating_sub(monotonic())).filter(|left| !left.is_zero());
-        let limit = limit.or_else(|| Timespec::try_from(left?.saturating_add(Duration::from_millis(1))).ok());
-        match poll(fds, if looking_on { Some(&now) } else { limit.as_ref() }) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Fatal::new("wait", error)),
-        }
+        let limit = limit.or_else(|| Some(left?.saturating_add(Duration::from_millis(1))));
+        let limit = if looking_on { Some(Duration::ZERO) } else { limit };
+        self.events.wait_into(&mut self.turn, limit)?;
 
         let mut ready = Ready { blocked: last.blocked, ..Ready::default() };
-        // Readable, or gone, which only a look shows.
-        let look = |place: usize, there: bool| {
-            there && fds.get(place).is_some_and(|fd| !(fd.revents() - PollFlags::OUT).is_empty())
-        };
-        ready.control = look(0, true);
-        ready.sessiond = look(1, channels[0].is_some());
-        ready.keyer = look(2, channels[1].is_some());
-        ready.tun = look(3, true);
-        for (number, fd) in fds.iter().skip(4).enumerate() {
-            let events = fd.revents();
-            if events.intersects(reading | PollFlags::ERR) {
-                ready.sockets |= 1 << number;
-            }
-            if ready.blocked == Some(number) && events.intersects(PollFlags::OUT | PollFlags::ERR) {
-                ready.blocked = None;
-                // Whatever was kept goes now, and the queue is looked at again.
-                ready.tun = true;
+        for (source, can) in &self.turn {
+            match *source {
+                Source::Warden => ready.warden = true,
+                Source::Sessiond => ready.sessiond = true,
+                Source::Keyer => ready.keyer = true,
+                Source::Tun => ready.tun = true,
+                Source::Socket(number) => {
+                    if can.reads || can.gone {
+                        ready.sockets |= 1 << number;
+                    }
+                    if ready.blocked == Some(number) && (can.writes || can.gone) {
+                        ready.blocked = None;
+                        // Whatever was kept goes now, and the queue is looked at again.
+                        ready.tun = true;
+                    }
+                }
             }
         }
         Ok(ready)
+    }
+
+    /// Does what the warden says. False when it is time to end.
+    fn hear_warden(&mut self) -> Result<bool, Fatal> {
+        while let Some(order) = self.warden.hear()? {
+            match order {
+                Order::Stop => return Ok(false),
+                Order::Take(VaultPart::Sessiond { .. }, with) => {
+                    self.peers.sessiond_came(with.channel()?, &mut self.events, Source::Sessiond)?;
+                }
+                Order::Take(VaultPart::Keyer { .. }, with) => {
+                    self.peers.keyer.replace(with.channel()?, &mut self.events, Source::Keyer)?;
+                }
+                Order::Take(part, _) => return Err(Warden::unwanted(&part)),
+            }
+        }
+        Ok(true)
     }
 
     fn carry(&mut self, ready: &mut Ready) -> Result<(), Fatal> {
@@ -245,7 +237,6 @@ impl Vault {
     }
 
     fn sweep(&mut self) {
-        self.peers.flush();
         let now = self.now();
         if now.saturating_sub(self.swept) >= Duration::from_secs(1) {
             self.swept = now;
@@ -254,7 +245,9 @@ impl Vault {
     }
 
     fn hear_sessiond(&mut self) {
-        while let Some(message) = self.peers.sessiond.receive::<SessiondToVault>() {
+        for _ in 0..TURN {
+            // One that is gone is not needed for what is established; the next one names every session.
+            let Ok(Some(message)) = self.peers.sessiond.hear::<SessiondToVault>() else { return };
             match message {
                 SessiondToVault::Open(record) => {
                     let id = record.id;
@@ -299,7 +292,8 @@ impl Vault {
     }
 
     fn hear_keyer(&mut self) {
-        while let Some(message) = self.peers.keyer.receive::<KeyerToVault>() {
+        for _ in 0..TURN {
+            let Ok(Some(message)) = self.peers.keyer.hear::<KeyerToVault>() else { return };
             match message {
                 KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation } => {
                     let spi = inbound.spi;

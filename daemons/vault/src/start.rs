@@ -1,21 +1,68 @@
 //! From the first instruction to the sandbox: collect what the warden hands out, then give up the rest.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use levee_aead::Library;
+use levee_daemon::tunnel::{Peers, Socket, unblock};
+use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, begin};
 use levee_esp::Suite;
 use levee_ipc::Channel;
-use levee_ipc::tunnel::{self, Fatal, Peers, Socket};
-use levee_ipc::warden::{Attachment, CONTROL_FD, Place, Role, ToWarden};
+use levee_ipc::warden::Place;
+use levee_ipc::warden::vault::VaultPart;
 use levee_sys::sandbox::Sandbox;
 use levee_sys::seccomp;
 
 use crate::device::Tun;
 
+/// What the warden gives.
+#[derive(Default)]
+struct Given {
+    tun: One<(OwnedFd, u16)>,
+    sockets: Many<(OwnedFd, SocketAddr), { Socket::MOST }>,
+    sessiond: One<Channel>,
+    keyer: One<Channel>,
+    slot: Option<u16>,
+}
+
+impl Kit for Given {
+    type Part = VaultPart;
+
+    fn take(&mut self, part: VaultPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            VaultPart::Tun { mtu } => self.tun.put((with.one()?, mtu)),
+            VaultPart::Udp(address) => self.sockets.put((with.one()?, address)),
+            VaultPart::Sessiond { slot } => {
+                self.slot = slot.or(self.slot);
+                self.sessiond.put(with.channel()?)
+            }
+            VaultPart::Keyer { slot } => {
+                self.slot = slot.or(self.slot);
+                self.keyer.put(with.channel()?)
+            }
+        }
+    }
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    Warden,
+    Sessiond,
+    Keyer,
+    Tun,
+    /// By its number.
+    Socket(usize),
+}
+
 /// Everything that the vault works with.
 pub struct Started {
-    /// The channels to warden, sessiond (on a workstation the TPE) and keyer.
+    /// What is waited for.
+    pub events: Events<Source>,
+    /// The channel to the warden.
+    pub warden: Warden<VaultPart>,
+    /// The channels to sessiond (on a workstation the TPE) and keyer.
     pub peers: Peers,
     /// The TUN queue.
     pub tun: Tun,
@@ -31,47 +78,31 @@ pub struct Started {
     pub latency: Duration,
 }
 
-/// Collects the attachments, chooses the AEAD libraries, enters the sandbox and tells the warden.
+/// Takes the kit, chooses the AEAD libraries, enters the sandbox and tells the warden. `None`: it needs no vault any more.
 ///
 /// # Errors
 /// The step that failed; the process must then end.
-pub fn start() -> Result<Started, Fatal> {
+pub fn start() -> Result<Option<Started>, Fatal> {
     let Options { libraries, latency } = options(std::env::args().skip(1))?;
-    let control =
-        levee_sys::fork::inherited(CONTROL_FD).map_err(|why| Fatal::new("take over the channel", why))?;
-    let control = Channel::from_fd(control);
-    let (mut sessiond, mut keyer, mut tun, mut sockets, mut slot) = (None, None, None, Vec::new(), None);
-    let place = tunnel::attachments(&control, |attachment, fd| {
-        match attachment {
-            Attachment::Peer { role: Role::Sessiond | Role::Tpe, slot: given, .. } => {
-                slot = given.or(slot);
-                sessiond = Some(Channel::from_fd(fd));
-            }
-            Attachment::Peer { role: Role::Keyer, slot: given, .. } => {
-                slot = given.or(slot);
-                keyer = Some(Channel::from_fd(fd));
-            }
-            Attachment::Tun { mtu } => tun = Some(open_tun(fd, mtu)?),
-            Attachment::Udp(address) => Socket::attach(&mut sockets, fd, address)?,
-            other => return Err(tunnel::not_for("vault", &other)),
-        }
-        Ok(())
-    })?;
-    let tun = tun.ok_or_else(|| Fatal::new("begin", "no TUN queue was attached"))?;
-    if sockets.is_empty() {
-        return Err(Fatal::new("begin", "no UDP socket was attached"));
-    }
-    Sandbox::new(seccomp::VAULT).enter().map_err(|why| Fatal::new("enter the sandbox", why))?;
-    control.send(&ToWarden::Ready).map_err(|why| Fatal::new("tell the warden", why))?;
-    let peers = Peers::new(control, sessiond, keyer);
-    Ok(Started { peers, tun, sockets, slot, place, libraries, latency })
-}
-
-fn open_tun(fd: OwnedFd, mtu: u16) -> Result<Tun, Fatal> {
-    tunnel::unblock(&fd)?;
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(None) };
+    let mut events = Events::new()?;
+    let (tun, mtu) = given.tun.needed("TUN queue")?;
+    unblock(&tun)?;
     let vnet =
-        levee_sys::tun::has_vnet_header(fd.as_fd()).map_err(|why| Fatal::new("ask the TUN queue", why))?;
-    Ok(Tun { fd, mtu, vnet })
+        levee_sys::tun::has_vnet_header(tun.as_fd()).map_err(|why| Fatal::new("ask the TUN queue", why))?;
+    let tun = events.watch(tun, Source::Tun).map_err(|why| Fatal::new("wait for the TUN queue", why))?;
+    let sockets = Socket::all(given.sockets.needed("UDP socket")?, &mut events, Source::Socket)?;
+    let place = beginning.place;
+    let warden = beginning.confine(&Sandbox::new(seccomp::VAULT))?.ready(&mut events, Source::Warden)?;
+    let mut peers = Peers::default();
+    if let Some(channel) = given.sessiond.get() {
+        peers.sessiond_came(channel, &mut events, Source::Sessiond)?;
+    }
+    if let Some(channel) = given.keyer.get() {
+        peers.keyer.replace(channel, &mut events, Source::Keyer)?;
+    }
+    let (tun, slot) = (Tun { fd: tun, mtu, vnet }, given.slot);
+    Ok(Some(Started { events, warden, peers, tun, sockets, slot, place, libraries, latency }))
 }
 
 /// What the warden says on the command line.

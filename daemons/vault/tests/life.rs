@@ -11,7 +11,8 @@ use common::peer::{install, material, server_spi};
 use common::*;
 use levee_ipc::Channel;
 use levee_ipc::vault::{KeyerToVault, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role};
+use levee_ipc::warden::vault::VaultPart;
+use levee_ipc::warden::{Order, Place};
 use levee_sys::pidfd::Child;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -50,10 +51,9 @@ fn occurrences(child: &Child, secret: &[u8]) -> usize {
 }
 
 /// A new channel in the place of an old one.
-fn replace(vault: &Vault, role: Role) -> Channel {
+fn replace(vault: &Vault, part: VaultPart) -> Channel {
     let (ours, theirs) = Channel::pair().unwrap();
-    let attachment = Attachment::Peer { role, label: None, slot: Some(SLOT) };
-    vault.warden.send_with(&FromWarden::Attach(attachment), &[theirs.as_fd()]).unwrap();
+    vault.warden.send_with(&Order::Give(part), &[theirs.as_fd()]).unwrap();
     ours
 }
 
@@ -71,10 +71,10 @@ fn a_running_vault_is_sandboxed_and_holds_only_what_it_was_given() {
         .unwrap()
         .map(|entry| fs::read_link(entry.unwrap().path()).unwrap().to_string_lossy().into_owned())
         .collect();
-    // Three channels and the UDP socket; the TUN queue; standard streams.
+    // Three channels and the UDP socket; the TUN queue; what waits for all of them; standard streams.
     assert_eq!(open.iter().filter(|path| path.starts_with("socket:")).count(), 4, "{open:?}");
     assert_eq!(open.iter().filter(|path| path.ends_with("/net/tun")).count(), 1, "{open:?}");
-    assert_eq!(open.len(), 8, "{open:?}");
+    assert_eq!(open.len(), 9, "{open:?}");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_new_sessiond_keeps_the_sessions_it_names_and_ends_the_others() {
         install(&bench.server.vault, session(2), 77, server_spi(77)),
         VaultToKeyer::Installed { .. }
     ));
-    bench.server.vault.sessiond = replace(&bench.server.vault, Role::Sessiond);
+    bench.server.vault.sessiond = replace(&bench.server.vault, VaultPart::Sessiond { slot: Some(SLOT) });
     assert_eq!(bench.server.vault.report().sa_count, 2, "nothing ends before it has named them all");
     bench.server.vault.open(record(session(1), Place::Server));
     bench.server.vault.sessiond.send(&SessiondToVault::Synced).unwrap();
@@ -167,7 +167,7 @@ fn a_new_sessiond_keeps_the_sessions_it_names_and_ends_the_others() {
 #[test]
 fn a_new_keyer_installs_and_deletes_what_the_old_one_did() {
     let mut bench = Bench::up(false);
-    let replaced = replace(&bench.server.vault, Role::Keyer);
+    let replaced = replace(&bench.server.vault, VaultPart::Keyer { slot: Some(SLOT) });
     bench.server.vault.keyer = replaced;
     bench.keys(session(1), Suite::ChaCha20Poly1305, false);
     bench
@@ -184,7 +184,7 @@ fn a_new_keyer_installs_and_deletes_what_the_old_one_did() {
 #[test]
 fn a_vault_without_a_warden_ends_and_so_does_one_that_is_told_to() {
     let mut bench = Bench::up(false);
-    bench.server.vault.warden.send(&FromWarden::Stop).unwrap();
+    bench.server.vault.warden.send(&Order::<VaultPart>::Stop).unwrap();
     assert!(ends(&bench.server.vault.child));
     let (nobody, _) = Channel::pair().unwrap();
     bench.client.vault.warden = nobody;
@@ -199,7 +199,7 @@ fn a_message_that_is_none_ends_the_vault_when_the_warden_sends_it_and_the_channe
     }
     assert!(bench.ping(SECOND));
     assert!(hear_within::<VaultToSessiond>(&bench.server.vault.sessiond, SHORT).is_none());
-    bench.server.vault.sessiond = replace(&bench.server.vault, Role::Sessiond);
+    bench.server.vault.sessiond = replace(&bench.server.vault, VaultPart::Sessiond { slot: Some(SLOT) });
     assert_eq!(bench.server.vault.report().sa_count, 1);
     bench.server.vault.warden.send(&vec![0xff_u8; 300]).unwrap();
     assert!(ends(&bench.server.vault.child));

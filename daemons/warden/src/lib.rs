@@ -29,6 +29,7 @@ mod state;
 mod supervisor;
 mod uids;
 mod upflow;
+mod wiring;
 mod workstation;
 
 pub use options::{Options, USAGE};

@@ -14,7 +14,8 @@ use crate::uids::{Own, Uids};
 use crate::{Fatal, log, service};
 use ipnet::IpNet;
 use levee_ipc::Channel;
-use levee_ipc::warden::{Attachment, Role};
+use levee_ipc::warden::Role;
+use levee_ipc::warden::mediator::MediatorPart;
 use levee_policy::site::{Mode, Passed, Program, Service};
 use levee_policy::{Label, LabelName, ServiceName, Site};
 use levee_sys::{Result, sockdiag};
@@ -102,7 +103,7 @@ impl Mediation {
         let failed = |e: &dyn std::fmt::Display| Fatal::new(format!("start the mediator at {name}"), e);
         self.fronts.iter().try_for_each(|front| service::offer(&front.listener)).map_err(|e| failed(&e))?;
         let most = self.most.to_string();
-        let process = Process::start(Start {
+        let process = Process::start_as::<MediatorPart>(Start {
             key: Key::at(Role::Mediator, name),
             programs: &options.programs,
             program: None,
@@ -116,14 +117,14 @@ impl Mediation {
         let log = logs.end("handoff", uids.service(slot), true).map_err(|e| failed(&e))?;
         compartment.mediate(self.servers.clone(), ours, log.as_fd()).map_err(|e| failed(&e))?;
         let attach = || -> std::result::Result<(), levee_ipc::SendError> {
-            process.give(Attachment::Starter, theirs.into_fd())?;
+            process.give(MediatorPart::Starter, theirs.into_fd())?;
             self.fronts.iter().try_for_each(|front| {
                 let (name, mode, address) = (front.service.clone(), front.mode, front.address);
-                process.attach(Attachment::Service { name, mode, address }, &front.listener)
+                process.give(MediatorPart::Service { name, mode, address }, &front.listener)
             })
         };
         attach().map_err(|e| failed(&e))?;
-        Ok(process)
+        Ok(process.into_process())
     }
 
     /// Refuses who connects, until [`Mediation::start`].

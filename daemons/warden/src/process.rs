@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Resource;
 use rustix::thread::{Gid, Uid};
 use serde::de::DeserializeOwned;
+use std::any::TypeId;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -109,6 +110,7 @@ pub enum Heard {
 /// What a process may be given, which its role says.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
+    part: TypeId,
     /// Gives it the end of a channel.
     connect: fn(&Process, &Peer, OwnedFd) -> Result<(), SendError>,
 }
@@ -119,7 +121,7 @@ impl Kind {
             let part = P::channel(to).ok_or_else(|| refused("it does not speak with this role"))?;
             To::<P> { process, of: PhantomData }.give(part, &[fd.as_fd()])
         };
-        Self { connect }
+        Self { part: TypeId::of::<P>(), connect }
     }
 }
 
@@ -234,6 +236,17 @@ impl Process {
         Ok(Started { process, of: PhantomData })
     }
 
+    /// Gives a process at work a part, if it is of this kind.
+    ///
+    /// # Errors
+    /// As [`To::give`]; and where the part is another role's.
+    pub fn tell_as<P: Part>(&self, part: P, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        if self.kind.is_none_or(|kind| kind.part != TypeId::of::<P>()) {
+            return Err(refused("the part is another role's"));
+        }
+        To::<P> { process: self, of: PhantomData }.give(part, fds)
+    }
+
     /// Hands it the end of a channel.
     ///
     /// # Errors
@@ -299,6 +312,17 @@ impl Process {
         }
     }
 
+    /// Tells it to end in good order.
+    ///
+    /// # Errors
+    /// As [`To::give`].
+    pub fn stop(&self) -> Result<(), SendError> {
+        match self.kind {
+            Some(_) => self.control.try_send(&Order::<Nothing>::Stop),
+            None => self.tell(&FromWarden::Stop),
+        }
+    }
+
     /// Tells it something. The warden never waits for a process: one that does not read is as good as dead.
     ///
     /// # Errors
@@ -314,7 +338,10 @@ impl Process {
     pub fn hear(&mut self) -> Result<Received<Heard>, RecvError> {
         let heard = match self.key.role {
             Role::Signer => self.hear_as(|Unusable(why)| Heard::Unusable(why)),
-            Role::Stack | Role::Witness => self.hear_as(|nothing: Nothing| match nothing {}),
+            Role::Sessiond => self.hear_as(Heard::Sessiond),
+            Role::Tps | Role::Keyer | Role::Vault | Role::Stack | Role::Witness | Role::Mediator => {
+                self.hear_as(|nothing: Nothing| match nothing {})
+            }
             _ => self.hear_untyped(),
         }?;
         if matches!(heard.message, Heard::Ready) && std::mem::replace(&mut self.ready, true) {
@@ -339,7 +366,6 @@ impl Process {
         let Received { message, fds } = self.hear_it::<ToWarden>()?;
         let message = match (message, self.key.role) {
             (ToWarden::Ready, _) => Heard::Ready,
-            (ToWarden::Sessiond(request), Role::Sessiond) => Heard::Sessiond(request),
             (ToWarden::Tpe(request), Role::Tpe) => Heard::Tpe(request),
             (ToWarden::Upflow(reports), Role::Snapshot | Role::Copy) => Heard::Upflow(reports),
             _ => return Err(RecvError::Malformed),

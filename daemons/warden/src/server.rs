@@ -19,7 +19,8 @@ use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
-use levee_ipc::warden::sessiond::MOST_ALARMS;
+use levee_ipc::warden::sessiond::{MOST_ALARMS, SessiondPart};
+use levee_ipc::warden::vault::{GatePart, VaultPart};
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
@@ -187,7 +188,7 @@ impl Server {
     pub fn stop(mut self) {
         if let Some(sessiond) = self.processes.get(&Key::of(Role::Sessiond)) {
             // It writes its last checkpoint; the others hold nothing that a kill could lose.
-            let _ = sessiond.tell(&FromWarden::Stop);
+            let _ = sessiond.stop();
             sessiond.wait(Duration::from_secs(2));
         }
         self.makers.stop();
@@ -273,6 +274,7 @@ impl Server {
     }
 
     fn said(&mut self, key: &Key) -> Result<(), Fatal> {
+        // What it says beyond that it says in the next turn.
         for _ in 0..TURN {
             let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
             match process.hear().map(|received| received.message) {
@@ -317,6 +319,16 @@ impl Server {
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.release();
                 }
+            }
+            SessiondRequest::Replace(role) => {
+                if !self.standing().contains(&role) || role == Role::Sessiond {
+                    return log!("sessiond asks for another {}: it may not", role.program());
+                }
+                log!(
+                    "sessiond says that {} does not read, or what it should not: killing it",
+                    role.program()
+                );
+                self.processes.get(&Key::of(role)).into_iter().for_each(Process::kill);
             }
             SessiondRequest::Kill(label) => {
                 // It may be the mediator that does not answer.
@@ -609,7 +621,7 @@ impl Server {
         let agree = label.agrees();
         let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let process = Process::start(Start {
+        let start = Start {
             key: Key::vault(name, worker),
             programs: &self.options.programs,
             program: agree.then_some(stacks::GATE),
@@ -617,17 +629,26 @@ impl Server {
             uid: self.uids.own(Own::Vault(slot)),
             network: None,
             logs: label.logs(),
-        })
-        .map_err(|e| Fatal::new("start a vault", e))?;
-        let attach = || -> Result<(), SendError> {
-            process.attach(Attachment::Tun { mtu: label.mtu() }, &tun)?;
-            for group in &self.tunnels {
-                let socket = group.slot(slot).ok_or(SendError::Closed)?;
-                process.attach(Attachment::Udp(group.address()), &socket)?;
-            }
-            Ok(())
         };
-        attach().map_err(|e| Fatal::new("hand a vault its descriptors", e))?;
+        let failed = |e: &dyn std::fmt::Display| Fatal::new("start a vault", e);
+        let handed = |e: SendError| Fatal::new("hand a vault its descriptors", e);
+        let sockets = self.tunnels.iter().map(|group| Some((group.address(), group.slot(slot)?)));
+        let sockets: Vec<_> = sockets.collect::<Option<_>>().ok_or_else(|| handed(SendError::Closed))?;
+        let process = if agree {
+            let gate = Process::start_as::<GatePart>(start).map_err(|e| failed(&e))?;
+            gate.give(GatePart::Tun, tun).map_err(handed)?;
+            for (address, socket) in sockets {
+                gate.give(GatePart::Udp(address), socket).map_err(handed)?;
+            }
+            gate.into_process()
+        } else {
+            let vault = Process::start_as::<VaultPart>(start).map_err(|e| failed(&e))?;
+            vault.give(VaultPart::Tun { mtu: label.mtu() }, tun).map_err(handed)?;
+            for (address, socket) in sockets {
+                vault.give(VaultPart::Udp(address), socket).map_err(handed)?;
+            }
+            vault.into_process()
+        };
         if agree {
             stacks::start(
                 &process,
@@ -912,7 +933,7 @@ impl Server {
 
     fn tell_sessiond(&self, event: LabelEvent) {
         if let Some(sessiond) = self.processes.get(&Key::of(Role::Sessiond))
-            && sessiond.tell(&FromWarden::Label(event)).is_err()
+            && sessiond.tell_as(SessiondPart::Label(event), &[]).is_err()
         {
             // It does not read: it cannot be trusted to have cut what it should. A new one reads its store.
             log!("sessiond does not read what it is told: killing it");

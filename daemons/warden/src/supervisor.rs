@@ -2,7 +2,7 @@
 //! becomes of one that ends.
 
 use crate::process::{Key, Process};
-use levee_ipc::warden::signer::use_of;
+use crate::wiring::wired;
 use levee_ipc::warden::{Peer, Role};
 use levee_ipc::{Channel, SendError};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,23 +18,6 @@ const PERIOD: Duration = Duration::from_secs(20);
 pub struct Processes {
     running: BTreeMap<Key, Process>,
     ends: BTreeMap<Key, VecDeque<Instant>>,
-}
-
-/// Whether there is a channel between processes of these roles. Everything that may be said between processes
-/// is a row here; on a workstation the tpe stands in sessiond's place. (A gate and its two stacks, of one label, are wired
-/// by [`crate::stacks`].)
-fn wired(a: Role, b: Role) -> bool {
-    let pair = |x, y| (a, b) == (x, y) || (a, b) == (y, x);
-    pair(Role::Sessiond, Role::Tps)
-        || pair(Role::Sessiond, Role::Keyer)
-        || pair(Role::Sessiond, Role::Vault)
-        || pair(Role::Sessiond, Role::Mediator)
-        || pair(Role::Sessiond, Role::Fsd)
-        || pair(Role::Tpe, Role::Keyer)
-        || pair(Role::Tpe, Role::Vault)
-        || pair(Role::Keyer, Role::Vault)
-        || (a == Role::Signer && use_of(b).is_some())
-        || (b == Role::Signer && use_of(a).is_some())
 }
 
 impl Processes {
@@ -95,52 +78,5 @@ impl Processes {
     pub fn remove(&mut self, key: &Key) -> Option<Process> {
         self.ends.remove(key);
         self.running.remove(key)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ROLES: [Role; 12] = [
-        Role::Sessiond,
-        Role::Signer,
-        Role::Tps,
-        Role::Keyer,
-        Role::Vault,
-        Role::Stack,
-        Role::Witness,
-        Role::Mediator,
-        Role::Snapshot,
-        Role::Copy,
-        Role::Fsd,
-        Role::Tpe,
-    ];
-
-    #[test]
-    fn wiring_is_symmetric_and_no_process_speaks_with_its_own_kind() {
-        for a in ROLES {
-            assert!(!wired(a, a), "{a:?}");
-            for b in ROLES {
-                assert_eq!(wired(a, b), wired(b, a));
-            }
-        }
-    }
-
-    #[test]
-    fn what_reads_bytes_from_outside_reaches_no_vault_but_through_sessiond_and_keyer() {
-        assert!(!wired(Role::Tps, Role::Vault));
-        assert!(!wired(Role::Tps, Role::Keyer));
-        assert!(
-            !wired(Role::Fsd, Role::Vault) && !wired(Role::Fsd, Role::Keyer) && !wired(Role::Fsd, Role::Tps)
-        );
-        assert!(!wired(Role::Vault, Role::Signer));
-        for role in ROLES {
-            assert_eq!(wired(Role::Mediator, role), role == Role::Sessiond);
-            assert!(!wired(Role::Snapshot, role));
-            assert!(!wired(Role::Copy, role));
-            // They know their gate, and nobody else.
-            assert!(!wired(Role::Stack, role) && !wired(Role::Witness, role));
-        }
     }
 }

@@ -10,7 +10,9 @@ use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, outer, poll, state};
 use levee_ipc::signer::Use;
+use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::signer::SignerPart;
+use levee_ipc::warden::vault::VaultPart;
 use levee_ipc::warden::{Attachment, FromWarden, Place, Role, TpeRequest, WorkstationEvent};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::Suites;
@@ -269,7 +271,11 @@ impl Workstation {
             let Some(process) = self.processes.get(&Key::of(role)) else { continue };
             match state::revocations(&self.options.config.join(state::WORKSTATION_REVOCATIONS)) {
                 Ok(Some(list)) => {
-                    if process.give(Attachment::Revocations, list).is_err() {
+                    let given = match role {
+                        Role::Keyer => process.tell_as(KeyerPart::Revocations, &[list.as_fd()]),
+                        _ => process.give(Attachment::Revocations, list),
+                    };
+                    if given.is_err() {
                         // It reads the list when it is started again.
                         log!("{} does not read what it is told: killing it", role.program());
                         process.kill();
@@ -379,7 +385,7 @@ impl Workstation {
     fn open(&mut self, open: Open) -> Result<(), Fatal> {
         let label = open.label.clone();
         let session = Session::start(open, &self.options, &self.uids, SLOT, self.server.0)?;
-        let vault = Process::start(Start {
+        let vault = Process::start_as::<VaultPart>(Start {
             key: Key::at(Role::Vault, &label),
             programs: &self.options.programs,
             program: None,
@@ -390,16 +396,16 @@ impl Workstation {
         })
         .map_err(|e| Fatal::new("start the vault", e))?;
         let handed = |e: SendError| Fatal::new("hand the vault its descriptors", e);
-        vault.attach(Attachment::Tun { mtu: session.mtu() }, &session.tun()).map_err(handed)?;
+        vault.give(VaultPart::Tun { mtu: session.mtu() }, session.tun()).map_err(handed)?;
         let group = session.group();
         let socket = group.slot(SLOT).ok_or_else(|| handed(SendError::Closed))?;
-        vault.attach(Attachment::Udp(group.address()), &socket).map_err(handed)?;
+        vault.give(VaultPart::Udp(group.address()), socket).map_err(handed)?;
         if let (Some(keyer), Some(socket)) = (self.processes.get(&Key::of(Role::Keyer)), group.keyer()) {
-            keyer.attach(Attachment::Udp(group.address()), &socket).map_err(handed)?;
+            keyer.tell_as(KeyerPart::Udp(group.address()), &[socket.as_fd()]).map_err(handed)?;
         }
         group.admit(SLOT).map_err(|e| Fatal::new("open the vault's socket", e))?;
         self.session = Some(session);
-        self.admit(vault)
+        self.admit(vault.into_process())
     }
 
     /// Ends the session there is: its programs, files and keys are gone when this returns.
@@ -450,7 +456,7 @@ impl Workstation {
         let suites = self.suites.arguments();
         let (own, arguments, network): (_, Vec<&str>, Option<BorrowedFd<'_>>) = match role {
             Role::Signer => return self.start_signer(),
-            Role::Keyer => (Own::Keyer, suites.to_vec(), None),
+            Role::Keyer => return self.start_keyer(),
             // It alone opens a connection: to the trusted path of the server.
             _ => {
                 let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
@@ -471,23 +477,6 @@ impl Workstation {
         let attach = || -> Result<(), Box<dyn std::error::Error>> {
             let file = |name: &str| self.options.config.join(name);
             match role {
-                Role::Keyer => {
-                    if let Some(id) = self.ppk.clone() {
-                        process.tell(&FromWarden::Ppk { host: None, id, mandatory: true })?;
-                    }
-                    process.give(Attachment::Chain, state::copy(&file("ike-chain.pem"))?)?;
-                    if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
-                        process.give(Attachment::Revocations, list)?;
-                    }
-                    process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
-                    let (address, name) = self.server.clone();
-                    process.tell(&FromWarden::Attach(Attachment::Server { address, name }))?;
-                    // One that is started again goes on with the session there is.
-                    if let Some(group) = self.session.as_ref().map(Session::group) {
-                        let socket = group.keyer().ok_or("the steering group has no first socket")?;
-                        process.attach(Attachment::Udp(group.address()), &socket)?;
-                    }
-                }
                 Role::Tpe => {
                     process.give(Attachment::Chain, state::copy(&file("chain.pem"))?)?;
                     if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
@@ -504,6 +493,40 @@ impl Workstation {
         };
         attach().map_err(|e| step(&e))?;
         self.admit(process)
+    }
+
+    fn start_keyer(&mut self) -> Result<(), Fatal> {
+        let step = |e: &dyn std::fmt::Display| Fatal::new("start levee-keyer", e);
+        let start = Start {
+            key: Key::of(Role::Keyer),
+            programs: &self.options.programs,
+            program: None,
+            arguments: self.suites.arguments(),
+            uid: self.uids.own(Own::Keyer),
+            network: None,
+            logs: &self.logs,
+        };
+        let keyer = Process::start_as::<KeyerPart>(start).map_err(|e| step(&e))?;
+        let give = || -> Result<(), Box<dyn std::error::Error>> {
+            let file = |name: &str| self.options.config.join(name);
+            if let Some(id) = self.ppk.clone() {
+                keyer.to().give(KeyerPart::Ppk { host: None, id, mandatory: true }, &[])?;
+            }
+            keyer.give(KeyerPart::Chain, state::copy(&file("ike-chain.pem"))?)?;
+            if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
+                keyer.give(KeyerPart::Revocations, list)?;
+            }
+            keyer.give(KeyerPart::Authority, state::copy(&file("authority.pem"))?)?;
+            keyer.to().give(KeyerPart::Server(self.server.1.clone()), &[])?;
+            // One that is started again goes on with the session there is.
+            if let Some(group) = self.session.as_ref().map(Session::group) {
+                let socket = group.keyer().ok_or("the steering group has no first socket")?;
+                keyer.give(KeyerPart::Udp(group.address()), socket)?;
+            }
+            Ok(())
+        };
+        give().map_err(|e| step(&e))?;
+        self.admit(keyer.into_process())
     }
 
     fn start_signer(&mut self) -> Result<(), Fatal> {

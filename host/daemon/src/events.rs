@@ -7,18 +7,18 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
+use std::{fmt, io};
 
 /// The most descriptors that one turn sees to; the kernel puts those that were seen behind the others.
 const MOST: usize = 256;
 
 /// What can be done at a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready {
+pub struct Can {
     /// There is something to read, or the end.
     pub reads: bool,
     /// Something can be written again.
@@ -37,11 +37,17 @@ struct Queue {
 }
 
 /// Descriptors to wait for. `T` says what each belongs to. Level-triggered: what is left undone is said again.
-#[derive(Debug)]
 pub struct Events<T> {
     queue: Rc<Queue>,
     sources: HashMap<u64, T>,
     next: u64,
+    kernel: Vec<epoll::Event>,
+}
+
+impl<T> fmt::Debug for Events<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Events of {} descriptors", self.sources.len())
+    }
 }
 
 impl<T: Clone> Events<T> {
@@ -52,7 +58,7 @@ impl<T: Clone> Events<T> {
     pub fn new() -> Result<Self, Fatal> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|why| Fatal::new("make an epoll", why))?;
         let queue = Queue { epoll, gone: RefCell::default(), woken: RefCell::default() };
-        Ok(Self { queue: Rc::new(queue), sources: HashMap::new(), next: 0 })
+        Ok(Self { queue: Rc::new(queue), sources: HashMap::new(), next: 0, kernel: Vec::with_capacity(MOST) })
     }
 
     /// Waits for `fd` to be readable from now on, until it is dropped.
@@ -71,30 +77,44 @@ impl<T: Clone> Events<T> {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn wait(&mut self, limit: Option<Duration>) -> Result<Vec<(T, Ready)>, Fatal> {
-        for number in self.queue.gone.take() {
+    pub fn wait(&mut self, limit: Option<Duration>) -> Result<Vec<(T, Can)>, Fatal> {
+        let mut turn = Vec::new();
+        self.wait_into(&mut turn, limit)?;
+        Ok(turn)
+    }
+
+    /// As [`Events::wait`], into memory that the caller keeps for the next turn.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_into(&mut self, turn: &mut Vec<(T, Can)>, limit: Option<Duration>) -> Result<(), Fatal> {
+        turn.clear();
+        for number in self.queue.gone.borrow_mut().drain(..) {
             self.sources.remove(&number);
         }
         let mut woken = self.queue.woken.take();
         woken.sort_unstable();
         woken.dedup();
-        let limit = if woken.is_empty() { limit } else { Some(Duration::ZERO) };
+        let nothing = Can { reads: false, writes: false, gone: false };
+        let source = |number: u64| self.sources.get(&number).cloned();
+        turn.extend(woken.into_iter().filter_map(|number| Some((source(number)?, nothing))));
+        let limit = if turn.is_empty() { limit } else { Some(Duration::ZERO) };
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut events = Vec::with_capacity(MOST);
-        match epoll::wait(&self.queue.epoll, spare_capacity(&mut events), limit.as_ref()) {
+        self.kernel.clear();
+        match epoll::wait(&self.queue.epoll, spare_capacity(&mut self.kernel), limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(why) => return Err(Fatal::new("wait", why)),
         }
-        let of = |number: u64, ready| Some((self.sources.get(&number)?.clone(), ready));
-        let nothing = Ready { reads: false, writes: false, gone: false };
-        let woken = woken.into_iter().filter_map(|number| of(number, nothing));
-        let ready = events.iter().filter_map(|event| {
+        turn.extend(self.kernel.iter().filter_map(|event| {
             let flags = event.flags;
-            let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-            let reads = flags.contains(EventFlags::IN);
-            of(event.data.u64(), Ready { reads, writes: flags.contains(EventFlags::OUT), gone })
-        });
-        Ok(woken.chain(ready).collect())
+            let ready = Can {
+                reads: flags.contains(EventFlags::IN),
+                writes: flags.contains(EventFlags::OUT),
+                gone: flags.intersects(EventFlags::HUP | EventFlags::ERR),
+            };
+            Some((source(event.data.u64())?, ready))
+        }));
+        Ok(())
     }
 }
 
@@ -136,6 +156,12 @@ impl<F: AsFd> Deref for Watched<F> {
     }
 }
 
+impl<F: AsFd> AsFd for Watched<F> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl<F: AsFd> Drop for Watched<F> {
     fn drop(&mut self) {
         // The kernel forgets a descriptor by itself only when nobody else has it, and others may.
@@ -162,7 +188,7 @@ mod tests {
         a.send(&1u8).unwrap();
         for _ in 0..2 {
             let turn = events.wait(None).unwrap();
-            assert_eq!(turn, [('b', Ready { reads: true, writes: false, gone: false })]);
+            assert_eq!(turn, [('b', Can { reads: true, writes: false, gone: false })]);
         }
         drop(watched);
         assert!(events.wait(SOON).unwrap().is_empty());

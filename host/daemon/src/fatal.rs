@@ -1,7 +1,6 @@
 //! The end of a process that cannot go on.
 
 use std::fmt;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Why the process ends.
@@ -31,8 +30,7 @@ pub fn run<E: fmt::Display>(name: &str, daemon: impl FnOnce() -> Result<(), E>) 
     match daemon() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            // Standard error may be gone; the exit status says it too.
-            let _ = writeln!(std::io::stderr(), "{name}: {why}");
+            levee_ipc::say!("{name}: {why}");
             ExitCode::FAILURE
         }
     }

@@ -155,7 +155,11 @@ pub struct Beginning<P> {
 pub fn begin<K: Kit>() -> Result<Option<(K, Beginning<K::Part>)>, Fatal> {
     let control =
         levee_sys::fork::inherited(CONTROL_FD).map_err(|e| Fatal::new("take over the channel", e))?;
-    let (control, mut kit) = (Channel::from_fd(control), K::default());
+    gather(Channel::from_fd(control))
+}
+
+fn gather<K: Kit>(control: Channel) -> Result<Option<(K, Beginning<K::Part>)>, Fatal> {
+    let mut kit = K::default();
     loop {
         let received = match control.recv::<Order<K::Part>>() {
             Ok(received) => received,
@@ -206,5 +210,86 @@ impl<P: Part> Confined<P> {
     /// The warden is gone.
     pub fn ready<T: Clone>(self, events: &mut Events<T>, source: T) -> Result<Warden<P>, Fatal> {
         Warden::new(self.control, events, source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_ipc::warden::mediator::MediatorPart;
+    use levee_ipc::warden::tps::TpsPart;
+    use std::os::fd::{AsFd as _, BorrowedFd};
+
+    #[derive(Debug, Default)]
+    struct Given {
+        listeners: Many<OwnedFd, 2>,
+        sessiond: One<Channel>,
+    }
+
+    impl Kit for Given {
+        type Part = TpsPart;
+
+        fn take(&mut self, part: TpsPart, with: Descriptors) -> Result<(), Fatal> {
+            match part {
+                TpsPart::Listener => self.listeners.put(with.one()?),
+                TpsPart::Sessiond => self.sessiond.put(with.channel()?),
+                other => Err(Fatal::new("take a part", format!("{other:?}"))),
+            }
+        }
+    }
+
+    /// What becomes of a process that is told this, with so many descriptors each.
+    fn told(orders: Vec<(Order<TpsPart>, usize)>) -> Result<Option<Given>, Fatal> {
+        let (warden, control) = Channel::pair().unwrap();
+        for (order, descriptors) in orders {
+            let fds: Vec<BorrowedFd<'_>> = (0..descriptors).map(|_| control.as_fd()).collect();
+            warden.send_with(&order, &fds).unwrap();
+        }
+        // What is in flight has a descriptor of this very channel, which would keep it open.
+        warden.send(&Order::<TpsPart>::Stop).unwrap();
+        Ok(gather::<Given>(control)?.map(|(kit, _)| kit))
+    }
+
+    fn give(part: TpsPart) -> (Order<TpsPart>, usize) {
+        (Order::Give(part), 1)
+    }
+
+    #[test]
+    fn a_whole_kit_is_taken_and_what_is_missing_is_named() {
+        let begin = || (Order::Begin(Place::Server), 0);
+        let kit = told(vec![give(TpsPart::Listener), give(TpsPart::Sessiond), begin()]).unwrap().unwrap();
+        assert_eq!(kit.listeners.needed("listener").unwrap().len(), 1);
+        kit.sessiond.needed("channel").unwrap();
+        let kit = told(vec![begin()]).unwrap().unwrap();
+        assert!(kit.listeners.needed("listener").unwrap_err().to_string().contains("gave no listener"));
+        assert!(kit.sessiond.needed("channel").unwrap_err().to_string().contains("gave no channel"));
+    }
+
+    #[test]
+    fn what_comes_twice_or_too_often_or_with_another_number_of_descriptors_ends_the_process() {
+        for orders in [
+            vec![give(TpsPart::Sessiond), give(TpsPart::Sessiond)],
+            vec![give(TpsPart::Listener), give(TpsPart::Listener), give(TpsPart::Listener)],
+            vec![(Order::Give(TpsPart::Listener), 0)],
+            vec![(Order::Give(TpsPart::Listener), 2)],
+        ] {
+            assert!(told(orders).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_part_of_the_role_ends_the_process_and_one_that_is_not_needed_ends_in_peace() {
+        let (warden, control) = Channel::pair().unwrap();
+        let other = MediatorPart::Service {
+            name: "web".parse().unwrap(),
+            mode: levee_policy::site::Mode::Relay,
+            address: "10.0.0.1:80".parse().unwrap(),
+        };
+        warden.send_with(&Order::Give(other), &[warden.as_fd()]).unwrap();
+        assert!(gather::<Given>(control).is_err());
+        assert!(told(vec![]).unwrap().is_none());
+        let (warden, control) = Channel::pair().unwrap();
+        drop(warden);
+        assert!(gather::<Given>(control).unwrap().is_none());
     }
 }

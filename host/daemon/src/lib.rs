@@ -31,7 +31,7 @@ mod outbox;
 pub mod tunnel;
 mod warden;
 
-pub use events::{Events, Ready, Watched};
+pub use events::{Can, Events, Watched};
 pub use fatal::{Fatal, run};
 pub use file::{pem, revocations};
 pub use kit::{Beginning, Confined, Descriptors, Kit, Many, One, begin};

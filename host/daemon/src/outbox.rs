@@ -2,10 +2,12 @@
 
 use crate::{Events, Fatal, Watched};
 use levee_ipc::{Channel, Received, RecvError, SendError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// The most that waits for a peer that does not read just now: beyond it the peer counts as gone. One message may always wait.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +146,13 @@ impl<M: Serialize> Outbox<M> {
         }
     }
 
+    /// Waits for something to hear, or for at most `limit`: for a process that ends, and has nobody else to hear. False if nothing came.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let Some(channel) = &self.channel else { return false };
+        let limit = Timespec::try_from(limit).ok();
+        poll(&mut [PollFd::new(&**channel, PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
+    }
+
     /// Does not hear the peer, and so holds it back, until it is heard again. That it is gone is seen all the same.
     pub fn hold(&mut self, held: bool) {
         self.held = held;
@@ -237,5 +246,101 @@ fn of(error: &SendError) -> Lost {
         SendError::Full => Lost::Deaf,
         SendError::TooLarge => Lost::Malformed,
         SendError::Closed | SendError::Io(_) => Lost::Gone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd as _;
+    use std::time::Instant;
+
+    fn open(bound: Bound) -> (Outbox<Vec<u8>>, Events<()>, Channel) {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let (mut outbox, mut events) = (Outbox::with(bound), Events::new().unwrap());
+        outbox.replace(ours, &mut events, ()).unwrap();
+        (outbox, events, theirs)
+    }
+
+    /// Sends until something waits.
+    fn fill(outbox: &mut Outbox<Vec<u8>>) {
+        while outbox.is_clear() {
+            outbox.send(vec![7; 1_000]);
+        }
+    }
+
+    #[test]
+    fn what_a_peer_does_not_take_now_it_gets_later_in_order_and_whole() {
+        let (mut outbox, mut events, peer) = open(Bound::SESSIONS);
+        let all: Vec<Vec<u8>> = (0..2_000u16).map(|n| n.to_be_bytes().repeat(500)).collect();
+        all.iter().for_each(|message| outbox.send(message.clone()));
+        assert!(!outbox.is_clear());
+        let (mut heard, began) = (Vec::new(), Instant::now());
+        while heard.len() < all.len() {
+            assert!(began.elapsed() < Duration::from_secs(20));
+            while let Ok(received) = peer.try_recv::<Vec<u8>>() {
+                heard.push(received.message);
+            }
+            for _ in events.wait(Some(Duration::from_millis(10))).unwrap() {
+                assert_eq!(outbox.hear::<u8>(), Ok(None));
+            }
+        }
+        assert!(heard == all && outbox.is_clear());
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_lost_at_the_bound_and_nothing_of_what_waited_is_kept() {
+        let bounds =
+            [Bound { messages: 100, bytes: usize::MAX }, Bound { messages: usize::MAX, bytes: 100_000 }];
+        for bound in bounds {
+            let (mut outbox, mut events, _peer) = open(bound);
+            fill(&mut outbox);
+            while outbox.is_open() {
+                assert!(outbox.waiting.len() <= 100);
+                outbox.send(vec![7; 1_000]);
+            }
+            assert!(outbox.waiting.is_empty());
+            assert_eq!(events.wait(None).unwrap().len(), 1, "somebody must see to it");
+            assert_eq!(outbox.hear::<u8>(), Err(Lost::Deaf));
+            assert_eq!(outbox.hear::<u8>(), Ok(None), "said once");
+        }
+    }
+
+    #[test]
+    fn one_message_may_wait_however_large_it_is() {
+        let (mut outbox, _events, _peer) = open(Bound { messages: 1, bytes: 10 });
+        fill(&mut outbox);
+        assert!(outbox.is_open());
+        outbox.send(vec![1]);
+        assert!(!outbox.is_open());
+    }
+
+    #[test]
+    fn what_a_peer_said_before_it_ended_is_heard_and_what_is_no_message_ends_it() {
+        let (mut outbox, mut events, peer) = open(Bound::ANSWERS);
+        peer.send(&5u8).unwrap();
+        drop(peer);
+        outbox.send(vec![1]);
+        assert_eq!(events.wait(None).unwrap().len(), 2, "woken, and readable");
+        assert_eq!(outbox.hear::<u8>(), Ok(Some(5)));
+        assert_eq!(outbox.hear::<u8>(), Err(Lost::Gone));
+        let (mut outbox, _events, peer) = open(Bound::ANSWERS);
+        peer.send(&[1u8, 2, 3]).unwrap();
+        assert_eq!(outbox.hear::<u8>(), Err(Lost::Malformed));
+        let (mut outbox, _events, peer) = open(Bound::ANSWERS);
+        peer.send_with(&1u8, &[peer.as_fd()]).unwrap();
+        assert_eq!(outbox.hear::<u8>(), Err(Lost::Malformed), "descriptors where none belong");
+    }
+
+    #[test]
+    fn one_that_is_held_back_is_not_heard_until_it_is_again() {
+        let (mut outbox, mut events, peer) = open(Bound::ANSWERS);
+        outbox.hold(true);
+        peer.send(&1u8).unwrap();
+        assert_eq!(outbox.hear::<u8>(), Ok(None));
+        assert!(events.wait(Some(Duration::ZERO)).unwrap().is_empty());
+        outbox.hold(false);
+        assert_eq!(events.wait(None).unwrap().len(), 1);
+        assert_eq!(outbox.hear::<u8>(), Ok(Some(1)));
     }
 }

@@ -1,6 +1,6 @@
 //! What stands at a label's tunnel, be it a vault, a gate or a stack.
 
-use crate::{Descriptors, Events, Fatal, Kit, One, Order, Outbox, Warden, begin};
+use crate::{Descriptors, Events, Fatal, Kit, One, Order, Outbox, Warden, Watched, begin};
 use levee_ipc::Channel;
 use levee_ipc::agree::{FromStack, ToStack};
 use levee_ipc::vault::{VaultToKeyer, VaultToSessiond};
@@ -26,7 +26,7 @@ pub fn unblock(fd: &OwnedFd) -> Result<(), Fatal> {
 #[derive(Debug)]
 pub struct Socket {
     /// Its descriptor, non-blocking.
-    pub fd: OwnedFd,
+    pub fd: Watched<OwnedFd>,
     /// The local address.
     pub address: SocketAddr,
 }
@@ -35,13 +35,21 @@ impl Socket {
     /// The most of one process: one for each outer address of the server.
     pub const MOST: usize = 32;
 
-    /// A socket that the warden has given.
+    /// Those that the warden has given; each is waited for as `source` says of its number.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(fd: OwnedFd, address: SocketAddr) -> Result<Self, Fatal> {
-        unblock(&fd)?;
-        Ok(Self { fd, address })
+    pub fn all<T: Clone>(
+        given: Vec<(OwnedFd, SocketAddr)>,
+        events: &mut Events<T>,
+        source: impl Fn(usize) -> T,
+    ) -> Result<Vec<Self>, Fatal> {
+        let watch = |(number, (fd, address)): (usize, (OwnedFd, SocketAddr))| {
+            unblock(&fd)?;
+            let fd = events.watch(fd, source(number)).map_err(|why| Fatal::new("wait for a socket", why))?;
+            Ok(Self { fd, address })
+        };
+        given.into_iter().enumerate().map(watch).collect()
     }
 
     /// The number of the socket by which `address` is reached; `None` when there is none of its family.

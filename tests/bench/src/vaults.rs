@@ -13,7 +13,8 @@ use levee_ipc::vault::{
     VaultToSessiond,
 };
 use levee_ipc::warden::stack::StackPart;
-use levee_ipc::warden::{Attachment, FromWarden, Nothing, Order, Place as End, Role, Said, ToWarden};
+use levee_ipc::warden::vault::{GatePart, VaultPart};
+use levee_ipc::warden::{Nothing, Order, Place as End, Said};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_session::SessionId;
 use levee_sys::net::Net;
@@ -100,25 +101,28 @@ impl Vault {
         let mut vault_stacks = Vec::new();
         let (sessiond, sessiond_end) = Channel::pair().map_err(other)?;
         let (keyer, keyer_end) = Channel::pair().map_err(other)?;
-        let asker = match parts.end {
-            End::Server => Role::Sessiond,
-            End::Workstation => Role::Tpe,
-        };
-        let peer = |role| Attachment::Peer { role, label: None, slot: Some(parts.slot) };
-        let give = |attachment, fd: BorrowedFd<'_>| {
-            warden.send_with(&FromWarden::Attach(attachment), &[fd]).map_err(other)
-        };
-        give(peer(asker), sessiond_end.as_fd())?;
-        give(peer(Role::Keyer), keyer_end.as_fd())?;
-        give(Attachment::Tun { mtu: parts.mtu }, parts.tun)?;
-        give(Attachment::Udp(parts.socket.0), parts.socket.1)?;
+        // A gate is given what a vault is, and two stacks.
+        let give = |part, fd: BorrowedFd<'_>| warden.send_with(&Order::Give(part), &[fd]).map_err(other);
+        let give_gate = |part, fd: BorrowedFd<'_>| warden.send_with(&Order::Give(part), &[fd]).map_err(other);
+        let (address, socket) = parts.socket;
+        if redundant {
+            give_gate(GatePart::Sessiond, sessiond_end.as_fd())?;
+            give_gate(GatePart::Keyer, keyer_end.as_fd())?;
+            give_gate(GatePart::Tun, parts.tun)?;
+            give_gate(GatePart::Udp(address), socket)?;
+        } else {
+            give(VaultPart::Sessiond { slot: Some(parts.slot) }, sessiond_end.as_fd())?;
+            give(VaultPart::Keyer { slot: Some(parts.slot) }, keyer_end.as_fd())?;
+            give(VaultPart::Tun { mtu: parts.mtu }, parts.tun)?;
+            give(VaultPart::Udp(address), socket)?;
+        }
         let witness = program.with_file_name("levee-witness");
-        let stacks: &[(Role, &Path, &[&str])] =
-            &[(Role::Stack, program, &["--stack"]), (Role::Witness, &witness, &[])];
-        for (role, program, arguments) in stacks.iter().filter(|_| redundant) {
+        let stacks: [(GatePart, &Path, &[&str]); 2] =
+            [(GatePart::First, program, &["--stack"]), (GatePart::Second, &witness, &[])];
+        for (part, program, arguments) in stacks.into_iter().filter(|_| redundant) {
             let (stack, control) = spawn(program, arguments)?;
             let (near, far) = Channel::pair().map_err(other)?;
-            give(peer(*role), near.as_fd())?;
+            give_gate(part, near.as_fd())?;
             let gate = Order::Give(StackPart::Gate { slot: parts.slot });
             control.send_with(&gate, &[far.as_fd()]).map_err(other)?;
             control.send(&Order::<StackPart>::Begin(parts.end)).map_err(other)?;
@@ -127,9 +131,9 @@ impl Vault {
                 message => return Err(other(format!("{message:?} from a stack that begins"))),
             }
         }
-        warden.send(&FromWarden::Begin(parts.end)).map_err(other)?;
-        match hear(&warden)? {
-            ToWarden::Ready => Ok(Self { child, stacks: vault_stacks, _warden: warden, sessiond, keyer }),
+        warden.send(&Order::<VaultPart>::Begin(parts.end)).map_err(other)?;
+        match hear::<Said<Nothing>>(&warden)? {
+            Said::Ready => Ok(Self { child, stacks: vault_stacks, _warden: warden, sessiond, keyer }),
             message => Err(other(format!("{message:?} from a vault that begins"))),
         }
     }

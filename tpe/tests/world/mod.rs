@@ -5,7 +5,7 @@
 #[path = "../../../daemons/tps/tests/common/mod.rs"]
 pub mod common;
 
-use common::{Server, give, memory_file, peer, readable};
+use common::{Server, memory_file, readable};
 use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, Status};
 use levee_ipc::device::{Passport, Sealed};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
@@ -281,7 +281,7 @@ impl Warden {
                 let (ours, theirs) = Channel::pair().unwrap();
                 let attachment =
                     Attachment::Peer { role: Role::Vault, label: Some(label.clone()), slot: Some(1) };
-                give(&self.agent, attachment, &theirs);
+                attach(&self.agent, attachment, &theirs);
                 self.vault = Some(ours);
                 self.label = Some(label);
                 self.tell(WorkstationEvent::Up(session));
@@ -373,16 +373,17 @@ impl World {
         let (tpe_end, keyer_end) = Channel::pair().unwrap();
         let told = Arc::clone(&seen);
         std::thread::spawn(move || keyer(&keyer_end, &told));
-        give(&agent_control, peer(Role::Keyer), &tpe_end);
-        give(&agent_control, peer(Role::Signer), &to_signer);
-        give(&agent_control, Attachment::Listener, &commands);
-        give(&agent_control, Attachment::Chain, memory_file(device.chain.as_bytes()));
-        give(&agent_control, Attachment::Authority, memory_file(server.authority.pem.as_bytes()));
+        attach(&agent_control, peer(Role::Keyer), &tpe_end);
+        attach(&agent_control, peer(Role::Signer), &to_signer);
+        attach(&agent_control, Attachment::Listener, &commands);
+        attach(&agent_control, Attachment::Chain, memory_file(device.chain.as_bytes()));
+        attach(&agent_control, Attachment::Authority, memory_file(server.authority.pem.as_bytes()));
         let name = DomainName::new(common::SERVER).unwrap();
         agent_control
             .send(&FromWarden::Attach(Attachment::Server { address: server.address, name }))
             .unwrap();
-        common::begin(&agent_control, Place::Workstation);
+        agent_control.send(&FromWarden::Begin(Place::Workstation)).unwrap();
+        assert!(matches!(common::next::<ToWarden>(&agent_control), ToWarden::Ready));
         let (warden, events) = std::sync::mpsc::channel();
         let stand_in = Warden {
             agent: agent_control,
@@ -459,4 +460,12 @@ fn listen(path: &std::path::Path) -> std::os::fd::OwnedFd {
     bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
     listen(&socket, 16).unwrap();
     socket
+}
+
+fn attach(control: &Channel, attachment: Attachment, fd: impl std::os::fd::AsFd) {
+    control.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]).unwrap();
+}
+
+fn peer(role: Role) -> Attachment {
+    Attachment::Peer { role, label: None, slot: None }
 }

@@ -18,7 +18,8 @@ use levee_ipc::vault::{
     KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond,
 };
 use levee_ipc::warden::stack::StackPart;
-use levee_ipc::warden::{Attachment, FromWarden, Nothing, Order, Place, Role, Said, ToWarden};
+use levee_ipc::warden::vault::GatePart;
+use levee_ipc::warden::{Nothing, Order, Place, Said};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_session::SessionId;
 use levee_sys::net::Net;
@@ -154,39 +155,40 @@ impl World {
         client.set_nonblocking(true).unwrap();
 
         let (gate, warden) = start("levee-gate", &[]);
-        let peer = |role| Attachment::Peer { role, label: None, slot: Some(SLOT) };
-        let give = |to: &Channel, attachment, fd: &dyn std::os::fd::AsFd| {
-            to.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]).unwrap();
+        let give = |to: &Channel, part: GatePart, fd: &dyn std::os::fd::AsFd| {
+            to.send_with(&Order::Give(part), &[fd.as_fd()]).unwrap();
         };
         let (sessiond, theirs) = Channel::pair().unwrap();
-        give(&warden, peer(Role::Sessiond), &theirs);
+        give(&warden, GatePart::Sessiond, &theirs);
         let (keyer, theirs) = Channel::pair().unwrap();
-        give(&warden, peer(Role::Keyer), &theirs);
-        give(&warden, Attachment::Tun { mtu: 1_400 }, &tun);
-        give(&warden, Attachment::Udp(group.address()), &group.slot(SLOT).unwrap());
+        give(&warden, GatePart::Keyer, &theirs);
+        give(&warden, GatePart::Tun, &tun);
+        give(&warden, GatePart::Udp(group.address()), &group.slot(SLOT).unwrap());
         let mut between = between;
-        let stacks = [
-            (Which::First, Role::Stack, "levee-vault", &["--stack"][..]),
-            (Which::Second, Role::Witness, "levee-witness", &[][..]),
-        ]
-        .map(|(which, role, program, arguments)| {
-            let (child, control) = start(program, arguments);
-            let (gates, stacks) = Channel::pair().unwrap();
-            if between.as_ref().is_some_and(|(target, _)| *target == which) {
-                let (_, change) = between.take().unwrap();
-                let (near, far) = Channel::pair().unwrap();
-                give(&warden, peer(role), &near);
-                std::thread::spawn(move || relay(&far, &gates, change));
-            } else {
-                give(&warden, peer(role), &gates);
-            }
-            control.send_with(&Order::Give(StackPart::Gate { slot: SLOT }), &[stacks.as_fd()]).unwrap();
-            control.send(&Order::<StackPart>::Begin(Place::Server)).unwrap();
-            assert!(matches!(hear(&control), Said::<Nothing>::Ready));
-            (child, control)
-        });
-        warden.send(&FromWarden::Begin(Place::Server)).unwrap();
-        assert!(matches!(hear(&warden), ToWarden::Ready));
+        let stacks =
+            [(Which::First, "levee-vault", &["--stack"][..]), (Which::Second, "levee-witness", &[][..])].map(
+                |(which, program, arguments)| {
+                    let part = || if which == Which::First { GatePart::First } else { GatePart::Second };
+                    let (child, control) = start(program, arguments);
+                    let (gates, stacks) = Channel::pair().unwrap();
+                    if between.as_ref().is_some_and(|(target, _)| *target == which) {
+                        let (_, change) = between.take().unwrap();
+                        let (near, far) = Channel::pair().unwrap();
+                        give(&warden, part(), &near);
+                        std::thread::spawn(move || relay(&far, &gates, change));
+                    } else {
+                        give(&warden, part(), &gates);
+                    }
+                    control
+                        .send_with(&Order::Give(StackPart::Gate { slot: SLOT }), &[stacks.as_fd()])
+                        .unwrap();
+                    control.send(&Order::<StackPart>::Begin(Place::Server)).unwrap();
+                    assert!(matches!(hear(&control), Said::<Nothing>::Ready));
+                    (child, control)
+                },
+            );
+        warden.send(&Order::<GatePart>::Begin(Place::Server)).unwrap();
+        assert!(matches!(hear(&warden), Said::<Nothing>::Ready));
         let sad = Sad::new(Side::Workstation, None);
         Self {
             gate,

@@ -9,7 +9,8 @@ use levee_ike::{
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner};
 use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, Suite, VaultToKeyer};
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
+use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::{Nothing, Order, Place, Said};
 use levee_ipc::{Channel, Secret};
 use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use levee_session::SessionId;
@@ -138,10 +139,9 @@ impl Drop for Keyer {
     }
 }
 
-pub fn attach(control: &Channel, role: Role, label: Option<&LabelName>, slot: Option<u16>) -> Channel {
+pub fn attach(control: &Channel, part: KeyerPart) -> Channel {
     let (ours, theirs) = Channel::pair().unwrap();
-    let attachment = Attachment::Peer { role, label: label.cloned(), slot };
-    control.send_with(&FromWarden::Attach(attachment), &[theirs.as_fd()]).unwrap();
+    control.send_with(&Order::Give(part), &[theirs.as_fd()]).unwrap();
     ours
 }
 
@@ -180,27 +180,25 @@ impl Keyer {
         program.stdio = [None, None, Some(stderr.as_fd())];
         let process = program.start().unwrap();
         let give = |what, fd: OwnedFd| {
-            control.send_with(&FromWarden::Attach(what), &[fd.as_fd()]).unwrap();
+            control.send_with(&Order::Give(what), &[fd.as_fd()]).unwrap();
         };
-        give(Attachment::Chain, file(&identity.chain));
-        give(Attachment::Authority, file(&authority.pem));
+        give(KeyerPart::Chain, file(&identity.chain));
+        give(KeyerPart::Authority, file(&authority.pem));
         let group = steering_group(SocketAddr::from(([127, 0, 0, 1], 0)), 16, 1 << 20).unwrap();
-        give(Attachment::Udp(group.address()), group.keyer().unwrap().try_clone_to_owned().unwrap());
-        let role = if place == Place::Server { Role::Sessiond } else { Role::Tpe };
+        give(KeyerPart::Udp(group.address()), group.keyer().unwrap().try_clone_to_owned().unwrap());
         if place == Place::Workstation {
             let name = DomainName::new(SERVER).unwrap();
-            let server = Attachment::Server { address: group.address(), name };
-            control.send(&FromWarden::Attach(server)).unwrap();
+            control.send(&Order::Give(KeyerPart::Server(name))).unwrap();
         }
         for SharedPpk { host, id, mandatory, .. } in ppks {
             let (host, id) = (host.map(|host| HostName::new(host).unwrap()), PpkId::new(id).unwrap());
-            control.send(&FromWarden::Ppk { host, id, mandatory: *mandatory }).unwrap();
+            control.send(&Order::Give(KeyerPart::Ppk { host, id, mandatory: *mandatory })).unwrap();
         }
         let ppks = ppks.iter().filter_map(|ppk| Some((ppk.id.to_owned(), ppk.key?.to_vec()))).collect();
-        let asker = attach(&control, role, None, None);
-        let signer = attach(&control, Role::Signer, None, None);
-        control.send(&FromWarden::Begin(place)).unwrap();
-        assert!(matches!(next::<ToWarden>(&control), ToWarden::Ready));
+        let asker = attach(&control, KeyerPart::Sessiond);
+        let signer = attach(&control, KeyerPart::Signer);
+        control.send(&Order::<KeyerPart>::Begin(place)).unwrap();
+        assert!(matches!(next::<Said<Nothing>>(&control), Said::Ready));
         std::thread::spawn(move || sign(&signer, &identity.key, &ppks));
         let passes = match place {
             Place::Server => match next(&asker) {
@@ -213,7 +211,7 @@ impl Keyer {
     }
 
     pub fn vault(&self, label: &LabelName, slot: u16) -> Channel {
-        attach(&self.control, Role::Vault, Some(label), Some(slot))
+        attach(&self.control, KeyerPart::Vault { label: label.clone(), slot })
     }
 
     pub fn tell(&self, message: &ToKeyer) {
@@ -224,7 +222,7 @@ impl Keyer {
     pub fn revoke(&self, list: &str) {
         let mut file = std::fs::File::from(file(list));
         file.rewind().unwrap();
-        self.control.send_with(&FromWarden::Attach(Attachment::Revocations), &[file.as_fd()]).unwrap();
+        self.control.send_with(&Order::Give(KeyerPart::Revocations), &[file.as_fd()]).unwrap();
     }
 
     /// Waits until what was dropped or failed has this in it.

@@ -12,9 +12,8 @@ use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::operator;
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, VaultToSessiond};
-use levee_ipc::warden::{
-    Attachment, CompartmentStatus, FromWarden, LabelEvent, Place, Role, SessiondRequest, ToWarden,
-};
+use levee_ipc::warden::sessiond::SessiondPart;
+use levee_ipc::warden::{CompartmentStatus, LabelEvent, Order, Place, Said, SessiondRequest};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_policy::audit::{self, Chain};
 use levee_policy::{DomainName, HostName, LabelName, UserName};
@@ -239,27 +238,26 @@ impl World {
         let child = program.start().unwrap();
         drop(theirs);
 
-        let attach = |attachment, fd: OwnedFd| {
-            control.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]).unwrap();
+        let attach = |part: SessiondPart, fd: OwnedFd| {
+            control.send_with(&Order::Give(part), &[fd.as_fd()]).unwrap();
         };
-        let peer = |role| Attachment::Peer { role, label: None, slot: None };
-        attach(Attachment::Site, sealed(&place.site));
-        attach(Attachment::Authority, sealed(&place.devices.authority_pem));
+        attach(SessiondPart::Site, sealed(&place.site));
+        attach(SessiondPart::Authority, sealed(&place.devices.authority_pem));
         if let Some(list) = &place.revoked {
-            attach(Attachment::Revocations, revocations(list));
+            attach(SessiondPart::Revocations, revocations(list));
         }
-        attach(Attachment::Auditor, sealed(&auditor_pem()));
-        attach(Attachment::Directory, File::open(&place.directory).unwrap().into());
+        attach(SessiondPart::Auditor, sealed(&auditor_pem()));
+        attach(SessiondPart::Directory, File::open(&place.directory).unwrap().into());
         let (tps, fd) = pair();
-        attach(peer(Role::Tps), fd);
+        attach(SessiondPart::Tps, fd);
         let (keyer, fd) = pair();
-        attach(peer(Role::Keyer), fd);
+        attach(SessiondPart::Keyer, fd);
         let (signer, fd) = pair();
-        attach(peer(Role::Signer), fd);
+        attach(SessiondPart::Signer, fd);
         let socket = std::env::temp_dir().join(format!("levee-sessiond-{}.sock", child.pid.as_raw_nonzero()));
         let _ = std::fs::remove_file(&socket);
-        attach(Attachment::Listener, listener(&socket));
-        control.send(&FromWarden::Begin(Place::Server)).unwrap();
+        attach(SessiondPart::Operators, listener(&socket));
+        control.send(&Order::<SessiondPart>::Begin(Place::Server)).unwrap();
 
         let control = Arc::new(control);
         let mut stand_ins = StandIns {
@@ -314,18 +312,23 @@ impl World {
         self.shared(|shared| shared.vaults.values().map(BTreeMap::len).sum())
     }
 
-    /// Has the warden hand out a revocation list.
+    /// Gives sessiond a channel in the place of the one that it has, if any; this is the other end.
+    pub fn give(&self, part: SessiondPart) -> Channel {
+        let (channel, theirs) = pair();
+        self.control.send_with(&Order::Give(part), &[theirs.as_fd()]).unwrap();
+        channel
+    }
+
+    /// Hands it a revocation list, as the warden does.
     pub fn revoke(&self, list: &str) {
-        let list = revocations(list);
-        self.control.send_with(&FromWarden::Attach(Attachment::Revocations), &[list.as_fd()]).unwrap();
+        self.control
+            .send_with(&Order::Give(SessiondPart::Revocations), &[revocations(list).as_fd()])
+            .unwrap();
     }
 
     /// The mediator's end of its channel.
     pub fn attach_mediator(&self, label: &LabelName) -> Channel {
-        let (channel, theirs) = pair();
-        let attachment = Attachment::Peer { role: Role::Mediator, label: Some(label.clone()), slot: Some(1) };
-        self.control.send_with(&FromWarden::Attach(attachment), &[theirs.as_fd()]).unwrap();
-        channel
+        self.give(SessiondPart::Mediator(label.clone()))
     }
 
     /// A new trusted path from this TPE.
@@ -363,7 +366,7 @@ impl World {
 
     /// Asks it to end in good order, and waits for that.
     pub fn stop(mut self) -> Site {
-        self.control.send(&FromWarden::Stop).unwrap();
+        self.control.send(&Order::<SessiondPart>::Stop).unwrap();
         let exit = self.child.wait(PATIENCE).unwrap().expect("it ends");
         assert_eq!(exit.code(), 0);
         self.end()
@@ -450,6 +453,11 @@ impl Client {
         receive(&self.channel)
     }
 
+    /// The child's end of its channel.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
     pub fn ask(&self, request: Request) {
         self.channel.send(&ChildToSessiond::Request(request)).unwrap();
     }
@@ -531,7 +539,7 @@ impl StandIns {
                 self.die(&label, &mut shared);
                 self.up(&label, &mut shared);
             }
-            while let Ok(received) = self.control.try_recv::<ToWarden>() {
+            while let Ok(received) = self.control.try_recv::<Said<SessiondRequest>>() {
                 self.warden(received.message, &mut shared);
             }
             for question in shared.questions.drain(..) {
@@ -552,13 +560,13 @@ impl StandIns {
     }
 
     fn say(&self, event: LabelEvent) {
-        let _ = self.control.send(&FromWarden::Label(event));
+        let _ = self.control.send(&Order::Give(SessiondPart::Label(event)));
     }
 
     fn up(&mut self, label: &LabelName, shared: &mut Shared) {
         let (channel, theirs) = pair();
-        let attachment = Attachment::Peer { role: Role::Vault, label: Some(label.clone()), slot: Some(1) };
-        let _ = self.control.send_with(&FromWarden::Attach(attachment), &[theirs.as_fd()]);
+        let part = SessiondPart::Vault { label: label.clone(), slot: 1 };
+        let _ = self.control.send_with(&Order::Give(part), &[theirs.as_fd()]);
         self.channels.insert(label.clone(), channel);
         shared.vaults.entry(label.clone()).or_default();
         shared.trace.push(format!("up {label}"));
@@ -572,31 +580,31 @@ impl StandIns {
         self.say(LabelEvent::Died(label.clone()));
     }
 
-    fn warden(&mut self, message: ToWarden, shared: &mut Shared) {
+    fn warden(&mut self, message: Said<SessiondRequest>, shared: &mut Shared) {
         match message {
-            ToWarden::Ready => shared.ready = true,
-            ToWarden::Sessiond(SessiondRequest::Need(label)) => {
+            Said::Ready => shared.ready = true,
+            Said::Says(SessiondRequest::Need(label)) => {
                 shared.trace.push(format!("need {label}"));
                 if !shared.faults.no_labels {
                     self.up(&label, shared);
                 }
             }
-            ToWarden::Sessiond(SessiondRequest::Release(label)) => {
+            Said::Says(SessiondRequest::Release(label)) => {
                 shared.trace.push(format!("release {label}"));
                 self.channels.remove(&label);
                 shared.vaults.remove(&label);
             }
-            ToWarden::Sessiond(SessiondRequest::Kill(label)) => {
+            Said::Says(SessiondRequest::Kill(label)) => {
                 shared.trace.push(format!("kill {label}"));
                 self.die(&label, shared);
                 self.up(&label, shared);
             }
-            ToWarden::Sessiond(SessiondRequest::Cut { inner, ticket, .. }) => {
+            Said::Says(SessiondRequest::Cut { inner, ticket, .. }) => {
                 shared.trace.push(format!("cut {inner}"));
                 let sockets = if shared.faults.no_cut { None } else { Some(1) };
                 self.say(LabelEvent::Cut { ticket, sockets });
             }
-            ToWarden::Sessiond(SessiondRequest::Compartments) => {
+            Said::Says(SessiondRequest::Compartments) => {
                 let status = |label: &LabelName| CompartmentStatus {
                     label: label.clone(),
                     slot: 1,
@@ -611,7 +619,7 @@ impl StandIns {
                 let steering = vec![("an SPI of no slot".to_owned(), 3)];
                 self.say(LabelEvent::Compartments { running, steering, alarms: Vec::new() });
             }
-            other => panic!("sessiond spoke as another: {other:?}"),
+            Said::Says(SessiondRequest::Replace(role)) => shared.trace.push(format!("replace {role:?}")),
         }
     }
 

@@ -5,8 +5,9 @@
 
 use levee_ipc::client::{ChildToSessiond, Reply, Request, TpsToSessiond};
 use levee_ipc::signer::Use;
-use levee_ipc::warden::signer::{SignerPart, Unusable};
-use levee_ipc::warden::{Attachment, FromWarden, Order, Place, Role, Said, ToWarden};
+use levee_ipc::warden::signer::SignerPart;
+use levee_ipc::warden::tps::TpsPart;
+use levee_ipc::warden::{Nothing, Order, Part, Place, Said};
 use levee_ipc::{Channel, FrameReader, encode_frame};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
@@ -58,14 +59,9 @@ pub fn start(name: &str, arguments: &[&str]) -> (Child, Channel) {
     (program.start().unwrap(), ours)
 }
 
-/// Attaches a descriptor.
-pub fn give(control: &Channel, attachment: Attachment, fd: impl AsFd) {
-    control.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]).unwrap();
-}
-
-/// A peer of this role without a label.
-pub fn peer(role: Role) -> Attachment {
-    Attachment::Peer { role, label: None, slot: None }
+/// Gives a part with its descriptor.
+pub fn give(control: &Channel, part: impl Part, fd: impl AsFd) {
+    control.send_with(&Order::Give(part), &[fd.as_fd()]).unwrap();
 }
 
 /// Whether something is to be read within this time.
@@ -82,8 +78,8 @@ pub fn next<T: DeserializeOwned>(channel: &Channel) -> T {
 
 /// Lets a process begin and waits until it is at work.
 pub fn begin(control: &Channel, place: Place) {
-    control.send(&FromWarden::Begin(place)).unwrap();
-    assert!(matches!(next::<ToWarden>(control), ToWarden::Ready));
+    control.send(&Order::<Nothing>::Begin(place)).unwrap();
+    assert!(matches!(next::<Said<Nothing>>(control), Said::Ready));
 }
 
 /// A key and its certificate, as PEM.
@@ -174,14 +170,10 @@ impl Drop for Signer {
 /// Starts a signer with this key; the channel to it.
 pub fn signer(key: &str, place: Place) -> (Signer, Channel) {
     let (process, control) = start("levee-signer", &[]);
-    let give = |part: SignerPart, fd: &dyn AsFd| {
-        control.send_with(&Order::Give(part), &[fd.as_fd()]).unwrap();
-    };
-    give(SignerPart::PrivateKey(Use::Tls), &memory_file(key.as_bytes()));
+    give(&control, SignerPart::PrivateKey(Use::Tls), memory_file(key.as_bytes()));
     let (ours, theirs) = Channel::pair().unwrap();
-    give(SignerPart::Client(Use::Tls), &theirs);
-    control.send(&Order::<SignerPart>::Begin(place)).unwrap();
-    assert!(matches!(next::<Said<Unusable>>(&control), Said::Ready));
+    give(&control, SignerPart::Client(Use::Tls), &theirs);
+    begin(&control, place);
     (Signer { process, control }, ours)
 }
 
@@ -214,11 +206,11 @@ impl Server {
         rustix::net::listen(&listener, 4096).unwrap();
         let address = listener.local_addr().unwrap();
         let (sessiond, theirs) = Channel::pair().unwrap();
-        give(&control, Attachment::Listener, &listener);
-        give(&control, peer(Role::Sessiond), &theirs);
-        give(&control, peer(Role::Signer), &to_signer);
-        give(&control, Attachment::Chain, memory_file(identity.chain.as_bytes()));
-        give(&control, Attachment::Authority, memory_file(authority.pem.as_bytes()));
+        give(&control, TpsPart::Listener, &listener);
+        give(&control, TpsPart::Sessiond, &theirs);
+        give(&control, TpsPart::Signer, &to_signer);
+        give(&control, TpsPart::Chain, memory_file(identity.chain.as_bytes()));
+        give(&control, TpsPart::Authority, memory_file(authority.pem.as_bytes()));
         begin(&control, Place::Server);
         Self { process, control, sessiond, address, authority, signer }
     }

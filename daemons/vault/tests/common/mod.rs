@@ -15,7 +15,8 @@ use levee_ipc::vault::{
     Aggregation, KeyerToVault, Report, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer,
     VaultToSessiond,
 };
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden};
+use levee_ipc::warden::vault::VaultPart;
+use levee_ipc::warden::{Nothing, Order, Place, Said};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_session::SessionId;
 use levee_sys::net::Net;
@@ -102,22 +103,17 @@ impl Vault {
         drop(theirs);
         let (sessiond, sessiond_end) = Channel::pair().unwrap();
         let (keyer, keyer_end) = Channel::pair().unwrap();
-        let asker = match place {
-            Place::Server => Role::Sessiond,
-            Place::Workstation => Role::Tpe,
+        let give = |part, fd: BorrowedFd<'_>| {
+            warden.send_with(&Order::Give(part), &[fd]).unwrap();
         };
-        let peer = |role| Attachment::Peer { role, label: None, slot: Some(slot) };
-        let give = |attachment, fd: BorrowedFd<'_>| {
-            warden.send_with(&FromWarden::Attach(attachment), &[fd]).unwrap();
-        };
-        give(peer(asker), sessiond_end.as_fd());
-        give(peer(Role::Keyer), keyer_end.as_fd());
-        give(Attachment::Tun { mtu: MTU }, tun);
+        give(VaultPart::Sessiond { slot: Some(slot) }, sessiond_end.as_fd());
+        give(VaultPart::Keyer { slot: Some(slot) }, keyer_end.as_fd());
+        give(VaultPart::Tun { mtu: MTU }, tun);
         for (address, socket) in sockets {
-            give(Attachment::Udp(*address), *socket);
+            give(VaultPart::Udp(*address), *socket);
         }
-        warden.send(&FromWarden::Begin(place)).unwrap();
-        assert!(matches!(hear(&warden), ToWarden::Ready));
+        warden.send(&Order::<VaultPart>::Begin(place)).unwrap();
+        assert!(matches!(hear(&warden), Said::<Nothing>::Ready));
         Self { child, warden, sessiond, keyer }
     }
 

@@ -1,13 +1,19 @@
 //! The processes that every server has, whoever uses it.
 
 use super::*;
+use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::signer::SignerPart;
+use levee_ipc::warden::tps::TpsPart;
 
 /// How long the signer may take to decrypt its keys.
 pub const DECRYPTION: Duration = Duration::from_secs(120);
 
 /// Processes that every server has, in the order in which they are started; the last where the site has several servers.
 pub(super) const STANDING: [Role; 5] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Fsd];
+
+/// A process with its kit, or the step that failed.
+type Given = Result<Process, Box<dyn std::error::Error>>;
 
 impl Server {
     pub(super) fn standing(&self) -> &'static [Role] {
@@ -61,67 +67,78 @@ impl Server {
             network: network.as_ref().map(AsFd::as_fd),
             logs: &self.logs,
         };
-        let process = Process::start(start).map_err(|e| step(&e))?;
-        let directory = &self.options.state;
-        let attach = || -> Result<(), Box<dyn std::error::Error>> {
-            match role {
-                Role::Sessiond => {
-                    process.give(Attachment::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
-                    process.give(
-                        Attachment::Directory,
-                        state::own_directory(&directory.join("sessiond"), uid)?,
-                    )?;
-                    process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
-                    if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
-                        process.give(Attachment::Revocations, list)?;
-                    }
-                    process.give(Attachment::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
-                    process.attach(Attachment::Listener, &self.operators)?;
-                }
-                Role::Keyer => {
-                    for group in &self.tunnels {
-                        let socket = group.keyer().ok_or("the steering group has no first socket")?;
-                        process.attach(Attachment::Udp(group.address()), &socket)?;
-                    }
-                    for (address, socket) in &self.ike {
-                        process.attach(Attachment::Ike(*address), socket)?;
-                    }
-                    for (host, ppk) in self.ppks() {
-                        let (host, id) = (Some(host.clone()), ppk.id().clone());
-                        process.tell(&FromWarden::Ppk { host, id, mandatory: ppk.is_mandatory() })?;
-                    }
-                    let chain = state::copy(&directory.join("server/ike-chain.pem"))?;
-                    process.give(Attachment::Chain, chain)?;
-                    if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
-                        process.give(Attachment::Revocations, list)?;
-                    }
-                    process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
-                }
-                Role::Fsd => {
-                    let federation = self.site.federation().ok_or("the site has one server")?;
-                    for address in federation.etcd() {
-                        let name = federation.etcd_name().clone();
-                        process.tell(&FromWarden::Attach(Attachment::Server { address: *address, name }))?;
-                    }
-                    let (site, server) = (self.site.name().clone(), self.site.server().name().clone());
-                    process.tell(&FromWarden::Attach(Attachment::Member { site, server }))?;
-                    let file = |name: &str| state::copy(&directory.join("server").join(name));
-                    process.give(Attachment::Chain, file("federation-chain.pem")?)?;
-                    process.give(Attachment::Authority, file("federation-authority.pem")?)?;
-                }
-                _ => {
-                    process.give(Attachment::Chain, state::copy(&directory.join("server/chain.pem"))?)?;
-                    if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
-                        process.give(Attachment::Revocations, list)?;
-                    }
-                    process.give(Attachment::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
-                    process.attach(Attachment::Listener, &self.trusted_path)?;
-                }
-            }
-            Ok(())
+        let process = match role {
+            Role::Sessiond => self.give_sessiond(start, uid),
+            Role::Keyer => self.give_keyer(start),
+            Role::Fsd => self.give_fsd(start),
+            _ => self.give_tps(start),
         };
-        attach().map_err(|e| step(&e))?;
+        let process = process.map_err(|e| step(&e))?;
         self.admit(process)
+    }
+
+    fn give_sessiond(&self, start: Start<'_>, uid: u32) -> Given {
+        let directory = &self.options.state;
+        let sessiond = Process::start_as::<SessiondPart>(start)?;
+        sessiond.give(SessiondPart::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
+        let own = state::own_directory(&directory.join("sessiond"), uid)?;
+        sessiond.give(SessiondPart::Directory, own)?;
+        sessiond.give(SessiondPart::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+        if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
+            sessiond.give(SessiondPart::Revocations, list)?;
+        }
+        sessiond.give(SessiondPart::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
+        sessiond.give(SessiondPart::Operators, &self.operators)?;
+        Ok(sessiond.into_process())
+    }
+
+    fn give_keyer(&self, start: Start<'_>) -> Given {
+        let directory = &self.options.state;
+        let keyer = Process::start_as::<KeyerPart>(start)?;
+        for group in &self.tunnels {
+            let socket = group.keyer().ok_or("the steering group has no first socket")?;
+            keyer.give(KeyerPart::Udp(group.address()), socket)?;
+        }
+        for (address, socket) in &self.ike {
+            keyer.give(KeyerPart::Ike(*address), socket)?;
+        }
+        for (host, ppk) in self.ppks() {
+            let (host, id) = (Some(host.clone()), ppk.id().clone());
+            keyer.to().give(KeyerPart::Ppk { host, id, mandatory: ppk.is_mandatory() }, &[])?;
+        }
+        keyer.give(KeyerPart::Chain, state::copy(&directory.join("server/ike-chain.pem"))?)?;
+        if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
+            keyer.give(KeyerPart::Revocations, list)?;
+        }
+        keyer.give(KeyerPart::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+        Ok(keyer.into_process())
+    }
+
+    fn give_fsd(&self, start: Start<'_>) -> Given {
+        let process = Process::start(start)?;
+        let federation = self.site.federation().ok_or("the site has one server")?;
+        for address in federation.etcd() {
+            let name = federation.etcd_name().clone();
+            process.tell(&FromWarden::Attach(Attachment::Server { address: *address, name }))?;
+        }
+        let (site, server) = (self.site.name().clone(), self.site.server().name().clone());
+        process.tell(&FromWarden::Attach(Attachment::Member { site, server }))?;
+        let file = |name: &str| state::copy(&self.options.state.join("server").join(name));
+        process.give(Attachment::Chain, file("federation-chain.pem")?)?;
+        process.give(Attachment::Authority, file("federation-authority.pem")?)?;
+        Ok(process)
+    }
+
+    fn give_tps(&self, start: Start<'_>) -> Given {
+        let directory = &self.options.state;
+        let tps = Process::start_as::<TpsPart>(start)?;
+        tps.give(TpsPart::Chain, state::copy(&directory.join("server/chain.pem"))?)?;
+        if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
+            tps.give(TpsPart::Revocations, list)?;
+        }
+        tps.give(TpsPart::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+        tps.give(TpsPart::Listener, &self.trusted_path)?;
+        Ok(tps.into_process())
     }
 
     fn start_signer(&mut self) -> Result<(), Fatal> {
@@ -173,7 +190,12 @@ impl Server {
             let Some(process) = self.processes.get(&Key::of(role)) else { continue };
             match state::revocations(&self.options.state.join(state::REVOCATIONS)) {
                 Ok(Some(list)) => {
-                    if process.give(Attachment::Revocations, list).is_err() {
+                    let given = match role {
+                        Role::Keyer => process.tell_as(KeyerPart::Revocations, &[list.as_fd()]),
+                        Role::Tps => process.tell_as(TpsPart::Revocations, &[list.as_fd()]),
+                        _ => process.tell_as(SessiondPart::Revocations, &[list.as_fd()]),
+                    };
+                    if given.is_err() {
                         // It reads the list when it is started again.
                         log!("{} does not read what it is told: killing it", role.program());
                         process.kill();

@@ -12,6 +12,10 @@ pub enum SessiondPart {
     Site,
     /// The directory of its own files: store, credentials, audit log.
     Directory,
+    /// A sealed memory file with the auditor's public key in PEM.
+    Auditor,
+    /// A sealed memory file with PEM certificates: the site's authority, by which devices are believed.
+    Authority,
     /// The operators' listening socket (Unix `SOCK_SEQPACKET`).
     Operators,
     /// A channel to the signer, for the audit log's checkpoints.
@@ -59,7 +63,7 @@ impl Part for SessiondPart {
     }
 
     fn is_late(&self) -> bool {
-        !matches!(self, Self::Site | Self::Directory | Self::Operators)
+        !matches!(self, Self::Site | Self::Directory | Self::Auditor | Self::Authority | Self::Operators)
     }
 }
 
@@ -73,6 +77,8 @@ pub enum SessiondRequest {
     Release(LabelName),
     /// This label's vault does not answer: kill it. Answered by [`LabelEvent::Died`].
     Kill(LabelName),
+    /// This standing process does not read what it is told, or says what is no message: kill it, so that another takes its place.
+    Replace(Role),
     /// Destroy the sockets of this session's inner address in the label's compartment. Answered by
     /// [`LabelEvent::Cut`].
     Cut {

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use levee_ipc::Channel;
-use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden};
+use levee_ipc::warden::vault::VaultPart;
+use levee_ipc::warden::{Nothing, Order, Place, Said};
 use levee_policy::site::Needs;
 use levee_policy::{Label, LabelName, Site, Who};
 use levee_sys::cgroup::Limits;
@@ -176,11 +177,11 @@ fn vault(uid: u32, tun: &Queue, udp: &UdpSocket) -> (Child, Channel) {
     program.new_namespaces = Program::ISOLATED;
     program.new_keyring = true;
     let child = program.start().unwrap();
-    ours.send_with(&FromWarden::Attach(Attachment::Tun { mtu: 1400 }), &[tun.as_fd()]).unwrap();
+    ours.send_with(&Order::Give(VaultPart::Tun { mtu: 1400 }), &[tun.as_fd()]).unwrap();
     let address = udp.local_addr().unwrap();
-    ours.send_with(&FromWarden::Attach(Attachment::Udp(address)), &[udp.as_fd()]).unwrap();
-    ours.send(&FromWarden::Begin(Place::Server)).unwrap();
-    assert!(matches!(ours.recv::<ToWarden>().unwrap().message, ToWarden::Ready));
+    ours.send_with(&Order::Give(VaultPart::Udp(address)), &[udp.as_fd()]).unwrap();
+    ours.send(&Order::<VaultPart>::Begin(Place::Server)).unwrap();
+    assert!(matches!(ours.recv::<Said<Nothing>>().unwrap().message, Said::Ready));
     (child, ours)
 }
 

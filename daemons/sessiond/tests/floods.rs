@@ -1,0 +1,123 @@
+//! Any of sessiond's peers may say anything at any rate and never read: that costs a bounded amount of memory, and nobody else their
+//! turn.
+
+mod common;
+
+use common::*;
+use levee_hostile::{Flood, MOST, flood, resident};
+use levee_ipc::Channel;
+use levee_ipc::client::{ChildToSessiond, Request, TpsToSessiond};
+use levee_ipc::keyer::FromKeyer;
+use levee_ipc::mediator::{self, MediatorToSessiond};
+use levee_ipc::signer::FromSigner;
+use levee_ipc::vault::{Report, VaultToSessiond};
+use levee_ipc::warden::sessiond::SessiondPart;
+use levee_policy::HostName;
+use levee_session::SessionId;
+use std::time::Duration;
+
+/// Of a peer that is not cut off.
+const WHILE: Duration = Duration::from_secs(1);
+/// Of one that is to be, sooner or later.
+const LONG: Duration = Duration::from_secs(60);
+
+fn session(number: u64) -> SessionId {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&number.to_be_bytes());
+    SessionId::from_random(id)
+}
+
+/// Whether nothing is lost but what the peer itself has: memory is bounded, and operators are answered.
+fn bears(world: &World, what: &str, attack: impl FnOnce() -> Flood) -> Flood {
+    let pid = world.child.pid.as_raw_nonzero().get();
+    let before = resident(pid);
+    let flood = attack();
+    let grown = resident(pid).saturating_sub(before);
+    println!("{what}: {flood:?}, {grown} KiB more");
+    assert!(flood.said > 0, "{what}");
+    assert!(grown < MOST, "{what}: {flood:?} cost {grown} KiB");
+    world.status();
+    flood
+}
+
+#[test]
+fn a_keyer_or_mediator_that_asks_and_never_reads_is_cut_off_and_replaced() {
+    let world = World::start(Site::new());
+    let keyer = world.give(SessiondPart::Keyer);
+    let wanted = |ticket| FromKeyer::Wanted {
+        ticket,
+        device: HostName::new("ws1").unwrap(),
+        label: label("SECRET"),
+        accreditation: Some("UNCLASSIFIED..SECRET//NATO".into()),
+    };
+    assert!(bears(&world, "a keyer", || flood(&keyer, LONG, wanted)).cut);
+    world.until("another keyer", |shared| shared.trace.iter().any(|line| line == "replace Keyer"));
+
+    let at = label("SECRET");
+    let mediator = world.attach_mediator(&at);
+    let connect = |ticket| MediatorToSessiond::Connect {
+        ticket,
+        client: mediator::Client::Session(session(ticket)),
+        service: "web".parse().unwrap(),
+        from: "10.81.0.9:4000".parse().unwrap(),
+    };
+    assert!(bears(&world, "a mediator", || flood(&mediator, LONG, connect)).cut);
+    world.until("the mediator killed", |shared| shared.trace.iter().any(|line| line == "kill SECRET"));
+    assert!(world.connect("ws1").sign_on("ada", ADA).labels.len() > 1);
+}
+
+#[test]
+fn whoever_says_anything_at_any_rate_costs_a_bounded_amount_and_others_are_served() {
+    let world = World::start(Site::new());
+    let give = |part| -> Channel { world.give(part) };
+    let at = || SessiondPart::Vault { label: label("SECRET"), slot: 1 };
+
+    let vault = give(at());
+    bears(&world, "a vault: disagreements", || flood(&vault, WHILE, VaultToSessiond::Disagreed));
+    bears(&world, "a vault: openings", || flood(&vault, WHILE, |n| VaultToSessiond::Opened(session(n))));
+    let report = |n: u64| {
+        let counters = (0..200).map(|other| (format!("counter {n} {other}"), n)).collect();
+        VaultToSessiond::Report(Report { counters, ..Report::default() })
+    };
+    bears(&world, "a vault: reports", || flood(&vault, WHILE, report));
+    // However often that was said, the log has a record a second.
+    let log = world.place.log();
+    assert!(log.matches("redundant stacks").count() < 20, "{}", log.matches("redundant stacks").count());
+
+    let mediator = world.attach_mediator(&label("SECRET"));
+    let counters = |n: u64| MediatorToSessiond::Report((0..200).map(|o| (format!("{n} {o}"), n)).collect());
+    bears(&world, "a mediator: reports", || flood(&mediator, WHILE, counters));
+    let keyer = give(SessiondPart::Keyer);
+    bears(&world, "a keyer: sessions without peer", || {
+        flood(&keyer, WHILE, |n| FromKeyer::NoPeer(session(n)))
+    });
+    let dropped = |n: u64| FromKeyer::Dropped((0..200).map(|o| (format!("{n} {o}"), n)).collect());
+    bears(&world, "a keyer: drops of ever new names", || flood(&keyer, WHILE, dropped));
+    let tps = give(SessiondPart::Tps);
+    let dropped = |n: u64| TpsToSessiond::Dropped((0..200).map(|o| (format!("{n} {o}"), n)).collect());
+    bears(&world, "the trusted path's server", || flood(&tps, WHILE, dropped));
+    let signer = give(SessiondPart::Signer);
+    bears(&world, "a signer", || {
+        flood(&signer, WHILE, |n| FromSigner::Signature(vec![7; n as usize % 4_000]))
+    });
+
+    let what_is_no_message = || vec![0xffu8; 5_000];
+    for (name, part) in [
+        ("the trusted path's server", SessiondPart::Tps),
+        ("a keyer", SessiondPart::Keyer),
+        ("a signer", SessiondPart::Signer),
+        ("a vault", at()),
+    ] {
+        let channel = give(part);
+        assert!(bears(&world, name, || flood(&channel, LONG, |_| what_is_no_message())).cut, "{name}");
+    }
+}
+
+#[test]
+fn a_child_of_the_trusted_path_that_asks_and_never_reads_is_cut_off_and_others_sign_on() {
+    let world = World::start(Site::new());
+    let child = world.connect("ws2");
+    let asks = |_| ChildToSessiond::Request(Request::Status);
+    assert!(bears(&world, "a child", || flood(child.channel(), LONG, asks)).cut);
+    assert!(world.connect("ws1").sign_on("ada", ADA).labels.len() > 1);
+}

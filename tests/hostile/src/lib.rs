@@ -1,0 +1,44 @@
+//! A peer that says anything at any rate and never reads, and what that costs the process that hears it.
+#![forbid(unsafe_code)]
+
+use levee_ipc::{Channel, SendError};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// What one peer may cost the process that hears it, in KiB: what waits for it, 32,768 messages or 8 MiB as they are sent, whatever is
+/// less; as they are kept they take a few times as much, and the allocator keeps some of it.
+pub const MOST: u64 = 48 * 1024;
+
+/// The memory that a process has, in KiB.
+///
+/// # Panics
+/// There is no such process.
+pub fn resident(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// What came of a flood.
+#[derive(Clone, Copy, Debug)]
+pub struct Flood {
+    /// Messages that were taken.
+    pub said: u64,
+    /// Whether the other end closed the channel.
+    pub cut: bool,
+}
+
+/// Says this over and over, without ever reading, until it is cut off or for so long.
+pub fn flood<T: Serialize>(channel: &Channel, limit: Duration, message: impl Fn(u64) -> T) -> Flood {
+    let until = Instant::now() + limit;
+    let mut said = 0;
+    while Instant::now() < until {
+        match channel.try_send(&message(said)) {
+            Ok(()) => said += 1,
+            // Its queue is full: as fast as it hears.
+            Err(SendError::Full) => std::thread::sleep(Duration::from_micros(50)),
+            Err(_) => return Flood { said, cut: true },
+        }
+    }
+    Flood { said, cut: false }
+}
