@@ -302,6 +302,22 @@ fn an_interface_stays_with_its_label_when_the_warden_is_killed_and_is_given_back
 }
 
 #[test]
+fn no_interface_of_a_label_takes_a_route_from_a_redirect_or_sends_one() {
+    let world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    world.tunnel(&attached);
+    let list = "cd /proc/sys/net && grep -H . ipv4/conf/*/*_redirects ipv6/conf/*/accept_redirects";
+    let (done, all) = run(attached.network().unwrap().ns(), "sh", &["-c", list]);
+    assert!(done, "{all}");
+    for interface in ["ship0", "levee0", "default", "all"] {
+        for family in ["ipv4", "ipv6"] {
+            assert!(all.contains(&format!("{family}/conf/{interface}/accept_redirects:0")), "{all}");
+        }
+    }
+    assert!(all.lines().all(|line| line.ends_with(":0")), "{all}");
+}
+
+#[test]
 fn an_interface_of_a_network_that_the_site_has_no_more_is_given_back() {
     let world = World::new();
     drop(world.attach().unwrap().unwrap());

@@ -29,12 +29,11 @@ pub struct Network {
 }
 
 /// Settings of the namespace, under `/proc/sys/net`; the ones for IPv6 only where the host has IPv6.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 6] = [
     // Services bind low ports without privilege: every port in here is the compartment's.
     ("ipv4/ip_unprivileged_port_start", "0"),
     // Nothing is forwarded from one interface to another.
     ("ipv4/conf/all/forwarding", "0"),
-    ("ipv4/conf/all/accept_redirects", "0"),
     ("ipv6/conf/all/forwarding", "0"),
     // Addresses and routes come from the warden alone: no router advertisements, no link-local addresses.
     ("ipv6/conf/default/accept_ra", "0"),
@@ -92,6 +91,7 @@ impl Network {
                     })?;
                 }
             }
+            refuse_redirects()?;
             hide_machine_wide()
         })??;
         network.net()?.set_up("lo")?;
@@ -164,6 +164,26 @@ impl Network {
     pub fn ns(&self) -> BorrowedFd<'_> {
         self.ns.as_fd()
     }
+}
+
+/// In the namespace: no interface, now or later, takes a route from an ICMP redirect or sends one. Linux takes one where `all` or the
+/// interface's own setting says so, and what an interface begins with is `default`'s.
+fn refuse_redirects() -> Result<()> {
+    for family in ["ipv4", "ipv6"] {
+        // Without IPv6 there is nothing to set.
+        let Ok(entries) = std::fs::read_dir(format!("/proc/sys/net/{family}/conf")) else { continue };
+        for entry in entries {
+            let entry = entry.map_err(|e| Error::new("list the network's settings", e))?;
+            for name in ["accept_redirects", "secure_redirects", "send_redirects"] {
+                let path = entry.path().join(name);
+                if path.exists() {
+                    std::fs::write(&path, "0")
+                        .map_err(|e| Error::new(format!("set {} to 0", path.display()), e))?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// In the namespace: takes away from all but root what is not [`READABLE`]. The mode is the namespace's own and
