@@ -9,9 +9,15 @@ use crate::crypto::keys::IkeKeys;
 use crate::crypto::suite::IkeSuite;
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
-use crate::wire::{Chain, Exchange, GENERIC, HEADER, Header, Outer, kind, outer};
+use crate::wire::{Chain, Exchange, GENERIC, HEADER, Header, Notify, NotifyKind, Outer, kind, outer};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// What is protected is a multiple of so many octets long: a request for a child with a label of up to some 300 octets in both
+/// selectors fits into one, and one into a datagram.
+const CLASS: usize = 1_024;
+/// A notification without data.
+const SMALLEST_NOTIFY: usize = GENERIC + 4;
 
 /// Fragments of one message beyond which it is dropped, and octets of what they hold. A chain of ten certificates fits.
 const MOST_FRAGMENTS: u16 = 64;
@@ -408,8 +414,27 @@ impl Channel {
         }
     }
 
+    /// The payloads, with a notification behind them that makes them a multiple of [`CLASS`] octets: the length of a name or label
+    /// inside does not show. Left as they are where nothing inside varies with one (IKE_INTERMEDIATE), and where a peer that takes no
+    /// fragments would get a longer datagram than need be.
+    fn padded(&self, exchange: Exchange, chain: &Chain, most: usize) -> Chain {
+        let mut padded = chain.clone();
+        let length = chain.bytes().len().saturating_add(SMALLEST_NOTIFY);
+        // What fits into one datagram stays in one, where a path's are smaller than a class.
+        let room = most.saturating_sub(HEADER + GENERIC + self.seal.sealed_length(0) + 16);
+        let smallest = CLASS.min(room);
+        if exchange == Exchange::Intermediate || (length > smallest && !self.fragments) {
+            return padded;
+        }
+        let class = if length <= smallest { smallest } else { length.next_multiple_of(CLASS) };
+        let filler = vec![0; class - length];
+        padded.push(kind::NOTIFY, Notify::write(NotifyKind::LeveePadding, &filler));
+        padded
+    }
+
     fn seal(&mut self, header: Header, chain: &Chain, ctx: &mut Ctx<'_>) -> Option<Vec<Vec<u8>>> {
         let most = ctx.config.limits.fragment_above.max(256);
+        let chain = &self.padded(header.exchange, chain, most);
         let whole = HEADER + GENERIC + self.seal.sealed_length(chain.bytes().len());
         if whole <= most || !self.fragments {
             return Some(vec![self.seal_one(header, kind::SK, chain.first(), &[], chain.bytes(), ctx)?]);

@@ -648,6 +648,33 @@ fn first_message(number: u8, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
 }
 
 #[test]
+fn an_onlooker_sees_the_same_lengths_for_every_label() {
+    let labels = ["U", "SECRET", "SECRET//NATO,MED,CRYPTO,AND-MORE-WORDS-THAN-A-LABEL-SHOULD-HAVE"];
+    let lengths = labels.map(|at| {
+        let pair = Pair::new();
+        let (there, here) = (pair.server.vault(&label(at), 11), pair.workstation.vault(&label(at), 2));
+        let relay = Relay::before(pair.server.group.address());
+        let passes = pair.server.passes.borrow_mut().pop().into_iter().collect();
+        pair.workstation.tell(&ToKeyer::Connect { record: record(1, at), server: relay.address, passes });
+        pair.answer(at, Some(record(1, at)));
+        // Each keyer may have another of the label's vaults here, whose keys come first.
+        let there = if at == "SECRET" { vec![&pair.secret, &there] } else { vec![&there] };
+        let here = if at == "SECRET" { vec![&pair.at_workstation, &here] } else { vec![&here] };
+        for vaults in [there, here] {
+            let told = vaults.iter().find(|vault| readable(vault, Duration::from_secs(5)));
+            keys(told.expect("keys at one of them"));
+        }
+        assert!(matches!(pair.workstation.said(), FromKeyer::Completed(_)));
+        // A busy host may have had something sent twice.
+        relay.lengths().into_iter().collect::<std::collections::BTreeSet<_>>()
+    });
+    // IKE_SA_INIT, IKE_INTERMEDIATE, IKE_AUTH and CREATE_CHILD_SA, the long ones in fragments.
+    assert!(lengths[0].len() >= 6, "{lengths:?}");
+    assert_eq!(lengths[0], lengths[1]);
+    assert_eq!(lengths[0], lengths[2]);
+}
+
+#[test]
 fn another_client_that_offers_aggfrag_has_keys_at_a_label_whose_packets_go_one_by_one() {
     let authority = Authority::new();
     let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));

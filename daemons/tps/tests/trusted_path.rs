@@ -148,6 +148,15 @@ fn a_revoked_device_is_cut_and_refused_and_every_other_may_come_again() {
     assert!(expected.iter().all(|(name, count)| counts[*name] == *count), "{counts:?}");
 }
 
+/// A frame of the smallest class that begins so.
+fn frame(begins: &[u8]) -> Vec<u8> {
+    let class = levee_ipc::CLASSES[0];
+    let mut frame = u16::try_from(class).unwrap().to_be_bytes().to_vec();
+    frame.extend_from_slice(begins);
+    frame.resize(2 + class, 0);
+    frame
+}
+
 #[test]
 fn garbage_before_tls_and_inside_it_ends_only_its_own_connection() {
     let server = Server::new();
@@ -163,9 +172,9 @@ fn garbage_before_tls_and_inside_it_ends_only_its_own_connection() {
     let bad_frames: [Vec<u8>; 4] = [
         vec![0, 0],
         u16::try_from(MAX_FRAME + 1).unwrap().to_be_bytes().to_vec(),
-        vec![0, 4, 0xff, 0xff, 0xff, 0xff],
+        frame(&[0, 4, 0xff, 0xff, 0xff, 0xff]),
         // A request with a byte left over.
-        vec![0, 2, 5, 0],
+        frame(&[0, 2, 5, 0]),
     ];
     for frame in bad_frames {
         let (mut bad, its_channel) = let_in(&server);

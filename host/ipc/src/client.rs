@@ -1,6 +1,6 @@
 //! The trusted path: a person's TPE ↔ tps child (inside TLS 1.3) ↔ sessiond.
 //!
-//! On the wire each message is a big-endian `u16` length and that many bytes of postcard. The tps child parses
+//! On the wire each message is padded to one of few lengths ([`crate::CLASSES`]), so that no label or name shows by one. The tps child parses
 //! a message into these types and encodes it again for sessiond, which therefore never reads a client's bytes.
 
 use crate::Secret;

@@ -1,18 +1,26 @@
-//! Messages on a byte stream: a big-endian `u16` length, then that many bytes of postcard.
+//! Messages on a byte stream: a big-endian `u16` length, which is one of [`CLASSES`], and behind it so many bytes: the length of the
+//! message in another `u16`, the message in postcard, zeros. Who sees the stream's records sees no more of a message than its class.
 
 use crate::client::MAX_FRAME;
 use serde::{Serialize, de::DeserializeOwned};
 use zeroize::{Zeroize, Zeroizing};
 
-/// Bytes of the length before each message.
+/// Bytes of each of the two lengths before a message.
 const HEADER: usize = 2;
+
+/// The lengths that there are on the wire, the outer one not counted. What a person asks is in the first, and the answers too, unless a
+/// site has labels or servers by the dozen.
+pub const CLASSES: [usize; 3] = [2_048, 8_192, HEADER + MAX_FRAME];
+
+/// The longest message with its lengths.
+const LARGEST: usize = HEADER + HEADER + MAX_FRAME;
 
 /// Why a stream's bytes are not a message, or a message does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// Empty, or larger than [`MAX_FRAME`].
+    /// Empty, larger than [`MAX_FRAME`], or of no class.
     Length,
-    /// Not of the expected type, or with bytes left over.
+    /// Not of the expected type, with bytes left over, or with others than zeros behind it.
     Malformed,
 }
 
@@ -32,12 +40,15 @@ impl std::error::Error for FrameError {}
 /// [`FrameError::Length`] if it has more than [`MAX_FRAME`] bytes.
 pub fn encode_frame<T: Serialize>(message: &T) -> Result<Zeroizing<Vec<u8>>, FrameError> {
     // Sized beforehand: a buffer that grows would leave unerased copies of a password behind.
-    let mut frame = Zeroizing::new(vec![0u8; HEADER + MAX_FRAME]);
-    let body = frame.get_mut(HEADER..).ok_or(FrameError::Length)?;
+    let mut frame = Zeroizing::new(vec![0u8; LARGEST]);
+    let body = frame.get_mut(2 * HEADER..).ok_or(FrameError::Length)?;
     let length = postcard::to_slice(message, body).map_err(|_| FrameError::Length)?.len();
-    let prefix = u16::try_from(length).map_err(|_| FrameError::Length)?.to_be_bytes();
-    frame.get_mut(..HEADER).ok_or(FrameError::Length)?.copy_from_slice(&prefix);
-    frame.truncate(HEADER + length);
+    let class = CLASSES.into_iter().find(|class| HEADER + length <= *class).ok_or(FrameError::Length)?;
+    for (place, length) in [(0, class), (HEADER, length)] {
+        let prefix = u16::try_from(length).map_err(|_| FrameError::Length)?.to_be_bytes();
+        frame.get_mut(place..place + HEADER).ok_or(FrameError::Length)?.copy_from_slice(&prefix);
+    }
+    frame.truncate(HEADER + class);
     Ok(frame)
 }
 
@@ -49,7 +60,7 @@ pub struct FrameReader {
 
 impl Default for FrameReader {
     fn default() -> Self {
-        Self { buffer: Zeroizing::new(vec![0; HEADER + MAX_FRAME]), filled: 0 }
+        Self { buffer: Zeroizing::new(vec![0; LARGEST]), filled: 0 }
     }
 }
 
@@ -79,16 +90,13 @@ impl FrameReader {
         else {
             return Ok(None);
         };
-        let length = usize::from(u16::from_be_bytes(*header));
-        if length == 0 || length > MAX_FRAME {
+        let class = usize::from(u16::from_be_bytes(*header));
+        if !CLASSES.contains(&class) {
             return Err(FrameError::Length);
         }
-        let Some(body) = rest.get(..length) else { return Ok(None) };
-        let parsed = match postcard::take_from_bytes(body) {
-            Ok((message, [])) => Ok(Some(message)),
-            _ => Err(FrameError::Malformed),
-        };
-        let end = HEADER + length;
+        let Some(padded) = rest.get(..class) else { return Ok(None) };
+        let parsed = message(padded).map(Some);
+        let end = HEADER + class;
         self.buffer.copy_within(end..self.filled, 0);
         let left = self.filled - end;
         if let Some(stale) = self.buffer.get_mut(left..self.filled) {
@@ -96,6 +104,20 @@ impl FrameReader {
         }
         self.filled = left;
         parsed
+    }
+}
+
+/// What is behind a class.
+fn message<T: DeserializeOwned>(padded: &[u8]) -> Result<T, FrameError> {
+    let (length, rest) = padded.split_first_chunk::<HEADER>().ok_or(FrameError::Length)?;
+    let length = usize::from(u16::from_be_bytes(*length));
+    let (body, padding) = rest.split_at_checked(length).ok_or(FrameError::Length)?;
+    if length == 0 {
+        return Err(FrameError::Length);
+    }
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) if padding.iter().all(|byte| *byte == 0) => Ok(message),
+        _ => Err(FrameError::Malformed),
     }
 }
 
@@ -127,18 +149,53 @@ mod tests {
         }
     }
 
+    /// A frame of this class whose message is said to be of this length.
+    fn frame(class: usize, length: u16, body: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; HEADER + class];
+        frame[..2].copy_from_slice(&u16::try_from(class).unwrap().to_be_bytes());
+        frame[2..4].copy_from_slice(&length.to_be_bytes());
+        frame[4..4 + body.len()].copy_from_slice(body);
+        frame
+    }
+
+    fn taken(bytes: &[u8]) -> Result<Option<String>, FrameError> {
+        let mut reader = FrameReader::default();
+        feed(&mut reader, bytes);
+        reader.take()
+    }
+
     #[test]
     fn empty_oversize_and_malformed_frames_are_refused() {
-        let mut reader = FrameReader::default();
-        feed(&mut reader, &[0, 0]);
-        assert_eq!(reader.take::<String>(), Err(FrameError::Length));
-        let mut reader = FrameReader::default();
-        feed(&mut reader, &u16::try_from(MAX_FRAME + 1).unwrap().to_be_bytes());
-        assert_eq!(reader.take::<String>(), Err(FrameError::Length));
-        let mut reader = FrameReader::default();
-        feed(&mut reader, &[0, 3, 1, b'x', b'y']);
-        assert_eq!(reader.take::<String>(), Err(FrameError::Malformed), "bytes left over");
+        for class in [0, 1, 2_047, 2_049, u16::try_from(MAX_FRAME + 1).unwrap(), u16::MAX] {
+            assert_eq!(taken(&class.to_be_bytes()), Err(FrameError::Length), "of no class: {class}");
+        }
+        assert_eq!(taken(&frame(2_048, 2, &[1, b'x'])), Ok(Some("x".into())));
+        assert_eq!(taken(&frame(2_048, 0, &[])), Err(FrameError::Length));
+        assert_eq!(taken(&frame(2_048, 2_047, &[])), Err(FrameError::Length), "longer than its class");
+        assert_eq!(taken(&frame(2_048, 3, &[1, b'x', b'y'])), Err(FrameError::Malformed), "bytes left over");
+        assert_eq!(taken(&frame(2_048, 2, &[1, b'x', b'y'])), Err(FrameError::Malformed), "not zeros behind");
         assert_eq!(encode_frame(&vec![7u8; MAX_FRAME]).unwrap_err(), FrameError::Length);
+    }
+
+    #[test]
+    fn what_a_person_asks_is_as_long_whoever_they_are_and_whatever_the_label() {
+        use crate::client::{Reply, Request};
+        let secret = |length| crate::Secret::new(vec![7; length]).unwrap();
+        let mut requests = vec![Request::KeepAlive, Request::Status, Request::Logout];
+        for length in [1, 2, 31, 32] {
+            let user = levee_policy::UserName::new(&"u".repeat(length)).unwrap();
+            requests.push(Request::Login { user, password: secret(length * 16) });
+        }
+        for length in [1, 6, 100, 255] {
+            requests.push(Request::Level(levee_policy::LabelName::new(&"L".repeat(length)).unwrap()));
+        }
+        for request in requests {
+            assert_eq!(encode_frame(&request).unwrap().len(), HEADER + CLASSES[0]);
+        }
+        for reason in ["", "no", "`ugo` is cleared for UNCLASSIFIED, not for SECRET"] {
+            let reply = Reply::Ended { reason: reason.into() };
+            assert_eq!(encode_frame(&reply).unwrap().len(), HEADER + CLASSES[0]);
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub mod warden;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
 pub use file::revocations;
-pub use frame::{FrameError, FrameReader, encode_frame};
+pub use frame::{CLASSES, FrameError, FrameReader, encode_frame};
 pub use outbox::Outbox;
 pub use rate::Rate;
 pub use room::erase;

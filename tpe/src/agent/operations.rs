@@ -604,7 +604,8 @@ fn refused<T>(reply: Reply) -> Done<T> {
     }
 }
 
-/// The session as the local vault knows it: the server's selectors the other way round.
+/// The session as the local vault knows it: what is reached, by any protocol and port. Which of them the session may use the server's
+/// vault decides.
 fn record(id: SessionId, inner: &[IpAddr], reach: &[IpNet]) -> SessionRecord {
     let any = (0, u16::MAX);
     let mut selectors = Vec::new();

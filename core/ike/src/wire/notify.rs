@@ -87,6 +87,7 @@ kinds! {
     SaResourceInfo = 16444, "SA_RESOURCE_INFO";
     // RFC 7296 3.10.1: 40960 to 65535 are for private use.
     LeveePass = 50_229, "LEVEE_PASS";
+    LeveePadding = 50_230, "LEVEE_PADDING";
 }
 
 impl NotifyKind {

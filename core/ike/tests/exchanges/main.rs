@@ -3,6 +3,7 @@
 mod algorithms;
 mod children;
 mod initial;
+mod lengths;
 mod loss;
 #[path = "../pair/mod.rs"]
 mod pair;

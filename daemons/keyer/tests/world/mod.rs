@@ -696,6 +696,8 @@ impl Client {
 pub struct Relay {
     pub address: SocketAddr,
     fate: Arc<Mutex<Fate>>,
+    /// Whether each datagram went to the server, and its length.
+    seen: Arc<Mutex<Vec<(bool, usize)>>>,
 }
 
 /// What becomes of a datagram.
@@ -717,12 +719,15 @@ impl Relay {
         let fate = Arc::new(Mutex::new(Fate::Arrives));
         let client = Arc::new(Mutex::new(None));
         let seen = Mutex::new(BTreeSet::new());
+        let lengths = Arc::new(Mutex::new(Vec::new()));
+        let (lengths_there, lengths_back) = (Arc::clone(&lengths), Arc::clone(&lengths));
         let there = [front.try_clone().unwrap(), back.try_clone().unwrap()];
         let (fate_there, client_there) = (Arc::clone(&fate), Arc::clone(&client));
         std::thread::spawn(move || {
             let mut buffer = [0; 65_535];
             while let Ok((length, from)) = there[0].recv_from(&mut buffer) {
                 *client_there.lock().unwrap() = Some(from);
+                lengths_there.lock().unwrap().push((true, length));
                 let fate = *fate_there.lock().unwrap();
                 let first = seen.lock().unwrap().insert(buffer[..length].to_vec());
                 if fate == Fate::Arrives || fate == Fate::FirstLost && !first {
@@ -734,6 +739,7 @@ impl Relay {
         std::thread::spawn(move || {
             let mut buffer = [0; 65_535];
             while let Ok((length, _)) = back.recv_from(&mut buffer) {
+                lengths_back.lock().unwrap().push((false, length));
                 let copies = match *fate_back.lock().unwrap() {
                     Fate::Arrives => 1,
                     Fate::FirstLost => 2,
@@ -744,7 +750,12 @@ impl Relay {
                 }
             }
         });
-        Self { address, fate }
+        Self { address, fate, seen: lengths }
+    }
+
+    /// What went through so far, and nothing of it again.
+    pub fn lengths(&self) -> Vec<(bool, usize)> {
+        std::mem::take(&mut self.seen.lock().unwrap())
     }
 
     pub fn set(&self, fate: Fate) {
