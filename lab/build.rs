@@ -1,6 +1,6 @@
-//! Names the commit and the compiler, for the environment of a run.
+//! Names the commit and the compiler, for the environment of a run; builds the attacker, which the laboratory carries in itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
@@ -8,7 +8,23 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(out.stdout).ok()?.trim().to_owned())
 }
 
+/// A program of its own, in C and without libraries, so that it runs in any compartment.
+fn attacker() {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo names it")).join("attacker");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let files =
+        ["main", "kernel", "hardware", "resources", "record", "drive"].map(|f| format!("attacker/{f}.c"));
+    let status = Command::new(&compiler)
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s", "-o"])
+        .arg(out)
+        .args(files)
+        .arg("-lm")
+        .status();
+    assert!(status.is_ok_and(|s| s.success()), "{compiler}: building attacker/*.c failed");
+}
+
 fn main() {
+    attacker();
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let compiler = said(&rustc, &["--version"]).unwrap_or_else(|| "not known".into());
     let commit =
@@ -22,7 +38,7 @@ fn main() {
     println!("cargo::rustc-env=LAB_COMMIT={commit}");
     // Every commit and checkout adds a line to the first.
     let log = said("git", &["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists());
-    for path in log.as_deref().into_iter().chain(["src", "experiments", "papers"]) {
+    for path in log.as_deref().into_iter().chain(["src", "experiments", "papers", "attacker"]) {
         println!("cargo::rerun-if-changed={path}");
     }
 }

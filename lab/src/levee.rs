@@ -112,7 +112,7 @@ fn site(program: &str, modes: &[(Mediation, u16)]) -> String {
 
 /// A directory removed when dropped.
 #[derive(Debug)]
-struct Removed(PathBuf);
+pub(crate) struct Removed(pub(crate) PathBuf);
 
 impl Drop for Removed {
     fn drop(&mut self) {
@@ -125,9 +125,9 @@ impl Drop for Removed {
 
 /// A part that `levee up` started: stopped by `levee down` when dropped.
 #[derive(Debug)]
-struct Up {
-    levee: PathBuf,
-    run: PathBuf,
+pub(crate) struct Up {
+    pub(crate) levee: PathBuf,
+    pub(crate) run: PathBuf,
 }
 
 impl Drop for Up {
@@ -170,12 +170,12 @@ pub struct Levee {
     pub(crate) sources: Vec<Ipv4Addr>,
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
 /// Where levee's programs are: beside this one.
-fn programs() -> io::Result<PathBuf> {
+pub(crate) fn programs() -> io::Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let dir = exe.parent().unwrap_or(Path::new("/")).to_path_buf();
     for p in [
@@ -280,7 +280,7 @@ fn seconds(pid: u32) -> f64 {
         / 1e9
 }
 
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> io::Result<T> {
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> io::Result<T> {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(t) = look() {
@@ -581,7 +581,7 @@ fn group_seconds(pid: u32) -> Option<f64> {
 }
 
 /// Runs a program that may leave another running: its output goes to a file, since a pipe would stay open.
-fn quiet(program: &str, args: &[&str], log: &Path) -> io::Result<()> {
+pub(crate) fn quiet(program: &str, args: &[&str], log: &Path) -> io::Result<()> {
     let file = fs::File::options().create(true).append(true).open(log)?;
     let status = Command::new(program)
         .args(args)

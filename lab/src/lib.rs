@@ -14,6 +14,7 @@ pub mod counters;
 pub mod design;
 pub mod experiment;
 pub mod host;
+pub mod leak;
 pub mod levee;
 pub mod mediate;
 pub mod netns;

@@ -5,6 +5,7 @@ use levee_lab::analysis::Work;
 use levee_lab::client::{self, Target};
 use levee_lab::design::Layout;
 use levee_lab::experiment::Experiment;
+use levee_lab::leak;
 use levee_lab::mediate::{self, Scheme};
 use levee_lab::role::Role;
 use levee_lab::run::{self, End};
@@ -56,6 +57,10 @@ enum Cmd {
     },
     /// What work would cost in each arm of a run, from its prices of a connection, a request, a byte and a packet
     Cost(Cost),
+    /// What two programs that were taken over, one above and one below, can still tell each other
+    Leak(leak::Ask),
+    /// What changes below when a program above does everything that it may
+    Record(leak::Recording),
     /// Serve the workloads
     Serve(Serve),
     /// Stand between the connections of a listener that was passed and the workloads' server
@@ -297,6 +302,10 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
     match cli.command {
         Cmd::List { json } => list(json)?,
         Cmd::Run(r) => return run(&r),
+        Cmd::Record(ask) => leak::differ(&ask)?,
+        Cmd::Leak(ask) => {
+            return Ok(if leak::run(&ask)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         Cmd::Report { dir } => println!("{}", levee_lab::report::write(&dir)?.display()),
         Cmd::Compare { before, after, json } => {
             io::stdout().lock().write_all(levee_lab::report::compare(&before, &after, json)?.as_bytes())?;

@@ -1,0 +1,243 @@
+//! The leak meter (`levee lab leak`): what two programs that were taken over, one above and one below, can still tell each other.
+//!
+//! A channel is a line of a table ([`channels`]) and two small functions of the attacker's (`lab/attacker`), which says a symbol
+//! in each window of time, and looks in each. The two have nothing in common but the clock: a window that one of them oversleeps
+//! is lost, and counted as such. They run as services in two real compartments of a running server ([`stand`]).
+
+pub mod attacker;
+pub mod capacity;
+pub mod channels;
+pub mod differ;
+pub mod meter;
+mod report;
+pub mod stand;
+
+use std::io;
+use std::path::PathBuf;
+use std::{fs, process};
+
+use serde::{Deserialize, Serialize};
+
+use capacity::{Capacity, Windows};
+use channels::{Channel, Class};
+use meter::Meter;
+use stand::{Load, Stand};
+
+/// What `levee lab leak` is asked.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Ask {
+    /// Six seconds a channel: a first look. Without it, a minute
+    #[arg(long)]
+    quick: bool,
+    /// Only channels whose names hold this
+    #[arg(long)]
+    only: Option<String>,
+    /// With work on every processor besides
+    #[arg(long)]
+    loaded: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// End with 1 if a channel carries more than the table allows
+    #[arg(long)]
+    check: bool,
+    /// Groups of system calls that both services ask for, as in the site file's `needs`
+    #[arg(long, value_delimiter = ',')]
+    grant: Vec<String>,
+    /// Another table of channels
+    #[arg(long)]
+    table: Option<PathBuf>,
+    /// Where to keep samples and report
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Seed of what is sent
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// What a channel carried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Carried {
+    /// Seconds a window.
+    pub window: f64,
+    /// Values of one.
+    pub symbols: usize,
+    /// How many were tried.
+    pub windows: usize,
+    /// How many of them the sender and the receiver overslept.
+    pub overslept: [usize; 2],
+    /// Bit/s: the estimate without its bias.
+    pub rate: f64,
+    /// Its 95 % interval.
+    pub interval: [f64; 2],
+    /// What 95 of 100 silent senders stay below.
+    pub zero: f64,
+    /// Seconds for 128 bits; nothing where nothing was found.
+    pub seconds_of_128_bits: Option<f64>,
+}
+
+/// A channel with what was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which.
+    pub channel: Channel,
+    /// What it carried, or what refused it.
+    pub carried: Result<Carried, String>,
+}
+
+impl Finding {
+    /// Whether it certainly carries more than is allowed.
+    pub fn beyond(&self) -> bool {
+        self.carried.as_ref().is_ok_and(|c| c.found() && c.interval[0] > self.channel.allowed)
+    }
+}
+
+impl Carried {
+    fn of(windows: &Windows, window: f64, c: Capacity) -> Carried {
+        let rate = c.bits / window;
+        Carried {
+            window,
+            symbols: windows.symbols,
+            windows: windows.sent.len(),
+            overslept: [windows.late, windows.seen.iter().filter(|s| s.is_none()).count()],
+            rate,
+            interval: [c.lo / window, c.hi / window],
+            zero: c.zero / window,
+            seconds_of_128_bits: c.found().then(|| 128.0 / rate),
+        }
+    }
+
+    /// Whether something came through.
+    pub fn found(&self) -> bool {
+        self.seconds_of_128_bits.is_some()
+    }
+}
+
+/// A run, as `leak.json` and `--json` have it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// When, RFC 3339.
+    pub at: String,
+    /// What the host was, as in other runs' `env.json`.
+    pub host: std::collections::BTreeMap<String, String>,
+    /// Whether work ran besides.
+    pub loaded: bool,
+    /// Groups of system calls that both services had.
+    pub granted: Vec<String>,
+    /// Whether it was the quick form.
+    pub quick: bool,
+    /// By channel.
+    pub findings: Vec<Finding>,
+}
+
+/// Measures every channel that is asked for, leaves samples and report in a directory. Whether none is beyond its bound.
+///
+/// # Errors
+/// When the server cannot be had, or a pair does not end in good order.
+pub fn run(ask: &Ask) -> io::Result<bool> {
+    let table = match &ask.table {
+        Some(path) => Channel::parse(&fs::read_to_string(path)?),
+        None => Channel::all(),
+    };
+    let wanted = |c: &Channel| ask.only.as_ref().is_none_or(|only| c.name.contains(only.as_str()));
+    let channels: Vec<Channel> = table.map_err(io::Error::other)?.into_iter().filter(wanted).collect();
+    if channels.is_empty() {
+        return Err(io::Error::other("no channel has such a name"));
+    }
+    let stamp: String = crate::host::now().chars().filter(char::is_ascii_alphanumeric).collect();
+    let dir = ask
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("lab-results").join(format!("leak-{stamp}-{}", process::id())));
+    fs::create_dir_all(&dir)?;
+    let stand = Stand::start(&ask.grant)?;
+    let meter = Meter::new(&attacker::visible(), ask.seed)?;
+    let _load = ask.loaded.then(Load::start);
+    let env = crate::host::look(&[]);
+    let mut run = Run {
+        at: env.at,
+        host: env.facts,
+        loaded: ask.loaded,
+        granted: ask.grant.clone(),
+        quick: ask.quick,
+        findings: Vec::new(),
+    };
+    for channel in channels {
+        let seconds = channel.seconds[usize::from(!ask.quick)];
+        let measured = meter.measure(&mut |side| stand.end(side), &channel, seconds)?;
+        let carried = match measured {
+            Ok((carried, windows)) => {
+                report::samples(&dir, &channel, &windows)?;
+                Ok(carried)
+            }
+            Err(why) => Err(why),
+        };
+        let finding = Finding { channel, carried };
+        eprintln!("{}", report::line(&finding));
+        run.findings.push(finding);
+    }
+    crate::run::write_json(&dir.join("leak.json"), &run)?;
+    fs::write(dir.join("report.md"), report::markdown(&run))?;
+    if ask.json {
+        println!("{}", serde_json::to_string_pretty(&run)?);
+    } else {
+        println!("{}", dir.join("report.md").display());
+    }
+    let beyond: Vec<&Finding> = run.findings.iter().filter(|f| f.beyond()).collect();
+    for f in &beyond {
+        eprintln!("beyond its bound: {}", report::line(f));
+    }
+    Ok(beyond.is_empty() || !ask.check)
+}
+
+/// What `levee lab record` is asked.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Recording {
+    /// Rounds of each kind in each of two batches
+    #[arg(long, default_value_t = 6)]
+    rounds: usize,
+    /// Groups of system calls that both services ask for, as in the site file's `needs`
+    #[arg(long, value_delimiter = ',')]
+    grant: Vec<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Seed of the order of rounds
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Prints what differs below when somebody above does everything that it may.
+///
+/// # Errors
+/// When the server cannot be had, or a program does not end in good order.
+pub fn differ(ask: &Recording) -> io::Result<()> {
+    let stand = Stand::start(&ask.grant)?;
+    let batch = |seed| differ::batch(|side| stand.end(side), ask.rounds, 0, seed);
+    let batches = [batch(ask.seed)?, batch(ask.seed + 1)?];
+    let found = differ::differences(&batches);
+    if ask.json {
+        let asked = batches[0].first().map_or(0, |(_, r)| r.len());
+        let all = serde_json::json!({"asked": asked, "differences": found, "times": differ::times(&batches)});
+        println!("{}", serde_json::to_string_pretty(&all)?);
+        return Ok(());
+    }
+    for d in &found {
+        let how = if d.advances { "advances" } else { "is" };
+        println!("{}: {how} {} in quiet rounds, {} in driven ones", d.what, d.quiet, d.driven);
+    }
+    for (what, [quiet, driven]) in differ::times(&batches) {
+        println!("{what}: {quiet} ns in quiet rounds, {driven} in driven ones");
+    }
+    Ok(())
+}
+
+impl Class {
+    /// For reports.
+    fn word(self) -> &'static str {
+        match self {
+            Class::Closed => "closed",
+            Class::Open => "open",
+        }
+    }
+}
