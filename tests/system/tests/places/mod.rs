@@ -102,7 +102,7 @@ pub fn room(
         hostname: "matrix".into(),
         hosts: Vec::new(),
         files: Files::Store { own: image.clone(), below: Some(below) },
-        extra: ["common.py", "victim.py", "probe.py", "observe.py", "work.py", "channel.py", "attack.py"]
+        extra: ["common.py", "victim.py", "probe.py", "observe.py", "work.py", "attack.py"]
             .map(script)
             .to_vec(),
         scratch: 8 << 20,
@@ -152,13 +152,21 @@ pub fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, num
     }
 }
 
+/// The laboratory's attacker, as compartments see it.
+pub fn attacker() -> PathBuf {
+    format!("/usr/local/bin/levee-attacker-{}", std::process::id()).into()
+}
+
 /// The image of the programs that probes need, in memory as the warden keeps it, once for all tests of a program.
 fn programs() -> PathBuf {
     static IMAGE: OnceLock<(Mount, PathBuf)> = OnceLock::new();
     let make = || {
         let memory = Mount::tmpfs(1 << 30, 16, 0o700, Attributes::DATA).unwrap();
-        let wanted = Wanted::new(["/usr/bin/python3".to_owned()], []);
+        let attacker = attacker();
+        levee_lab::leak::attacker::place(&attacker).unwrap();
+        let wanted = Wanted::new(["/usr/bin/python3".to_owned()], [attacker.display().to_string()]);
         levee_warden::programs::make(&wanted, memory.root()).unwrap_or_else(|e| panic!("{e}"));
+        fs::remove_file(&attacker).unwrap();
         let path = format!("/proc/self/fd/{}/{}", memory.root().as_raw_fd(), wanted.file_name());
         (memory, path.into())
     };
