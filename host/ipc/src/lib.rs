@@ -17,8 +17,6 @@
 //! | [`log`] | the warden → a label's logger |
 //! | [`documents`] | two stages of upflow, of which one is in a label's virtual machine |
 //! | [`agree`] | a label's gate ↔ its two stacks, where they must agree |
-//!
-//! [`tunnel`] is what vaults, gates and stacks have in common of their ends of these channels.
 #![forbid(unsafe_code)]
 
 /// Writes a line to standard error, which is the process's log; one that is full or gone is no reason to end.
@@ -42,21 +40,18 @@ pub mod keyer;
 pub mod log;
 pub mod mediator;
 pub mod operator;
-mod outbox;
 mod rate;
 mod room;
 mod secret;
 pub mod signer;
 mod stream;
 pub mod tpe;
-pub mod tunnel;
 pub mod vault;
 pub mod warden;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
 pub use file::revocations;
 pub use frame::{CLASSES, FrameError, FrameReader, encode_frame};
-pub use outbox::Outbox;
 pub use rate::Rate;
 pub use room::erase;
 pub use secret::Secret;
