@@ -109,6 +109,7 @@ impl Lab {
                 listen,
                 start: nginx.launch().start(0),
             }],
+            read: true,
         };
         Self { _directory: directory, network, _tun: tun, spec, events: Vec::new(), said: Vec::new() }
     }

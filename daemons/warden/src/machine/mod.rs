@@ -35,7 +35,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::compartment::proto::Start;
 use crate::compartment::{Compartment, Event as Inner, Network, SERVICE_UID, Store};
-use proto::{FromGuest, IN_PORT, OUT_PORT, REASON_MAX, ToGuest};
+use proto::{FromGuest, IN_PORT, OUT_PORT, REASON_MAX, ToGuest, Whole};
 use qemu::Descriptor;
 
 pub use plan::{Plan, Spec};
@@ -63,6 +63,10 @@ pub struct Machine {
     waiting: Option<(Start, Vec<OwnedFd>)>,
     /// Until when its services must be there; `None` once they are.
     booting: Option<Instant>,
+    /// Until it has booted: what it is to be.
+    whole: Option<Box<Whole>>,
+    /// How it has ended, if it has.
+    over: Option<String>,
     services: usize,
     documents: Documents,
 }
@@ -142,6 +146,8 @@ impl Machine {
             stream: Stream::new(ours),
             waiting: Some((start, given)),
             booting: Some(Instant::now() + PATIENCE),
+            whole: Some(Box::new(plan.whole.clone())),
+            over: None,
             services: plan.whole.services.len(),
             documents: Documents { out: Some(out), below },
         };
@@ -161,10 +167,16 @@ impl Machine {
             room = room.saturating_sub(step.size());
             batch.push(step.clone());
         }
-        self.tell(&ToGuest::Steps(batch))?;
-        let mut whole = plan.whole.clone();
+        self.tell(&ToGuest::Steps(batch))
+    }
+
+    /// The rest, with the time of day as it is once the machine has booted.
+    fn begin_within(&mut self) -> Result<()> {
+        let Some(mut whole) = self.whole.take() else {
+            return Err(Error::invalid("begin a machine", "it says that it has booted, again"));
+        };
         whole.time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.tell(&ToGuest::Begin(Box::new(whole)))
+        self.tell(&ToGuest::Begin(whole)).map_err(|e| Error::new("tell a machine what it is to be", e))
     }
 
     fn tell(&self, message: &ToGuest) -> std::io::Result<()> {
@@ -186,9 +198,9 @@ impl Machine {
         self.stream.as_fd()
     }
 
-    /// The host's ends of the ports for documents, to be taken once.
-    pub fn documents(&mut self) -> &mut Documents {
-        &mut self.documents
+    /// The host's ends of the ports for documents.
+    pub fn documents(&self) -> &Documents {
+        &self.documents
     }
 
     /// Has the sockets of a session's inner address destroyed; [`Event::Cut`] says that it is done.
@@ -211,18 +223,31 @@ impl Machine {
                 Inner::Started(_) => {}
                 Inner::Failed(reason) => events.push(Event::Failed(reason)),
                 Inner::Refused(_, reason) => events.push(Event::Failed(format!("start {PROGRAM}: {reason}"))),
-                Inner::Exited(_, status) => {
-                    return self.ended(events, &format!("it ended with status {status}"));
-                }
+                Inner::Exited(_, status) => self.over = Some(format!("it ended with status {status}")),
             }
         }
         for _ in 0..TURN {
             match self.stream.receive::<FromGuest>() {
+                Ok(Some(FromGuest::Booted)) => self.begin_within()?,
                 Ok(Some(said)) => events.push(self.judge(said)?),
                 Ok(None) => break,
                 // QEMU has ended; how, its compartment tells.
                 Err(e) if is_end(&e) => break,
-                Err(e) => return self.ended(events, &e.to_string()),
+                Err(e) => {
+                    self.over = Some(e.to_string());
+                    break;
+                }
+            }
+        }
+        if let Some(how) = &self.over {
+            let failed = events.iter().any(|event| matches!(event, Event::Failed(_)));
+            if self.booting.take().is_some() && !failed {
+                events.push(Event::Failed(format!("boot the machine: {how}")));
+            }
+            // What came before the end is worth having; the end shows again next time.
+            if events.is_empty() {
+                let label = self.compartment.label();
+                return Err(Error::invalid(format!("listen to the machine at {label}"), how.clone()));
             }
         }
         if self.booting.is_some_and(|until| until <= Instant::now()) {
@@ -230,20 +255,6 @@ impl Machine {
             events.push(Event::Failed("boot the machine: it takes too long".into()));
         }
         Ok(events)
-    }
-
-    /// Its end, unless there is something to hear first: then the end shows again.
-    fn ended(&mut self, mut events: Vec<Event>, how: &str) -> Result<Vec<Event>> {
-        if self.booting.take().is_some() {
-            if !events.iter().any(|event| matches!(event, Event::Failed(_))) {
-                events.push(Event::Failed(format!("boot the machine: {how}")));
-            }
-            return Ok(events);
-        }
-        if !events.is_empty() {
-            return Ok(events);
-        }
-        Err(Error::invalid(format!("listen to the machine at {}", self.compartment.label()), how))
     }
 
     fn judge(&mut self, said: FromGuest) -> Result<Event> {

@@ -9,7 +9,7 @@ use levee_sys::cgroup::Limits;
 
 use super::proto::{Offered, Whole, Wire};
 use super::qemu::{Accelerator, Hardware, IMAGE, PROGRAM};
-use crate::compartment::{self, Files, Inside};
+use crate::compartment::{self, Files, Inside, Programs};
 
 /// Mebibytes that a machine has beyond what its services may use: for its kernel and the programs in its memory.
 const KERNEL: u64 = 192;
@@ -38,6 +38,8 @@ pub struct Spec {
     pub wire: Wire,
     /// Its services.
     pub services: Vec<Offered>,
+    /// Whether another label could read its documents.
+    pub read: bool,
 }
 
 /// The start of one machine.
@@ -78,6 +80,8 @@ impl Plan {
         host.files = Files::Scratch { bytes: SCRATCH };
         host.scratch = SCRATCH;
         host.needs = Needs::default();
+        // QEMU is not one of the services' programs.
+        host.programs = Programs::Host;
         let mut host = compartment::Plan::new(&host);
         let end =
             host.inside.iter().position(|step| *step == Inside::ChangeRoot).unwrap_or(host.inside.len());
@@ -92,6 +96,8 @@ impl Plan {
 
         let mut within = spec.compartment;
         within.cgroup = "levee/label".into();
+        // They are in the machine itself: what it reads of them, nobody else sees.
+        within.programs = Programs::Host;
         within.files =
             Files::Store { own: OWN_DISK.into(), below: below.as_ref().map(|_| BELOW_DISK.into()) };
         let within = compartment::Plan::new(&within);
@@ -101,6 +107,7 @@ impl Plan {
             wire: spec.wire,
             services: spec.services,
             below: below.is_some(),
+            read: spec.read,
             time: Duration::ZERO,
         };
         Some(Self { host, hardware, own, below, inside: within.inside, whole })

@@ -59,6 +59,8 @@ pub struct Whole {
     pub services: Vec<Offered>,
     /// Whether documents of dominated labels come in.
     pub below: bool,
+    /// Whether another label could read its own.
+    pub read: bool,
     /// The time of day, since 1970.
     pub time: Duration,
 }
@@ -90,6 +92,8 @@ pub struct Offered {
 /// Process 1 of the machine → warden.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromGuest {
+    /// The kernel has booted: what the machine is to be, and the time of day, may come.
+    Booted,
     /// Every step is done and the listeners are open.
     Built,
     /// A step failed; nothing runs.

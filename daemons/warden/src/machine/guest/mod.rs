@@ -3,11 +3,12 @@
 //! session's connections. The services run as on the host: in namespaces, under the filter, without rights.
 
 mod boot;
+mod documents;
 mod output;
 mod services;
 
 use std::fs::OpenOptions;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use rustix::time::{ClockId, clock_settime};
 use super::image::PROGRAMS;
 use super::proto::{CONTROL_PORT, FromGuest, REASON_MAX, ToGuest, WIRE, Whole};
 use crate::compartment::{Compartment, Interface, Network, Plan};
+use documents::Documents;
 use services::Services;
 
 /// The machine's network card.
@@ -37,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// In words; the warden has been told, where there was a way to.
 pub fn main() -> Result<(), String> {
     boot::prepare()?;
-    let mut warden = port(CONTROL_PORT)?;
+    let mut warden = Stream::new(port(CONTROL_PORT)?);
     let outcome = serve(&mut warden);
     if let Err(reason) = &outcome {
         // The warden sees the end in any case.
@@ -47,7 +49,7 @@ pub fn main() -> Result<(), String> {
     outcome
 }
 
-fn port(number: u32) -> Result<Stream, String> {
+fn port(number: u32) -> Result<OwnedFd, String> {
     let path = format!("/dev/vport0p{number}");
     let until = Instant::now() + PATIENCE;
     while !Path::new(&path).exists() {
@@ -58,7 +60,7 @@ fn port(number: u32) -> Result<Stream, String> {
     }
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(|e| e.to_string())?;
     let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path);
-    Ok(Stream::new(file.map_err(|e| format!("open {path}: {e}"))?.into()))
+    Ok(file.map_err(|e| format!("open {path}: {e}"))?.into())
 }
 
 /// Waits until one of these can be read.
@@ -103,6 +105,7 @@ fn network(whole: &Whole) -> Result<Network, String> {
 }
 
 fn serve(warden: &mut Stream) -> Result<(), String> {
+    tell(warden, &FromGuest::Booted)?;
     let (plan, whole) = told(warden)?;
     let now = Timespec::try_from(whole.time).map_err(|e| e.to_string())?;
     clock_settime(ClockId::Realtime, now).map_err(|e| format!("set the clock: {e}"))?;
@@ -110,7 +113,9 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
     let network = network(&whole)?;
     let init = PathBuf::from(PROGRAMS).join("levee-init");
     let mut compartment = Compartment::start(&plan, &network, &init).map_err(|e| e.to_string())?;
+    let label = whole.label;
     let mut services = Services::open(whole.services, &network)?;
+    let documents = Documents::start(&label, whole.read, whole.below, &compartment)?;
     tell(warden, &FromGuest::Built)?;
     loop {
         let mut fds = vec![warden.as_fd(), compartment.channel(), signals.as_fd()];
@@ -132,7 +137,12 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
                     let sockets = sockets.map(|sockets| u32::try_from(sockets).unwrap_or(u32::MAX));
                     tell(warden, &FromGuest::Cut { ticket, sockets })?;
                 }
-                ToGuest::Stop => return compartment.stop().map_err(|e| e.to_string()),
+                ToGuest::Stop => {
+                    // Nobody writes to the store any more when what is in it is told for the last time.
+                    compartment.kill().map_err(|e| e.to_string())?;
+                    documents.finish();
+                    return compartment.stop().map_err(|e| e.to_string());
+                }
                 ToGuest::Steps(_) | ToGuest::Begin(_) => return Err("the machine is built already".into()),
             }
         }

@@ -14,8 +14,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufWriter};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::qemu::{INITRAMFS, KERNEL};
+pub use super::qemu::INITRAMFS;
+use super::qemu::KERNEL;
 use cpio::Archive;
 
 /// levee's own programs in the machine.
@@ -26,6 +28,12 @@ pub const PROGRAMS: &str = "/levee";
 
 /// Where the modules lie, named in the order in which they are loaded.
 pub const MODULES: &str = "/levee/modules";
+
+/// Where images are kept. Not in a state directory, which may be where compartments build their roots.
+pub const CACHE: &str = "/var/cache/levee/machine";
+
+/// An image that is older than this is made again.
+const LONG_AGO: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Directories that are merged into `/usr`, as symbolic links.
 const MERGED: [(&str, &str); 4] =
@@ -57,9 +65,9 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// The directory in `state` in which the image of this recipe is or will be: another one when a program or a package
+    /// The directory in `cache` in which the image of this recipe is or will be: another one when a program or a package
     /// has changed.
-    pub fn place(&self, state: &Path) -> PathBuf {
+    pub fn place(&self, cache: &Path) -> PathBuf {
         let mut hasher = DefaultHasher::new();
         let mut stamp = |path: &Path| {
             path.hash(&mut hasher);
@@ -71,10 +79,10 @@ impl Recipe {
         OWN.iter().for_each(|program| stamp(&self.programs.join(program)));
         self.services.iter().for_each(|program| stamp(Path::new(program)));
         stamp(&self.kernel_root.join("boot"));
-        state.join("machine").join(format!("{:016x}", hasher.finish()))
+        cache.join(format!("{:016x}", hasher.finish()))
     }
 
-    /// Makes the image at `to`, which must not exist; others beside it, of earlier recipes, are removed.
+    /// Makes the image at `to`, which must not exist; others beside it, of a week ago, are removed.
     ///
     /// # Errors
     /// What is missing or cannot be read or written, in words; then nothing is at `to`.
@@ -152,10 +160,12 @@ fn relative(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-/// Removes images of earlier recipes. A machine that runs has what it needs of its own in memory.
+/// Removes images that were made long ago, most likely of earlier recipes; what is still wanted is made again. A machine that
+/// runs has what it needs of its own in memory.
 fn remove_others(parent: &Path, kept: &Path) {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.path() != kept) {
+    let age = |entry: &fs::DirEntry| entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+    for entry in entries.filter(|entry| entry.path() != kept && age(entry) > Some(LONG_AGO)) {
         // What stays is removed the next time.
         let _ = fs::remove_dir_all(entry.path());
     }
