@@ -319,7 +319,7 @@ fn an_ipv4_header_is_read_only_within_the_packet_for_every_length_it_can_claim()
         for claimed in 0..=72_u16 {
             for there in 0..=72_usize {
                 for protocol in [1, 6] {
-                    let mut bytes = vec![0; 80];
+                    let mut bytes = [0; 80];
                     bytes[0] = 0x40 | words;
                     bytes[2..4].copy_from_slice(&claimed.to_be_bytes());
                     bytes[9] = protocol;
@@ -473,7 +473,7 @@ fn the_header_of_an_aggfrag_payload_is_read_for_every_kind_and_length() {
     for kind in 0..=u8::MAX {
         for length in 0..=30 {
             for offset in [0_u16, 1, u16::MAX] {
-                let mut payload = vec![0_u8; 32];
+                let mut payload = [0_u8; 32];
                 payload[0] = kind;
                 payload[2..4].copy_from_slice(&offset.to_be_bytes());
                 let expected = match kind {

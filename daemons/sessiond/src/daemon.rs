@@ -141,6 +141,7 @@ pub enum Source {
 
 impl Daemon {
     /// Takes up what the store has.
+    #[expect(clippy::too_many_arguments, reason = "what start-up has made, each of it once")]
     pub fn new(
         mut events: Events<Source>,
         warden: Warden<SessiondPart>,

@@ -220,13 +220,12 @@ impl Upflow {
     pub fn ended(&mut self) -> Vec<LabelName> {
         let now = Instant::now();
         let mut wanted = Vec::new();
-        let over = self.finishing.extract_if(.., |_, finishing| {
-            if finishing.until <= now {
-                finishing.process.kill();
-            }
-            finishing.process.exit().is_some()
-        });
-        for (name, finishing) in over.collect::<Vec<_>>() {
+        for finishing in self.finishing.values().filter(|finishing| finishing.until <= now) {
+            finishing.process.kill();
+        }
+        let over = self.finishing.iter().filter(|(_, finishing)| finishing.process.exit().is_some());
+        for name in over.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            let Some(finishing) = self.finishing.remove(&name) else { continue };
             self.snapshots.retain(|other, snapshot| {
                 if *other == name {
                     snapshot.users.remove(&name);

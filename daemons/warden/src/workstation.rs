@@ -476,18 +476,15 @@ impl Workstation {
         let process = Process::start(start).map_err(|e| step(&e))?;
         let attach = || -> Result<(), Box<dyn std::error::Error>> {
             let file = |name: &str| self.options.config.join(name);
-            match role {
-                Role::Tpe => {
-                    process.give(Attachment::Chain, state::copy(&file("chain.pem"))?)?;
-                    if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
-                        process.give(Attachment::Revocations, list)?;
-                    }
-                    process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
-                    process.attach(Attachment::Listener, &self.commands)?;
-                    let (address, name) = self.server.clone();
-                    process.tell(&FromWarden::Attach(Attachment::Server { address, name }))?;
+            if role == Role::Tpe {
+                process.give(Attachment::Chain, state::copy(&file("chain.pem"))?)?;
+                if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
+                    process.give(Attachment::Revocations, list)?;
                 }
-                _ => {}
+                process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
+                process.attach(Attachment::Listener, &self.commands)?;
+                let (address, name) = self.server.clone();
+                process.tell(&FromWarden::Attach(Attachment::Server { address, name }))?;
             }
             Ok(())
         };

@@ -148,17 +148,20 @@ pub struct Beginning<P> {
     of: PhantomData<P>,
 }
 
+/// A kit, and the beginning of the process that it is for.
+pub type Begun<K> = (K, Beginning<<K as Kit>::Part>);
+
 /// Takes what the warden gives until it is time to begin. `None`: the warden does not need this process any more.
 ///
 /// # Errors
 /// What came is not the role's, or not as it should be.
-pub fn begin<K: Kit>() -> Result<Option<(K, Beginning<K::Part>)>, Fatal> {
+pub fn begin<K: Kit>() -> Result<Option<Begun<K>>, Fatal> {
     let control =
         levee_sys::fork::inherited(CONTROL_FD).map_err(|e| Fatal::new("take over the channel", e))?;
     gather(Channel::from_fd(control))
 }
 
-fn gather<K: Kit>(control: Channel) -> Result<Option<(K, Beginning<K::Part>)>, Fatal> {
+fn gather<K: Kit>(control: Channel) -> Result<Option<Begun<K>>, Fatal> {
     let mut kit = K::default();
     loop {
         let received = match control.recv::<Order<K::Part>>() {

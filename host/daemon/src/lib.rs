@@ -34,7 +34,7 @@ mod warden;
 pub use events::{Can, Events, Watched};
 pub use fatal::{Fatal, run};
 pub use file::{pem, revocations};
-pub use kit::{Beginning, Confined, Descriptors, Kit, Many, One, begin};
+pub use kit::{Beginning, Begun, Confined, Descriptors, Kit, Many, One, begin};
 pub use outbox::{Bound, Lost, Outbox};
 pub use warden::{Order, Warden};
 

@@ -104,7 +104,7 @@ impl Sealed {
         let (_, rest) = text.split_once(BEGIN)?;
         let (digits, _) = rest.split_once(END)?;
         let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        if digits.len() > 2 * MAX_SEALED || digits.len() % 2 != 0 {
+        if digits.len() > 2 * MAX_SEALED || !digits.len().is_multiple_of(2) {
             return None;
         }
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
