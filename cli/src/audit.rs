@@ -87,6 +87,8 @@ struct Verify {
 }
 
 /// Print records, one a line, as far as they match
+///
+/// Exit code 0: there were some. 1: there was none, or a line is no record. 2: the log could not be read.
 #[derive(Debug, clap::Args)]
 struct Show {
     #[command(flatten)]
@@ -109,6 +111,12 @@ struct Show {
     /// Only from then on: a time ago such as 90s, 10m, 2h, 7d, or a time such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<u64>,
+    /// Only until then: as --since
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    until: Option<u64>,
+    /// Go on with what is written from now on, until interrupted
+    #[arg(long, conflicts_with = "until")]
+    follow: bool,
     /// Print each record as JSON
     #[arg(long)]
     json: bool,
@@ -164,6 +172,11 @@ impl Which {
     }
 
     fn log(&self) -> Result<Log, String> {
+        self.log_from(0)
+    }
+
+    /// The log from the file on that has the record of this number, or a later one.
+    fn log_from(&self, next: u64) -> Result<Log, String> {
         if !self.files.is_empty() {
             return Log::open(self.files.clone());
         }
@@ -171,7 +184,9 @@ impl Which {
         // A file that becomes full meanwhile gets another name, and another one its own.
         loop {
             let names = parts(&directory)?;
-            let log = Log::open(names.clone())?;
+            let first = |path: &PathBuf| part_first(path.file_name()?.to_str()?);
+            let read = names.iter().skip(1).take_while(|path| first(path).is_some_and(|first| first <= next));
+            let log = Log::open(names.iter().skip(read.count()).cloned().collect())?;
             if parts(&directory)? == names {
                 return Ok(log);
             }
@@ -218,6 +233,12 @@ impl Log {
             Err(e) => Err(fault(&path, &e)),
         };
         Ok(Self { files: names.into_iter().map(open).collect::<Result<_, _>>()?, lines: Vec::new() })
+    }
+
+    /// How many files there are, and bytes in them.
+    fn size(&self) -> (usize, u64) {
+        let bytes = self.files.iter().filter_map(|(_, file)| file.metadata().ok()).map(|data| data.len());
+        (self.files.len(), bytes.sum())
     }
 
     /// Gives `each` every line with its end; of one that is too long, only its beginning.
@@ -407,39 +428,85 @@ fn render(log: &Log, report: &Report, paint: Paint) -> String {
     out
 }
 
+/// What has been printed.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    shown: u64,
+    /// Lines that are no records.
+    unread: u64,
+    /// The number of the next record.
+    next: u64,
+}
+
+/// How often a log that is followed is looked at.
+const FOLLOW: Duration = Duration::from_millis(500);
+
+/// False where nobody reads standard output any more.
+fn flushed(done: std::io::Result<()>) -> Result<bool, String> {
+    match done {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(format!("standard output: {e}")),
+    }
+}
+
 impl Show {
     fn answer(&self) -> Result<ExitCode, String> {
-        let mut log = self.which.log()?;
-        let mut unread = 0u64;
         let paint = Paint::stdout();
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-        let mut write = |text: &str| match writeln!(out, "{text}") {
-            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("standard output: {e}")),
-            _ => Ok(()),
-        };
-        log.read(|line| match serde_json::from_slice::<Record>(line) {
-            Ok(record) if self.wants(&record) => {
-                if self.json {
-                    write(&serde_json::to_string(&record).map_err(|e| e.to_string())?)
-                } else {
-                    write(&one_line(&record, paint))
-                }
+        let mut told = Told::default();
+        let (mut next, mut seen) = (0, None);
+        loop {
+            let mut log = self.which.log_from(next)?;
+            let size = log.size();
+            if seen != Some(size) {
+                log.read(|line| self.tell(line, next, &mut told, paint, &mut out))?;
+                seen = Some(size);
             }
-            Ok(_) => Ok(()),
-            Err(_) => {
-                unread += 1;
-                Ok(())
+            // Whoever reads this has gone.
+            if !flushed(out.flush())? {
+                return Ok(ExitCode::SUCCESS);
             }
-        })?;
-        out.flush().or_else(|e| match e.kind() {
-            std::io::ErrorKind::BrokenPipe => Ok(()),
-            _ => Err(format!("standard output: {e}")),
-        })?;
-        if unread > 0 {
-            eprintln!("levee: {unread} lines are no records; `levee audit verify` says more");
+            if !self.follow {
+                break;
+            }
+            next = told.next;
+            std::thread::sleep(FOLLOW);
+        }
+        if told.unread > 0 {
+            eprintln!("levee: {} lines are no records; `levee audit verify` says more", told.unread);
             return Ok(ExitCode::FAILURE);
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(if told.shown > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Prints a line's record, if it is wanted and its number is not below `next`.
+    fn tell(
+        &self,
+        line: &[u8],
+        next: u64,
+        told: &mut Told,
+        paint: Paint,
+        out: &mut impl Write,
+    ) -> Result<(), String> {
+        let Ok(record) = serde_json::from_slice::<Record>(line) else {
+            // The end of what is being written.
+            told.unread += u64::from(!self.follow);
+            return Ok(());
+        };
+        if record.seq < next {
+            return Ok(());
+        }
+        told.next = record.seq.saturating_add(1);
+        if !self.wants(&record) {
+            return Ok(());
+        }
+        told.shown += 1;
+        let text = match self.json {
+            true => serde_json::to_string(&record).map_err(|e| e.to_string())?,
+            false => one_line(&record, paint),
+        };
+        flushed(writeln!(out, "{text}")).map(drop)
     }
 
     fn wants(&self, record: &Record) -> bool {
@@ -461,14 +528,30 @@ impl Show {
             && is(self.action.as_ref(), event.map(|event| &event.action))
             && is(verdict.as_ref(), event.map(|event| &event.verdict))
             && self.since.is_none_or(|since| record.time >= since)
+            && self.until.is_none_or(|until| record.time <= until)
     }
 }
 
+/// RFC 3339 with milliseconds, always as wide.
+fn instant(milliseconds: u64) -> String {
+    let Ok(time) = OffsetDateTime::from_unix_timestamp_nanos(i128::from(milliseconds) * 1_000_000) else {
+        return milliseconds.to_string();
+    };
+    let (date, clock) = (time.date(), time.time());
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+        date.year(),
+        u8::from(date.month()),
+        date.day(),
+        clock.hour(),
+        clock.minute(),
+        clock.second(),
+        clock.millisecond()
+    )
+}
+
 fn one_line(record: &Record, paint: Paint) -> String {
-    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(record.time) * 1_000_000)
-        .ok()
-        .and_then(|time| time.format(&Rfc3339).ok())
-        .unwrap_or_else(|| record.time.to_string());
+    let time = instant(record.time);
     match &record.body {
         Body::Checkpoint(checkpoint) => {
             format!("{time} checkpoint of the first {} records", checkpoint.count)

@@ -10,12 +10,14 @@ use std::process::ExitCode;
 
 use argon2::password_hash::{PasswordHasher, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
+use levee_ipc::operator::{self, Answer};
 use levee_policy::{Site, UserName, nearest};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use crate::enrol::files::{self, Mode};
+use crate::operator::Which;
 use crate::{output, site};
 
 /// Passwords are of so many bytes, here as over the trusted path.
@@ -34,6 +36,34 @@ enum Command {
     Add(Args),
     /// Replace a person's password
     Passwd(Args),
+    /// Cut a person off: their sessions end at once, and they cannot sign on until they are enabled, restarts or not
+    Disable(Person),
+    /// Let a person sign on again
+    Enable(Person),
+}
+
+/// Asked of the running server.
+#[derive(Debug, clap::Args)]
+struct Person {
+    /// The person, as the site file names them
+    name: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Person {
+    fn set(&self, disable: bool) -> Result<ExitCode, String> {
+        let name = UserName::new(&self.name).map_err(|e| format!("{}: {e}", output::shown(&self.name)))?;
+        match self.which.ask(&operator::Command::Disable(name.clone(), disable))? {
+            Answer::Ended if disable => {
+                output::print(&format!("{name}: disabled, and no session of theirs is left\n"))?
+            }
+            Answer::Ended => output::print(&format!("{name}: enabled\n"))?,
+            Answer::Failed(why) => return Err(why),
+            Answer::Status(_) => return Err("the server answered another question".to_owned()),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// The password is asked for on a terminal without echo; otherwise it is the first line of standard input.
@@ -54,6 +84,8 @@ impl User {
         output::exit(match &self.command {
             Command::Add(args) => args.set(false),
             Command::Passwd(args) => args.set(true),
+            Command::Disable(person) => person.set(true),
+            Command::Enable(person) => person.set(false),
         })
     }
 }

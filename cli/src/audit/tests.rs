@@ -215,6 +215,8 @@ fn records_are_chosen_by_every_filter() {
         action: None,
         verdict: None,
         since: None,
+        until: None,
+        follow: false,
         json: false,
     };
     let count = |show: Show| records.iter().filter(|record| show.wants(record)).count();
@@ -226,13 +228,14 @@ fn records_are_chosen_by_every_filter() {
     assert_eq!(count(Show { host: Some("ws2".parse().unwrap()), ..show() }), 0);
     assert_eq!(count(Show { action: Some("login".to_owned()), ..show() }), 0);
     assert_eq!(count(Show { since: Some(1_700_000_003_000), ..show() }), 3);
+    assert_eq!(count(Show { until: Some(1_700_000_002_000), ..show() }), 3);
     assert_eq!(
         one_line(&records[1], Paint::plain()),
-        "2023-11-14T22:13:21Z ugo@ws1 SECRET//NATO session harbour: denied: because\u{fffd}[2J"
+        "2023-11-14T22:13:21.000Z ugo@ws1 SECRET//NATO session harbour: denied: because\u{fffd}[2J"
     );
     assert_eq!(
         one_line(&records[5], Paint::plain()),
-        "2023-11-14T22:13:29Z checkpoint of the first 5 records"
+        "2023-11-14T22:13:29.000Z checkpoint of the first 5 records"
     );
 }
 
@@ -245,4 +248,37 @@ fn a_time_is_read_as_such_or_as_a_time_ago() {
     for wrong in ["", "h", "10", "1w", "yesterday", "1969-12-31T23:59:59Z"] {
         assert!(since(wrong).is_err(), "{wrong:?} was taken");
     }
+}
+
+#[test]
+fn records_are_shown_once_each_and_an_instant_is_always_as_wide() {
+    assert_eq!(instant(0), "1970-01-01T00:00:00.000Z");
+    assert_eq!(instant(1_700_000_001_020), "2023-11-14T22:13:21.020Z");
+    let state = state();
+    let log = std::fs::read_to_string(state.path().join("sessiond/audit.jsonl")).unwrap();
+    let show = Show {
+        which: Which { files: Vec::new(), state: None },
+        user: None,
+        host: None,
+        label: None,
+        action: None,
+        verdict: None,
+        since: None,
+        until: None,
+        follow: true,
+        json: true,
+    };
+    let (mut told, mut out) = (Told::default(), Vec::new());
+    for lines in [2, 2, 6] {
+        let next = told.next;
+        for line in log.split_inclusive('\n').take(lines) {
+            show.tell(line.as_bytes(), next, &mut told, Paint::plain(), &mut out).unwrap();
+        }
+        // What is only half written yet.
+        show.tell(b"{\"seq\":", next, &mut told, Paint::plain(), &mut out).unwrap();
+    }
+    let shown = String::from_utf8(out).unwrap();
+    let numbers: Vec<u64> =
+        shown.lines().map(|line| serde_json::from_str::<Record>(line).unwrap().seq).collect();
+    assert_eq!((numbers, told.shown, told.unread), ((0..6).collect(), 6, 0));
 }

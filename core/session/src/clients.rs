@@ -173,7 +173,7 @@ impl Sessions {
         match verified {
             Verified::Right => {}
             Verified::Wrong => {
-                self.count("a wrong password or an unknown user", Some(device), Some(user));
+                self.say(Output::Audit(entry(&user, &device, "sign-on", Verdict::Denied, CREDENTIALS)));
                 return self.refuse(client, RefusalKind::Credentials, CREDENTIALS);
             }
             Verified::Unavailable => {
@@ -187,7 +187,11 @@ impl Sessions {
         }
         self.delays.succeeded(&device, &user);
         // The permission to sign on is used up here: it allows no more than to ask for sessions.
-        if let Err(reason) = rules::sign_on(&self.site, &user) {
+        let allowed = match self.disabled.contains(&user) {
+            true => Err(format!("`{user}` is disabled: an operator can say otherwise (levee user enable)")),
+            false => rules::sign_on(&self.site, &user),
+        };
+        if let Err(reason) = allowed {
             self.say(Output::Audit(entry(&user, &device, "sign-on", Verdict::Denied, &reason)));
             return self.refuse(client, RefusalKind::Label, reason);
         }
@@ -250,7 +254,8 @@ impl Sessions {
                 }
             }
             Verified::Wrong => {
-                self.count("a wrong password in a change of password", Some(device), Some(user));
+                let why = "the present password is another one";
+                self.say(Output::Audit(entry(&user, &device, "change-password", Verdict::Denied, why)));
                 self.refuse(client, RefusalKind::Credentials, "the present password is another one");
             }
             Verified::Unavailable => {

@@ -5,7 +5,7 @@ use crate::clients::ended;
 use crate::event::*;
 use crate::sessions::{CUT_TRIES, RETRY, SILENCE, Sessions};
 use crate::state::*;
-use crate::{SessionId, Time};
+use crate::{SessionId, Time, rules};
 use std::collections::BTreeSet;
 
 impl Sessions {
@@ -226,7 +226,7 @@ impl Sessions {
             Waiter::LogOut(client) => self.logged_out(client),
             Waiter::Replace(client) => self.replaced(client, now),
             Waiter::SignOn(client) => self.signed_on(client),
-            Waiter::Operator(operator) => self.say(Output::Operator(operator, Ok(()))),
+            Waiter::Operator(operator) => self.tell_operator(operator, Ok(())),
             Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.to_owned())),
             Waiter::Refuse(client) => self.refuse_opening(client, reason),
             Waiter::Discard(record) => self.discard(*record, now),
@@ -244,9 +244,7 @@ impl Sessions {
                 Waiter::LogOut(client) => self.refuse(client, RefusalKind::Unavailable, failure),
                 Waiter::Replace(client) => self.not_replaced(client, failure),
                 Waiter::SignOn(client) => self.sign_on_failed(client, failure),
-                Waiter::Operator(operator) => {
-                    self.say(Output::Operator(operator, Err(failure.to_owned())));
-                }
+                Waiter::Operator(operator) => self.tell_operator(operator, Err(failure.to_owned())),
                 Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.clone())),
                 Waiter::Refuse(client) => self.refuse_opening(client, &reason),
                 // The store did not get it.
@@ -266,7 +264,16 @@ impl Sessions {
     pub(crate) fn session_due(&mut self, id: SessionId, now: Time) {
         let Some(session) = self.sessions.get(&id) else { return };
         let label = session.record.label.clone();
+        let over = rules::last(&self.site, session.record.opened).is_some_and(|last| last <= now);
         match &session.phase {
+            Phase::Making { .. } | Phase::Open(_) if over => {
+                self.close(
+                    id,
+                    "it has lasted as long as the site lets a session last: sign on again",
+                    None,
+                    now,
+                );
+            }
             Phase::Making { deadline, .. } if *deadline <= now => match session.vault {
                 InVault::Absent => self.close(id, "the label could not be started in time", None, now),
                 InVault::Told | InVault::Ready => {

@@ -3,6 +3,7 @@
 use crate::Time;
 use levee_policy::{HostName, UserName};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::time::Duration;
 
 /// The longest anybody ever waits for their password to be looked at.
@@ -16,36 +17,56 @@ const SLOT: Duration = Duration::from_secs(2);
 /// What is not tried for so long is forgotten.
 const MEMORY: Duration = Duration::from_secs(15 * 60);
 
-struct Pair {
+/// Names of people at one TPE share so many places, chosen by a keyed hash: whatever names are tried, known or not, a TPE costs the
+/// same memory, and nobody can tell by their delay which names there are. Two people at one TPE may share a place, and each other's delay.
+const PLACES: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Place {
     failures: u32,
     not_before: Time,
+}
+
+struct Tpe {
+    /// The theoretical arrival time of its next attempt (a virtual-scheduling leaky bucket).
+    arrival: Time,
+    places: [Place; PLACES],
 }
 
 /// Two limits, both held per TPE, so that what happens at one TPE delays nobody at another: a delay that doubles
 /// for each failure of one person at one TPE, and a budget for all attempts of one TPE.
 ///
 /// Every attempt is charged as a failure when it is admitted and given back when it succeeds: a client that
-/// hangs up before the answer gains nothing.
-#[derive(Default)]
+/// hangs up before the answer gains nothing. What is kept is bounded by the number of the site's TPEs.
 pub struct Delays {
-    pairs: BTreeMap<(HostName, UserName), Pair>,
-    // Per TPE: the theoretical arrival time of its next attempt (a virtual-scheduling leaky bucket).
-    hosts: BTreeMap<HostName, Time>,
+    tpes: BTreeMap<HostName, Box<Tpe>>,
+    /// What the hash of names is keyed with: nobody chooses whose place they share.
+    secret: [u8; 16],
     swept: Time,
 }
 
 impl Delays {
+    /// Nothing tried yet. `secret` is random.
+    pub fn new(secret: [u8; 16]) -> Self {
+        Self { tpes: BTreeMap::new(), secret, swept: Time::default() }
+    }
+
     /// Charges an attempt, and says when the password may be looked at: at most [`LONGEST`] from now.
     pub fn admit(&mut self, host: &HostName, user: &UserName, now: Time) -> Time {
         self.sweep(now);
-        let arrival = self.hosts.entry(host.clone()).or_insert(now);
-        *arrival = (*arrival).max(now).after(SLOT).min(now.after(BURST + LONGEST));
-        let budget = arrival.before(BURST);
-        let pair =
-            self.pairs.entry((host.clone(), user.clone())).or_insert(Pair { failures: 0, not_before: now });
-        let start = now.max(pair.not_before).max(budget).min(now.after(LONGEST));
-        pair.failures = pair.failures.saturating_add(1);
-        pair.not_before = match pair.failures.checked_sub(FREE) {
+        let at = self.place(user);
+        let fresh =
+            || Box::new(Tpe { arrival: now, places: [Place { failures: 0, not_before: now }; PLACES] });
+        let tpe = self.tpes.entry(host.clone()).or_insert_with(fresh);
+        tpe.arrival = tpe.arrival.max(now).after(SLOT).min(now.after(BURST + LONGEST));
+        let budget = tpe.arrival.before(BURST);
+        let Some(place) = tpe.places.get_mut(at) else { return now.after(LONGEST) };
+        if now.since(place.not_before) >= MEMORY {
+            place.failures = 0;
+        }
+        let start = now.max(place.not_before).max(budget).min(now.after(LONGEST));
+        place.failures = place.failures.saturating_add(1);
+        place.not_before = match place.failures.checked_sub(FREE) {
             None => start,
             Some(excess) => {
                 start.after(Duration::from_secs(1u64.checked_shl(excess).unwrap_or(u64::MAX)).min(LONGEST))
@@ -56,10 +77,20 @@ impl Delays {
 
     /// The password was right: the attempt costs nothing.
     pub fn succeeded(&mut self, host: &HostName, user: &UserName) {
-        self.pairs.remove(&(host.clone(), user.clone()));
-        if let Some(arrival) = self.hosts.get_mut(host) {
-            *arrival = arrival.before(SLOT);
+        let at = self.place(user);
+        let Some(tpe) = self.tpes.get_mut(host) else { return };
+        tpe.arrival = tpe.arrival.before(SLOT);
+        if let Some(place) = tpe.places.get_mut(at) {
+            *place = Place { failures: 0, not_before: Time::default() };
         }
+    }
+
+    /// SipHash of a name behind the secret.
+    fn place(&self, user: &UserName) -> usize {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&self.secret);
+        hasher.write(user.as_str().as_bytes());
+        usize::try_from(hasher.finish() % PLACES as u64).unwrap_or(0)
     }
 
     fn sweep(&mut self, now: Time) {
@@ -67,8 +98,10 @@ impl Delays {
             return;
         }
         self.swept = now;
-        self.pairs.retain(|_, pair| now.since(pair.not_before) < MEMORY);
-        self.hosts.retain(|_, arrival| now.since(*arrival) < MEMORY);
+        self.tpes.retain(|_, tpe| {
+            now.since(tpe.arrival) < MEMORY
+                || tpe.places.iter().any(|place| place.failures > 0 && now.since(place.not_before) < MEMORY)
+        });
     }
 }
 
@@ -88,7 +121,7 @@ mod tests {
 
     #[test]
     fn three_mistakes_are_free_and_the_next_wait_doubles_up_to_half_a_minute() {
-        let mut delays = Delays::default();
+        let mut delays = Delays::new([7; 16]);
         let (ws, ann) = (host("ws1"), user("ann"));
         let mut now = T;
         let mut waits = Vec::new();
@@ -102,7 +135,7 @@ mod tests {
 
     #[test]
     fn guessing_at_one_tpe_delays_nobody_at_another() {
-        let mut delays = Delays::default();
+        let mut delays = Delays::new([7; 16]);
         for n in 0..10_000u64 {
             delays.admit(&host("ws1"), &user("ann"), T.after(Duration::from_millis(n)));
         }
@@ -112,7 +145,7 @@ mod tests {
 
     #[test]
     fn spraying_users_at_one_tpe_is_slowed_but_locks_nobody_out() {
-        let mut delays = Delays::default();
+        let mut delays = Delays::new([7; 16]);
         let mut last = Duration::ZERO;
         for n in 0..1_000 {
             last = delays.admit(&host("ws1"), &user(&format!("u{n}")), T).since(T);
@@ -124,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_right_password_costs_nothing() {
-        let mut delays = Delays::default();
+        let mut delays = Delays::new([7; 16]);
         for _ in 0..1_000 {
             assert_eq!(delays.admit(&host("ws1"), &user("ann"), T), T);
             delays.succeeded(&host("ws1"), &user("ann"));
@@ -132,13 +165,29 @@ mod tests {
     }
 
     #[test]
+    fn names_that_are_never_used_again_take_no_more_memory_and_delay_as_real_ones_do() {
+        let mut delays = Delays::new([7; 16]);
+        let mut waits = Vec::new();
+        for n in 0..100_000u64 {
+            let now = T.after(Duration::from_millis(10 * n));
+            waits.push(delays.admit(&host("ws1"), &user(&format!("u{n}")), now).since(now));
+        }
+        assert_eq!(delays.tpes.len(), 1);
+        assert!(waits.iter().all(|wait| *wait <= LONGEST));
+        // Whom it hits is not for the guesser to choose: another key, another place.
+        let places: std::collections::BTreeSet<usize> =
+            (0..16).map(|key| Delays::new([key; 16]).place(&user("ann"))).collect();
+        assert!(places.len() > 8, "{places:?}");
+    }
+
+    #[test]
     fn what_is_not_tried_for_long_is_forgotten() {
-        let mut delays = Delays::default();
+        let mut delays = Delays::new([7; 16]);
         for n in 0..100 {
             delays.admit(&host("ws1"), &user(&format!("u{n}")), T);
         }
-        delays.admit(&host("ws2"), &user("ann"), T.after(Duration::from_secs(3600)));
-        assert_eq!(delays.pairs.len(), 1);
-        assert_eq!(delays.hosts.len(), 1);
+        let later = T.after(Duration::from_secs(3600));
+        delays.admit(&host("ws2"), &user("ann"), later);
+        assert_eq!(delays.tpes.len(), 1);
     }
 }

@@ -84,6 +84,8 @@ pub enum Event {
     Renew(SessionId),
     /// The channel to the keyer is another one: so is the keyer.
     KeyerCame,
+    /// An operator says that this person may not sign on, or may again: their sessions end, and nobody who has signed on so is any more.
+    Disable(OperatorId, UserName, bool),
     /// An operator ends the session shown by this name.
     End(OperatorId, String),
     /// Answer to [`Output::Publish`].
@@ -179,7 +181,7 @@ pub enum Output {
     Withdraw(Stored),
     /// Nothing is left of a session that [`Event::Appeared`] told of.
     Over(SessionId),
-    /// Answer to [`Event::End`]: the session is over, or why not.
+    /// Answer to [`Event::End`] and [`Event::Disable`]: it is so, and what it ends is over; or why not.
     Operator(OperatorId, Result<(), String>),
 }
 
@@ -323,6 +325,8 @@ pub struct Stored {
 pub enum Change {
     /// This session exists.
     Put(Stored),
+    /// This person may not sign on, or may again.
+    Disabled(UserName, bool),
     /// This session does not exist, and at this label these addresses rest for [`crate::REST`] from now on.
     Remove(SessionId, LabelName, Vec<IpAddr>),
 }

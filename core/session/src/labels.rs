@@ -141,7 +141,12 @@ impl Sessions {
         let shared = self.withdraw_restored(&record);
         self.by_device.insert(device.clone(), id);
         let phase = match rules::open(&self.site, &record.user, &device, &label) {
-            Ok(grant) if taken && self.site.federation().is_none() && !self.left.is_zero() => {
+            Ok(grant)
+                if taken
+                    && self.site.federation().is_none()
+                    && !self.left.is_zero()
+                    && !self.disabled.contains(&record.user) =>
+            {
                 // A grant like any other: in the log before anything is done for it.
                 let reason = "after a restart, until its workstation comes back".into();
                 let granted = said(Verdict::Granted, reason);
@@ -151,6 +156,7 @@ impl Sessions {
             // Its vault may know it still, so it is ended like any other.
             denied => {
                 let reason = match denied {
+                    Ok(_) if self.disabled.contains(&record.user) => "its person is disabled".to_owned(),
                     Ok(_) if self.left.is_zero() => {
                         "nobody watched over it for longer than its grace time".to_owned()
                     }
@@ -177,6 +183,7 @@ impl Sessions {
         }
         let label = session.record.label.clone();
         let until = now.after(self.left);
+        let last = rules::last(&self.site, session.record.opened);
         // A label that another session has up has had its vault forget this one.
         let keys_lost = self.places.contains_key(&label);
         self.transition(id, |phase| match phase {
@@ -186,6 +193,9 @@ impl Sessions {
             other => other,
         });
         self.set_timer(until, Timer::Session(id));
+        if let Some(last) = last {
+            self.set_timer(last, Timer::Session(id));
+        }
         if self.place(&label, id) {
             self.tell_vault(id, now);
         }

@@ -9,6 +9,7 @@ mod carrying;
 mod clients;
 mod closing;
 mod delay;
+mod disable;
 mod event;
 pub mod federation;
 mod id;

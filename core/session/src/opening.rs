@@ -133,11 +133,15 @@ impl Sessions {
         let Granted { grant, record } = granted;
         let (id, label) = (record.id, record.label.clone());
         let deadline = now.after(START);
+        let last = rules::last(&self.site, record.opened);
         self.by_device.insert(record.device.clone(), id);
         let phase = Phase::Making { grant, client, deadline };
         let shared = self.share(&record);
         self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
         self.set_timer(deadline, Timer::Session(id));
+        if let Some(last) = last {
+            self.set_timer(last, Timer::Session(id));
+        }
         if let Some(path) = self.clients.get_mut(&client) {
             path.busy = Some(Busy::Opening(Opening::Session(id)));
         }

@@ -1,5 +1,6 @@
 //! What the policy says: the one place where this crate asks it.
 
+use crate::Time;
 use crate::address::Pools;
 use levee_policy::site::Peer;
 use levee_policy::{Denial, DomainName, Grant, HostName, LabelName, Site, UserName, decision};
@@ -43,6 +44,11 @@ pub(crate) fn carry(
 /// How long a session waits for its trusted path to come back.
 pub(crate) fn grace(site: &Site) -> Duration {
     site.server().grace()
+}
+
+/// When a session that was opened then is over, whoever uses it, if the site says so.
+pub(crate) fn last(site: &Site, opened: Time) -> Option<Time> {
+    site.server().longest_session().map(|span| opened.after(span))
 }
 
 /// The site's inner addresses.

@@ -7,7 +7,7 @@ use crate::event::*;
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::Event as Entry;
-use levee_policy::{HostName, LabelName, Site};
+use levee_policy::{HostName, LabelName, Site, UserName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -66,6 +66,10 @@ pub struct Sessions {
     pub(crate) cuts: BTreeMap<CutId, SessionId>,
     /// Sessions of other servers whose grant is not in the audit log yet.
     pub(crate) coming: BTreeMap<SessionId, Granted>,
+    /// People who may not sign on.
+    pub(crate) disabled: BTreeSet<UserName>,
+    /// Operators who wait for the ends of so many sessions.
+    pub(crate) disabling: BTreeMap<OperatorId, usize>,
     /// Refused negotiations since then.
     pub(crate) denials: Option<(Time, u32)>,
     pub(crate) commits: BTreeMap<CommitId, Purpose>,
@@ -80,19 +84,23 @@ impl Sessions {
         site: Arc<Site>,
         stored: Vec<Stored>,
         resting: impl IntoIterator<Item = (LabelName, IpAddr, Time)>,
+        disabled: impl IntoIterator<Item = UserName>,
+        secret: [u8; 16],
         now: Time,
     ) -> Self {
-        Self::resumed(site, stored, resting, Duration::ZERO, now)
+        Self::resumed(site, stored, resting, disabled, secret, Duration::ZERO, now)
     }
 
     /// Takes up the sessions that the store has, as far as the policy still grants them; the others are ended.
     ///
     /// All of them are detached, and have been for as long as nobody watched over them (`away`): each has what is left of the site's
-    /// grace time to be resumed by its TPE. Where nothing is left, it has ended.
+    /// grace time to be resumed by its TPE. Where nothing is left, it has ended. `secret` is random, and known to nobody else.
     pub fn resumed(
         site: Arc<Site>,
         stored: Vec<Stored>,
         resting: impl IntoIterator<Item = (LabelName, IpAddr, Time)>,
+        disabled: impl IntoIterator<Item = UserName>,
+        secret: [u8; 16],
         away: Duration,
         now: Time,
     ) -> Self {
@@ -105,7 +113,7 @@ impl Sessions {
             left: rules::grace(&site).saturating_sub(away),
             site,
             pools,
-            delays: Delays::default(),
+            delays: Delays::new(secret),
             clients: BTreeMap::new(),
             seats: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -113,6 +121,8 @@ impl Sessions {
             places: BTreeMap::new(),
             cuts: BTreeMap::new(),
             coming: BTreeMap::new(),
+            disabled: disabled.into_iter().collect(),
+            disabling: BTreeMap::new(),
             denials: None,
             commits: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -158,6 +168,7 @@ impl Sessions {
             }
             Event::Renew(session) => self.renew(session),
             Event::KeyerCame => self.keyer_came(),
+            Event::Disable(operator, user, disable) => self.disable(operator, user, disable),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),
             Event::Published(session, what) => self.published(session, what, now),
             Event::Withdrawn(session) => self.withdrawn(session, now),
@@ -251,6 +262,9 @@ impl Sessions {
             Some(Purpose::Carry(client)) => self.carry_recorded(client, commit, durable),
             Some(Purpose::End(session)) => self.end_recorded(session, commit, durable, now),
             Some(Purpose::Restore(session)) => self.restore_recorded(session, commit, durable, now),
+            Some(Purpose::Disable(operator, user, disable)) => {
+                self.disable_recorded(operator, &user, disable, durable, now);
+            }
             Some(Purpose::Appear(session)) => self.appear_recorded(session, durable),
             Some(Purpose::Nothing) | None => {}
         }

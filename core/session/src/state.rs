@@ -218,6 +218,8 @@ pub(crate) enum Purpose {
     End(SessionId),
     /// A session that the store had.
     Restore(SessionId),
+    /// What an operator says of a person.
+    Disable(OperatorId, UserName, bool),
     /// A session of another server.
     Appear(SessionId),
     /// Nobody waits for it.

@@ -18,8 +18,12 @@ struct Server {
 impl Server {
     /// With a person who has asked for a session at a label that does not run yet.
     fn with_a_session_asked_for() -> (Self, SessionId) {
+        Self::of(SITE)
+    }
+
+    fn of(site: &str) -> (Self, SessionId) {
         let now = Time::from_millis(1_000_000_000);
-        let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), vec![], [], now);
+        let machine = Sessions::new(Arc::new(Site::parse(site).unwrap()), vec![], [], [], [7; 16], now);
         let mut server = Self { machine, now, said: Vec::new() };
         let device = "ws1".parse().unwrap();
         server.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
@@ -149,4 +153,19 @@ fn nobody_waits_longer_than_a_second_for_a_vault_to_end_a_session() {
     assert!(!server.has_said(is_kill));
     server.silence(Duration::from_millis(100));
     assert!(server.has_said(is_kill));
+}
+
+#[test]
+fn a_session_lasts_no_longer_than_the_site_says_whoever_uses_it() {
+    let site = SITE.replacen("slots = 64", "longest-session = \"8h\"\nslots = 64", 1);
+    let (mut server, id) = Server::of(&site);
+    server.up();
+    server.opened(id);
+    let is_close = |output: &Output| matches!(output, Output::Vault(_, ToVault::Close(_)));
+    server.now = server.now.after(Duration::from_secs(8 * 3600 - 1));
+    server.hear(Event::Tick);
+    assert!(!server.has_said(is_close));
+    server.now = server.now.after(Duration::from_secs(1));
+    server.hear(Event::Tick);
+    assert!(server.has_said(is_close));
 }

@@ -35,7 +35,7 @@ struct Server {
 impl Server {
     fn new(stored: Vec<Stored>) -> Self {
         let now = Time::from_millis(1_000_000_000);
-        let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), stored, [], now);
+        let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), stored, [], [], [7; 16], now);
         let mut server = Self { machine, now, said: Vec::new(), log: Vec::new() };
         server.hear(Event::Tick);
         server

@@ -141,7 +141,7 @@ impl World {
         Self {
             seed,
             random: Random(seed),
-            machine: Sessions::new(Arc::clone(&site), vec![], [], now),
+            machine: Sessions::new(Arc::clone(&site), vec![], [], [], [7; 16], now),
             site,
             now,
             faults: true,
@@ -502,6 +502,7 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
+                    Change::Disabled(..) => {}
                     Change::Remove(id, label, addresses) => {
                         let Some(gone) = self.store.remove(&id) else { continue };
                         for address in addresses {
@@ -536,7 +537,7 @@ impl World {
         }
         // What was granted before is granted no more: that a session goes on is a grant of its own.
         self.granted.clear();
-        self.machine = Sessions::new(Arc::clone(&self.site), stored, resting, self.now);
+        self.machine = Sessions::new(Arc::clone(&self.site), stored, resting, [], [7; 16], self.now);
         while let Some(output) = self.machine.poll() {
             self.log.push(format!("{} > {output:?}", self.now.as_millis()));
             self.take(output);

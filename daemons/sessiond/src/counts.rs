@@ -48,6 +48,11 @@ impl Counts {
         self.count(what, count, now);
     }
 
+    /// Counts something for the status alone.
+    pub fn total(&mut self, what: &str, count: u64) {
+        add(&mut self.total, what.to_owned(), count);
+    }
+
     fn count(&mut self, text: String, count: u64, now: Time) {
         add(&mut self.interval, text, count);
         self.due.get_or_insert(now.after(INTERVAL));
@@ -78,8 +83,8 @@ impl Counts {
             user: None,
             host: None,
             label: None,
-            action: "refused".into(),
-            object: "what carries no permission, counted".into(),
+            action: "count".into(),
+            object: "refusals".into(),
             verdict: Verdict::Noted,
             reason,
         })

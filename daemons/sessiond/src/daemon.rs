@@ -8,13 +8,14 @@ use crate::counts::Counts;
 use crate::devices::Devices;
 use crate::federation::Federated;
 use crate::mediation::Connection;
+use crate::notes::Notes;
 use crate::operators::Operators;
 use crate::passes::Passes;
 use crate::passwords::{self, Job, Passwords};
 use crate::store::Store;
 use crate::vaults::Vaults;
 use levee_daemon::{Bound, Can, Descriptors, Events, Fatal, Lost, Order, Outbox, TURN, Warden, Watched};
-use levee_ipc::client::{ChildToSessiond, Request as Asked, TpsToSessiond};
+use levee_ipc::client::{ChildToSessiond, Dropped, Request as Asked, TpsToSessiond};
 use levee_ipc::device::{Passport, Proof};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
@@ -38,6 +39,10 @@ use zeroize::Zeroizing;
 /// The most trusted paths at a time, in all: 10,000 sessions, and some that come back before their old path is known to be gone.
 const MAX_CLIENTS: usize = 12_288;
 
+/// The most causes in one message of the trusted path's server.
+const MAX_DROPPED: usize = 512;
+/// How connections end that come to something.
+const ORDINARY: [&str; 4] = ["closed", "lost", "idle", "must_show_its_certificate_again"];
 /// How long the signer may take for the last checkpoint.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -96,6 +101,7 @@ pub struct Daemon {
     pub(crate) machine: Sessions,
     pub(crate) audit: AuditLog,
     pub(crate) counts: Counts,
+    notes: Notes,
     pub(crate) vaults: Vaults,
     pub(crate) warden: Warden<SessiondPart>,
     pub(crate) operators: Operators,
@@ -158,7 +164,11 @@ impl Daemon {
         let passwords = events.watch(passwords, Source::Passwords).map_err(|e| Fatal::new("wait", e))?;
         // Where nobody knows, it has been too long.
         let was_away = was_away.unwrap_or(Duration::MAX);
-        let machine = Sessions::resumed(Arc::clone(&site), sessions, resting, was_away, now);
+        let mut secret = [0; 16];
+        passwords::fill_random(&mut secret).map_err(|e| Fatal::new("draw a number", e))?;
+        let disabled = store.disabled().map_err(|e| Fatal::new("read the store", e))?;
+        let machine =
+            Sessions::resumed(Arc::clone(&site), sessions, resting, disabled, secret, was_away, now);
         Ok(Self {
             events,
             site,
@@ -166,6 +176,7 @@ impl Daemon {
             machine,
             audit,
             counts: Counts::new(),
+            notes: Notes::default(),
             vaults: Vaults::default(),
             warden,
             operators: Operators::new(),
@@ -192,6 +203,7 @@ impl Daemon {
     /// Serves until the warden says stop or is gone.
     pub fn run(mut self) -> Result<(), Fatal> {
         self.warden.say(SessiondRequest::Compartments);
+        self.batch.entries.push((Weight::Note, server("start", "the log goes on")));
         self.carry_out();
         while self.turn()? {}
         self.finish();
@@ -204,6 +216,9 @@ impl Daemon {
         if let Some(summary) = self.counts.summary() {
             self.batch.entries.push((Weight::Note, summary));
         }
+        let said = self.notes.take(true, self.clock.now());
+        self.batch.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
+        self.batch.entries.push((Weight::Note, server("stop", "in good order; sessions stay in the store")));
         self.flush();
         self.audit.sync();
         let end = Instant::now() + LAST_WORD;
@@ -220,6 +235,7 @@ impl Daemon {
         let deadlines = [
             self.machine.deadline(),
             self.counts.due(),
+            self.notes.due(),
             self.operators.deadline(),
             self.audit.deadline(),
             self.federated.deadline(),
@@ -261,6 +277,10 @@ impl Daemon {
             self.batch.entries.push((Weight::Note, summary));
         }
         self.raise_alarms();
+        if self.notes.due().is_some_and(|due| due <= now) {
+            let said = self.notes.take(false, now);
+            self.batch.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
+        }
         self.carry_out();
         if self.audit.deadline().is_some_and(|due| due <= now) {
             self.audit.sync();
@@ -278,6 +298,12 @@ impl Daemon {
             // Then more time counts than was.
             levee_ipc::say!("levee-sessiond: when it ran last: {error}");
         }
+    }
+
+    /// Writes a record for which nobody waits, or counts it.
+    fn note(&mut self, entry: Entry) {
+        let entry = self.notes.add(entry, self.clock.now());
+        self.batch.entries.extend(entry.map(|entry| (Weight::Note, entry)));
     }
 
     pub(crate) fn handle(&mut self, event: Event) {
@@ -395,7 +421,7 @@ impl Daemon {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };
                 let entry =
                     Entry { user: None, host: None, label, action: "run".into(), object, verdict, reason };
-                self.batch.entries.push((Weight::Note, entry));
+                self.note(entry);
             }
         }
     }
@@ -434,15 +460,32 @@ impl Daemon {
                     }
                 }
                 Ok(Some(Received { message: TpsToSessiond::Dropped(dropped), .. })) => {
-                    let now = self.clock.now();
-                    for (what, count) in dropped.into_iter().take(TURN) {
-                        self.counts.add_many(&what, count, now);
-                    }
+                    self.hear_dropped(dropped)
                 }
                 Ok(None) => return,
                 // Its children go on; the warden gives the next one.
                 Err(why) => return self.lost(Role::Tps, why),
             }
+        }
+    }
+
+    /// Connections that came to nothing. What ends in the ordinary way is counted for the status alone; the others are in the log with
+    /// the network that they came from.
+    fn hear_dropped(&mut self, dropped: Vec<Dropped>) {
+        for Dropped { reason, from, count } in dropped.into_iter().take(MAX_DROPPED) {
+            let reason: String = reason.chars().filter(|c| !c.is_control()).take(64).collect();
+            self.counts.total(&reason, count);
+            let Some(from) = from.filter(|_| !ORDINARY.contains(&reason.as_str())) else { continue };
+            let entry = Entry {
+                user: None,
+                host: None,
+                label: None,
+                action: "connect".into(),
+                object: format!("trusted path from {from}"),
+                verdict: Verdict::Denied,
+                reason: format!("{reason}: {count} since the last record"),
+            };
+            self.note(entry);
         }
     }
 
@@ -789,7 +832,7 @@ impl Daemon {
                 self.batch.commits.push(commit);
                 self.batch.changes.extend(changes);
             }
-            Output::Audit(entry) => self.batch.entries.push((Weight::Note, entry)),
+            Output::Audit(entry) => self.note(entry),
             Output::Count(counted) => self.counts.add(&counted, self.clock.now()),
             Output::Reply(client, reply) => self.reply(client, reply),
             // Already out of the state machine.
@@ -864,4 +907,10 @@ impl Daemon {
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
     }
+}
+
+/// What happens to the server itself.
+fn server(action: &str, reason: &str) -> Entry {
+    let (action, object, reason) = (action.into(), "server".into(), reason.into());
+    Entry { user: None, host: None, label: None, action, object, verdict: Verdict::Noted, reason }
 }

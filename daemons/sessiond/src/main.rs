@@ -14,6 +14,7 @@ mod daemon;
 mod devices;
 mod federation;
 mod mediation;
+mod notes;
 mod operators;
 mod passes;
 mod passwords;

@@ -159,6 +159,10 @@ impl Daemon {
                     operator.state = State::Collecting { missing, compartments: None, until };
                     self.ask_warden(SessiondRequest::Compartments);
                 }
+                Command::Disable(user, disable) => {
+                    operator.state = State::Ending;
+                    self.handle(Event::Disable(id, user, disable));
+                }
                 Command::End(shown) => {
                     operator.state = State::Ending;
                     self.handle(Event::End(id, shown));

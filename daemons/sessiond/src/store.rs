@@ -1,8 +1,10 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
-use levee_policy::LabelName;
+use levee_policy::{LabelName, UserName};
 use levee_session::{Change, REST, SessionId, Stored, Time};
-use redb::{BackendError, Database, ReadableTable as _, StorageBackend, TableDefinition};
+use redb::{
+    BackendError, Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition,
+};
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, openat};
 use std::fs::File;
 use std::net::IpAddr;
@@ -14,6 +16,8 @@ use std::os::unix::fs::FileExt as _;
 const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("sessions");
 /// Label and inner address, a space between them → milliseconds since the epoch until which it rests there.
 const RESTING: TableDefinition<'_, &str, u64> = TableDefinition::new("resting");
+/// Users who may not sign on.
+const DISABLED: TableDefinition<'_, &str, ()> = TableDefinition::new("disabled");
 const FILE: &str = "sessions.redb";
 /// Bytes that the store keeps on the disk to grow into.
 const SPARE: u64 = 2 << 20;
@@ -123,6 +127,7 @@ impl Store {
         let change = store.database()?.begin_write()?;
         change.open_table(SESSIONS)?;
         change.open_table(RESTING)?;
+        change.open_table(DISABLED)?;
         change.commit()?;
         rustix::fs::fsync(directory).map_err(other)?;
         Ok(store)
@@ -170,6 +175,16 @@ impl Store {
         Ok((sessions, resting))
     }
 
+    /// Every user who may not sign on.
+    pub fn disabled(&mut self) -> Result<Vec<UserName>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        let mut users = Vec::new();
+        for row in read.open_table(DISABLED)?.iter()? {
+            users.push(UserName::new(row?.0.value()).map_err(other)?);
+        }
+        Ok(users)
+    }
+
     /// Makes the changes, all or none, and syncs them.
     pub fn apply(&mut self, changes: &[Change], now: Time) -> Result<(), StoreError> {
         let applied = self.try_apply(changes, now);
@@ -184,8 +199,11 @@ impl Store {
         {
             let mut sessions = transaction.open_table(SESSIONS)?;
             let mut resting = transaction.open_table(RESTING)?;
+            let mut disabled = transaction.open_table(DISABLED)?;
             for change in changes {
                 match change {
+                    Change::Disabled(user, true) => drop(disabled.insert(user.as_str(), ())?),
+                    Change::Disabled(user, false) => drop(disabled.remove(user.as_str())?),
                     Change::Put(record) => {
                         let bytes = postcard::to_allocvec(record).map_err(other)?;
                         sessions.insert(*record.id.as_bytes(), bytes.as_slice())?;
@@ -208,7 +226,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_policy::{HostName, UserName};
+    use levee_policy::HostName;
     use std::os::fd::AsFd as _;
 
     const NOW: Time = Time::from_millis(1_000_000);

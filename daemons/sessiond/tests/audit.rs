@@ -47,10 +47,15 @@ fn the_log_of_a_day_verifies_across_restarts_and_ends_in_a_signed_checkpoint() {
     assert_eq!(report.lines, log.lines().count() as u64);
     assert!(report.checkpoints >= 2, "{report:#?}");
     assert_eq!(report.signed, report.lines - 1, "all but the last checkpoint itself is signed");
-    // Who, from where, at which label, what, verdict and reason; and the guess only counted.
+    // Who, from where, at which label, what, verdict and reason; and no password.
     assert!(log.contains(r#""user":"ada","host":"ws1","label":"SECRET","action":"session""#), "{log}");
     assert!(log.contains("from 10.81.") && log.contains(" to 10.80.0.1:80/tcp"), "{log}");
-    assert!(log.contains("a wrong password or an unknown user at ws1 as ada"), "{log}");
+    assert!(
+        log.contains(r#""user":"ada","host":"ws1","action":"sign-on","object":"ws1","verdict":"denied""#),
+        "{log}"
+    );
+    assert_eq!(log.matches(r#""action":"start""#).count(), 3, "{log}");
+    assert_eq!(log.matches(r#""action":"stop""#).count(), 2, "one was a kill: {log}");
     assert!(!log.contains("a guess") && !log.contains(ADA));
 }
 

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use levee_hostile::{Flood, MOST, flood, resident};
 use levee_ipc::Channel;
-use levee_ipc::client::{ChildToSessiond, Request, TpsToSessiond};
+use levee_ipc::client::{ChildToSessiond, Dropped, Request, TpsToSessiond};
 use levee_ipc::keyer::FromKeyer;
 use levee_ipc::mediator::{self, MediatorToSessiond};
 use levee_ipc::signer::FromSigner;
@@ -94,7 +94,10 @@ fn whoever_says_anything_at_any_rate_costs_a_bounded_amount_and_others_are_serve
     let dropped = |n: u64| FromKeyer::Dropped((0..200).map(|o| (format!("{n} {o}"), n)).collect());
     bears(&world, "a keyer: drops of ever new names", || flood(&keyer, WHILE, dropped));
     let tps = give(SessiondPart::Tps);
-    let dropped = |n: u64| TpsToSessiond::Dropped((0..200).map(|o| (format!("{n} {o}"), n)).collect());
+    let dropped = |n: u64| {
+        let one = |o| Dropped { reason: format!("{n} {o}"), from: None, count: n };
+        TpsToSessiond::Dropped((0..200).map(one).collect())
+    };
     bears(&world, "the trusted path's server", || flood(&tps, WHILE, dropped));
     let signer = give(SessiondPart::Signer);
     bears(&world, "a signer", || {

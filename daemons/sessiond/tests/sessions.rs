@@ -386,7 +386,12 @@ fn who_changes_level_in_a_loop_leaves_others_their_sessions_at_every_label_and_a
         let low = world.connect("ws2");
         low.sign_on("ugo", UGO);
         for n in 0..300 {
-            assert!(matches!(low.level("UNCLASSIFIED"), Reply::Opened(_)), "change {n}");
+            let mut reply = low.level("UNCLASSIFIED");
+            // On a busy host a vault may be late, and is replaced: then keys are to be agreed anew.
+            while matches!(reply, Reply::Renew { .. }) {
+                reply = low.next().unwrap();
+            }
+            assert!(matches!(reply, Reply::Opened(_)), "change {n}: {reply:?}");
         }
         let ada = world.connect("ws1");
         ada.sign_on("ada", ADA);
@@ -492,4 +497,36 @@ fn a_revoked_workstation_stays_out_whatever_was_restarted_before_the_list_came()
     site.revoked = Some(devices.list(&["ws1"]));
     let world = World::start(site);
     assert!(refused(&world));
+}
+
+#[test]
+fn a_disabled_person_is_out_at_once_at_every_workstation_and_after_a_start_until_enabled() {
+    let disable = |user: &str, disable| operator::Command::Disable(user.parse().unwrap(), disable);
+    let mut world = World::start(Site::new());
+    let (one, two) = (world.connect("ws1"), world.connect("ws2"));
+    one.sign_on("ada", ADA);
+    one.open("SECRET");
+    two.sign_on("ugo", UGO);
+    two.open("UNCLASSIFIED");
+    assert!(matches!(world.operator(&disable("ada", true)), operator::Answer::Ended));
+    assert_eq!(world.sessions_in_vaults(), 1, "ada's is over when the operator is told, ugo's goes on");
+    assert!(matches!(two.level("UNCLASSIFIED"), Reply::Opened(_)));
+    for _ in 0..2 {
+        let refused = world.connect("ws1").login("ada", ADA);
+        assert!(
+            matches!(&refused, Reply::Refused { reason, .. } if reason.contains("disabled")),
+            "{refused:?}"
+        );
+        // Who does not know the password does not learn it.
+        let refused = world.connect("ws1").login("ada", "a guess at it");
+        assert_eq!(refusal(&refused), Some(RefusalKind::Credentials));
+        world = World::start(world.kill());
+    }
+    assert!(matches!(world.operator(&disable("nobody", true)), operator::Answer::Failed(_)));
+    assert!(matches!(world.operator(&disable("ada", false)), operator::Answer::Ended));
+    world.connect("ws1").sign_on("ada", ADA);
+    let log = world.stop().log();
+    for action in ["disable", "enable"] {
+        assert!(log.contains(&format!(r#""user":"ada","action":"{action}","object":"person""#)), "{log}");
+    }
 }

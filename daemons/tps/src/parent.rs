@@ -2,11 +2,12 @@
 
 use crate::admission::{self, Admission, Client, Limits};
 use crate::child::{self, Child, End, News, Prepared};
+use ipnet::IpNet;
 use levee_daemon::{
     Can, Descriptors, Events, Fatal, Kit, Many, One, Order, Outbox, Warden, Watched, begin, pem, revocations,
 };
 use levee_ipc::Channel;
-use levee_ipc::client::TpsToSessiond;
+use levee_ipc::client::{Dropped, TpsToSessiond};
 use levee_ipc::signer::ToSigner;
 use levee_ipc::warden::tps::TpsPart;
 use levee_sys::fork::Forker;
@@ -17,7 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::{BTreeMap, HashMap};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -69,6 +70,15 @@ enum Stage {
     Running(Running),
 }
 
+/// The most ways of ending and networks told apart in one report.
+const MOST_NETWORKS: usize = 256;
+
+/// The /24 of an IPv4 address, the /64 of another.
+fn network(address: IpAddr) -> Option<IpNet> {
+    let address = address.to_canonical();
+    IpNet::new(address, if address.is_ipv4() { 24 } else { 64 }).ok().map(|net| net.trunc())
+}
+
 struct Parent {
     events: Events<Source>,
     warden: Warden<TpsPart>,
@@ -83,7 +93,8 @@ struct Parent {
     next: Client,
     /// Killed, and not yet reaped: their numbers stay theirs until then.
     dying: Vec<Pid>,
-    dropped: BTreeMap<&'static str, u64>,
+    /// How connections ended, and the network that each came from.
+    dropped: BTreeMap<(&'static str, Option<IpNet>), u64>,
     reported: Instant,
     /// The last turn left clients that could have had a child.
     more: bool,
@@ -261,7 +272,7 @@ impl Parent {
                 self.prepared = Arc::new(Prepared { config, handle, filter });
             }
             // The one before it goes on counting.
-            Err(_) => return self.count("revocation_list"),
+            Err(_) => return self.count("revocation_list", None),
         }
         let running = self.clients.iter().filter(|(_, stage)| matches!(stage, Stage::Running(_)));
         for client in running.map(|(client, _)| *client).collect::<Vec<_>>() {
@@ -269,8 +280,10 @@ impl Parent {
         }
     }
 
-    fn count(&mut self, reason: &'static str) {
-        let count = self.dropped.entry(reason).or_default();
+    fn count(&mut self, reason: &'static str, from: Option<IpAddr>) {
+        let key = (reason, from.and_then(network));
+        let told_apart = self.dropped.len() < MOST_NETWORKS || self.dropped.contains_key(&key);
+        let count = self.dropped.entry(if told_apart { key } else { (reason, None) }).or_default();
         *count = count.saturating_add(1);
     }
 
@@ -282,13 +295,13 @@ impl Parent {
                     Ok((stream, Some(address))) => (stream, address),
                     Ok((_, None)) | Err(Errno::INTR | Errno::CONNABORTED) => continue,
                     Err(Errno::AGAIN) => return,
-                    Err(_) => return self.count("accept"),
+                    Err(_) => return self.count("accept", None),
                 };
             let Ok(address) = SocketAddr::try_from(address) else { continue };
             let client = self.next;
             self.next = self.next.saturating_add(1);
             let Ok(stream) = self.events.watch(Rc::new(stream), Source::Client(client)) else {
-                self.count("accept");
+                self.count("accept", Some(address.ip()));
                 continue;
             };
             self.clients.insert(client, Stage::Waiting(Accepted { stream, address }));
@@ -380,7 +393,12 @@ impl Parent {
 
     /// Ends a client, whatever its stage, and counts it.
     fn drop_client(&mut self, client: Client, reason: &'static str) {
-        self.count(reason);
+        let from = self.clients.get(&client).map(|stage| match stage {
+            Stage::Waiting(Accepted { address, .. }) | Stage::Running(Running { address, .. }) => {
+                address.ip()
+            }
+        });
+        self.count(reason, from);
         self.forget(client);
     }
 
@@ -402,7 +420,12 @@ impl Parent {
         if self.dropped.is_empty() || self.reported.elapsed() < REPORT {
             return;
         }
-        let counts = self.dropped.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
+        let told = |((reason, from), count): (&(&'static str, Option<IpNet>), &u64)| Dropped {
+            reason: (*reason).to_owned(),
+            from: *from,
+            count: *count,
+        };
+        let counts = self.dropped.iter().map(told).collect();
         if self.sessiond.send_with(&TpsToSessiond::Dropped(counts), &[]) {
             self.dropped.clear();
         }

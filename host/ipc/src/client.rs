@@ -36,8 +36,19 @@ pub const SILENCE: Duration = Duration::from_secs(7);
 pub enum TpsToSessiond {
     /// A client has connected from here; the channel of the child that serves it comes along.
     Client(SocketAddr),
-    /// Connections that were refused or came to nothing since the last such message, by reason.
-    Dropped(Vec<(String, u64)>),
+    /// Connections that ended since the last such message, by how and from where.
+    Dropped(Vec<Dropped>),
+}
+
+/// Connections that ended in one way and came from one network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// How they ended.
+    pub reason: String,
+    /// The /24 (IPv6: /64) that they came from; `None` where too many were told apart, or there was none.
+    pub from: Option<IpNet>,
+    /// How many.
+    pub count: u64,
 }
 
 /// tps child → sessiond.

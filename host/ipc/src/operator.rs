@@ -13,6 +13,8 @@ pub enum Command {
     Status,
     /// End the session shown by this name.
     End(String),
+    /// This person may not sign on from now on, and their sessions end; or they may again.
+    Disable(UserName, bool),
 }
 
 /// sessiond → the `levee` command.
@@ -20,7 +22,7 @@ pub enum Command {
 pub enum Answer {
     /// Answer to [`Command::Status`].
     Status(Box<ServerStatus>),
-    /// The session is over: no packet of it will pass any more.
+    /// It is done; of a session that was to end no packet will pass any more.
     Ended,
     /// It cannot be done, and why.
     Failed(String),

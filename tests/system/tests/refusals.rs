@@ -58,10 +58,12 @@ fn what_is_refused_is_refused_in_words_that_tell_no_more_than_they_may_and_is_au
     let granted =
         world.levee(&["audit", "show", "--state", &state, "--verdict", "granted", "--user", "ugo"]).ok();
     assert!(granted.lines().any(|line| line.contains(LOW)), "{granted}");
-    // What anybody can cause without a password is counted, so that nobody can fill the log with it.
+    // Who tried a wrong password, and where; the stop is there, too.
     world.stop_server();
+    let denied = world.levee(&["audit", "show", "--state", &state, "--verdict", "denied"]).ok();
+    assert!(denied.lines().any(|line| line.contains("unknown user or wrong password")), "{denied}");
     let noted = world.levee(&["audit", "show", "--state", &state, "--verdict", "noted"]).ok();
-    assert!(noted.lines().any(|line| line.contains("a wrong password or an unknown user")), "{noted}");
+    assert!(noted.lines().any(|line| line.contains(" stop server: noted")), "{noted}");
     world.levee(&["audit", "verify", "--state", &state]).ok();
 }
 

@@ -1,0 +1,88 @@
+//! People who may not sign on for a while: an operator says so, and it holds at once and after a start.
+
+use crate::Time;
+use crate::event::*;
+use crate::sessions::Sessions;
+use crate::state::*;
+use levee_policy::UserName;
+use levee_policy::audit::{Event as Entry, Verdict};
+
+impl Sessions {
+    pub(crate) fn disable(&mut self, operator: OperatorId, user: UserName, disable: bool) {
+        if self.site.user(&user).is_none() && disable {
+            let why = format!("the site has no user `{user}`");
+            return self.say(Output::Operator(operator, Err(why)));
+        }
+        let entry = Entry {
+            user: Some(user.clone()),
+            host: None,
+            label: None,
+            action: if disable { "disable" } else { "enable" }.into(),
+            object: "person".into(),
+            verdict: Verdict::Noted,
+            reason: "by an operator".into(),
+        };
+        let change = Change::Disabled(user.clone(), disable);
+        self.commit(Purpose::Disable(operator, user, disable), vec![entry], vec![change]);
+    }
+
+    pub(crate) fn disable_recorded(
+        &mut self,
+        operator: OperatorId,
+        user: &UserName,
+        disable: bool,
+        durable: bool,
+        now: Time,
+    ) {
+        const LOST: &str = "it is not recorded: the audit log or the store cannot be written";
+        if !disable {
+            // What cannot be written is not allowed.
+            let result = if durable { Ok(()) } else { Err(LOST.to_owned()) };
+            if durable {
+                self.disabled.remove(user);
+            }
+            return self.say(Output::Operator(operator, result));
+        }
+        // What cannot be written is forbidden all the same, until the next start.
+        self.disabled.insert(user.clone());
+        let theirs = |client: &Client| {
+            client.person.as_ref() == Some(user)
+                || matches!(&client.busy, Some(Busy::SigningOn(who, _)) if who == user)
+        };
+        let clients: Vec<ClientId> =
+            self.clients.iter().filter(|(_, client)| theirs(client)).map(|(id, _)| *id).collect();
+        let sessions: Vec<_> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.record.user == *user)
+            .map(|(id, _)| *id)
+            .collect();
+        match (durable, sessions.len()) {
+            (false, _) => self.say(Output::Operator(operator, Err(format!("they are cut off; but {LOST}")))),
+            (true, 0) => self.say(Output::Operator(operator, Ok(()))),
+            (true, count) => drop(self.disabling.insert(operator, count)),
+        }
+        for id in sessions {
+            let waiter = durable.then_some(Waiter::Operator(operator));
+            self.close(id, "an operator has disabled the person", waiter, now);
+        }
+        for client in clients {
+            self.gone(client, now);
+            self.say(Output::Disconnect(client));
+        }
+    }
+
+    /// A session that an operator waits for has ended, or cannot be ended in good order.
+    pub(crate) fn tell_operator(&mut self, operator: OperatorId, result: Result<(), String>) {
+        if result.is_ok()
+            && let Some(left) = self.disabling.get_mut(&operator)
+        {
+            *left = left.saturating_sub(1);
+            if *left > 0 {
+                return;
+            }
+        }
+        self.disabling.remove(&operator);
+        self.say(Output::Operator(operator, result));
+    }
+}
