@@ -66,6 +66,18 @@ pub fn chain(parts: &[(u8, Vec<u8>)]) -> (u8, Vec<u8>) {
     (parts.first().map_or(0, |p| p.0), out)
 }
 
+/// A message without the notification that fills it up (LEVEE_PADDING), which is its last payload.
+fn unpadded(first: u8, plain: Vec<u8>) -> (u8, Vec<u8>) {
+    let mut parts: Vec<(u8, Vec<u8>)> =
+        payloads(first, &plain).iter().map(|(kind, body)| (*kind, body.to_vec())).collect();
+    let is_padding = |(kind, body): &(u8, Vec<u8>)| *kind == 41 && body.get(2..4) == Some(&[0xc4, 0x36]);
+    if !parts.last().is_some_and(is_padding) {
+        return (first, plain);
+    }
+    parts.pop();
+    chain(&parts)
+}
+
 /// A message of the victim, opened.
 #[derive(Debug, Clone)]
 pub struct Seen {
@@ -194,7 +206,8 @@ impl Attacker {
         let mut plain = cipher.decrypt((&nonce).into(), payload).ok()?;
         let pad = usize::from(plain.pop()?);
         plain.truncate(plain.len().checked_sub(pad)?);
-        Some(Seen { exchange, response, first: message[28], chain: plain })
+        let (first, chain) = unpadded(message[28], plain);
+        Some(Seen { exchange, response, first, chain })
     }
 
     fn hear_init(&mut self, message: &[u8], response: bool) -> Option<Seen> {

@@ -68,6 +68,7 @@ impl Two {
         let authority = text(&two.world.path("state").join("authority"));
         sh("cp", &["-r", &authority, &state]).ok();
         two.world.levee(&["enrol", "server", &site, "--state", &state]).ok();
+        two.world.levee(&["enrol", "auditor", &site, "--state", &state]).ok();
         two.world.start_server();
         two.start_second();
         for workstation in workstations {
