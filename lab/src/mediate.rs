@@ -28,7 +28,7 @@ const CHUNK: usize = 65_536;
 fn this() -> io::Result<Command> {
     // levee starts services by their whole path, and a compartment has no /proc where a program could ask for its own.
     let own = std::env::args_os().next().filter(|own| std::path::Path::new(own).is_absolute());
-    let mut c = Command::new(own.map_or_else(|| std::env::current_exe(), |own| Ok(own.into()))?);
+    let mut c = Command::new(own.map_or_else(std::env::current_exe, |own| Ok(own.into()))?);
     // a service's environment names listeners, which are not for those behind it
     c.env_clear().stdout(Stdio::null());
     Ok(c)
