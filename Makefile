@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere test test-pure fuzz lint bench bench-full study build install clean
+.PHONY: help run crowd elsewhere test test-pure fuzz reference lint bench bench-full study build install clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -39,6 +39,11 @@ test-pure:
 
 fuzz:
 	@scripts/fuzz
+
+# The page of docs that comes from what the parser of site files reads.
+reference:
+	$(CARGO) run --quiet -p levee --bin levee -- check --explain all --markdown >docs/site.md.new
+	@mv docs/site.md.new docs/site.md
 
 lint:
 	@scripts/lint

@@ -1,12 +1,14 @@
 //! `levee check`: every problem of a site file, where it is and what to do about it.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use levee_policy::site::Program;
 use levee_policy::{Problem, Site};
 use serde::Serialize;
 
+use crate::explain;
 use crate::keys::{self, Unfit};
 use crate::output::{self, Paint, shown};
 use crate::site;
@@ -17,7 +19,14 @@ use crate::site;
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The site file; `-` for standard input
-    site: PathBuf,
+    #[arg(required_unless_present = "explain")]
+    site: Option<PathBuf>,
+    /// Say instead what a table or key of site files means: `server`, `grace`, `user.clearance`; or `all`
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["site", "state", "json"])]
+    explain: Option<String>,
+    /// With `--explain all`: as the page of docs
+    #[arg(long, hide = true, requires = "explain")]
+    markdown: bool,
     /// Where keys and certificates are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -49,17 +58,25 @@ struct Answer<'a> {
     /// What `levee enrol` has made and does not fit.
     #[serde(skip_serializing_if = "<[Unfit]>::is_empty")]
     unfit: &'a [Unfit],
+    /// What is sound, and not as it should be on this host.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
 }
 
 impl Check {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        output::exit(self.answer())
+        let Some(site) = &self.site else {
+            let name = self.explain.as_deref().unwrap_or("all");
+            let text = if self.markdown { Ok(explain::markdown()) } else { explain::explain(name) };
+            return output::exit(text.and_then(|text| output::print(&text)).map(|()| ExitCode::SUCCESS));
+        };
+        output::exit(self.answer(site))
     }
 
-    fn answer(&self) -> Result<ExitCode, String> {
-        let text = site::text(&self.site)?;
-        let file = self.site.display().to_string();
+    fn answer(&self, path: &Path) -> Result<ExitCode, String> {
+        let text = site::text(path)?;
+        let file = path.display().to_string();
         let parsed = Site::parse(&text);
         let sound = parsed.is_ok();
         let unfit = match &parsed {
@@ -74,11 +91,14 @@ impl Check {
             Ok(site) => (Some(summary(site)), [].as_slice()),
             Err(problems) => (None, problems.as_slice()),
         };
+        let warnings: Vec<String> = parsed.as_ref().map(missing_programs).unwrap_or_default();
         if self.json {
-            output::json(&Answer { file, sound, site, problems, unfit: &unfit })?;
+            output::json(&Answer { file, sound, site, problems, unfit: &unfit, warnings: &warnings })?;
         } else {
             let said = render(&file, &text, site.as_ref(), problems, Paint::stdout());
-            output::print(&(said + &misfits(&unfit, Paint::stdout())))?;
+            let warned: String =
+                warnings.iter().map(|warning| format!("warning: {}\n", shown(warning))).collect();
+            output::print(&(said + &misfits(&unfit, Paint::stdout()) + &warned))?;
         }
         Ok(if sound && unfit.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -95,6 +115,20 @@ fn summary(site: &Site) -> Summary {
         networks: site.networks().len(),
         other_servers: site.federation().map_or(0, |federation| federation.peers().len()),
     }
+}
+
+/// Services whose program is not on this host, which need not be the server.
+fn missing_programs(site: &Site) -> Vec<String> {
+    let path = |program: &Program| match program {
+        Program::Nginx => "/usr/sbin/nginx".to_owned(),
+        Program::Command(words) => words.first().cloned().unwrap_or_default(),
+    };
+    (site.services().map(|service| (service.name(), path(service.program()))))
+        .filter(|(_, path)| !Path::new(path).exists())
+        .map(|(name, path)| {
+            format!("the service `{name}` runs {path}, which is not on this host: install it on the server")
+        })
+        .collect()
 }
 
 /// So many of something.
@@ -138,9 +172,10 @@ fn render(file: &str, text: &str, site: Option<&Summary>, problems: &[Problem], 
         let number = problem.line.to_string();
         let gutter = " ".repeat(number.len());
         let line = shown(text.lines().nth(problem.line.saturating_sub(1)).unwrap_or(""));
+        let (line, column, length) = clipped(&line, problem.column, problem.length);
         let bar = paint.guide("|");
-        let indent = " ".repeat(problem.column.saturating_sub(1));
-        let carets = paint.error(&"^".repeat(problem.length));
+        let indent = " ".repeat(column.saturating_sub(1));
+        let carets = paint.error(&"^".repeat(length));
         let kind = serde_json::to_value(problem.kind).ok();
         let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or("problem");
         out.push_str(&format!(
@@ -158,6 +193,19 @@ fn render(file: &str, text: &str, site: Option<&Summary>, problems: &[Problem], 
     }
     out.push_str(&format!("{file}: {}\n", count(problems.len(), "problem", "problems")));
     out
+}
+
+/// The part of a line that has the fault, no wider than a wide terminal; the column and length of the fault in it.
+fn clipped(line: &str, column: usize, length: usize) -> (String, usize, usize) {
+    const WIDEST: usize = 160;
+    const BEFORE: usize = 40;
+    if line.chars().count() <= WIDEST {
+        return (line.to_owned(), column, length);
+    }
+    let skipped = column.saturating_sub(1 + BEFORE);
+    let column = column - skipped;
+    let shown: String = line.chars().skip(skipped).take(WIDEST).collect();
+    (shown, column, length.min((WIDEST + 1).saturating_sub(column).max(1)))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod check;
 mod doctor;
 mod enrol;
 mod enrolment;
+mod explain;
 mod keys;
 mod lab;
 mod log;
@@ -19,6 +20,7 @@ mod site;
 mod status;
 mod up;
 mod user;
+mod why;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -42,6 +44,8 @@ enum Command {
     Log(log::Log),
     Session(session::Session),
     Check(check::Check),
+    Why(why::Why),
+    Matrix(why::Matrix),
     Audit(audit::Audit),
     Doctor(doctor::Doctor),
     User(user::User),
@@ -61,6 +65,8 @@ fn main() -> ExitCode {
         Command::Log(command) => command.run(),
         Command::Session(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Why(command) => command.run(),
+        Command::Matrix(command) => command.run(),
         Command::Audit(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::User(command) => command.run(),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use crate::{Cli, output};
+use crate::{Cli, explain, output};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,7 @@ impl Man {
     fn write(&self) -> Result<(), String> {
         std::fs::create_dir_all(&self.directory)
             .and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory))
+            .and_then(|()| std::fs::write(self.directory.join("site.toml.5"), explain::man_page()))
             .map_err(|e| format!("{}: {e}", self.directory.display()))
     }
 }
@@ -69,5 +70,6 @@ mod tests {
         let page = std::fs::read_to_string(directory.path().join("levee-check.1")).unwrap();
         assert!(page.contains("every problem with its place and remedy"), "{page}");
         assert!(directory.path().join("levee-user-add.1").exists());
+        assert!(directory.path().join("site.toml.5").exists());
     }
 }

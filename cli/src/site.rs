@@ -19,7 +19,19 @@ pub fn text(path: &Path) -> Result<String, String> {
         File::open(path).and_then(|file| file.take(MAX_TEXT).read_to_end(&mut bytes))
     };
     read.map_err(|e| fault(&e))?;
-    String::from_utf8(bytes).map_err(|e| fault(&format!("not UTF-8 text: {e}")))
+    String::from_utf8(bytes).map_err(|e| fault(&not_utf8(&e)))
+}
+
+/// Where a file stops being UTF-8, and what to do about it.
+fn not_utf8(error: &std::string::FromUtf8Error) -> String {
+    let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+    let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let before =
+        String::from_utf8_lossy(good.rsplit(|byte| *byte == b'\n').next().unwrap_or_default()).into_owned();
+    format!(
+        "line {line}, column {}: this is not UTF-8 text; write it in UTF-8 (from Latin-1: `iconv -f latin1 -t utf-8`)",
+        before.chars().count() + 1
+    )
 }
 
 /// Reads a site, which must have no problem.

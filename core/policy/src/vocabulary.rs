@@ -153,6 +153,16 @@ impl Names {
     fn find(&self, name: &str) -> Option<u16> {
         self.number.get(name).copied()
     }
+
+    /// The name as the site declares it, where what is typed is one but for case and spaces around it.
+    fn as_declared(&self, typed: &str) -> String {
+        let typed = typed.trim();
+        self.list
+            .iter()
+            .find(|name| name.eq_ignore_ascii_case(typed))
+            .map_or(typed, String::as_str)
+            .to_owned()
+    }
 }
 
 fn valid_name(name: &str) -> bool {
@@ -299,6 +309,27 @@ impl Vocabulary {
         self.parse_at(text, 0)
     }
 
+    /// Reads a label as a person types it: in any case, with spaces around its names, categories in any order. No two names of a list
+    /// differ in case alone, so that it means one label. Nothing that machines say to each other is read like this.
+    pub fn parse_typed(&self, text: &str) -> Result<Label, SyntaxError> {
+        let class = |text: &str, levels: &Names, categories: &Names| match text.split_once("//") {
+            None => levels.as_declared(text),
+            Some((level, list)) => {
+                let list: Vec<String> = list.split(',').map(|name| categories.as_declared(name)).collect();
+                format!("{}//{}", levels.as_declared(level), list.join(","))
+            }
+        };
+        let text = match text.split_once('@') {
+            None => class(text, &self.levels, &self.categories),
+            Some((before, after)) => format!(
+                "{}@{}",
+                class(before, &self.levels, &self.categories),
+                class(after, &self.integrity_levels, &self.integrity_categories)
+            ),
+        };
+        self.parse(&text)
+    }
+
     /// Reads a label's canonical name and nothing else, so that equal labels have equal names.
     pub fn parse_name(&self, name: &LabelName) -> Option<Label> {
         let label = self.parse(name.as_str()).ok()?;
@@ -424,7 +455,24 @@ fn unknown(name: &str, at: usize, word: &str, names: &Names) -> SyntaxError {
         Some(near) => format!("did you mean `{near}`? The site declares {}", enumerate(&names.list)),
         None => format!("the site declares {}", enumerate(&names.list)),
     };
+    let remedy = miswritten(name, names).unwrap_or(remedy);
     SyntaxError { kind: SyntaxKind::UnknownName, at, what, nearest, remedy }
+}
+
+/// What is meant, where known names were put together in a way that is not the syntax.
+fn miswritten(name: &str, names: &Names) -> Option<String> {
+    let known = |name: &str| names.find(name).is_some();
+    let trimmed = name.trim();
+    if trimmed != name && known(trimmed) {
+        return Some(format!("write it without the space: `{trimmed}`"));
+    }
+    if let Some((before, after)) = name.split_once('/').filter(|(before, _)| known(before)) {
+        return Some(format!("two slashes stand before categories: `{before}//{after}`"));
+    }
+    // Names may have dashes themselves.
+    let dashes = name.match_indices('-').filter_map(|(at, _)| Some((name.get(..at)?, name.get(at + 1..)?)));
+    let (low, high) = dashes.into_iter().find(|(low, high)| known(low) && known(high))?;
+    Some(format!("a range has two dots: `{low}..{high}`"))
 }
 
 pub(crate) fn article(word: &str) -> &'static str {

@@ -241,3 +241,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_person_types_is_understood_in_any_case_and_order_and_means_one_label() {
+    let site = with_integrity();
+    let label = |text: &str| site.parse_typed(text);
+    let meant = site.parse("HIGH//NATO@TRUSTED//OPS,DEV").unwrap();
+    for typed in ["high//nato@trusted//dev,ops", "High // Nato @ Trusted // Ops , Dev", "HIGH//NATO@TRUSTED//DEV,OPS"] {
+        assert_eq!(label(typed).as_ref(), Ok(&meant), "{typed}");
+    }
+    for wrong in ["", "hi gh@trusted", "high//nato,NATO@trusted", "high//", "high", "high@"] {
+        assert!(label(wrong).is_err(), "{wrong:?}");
+    }
+    assert_eq!(
+        site.parse_name(&LabelName::new("high@trusted").unwrap()),
+        None,
+        "machines have one name for a label"
+    );
+}
+
+/// Files in other formats are told once, and not line by line.
+#[test]
+fn a_file_that_is_no_toml_is_called_what_it_is() {
+    for (text, format) in [
+        ("{\"site\": {\"name\": \"x\"}}", "JSON"),
+        ("# a comment\n\nsite:\n  name: hospital\n", "YAML"),
+        ("---\nsite: x\n", "YAML"),
+        ("<site name='x'/>", "XML"),
+        ("\0\0\0", "no text"),
+    ] {
+        let problems = levee_policy::Site::parse(text).unwrap_err();
+        assert_eq!(problems.len(), 1, "{text:?}: {problems:?}");
+        assert!(problems[0].what.contains(format), "{text:?}: {}", problems[0].what);
+    }
+}

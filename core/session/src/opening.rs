@@ -24,6 +24,7 @@ impl Sessions {
         now: Time,
     ) {
         let Some(path) = self.clients.get(&client) else { return };
+        let label = self.site.typed_name(label);
         let (device, fingerprint) = (path.device.clone(), path.fingerprint);
         let Some(user) = path.person.clone() else {
             return self.refuse(client, RefusalKind::NotLoggedIn, "nobody is signed on here");

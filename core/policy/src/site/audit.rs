@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::problem::ProblemKind;
 use super::read::{Keys, Reader};
+use super::reference;
 
 /// The most places that checkpoints are sent to.
 const MOST_PLACES: usize = 4;
@@ -33,7 +34,7 @@ impl Audit {
 
     pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Self> {
         let Some(value) = root.get("audit") else { return Some(Self::default()) };
-        let table = reader.subtable(value, "[audit]", &["checkpoints"])?;
+        let table = reader.subtable(value, "[audit]", &reference::AUDIT.names())?;
         let Some(value) = table.get("checkpoints") else { return Some(Self::default()) };
         let texts = reader.strings(value, "checkpoints")?;
         if texts.len() > MOST_PLACES {

@@ -9,6 +9,7 @@ use toml::de::DeValue;
 use super::parse::unknown_word;
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
+use super::reference;
 
 /// The curve of a site's keys, its authority's among them: ECDSA with the hash of its own size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,7 +129,7 @@ impl Crypto {
 
     pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Self> {
         let Some(value) = root.get("crypto") else { return Some(Self::default()) };
-        let table = reader.subtable(value, "[crypto]", &["keys", "suites"])?;
+        let table = reader.subtable(value, "[crypto]", &reference::CRYPTO.names())?;
         let keys = word(reader, table.get("keys"), "keys", "curve", &Curve::ALL);
         let suites = word(reader, table.get("suites"), "suites", "name of suites", &Suites::ALL);
         let (keys, suites) = (keys?, suites?);

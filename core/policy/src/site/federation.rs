@@ -10,6 +10,7 @@ use super::parse::{port_or, quantity as read_quantity};
 use super::problem::ProblemKind;
 use super::quantity;
 use super::read::{At, Keys, Reader};
+use super::reference;
 use crate::names::DomainName;
 
 /// Members of etcd at most.
@@ -100,7 +101,7 @@ const ADDRESS: &str = "an IPv4 or IPv6 address, such as \"192.0.2.2\"";
 /// Reads `[federation]`, where there is one.
 pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>, vault: Option<&Vault>) -> Option<Option<Draft>> {
     let Some(value) = root.get("federation") else { return Some(None) };
-    let keys = reader.subtable(value, "[federation]", &["etcd", "etcd-name", "lease", "peer"])?;
+    let keys = reader.subtable(value, "[federation]", &reference::FEDERATION.names())?;
     let etcd = (reader.need(&keys, "etcd", "[\"192.0.2.9:2379\"]")).and_then(|value| {
         let form = "an address with its port, such as \"192.0.2.9:2379\"";
         let members = reader.parsed_list::<SocketAddr>(value, "etcd", form)?;
@@ -124,8 +125,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>, vault: Option<&Vaul
         ),
         None => Some(10_000),
     };
-    const PEER: &[&str] = &["name", "address", "tunnel-port", "inner-address", "inner-pool", "names"];
-    let peers = reader.tables(keys.get("peer"), "federation.peer", PEER);
+    let peers = reader.tables(keys.get("peer"), "federation.peer", &reference::PEER.names());
     let (mut taken, mut names) = (Vec::new(), Vec::new());
     let peers: Vec<_> = peers.iter().map(|keys| peer(reader, keys, &mut taken, &mut names)).collect();
     if peers.is_empty() || peers.len() > MOST_PEERS {

@@ -10,6 +10,7 @@ mod ppk;
 mod problem;
 mod quantity;
 mod read;
+pub mod reference;
 mod vault;
 
 use std::collections::BTreeMap;
@@ -578,6 +579,12 @@ impl Site {
     /// The label of a canonical name.
     pub fn label(&self, name: &LabelName) -> Option<Label> {
         self.vocabulary.parse_name(name)
+    }
+
+    /// The canonical name of the label that a person means by what they typed; what they typed, where it is none.
+    pub fn typed_name(&self, typed: LabelName) -> LabelName {
+        let label = self.vocabulary.parse_typed(typed.as_str()).ok();
+        label.and_then(|label| self.label_name(&label)).unwrap_or(typed)
     }
 
     /// The labels at which a user may open a session on a host: clearance ∩ accreditation.

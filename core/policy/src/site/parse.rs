@@ -13,7 +13,7 @@ use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost, Passed,
-    Program, Protocol, Server, Service, Site, User, Vault, check, federation, needs, quantity,
+    Program, Protocol, Server, Service, Site, User, Vault, check, federation, needs, quantity, reference,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -109,6 +109,16 @@ pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
         return Err(reader.finish());
     }
     let (root, errors) = DeTable::parse_recoverable(text);
+    if let Some(format) = (!errors.is_empty()).then(|| another_format(text)).flatten() {
+        let remedy = "write it in TOML (https://toml.io); conf/small/site.toml is one to begin with";
+        reader.problem(
+            ProblemKind::Syntax,
+            &(0..1),
+            format!("this looks like {format}: a site file is TOML"),
+            remedy,
+        );
+        return Err(reader.finish());
+    }
     for error in &errors {
         reader.syntax(error);
     }
@@ -119,22 +129,25 @@ pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
     }
 }
 
+/// What a file that is not TOML seems to be, by its first line that says anything: then one problem is told and not one for each line.
+fn another_format(text: &str) -> Option<&'static str> {
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    if first.bytes().any(|byte| byte == 0) {
+        return Some("no text at all");
+    }
+    if first.starts_with(['{', '<']) {
+        return Some(if first.starts_with('{') { "JSON" } else { "XML" });
+    }
+    let name = first.strip_suffix(':').or_else(|| first.split_once(": ").map(|(name, _)| name));
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    (first == "---" || name.is_some_and(is_name)).then_some("YAML")
+}
+
 fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>) -> Option<Site> {
-    const TABLES: &[&str] = &[
-        "site",
-        "labels",
-        "server",
-        "limits",
-        "vault",
-        "crypto",
-        "audit",
-        "user",
-        "host",
-        "service",
-        "network",
-        "federation",
-    ];
-    let root = reader.table(root, whole.start..whole.start, "the site file", TABLES);
+    let root = reader.table(root, whole.start..whole.start, "the site file", &reference::tables());
     let name = site_name(reader, &root);
     let (vocabulary, colours) = labels(reader, &root);
     let server = server(reader, &root);
@@ -145,18 +158,13 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let audit = Audit::read(reader, &root);
     let federation = federation::read(reader, &root, vault.as_ref());
     let words = vocabulary.as_ref();
-    let users = reader.tables(root.get("user"), "[user]", &["name", "clearance", "export", "import"]);
+    let users = reader.tables(root.get("user"), "[user]", &reference::USER.names());
     let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
-    let hosts = reader.tables(root.get("host"), "[host]", &["name", "accreditation", "ppk"]);
+    let hosts = reader.tables(root.get("host"), "[host]", &reference::HOST.names());
     let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
-    const SERVICE: &[&str] = &[
-        "name", "port", "protocol", "range", "mode", "socket", "program", "command", "uploads", "needs",
-        "software",
-    ];
-    let services = reader.tables(root.get("service"), "[service]", SERVICE);
+    let services = reader.tables(root.get("service"), "[service]", &reference::SERVICE.names());
     let services = Part::of(services.iter().map(|keys| service(reader, words, keys)).collect());
-    const NETWORK: &[&str] = &["interface", "label", "address", "services", "hosts"];
-    let networks = reader.tables(root.get("network"), "[network]", NETWORK);
+    let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
     let networks = Part::of(networks.iter().map(|keys| network(reader, words, keys)).collect());
     let whole_federation = federation.is_some();
     let federation = federation.flatten();
@@ -230,18 +238,19 @@ fn values<T>(items: Vec<At<T>>) -> Vec<T> {
 
 fn site_name(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<SiteName> {
     let value = reader.need(root, "site", "{ name = \"harbour\" }")?;
-    let keys = reader.subtable(value, "[site]", &["name"])?;
+    let keys = reader.subtable(value, "[site]", &reference::SITE.names())?;
     let name = reader.need(&keys, "name", "\"harbour\"")?;
     Some(reader.parsed(name, "site name", "a lower-case letter, then up to 11 of a-z, 0-9 and '-'")?.value)
 }
 
 fn labels(reader: &mut Reader<'_>, root: &Keys<'_>) -> (Option<Vocabulary>, BTreeMap<u8, Colour>) {
-    const KEYS: &[&str] = &["levels", "categories", "integrity-levels", "integrity-categories", "colours"];
     let mut colours = BTreeMap::new();
     let Some(value) = reader.need(root, "labels", "{ levels = [\"UNCLASSIFIED\", \"SECRET\"] }") else {
         return (None, colours);
     };
-    let Some(keys) = reader.subtable(value, "[labels]", KEYS) else { return (None, colours) };
+    let Some(keys) = reader.subtable(value, "[labels]", &reference::LABELS.names()) else {
+        return (None, colours);
+    };
     let mut spans: BTreeMap<&str, Vec<Span<usize>>> = BTreeMap::new();
     let mut whole: BTreeMap<&str, Span<usize>> = BTreeMap::new();
     let mut read = |reader: &mut Reader<'_>, list: NameList, needed: bool| -> Option<Vec<String>> {
@@ -338,21 +347,8 @@ pub(super) fn unknown_word<'a>(
 }
 
 fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
-    const KEYS: &[&str] = &[
-        "name",
-        "addresses",
-        "trusted-path-port",
-        "ike-port",
-        "tunnel-port",
-        "inner-address",
-        "inner-pool",
-        "names",
-        "slots",
-        "grace",
-        "longest-session",
-    ];
     let value = reader.need(root, "server", "{ name = \"server.harbour.example\", … }")?;
-    let keys = reader.subtable(value, "[server]", KEYS)?;
+    let keys = reader.subtable(value, "[server]", &reference::SERVER.names())?;
     const NAME: &str = "a DNS name in lower case, such as \"server.harbour.example\"";
     const ADDRESS: &str = "an IPv4 or IPv6 address, such as \"10.80.0.1\"";
     let name = (reader.need(&keys, "name", "\"server.harbour.example\""))
@@ -441,7 +437,7 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
     let default =
         Limits { memory: 512 << 20, processes: 256, cpu_percent: 100, store: 64 << 20, stores: 64 << 30 };
     let Some(value) = root.get("limits") else { return Some(default) };
-    let keys = reader.subtable(value, "[limits]", &["memory", "processes", "cpu", "store", "stores"])?;
+    let keys = reader.subtable(value, "[limits]", &reference::LIMITS.names())?;
     let memory = match keys.get("memory") {
         Some(value) => {
             let form = "a size from \"16M\" to \"1T\"";
@@ -746,7 +742,7 @@ fn network_hosts<'t>(
     let read: Vec<_> = items
         .iter()
         .map(|item| {
-            let keys = reader.subtable(item, "a network's host", &["address", "port", "protocol"])?;
+            let keys = reader.subtable(item, "a network's host", &reference::NETWORK_HOST.names())?;
             let address = reader.need(&keys, "address", "\"192.168.7.9\"").and_then(|value| {
                 reader.parsed::<IpAddr>(value, "address", "an IPv4 or IPv6 address, such as \"192.168.7.9\"")
             });

@@ -4,6 +4,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::read::{At, Reader};
+use super::reference;
 use crate::names::PpkId;
 
 /// What a host's IKE SAs have to do with a PPK. The key itself is in a file of the signer's.
@@ -27,7 +28,7 @@ impl HostPpk {
     /// Reads `ppk = { id = "…", mandatory = … }`; its place is the name's.
     pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<At<Self>> {
         const FORM: &str = "1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
-        let keys = reader.subtable(value, "`ppk`", &["id", "mandatory"])?;
+        let keys = reader.subtable(value, "`ppk`", &reference::PPK.names())?;
         let id = reader.need(&keys, "id", "\"ws1-2026\"");
         let id = id.and_then(|value| reader.parsed::<PpkId>(value, "PPK_ID", FORM));
         let mandatory = match keys.get("mandatory") {

@@ -44,6 +44,21 @@ impl<'t> Keys<'t> {
     }
 }
 
+/// What to do about the faults that are made most often.
+fn syntax_remedy(message: &str) -> &'static str {
+    if message.contains("duplicate key") {
+        "a table or a key stands once in its place: join the two, or take one out"
+    } else if message.contains("expected `\"`") {
+        "close the string with a quote, on the same line"
+    } else if message.contains("string values must be quoted") {
+        "write strings in straight quotes: \"…\""
+    } else if message.contains("expected `]`") || message.contains("unclosed array") {
+        "close the list with `]`"
+    } else {
+        "correct it as https://toml.io describes"
+    }
+}
+
 /// The file's text, and the problems found in it so far.
 pub(super) struct Reader<'a> {
     text: &'a str,
@@ -107,7 +122,7 @@ impl<'a> Reader<'a> {
             ProblemKind::Syntax,
             &span,
             format!("this is not TOML: {}", error.message()),
-            "correct it as https://toml.io describes",
+            syntax_remedy(error.message()),
         );
     }
 

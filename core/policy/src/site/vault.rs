@@ -6,6 +6,7 @@ use super::parse::{quantity, unknown_word};
 use super::problem::ProblemKind;
 use super::quantity::brief;
 use super::read::{At, Keys, Reader};
+use super::reference;
 use crate::label::{Label, Range};
 use crate::vocabulary::Vocabulary;
 
@@ -128,17 +129,7 @@ impl Vault {
         slots: u16,
     ) -> Option<Self> {
         let Some(value) = root.get("vault") else { return Some(Self::default()) };
-        let known = [
-            "aead",
-            "poll",
-            "workers",
-            "agree",
-            "aggfrag",
-            "aggfrag-mtu",
-            "constant-rate",
-            "constant-rate-packets",
-        ];
-        let keys = reader.subtable(value, "[vault]", &known)?;
+        let keys = reader.subtable(value, "[vault]", &reference::VAULT.names())?;
         let aead = match keys.get("aead") {
             None => Some(AeadLibrary::default()),
             Some(value) => reader.string(value, "aead").and_then(|word| {

@@ -1,0 +1,296 @@
+//! `levee why` and `levee matrix`: what the site file lets whom do, without a server.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use levee_policy::site::Reach;
+use levee_policy::{HostName, Label, LabelName, Site, UserName, nearest};
+use serde::Serialize;
+
+use crate::output::{self, shown};
+use crate::site;
+
+/// Labels of one person at one workstation that are listed at most; a range with many categories has more.
+const MOST: u64 = 4_096;
+
+/// Say whether a person may have a session at a label on a workstation, and why
+///
+/// Exit code 0: they may. 1: they may not. 2: it could not be found out.
+#[derive(Debug, clap::Args)]
+pub struct Why {
+    /// The person
+    user: String,
+    /// The workstation
+    host: String,
+    /// The label, in any case and order of categories
+    label: String,
+    /// The site file
+    #[arg(long, value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    site: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print who may have sessions where, and at which labels
+#[derive(Debug, clap::Args)]
+pub struct Matrix {
+    /// One person alone
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// One workstation alone
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// The site file
+    #[arg(long, value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    site: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One condition of a session.
+#[derive(Serialize)]
+struct Condition {
+    holds: bool,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct Verdict {
+    user: UserName,
+    host: HostName,
+    label: LabelName,
+    granted: bool,
+    /// The policy's own words.
+    reason: String,
+    conditions: Vec<Condition>,
+    /// What the session could reach: `web, tcp 10.80.0.1 port 80`.
+    reach: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    user: UserName,
+    host: HostName,
+    /// Clearance and accreditation together; `None` where they share no label.
+    range: Option<String>,
+    /// Every label of it at which something can be reached; `None` where there are too many to list.
+    labels: Option<Vec<LabelName>>,
+}
+
+impl Why {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.answer())
+    }
+
+    fn answer(&self) -> Result<ExitCode, String> {
+        let site = site::read(&self.site)?;
+        let user = named(&self.user, "user", UserName::new, site.users().map(|user| user.name().as_str()))?;
+        let host = named(&self.host, "host", HostName::new, site.hosts().map(|host| host.name().as_str()))?;
+        let label =
+            site.vocabulary().parse_typed(&self.label).map_err(|e| format!("{}: {}", e.what, e.remedy))?;
+        let verdict = verdict(&site, user, host, &label)
+            .ok_or_else(|| format!("{}: its name is too long", self.label))?;
+        if self.json {
+            output::json(&verdict)?;
+        } else {
+            output::print(&verdict.text())?;
+        }
+        Ok(if verdict.granted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+impl Matrix {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.answer())
+    }
+
+    fn answer(&self) -> Result<ExitCode, String> {
+        let site = site::read(&self.site)?;
+        let users = site.users().map(|user| user.name().as_str());
+        let user = self.user.as_deref().map(|name| named(name, "user", UserName::new, users)).transpose()?;
+        let hosts = site.hosts().map(|host| host.name().as_str());
+        let host = self.host.as_deref().map(|name| named(name, "host", HostName::new, hosts)).transpose()?;
+        let rows = rows(&site, user.as_ref(), host.as_ref());
+        if self.json {
+            output::json(&rows)?;
+        } else {
+            output::print(&table(&rows))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A name that the site has, or what was probably meant.
+fn named<'a, T: AsName, E: std::fmt::Display>(
+    text: &str,
+    what: &str,
+    read: impl Fn(&str) -> Result<T, E>,
+    known: impl Iterator<Item = &'a str>,
+) -> Result<T, String> {
+    let known: Vec<&str> = known.collect();
+    let name = read(text).map_err(|e| format!("{}: {e}", shown(text)))?;
+    if known.contains(&name.name()) {
+        return Ok(name);
+    }
+    let near =
+        nearest(text, known.into_iter()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    Err(format!("the site has no {what} `{}`{near}", shown(text)))
+}
+
+trait AsName {
+    fn name(&self) -> &str;
+}
+
+impl AsName for UserName {
+    fn name(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl AsName for HostName {
+    fn name(&self) -> &str {
+        self.as_str()
+    }
+}
+
+/// The policy's decision, and each of its conditions by itself. `None` if the label's name is too long to be one.
+fn verdict(site: &Site, user: UserName, host: HostName, label: &Label) -> Option<Verdict> {
+    let name = site.label_name(label)?;
+    let words = |range| site.vocabulary().print_range(range).unwrap_or_default();
+    let mut conditions = Vec::new();
+    if let Some(found) = site.user(&user) {
+        let clearance = found.clearance();
+        conditions.push(Condition {
+            holds: clearance.contains(label),
+            what: format!("{user} is cleared for {}", words(clearance)),
+        });
+    }
+    if let Some(found) = site.host(&host) {
+        let accreditation = found.accreditation();
+        let what = format!("{host} is accredited for {}", words(accreditation));
+        conditions.push(Condition { holds: accreditation.contains(label), what });
+    }
+    let reach = site.reachable(label);
+    let number = crate::check::count(reach.len(), "service", "services");
+    conditions
+        .push(Condition { holds: !reach.is_empty(), what: format!("{number} can be reached at {name}") });
+    let (granted, reason) = match site.decide_session(&user, &host, &name) {
+        Ok(grant) => (true, grant.audit().reason.clone()),
+        Err(denial) => (false, denial.reason().to_owned()),
+    };
+    let reach = if granted { reach.iter().map(reached).collect() } else { Vec::new() };
+    Some(Verdict { user, host, label: name, granted, reason, conditions, reach })
+}
+
+fn reached(reach: &Reach) -> String {
+    use levee_policy::site::Destination;
+    let name = match &reach.destination {
+        Destination::Service(service) => service.to_string(),
+        Destination::Network(interface) => format!("a host at {interface}"),
+    };
+    format!("{name}, {} {} port {}", reach.protocol.as_str(), reach.address, reach.port)
+}
+
+impl Verdict {
+    fn text(&self) -> String {
+        let word = if self.granted { "granted" } else { "denied" };
+        let mut text = format!("{word}: {} at {} on {}: {}\n", self.user, self.label, self.host, self.reason);
+        for Condition { holds, what } in &self.conditions {
+            text.push_str(&format!("  {}  {what}\n", if *holds { "yes" } else { "no " }));
+        }
+        for reach in &self.reach {
+            text.push_str(&format!("  may reach {reach}\n"));
+        }
+        text
+    }
+}
+
+fn rows(site: &Site, user: Option<&UserName>, host: Option<&HostName>) -> Vec<Row> {
+    let users = site.users().map(|one| one.name()).filter(|name| user.is_none_or(|user| user == *name));
+    let pairs = users.flat_map(|user| {
+        let hosts = site.hosts().map(|one| one.name()).filter(|name| host.is_none_or(|host| host == *name));
+        hosts.map(move |host| (user.clone(), host.clone()))
+    });
+    let row = |(user, host)| {
+        let range = site.session_range(&user, &host).and_then(|range| site.vocabulary().print_range(&range));
+        let labels = site.session_labels(&user, &host, MOST);
+        Row { user, host, range, labels }
+    };
+    pairs.map(row).collect()
+}
+
+/// Labels that a line of the table names at most.
+const NAMED: usize = 8;
+
+fn table(rows: &[Row]) -> String {
+    let cells = rows.iter().map(|row| {
+        let labels = match (&row.labels, &row.range) {
+            (_, None) => "none".to_owned(),
+            (None, Some(range)) => format!("{range} (more than {MOST} labels)"),
+            (Some(labels), _) if labels.is_empty() => "none (nothing can be reached)".to_owned(),
+            (Some(labels), Some(range)) if labels.len() > NAMED => {
+                format!("{range} ({} labels)", labels.len())
+            }
+            (Some(labels), _) => labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join("  "),
+        };
+        [row.user.to_string(), row.host.to_string(), labels]
+    });
+    let cells: Vec<[String; 3]> =
+        std::iter::once(["USER", "HOST", "LABELS"].map(str::to_owned)).chain(cells).collect();
+    let width = |column: usize| {
+        cells.iter().map(|row| row.get(column).map_or(0, |cell| cell.chars().count())).max().unwrap_or(0)
+    };
+    let (first, second) = (width(0), width(1));
+    cells.iter().map(|[user, host, labels]| format!("{user:first$}  {host:second$}  {labels}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn harbour() -> Site {
+        Site::parse(include_str!("../../conf/small/site.toml")).unwrap()
+    }
+
+    fn asked(user: &str, host: &str, label: &str) -> Verdict {
+        let site = harbour();
+        let label = site.vocabulary().parse_typed(label).unwrap();
+        verdict(&site, UserName::new(user).unwrap(), HostName::new(host).unwrap(), &label).unwrap()
+    }
+
+    #[test]
+    fn a_verdict_says_each_condition_and_what_could_be_reached() {
+        let granted = asked("ada", "ws1", "secret//med,nato");
+        assert!(granted.granted && granted.conditions.iter().all(|condition| condition.holds));
+        assert_eq!(granted.label.as_str(), "SECRET//NATO,MED");
+        assert_eq!(granted.reach, ["web, tcp 10.80.0.1 port 80"]);
+        let denied = asked("mia", "ws2", "SECRET");
+        assert!(!denied.granted && denied.reach.is_empty());
+        let holds: Vec<bool> = denied.conditions.iter().map(|condition| condition.holds).collect();
+        assert_eq!(holds, [false, false, true], "neither of the two is left out: {}", denied.text());
+    }
+
+    #[test]
+    fn the_matrix_has_everybody_at_every_workstation_and_agrees_with_the_verdicts() {
+        let site = harbour();
+        let rows = rows(&site, None, None);
+        assert_eq!(rows.len(), site.users().len() * site.hosts().len());
+        for row in &rows {
+            for label in row.labels.as_deref().unwrap() {
+                assert!(asked(row.user.as_str(), row.host.as_str(), label.as_str()).granted);
+            }
+        }
+        let table = table(&rows);
+        assert!(table.contains("ugo   ws1   UNCLASSIFIED\n"), "{table}");
+    }
+
+    #[test]
+    fn a_name_that_the_site_does_not_have_is_guessed() {
+        let said = named("adda", "user", UserName::new, ["ada", "mia"].into_iter()).unwrap_err();
+        assert_eq!(said, "the site has no user `adda`; did you mean `ada`?");
+    }
+}

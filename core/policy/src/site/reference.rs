@@ -1,0 +1,476 @@
+//! The reference of the site file: every table and key there is, what it means, its form and its default.
+//!
+//! The parser takes the names of keys from here, so that no key is read that is not described, and none is described that is not read.
+//! `levee check --explain`, site.toml(5) and `docs/site.md` print it.
+
+/// A key of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// As written in the file.
+    pub name: &'static str,
+    /// What its value looks like, with its bounds.
+    pub form: &'static str,
+    /// What holds without it; `None` where it must be there.
+    pub default: Option<&'static str>,
+    /// What it means.
+    pub means: &'static str,
+}
+
+/// A table, or an array of tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// How its head is written: `[server]`, `[[user]]`, or what it stands in.
+    pub head: &'static str,
+    /// Whether a site must have it.
+    pub needed: bool,
+    /// What it is for.
+    pub means: &'static str,
+    /// Its keys, in the order in which they are best written.
+    pub keys: &'static [Key],
+}
+
+impl Section {
+    /// The names of its keys.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        self.keys.iter().map(|key| key.name).collect()
+    }
+
+    /// The word in its head: `server` of `[server]`.
+    pub fn word(&self) -> &'static str {
+        self.head.trim_matches(['[', ']'])
+    }
+}
+
+const fn must(name: &'static str, form: &'static str, means: &'static str) -> Key {
+    Key { name, form, default: None, means }
+}
+
+const fn may(name: &'static str, form: &'static str, default: &'static str, means: &'static str) -> Key {
+    Key { name, form, default: Some(default), means }
+}
+
+const RANGE: &str = "a range of labels: \"LOW..HIGH\", or one label";
+const RANGES: &str = "a list of ranges of labels";
+const DOMAIN: &str = "a DNS name in lower case";
+const ADDRESS: &str = "an IPv4 or IPv6 address";
+const ADDRESSES: &str = "an address, or a list with one IPv4 and one IPv6 address";
+const POOLS: &str = "a network with its prefix length, or a list of them";
+const PORT: &str = "1 to 65535";
+
+/// `[site]`
+pub(super) const SITE: Section = Section {
+    head: "[site]",
+    needed: true,
+    means: "Which site this is.",
+    keys: &[must(
+        "name",
+        "a lower-case letter, then up to 11 of a-z, 0-9 and '-'",
+        "The site's name. State is kept in /var/lib/levee/NAME, sockets are in /run/levee/NAME.",
+    )],
+};
+
+/// `[labels]`
+pub(super) const LABELS: Section = Section {
+    head: "[labels]",
+    needed: true,
+    means: "The lattice. A label is written LEVEL//CATEGORY,CATEGORY, and @LEVEL//CATEGORY after it where the site has integrity levels.",
+    keys: &[
+        must(
+            "levels",
+            "a list of 1 to 256 names, lowest first",
+            "The levels. Whoever is cleared for one may be cleared for those below it.",
+        ),
+        may(
+            "categories",
+            "a list of at most 1024 names",
+            "[]",
+            "The categories. A label has any of them; nobody reads what has a category that they lack.",
+        ),
+        may(
+            "integrity-levels",
+            "a list of at most 256 names, lowest first",
+            "[]",
+            "Levels of trust in information. With them every label has an integrity part; information flows from higher to lower integrity.",
+        ),
+        may("integrity-categories", "a list of at most 1024 names", "[]", "Categories of integrity."),
+        may(
+            "colours",
+            "a table: LEVEL = \"red\", \"green\", \"yellow\", \"blue\", \"magenta\", \"cyan\", \"white\" or \"orange\"",
+            "none",
+            "The colour of each level's banner.",
+        ),
+    ],
+};
+
+/// `[server]`
+pub(super) const SERVER: Section = Section {
+    head: "[server]",
+    needed: true,
+    means: "The server itself. The host's firewall must let in 7443/tcp, 500/udp and 4500/udp, or what is written here instead.",
+    keys: &[
+        must("name", DOMAIN, "Its name: what its certificate says and workstations check."),
+        must(
+            "addresses",
+            "a list of IPv4 and IPv6 addresses",
+            "Outer addresses, where workstations find it. The host must have them.",
+        ),
+        may("trusted-path-port", PORT, "7443", "Where it takes sign-ons (TCP)."),
+        may("ike-port", PORT, "500", "Where it takes IKE (UDP)."),
+        may("tunnel-port", PORT, "4500", "Where it takes IKE and ESP in UDP (RFC 3948)."),
+        must(
+            "inner-address",
+            ADDRESSES,
+            "At every label, the services of that label answer here. Levels are networks of their own: the address is the same at each.",
+        ),
+        must("inner-pool", POOLS, "Where sessions' own addresses come from: at least four for each host."),
+        may("names", "a list of DNS names", "[]", "Further names of the inner address."),
+        may("slots", "1 to 4095", "64", "Labels, and workers of labels, that run at once."),
+        may(
+            "grace",
+            "a time from \"1s\" to \"1h\"",
+            "\"30s\"",
+            "How long a session outlives its trusted path.",
+        ),
+        may(
+            "longest-session",
+            "a time from \"1m\" to \"168h\"",
+            "no end",
+            "After this a person signs on again.",
+        ),
+    ],
+};
+
+/// `[limits]`
+pub(super) const LIMITS: Section = Section {
+    head: "[limits]",
+    needed: false,
+    means: "What each label's compartment may use.",
+    keys: &[
+        may("memory", "a size from \"16M\" to \"1T\"", "\"512M\"", "Memory."),
+        may("processes", "8 to 32768", "256", "Processes and threads."),
+        may(
+            "cpu",
+            "a share of one processor from \"1%\" to \"102400%\"",
+            "\"100%\"",
+            "Processor time; \"200%\" is two processors.",
+        ),
+        may(
+            "store",
+            "a size from \"4M\" to \"1T\"",
+            "\"64M\"",
+            "The label's store. Its size is set when it is made.",
+        ),
+        may(
+            "stores",
+            "a size from \"16M\" to \"1024T\"",
+            "\"64G\"",
+            "All labels together: stores, snapshots of them, copies of lower ones. A label beyond it does not start.",
+        ),
+    ],
+};
+
+/// `[vault]`
+pub(super) const VAULT: Section = Section {
+    head: "[vault]",
+    needed: false,
+    means: "How each label's packets are sealed and sent.",
+    keys: &[
+        may(
+            "aead",
+            "\"fastest\", \"ring\" or \"aws-lc\"",
+            "\"fastest\"",
+            "The library that seals packets. \"fastest\" tries at the start.",
+        ),
+        may(
+            "poll",
+            "a time from \"0us\" to \"10ms\"",
+            "\"0us\"",
+            "A vault looks for more packets this long before it sleeps. Round trips are shorter; a processor is busy for as long after each packet.",
+        ),
+        may(
+            "workers",
+            "1 to 16, and no more than slots",
+            "1",
+            "Processes that share a label's traffic, each with a slot of its own.",
+        ),
+        may(
+            "agree",
+            RANGES,
+            "[]",
+            "Where two stacks, written separately, must agree about every packet before it passes. Slow.",
+        ),
+        may(
+            "aggfrag",
+            RANGES,
+            "[]",
+            "Where packets go many in one, and large ones in pieces (RFC 9347). One stream is faster.",
+        ),
+        may("aggfrag-mtu", "1400 to 60000", "9000", "The inner MTU there, in octets; elsewhere it is 1400."),
+        may(
+            "constant-rate",
+            RANGES,
+            "[]",
+            "Where packets have one size and leave at one rate, traffic or not. An onlooker learns nothing from them.",
+        ),
+        may("constant-rate-packets", "1 to 20000", "250", "How many a second, for each session, each way."),
+    ],
+};
+
+/// `[crypto]`
+pub(super) const CRYPTO: Section = Section {
+    head: "[crypto]",
+    needed: false,
+    means: "Keys and algorithms.",
+    keys: &[
+        may(
+            "keys",
+            "\"P-256\" or \"P-384\"",
+            "\"P-256\"",
+            "The curve of every key that `levee enrol` makes.",
+        ),
+        may(
+            "suites",
+            "\"default\", \"cnsa\" or \"cnsa-ml-kem\"",
+            "\"default\"",
+            "What IKE, ESP and the trusted path use. \"cnsa\" needs keys on P-384.",
+        ),
+    ],
+};
+
+/// `[audit]`
+pub(super) const AUDIT: Section = Section {
+    head: "[audit]",
+    needed: false,
+    means: "The audit log.",
+    keys: &[may(
+        "checkpoints",
+        "a list of \"syslog\" and absolute paths, at most 4",
+        "[]",
+        "Where each signed checkpoint is sent. Best on another host: whoever has the log and all its checkpoints can cut its end.",
+    )],
+};
+
+/// `[[user]]`
+pub(super) const USER: Section = Section {
+    head: "[[user]]",
+    needed: false,
+    means: "A person. `levee user add` gives them their first password.",
+    keys: &[
+        must(
+            "name",
+            "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+            "What they sign on as.",
+        ),
+        must("clearance", RANGE, "At which labels they may work."),
+        may(
+            "export",
+            RANGE,
+            "nowhere",
+            "At which labels they may carry files out of sessions (`levee-tpe run --export`). Each is recorded.",
+        ),
+        may("import", RANGE, "nowhere", "At which labels they may carry files into sessions."),
+    ],
+};
+
+/// `[[host]]`
+pub(super) const HOST: Section = Section {
+    head: "[[host]]",
+    needed: false,
+    means: "A workstation. `levee enrol` makes its bundle.",
+    keys: &[
+        must(
+            "name",
+            "1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+            "The name in its certificate.",
+        ),
+        must("accreditation", RANGE, "At which labels sessions may be had there."),
+        may(
+            "ppk",
+            "{ id = \"NAME\", mandatory = true or false }",
+            "none",
+            "A post-quantum preshared key (RFC 8784), made by `levee enrol`.",
+        ),
+    ],
+};
+
+/// `ppk = { … }` of a host.
+pub(super) const PPK: Section = Section {
+    head: "`ppk`",
+    needed: false,
+    means: "A host's post-quantum preshared key (RFC 8784).",
+    keys: &[
+        must("id", "1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or digit", "Its PPK_ID."),
+        may("mandatory", "true or false", "true", "Whether the host gets no keys without it."),
+    ],
+};
+
+/// `[[service]]`
+pub(super) const SERVICE: Section = Section {
+    head: "[[service]]",
+    needed: false,
+    means: "A service. Each label of its range has a process of its own, which is started by the first connection.",
+    keys: &[
+        must("name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit", "Its name."),
+        must("port", PORT, "Where it answers, at the inner address."),
+        must("protocol", "\"tcp\" or \"udp\"", "Its transport protocol."),
+        must("range", RANGE, "At which labels there is one."),
+        must(
+            "mode",
+            "\"direct\", \"relay\" or \"handoff\"",
+            "How its connections are decided. \"direct\": by the selectors of the session's security association; the program gets the listening \
+             socket as descriptor 3 (sd_listen_fds(3)). \"relay\": the label's mediator decides about each connection, records it, and copies its bytes. \
+             \"handoff\": the mediator decides, records it, and gives the connection to a process of its own.",
+        ),
+        may(
+            "socket",
+            "\"stdio\" or \"listen-fds\"",
+            "\"stdio\"",
+            "With \"handoff\": the connection is descriptors 0 and 1, as inetd does; or descriptor 3, as systemd does with Accept=yes.",
+        ),
+        may("program", "\"nginx\"", "`command` stands instead", "A program that levee configures itself."),
+        may(
+            "command",
+            "a list: the program's absolute path, then its arguments",
+            "`program` stands instead",
+            "Any other program.",
+        ),
+        may(
+            "uploads",
+            "true or false",
+            "false",
+            "With nginx: whether people may write documents by HTTP (PUT, DELETE, MKCOL, COPY, MOVE).",
+        ),
+        may(
+            "needs",
+            "a list of \"async-io\", \"locks\", \"message-queues\", \"netlink\", \"pidfd\", \"proc\", \"shared-futex\", \"sysv-ipc\"",
+            "[]",
+            "Groups of system calls that it has beyond what every service has. Some leak to other labels whose services have them too: \
+             conf/seccomp/service.toml says how much.",
+        ),
+        may(
+            "software",
+            "a list of names of packages, and of paths beneath /usr",
+            "[]",
+            "What it needs of the host's programs beside its own package and what that depends on.",
+        ),
+    ],
+};
+
+/// `[[network]]`
+pub(super) const NETWORK: Section = Section {
+    head: "[[network]]",
+    needed: false,
+    means: "A single-level network: an interface of the host whose whole network is at one label.",
+    keys: &[
+        must(
+            "interface",
+            "1 to 15 letters, digits, '.', '_', '-' or '@'",
+            "The host's interface. It is moved into the label's network while levee runs.",
+        ),
+        must("label", "one label", "What everything on it is."),
+        must(
+            "address",
+            "an address with its prefix length, or a list of them",
+            "The server's address there.",
+        ),
+        may(
+            "services",
+            "a list of names of services",
+            "[]",
+            "Which of the site's services its hosts may use.",
+        ),
+        may(
+            "hosts",
+            "a list of { address, port, protocol }",
+            "[]",
+            "Which services of its hosts sessions at the label may use.",
+        ),
+    ],
+};
+
+/// `hosts = [{ … }]` of a network.
+pub(super) const NETWORK_HOST: Section = Section {
+    head: "a network's host",
+    needed: false,
+    means: "A service on a single-level network.",
+    keys: &[
+        must("address", ADDRESS, "Its host."),
+        must("port", PORT, "Its port."),
+        must("protocol", "\"tcp\" or \"udp\"", "Its transport protocol."),
+    ],
+};
+
+/// `[federation]`
+pub(super) const FEDERATION: Section = Section {
+    head: "[federation]",
+    needed: false,
+    means: "Other servers of the same site, whose sessions this one takes as well.",
+    keys: &[
+        must("etcd", "a list of 1 to 9 addresses with their ports", "etcd's members."),
+        must("etcd-name", DOMAIN, "The name in their certificates."),
+        may(
+            "lease",
+            "whole seconds from \"3s\" to \"60s\"",
+            "\"10s\"",
+            "How long a server that is cut off may go on, and how long the others wait for it.",
+        ),
+        must("peer", "[[federation.peer]], 1 to 64 of them", "The other servers."),
+    ],
+};
+
+/// `[[federation.peer]]`
+pub(super) const PEER: Section = Section {
+    head: "[[federation.peer]]",
+    needed: false,
+    means: "Another server of the site.",
+    keys: &[
+        must("name", DOMAIN, "Its `[server] name`."),
+        must("address", ADDRESS, "Its outer address."),
+        may("tunnel-port", PORT, "4500", "Its tunnel port."),
+        must("inner-address", ADDRESSES, "Its inner address."),
+        must("inner-pool", POOLS, "Its inner pool."),
+        may("names", "a list of DNS names", "[]", "Its further names."),
+    ],
+};
+
+/// What the file itself has: its tables, in the order in which they are best written.
+pub const SECTIONS: &[&Section] = &[
+    &SITE,
+    &LABELS,
+    &SERVER,
+    &LIMITS,
+    &CRYPTO,
+    &AUDIT,
+    &VAULT,
+    &USER,
+    &HOST,
+    &PPK,
+    &SERVICE,
+    &NETWORK,
+    &NETWORK_HOST,
+    &FEDERATION,
+    &PEER,
+];
+
+/// The names of the file's own tables.
+pub(super) fn tables() -> Vec<&'static str> {
+    let own = |section: &&&Section| section.head.starts_with('[') && !section.word().contains('.');
+    SECTIONS.iter().filter(own).map(|section| section.word()).collect()
+}
+
+/// What the reference has under a name: a table (`server`), a key (`grace`), or a key of a table (`server.grace`).
+pub fn find(name: &str) -> Vec<(&'static Section, Option<&'static Key>)> {
+    let mut found = Vec::new();
+    for section in SECTIONS {
+        if section.word() == name {
+            found.push((*section, None));
+        }
+        let key = match name.rsplit_once('.') {
+            Some((table, key)) if table == section.word() => key,
+            Some(_) => continue,
+            None => name,
+        };
+        found.extend(section.keys.iter().filter(|one| one.name == key).map(|key| (*section, Some(key))));
+    }
+    found
+}
