@@ -9,7 +9,7 @@ use levee_policy::{Problem, Site};
 use serde::Serialize;
 
 use crate::explain;
-use crate::keys::{self, Unfit};
+use crate::keys::{self, Findings, Unfit};
 use crate::output::{self, Paint, shown};
 use crate::site;
 
@@ -79,19 +79,15 @@ impl Check {
         let file = path.display().to_string();
         let parsed = Site::parse(&text);
         let sound = parsed.is_ok();
-        let unfit = match &parsed {
-            Ok(site) => {
-                let state = self.state.clone();
-                let default = || PathBuf::from("/var/lib/levee").join(site.name().as_str());
-                keys::unfit(site, &state.unwrap_or_else(default))
-            }
-            Err(_) => Vec::new(),
+        let Findings { unfit, mut warnings } = match &parsed {
+            Ok(site) => keys::findings(site, &site::state(self.state.as_deref(), site.name())),
+            Err(_) => Findings::default(),
         };
         let (site, problems) = match &parsed {
             Ok(site) => (Some(summary(site)), [].as_slice()),
             Err(problems) => (None, problems.as_slice()),
         };
-        let warnings: Vec<String> = parsed.as_ref().map(missing_programs).unwrap_or_default();
+        warnings.extend(parsed.iter().flat_map(missing_programs));
         if self.json {
             output::json(&Answer { file, sound, site, problems, unfit: &unfit, warnings: &warnings })?;
         } else {

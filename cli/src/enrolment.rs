@@ -35,18 +35,18 @@ enum What {
     },
     /// One host's bundle, to be copied to that workstation
     Host {
-        /// The host, as the site file names it
-        name: String,
         #[command(flatten)]
         place: Where,
+        /// The host, as the site file names it
+        name: String,
     },
     /// A post-quantum preshared key for a host to which the site file gives one (RFC 8784): the server's half, and the host's in its
     /// bundle. With --passphrase each half has its own: first the server's, then the host's
     Ppk {
-        /// The host, as the site file names it
-        name: String,
         #[command(flatten)]
         place: Where,
+        /// The host, as the site file names it
+        name: String,
     },
     /// Revoke the certificates of hosts: writes authority/ca.crl anew. `levee reload` has a running server read it
     Revoke {
@@ -61,7 +61,7 @@ enum What {
         #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(i64).range(1..=3650))]
         days: i64,
     },
-    /// Authority, server, auditor and every host of the site file
+    /// Authority, server, auditor and every host of the site file: what of them is not there yet. With --force, all anew
     All(Where),
 }
 
@@ -95,10 +95,11 @@ impl Enrol {
             What::Revoke { place, .. } | What::Auditor { place, .. } => (place, None),
         };
         let done = facts(place).and_then(|(facts, state)| {
-            let needs_none = matches!(
-                self.what,
-                What::Authority(_) | What::All(_) | What::Ppk { .. } | What::Auditor { .. }
-            );
+            let needs_none = match self.what {
+                What::Authority(_) | What::Ppk { .. } | What::Auditor { .. } => true,
+                What::All(_) => place.force,
+                _ => false,
+            };
             let authority_passphrase = if needs_none || !encrypted(&state.join("authority/ca.key")) {
                 None
             } else {
@@ -110,7 +111,7 @@ impl Enrol {
             };
             let passphrase = place.passphrase.then(|| asked(whose, true)).transpose()?;
             let authority_passphrase = match self.what {
-                What::All(_) => passphrase.clone(),
+                What::All(_) => authority_passphrase.or_else(|| passphrase.clone()),
                 _ => authority_passphrase,
             };
             let enroller = Enroller {
@@ -208,6 +209,9 @@ fn report(written: &Written, json: bool) -> Result<(), String> {
     }
     if json {
         return output::print(&format!("{}\n", serde_json::json!({ "written": written })));
+    }
+    if written.is_empty() {
+        return output::print("nothing is missing; --force makes it anew\n");
     }
     output::print(&written.iter().map(|path| format!("{}\n", path.display())).collect::<String>())
 }

@@ -1,18 +1,23 @@
-//! Whether what `levee enrol` has made fits the site file: the curve of keys, what certificates are signed with, and what bundles say.
-//! Only public files are looked at.
+//! Whether what `levee enrol` has made fits the site file: names, accreditations, curves, what certificates are signed with, how long they
+//! are good, and what bundles say. Only public files are looked at.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use levee_policy::Site;
-use levee_policy::site::{Curve, Suites};
+use levee_policy::site::{Curve, Host, Suites};
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::Serialize;
+use time::OffsetDateTime;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
 use x509_parser::oid_registry::{OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_SIG_ECDSA_WITH_SHA384};
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::x509::SubjectPublicKeyInfo;
+
+use crate::enrol::pki::ACCREDITATION_OID;
 
 /// A file that does not fit.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -22,81 +27,242 @@ pub struct Unfit {
     /// What is wrong with it.
     pub what: String,
     /// What to do about it.
-    pub remedy: &'static str,
+    pub remedy: String,
 }
 
-const ALL: &str = "make the whole site anew: levee enrol all --force";
-const SERVER: &str = "make the server's keys anew: levee enrol server --force";
-const HOST: &str = "make this host's bundle anew: levee enrol host --force";
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What does not fit.
+    pub unfit: Vec<Unfit>,
+    /// What fits, and will not for long; what is not there yet.
+    pub warnings: Vec<String>,
+}
 
-/// Everything in a state directory that does not fit a site with keys on P-384. What is not there is no fault; other sites ask nothing of
-/// their keys that the signer does not.
-pub fn unfit(site: &Site, state: &Path) -> Vec<Unfit> {
-    if site.crypto().keys() != Curve::P384 {
-        return Vec::new();
+/// Days before their end from which certificates are warned of.
+const NEAR: i64 = 60;
+
+const ALL: &str = "make the whole site anew: levee enrol all SITE --force";
+const SERVER: &str = "make the server's keys anew: levee enrol server SITE --force";
+
+/// What is asked of a file beside its being one.
+enum Ask<'a> {
+    /// A certificate, for nobody in particular.
+    Certificate,
+    /// A certificate with this name.
+    Server(&'a str),
+    /// A certificate with this host's accreditation.
+    Host(&'a Host),
+    /// A public key.
+    Key,
+    /// A bundle's `workstation.toml`.
+    Bundle,
+}
+
+/// Holds a state directory against the site. Where nothing has been enrolled nothing is wrong.
+pub fn findings(site: &Site, state: &Path) -> Findings {
+    let mut found = Findings::default();
+    if !state.join("authority/ca.pem").exists() && !state.join("server/chain.pem").exists() {
+        return found;
     }
-    let mut checks: Vec<(PathBuf, Check, &'static str)> = vec![
-        (state.join("authority/ca.pem"), certificate, ALL),
-        (state.join("server/chain.pem"), certificate, SERVER),
-        (state.join("server/ike-chain.pem"), certificate, SERVER),
-        (state.join("server/audit.pub"), key, SERVER),
-    ];
+    let server = Ask::Server(site.server().name().as_str());
+    found.look(site, &state.join("authority/ca.pem"), &Ask::Certificate, ALL);
+    found.look(site, &state.join("server/chain.pem"), &server, SERVER);
+    found.look(site, &state.join("server/ike-chain.pem"), &server, SERVER);
+    found.look(site, &state.join("server/audit.pub"), &Ask::Key, SERVER);
     for host in site.hosts() {
-        let bundle = state.join("hosts").join(host.name().as_str());
-        checks.push((bundle.join("chain.pem"), certificate, HOST));
-        checks.push((bundle.join("ike-chain.pem"), certificate, HOST));
-        checks.push((bundle.join("workstation.toml"), suites, HOST));
+        let name = host.name().as_str();
+        let bundle = state.join("hosts").join(name);
+        if !bundle.exists() {
+            found.warnings.push(format!(
+                "the host {name} has no bundle in {}: levee enrol all SITE adds it",
+                state.display()
+            ));
+            continue;
+        }
+        let remedy = format!("make this host's bundle anew: levee enrol host SITE {name} --force");
+        found.look(site, &bundle.join("chain.pem"), &Ask::Host(host), &remedy);
+        found.look(site, &bundle.join("ike-chain.pem"), &Ask::Host(host), &remedy);
+        found.look(site, &bundle.join("workstation.toml"), &Ask::Bundle, &remedy);
     }
-    let fault = |(file, check, remedy): (PathBuf, Check, &'static str)| {
-        let what = match std::fs::read(&file) {
-            Ok(content) => check(&content, site).err()?,
-            Err(error) if error.kind() == ErrorKind::NotFound => return None,
-            Err(error) => format!("it cannot be read: {error}"),
-        };
-        Some(Unfit { file, what, remedy })
-    };
-    checks.into_iter().filter_map(fault).collect()
+    found
 }
 
-type Check = fn(&[u8], &Site) -> Result<(), String>;
+impl Findings {
+    /// What is not there is no fault: a bundle may have been moved to its host.
+    fn look(&mut self, site: &Site, file: &Path, ask: &Ask<'_>, remedy: &str) {
+        let answer = match std::fs::read(file) {
+            Ok(content) => match ask {
+                Ask::Key => key(&content, site).map(|()| None),
+                Ask::Bundle => bundle(&content, site).map(|()| None),
+                _ => certificate(&content, site, ask).map(Some),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) => Err(format!("it cannot be read: {error}")),
+        };
+        match answer {
+            Ok(Some(days)) if days <= NEAR => self.warnings.push(format!(
+                "{} is good for {}; {remedy}",
+                file.display(),
+                crate::check::count(days, "day more", "days more")
+            )),
+            Ok(_) => {}
+            Err(what) => self.unfit.push(Unfit { file: file.to_owned(), what, remedy: remedy.to_owned() }),
+        }
+    }
+}
 
-fn on_p384(key: &SubjectPublicKeyInfo<'_>) -> Result<(), String> {
+fn on_p384(key: &SubjectPublicKeyInfo<'_>, site: &Site) -> Result<(), String> {
     let algorithm = &key.algorithm;
     let curve = algorithm.parameters.as_ref().and_then(|curve| curve.as_oid().ok());
-    if algorithm.algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY && curve == Some(OID_NIST_EC_P384) {
+    let is = algorithm.algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY && curve == Some(OID_NIST_EC_P384);
+    // Other sites ask nothing of their keys that the signer does not.
+    if is || site.crypto().keys() != Curve::P384 {
         return Ok(());
     }
     Err("its key is not on P-384, as the site file says".to_owned())
 }
 
-fn certificate(pem: &[u8], _: &Site) -> Result<(), String> {
+/// Days that a certificate is still good, if it fits.
+fn certificate(pem: &[u8], site: &Site, ask: &Ask<'_>) -> Result<i64, String> {
     let (_, pem) = parse_x509_pem(pem).map_err(|_| "it has no certificate in it")?;
     let certificate = pem.parse_x509().map_err(|_| "it has no certificate in it")?;
-    on_p384(certificate.public_key())?;
-    if certificate.signature_algorithm.algorithm != OID_SIG_ECDSA_WITH_SHA384 {
+    on_p384(certificate.public_key(), site)?;
+    if site.crypto().keys() == Curve::P384
+        && certificate.signature_algorithm.algorithm != OID_SIG_ECDSA_WITH_SHA384
+    {
         return Err("it is not signed with ECDSA and SHA-384: its authority is another".to_owned());
     }
-    Ok(())
+    match ask {
+        Ask::Server(name) if !names(&certificate).any(|one| one == *name) => {
+            return Err(format!(
+                "it is for {}, and the site file calls the server {name}",
+                names(&certificate).collect::<Vec<_>>().join(", ")
+            ));
+        }
+        Ask::Host(host) => accredited(&certificate, site, host)?,
+        _ => {}
+    }
+    let until = certificate.validity().not_after.to_datetime();
+    let left = until - OffsetDateTime::now_utc();
+    if left.is_negative() {
+        return Err(format!("it was good until {}", until.date()));
+    }
+    Ok(left.whole_days())
 }
 
-fn key(pem: &[u8], _: &Site) -> Result<(), String> {
+/// The DNS names in a certificate.
+fn names<'a>(certificate: &'a X509Certificate<'_>) -> impl Iterator<Item = &'a str> {
+    let alternatives = certificate.subject_alternative_name().ok().flatten();
+    alternatives.into_iter().flat_map(|extension| &extension.value.general_names).filter_map(
+        |name| match name {
+            GeneralName::DNSName(name) => Some(*name),
+            _ => None,
+        },
+    )
+}
+
+/// A certificate may narrow what the site file says, never widen it; that it says something else is told all the same, since the
+/// host's sessions would be refused at the levels between the two.
+fn accredited(certificate: &X509Certificate<'_>, site: &Site, host: &Host) -> Result<(), String> {
+    let wanted = site.vocabulary().print_range(host.accreditation()).unwrap_or_default();
+    let mut extensions = certificate.extensions().iter();
+    let extension =
+        extensions.find(|extension| extension.oid.iter().is_some_and(|arcs| arcs.eq(ACCREDITATION_OID)));
+    // A UTF8String (docs/accreditation.md): tag and length, then the text.
+    let text = extension
+        .and_then(|extension| x509_parser::der_parser::asn1_rs::Utf8String::from_der(extension.value).ok());
+    let said = text.map(|(_, text)| text.string()).ok_or("it has no accreditation in it")?;
+    if said == wanted {
+        Ok(())
+    } else {
+        Err(format!("it is accredited for {said}, and the site file says {wanted}"))
+    }
+}
+
+fn key(pem: &[u8], site: &Site) -> Result<(), String> {
     let der = SubjectPublicKeyInfoDer::from_pem_slice(pem).map_err(|_| "it has no public key in it")?;
     let (_, key) = SubjectPublicKeyInfo::from_der(&der).map_err(|_| "it has no public key in it")?;
-    on_p384(&key)
+    on_p384(&key, site)
 }
 
 /// A bundle must say what the site does, or the two ends do not meet.
-fn suites(text: &[u8], site: &Site) -> Result<(), String> {
+fn bundle(text: &[u8], site: &Site) -> Result<(), String> {
     let table = std::str::from_utf8(text).ok().and_then(|text| text.parse::<toml::Table>().ok());
     let table = table.ok_or("it is not TOML")?;
-    let said = match table.get("suites") {
+    let suites = match table.get("suites") {
         None => Some(Suites::default()),
         Some(word) => word.as_str().and_then(|word| word.parse().ok()),
     };
     let wanted = site.crypto().suites();
-    if said == Some(wanted) {
-        Ok(())
-    } else {
-        Err(format!("its `suites` are not `{wanted}`, as the site file says"))
+    if suites != Some(wanted) {
+        return Err(format!("its `suites` are not `{wanted}`, as the site file says"));
+    }
+    let text = |key: &str| table.get(key).and_then(toml::Value::as_str).unwrap_or_default();
+    if text("server-name") != site.server().name().as_str() {
+        return Err(format!(
+            "it looks for {}, and the site file calls the server {}",
+            text("server-name"),
+            site.server().name()
+        ));
+    }
+    let listed = table.get("addresses").and_then(toml::Value::as_array).into_iter().flatten();
+    let addresses: Vec<std::net::IpAddr> =
+        listed.filter_map(|address| address.as_str()?.parse().ok()).collect();
+    let port = table.get("trusted-path-port").and_then(toml::Value::as_integer);
+    if addresses != site.server().addresses() || port != Some(i64::from(site.server().trusted_path_port())) {
+        return Err(
+            "it looks for the server at other addresses, or another port, than the site file says".to_owned()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    const SMALL: &str = include_str!("../../conf/small/site.toml");
+
+    /// A certificate for a server of this name that is good for so many days from yesterday.
+    fn for_days(name: &str, days: i64) -> String {
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.not_before = OffsetDateTime::now_utc() - time::Duration::days(1);
+        params.not_after = OffsetDateTime::now_utc() + time::Duration::days(days) + time::Duration::hours(1);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    fn answer(name: &str, days: i64) -> Findings {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("server")).unwrap();
+        std::fs::write(directory.path().join("server/chain.pem"), for_days(name, days)).unwrap();
+        findings(&Site::parse(SMALL).unwrap(), directory.path())
+    }
+
+    #[test]
+    fn a_certificate_is_warned_of_sixty_days_before_its_end_and_does_not_fit_after_it() {
+        let named =
+            |found: &Findings| found.warnings.iter().filter(|warning| warning.contains("chain.pem")).count();
+        let far = answer("server.harbour.example", 61);
+        assert_eq!((far.unfit.len(), named(&far)), (0, 0), "{far:?}");
+        let near = answer("server.harbour.example", 60);
+        assert_eq!((near.unfit.len(), named(&near)), (0, 1), "{near:?}");
+        assert!(near.warnings.iter().any(|warning| warning.contains("60 days more")), "{near:?}");
+        let over = answer("server.harbour.example", -1);
+        assert!(over.unfit[0].what.contains("it was good until"), "{over:?}");
+    }
+
+    #[test]
+    fn a_certificate_for_another_name_does_not_fit() {
+        let found = answer("other.example", 400);
+        assert!(found.unfit[0].what.contains("it is for other.example"), "{found:?}");
+    }
+
+    #[test]
+    fn where_nothing_is_enrolled_nothing_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let found = findings(&Site::parse(SMALL).unwrap(), directory.path());
+        assert!(found.unfit.is_empty() && found.warnings.is_empty());
     }
 }

@@ -76,15 +76,70 @@ fn check_says_which_keys_and_bundles_do_not_fit_the_site_file() {
     let said = run(&["check", &p384]);
     let said = text(&said.stdout);
     assert!(said.contains("server/chain.pem: its key is not on P-384"), "{said}");
-    assert!(said.contains("levee enrol all --force"), "{said}");
+    assert!(said.contains("levee enrol all SITE --force"), "{said}");
     assert_eq!(run(&["enrol", "all", &p384, "--force"]).status.code(), Some(0));
     assert_eq!([fit(&old), fit(&p384), fit(&cnsa)], [0, 0, 2]);
-    assert_eq!(run(&["enrol", "host", "ws1", &cnsa, "--force"]).status.code(), Some(0));
+    assert_eq!(run(&["enrol", "host", &cnsa, "ws1", "--force"]).status.code(), Some(0));
     assert_eq!(fit(&cnsa), 1);
-    assert_eq!(run(&["enrol", "host", "ws2", &cnsa, "--force"]).status.code(), Some(0));
+    assert_eq!(run(&["enrol", "host", &cnsa, "ws2", "--force"]).status.code(), Some(0));
     assert_eq!(fit(&cnsa), 0);
     std::fs::write(place.path().join("state/server/audit.pub"), "nothing").unwrap();
     assert_eq!(fit(&cnsa), 1);
+}
+
+#[test]
+fn check_says_where_the_site_has_changed_since_its_keys_were_made() {
+    let place = tempfile::tempdir().unwrap();
+    let state = place.path().join("state");
+    let small = include_str!("../../conf/small/site.toml");
+    let ask = |change: [&str; 2], command: &[&str]| {
+        let path = place.path().join("site.toml");
+        assert!(small.contains(change[0]));
+        std::fs::write(&path, small.replacen(change[0], change[1], 1)).unwrap();
+        let path = path.to_str().unwrap();
+        let output = levee(&[command, &[path, "--state", state.to_str().unwrap()]].concat(), "");
+        (output.status.code(), text(&output.stdout).to_owned())
+    };
+    assert_eq!(ask(["", ""], &["enrol", "all"]).0, Some(0));
+    assert_eq!(ask(["", ""], &["check"]).0, Some(0));
+    let cases = [
+        (
+            "name = \"server.harbour.example\"",
+            "name = \"other.harbour.example\"",
+            1,
+            "calls the server other.harbour.example",
+        ),
+        (
+            "addresses = [\"10.77.0.1\"]",
+            "addresses = [\"10.77.0.2\"]",
+            1,
+            "looks for the server at other addresses",
+        ),
+        (
+            "accreditation = \"UNCLASSIFIED..SECRET//NATO,MED\"",
+            "accreditation = \"UNCLASSIFIED..SECRET\"",
+            1,
+            "the site file says UNCLASSIFIED..SECRET",
+        ),
+        (
+            "[[host]]\nname = \"ws1\"",
+            "[[host]]\nname = \"ws9\"\naccreditation = \"UNCLASSIFIED\"\n\n[[host]]\nname = \"ws1\"",
+            0,
+            "the host ws9 has no bundle",
+        ),
+    ];
+    for (before, after, code, words) in cases {
+        let (status, said) = ask([before, after], &["check"]);
+        assert!(status == Some(code) && said.contains(words), "{status:?} {said}");
+    }
+    // What is new is added, and nothing else is touched.
+    let (status, added) = ask([cases[3].0, cases[3].1], &["enrol", "all"]);
+    assert!(
+        status == Some(0)
+            && added.lines().count() == 6
+            && added.lines().all(|line| line.contains("hosts/ws9")),
+        "{added}"
+    );
 }
 
 #[test]

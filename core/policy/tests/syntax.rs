@@ -247,7 +247,9 @@ fn what_a_person_types_is_understood_in_any_case_and_order_and_means_one_label()
     let site = with_integrity();
     let label = |text: &str| site.parse_typed(text);
     let meant = site.parse("HIGH//NATO@TRUSTED//OPS,DEV").unwrap();
-    for typed in ["high//nato@trusted//dev,ops", "High // Nato @ Trusted // Ops , Dev", "HIGH//NATO@TRUSTED//DEV,OPS"] {
+    for typed in
+        ["high//nato@trusted//dev,ops", "High // Nato @ Trusted // Ops , Dev", "HIGH//NATO@TRUSTED//DEV,OPS"]
+    {
         assert_eq!(label(typed).as_ref(), Ok(&meant), "{typed}");
     }
     for wrong in ["", "hi gh@trusted", "high//nato,NATO@trusted", "high//", "high", "high@"] {
