@@ -290,6 +290,23 @@ impl Doctor {
     }
 }
 
+/// Whether levee can serve here; what is lacking, each with its remedy, if not.
+pub fn fit() -> Result<(), String> {
+    let findings: Vec<Finding> = TRIALS.iter().map(|trial| trial.find(true)).collect();
+    let lacking: Vec<Finding> =
+        findings.into_iter().filter(|finding| finding.state == State::Lacks).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let lines = lacking
+        .iter()
+        .map(|Finding { what, detail, remedy, .. }| format!("\n  {what}: {}: {remedy}", shown(detail)));
+    Err(format!(
+        "this host lacks what levee needs:{}\n`levee doctor` tries everything",
+        lines.collect::<String>()
+    ))
+}
+
 impl Trial {
     fn find(&self, is_root: bool) -> Finding {
         if self.root && !is_root {

@@ -15,6 +15,7 @@ mod log;
 mod operator;
 mod output;
 mod reference;
+mod reload;
 mod session;
 mod site;
 mod status;
@@ -37,7 +38,7 @@ struct Cli {
 enum Command {
     Up(up::Up),
     Down(up::Down),
-    Reload(up::Reload),
+    Reload(reload::Reload),
     Plan(up::Plan),
     Enrol(enrolment::Enrol),
     Status(status::Status),

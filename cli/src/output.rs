@@ -32,6 +32,20 @@ pub fn json(value: &impl Serialize) -> Result<(), String> {
     print(&format!("{text}\n"))
 }
 
+/// Prints again and again what `next` gives, a second apart, until the reader goes away.
+pub fn watch(mut next: impl FnMut() -> Result<String, String>) -> Result<ExitCode, String> {
+    loop {
+        let mut out = io::stdout().lock();
+        match out.write_all(next()?.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            Err(e) => return Err(format!("standard output: {e}")),
+        }
+        drop(out);
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+}
+
 /// Prints; that the reader has gone away is no fault.
 pub fn print(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use levee_ipc::operator::{FederationStatus, ServerStatus, SessionStatus};
 use levee_ipc::vault::Suite;
@@ -70,22 +69,24 @@ impl Status {
     }
 
     fn show(&self) -> Result<ExitCode, String> {
-        loop {
-            let status = self.which.status()?;
-            match (self.json, self.watch) {
-                (true, true) => {
-                    let text = serde_json::to_string(&view(&status)).map_err(|e| e.to_string())?;
-                    output::print(&format!("{text}\n"))?;
+        if self.watch {
+            return output::watch(|| {
+                let status = self.which.status()?;
+                if self.json {
+                    return serde_json::to_string(&view(&status))
+                        .map(|text| text + "\n")
+                        .map_err(|e| e.to_string());
                 }
-                (true, false) => output::json(&view(&status))?,
-                (false, true) => output::print(&format!("\x1b[H\x1b[2J{}", render(&status)))?,
-                (false, false) => output::print(&render(&status))?,
-            }
-            if !self.watch {
-                return Ok(ExitCode::SUCCESS);
-            }
-            std::thread::sleep(Duration::from_secs(1));
+                Ok(format!("\x1b[H\x1b[2J{}", render(&status)))
+            });
         }
+        let status = self.which.status()?;
+        if self.json {
+            output::json(&view(&status))?;
+        } else {
+            output::print(&render(&status))?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -49,14 +49,6 @@ pub struct Down {
     run: Option<PathBuf>,
 }
 
-/// Have a running server, or a workstation's part, read the authority's revocation list anew: whoever it names is cut
-#[derive(Debug, clap::Args)]
-pub struct Reload {
-    /// Its run directory [default: the only one below /run/levee]
-    #[arg(long, value_name = "DIR")]
-    run: Option<PathBuf>,
-}
-
 /// Print, step by step, how the compartment of a label would be started
 #[derive(Debug, clap::Args)]
 pub struct Plan {
@@ -70,12 +62,12 @@ pub struct Plan {
     state: Option<PathBuf>,
 }
 
-fn fail(message: impl std::fmt::Display) -> ExitCode {
+pub(crate) fn fail(message: impl std::fmt::Display) -> ExitCode {
     eprintln!("levee: {message}");
     ExitCode::FAILURE
 }
 
-fn must_be_root() -> Result<(), String> {
+pub(crate) fn must_be_root() -> Result<(), String> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
@@ -152,8 +144,14 @@ impl Up {
     fn start(self) -> Result<ExitCode, String> {
         must_be_root()?;
         let name = name_of(&self.config, self.workstation)?;
-        let state = self.state.unwrap_or_else(|| Path::new("/var/lib/levee").join(&name));
-        let run = self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name));
+        // What runs later has another working directory.
+        let absolute =
+            |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("{}: {e}", path.display()));
+        let state = absolute(self.state.unwrap_or_else(|| Path::new("/var/lib/levee").join(&name)))?;
+        let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
+        if !self.workstation {
+            crate::doctor::fit()?;
+        }
         let programs = programs()?;
         let mut warden = Command::new(programs.join("levee-warden"));
         warden
@@ -281,7 +279,7 @@ impl Down {
 }
 
 /// Sends a signal to the warden that runs in a directory; its lock, and its number.
-fn signal(run: &Path, signal: Signal) -> Result<(File, Pid), String> {
+pub(crate) fn signal(run: &Path, signal: Signal) -> Result<(File, Pid), String> {
     let path = run.join("lock");
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let file = File::open(&path).map_err(|_| format!("nothing runs in {}", run.display()))?;
@@ -297,18 +295,6 @@ fn signal(run: &Path, signal: Signal) -> Result<(File, Pid), String> {
     Ok((file, pid))
 }
 
-impl Reload {
-    /// Runs the command.
-    pub fn run(self) -> ExitCode {
-        let reload = || -> Result<(), String> {
-            must_be_root()?;
-            signal(&self.run.map_or_else(only_run, Ok)?, Signal::USR1)?;
-            Ok(())
-        };
-        reload().map_or_else(fail, |()| ExitCode::SUCCESS)
-    }
-}
-
 impl Plan {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
@@ -318,6 +304,7 @@ impl Plan {
             }
             let name = name_of(&self.site, false)?;
             let state = self.state.unwrap_or_else(|| Path::new("/var/lib/levee").join(&name));
+            let state = std::path::absolute(&state).map_err(|e| format!("{}: {e}", state.display()))?;
             let programs = programs()?;
             let mut warden = Command::new(programs.join("levee-warden"));
             warden.arg("--server").arg(&self.site).arg("--state").arg(&state);

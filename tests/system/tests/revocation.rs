@@ -175,9 +175,12 @@ fn a_workstation_whose_certificate_is_revoked_loses_its_session_and_gets_no_othe
         assert!(world.fetch(workstation, PAGE).ok().contains(LOW));
     }
     let (site, state, run) = (world.path("site.toml"), text(&world.path("state")), text(&world.path("run")));
+    let nothing = world.levee(&["reload", "--run", &run]).refused();
+    assert!(nothing.contains("nothing to read anew"), "there is no list yet: {nothing}");
     world.levee(&["enrol", "revoke", &text(&site), "ws1", "--state", &state]).ok();
     assert_eq!(world.status()["session_count"], 2, "a list that nobody has read changes nothing");
-    world.levee(&["reload", "--run", &run]).ok();
+    let read = world.levee(&["reload", "--run", &run]).ok();
+    assert!(read.contains("2 certificates are revoked; it is good until"), "{read}");
     eventually(Duration::from_secs(20), "ws1's session is over", || world.status()["session_count"] == 1);
     world.run("ws1", &["curl", "--silent", "--fail", "--max-time", "3", PAGE]).refused();
     world.login("ws1", "ada").refused();

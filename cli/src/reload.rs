@@ -1,0 +1,138 @@
+//! `levee reload`: have what runs read the authority's revocation list anew, and say what it reads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rustix::process::Signal;
+use time::OffsetDateTime;
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::revocation_list::CertificateRevocationList;
+
+use crate::check::count;
+use crate::output;
+use crate::up;
+
+/// Have a running server, or a workstation's part, read the authority's revocation list anew: whoever it names is cut
+///
+/// It says what it read. Nothing else is read anew: a changed site file counts from the next `levee down` and `levee up`.
+#[derive(Debug, clap::Args)]
+pub struct Reload {
+    /// Its run directory [default: the only one below /run/levee]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+}
+
+impl Reload {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let reload = || -> Result<(), String> {
+            up::must_be_root()?;
+            let run = self.run.map_or_else(up::only_run, Ok)?;
+            let running = Running::of(&run)?;
+            let read = told(&running.list)?;
+            up::signal(&run, Signal::USR1)?;
+            output::print(&read)?;
+            if running.is_changed(&run) {
+                output::print(&format!(
+                    "{} has changed since the start and is not read anew: `levee down`, then `levee up`\n",
+                    running.config.display()
+                ))?;
+            }
+            Ok(())
+        };
+        reload().map_or_else(up::fail, |()| ExitCode::SUCCESS)
+    }
+}
+
+/// What a warden was started with.
+struct Running {
+    /// The site file, or a workstation's bundle.
+    config: PathBuf,
+    /// The revocation list that it reads.
+    list: PathBuf,
+}
+
+impl Running {
+    fn of(run: &Path) -> Result<Self, String> {
+        let nothing = || format!("nothing runs in {}", run.display());
+        let pid = fs::read_to_string(run.join("lock")).map_err(|_| nothing())?;
+        let line = fs::read(format!("/proc/{}/cmdline", pid.trim())).map_err(|_| nothing())?;
+        Self::read(&line).ok_or_else(nothing)
+    }
+
+    /// From a command line as /proc has it.
+    fn read(line: &[u8]) -> Option<Self> {
+        let words: Vec<&str> =
+            line.split(|byte| *byte == 0).map(std::str::from_utf8).collect::<Result<_, _>>().ok()?;
+        let after = |flag: &str| {
+            let at = words.iter().position(|word| *word == flag)?;
+            words.get(at + 1).map(PathBuf::from)
+        };
+        if let Some(bundle) = after("--workstation") {
+            return Some(Self { list: bundle.join("ca.crl"), config: bundle });
+        }
+        Some(Self { config: after("--server")?, list: after("--state")?.join("authority/ca.crl") })
+    }
+
+    /// Whether the site file is newer than the server.
+    fn is_changed(&self, run: &Path) -> bool {
+        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+        self.config.is_file() && changed(&self.config) > changed(&run.join("lock"))
+    }
+}
+
+/// What a revocation list says, or why it says nothing.
+fn told(path: &Path) -> Result<String, String> {
+    let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let pem = fs::read(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            format!(
+                "there is no {}, so that there is nothing to read anew: `levee enrol revoke` makes it",
+                path.display()
+            )
+        }
+        _ => fault(&e),
+    })?;
+    let (_, pem) = parse_x509_pem(&pem).map_err(|_| fault(&"it is no revocation list"))?;
+    let (_, list) =
+        CertificateRevocationList::from_der(&pem.contents).map_err(|_| fault(&"it is no revocation list"))?;
+    let until = list
+        .next_update()
+        .map(|time| time.to_datetime())
+        .ok_or_else(|| fault(&"it does not say how long it is good"))?;
+    if until <= OffsetDateTime::now_utc() {
+        return Err(fault(&format!(
+            "it was good until {}: `levee enrol revoke` makes it anew",
+            until.date()
+        )));
+    }
+    let number = count(list.iter_revoked_certificates().count(), "certificate is", "certificates are");
+    Ok(format!("{}: {number} revoked; it is good until {}\n", path.display(), until.date()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_known_by_its_command_line() {
+        let server =
+            Running::read(b"/usr/lib/levee/levee-warden\0--server\0/etc/a.toml\0--state\0/s\0--run\0/r\0")
+                .unwrap();
+        assert_eq!((server.config, server.list), ("/etc/a.toml".into(), "/s/authority/ca.crl".into()));
+        let workstation = Running::read(b"levee-warden\0--workstation\0/b\0--state\0/s\0").unwrap();
+        assert_eq!(workstation.list, PathBuf::from("/b/ca.crl"));
+        assert!(Running::read(b"sleep\x0010\x00").is_none() && Running::read(b"").is_none());
+    }
+
+    #[test]
+    fn where_there_is_no_list_nothing_is_done_and_that_is_said() {
+        let place = tempfile::tempdir().unwrap();
+        let said = told(&place.path().join("ca.crl")).unwrap_err();
+        assert!(said.contains("nothing to read anew"), "{said}");
+        fs::write(place.path().join("ca.crl"), "x").unwrap();
+        assert!(told(&place.path().join("ca.crl")).unwrap_err().contains("no revocation list"));
+    }
+}
