@@ -1,8 +1,8 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
 use crate::enrol::{Enroller, Facts, HostFacts, Passphrase, ROUNDS, Written};
-use crate::output;
 use crate::user::{ask, line};
+use crate::{output, site};
 use clap::{Args, Subcommand};
 use levee_policy::Site;
 use std::io::IsTerminal;
@@ -175,8 +175,7 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
     let site = Site::parse(&text).map_err(|problems| {
         format!("{path} has {} problems; `levee check {path}` shows each with its remedy", problems.len())
     })?;
-    let state =
-        place.state.clone().unwrap_or_else(|| PathBuf::from("/var/lib/levee").join(site.name().as_str()));
+    let state = site::state(place.state.as_deref(), site.name());
     let accreditation = |host: &levee_policy::site::Host| {
         let range = site.vocabulary().print_range(host.accreditation());
         let (name, ppk) = (host.name().clone(), host.ppk().map(|ppk| ppk.id().clone()));

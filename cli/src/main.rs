@@ -9,6 +9,7 @@ mod doctor;
 mod enrol;
 mod enrolment;
 mod explain;
+mod init;
 mod keys;
 mod lab;
 mod log;
@@ -36,6 +37,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Init(init::Init),
     Up(up::Up),
     Down(up::Down),
     Reload(reload::Reload),
@@ -57,6 +59,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Init(command) => command.run(),
         Command::Up(command) => command.run(),
         Command::Down(command) => command.run(),
         Command::Reload(command) => command.run(),

@@ -50,5 +50,10 @@ pub fn read(path: &Path) -> Result<Site, String> {
 /// Where a site's keys, credentials, sessions, audit log and stores are kept unless the operator says
 /// otherwise.
 pub fn state(chosen: Option<&Path>, site: &SiteName) -> PathBuf {
-    chosen.map_or_else(|| Path::new("/var/lib/levee").join(site.as_str()), Path::to_owned)
+    chosen.map_or_else(|| state_of(site.as_str()), Path::to_owned)
+}
+
+/// The same, of a site of this name.
+pub fn state_of(name: &str) -> PathBuf {
+    Path::new("/var/lib/levee").join(name)
 }

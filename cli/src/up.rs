@@ -147,7 +147,7 @@ impl Up {
         // What runs later has another working directory.
         let absolute =
             |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("{}: {e}", path.display()));
-        let state = absolute(self.state.unwrap_or_else(|| Path::new("/var/lib/levee").join(&name)))?;
+        let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
         if !self.workstation {
             crate::doctor::fit()?;
@@ -303,7 +303,7 @@ impl Plan {
                 return Err(format!("there is no {}; say which site with --site", self.site.display()));
             }
             let name = name_of(&self.site, false)?;
-            let state = self.state.unwrap_or_else(|| Path::new("/var/lib/levee").join(&name));
+            let state = self.state.unwrap_or_else(|| crate::site::state_of(&name));
             let state = std::path::absolute(&state).map_err(|e| format!("{}: {e}", state.display()))?;
             let programs = programs()?;
             let mut warden = Command::new(programs.join("levee-warden"));

@@ -1,0 +1,257 @@
+//! `levee init`: a site file from a few questions, its keys, and what to do next.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use levee_policy::Site;
+
+use crate::output;
+use crate::site as files;
+
+/// Write a site file from a few questions, and say what to do next
+///
+/// What is not given is asked for on a terminal; elsewhere what stands in brackets is taken.
+#[derive(Debug, clap::Args)]
+pub struct Init {
+    /// Where to write it; what is there already is left alone
+    #[arg(default_value = "/etc/levee/site.toml")]
+    file: PathBuf,
+    /// The site's name: a lower-case letter, then up to 11 of a-z, 0-9 and '-' [harbour]
+    #[arg(long)]
+    name: Option<String>,
+    /// The server's DNS name [server.NAME.example]
+    #[arg(long)]
+    server: Option<String>,
+    /// The address at which workstations reach this host
+    #[arg(long)]
+    address: Option<IpAddr>,
+    /// The levels, lowest first [UNCLASSIFIED,SECRET]
+    #[arg(long, value_delimiter = ',')]
+    levels: Vec<String>,
+    /// The people, each cleared for all levels until you narrow it
+    #[arg(long, value_delimiter = ',')]
+    people: Vec<String>,
+    /// The workstations, each accredited for all levels until you narrow it [ws1]
+    #[arg(long, value_delimiter = ',')]
+    workstations: Vec<String>,
+}
+
+/// What was answered.
+struct Answers {
+    name: String,
+    server: String,
+    address: IpAddr,
+    levels: Vec<String>,
+    people: Vec<String>,
+    workstations: Vec<String>,
+}
+
+impl Init {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.write().map(|()| ExitCode::SUCCESS))
+    }
+
+    fn write(self) -> Result<(), String> {
+        let file = self.file.clone();
+        if file.exists() {
+            return Err(format!(
+                "{} is there already; name another place, or edit it and run `levee check`",
+                file.display()
+            ));
+        }
+        let answers = self.answers()?;
+        let text = answers.site();
+        // Whatever was answered: no file is written that is not sound.
+        if let Err(problems) = Site::parse(&text) {
+            let told = problems.iter().map(|problem| {
+                format!("\n  {}: {}", output::shown(&problem.what), output::shown(&problem.remedy))
+            });
+            return Err(format!("these answers make no sound site:{}", told.collect::<String>()));
+        }
+        let fault = |e: io::Error| format!("{}: {e}", file.display());
+        if let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent).map_err(fault)?;
+        }
+        let mut out = OpenOptions::new().write(true).create_new(true).open(&file).map_err(fault)?;
+        out.write_all(text.as_bytes()).and_then(|()| out.sync_all()).map_err(fault)?;
+        output::print(&answers.next_steps(&file))
+    }
+
+    fn answers(self) -> Result<Answers, String> {
+        let name = asked(self.name, "The site's name", Some("harbour"))?;
+        let server = asked(self.server, "The server's DNS name", Some(&format!("server.{name}.example")))?;
+        let address = match self.address {
+            Some(address) => address,
+            None => {
+                let said = asked(None, "The address at which workstations reach this host", None)?;
+                said.parse().map_err(|_| format!("`{}` is no IPv4 or IPv6 address", output::shown(&said)))?
+            }
+        };
+        Ok(Answers {
+            levels: listed(self.levels, "The levels, lowest first", "UNCLASSIFIED,SECRET")?,
+            people: listed(self.people, "The people", "ada")?,
+            workstations: listed(self.workstations, "The workstations", "ws1")?,
+            name,
+            server,
+            address,
+        })
+    }
+}
+
+/// What was given, or is answered now.
+fn asked(given: Option<String>, question: &str, default: Option<&str>) -> Result<String, String> {
+    if let Some(given) = given {
+        return Ok(given);
+    }
+    if !io::stdin().is_terminal() {
+        return default
+            .map(str::to_owned)
+            .ok_or_else(|| format!("{question}: not given; see `levee init --help`"));
+    }
+    let brackets = default.map_or_else(String::new, |default| format!(" [{default}]"));
+    eprint!("{question}{brackets}: ");
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line).map_err(|e| format!("standard input: {e}"))?;
+    match (line.trim(), default) {
+        (_, _) if read == 0 => Err("no answer: nothing is written".to_owned()),
+        ("", Some(default)) => Ok(default.to_owned()),
+        ("", None) => asked(None, question, default),
+        (line, _) => Ok(line.to_owned()),
+    }
+}
+
+/// A list, its items apart by commas.
+fn listed(given: Vec<String>, question: &str, default: &str) -> Result<Vec<String>, String> {
+    let given = if given.is_empty() { None } else { Some(given.join(",")) };
+    let said = asked(given, question, Some(default))?;
+    Ok(said.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect())
+}
+
+/// A string as TOML has it; what could end it or the line is left to the parser to refuse.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+impl Answers {
+    fn site(&self) -> String {
+        let list = |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
+        let first = self.levels.first().map_or("", String::as_str);
+        let range = match self.levels.last() {
+            Some(last) if last != first => format!("{first}..{last}"),
+            _ => first.to_owned(),
+        };
+        let range = quoted(&range);
+        // Inner networks must not be the outer one.
+        let inner = match self.address {
+            IpAddr::V4(address) if address.octets().starts_with(&[10, 80]) => "10.90",
+            _ => "10.80",
+        };
+        let people: String = (self.people.iter())
+            .map(|name| {
+                format!(
+                    "\n[[user]]\nname = {}\nclearance = {range} # at which labels this person may work\n",
+                    quoted(name)
+                )
+            })
+            .collect();
+        let hosts: String = (self.workstations.iter())
+            .map(|name| format!("\n[[host]]\nname = {}\naccreditation = {range} # at which labels there may be sessions on it\n", quoted(name)))
+            .collect();
+        format!(
+            "# A levee site. `levee check` says whether it is sound, `levee check --explain KEY` what a key means.\n\
+             # What is read at the start counts until the next: after a change, `levee down` and `levee up`.\n\n\
+             [site]\nname = {name}\n\n\
+             [labels]\nlevels = [{levels}] # lowest first\ncategories = [] # compartments of the levels, such as \"MED\": a label is then SECRET//MED\n\n\
+             [server]\nname = {server} # in its certificate\naddresses = [{address}] # where workstations find it\n\
+             inner-address = \"{inner}.0.1\" # at every label, the services of that label answer here\n\
+             inner-pool = \"{inner}.1.0/24\" # sessions' own addresses\n\
+             grace = \"30s\" # a session outlives its trusted path by this\n\
+             # The host's firewall must let in 7443/tcp (sign-on), 500/udp and 4500/udp (the tunnel).\n\n\
+             [limits] # of each label\nmemory = \"512M\"\nstore = \"64M\"\n{people}{hosts}\n\
+             # A web server at every level: what people put at http://{bare}/own/ is read there, and, as copies, at every higher level.\n\
+             [[service]]\nname = \"web\"\nport = 80\nprotocol = \"tcp\"\nrange = {range}\nmode = \"direct\" # or \"relay\": each connection is decided and recorded\n\
+             program = \"nginx\"\nuploads = true\n",
+            name = quoted(&self.name),
+            levels = list(&self.levels),
+            server = quoted(&self.server),
+            bare = self.server,
+            address = quoted(&self.address.to_string()),
+        )
+    }
+
+    fn next_steps(&self, file: &Path) -> String {
+        let path = file.display();
+        let state = files::state_of(&self.name);
+        let user = self.people.first().map_or("NAME", String::as_str);
+        let host = self.workstations.first().map_or("HOST", String::as_str);
+        let level = self.levels.last().map_or("LEVEL", String::as_str);
+        format!(
+            "{path} is written: read it, and narrow clearances and accreditations. Then, here:\n\
+             \x20 1. levee enrol all {path}\n\
+             \x20 2. levee user add {path} {user}          (and each other person)\n\
+             \x20 3. levee up {path}                 (let 7443/tcp, 500/udp and 4500/udp in)\n\
+             \x20 4. copy {bundle} to {host}, as /etc/levee/workstation; move {auditor} off this host\n\
+             on {host}, with levee installed:\n\
+             \x20 5. levee up --workstation /etc/levee/workstation\n\
+             \x20 6. levee-tpe login {user}; levee-tpe level {level}\n\
+             \x20 7. levee-tpe run -- curl http://{server}/\n",
+            bundle = state.join("hosts").join(host).display(),
+            auditor = state.join("auditor/auditor.key").display(),
+            server = self.server,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers() -> Answers {
+        Answers {
+            name: "quay".into(),
+            server: "mls.quay.example".into(),
+            address: "10.80.3.1".parse().unwrap(),
+            levels: vec!["LOW".into(), "MID".into(), "HIGH".into()],
+            people: vec!["ada".into(), "mia".into()],
+            workstations: vec!["ws1".into()],
+        }
+    }
+
+    #[test]
+    fn the_site_that_is_written_is_sound_and_has_what_was_answered() {
+        let site = Site::parse(&answers().site()).unwrap();
+        assert_eq!((site.users().len(), site.hosts().len(), site.vocabulary().levels().len()), (2, 1, 3));
+        let (ada, ws1) = ("ada".parse().unwrap(), "ws1".parse().unwrap());
+        assert_eq!(site.session_labels(&ada, &ws1, 10).unwrap().len(), 3);
+        let one = Answers { levels: vec!["ONE".into()], ..answers() };
+        assert!(Site::parse(&one.site()).is_ok());
+        assert!(
+            Site::parse(&Answers { address: "2001:db8::1".parse().unwrap(), ..answers() }.site()).is_ok()
+        );
+    }
+
+    #[test]
+    fn answers_cannot_write_more_than_their_own_value() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("site.toml");
+        let init = |name: &str| Init {
+            file: file.clone(),
+            name: Some("quay".into()),
+            server: Some("mls.quay.example".into()),
+            address: Some("192.0.2.1".parse().unwrap()),
+            levels: vec!["LOW".into()],
+            people: vec![name.into()],
+            workstations: vec!["ws1".into()],
+        };
+        assert!(init("x\"\nclearance = \"LOW\"\n[[user]]\nname = \"y").write().is_err());
+        assert!(!file.exists(), "nothing is written that is not sound");
+        init("ada").write().unwrap();
+        let before = std::fs::read(&file).unwrap();
+        assert!(init("eve").write().unwrap_err().contains("there already"));
+        assert_eq!(std::fs::read(&file).unwrap(), before);
+    }
+}
