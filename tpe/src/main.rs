@@ -135,13 +135,7 @@ fn main() -> ExitCode {
         };
     };
     if let Action::Agent { no_tunnel, suites } = action {
-        return match agent::serve(*no_tunnel, *suites) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("levee-tpe: {error}");
-                ExitCode::FAILURE
-            }
-        };
+        return levee_daemon::run("levee-tpe", || agent::serve(*no_tunnel, *suites));
     }
     if let Some(done) = reference(action) {
         return match done {

@@ -15,7 +15,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 /// # Errors
 /// It cannot be read, or has something else in it.
 pub fn serials(fd: &OwnedFd) -> Result<BTreeSet<Vec<u8>>, String> {
-    let text = levee_ipc::revocations(fd).map_err(|e| e.to_string())?;
+    let text = levee_daemon::revocations(fd).map_err(|e| e.to_string())?;
     let mut serials = BTreeSet::new();
     for list in CertificateRevocationListDer::pem_slice_iter(&text) {
         let list = list.map_err(|e| e.to_string())?;

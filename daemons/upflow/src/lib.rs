@@ -27,5 +27,6 @@ pub mod receive;
 pub mod schedule;
 pub mod send;
 mod serve;
+mod start;
 
-pub use serve::serve;
+pub use start::serve;

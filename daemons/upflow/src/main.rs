@@ -2,11 +2,5 @@
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {
-    match levee_upflow::serve() {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            levee_ipc::say!("levee-upflow: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    levee_daemon::run("levee-upflow", || levee_upflow::serve(std::env::args().skip(1)))
 }

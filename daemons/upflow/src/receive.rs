@@ -70,11 +70,6 @@ impl Receiver {
         }
     }
 
-    /// To be waited on.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-
     /// What has been copied and what was left behind.
     pub fn counters(&self) -> UpflowCounters {
         UpflowCounters { failed: self.counters.failed.saturating_add(self.failed), ..self.counters }

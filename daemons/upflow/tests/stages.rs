@@ -1,7 +1,8 @@
 //! Both stages as the warden runs them: the program itself, under a uid of its own, in its sandbox.
 
 use levee_ipc::Channel;
-use levee_ipc::warden::{Attachment, FromWarden, Place, ToWarden, UpflowCounters};
+use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
+use levee_ipc::warden::{Nothing, Order, Part, Place, Said, UpflowCounters, UpflowReport};
 use levee_policy::LabelName;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::spawn::Program;
@@ -22,13 +23,15 @@ fn label() -> LabelName {
     "LOW".parse().unwrap()
 }
 
+/// A stage, and how it is asked for a report.
 struct Running {
     child: Child,
     channel: Channel,
+    ask: fn(&Channel),
 }
 
 impl Running {
-    fn start(uid: u32, attachments: &[(Attachment, &Path)]) -> Self {
+    fn start(uid: u32, arguments: &[&str], parts: Vec<(impl Part, &Path)>, ask: fn(&Channel)) -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
             "this test gives processes uids of their own: run it as root"
@@ -36,28 +39,29 @@ impl Running {
         let (ours, theirs) = Channel::pair().unwrap();
         let errors = std::io::stderr();
         let mut program = Program::new(env!("CARGO_BIN_EXE_levee-upflow"));
+        program.args.extend(arguments.iter().map(Into::into));
         program.fds = vec![theirs.as_fd()];
         program.stdio = [None, None, Some(errors.as_fd())];
         program.identity = Some((Uid::from_raw(uid), Gid::from_raw(uid)));
         program.new_namespaces = Program::ISOLATED;
         program.die_with_parent = false; // of the test's thread
         let child = program.start().unwrap();
-        for (what, path) in attachments {
+        for (part, path) in parts {
             let directory = File::open(path).unwrap();
-            ours.send_with(&FromWarden::Attach(what.clone()), &[directory.as_fd()]).unwrap();
+            ours.send_with(&Order::Give(part), &[directory.as_fd()]).unwrap();
         }
-        ours.send(&FromWarden::Begin(Place::Server)).unwrap();
-        let running = Self { child, channel: ours };
-        match running.channel.recv::<ToWarden>().expect("a first message").message {
-            ToWarden::Ready => running,
+        ours.send(&Order::<Nothing>::Begin(Place::Server)).unwrap();
+        let running = Self { child, channel: ours, ask };
+        match running.channel.recv::<Said<Nothing>>().expect("a first message").message {
+            Said::Ready => running,
             other => panic!("{other:?}"),
         }
     }
 
     fn counters(&self) -> UpflowCounters {
-        self.channel.send(&FromWarden::Report).unwrap();
-        match self.channel.recv::<ToWarden>().unwrap().message {
-            ToWarden::Upflow(reports) => {
+        (self.ask)(&self.channel);
+        match self.channel.recv::<Said<Vec<UpflowReport>>>().unwrap().message {
+            Said::Says(reports) => {
                 assert_eq!(reports.len(), 1);
                 assert_eq!(reports[0].label, label());
                 reports[0].counters
@@ -67,7 +71,7 @@ impl Running {
     }
 
     fn stop(self) -> Exit {
-        self.channel.send(&FromWarden::Stop).unwrap();
+        self.channel.send(&Order::<Nothing>::Stop).unwrap();
         self.child.wait(Duration::from_secs(10)).unwrap().expect("ends when told to")
     }
 }
@@ -101,14 +105,17 @@ impl Places {
     }
 
     fn first(&self) -> Running {
-        let store = (Attachment::Store(label()), self.at("store"));
-        let snapshot = (Attachment::Snapshot(label()), self.at("snapshot"));
-        Running::start(FIRST, &[(store.0, &store.1), (snapshot.0, &snapshot.1)])
+        let ask = |channel: &Channel| channel.send(&Order::Give(SnapshotPart::Report)).unwrap();
+        let (store, snapshot) = (self.at("store"), self.at("snapshot"));
+        let store = (SnapshotPart::Store(label()), store.as_path());
+        Running::start(FIRST, &[], vec![store, (SnapshotPart::Snapshot(label()), &snapshot)], ask)
     }
 
     fn second(&self) -> Running {
-        let snapshot = (Attachment::Snapshots(vec![label()]), self.at("snapshot"));
-        Running::start(SECOND, &[(snapshot.0, &snapshot.1), (Attachment::Copies, &self.at("copy"))])
+        let ask = |channel: &Channel| channel.send(&Order::Give(CopyPart::Report)).unwrap();
+        let (snapshot, copy) = (self.at("snapshot"), self.at("copy"));
+        let snapshot = (CopyPart::Snapshots(vec![label()]), snapshot.as_path());
+        Running::start(SECOND, &["--copy"], vec![snapshot, (CopyPart::Copies, &copy)], ask)
     }
 
     fn write(&self, name: &str, content: &[u8]) {
@@ -284,8 +291,8 @@ fn a_stage_given_the_wrong_directories_does_not_begin() {
     let child = program.start().unwrap();
     drop(theirs);
     let store = File::open(places.at("store")).unwrap();
-    ours.send_with(&FromWarden::Attach(Attachment::Store(label())), &[store.as_fd()]).unwrap();
-    ours.send(&FromWarden::Begin(Place::Server)).unwrap();
-    assert!(ours.recv::<ToWarden>().is_err());
+    ours.send_with(&Order::Give(SnapshotPart::Store(label())), &[store.as_fd()]).unwrap();
+    ours.send(&Order::<Nothing>::Begin(Place::Server)).unwrap();
+    assert!(ours.recv::<Said<Nothing>>().is_err());
     assert_eq!(child.wait(Duration::from_secs(5)).unwrap(), Some(Exit::Status(1)));
 }

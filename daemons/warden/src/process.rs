@@ -284,14 +284,6 @@ impl Process {
         self.control.try_send_with(&FromWarden::Attach(what), &[fd.as_fd()])
     }
 
-    /// Hands it several descriptors that are one thing.
-    ///
-    /// # Errors
-    /// As [`Process::attach`].
-    pub fn attach_all(&self, what: Attachment, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
-        self.control.try_send_with(&FromWarden::Attach(what), fds)
-    }
-
     /// As [`Process::attach`], for a descriptor that is its alone.
     ///
     /// # Errors
@@ -342,7 +334,9 @@ impl Process {
             Role::Tps | Role::Keyer | Role::Vault | Role::Stack | Role::Witness | Role::Mediator => {
                 self.hear_as(|nothing: Nothing| match nothing {})
             }
-            _ => self.hear_untyped(),
+            Role::Snapshot | Role::Copy => self.hear_as(Heard::Upflow),
+            Role::Tpe => self.hear_as(Heard::Tpe),
+            Role::Fsd => self.hear_untyped(),
         }?;
         if matches!(heard.message, Heard::Ready) && std::mem::replace(&mut self.ready, true) {
             return Err(RecvError::Malformed);
@@ -364,13 +358,8 @@ impl Process {
 
     fn hear_untyped(&self) -> Result<Received<Heard>, RecvError> {
         let Received { message, fds } = self.hear_it::<ToWarden>()?;
-        let message = match (message, self.key.role) {
-            (ToWarden::Ready, _) => Heard::Ready,
-            (ToWarden::Tpe(request), Role::Tpe) => Heard::Tpe(request),
-            (ToWarden::Upflow(reports), Role::Snapshot | Role::Copy) => Heard::Upflow(reports),
-            _ => return Err(RecvError::Malformed),
-        };
-        Ok(Received { message, fds })
+        let ToWarden::Ready = message;
+        Ok(Received { message: Heard::Ready, fds })
     }
 
     fn hear_it<T: DeserializeOwned>(&self) -> Result<Received<T>, RecvError> {

@@ -362,7 +362,7 @@ impl Server {
                 self.tell_sessiond(LabelEvent::Compartments { running, steering, alarms });
                 // What they answer is told the next time: nobody is waited for.
                 for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
-                    if stage.tell(&FromWarden::Report).is_err() {
+                    if upflow::ask(stage).is_err() {
                         stage.kill();
                     }
                 }

@@ -11,8 +11,9 @@ use crate::log;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::uids::{Own, Uids};
-use levee_ipc::MAX_FDS;
-use levee_ipc::warden::{Attachment, FromWarden, Role};
+use levee_ipc::warden::Role;
+use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
+use levee_ipc::{MAX_FDS, SendError};
 use levee_policy::LabelName;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
@@ -29,6 +30,17 @@ const LAST_PASS: Duration = Duration::from_secs(2);
 
 /// So many bytes an image for a snapshot has beside those of the store: for what upflow itself keeps there.
 pub const BESIDES: u64 = 1 << 20;
+
+/// Asks a stage for a report.
+///
+/// # Errors
+/// As [`Process::tell_as`].
+pub fn ask(stage: &Process) -> Result<(), SendError> {
+    match stage.key.role {
+        Role::Copy => stage.tell_as(CopyPart::Report, &[]),
+        _ => stage.tell_as(SnapshotPart::Report, &[]),
+    }
+}
 
 /// Where a label's snapshot is.
 pub fn image(name: &LabelName, options: &Options) -> PathBuf {
@@ -108,20 +120,17 @@ impl Upflow {
         let slot = label.slot();
         let uid = uids.own(if role == Role::Snapshot { Own::Snapshot(slot) } else { Own::Copy(slot) });
         let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
-        let start = || {
-            let (key, programs) = (Key::at(role, name), &options.programs);
-            let logs = label.logs();
-            Process::start(Start { key, programs, program: None, arguments: &[], uid, network: None, logs })
-        };
+        let (key, programs, logs) = (Key::at(role, name), &options.programs, label.logs());
+        let start = Start { key, programs, program: None, arguments: &[], uid, network: None, logs };
         if role == Role::Snapshot {
             let Some(own) = label.own() else { return Ok(None) };
             let Some(snapshot) = self.used(name, name, options)? else { return Ok(None) };
             let store = own.mount(Attributes::READ_ONLY_DATA, seen)?;
             let snapshot = snapshot.mount(Attributes::DATA, seen)?;
-            let process = start()?;
-            process.give(Attachment::Store(name.clone()), store.into_fd())?;
-            process.give(Attachment::Snapshot(name.clone()), snapshot.into_fd())?;
-            return Ok(Some(process));
+            let process = Process::start_as(start)?;
+            process.give(SnapshotPart::Store(name.clone()), store.into_fd())?;
+            process.give(SnapshotPart::Snapshot(name.clone()), snapshot.into_fd())?;
+            return Ok(Some(process.into_process()));
         }
         let Some((image, below)) = label.below() else { return Ok(None) };
         let copies = image.mount(Attributes::DATA, seen)?;
@@ -134,12 +143,12 @@ impl Upflow {
                 names.push(lower.clone());
             }
         }
-        let process = start()?;
-        process.give(Attachment::Copies, copies.into_fd())?;
+        let process = Process::start_as(Start { arguments: &["--copy"], ..start })?;
+        process.give(CopyPart::Copies, copies.into_fd())?;
         for (names, fds) in names.chunks(MAX_FDS).zip(snapshots.chunks(MAX_FDS)) {
-            process.attach_all(Attachment::Snapshots(names.to_vec()), fds)?;
+            process.to().give(CopyPart::Snapshots(names.to_vec()), fds)?;
         }
-        Ok(Some(process))
+        Ok(Some(process.into_process()))
     }
 
     /// The snapshot of `name`, used by `user` from now on; `None` if there is none.
@@ -173,7 +182,7 @@ impl Upflow {
     /// last pass. Nobody waits for that; [`Upflow::ended`] says when it is over.
     pub fn finish(&mut self, name: &LabelName, snapshot: Option<Process>) {
         if let Some(process) = snapshot {
-            if process.tell(&FromWarden::Stop).is_err() {
+            if process.stop().is_err() {
                 process.kill();
             }
             let finishing = Finishing { process, until: Instant::now() + LAST_PASS, wanted: false };

@@ -12,15 +12,16 @@ use crate::{Fatal, log, outer, poll, state};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::signer::SignerPart;
+use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::vault::VaultPart;
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, TpeRequest, WorkstationEvent};
+use levee_ipc::warden::{Place, Role, TpeRequest, WorkstationEvent};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, PpkId, SiteName};
 use levee_session::SessionId;
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Most messages taken from one process in one turn, so that none keeps the warden from the others.
@@ -273,7 +274,7 @@ impl Workstation {
                 Ok(Some(list)) => {
                     let given = match role {
                         Role::Keyer => process.tell_as(KeyerPart::Revocations, &[list.as_fd()]),
-                        _ => process.give(Attachment::Revocations, list),
+                        _ => process.tell_as(TpePart::Revocations, &[list.as_fd()]),
                     };
                     if given.is_err() {
                         // It reads the list when it is started again.
@@ -453,43 +454,37 @@ impl Workstation {
 
     fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
         let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
+        match role {
+            Role::Signer => self.start_signer(),
+            Role::Keyer => self.start_keyer(),
+            _ => self.start_tpe().map_err(|e| step(&*e)).and_then(|tpe| self.admit(tpe)),
+        }
+    }
+
+    fn start_tpe(&self) -> Result<Process, Box<dyn std::error::Error>> {
         let suites = self.suites.arguments();
-        let (own, arguments, network): (_, Vec<&str>, Option<BorrowedFd<'_>>) = match role {
-            Role::Signer => return self.start_signer(),
-            Role::Keyer => return self.start_keyer(),
-            // It alone opens a connection: to the trusted path of the server.
-            _ => {
-                let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
-                (Own::Tpe, [&["agent"], tunnel, suites].concat(), Some(self.network.as_fd()))
-            }
-        };
-        let programs = &self.options.programs;
+        let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
         let start = Start {
-            key: Key::of(role),
-            programs,
+            key: Key::of(Role::Tpe),
+            programs: &self.options.programs,
             program: None,
-            arguments: &arguments,
-            uid: self.uids.own(own),
-            network,
+            arguments: &[&["agent"], tunnel, suites].concat(),
+            uid: self.uids.own(Own::Tpe),
+            // It alone opens a connection: to the trusted path of the server.
+            network: Some(self.network.as_fd()),
             logs: &self.logs,
         };
-        let process = Process::start(start).map_err(|e| step(&e))?;
-        let attach = || -> Result<(), Box<dyn std::error::Error>> {
-            let file = |name: &str| self.options.config.join(name);
-            if role == Role::Tpe {
-                process.give(Attachment::Chain, state::copy(&file("chain.pem"))?)?;
-                if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
-                    process.give(Attachment::Revocations, list)?;
-                }
-                process.give(Attachment::Authority, state::copy(&file("authority.pem"))?)?;
-                process.attach(Attachment::Listener, &self.commands)?;
-                let (address, name) = self.server.clone();
-                process.tell(&FromWarden::Attach(Attachment::Server { address, name }))?;
-            }
-            Ok(())
-        };
-        attach().map_err(|e| step(&e))?;
-        self.admit(process)
+        let tpe = Process::start_as::<TpePart>(start)?;
+        let file = |name: &str| self.options.config.join(name);
+        tpe.give(TpePart::Chain, state::copy(&file("chain.pem"))?)?;
+        if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
+            tpe.give(TpePart::Revocations, list)?;
+        }
+        tpe.give(TpePart::Authority, state::copy(&file("authority.pem"))?)?;
+        tpe.give(TpePart::Commands, &self.commands)?;
+        let (address, name) = self.server.clone();
+        tpe.to().give(TpePart::Server { address, name }, &[])?;
+        Ok(tpe.into_process())
     }
 
     fn start_keyer(&mut self) -> Result<(), Fatal> {
@@ -566,7 +561,7 @@ impl Workstation {
 
     fn tell_tpe(&self, event: WorkstationEvent) {
         if let Some(tpe) = self.processes.get(&Key::of(Role::Tpe))
-            && tpe.tell(&FromWarden::Workstation(event)).is_err()
+            && tpe.tell_as(TpePart::Workstation(event), &[]).is_err()
         {
             log!("the tpe does not read what it is told: killing it");
             tpe.kill();

@@ -34,7 +34,6 @@ pub mod client;
 pub mod device;
 pub mod documents;
 pub mod federation;
-mod file;
 mod frame;
 pub mod keyer;
 pub mod log;
@@ -50,7 +49,6 @@ pub mod vault;
 pub mod warden;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
-pub use file::revocations;
 pub use frame::{CLASSES, FrameError, FrameReader, encode_frame};
 pub use rate::Rate;
 pub use room::erase;

@@ -2,6 +2,9 @@
 //! the other side once the server has recorded size and digest. Nothing of a person's enters the compartment, and nothing
 //! of the compartment's leaves it, but these bytes: no descriptor is on both sides.
 
+use super::Source;
+use super::people::Person;
+use levee_daemon::{Events, Watched};
 use levee_ipc::tpe::MAX_CARRIED;
 use levee_policy::decision::{Carry, Direction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,7 +12,7 @@ use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_
 use rustix::io::{Errno, pread, read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sha2::{Digest as _, Sha256};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Bytes moved at a time.
 const CHUNK: usize = 64 * 1024;
@@ -94,7 +97,7 @@ pub fn import(theirs: &OwnedFd) -> Result<Whole, String> {
 /// The agent's end of a program's standard output or error.
 pub struct Spool {
     /// Until the program has closed it, or has written too much.
-    pipe: Option<OwnedFd>,
+    pipe: Option<Watched<OwnedFd>>,
     /// What has come; nothing is kept of what is discarded.
     kept: Result<Option<Making>, String>,
     chunk: Vec<u8>,
@@ -102,15 +105,11 @@ pub struct Spool {
 
 impl Spool {
     /// A spool that keeps what comes or discards it, and the program's end.
-    pub fn new(keep: bool) -> Result<(Self, OwnedFd), Errno> {
+    pub fn new(keep: bool, program: Person, events: &mut Events<Source>) -> std::io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let ours = events.watch(ours, Source::Spool(program))?;
         let kept = if keep { Some(Making::new()?) } else { None };
         Ok((Self { pipe: Some(ours), kept: Ok(kept), chunk: vec![0; CHUNK] }, theirs))
-    }
-
-    /// What to wait for.
-    pub fn interest(&self) -> Option<BorrowedFd<'_>> {
-        self.pipe.as_ref().map(AsFd::as_fd)
     }
 
     /// Takes what has come, a little at a time; whether there was anything.

@@ -1,5 +1,7 @@
 //! The trusted path to the server, as its client: TLS 1.3, one answer for each request.
 
+use super::Source;
+use levee_daemon::{Events, Watched};
 use levee_ipc::client::{KEEP_ALIVE, Reply, Request, SILENCE};
 use levee_ipc::device::{EXPORTER, Proof, Sealed};
 use levee_ipc::{FrameReader, encode_frame};
@@ -54,7 +56,7 @@ struct Outstanding {
 }
 
 struct Up {
-    stream: TcpStream,
+    stream: Watched<TcpStream>,
     tls: ClientConnection,
     frames: FrameReader,
     outstanding: VecDeque<Outstanding>,
@@ -115,33 +117,25 @@ impl Link {
         self.up.as_ref().map(|up| up.peer)
     }
 
-    /// What to wait for.
-    pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.up.as_ref().map(|up| {
-            let write = if up.tls.wants_write() { PollFlags::OUT } else { PollFlags::empty() };
-            (up.stream.as_fd(), PollFlags::IN | write)
-        })
-    }
-
     /// Closes the path in good order.
     pub fn close(&mut self) {
         if let Some(mut up) = self.up.take() {
             up.tls.send_close_notify();
-            let _ = up.tls.write_tls(&mut up.stream);
+            let _ = up.tls.write_tls(&mut &*up.stream);
         }
     }
 
-    /// Connects, to whichever of the server's addresses answers first in their order.
+    /// Connects, to whichever of the server's addresses answers first in their order. What comes is waited for as [`Source::Link`].
     ///
     /// # Errors
     /// In words for the person.
-    pub fn connect(&mut self) -> Result<(), String> {
+    pub fn connect(&mut self, events: &mut Events<Source>) -> Result<(), String> {
         if self.up.is_some() {
             return Ok(());
         }
         let mut failed = "no address of the server is known".to_owned();
         for &address in &self.addresses {
-            match self.connect_to(address) {
+            match self.connect_to(address, events) {
                 Ok(up) => {
                     self.up = Some(up);
                     return Ok(());
@@ -152,7 +146,7 @@ impl Link {
         Err(failed)
     }
 
-    fn connect_to(&self, address: SocketAddr) -> Result<Up, String> {
+    fn connect_to(&self, address: SocketAddr, events: &mut Events<Source>) -> Result<Up, String> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(|e| e.to_string())?;
@@ -192,6 +186,7 @@ impl Link {
                 Err(error) => return Err(error.to_string()),
             }
         }
+        let stream = events.watch(stream, Source::Link).map_err(|e| e.to_string())?;
         let (frames, outstanding) = (FrameReader::default(), VecDeque::new());
         let mut up = Up { stream, tls, frames, outstanding, sent: Instant::now(), peer: address };
         self.prove(&mut up)?;
@@ -219,7 +214,9 @@ impl Link {
     pub fn send(&mut self, request: &Request) -> Result<(), String> {
         let up = self.up.as_mut().ok_or("the trusted path is down")?;
         let frame = encode_frame(request).map_err(|e| e.to_string())?;
-        if up.tls.writer().write_all(&frame).is_err() {
+        let taken = up.tls.writer().write_all(&frame).is_ok();
+        // It goes out with the next turn, which comes as soon as there is room.
+        if !taken || up.stream.wait_for(true, up.tls.wants_write()).is_err() {
             self.up = None;
             return Err("the trusted path does not take any more".into());
         }
@@ -267,13 +264,13 @@ impl Up {
 
     fn turn(&mut self, heard: &mut Vec<Heard>, when: &mut Duration) -> Result<(), ()> {
         while self.tls.wants_write() {
-            match self.tls.write_tls(&mut self.stream) {
+            match self.tls.write_tls(&mut &*self.stream) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => return Err(()),
             }
         }
-        let ended = match self.tls.read_tls(&mut self.stream) {
+        let ended = match self.tls.read_tls(&mut &*self.stream) {
             Ok(0) => true,
             Ok(_) => {
                 self.tls.process_new_packets().map_err(|_| ())?;
@@ -302,6 +299,7 @@ impl Up {
                 Err(_) => return Err(()),
             }
         }
+        self.stream.wait_for(true, self.tls.wants_write()).map_err(|_| ())?;
         let late = self.outstanding.front().is_some_and(|first| Instant::now() >= first.until);
         if ended || late { Err(()) } else { Ok(()) }
     }

@@ -7,38 +7,51 @@ mod carry;
 mod link;
 mod operations;
 mod people;
+mod programs;
+mod start;
 
 use carry::Spool;
-use levee_ipc::client::{Login, RefusalKind, Reply};
-use levee_ipc::device::Sealed;
-use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
-use levee_ipc::tpe::{Answer, Input, Output, Session};
-use levee_ipc::vault::VaultToSessiond;
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden, TpeRequest, WorkstationEvent};
-use levee_ipc::{Channel, Received, RecvError};
+use levee_daemon::{Events, Fatal, Order, Outbox, TURN, Warden};
+use levee_ipc::client::{Login, Reply};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
+use levee_ipc::tpe::{Answer, Session};
+use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
+use levee_ipc::warden::tpe::TpePart;
+use levee_ipc::warden::{TpeRequest, WorkstationEvent};
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
-use levee_sys::sandbox::Sandbox;
 use levee_tls::SignerHandle;
-use link::{Device, Heard, Link};
-use people::{People, Person, Program};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
+use link::{Heard, Link};
+use people::{People, Person};
+pub use start::serve;
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
-use std::io::Read;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Files with certificates are not larger.
-const MAX_PEM: u64 = 1024 * 1024;
 /// Programs that have no terminal, at most: each may have two files of [`levee_ipc::tpe::MAX_CARRIED`] in memory.
 const MOST_SPOOLED: usize = 8;
 /// Time is looked at this often while there is a login.
 const TICK: Duration = Duration::from_millis(500);
+/// Of what came from one peer and nobody waited for, so much is kept.
+const MOST_MAIL: usize = 256;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Warden,
+    Keyer,
+    Vault,
+    /// The trusted path.
+    Link,
+    /// Somebody who comes.
+    Listener,
+    /// Somebody who is here.
+    Person(Person),
+    /// Of a program without a terminal: one of its outputs.
+    Spool(Person),
+}
 
 /// The session there is.
 struct Live {
@@ -74,6 +87,14 @@ struct Mail {
 }
 
 impl Mail {
+    /// What is oldest makes room.
+    fn put<T>(queue: &mut VecDeque<T>, what: T) {
+        if queue.len() >= MOST_MAIL {
+            queue.pop_front();
+        }
+        queue.push_back(what);
+    }
+
     fn left(&self) -> usize {
         self.answers.len() + self.keyer.len() + self.warden.len() + self.vault.len()
     }
@@ -93,9 +114,10 @@ struct Due {
 }
 
 struct Agent {
-    control: Channel,
-    keyer: Option<Channel>,
-    vault: Option<(LabelName, Channel)>,
+    events: Events<Source>,
+    warden: Warden<TpePart>,
+    keyer: Outbox<ToKeyer>,
+    vault: Option<(LabelName, Outbox<SessiondToVault>)>,
     signer: SignerHandle,
     certificates: Certificates,
     link: Link,
@@ -124,17 +146,6 @@ struct Agent {
     stop: bool,
 }
 
-#[derive(Default)]
-struct Attached {
-    keyer: Option<Channel>,
-    signer: SignerHandle,
-    listener: Option<OwnedFd>,
-    chain: Option<Vec<u8>>,
-    authority: Option<Vec<u8>>,
-    revoked: Option<Vec<u8>>,
-    server: Vec<(SocketAddr, DomainName)>,
-}
-
 /// What the server is believed by, kept for the next revocation list.
 struct Certificates {
     chain: Vec<u8>,
@@ -142,103 +153,8 @@ struct Certificates {
     suites: Suites,
 }
 
-fn revocations(fd: &OwnedFd) -> Result<Vec<u8>, String> {
-    levee_ipc::revocations(fd).map_err(|e| format!("a revocation list: {e}"))
-}
-
-fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let file = File::from(fd);
-    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|e| format!("a memory file: {e}"))?;
-    file.take(MAX_PEM).read_to_end(&mut bytes).map_err(|e| format!("a memory file: {e}"))?;
-    Ok(bytes)
-}
-
-/// The name in our own certificate, the first of the chain.
-fn own_name(chain: &[u8]) -> Result<HostName, String> {
-    let own = CertificateDer::pem_slice_iter(chain).next().ok_or("the chain is empty")?;
-    let own = own.map_err(|e| format!("the certificate chain: {e}"))?;
-    levee_tls::device(&own).map(|device| device.name).map_err(|e| e.to_string())
-}
-
-/// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
-///
-/// With `no_tunnel` it holds the trusted path and nothing else: another IPsec client of this host makes the tunnel.
-pub fn serve(no_tunnel: bool, suites: Suites) -> Result<(), String> {
-    let control = Channel::from_fd(levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?);
-    let mut attached = Attached::default();
-    loop {
-        match control.recv::<FromWarden>() {
-            Ok(Received { message: FromWarden::Begin(_), .. }) => break,
-            Ok(Received { message: FromWarden::Attach(attachment), mut fds }) => {
-                match (attachment, fds.pop()) {
-                    (Attachment::Server { address, name }, None) => attached.server.push((address, name)),
-                    (Attachment::Peer { role: Role::Keyer, .. }, Some(fd)) => {
-                        attached.keyer = Some(Channel::from_fd(fd))
-                    }
-                    (Attachment::Peer { role: Role::Signer, .. } | Attachment::SignerClient(_), Some(fd)) => {
-                        attached.signer.set(Channel::from_fd(fd));
-                    }
-                    (Attachment::Listener, Some(fd)) => attached.listener = Some(fd),
-                    (Attachment::Chain, Some(fd)) => attached.chain = Some(contents(fd)?),
-                    (Attachment::Authority, Some(fd)) => attached.authority = Some(contents(fd)?),
-                    (Attachment::Revocations, Some(fd)) => attached.revoked = Some(revocations(&fd)?),
-                    _ => {}
-                }
-            }
-            Ok(Received { message: FromWarden::Stop, .. }) | Err(RecvError::Closed) => return Ok(()),
-            Ok(_) => {}
-            Err(error) => return Err(format!("from the warden: {error}")),
-        }
-    }
-    let mut agent = Agent::new(control, attached, no_tunnel, suites)?;
-    Sandbox { tcp: true, ..Sandbox::new(levee_sys::seccomp::TPE) }.enter().map_err(|e| e.to_string())?;
-    agent.control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
-    agent.run()
-}
-
 impl Agent {
-    fn new(control: Channel, attached: Attached, no_tunnel: bool, suites: Suites) -> Result<Self, String> {
-        let missing = |what: &str| format!("the warden attached no {what}");
-        let chain = attached.chain.ok_or_else(|| missing("certificate chain"))?;
-        let authority = attached.authority.ok_or_else(|| missing("authority"))?;
-        let revoked = attached.revoked.as_deref();
-        let config = levee_tls::client(&chain, &authority, revoked, &attached.signer, suites);
-        let config = config.map_err(|e| e.to_string())?;
-        let device = own_name(&chain)?;
-        const NONE: &str =
-            "the bundle has no passport of this device: enrol the host anew on the server (levee enrol host)";
-        let shown =
-            Device { sealed: Sealed::from_text(&chain).ok_or(NONE)?, signer: attached.signer.clone() };
-        let name = attached.server.first().map(|(_, name)| name.clone()).ok_or_else(|| missing("server"))?;
-        let addresses =
-            attached.server.iter().filter(|(_, n)| *n == name).map(|(address, _)| *address).collect();
-        Ok(Self {
-            control,
-            keyer: attached.keyer,
-            vault: None,
-            signer: attached.signer,
-            certificates: Certificates { chain, authority, suites },
-            device,
-            no_tunnel,
-            link: Link::new(config, &name, shown, addresses).map_err(|e| e.to_string())?,
-            people: People::new(attached.listener.ok_or_else(|| missing("listener"))?)?,
-            spools: BTreeMap::new(),
-            over: VecDeque::new(),
-            person: None,
-            login: None,
-            session: None,
-            ended: None,
-            mail: Mail::default(),
-            due: Due::default(),
-            down: None,
-            heard: Duration::ZERO,
-            tunnel: SocketAddr::from(([0; 4], 0)),
-            stop: false,
-        })
-    }
-
-    fn run(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), Fatal> {
         while !self.stop {
             let wait =
                 if self.login.is_some() || self.people.any() { TICK } else { Duration::from_secs(3600) };
@@ -265,27 +181,33 @@ impl Agent {
     }
 
     /// Waits until something comes, or `until`, and sorts it.
-    fn pump(&mut self, until: Instant) -> Result<(), String> {
-        let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
-        fds.extend(self.keyer.iter().map(|keyer| PollFd::new(keyer, PollFlags::IN)));
-        fds.extend(self.vault.iter().map(|(_, vault)| PollFd::new(vault, PollFlags::IN)));
-        fds.extend(self.link.interest().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
-        fds.extend(self.people.interest().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let spools = self.spools.values().flatten().filter_map(Spool::interest);
-        fds.extend(spools.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    fn pump(&mut self, until: Instant) -> Result<(), Fatal> {
         let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
-        let timeout = Timespec::try_from(left).map_err(|e| e.to_string())?;
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(format!("poll: {error}")),
+        for (source, _) in self.events.wait(Some(left))? {
+            match source {
+                Source::Warden => self.hear_warden()?,
+                Source::Keyer => self.hear_keyer(),
+                Source::Vault => self.hear_vault(),
+                // Seen to with every turn: time counts there, too.
+                Source::Link => {}
+                Source::Listener => self.people.accept(&mut self.events),
+                Source::Person(person) => self.hear_person(person),
+                Source::Spool(ticket) => {
+                    for spool in self.spools.get_mut(&ticket).into_iter().flatten() {
+                        spool.turn();
+                    }
+                }
+            }
         }
-        drop(fds);
-        self.hear_warden()?;
-        self.hear_keyer();
-        self.hear_vault();
+        if self.login.is_none() {
+            self.people.left();
+        }
+        for wish in self.people.late() {
+            self.grant(wish);
+        }
         for heard in self.link.turn() {
             match heard {
-                Heard::Answer(reply) => self.mail.answers.push_back(reply),
+                Heard::Answer(reply) => Mail::put(&mut self.mail.answers, reply),
                 Heard::Notice(Reply::Ended { reason }) => self.due.ended = Some(reason),
                 Heard::Notice(Reply::Renew { passes }) => {
                     self.due.renew = true;
@@ -298,70 +220,62 @@ impl Agent {
         }
         if self.link.heard() > self.heard && !self.no_tunnel {
             self.heard = self.link.heard();
-            // A warden that cannot take it now hears of the next.
-            let _ = self.control.try_send(&ToWarden::Tpe(TpeRequest::Heard(self.heard)));
-        }
-        self.hear_people();
-        for spool in self.spools.values_mut().flatten() {
-            spool.turn();
+            self.warden.say(TpeRequest::Heard(self.heard));
         }
         Ok(())
     }
 
-    fn hear_warden(&mut self) -> Result<(), String> {
-        loop {
-            let received = match self.control.try_recv::<FromWarden>() {
-                Ok(received) => received,
-                Err(RecvError::Empty) => return Ok(()),
-                Err(RecvError::Closed) => {
+    fn hear_warden(&mut self) -> Result<(), Fatal> {
+        for _ in 0..TURN {
+            let (part, with) = match self.warden.hear()? {
+                Some(Order::Take(part, with)) => (part, with),
+                Some(Order::Stop) => {
                     self.stop = true;
                     return Ok(());
                 }
-                Err(error) => return Err(format!("from the warden: {error}")),
+                None => return Ok(()),
             };
-            match received.message {
-                FromWarden::Attach(ref attachment) => {
-                    let attachment = attachment.clone();
-                    let Some(fd) = received.into_fd() else { continue };
-                    match attachment {
-                        Attachment::Peer { role: Role::Keyer, .. } => {
-                            self.keyer = Some(Channel::from_fd(fd));
-                            self.due.renew = true;
-                        }
-                        Attachment::Peer { role: Role::Vault, label: Some(label), .. } => {
-                            self.vault = Some((label, Channel::from_fd(fd)));
-                        }
-                        Attachment::Peer { role: Role::Signer, .. } | Attachment::SignerClient(_) => {
-                            self.signer.set(Channel::from_fd(fd));
-                        }
-                        Attachment::Revocations => self.revocations(&fd),
-                        _ => {}
-                    }
+            match part {
+                TpePart::Keyer => {
+                    self.keyer.replace(with.channel()?, &mut self.events, Source::Keyer)?;
+                    self.due.renew = true;
                 }
-                FromWarden::Workstation(WorkstationEvent::Exited { ticket, status: Ok(status) })
-                    if self.spools.contains_key(&ticket) =>
-                {
-                    self.over.push_back((ticket, status));
+                TpePart::Vault(label) => {
+                    let mut vault = Outbox::new();
+                    vault.replace(with.channel()?, &mut self.events, Source::Vault)?;
+                    self.vault = Some((label, vault));
                 }
-                FromWarden::Workstation(WorkstationEvent::Exited { ticket, status }) => {
-                    self.spools.remove(&ticket);
-                    self.people.program_ended(ticket, status);
-                }
-                FromWarden::Workstation(WorkstationEvent::Died(session)) => {
-                    self.mail.warden.push_back(WorkstationEvent::Died(session));
-                    self.due.died = Some(session);
-                }
-                FromWarden::Workstation(event) => self.mail.warden.push_back(event),
-                FromWarden::Stop => self.stop = true,
-                _ => {}
+                TpePart::Signer => self.signer.set(with.channel()?),
+                TpePart::Revocations => self.revocations(&with.one()?),
+                TpePart::Workstation(event) => self.heard_of(event),
+                other => return Err(Warden::unwanted(&other)),
             }
+        }
+        Ok(())
+    }
+
+    fn heard_of(&mut self, event: WorkstationEvent) {
+        match event {
+            WorkstationEvent::Exited { ticket, status: Ok(status) } if self.spools.contains_key(&ticket) => {
+                self.over.push_back((ticket, status));
+            }
+            WorkstationEvent::Exited { ticket, status } => {
+                self.spools.remove(&ticket);
+                self.people.program_ended(ticket, status);
+            }
+            WorkstationEvent::Died(session) => {
+                Mail::put(&mut self.mail.warden, WorkstationEvent::Died(session));
+                self.due.died = Some(session);
+            }
+            event => Mail::put(&mut self.mail.warden, event),
         }
     }
 
     /// A revocation list has come: the server shows its certificate again, on a new path.
     fn revocations(&mut self, fd: &OwnedFd) {
         let own = &self.certificates;
-        let config = revocations(fd).and_then(|revoked| {
+        let list = levee_daemon::revocations(fd).map_err(|e| e.to_string());
+        let config = list.and_then(|revoked| {
             levee_tls::client(&own.chain, &own.authority, Some(&revoked), &self.signer, own.suites)
                 .map_err(|e| e.to_string())
         });
@@ -373,106 +287,54 @@ impl Agent {
     }
 
     fn hear_keyer(&mut self) {
-        while let Some(keyer) = &self.keyer {
-            match keyer.try_recv::<FromKeyer>() {
-                Ok(Received { message: FromKeyer::Failed { session, reason }, .. })
+        for _ in 0..TURN {
+            match self.keyer.hear::<FromKeyer>() {
+                Ok(Some(FromKeyer::Failed { session, reason }))
                     if self.session.as_ref().is_some_and(|live| live.id == session) =>
                 {
                     self.due.failed = Some((session, reason));
                 }
-                Ok(Received { message, .. }) => self.mail.keyer.push_back(message),
-                Err(RecvError::Empty) => return,
-                Err(_) => self.keyer = None,
+                Ok(Some(message)) => Mail::put(&mut self.mail.keyer, message),
+                // Its end is for the warden to see, which starts another.
+                Ok(None) | Err(_) => return,
             }
         }
     }
 
     fn hear_vault(&mut self) {
-        while let Some((_, vault)) = &self.vault {
-            match vault.try_recv::<VaultToSessiond>() {
-                Ok(Received { message, .. }) => self.mail.vault.push_back(message),
-                Err(RecvError::Empty) => return,
+        for _ in 0..TURN {
+            let Some((_, vault)) = &mut self.vault else { return };
+            match vault.hear::<VaultToSessiond>() {
+                Ok(Some(message)) => Mail::put(&mut self.mail.vault, message),
+                Ok(None) => return,
                 // Its end is for the warden to report.
                 Err(_) => self.vault = None,
             }
         }
     }
 
-    fn hear_people(&mut self) {
-        if self.login.is_none() {
-            self.people.left();
-        }
-        self.people.accept();
-        let running = self.people.hear();
-        for request in running {
-            match request {
-                people::Wish::Status(person) => {
-                    let answer = Answer::Status(self.status());
-                    self.people.answer(person, &answer);
-                }
-                people::Wish::Run { person, program } => {
-                    if let Err((kind, reason)) = self.start_program(person, program, None) {
-                        self.people.answer(person, &Answer::Refused { kind, reason });
-                    }
-                }
-                people::Wish::Signal { ticket, signal } => {
-                    let request = TpeRequest::Signal { ticket, signal };
-                    // A program whose signal the warden cannot take now keeps running, and its person sees it.
-                    let _ = self.control.try_send(&ToWarden::Tpe(request));
-                }
-            }
+    fn hear_person(&mut self, person: Person) {
+        for wish in self.people.hear(person) {
+            self.grant(wish);
         }
     }
 
-    /// Starts a program; `imported` is its standard input where that is a file that may be carried in.
-    fn start_program(
-        &mut self,
-        person: Person,
-        program: Program,
-        imported: Option<OwnedFd>,
-    ) -> Result<(), (RefusalKind, String)> {
-        if self.session.is_none() {
-            return Err((RefusalKind::NoSession, "no session is open: choose a level first".into()));
-        }
-        let Program { argv, env, input, output, mut fds } = program;
-        let unavailable =
-            |e: rustix::io::Errno| (RefusalKind::Unavailable, format!("a program's descriptors: {e}"));
-        let protocol = || (RefusalKind::Protocol, "what came along is no pseudo-terminal".to_owned());
-        let is_terminal = input == Input::Terminal || output == Output::Terminal;
-        let terminal =
-            is_terminal.then(|| fds.drain(..).next().filter(carry::is_terminal).ok_or_else(protocol));
-        let terminal = terminal.transpose()?;
-        let ours = match (input, imported) {
-            (Input::Terminal, _) => None,
-            (Input::Import, Some(file)) => Some(file),
-            (Input::None | Input::Import, _) => Some(carry::nothing().map_err(unavailable)?),
-        };
-        let (mut spools, mut theirs) = (Vec::new(), Vec::new());
-        if output != Output::Terminal {
-            if self.spools.len() >= MOST_SPOOLED {
-                return Err((
-                    RefusalKind::Unavailable,
-                    "too many programs without a terminal run already".into(),
-                ));
+    /// Does what can be done at once, whatever else goes on.
+    fn grant(&mut self, wish: people::Wish) {
+        match wish {
+            people::Wish::Status(person) => {
+                let answer = Answer::Status(self.status());
+                self.people.answer(person, &answer);
             }
-            for _ in 0..2 {
-                let (spool, end) = Spool::new(output == Output::Export).map_err(unavailable)?;
-                spools.push(spool);
-                theirs.push(end);
+            people::Wish::Run { person, program } => {
+                if let Err((kind, reason)) = self.start_program(person, program, None) {
+                    self.people.answer(person, &Answer::Refused { kind, reason });
+                }
+            }
+            people::Wish::Signal { ticket, signal } => {
+                self.warden.say(TpeRequest::Signal { ticket, signal });
             }
         }
-        // Standard input, output and error: each a descriptor of ours, or the terminal.
-        let own = [ours.as_ref(), theirs.first(), theirs.get(1)];
-        let given: Option<Vec<_>> =
-            own.iter().map(|own| own.or(terminal.as_ref()).map(AsFd::as_fd)).collect();
-        let request = TpeRequest::Run { ticket: person, argv, env, terminal: input == Input::Terminal };
-        self.control
-            .try_send_with(&ToWarden::Tpe(request), &given.ok_or_else(protocol)?)
-            .map_err(|e| (RefusalKind::Unavailable, format!("the warden: {e}")))?;
-        if !spools.is_empty() {
-            self.spools.insert(person, spools);
-        }
-        Ok(())
     }
 
     fn status(&self) -> levee_ipc::tpe::Status {

@@ -5,11 +5,12 @@ use super::link::patience;
 use super::people::{Person, Program};
 use super::{Agent, Live, Part};
 use ipnet::IpNet;
+use levee_daemon::Fatal;
 use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
 use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault, VaultToSessiond};
-use levee_ipc::warden::{ToWarden, TpeRequest, WorkstationEvent};
+use levee_ipc::warden::{TpeRequest, WorkstationEvent};
 use levee_policy::{LabelName, UserName};
 use levee_session::SessionId;
 use levee_sys::clock;
@@ -35,7 +36,7 @@ pub(super) enum Fault {
     /// For the person.
     Refused(RefusalKind, String),
     /// The agent cannot go on.
-    Fatal(String),
+    Fatal(Fatal),
 }
 
 type Done<T> = Result<T, Fault>;
@@ -46,7 +47,7 @@ fn unavailable<T>(reason: impl Into<String>) -> Done<T> {
 
 impl Agent {
     /// Carries out one command.
-    pub(super) fn carry_out(&mut self, command: Command) -> Result<Answer, String> {
+    pub(super) fn carry_out(&mut self, command: Command) -> Result<Answer, Fatal> {
         let done = match command {
             Command::Login { user, password } => self.log_in(user, password),
             Command::Level(label) => self.level(label),
@@ -73,7 +74,7 @@ impl Agent {
         if let Some(Login { user, .. }) = &self.login {
             return Err(Fault::Refused(RefusalKind::AlreadyLoggedIn, format!("{user} is signed on here")));
         }
-        self.link.connect().or_else(unavailable)?;
+        self.link.connect(&mut self.events).or_else(unavailable)?;
         match self.ask(&Request::Login { user, password }) {
             Ok(Reply::LoggedIn(login)) => {
                 let answer =
@@ -173,7 +174,7 @@ impl Agent {
     }
 
     /// Records what a person carries into the session, then starts the program that reads it.
-    pub(super) fn let_in(&mut self, person: Person, mut program: Program) -> Result<(), String> {
+    pub(super) fn let_in(&mut self, person: Person, mut program: Program) -> Result<(), Fatal> {
         let file = match program.fds.pop().ok_or_else(|| "no file came along".to_owned()) {
             Ok(theirs) => carry::import(&theirs),
             Err(why) => Err(why),
@@ -194,7 +195,7 @@ impl Agent {
     }
 
     /// A program without a terminal has ended: records what it has written, then lets it out.
-    pub(super) fn let_out(&mut self, ticket: Person, status: u8) -> Result<(), String> {
+    pub(super) fn let_out(&mut self, ticket: Person, status: u8) -> Result<(), Fatal> {
         let Some(spools) = self.spools.remove(&ticket) else { return Ok(()) };
         if !self.people.is_here(ticket) {
             return Ok(());
@@ -259,7 +260,7 @@ impl Agent {
             patience: client::patience(opened.grace),
         };
         self.vault = None;
-        self.tell_warden(request)?;
+        self.warden.say(request);
         // The compartment is built meanwhile.
         self.open_in_vault(opened)?;
         let server = self.link.peer().ok_or_else(|| lost("the trusted path is down"))?;
@@ -294,14 +295,11 @@ impl Agent {
             Some((label, _)) if *label == opened.label => Some(Ok(())),
             _ => agent.given_up(session),
         })?;
-        let Some((_, vault)) = &self.vault else { return unavailable("the vault is gone") };
-        vault
-            .try_send(&SessiondToVault::Open(record))
-            .and_then(|()| {
-                parts.into_iter().try_for_each(|part| vault.try_send(&SessiondToVault::Open(part)))
-            })
-            .and_then(|()| vault.try_send(&SessiondToVault::Synced))
-            .or_else(|e| unavailable(format!("the vault: {e}")))?;
+        let vault = self.vault.as_mut().map(|(_, vault)| vault).filter(|vault| vault.is_open());
+        let Some(vault) = vault else { return unavailable("the vault is gone") };
+        vault.send(SessiondToVault::Open(record));
+        parts.into_iter().for_each(|part| vault.send(SessiondToVault::Open(part)));
+        vault.send(SessiondToVault::Synced);
         self.wait_for(VAULT, "the vault does not answer", |agent| match agent.mail.vault.pop_front() {
             Some(VaultToSessiond::Opened(opened)) if opened == session => Some(Ok(())),
             _ => agent.given_up(session),
@@ -318,18 +316,16 @@ impl Agent {
         if self.no_tunnel {
             return Ok(());
         }
-        if let Some(keyer) = &self.keyer {
-            // The keyer holds no keys; what it forgets by this is which SPIs there were.
-            let _ = keyer.try_send(&ToKeyer::Revoke(session));
-        }
-        if let Some((_, vault)) = &self.vault {
+        // The keyer holds no keys; what it forgets by this is which SPIs there were.
+        self.keyer.send(ToKeyer::Revoke(session));
+        if let Some((_, vault)) = &mut self.vault {
             // It dies with the compartment; this only lets it erase the keys itself.
-            let _ = vault.try_send(&SessiondToVault::Close(session));
+            vault.send(SessiondToVault::Close(session));
         }
         self.due.died = None;
         self.due.failed = None;
         self.due.renew = false;
-        self.tell_warden(TpeRequest::Close(session))?;
+        self.warden.say(TpeRequest::Close(session));
         let closed = self.wait_for(COMPARTMENT, "the old compartment does not end", |agent| {
             match agent.mail.warden.pop_front()? {
                 WorkstationEvent::Closed(closed) if closed == session => Some(Ok(())),
@@ -356,7 +352,7 @@ impl Agent {
     }
 
     /// What came up while something else was done.
-    pub(super) fn settle(&mut self) -> Result<(), String> {
+    pub(super) fn settle(&mut self) -> Result<(), Fatal> {
         match self.settle_inner() {
             Ok(()) => Ok(()),
             Err(Fault::Fatal(reason)) => Err(reason),
@@ -406,7 +402,7 @@ impl Agent {
             let server = self.tunnel;
             // A keyer that is not there is asked when it comes.
             let passes = self.session.as_mut().map(|live| some(&mut live.passes)).unwrap_or_default();
-            let _ = self.tell_keyer(&ToKeyer::Connect { record, server, passes });
+            let _ = self.tell_keyer(ToKeyer::Connect { record, server, passes });
             let _ = self.admit_parts(parts);
         }
         Ok(())
@@ -429,7 +425,7 @@ impl Agent {
             return Ok(());
         }
         self.down = Some((now + pause, (pause * 2).min(Duration::from_secs(2))));
-        if self.link.connect().is_err() {
+        if self.link.connect(&mut self.events).is_err() {
             return Ok(());
         }
         match self.ask(&Request::Resume(session)) {
@@ -498,7 +494,7 @@ impl Agent {
     /// Has the keyer know the other servers, to which it goes once there is a packet for them.
     fn admit_parts(&mut self, parts: Vec<Part>) -> Done<()> {
         parts.into_iter().try_for_each(|Part { record, server, name }| {
-            self.tell_keyer(&ToKeyer::Admit { record, server, name })
+            self.tell_keyer(ToKeyer::Admit { record, server, name })
         })
     }
 
@@ -507,7 +503,7 @@ impl Agent {
         let session = record.session;
         self.mail.keyer.clear();
         let server = self.tunnel;
-        self.tell_keyer(&ToKeyer::Connect { record, server, passes })?;
+        self.tell_keyer(ToKeyer::Connect { record, server, passes })?;
         self.wait_for(KEYER, "the keyer does not answer", |agent| match agent.mail.keyer.pop_front() {
             Some(FromKeyer::Completed(done)) if done == session => Some(Ok(())),
             Some(FromKeyer::Failed { session: failed, reason }) if failed == session => {
@@ -517,15 +513,12 @@ impl Agent {
         })
     }
 
-    fn tell_keyer(&mut self, message: &ToKeyer) -> Done<()> {
-        match &self.keyer {
-            Some(keyer) => keyer.try_send(message).or_else(|e| unavailable(format!("the keyer: {e}"))),
-            None => unavailable("the keyer is not there"),
+    fn tell_keyer(&mut self, message: ToKeyer) -> Done<()> {
+        if !self.keyer.is_open() {
+            return unavailable("the keyer is not there");
         }
-    }
-
-    fn tell_warden(&self, request: TpeRequest) -> Done<()> {
-        self.control.try_send(&ToWarden::Tpe(request)).or_else(|e| unavailable(format!("the warden: {e}")))
+        self.keyer.send(message);
+        Ok(())
     }
 
     /// Asks the server and waits for its answer.

@@ -1,11 +1,13 @@
 //! The people's side: connections of `levee-tpe` commands, one command each.
 
+use super::Source;
+use levee_daemon::{Events, Fatal, TURN, Watched};
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Input, Output};
 use levee_ipc::{Channel, Received, RecvError};
 use rustix::net::{SocketFlags, accept_with, sockopt};
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// More connections than this wait in the listener's queue.
@@ -65,8 +67,8 @@ pub struct Program {
 
 /// Every connection there is.
 pub struct People {
-    listener: OwnedFd,
-    connections: BTreeMap<Person, (Channel, Stage)>,
+    listener: Watched<OwnedFd>,
+    connections: BTreeMap<Person, (Watched<Channel>, Stage)>,
     /// Who each is to this host.
     uids: BTreeMap<Person, u32>,
     /// Who sits here: nobody else, root excepted, has a say until they have signed off.
@@ -79,10 +81,14 @@ pub struct People {
 
 impl People {
     /// Nobody yet.
-    pub fn new(listener: OwnedFd) -> Result<Self, String> {
-        rustix::io::ioctl_fionbio(&listener, true).map_err(|e| format!("the listener: {e}"))?;
+    ///
+    /// # Errors
+    /// The listener cannot be used.
+    pub fn new(listener: OwnedFd, events: &mut Events<Source>) -> Result<Self, Fatal> {
+        let fault = |why: std::io::Error| Fatal::new("wait for commands", why);
+        rustix::io::ioctl_fionbio(&listener, true).map_err(|why| fault(why.into()))?;
         Ok(Self {
-            listener,
+            listener: events.watch(listener, Source::Listener).map_err(fault)?,
             connections: BTreeMap::new(),
             uids: BTreeMap::new(),
             owner: None,
@@ -95,12 +101,6 @@ impl People {
     /// Whether anybody is here.
     pub fn any(&self) -> bool {
         !self.connections.is_empty()
-    }
-
-    /// What to wait for.
-    pub fn interest(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let listener = (self.connections.len() < MAX).then(|| self.listener.as_fd());
-        listener.into_iter().chain(self.connections.values().map(|(channel, _)| channel.as_fd()))
     }
 
     /// Whether somebody has a say here.
@@ -125,10 +125,10 @@ impl People {
     }
 
     /// Lets in whoever has come.
-    pub fn accept(&mut self) {
+    pub fn accept(&mut self, events: &mut Events<Source>) {
         self.uids.retain(|person, _| self.connections.contains_key(person));
         while self.connections.len() < MAX {
-            let Ok(fd) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
+            let Ok(fd) = accept_with(&*self.listener, SocketFlags::CLOEXEC) else { return };
             let Ok(uid) = sockopt::socket_peercred(&fd).map(|peer| peer.uid.as_raw()) else { continue };
             if !self.is_heard(uid) || self.uids.values().filter(|other| **other == uid).count() >= MOST_EACH {
                 let reason = "somebody else is signed on at this workstation".to_owned();
@@ -137,10 +137,13 @@ impl People {
                 let _ = Channel::from_fd(fd).try_send(&answer);
                 continue;
             }
+            let Ok(channel) = events.watch(Channel::from_fd(fd), Source::Person(self.next)) else { continue };
             self.uids.insert(self.next, uid);
-            self.connections.insert(self.next, (Channel::from_fd(fd), Stage::Silent(Instant::now())));
+            self.connections.insert(self.next, (channel, Stage::Silent(Instant::now())));
             self.next = self.next.saturating_add(1);
         }
+        // Whoever comes now waits until somebody has gone.
+        let _ = self.listener.wait_for(false, false);
     }
 
     /// The next command in turn.
@@ -212,57 +215,72 @@ impl People {
         }
     }
 
-    /// Takes what has come: commands into the queue, the rest out at once.
-    pub fn hear(&mut self) -> Vec<Wish> {
+    /// Takes what a person has said: a command into the queue, the rest out at once.
+    pub fn hear(&mut self, person: Person) -> Vec<Wish> {
         let mut wishes = Vec::new();
-        let mut gone = Vec::new();
-        for (&person, (channel, stage)) in &mut self.connections {
-            loop {
-                let Received { message, fds } = match channel.try_recv::<Command>() {
-                    Ok(received) => received,
-                    Err(RecvError::Empty) => break,
-                    Err(_) => {
-                        gone.push(person);
-                        break;
-                    }
-                };
-                match (&stage, message) {
-                    (Stage::Silent(_), Command::Status) => {
-                        *stage = Stage::Waiting;
-                        wishes.push(Wish::Status(person));
-                    }
-                    (Stage::Silent(_), Command::Run { argv, env, input, output }) => {
-                        // A person's number is never used twice, so it serves as its program's ticket too.
-                        *stage = Stage::Running(person);
-                        let program = Program { argv, env, input, output, fds };
-                        if input == Input::Import {
-                            self.imports.push_back((person, program));
-                        } else {
-                            wishes.push(Wish::Run { person, program });
-                        }
-                    }
-                    (Stage::Running(ticket), Command::Signal(signal)) => {
-                        wishes.push(Wish::Signal { ticket: *ticket, signal });
-                    }
-                    (Stage::Silent(_), Command::Signal(_)) | (Stage::Waiting | Stage::Running(_), _) => {
-                        gone.push(person);
-                        break;
-                    }
-                    (Stage::Silent(_), command) => {
-                        *stage = Stage::Waiting;
-                        self.commands.push_back((person, command));
+        for _ in 0..TURN {
+            let Some((channel, stage)) = self.connections.get_mut(&person) else { return wishes };
+            let Received { message, fds } = match channel.try_recv::<Command>() {
+                Ok(received) => received,
+                Err(RecvError::Empty) => return wishes,
+                Err(_) => {
+                    wishes.extend(self.leaves(person));
+                    return wishes;
+                }
+            };
+            match (&*stage, message) {
+                (Stage::Silent(_), Command::Status) => {
+                    *stage = Stage::Waiting;
+                    wishes.push(Wish::Status(person));
+                }
+                (Stage::Silent(_), Command::Run { argv, env, input, output }) => {
+                    // A person's number is never used twice, so it serves as its program's ticket too.
+                    *stage = Stage::Running(person);
+                    let program = Program { argv, env, input, output, fds };
+                    if input == Input::Import {
+                        self.imports.push_back((person, program));
+                    } else {
+                        wishes.push(Wish::Run { person, program });
                     }
                 }
-            }
-            if matches!(stage, Stage::Silent(since) if since.elapsed() >= DEADLINE) {
-                gone.push(person);
-            }
-        }
-        for person in gone {
-            if let Some((_, Stage::Running(ticket))) = self.connections.remove(&person) {
-                wishes.push(Wish::Signal { ticket, signal: HANGUP });
+                (Stage::Running(ticket), Command::Signal(signal)) => {
+                    wishes.push(Wish::Signal { ticket: *ticket, signal });
+                }
+                (Stage::Silent(_), Command::Signal(_)) | (Stage::Waiting | Stage::Running(_), _) => {
+                    wishes.extend(self.leaves(person));
+                    return wishes;
+                }
+                (Stage::Silent(_), command) => {
+                    *stage = Stage::Waiting;
+                    self.commands.push_back((person, command));
+                }
             }
         }
         wishes
+    }
+
+    /// Who has said nothing for too long goes; and where somebody has gone, the next may come.
+    pub fn late(&mut self) -> Vec<Wish> {
+        let is_late = |stage: &Stage| matches!(stage, Stage::Silent(since) if since.elapsed() >= DEADLINE);
+        let late: Vec<Person> = self
+            .connections
+            .iter()
+            .filter(|(_, (_, stage))| is_late(stage))
+            .map(|(person, _)| *person)
+            .collect();
+        let wishes = late.into_iter().filter_map(|person| self.leaves(person)).collect();
+        if self.connections.len() < MAX {
+            // Without it nobody new is heard: the next turn tries again.
+            let _ = self.listener.wait_for(true, false);
+        }
+        wishes
+    }
+
+    /// A connection is over; its program hears of it.
+    fn leaves(&mut self, person: Person) -> Option<Wish> {
+        match self.connections.remove(&person) {
+            Some((_, Stage::Running(ticket))) => Some(Wish::Signal { ticket, signal: HANGUP }),
+            _ => None,
+        }
     }
 }

@@ -10,7 +10,8 @@ use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Requ
 use levee_ipc::device::{Passport, Sealed};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
-use levee_ipc::warden::{Attachment, FromWarden, Place, Role, ToWarden, TpeRequest, WorkstationEvent};
+use levee_ipc::warden::tpe::TpePart;
+use levee_ipc::warden::{Nothing, Order, Place, Said, TpeRequest, WorkstationEvent};
 use levee_ipc::{Channel, RecvError};
 use levee_policy::{DomainName, LabelName, UserName};
 use levee_session::SessionId;
@@ -236,7 +237,7 @@ struct Warden {
 
 impl Warden {
     fn tell(&self, event: WorkstationEvent) {
-        let _ = self.agent.send(&FromWarden::Workstation(event));
+        let _ = self.agent.send(&Order::Give(TpePart::Workstation(event)));
     }
 
     fn run(mut self, events: &std::sync::mpsc::Receiver<WorkstationEvent>) {
@@ -245,9 +246,9 @@ impl Warden {
                 self.tell(event);
             }
             if readable(&self.agent, Duration::from_millis(5)) {
-                match self.agent.try_recv::<ToWarden>() {
+                match self.agent.try_recv::<Said<TpeRequest>>() {
                     Ok(received) => {
-                        if let ToWarden::Tpe(request) = received.message {
+                        if let Said::Says(request) = received.message {
                             self.request(request, received.fds);
                         }
                     }
@@ -279,9 +280,7 @@ impl Warden {
                     return self.tell(WorkstationEvent::Failed { session, reason: "mount: no space".into() });
                 }
                 let (ours, theirs) = Channel::pair().unwrap();
-                let attachment =
-                    Attachment::Peer { role: Role::Vault, label: Some(label.clone()), slot: Some(1) };
-                attach(&self.agent, attachment, &theirs);
+                common::give(&self.agent, TpePart::Vault(label.clone()), &theirs);
                 self.vault = Some(ours);
                 self.label = Some(label);
                 self.tell(WorkstationEvent::Up(session));
@@ -373,17 +372,16 @@ impl World {
         let (tpe_end, keyer_end) = Channel::pair().unwrap();
         let told = Arc::clone(&seen);
         std::thread::spawn(move || keyer(&keyer_end, &told));
-        attach(&agent_control, peer(Role::Keyer), &tpe_end);
-        attach(&agent_control, peer(Role::Signer), &to_signer);
-        attach(&agent_control, Attachment::Listener, &commands);
-        attach(&agent_control, Attachment::Chain, memory_file(device.chain.as_bytes()));
-        attach(&agent_control, Attachment::Authority, memory_file(server.authority.pem.as_bytes()));
+        common::give(&agent_control, TpePart::Keyer, &tpe_end);
+        common::give(&agent_control, TpePart::Signer, &to_signer);
+        common::give(&agent_control, TpePart::Commands, &commands);
+        common::give(&agent_control, TpePart::Chain, memory_file(device.chain.as_bytes()));
+        common::give(&agent_control, TpePart::Authority, memory_file(server.authority.pem.as_bytes()));
         let name = DomainName::new(common::SERVER).unwrap();
-        agent_control
-            .send(&FromWarden::Attach(Attachment::Server { address: server.address, name }))
-            .unwrap();
-        agent_control.send(&FromWarden::Begin(Place::Workstation)).unwrap();
-        assert!(matches!(common::next::<ToWarden>(&agent_control), ToWarden::Ready));
+        let address = server.address;
+        agent_control.send(&Order::Give(TpePart::Server { address, name })).unwrap();
+        agent_control.send(&Order::<Nothing>::Begin(Place::Workstation)).unwrap();
+        assert!(matches!(common::next::<Said<Nothing>>(&agent_control), Said::Ready));
         let (warden, events) = std::sync::mpsc::channel();
         let stand_in = Warden {
             agent: agent_control,
@@ -460,12 +458,4 @@ fn listen(path: &std::path::Path) -> std::os::fd::OwnedFd {
     bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
     listen(&socket, 16).unwrap();
     socket
-}
-
-fn attach(control: &Channel, attachment: Attachment, fd: impl std::os::fd::AsFd) {
-    control.send_with(&FromWarden::Attach(attachment), &[fd.as_fd()]).unwrap();
-}
-
-fn peer(role: Role) -> Attachment {
-    Attachment::Peer { role, label: None, slot: None }
 }

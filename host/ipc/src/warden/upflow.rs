@@ -11,6 +11,9 @@ pub enum SnapshotPart {
     Store(LabelName),
     /// The directory for its label's snapshot.
     Snapshot(LabelName),
+    /// Of a label that has a kernel of its own, the stream that documents go out by: within, in the place of the snapshot; outside, in
+    /// the place of the store.
+    Documents(LabelName),
     /// Say what has been copied.
     Report,
 }
@@ -39,6 +42,9 @@ pub enum CopyPart {
     Snapshots(Vec<LabelName>),
     /// The root of the reading label's copies, one directory for each label.
     Copies,
+    /// Of a label that has a kernel of its own, the stream that documents come in by: outside, in the place of the copies; within, in the
+    /// place of the snapshots.
+    Documents(LabelName),
     /// Say what has been copied.
     Report,
 }
@@ -54,7 +60,7 @@ impl Part for CopyPart {
     fn descriptors(&self) -> usize {
         match self {
             Self::Snapshots(labels) => labels.len(),
-            Self::Copies => 1,
+            Self::Copies | Self::Documents(_) => 1,
             Self::Report => 0,
         }
     }

@@ -1,14 +1,15 @@
 //! The inner halves of upflow's two stages: what the label's store has is told outward, what dominated labels have is told
 //! inward and kept on a disk of its own. The host's kernel mounts neither.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use levee_ipc::Channel;
-use levee_ipc::warden::{Attachment, FromWarden, Place};
+use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
+use levee_ipc::warden::{Nothing, Order, Part, Place};
 use levee_policy::LabelName;
-use levee_sys::mount::Attributes;
+use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
@@ -55,17 +56,25 @@ impl Documents {
         below: bool,
         compartment: &Compartment,
     ) -> Result<Self, String> {
-        let stage = |number: usize, attributes, uid, what, port_number| -> Result<Stage, String> {
+        let directory = |number: usize, attributes, uid| -> Result<OwnedFd, String> {
             let store = compartment.images().get(number).ok_or("there is no such disk")?;
             let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
-            let directory = store.mount(attributes, seen).map_err(|e| e.to_string())?.into_fd();
-            let stream = port(port_number)?;
-            Stage::start(uid, &[(what, directory), (Attachment::Documents(label.clone()), stream)])
+            store.mount(attributes, seen).map(Mount::into_fd).map_err(|e| e.to_string())
         };
-        let own = Attachment::Store(label.clone());
-        let out = read.then(|| stage(0, Attributes::READ_ONLY_DATA, OUT_UID, own, OUT_PORT)).transpose()?;
-        let copies = Attachment::Copies;
-        let below = below.then(|| stage(1, Attributes::DATA, IN_UID, copies, IN_PORT)).transpose()?;
+        let out = || {
+            let store =
+                (SnapshotPart::Store(label.clone()), directory(0, Attributes::READ_ONLY_DATA, OUT_UID)?);
+            Stage::start(OUT_UID, None, &[store, (SnapshotPart::Documents(label.clone()), port(OUT_PORT)?)])
+        };
+        let inward = || {
+            let copies = (CopyPart::Copies, directory(1, Attributes::DATA, IN_UID)?);
+            Stage::start(
+                IN_UID,
+                Some("--copy"),
+                &[copies, (CopyPart::Documents(label.clone()), port(IN_PORT)?)],
+            )
+        };
+        let (out, below) = (read.then(out).transpose()?, below.then(inward).transpose()?);
         Ok(Self { out, below })
     }
 
@@ -73,7 +82,8 @@ impl Documents {
     pub fn finish(self) {
         if let Some(Stage { child, control }) = self.out {
             // One that does not end in time is ended: what was told last stays.
-            if control.try_send(&FromWarden::Stop).is_err() || !matches!(child.wait(LAST_PASS), Ok(Some(_))) {
+            let stop = Order::<Nothing>::Stop;
+            if control.try_send(&stop).is_err() || !matches!(child.wait(LAST_PASS), Ok(Some(_))) {
                 let _ = child.kill();
             }
         }
@@ -84,21 +94,21 @@ impl Documents {
 }
 
 impl Stage {
-    fn start(uid: u32, parts: &[(Attachment, OwnedFd)]) -> Result<Self, String> {
+    fn start(uid: u32, argument: Option<&str>, parts: &[(impl Part, OwnedFd)]) -> Result<Self, String> {
         let failed = |e: &dyn std::fmt::Display| format!("start levee-upflow: {e}");
         let (control, theirs) = Channel::pair().map_err(|e| failed(&e))?;
         let mut program = Program::new(PathBuf::from(PROGRAMS).join("levee-upflow"));
+        program.args.extend(argument.map(Into::into));
         program.fds = vec![theirs.as_fd()];
         program.identity = Some((Uid::from_raw(uid), Gid::from_raw(uid)));
         program.limits.push((Resource::Nofile, DESCRIPTORS));
         program.new_keyring = true;
         program.new_namespaces = Program::ISOLATED;
         let child = program.start().map_err(|e| failed(&e))?;
-        for (what, fd) in parts {
-            let fds: [BorrowedFd<'_>; 1] = [fd.as_fd()];
-            control.try_send_with(&FromWarden::Attach(what.clone()), &fds).map_err(|e| failed(&e))?;
+        for (part, fd) in parts {
+            control.try_send_with(&Order::Give(part), &[fd.as_fd()]).map_err(|e| failed(&e))?;
         }
-        control.try_send(&FromWarden::Begin(Place::Server)).map_err(|e| failed(&e))?;
+        control.try_send(&Order::<Nothing>::Begin(Place::Server)).map_err(|e| failed(&e))?;
         Ok(Self { child, control })
     }
 }

@@ -1,0 +1,63 @@
+//! A program that a person starts: what is its standard input, output and error.
+
+use super::carry::{self, Spool};
+use super::people::{Person, Program};
+use super::{Agent, MOST_SPOOLED};
+use levee_ipc::client::RefusalKind;
+use levee_ipc::tpe::{Input, Output};
+use levee_ipc::warden::TpeRequest;
+use std::os::fd::{AsFd, OwnedFd};
+
+impl Agent {
+    /// Starts a program; `imported` is its standard input where that is a file that may be carried in.
+    pub(super) fn start_program(
+        &mut self,
+        person: Person,
+        program: Program,
+        imported: Option<OwnedFd>,
+    ) -> Result<(), (RefusalKind, String)> {
+        if self.session.is_none() {
+            return Err((RefusalKind::NoSession, "no session is open: choose a level first".into()));
+        }
+        let Program { argv, env, input, output, mut fds } = program;
+        let unavailable =
+            |e: std::io::Error| (RefusalKind::Unavailable, format!("a program's descriptors: {e}"));
+        let protocol = || (RefusalKind::Protocol, "what came along is no pseudo-terminal".to_owned());
+        let is_terminal = input == Input::Terminal || output == Output::Terminal;
+        let terminal =
+            is_terminal.then(|| fds.drain(..).next().filter(carry::is_terminal).ok_or_else(protocol));
+        let terminal = terminal.transpose()?;
+        let ours = match (input, imported) {
+            (Input::Terminal, _) => None,
+            (Input::Import, Some(file)) => Some(file),
+            (Input::None | Input::Import, _) => Some(carry::nothing().map_err(|e| unavailable(e.into()))?),
+        };
+        let (mut spools, mut theirs) = (Vec::new(), Vec::new());
+        if output != Output::Terminal {
+            if self.spools.len() >= MOST_SPOOLED {
+                return Err((
+                    RefusalKind::Unavailable,
+                    "too many programs without a terminal run already".into(),
+                ));
+            }
+            for _ in 0..2 {
+                let (spool, end) =
+                    Spool::new(output == Output::Export, person, &mut self.events).map_err(unavailable)?;
+                spools.push(spool);
+                theirs.push(end);
+            }
+        }
+        // Standard input, output and error: each a descriptor of ours, or the terminal.
+        let own = [ours.as_ref(), theirs.first(), theirs.get(1)];
+        let given: Option<Vec<_>> =
+            own.iter().map(|own| own.or(terminal.as_ref()).map(AsFd::as_fd)).collect();
+        let request = TpeRequest::Run { ticket: person, argv, env, terminal: input == Input::Terminal };
+        if !self.warden.say_with(request, &given.ok_or_else(protocol)?) {
+            return Err((RefusalKind::Unavailable, "the warden does not take it now".into()));
+        }
+        if !spools.is_empty() {
+            self.spools.insert(person, spools);
+        }
+        Ok(())
+    }
+}
