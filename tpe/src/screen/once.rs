@@ -101,7 +101,10 @@ pub fn run(socket: &Path, argv: Vec<String>, input: Input, file: Option<OwnedFd>
     let failed = |error: io::Error| Fault::Local(format!("the terminal: {error}"));
     let forker = Forker::new().map_err(failed)?;
     let size = rustix::termios::tcgetwinsize(io::stdout()).map_err(|error| failed(error.into()))?;
-    let mut screen = Screen::new(socket, forker, (size.ws_row.saturating_sub(1), size.ws_col));
+    // A terminal that does not know its size says zero: then it is taken for what terminals were.
+    let (rows, columns) =
+        (if size.ws_row == 0 { 24 } else { size.ws_row }, if size.ws_col == 0 { 80 } else { size.ws_col });
+    let mut screen = Screen::new(socket, forker, (rows.saturating_sub(1), columns));
     screen.once = Some(Outcome::default());
     screen.refresh();
     let session = screen.status.as_ref().and_then(|status| status.session.as_ref());
