@@ -58,7 +58,7 @@ struct Answer<'a> {
     /// What `levee enrol` has made and does not fit.
     #[serde(skip_serializing_if = "<[Unfit]>::is_empty")]
     unfit: &'a [Unfit],
-    /// What is sound, and not as it should be on this host.
+    /// What is sound, and not as it should be on this host, or less than the site says that it wants.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }
@@ -88,6 +88,7 @@ impl Check {
             Err(problems) => (None, problems.as_slice()),
         };
         warnings.extend(parsed.iter().flat_map(missing_programs));
+        warnings.extend(parsed.as_ref().ok().and_then(shared_kernel));
         if self.json {
             output::json(&Answer { file, sound, site, problems, unfit: &unfit, warnings: &warnings })?;
         } else {
@@ -125,6 +126,17 @@ fn missing_programs(site: &Site) -> Vec<String> {
             format!("the service `{name}` runs {path}, which is not on this host: install it on the server")
         })
         .collect()
+}
+
+/// That labels share a kernel where the site wants high assurance.
+fn shared_kernel(site: &Site) -> Option<String> {
+    let (low, high) = site.widest_with_one_kernel()?;
+    let name = |label: &_| site.label_name(label).map(|name| name.to_string());
+    let (low, high) = (name(&low)?, name(&high)?);
+    Some(format!(
+        "the site wants high assurance, and {high} and {low} share a kernel: a service that is taken over above can tell one below more than \
+         a little. Name a range with one of them in `own-kernel` of [isolation]"
+    ))
 }
 
 /// So many of something.

@@ -218,6 +218,14 @@ const TRIALS: &[Trial] = &[
         remedy: "install erofs-utils: labels have their programs from an image; the kernel needs CONFIG_EROFS_FS",
     },
     Trial {
+        what: "kernels of their own for labels (QEMU and a kernel image)",
+        root: false,
+        needed: false,
+        try_it: machines,
+        remedy: "if a label is to have a kernel of its own: install qemu-system-x86 and linux-image-cloud-amd64, or unpack the latter \
+                 (dpkg-deb -x) and name the place as `kernel-root` in [isolation]",
+    },
+    Trial {
         what: "nginx",
         root: false,
         needed: false,
@@ -455,6 +463,22 @@ fn program(name: &str) -> Result<String, String> {
         .find(|path| path.is_file())
         .map(|path| path.display().to_string())
         .ok_or_else(|| "not found".to_owned())
+}
+
+/// What the form `machine` of a label needs, where packages put it.
+fn machines() -> Result<String, String> {
+    program("qemu-system-x86_64").map_err(|e| format!("qemu-system-x86_64: {e}"))?;
+    let boot = fs::read_dir("/boot").into_iter().flatten().flatten();
+    let versions =
+        boot.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("vmlinuz-")?.to_owned()));
+    let modules = |version: &String| Path::new("/lib/modules").join(version).join("kernel").is_dir();
+    let version = versions
+        .filter(modules)
+        .max()
+        .ok_or("there is no kernel with its modules in /boot and /lib/modules")?;
+    let processor =
+        if Path::new("/dev/kvm").exists() { "/dev/kvm is there" } else { "processors are emulated" };
+    Ok(format!("{version}; {processor}"))
 }
 
 #[cfg(test)]

@@ -489,6 +489,47 @@ fn suites_are_the_default_ones_unless_the_site_says_otherwise_and_those_of_cnsa_
 }
 
 #[test]
+fn labels_with_a_kernel_of_their_own_are_named_by_ranges_and_have_no_mediator_and_no_network() {
+    let with = |lines: &str| SOUND.replace("[limits]", &format!("[isolation]\n{lines}\n[limits]"));
+    let site = Site::parse(&with("own-kernel = [\"MID..MID//NATO\"]")).unwrap();
+    let label = |text: &str| site.vocabulary().parse(text).unwrap();
+    let has = |text: &str| site.isolation().has_own_kernel(&label(text));
+    assert!(has("MID") && has("MID//NATO") && !has("LOW") && !has("MID//MED"));
+    assert_eq!(site.isolation().kernel_root(), std::path::Path::new("/"));
+    assert!(!Site::parse(SOUND).unwrap().isolation().is_used());
+    // The network ship0 is at HIGH//NATO; the service mail is at MID//MED.
+    let problems = Site::parse(&with("own-kernel = [\"HIGH//NATO\"]")).unwrap_err();
+    assert!(problems[0].what.contains("ship0"), "{problems:?}");
+    let mediated = with("own-kernel = [\"MID//MED\"]")
+        .replace("mode = \"direct\"\ncommand", "mode = \"relay\"\ncommand");
+    let problems = Site::parse(&mediated).unwrap_err();
+    assert!(problems[0].what.contains("`mail` is mediated"), "{problems:?}");
+    for (bad, kind) in [
+        ("own-kernel = [\"MDI\"]", ProblemKind::UnknownName),
+        ("assurance = \"hihg\"", ProblemKind::UnknownName),
+        ("processor = \"amd\"", ProblemKind::UnknownName),
+        ("kernel-root = \"boot\"", ProblemKind::BadValue),
+        ("kernel = \"own\"", ProblemKind::UnknownKey),
+    ] {
+        assert_eq!(Site::parse(&with(bad)).unwrap_err()[0].kind, kind, "{bad}");
+    }
+}
+
+#[test]
+fn a_site_that_wants_high_assurance_is_told_the_widest_labels_that_share_a_kernel() {
+    let widest = |lines: &str| {
+        let site =
+            Site::parse(&SOUND.replace("[limits]", &format!("[isolation]\n{lines}\n[limits]"))).unwrap();
+        let name = |label: &_| site.label_name(label).unwrap().to_string();
+        site.widest_with_one_kernel().map(|(low, high)| (name(&low), name(&high)))
+    };
+    assert_eq!(widest("assurance = \"normal\""), None);
+    let (low, high) = widest("assurance = \"high\"").unwrap();
+    assert_eq!(low, "LOW");
+    assert!(high.starts_with("HIGH"), "{high}");
+}
+
+#[test]
 fn labels_whose_stacks_must_agree_are_named_by_ranges_and_by_default_there_are_none() {
     let agree = |text: &str| SOUND.replace("[limits]", &format!("[vault]\nagree = {text}\n[limits]"));
     let site = Site::parse(&agree("[\"HIGH..HIGH//NATO\"]")).unwrap();

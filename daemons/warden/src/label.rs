@@ -1,9 +1,15 @@
 //! A label that runs on a server: its network namespace and TUN device, its compartment, its services' listeners.
 
+mod own_kernel;
+
+pub use own_kernel::{CutDone, boot, plan};
+
 use crate::below::{self, Below};
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Programs, Spec, Store};
+use crate::form::Form;
 use crate::logs::{LastWords, Logs};
+use crate::machine::{self, Machine};
 use crate::making::Image;
 use crate::mediation::Mediation;
 use crate::networks::Attached;
@@ -61,7 +67,9 @@ pub struct Label {
     network: Network,
     /// One for each slot.
     tuns: Vec<Queue>,
-    compartment: Compartment,
+    form: Form,
+    /// What its machine has cut and was not told yet.
+    cut: Vec<CutDone>,
     services: Vec<Service>,
     mediation: Option<Mediation>,
     logs: Logs,
@@ -79,17 +87,17 @@ pub struct Label {
     tickets: u64,
 }
 
+/// What comes of cutting a session's connections.
+#[derive(Debug)]
+pub enum Cutting {
+    /// How many sockets there were; `None` if that failed.
+    Done(Option<u32>),
+    /// [`Label::cuts_done`] tells.
+    Later,
+}
+
 /// An image for copies has room for at most so many full stores, however many labels there are below.
 const MOST_STORES: u64 = 8;
-
-/// The compartment of `name`, as data.
-///
-/// # Errors
-/// The site does not know the label.
-pub fn spec(name: &LabelName, resources: &Resources<'_>) -> Result<Spec, Fatal> {
-    let label = known(name, resources)?;
-    spec_with(name, &label, &Below::of(&label, resources.site, &stores(resources)), resources)
-}
 
 fn known(name: &LabelName, resources: &Resources<'_>) -> Result<levee_policy::Label, Fatal> {
     let unknown = || Fatal::new("start a label", format!("the site has no label {name}"));
@@ -147,10 +155,12 @@ impl Label {
         let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
         let network = resources.attached.map_or_else(Network::new, Attached::network).map_err(step)?;
         let mtu = site.vault().inner_mtu(&label);
+        let own_kernel = site.isolation().has_own_kernel(&label);
         let interface = Interface {
             name: "levee0".into(),
             mtu: mtu.into(),
-            addresses: site.server().inner_addresses().iter().map(|address| IpNet::from(*address)).collect(),
+            // Those of a machine are at its own end of its wire.
+            addresses: if own_kernel { Vec::new() } else { inner_addresses(site) },
             routes: site.session_pools(),
         };
         // What two stacks are to agree about must be one packet, not a super-segment.
@@ -187,18 +197,27 @@ impl Label {
                 (Protocol::Tcp, _) => network.listen(*address),
                 (Protocol::Udp, _) => datagrams(&network, *address),
             };
+            // A machine opens its own.
+            let addresses = if own_kernel { Vec::new() } else { addresses };
             let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
-            let launch = match nginx(name, &below, site, service) {
-                Some(nginx) => nginx.launch(),
-                None => inherit(service, addresses.len()),
-            };
-            let log = logs.end(service.name().as_str(), resources.uids.service(slot), true).map_err(step)?;
+            let launch = launch(name, &below, site, service);
+            let log =
+                logs.end(service.name().as_str(), resources.uids.service(slot), !own_kernel).map_err(step)?;
             services.push(Service::new(grant, launch, listeners.map_err(step)?, log));
         }
         let init = resources.options.programs.join("levee-init");
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
-        let compartment = Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd())
-            .map_err(|e| Fatal::new(format!("start the compartment at {name}"), e))?;
+        let form = if own_kernel {
+            let spec = own_kernel::spec(name, &label, &below, &resources, spec)?;
+            let plan =
+                machine::Plan::new(spec).ok_or_else(|| Fatal::new("start a machine", "it has no store"))?;
+            Form::machine(Machine::begin(&plan, &network, &init, log.as_fd()).map_err(step)?)
+        } else {
+            let compartment = Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd());
+            Form::Compartment(
+                compartment.map_err(|e| Fatal::new(format!("start the compartment at {name}"), e))?,
+            )
+        };
         Ok(Self {
             slot,
             agree,
@@ -206,7 +225,8 @@ impl Label {
             mtu,
             network,
             tuns,
-            compartment,
+            form,
+            cut: Vec::new(),
             services,
             mediation,
             logs,
@@ -252,14 +272,25 @@ impl Label {
         self.mtu
     }
 
-    /// The label's own store.
+    /// The label's own store, where the host has it.
     pub fn own(&self) -> Option<&Store> {
-        self.compartment.images().first()
+        self.form.images().first()
     }
 
-    /// The image with the copies, and the labels whose documents they are; `None` where there is none to copy.
-    pub fn below(&self) -> Option<(&Store, &[LabelName])> {
-        self.compartment.images().get(1).map(|image| (image, self.below.names()))
+    /// The stream by which a stage of upflow speaks with its half within the label's machine.
+    pub fn documents(&self, role: Role) -> Option<BorrowedFd<'_>> {
+        self.form.documents(role)
+    }
+
+    /// The image with the copies, where the host has it.
+    pub fn copies(&self) -> Option<&Store> {
+        self.form.images().get(1)
+    }
+
+    /// The labels whose documents it reads; `None` where there is none to copy.
+    pub fn reads_below(&self) -> Option<&[LabelName]> {
+        let any = self.copies().is_some() || self.documents(Role::Copy).is_some();
+        any.then(|| self.below.names())
     }
 
     /// Whether it reads this other label's documents.
@@ -285,12 +316,17 @@ impl Label {
 
     /// Readable when the compartment's first process has said something.
     pub fn control(&self) -> BorrowedFd<'_> {
-        self.compartment.channel()
+        self.form.outer().channel()
+    }
+
+    /// Readable when its machine has said something, if it is one.
+    pub fn port(&self) -> Option<BorrowedFd<'_>> {
+        self.form.port()
     }
 
     /// Readable when the compartment has ended.
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.compartment.process().map(|child| child.pidfd.as_fd())
+        self.form.outer().process().map(|child| child.pidfd.as_fd())
     }
 
     /// Listeners of services that do not run, each with its service's index.
@@ -311,8 +347,10 @@ impl Label {
     /// The step that failed, and why.
     pub fn start_mediator(&self, options: &Options, uids: &Uids) -> Result<Option<Process>, Fatal> {
         let Some(mediation) = &self.mediation else { return Ok(None) };
-        let name = self.compartment.label();
-        mediation.start(name, self.slot, &self.compartment, &self.logs, options, uids).map(Some)
+        // A machine has none: the site file says so.
+        let Form::Compartment(compartment) = &self.form else { return Ok(None) };
+        let name = compartment.label();
+        mediation.start(name, self.slot, compartment, &self.logs, options, uids).map(Some)
     }
 
     /// Its mediator rests: who connects to a mediated service is refused until it is started again.
@@ -329,16 +367,21 @@ impl Label {
 
     /// Takes what the compartment's first process has said. Once, whether the compartment has been built, or why not.
     pub fn hear(&mut self) -> Option<Result<(), String>> {
-        let events = match self.compartment.events() {
-            Ok(events) => events,
-            Err(e) => {
-                // It is inside, and so not to be trusted: what it says must be right, or it is over.
-                log!("{e}");
-                // Its end shows on its pidfd; if it cannot be killed it has ended already.
-                let _ = self.compartment.kill();
-                return None;
+        let heard = match &mut self.form {
+            Form::Compartment(compartment) => compartment.events().map(|events| self.take(events)),
+            Form::Machine { machine, .. } => {
+                machine.events().and_then(|events| self.take_from_machine(events))
             }
         };
+        // It is inside, and so not to be trusted: what it says must be right, or it is over.
+        heard.unwrap_or_else(|e| {
+            log!("{e}");
+            self.form.kill();
+            None
+        })
+    }
+
+    fn take(&mut self, events: Vec<Event>) -> Option<Result<(), String>> {
         let mut built = None;
         for event in events {
             let (ticket, how, well) = match event {
@@ -351,21 +394,25 @@ impl Label {
                 Event::Refused(ticket, reason) => (ticket, reason, false),
                 Event::Exited(ticket, status) => (ticket, format!("ended with status {status}"), status == 0),
             };
-            self.services.iter_mut().for_each(|service| service.ended(ticket, &how, well));
+            for service in &mut self.services {
+                service.ended(ticket, &how, well);
+            }
         }
         built
     }
 
     /// Whether the compartment is still being built.
     pub fn is_building(&self) -> bool {
-        self.compartment.is_building()
+        self.form.is_building()
     }
 
     /// Starts the service at `index`, for which somebody waits. What becomes of it is told by [`Label::settle`].
     pub fn start_service(&mut self, index: usize) {
         self.tickets += 1;
-        if let Some(service) = self.services.get_mut(index) {
-            service.start(self.tickets, &mut self.compartment, Instant::now());
+        if let (Some(service), Form::Compartment(compartment)) =
+            (self.services.get_mut(index), &mut self.form)
+        {
+            service.start(self.tickets, compartment, Instant::now());
         }
     }
 
@@ -385,13 +432,16 @@ impl Label {
         self.services.iter().filter_map(move |service| Some(format!("{name}: {}", service.alarm(now)?)))
     }
 
-    /// Destroys the sockets of a session's inner address; how many there were, `None` if that failed.
-    pub fn cut(&self, inner: IpAddr) -> Option<u32> {
+    /// Destroys the sockets of a session's inner address.
+    pub fn cut(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
+        if let Form::Machine { machine, cuts } = &mut self.form {
+            return own_kernel::cut(machine, cuts, inner, ticket);
+        }
         match sockdiag::destroy(self.network.ns(), inner) {
-            Ok(sockets) => u32::try_from(sockets).ok(),
+            Ok(sockets) => Cutting::Done(u32::try_from(sockets).ok()),
             Err(e) => {
                 log!("the sockets of {inner} cannot be destroyed: {e}");
-                None
+                Cutting::Done(None)
             }
         }
     }
@@ -422,7 +472,7 @@ impl Label {
     pub fn upflow(&mut self, role: Role, reports: Vec<UpflowReport>) {
         for report in reports {
             // A stage that is taken over cannot make the warden keep more than there is.
-            if self.below.names().contains(&report.label) || self.compartment.label() == &report.label {
+            if self.below.names().contains(&report.label) || self.form.outer().label() == &report.label {
                 self.upflow.insert((role, report.label), report.counters);
             }
         }
@@ -448,7 +498,8 @@ impl Label {
             label: name.clone(),
             slot: self.slot,
             init: self
-                .compartment
+                .form
+                .outer()
                 .process()
                 .map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
             vault,
@@ -464,7 +515,7 @@ impl Label {
     /// # Errors
     /// What could not be removed.
     pub fn stop(self) -> (Option<LastWords>, levee_sys::Result<()>) {
-        let stopped = self.compartment.stop();
+        let stopped = self.form.stop();
         (self.logs.finish(), stopped)
     }
 
@@ -518,6 +569,10 @@ pub fn missing(name: &LabelName, resources: &Resources<'_>) -> Result<Vec<Image>
     Ok(images)
 }
 
+fn inner_addresses(site: &Site) -> Vec<IpNet> {
+    site.server().inner_addresses().iter().map(|address| IpNet::from(*address)).collect()
+}
+
 /// Where a label's own image is, and that of the copies.
 fn paths(name: &LabelName, stores: &Path) -> (PathBuf, PathBuf) {
     let file = name.file_name();
@@ -527,6 +582,14 @@ fn paths(name: &LabelName, stores: &Path) -> (PathBuf, PathBuf) {
 /// Where a service listens: at the server's inner addresses, the same for every label.
 fn addresses(site: &Site, service: &levee_policy::site::Service) -> Vec<SocketAddr> {
     site.server().inner_addresses().iter().map(|address| SocketAddr::new(*address, service.port())).collect()
+}
+
+/// How a service is started.
+fn launch(name: &LabelName, below: &Below, site: &Site, service: &levee_policy::site::Service) -> Launch {
+    match nginx(name, below, site, service) {
+        Some(nginx) => nginx.launch(),
+        None => inherit(service, site.server().inner_addresses().len()),
+    }
 }
 
 /// The nginx of a service that is one.

@@ -7,6 +7,7 @@
 
 mod below;
 pub mod compartment;
+mod form;
 mod label;
 mod logs;
 pub mod machine;
@@ -16,6 +17,7 @@ mod memfile;
 pub mod networks;
 mod options;
 mod outer;
+mod parting;
 mod poll;
 mod process;
 pub mod programs;
@@ -81,7 +83,7 @@ impl std::error::Error for Fatal {}
 ///
 /// # Errors
 /// The site file has problems, or does not know the label.
-pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> {
+pub fn plan(options: &Options, label: &str) -> Result<String, Fatal> {
     let (_, site) = state::site(&options.config)?;
     // In any form that the site takes, and with the nearest name where it is none.
     let step = format!("plan a compartment at {label}");
@@ -93,7 +95,7 @@ pub fn plan(options: &Options, label: &str) -> Result<compartment::Plan, Fatal> 
     let uids = uids::Uids::first();
     let resources =
         label::Resources { options, site: &site, uids: &uids, slots: &[slot], attached: None, image };
-    Ok(compartment::Plan::new(&label::spec(&name, &resources)?))
+    label::plan(&name, &resources)
 }
 
 /// All of standard input. The warden keeps it: a signer that ends is started again.

@@ -2,6 +2,7 @@
 //! with everybody else.
 
 use crate::Fatal;
+use crate::machine::image::Recipe;
 use levee_policy::LabelName;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::spawn::Program;
@@ -56,7 +57,12 @@ fn is_whole(entry: &std::fs::DirEntry) -> bool {
 pub struct Makers {
     running: BTreeMap<LabelName, Maker>,
     waiting: VecDeque<(LabelName, Vec<Image>)>,
+    /// What is to be made beside, for a label with a kernel of its own.
+    machines: BTreeMap<LabelName, Boot>,
 }
+
+/// What a label's machine boots, and where it is to be.
+pub type Boot = (Recipe, PathBuf);
 
 /// A process that makes the images of one label.
 #[derive(Debug)]
@@ -81,7 +87,10 @@ pub struct Made {
 
 impl Makers {
     /// Has images made for a label, now or when its turn comes.
-    pub fn want(&mut self, label: LabelName, images: Vec<Image>) {
+    pub fn want(&mut self, label: LabelName, images: Vec<Image>, boot: Option<Boot>) {
+        if let Some(boot) = boot {
+            self.machines.insert(label.clone(), boot);
+        }
         self.waiting.push_back((label, images));
     }
 
@@ -108,7 +117,7 @@ impl Makers {
         while self.running.len() < AT_ONCE
             && let Some((label, images)) = self.waiting.pop_front()
         {
-            match Maker::start(images, programs) {
+            match Maker::start(images, self.machines.remove(&label).as_ref(), programs) {
                 Ok(maker) => drop(self.running.insert(label, maker)),
                 Err(e) => failed.push((label, Fatal::new("make a store", e))),
             }
@@ -168,10 +177,18 @@ impl Makers {
 }
 
 impl Maker {
-    fn start(images: Vec<Image>, programs: &Path) -> levee_sys::Result<Self> {
+    fn start(images: Vec<Image>, boot: Option<&Boot>, programs: &Path) -> levee_sys::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (said, says) = pipe.map_err(|e| levee_sys::Error::new("make a pipe", e))?;
         let mut program = Program::new(programs.join("levee-store"));
+        if let Some((recipe, place)) = boot {
+            program.args.push("--machine".into());
+            program.args.extend(
+                [place, &recipe.kernel_root, &recipe.programs].map(|path| path.clone().into_os_string()),
+            );
+            program.args.push(recipe.services.len().to_string().into());
+            program.args.extend(recipe.services.iter().map(Into::into));
+        }
         for (path, bytes) in &images {
             program.args.extend([path.clone().into_os_string(), bytes.to_string().into()]);
         }

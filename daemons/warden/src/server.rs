@@ -3,14 +3,16 @@
 
 mod keeping;
 mod standing;
+mod starting;
 
 use self::keeping::{Keeping, Kept, Verdict};
-use crate::label::{self, Label, Resources};
+use crate::label::{CutDone, Cutting, Label};
 use crate::logs::{LastWords, Logs, own_logs};
-use crate::making::{self, Image, Makers};
+use crate::making::Makers;
 use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
+use crate::parting::Partings;
 use crate::process::{Heard, Key, Process, Start};
 use crate::programs::{Images, Wanted};
 use crate::service::Note;
@@ -26,7 +28,7 @@ use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
 use levee_policy::{HostName, LabelName, Site};
 use levee_sys::udp::SteeringGroup;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -74,6 +76,8 @@ pub struct Server {
     keeping: Keeping,
     /// Why the last run ended by itself, if it did.
     last_run: Option<String>,
+    /// Labels whose machines are ending.
+    partings: Partings,
 }
 
 impl Server {
@@ -127,6 +131,7 @@ impl Server {
             last_words: Vec::new(),
             keeping: Keeping::default(),
             last_run,
+            partings: Partings::default(),
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -171,6 +176,7 @@ impl Server {
             self.see_to_images(ready.is_some())?;
             self.see_to_upflow();
             self.see_to_builders();
+            self.see_to_partings();
             self.see_to_stacks();
             self.see_to_loggers();
             self.see_to_rests();
@@ -196,6 +202,10 @@ impl Server {
         for name in self.labels.keys().cloned().collect::<Vec<_>>() {
             self.end_label(&name);
         }
+        while !self.partings.is_empty() {
+            self.end_partings();
+            std::thread::sleep(Duration::from_millis(10));
+        }
         std::mem::take(&mut self.upflow).stop();
         self.networks.detach();
         for process in self.processes.iter() {
@@ -217,6 +227,9 @@ impl Server {
         }
         for (name, label) in &self.labels {
             set.add(label.control(), Some(Source::Inside(name.clone())));
+            if let Some(port) = label.port() {
+                set.add(port, Some(Source::Inside(name.clone())));
+            }
             if let Some(pidfd) = label.pidfd() {
                 set.add(pidfd, Some(Source::CompartmentEnded(name.clone())));
             }
@@ -224,20 +237,21 @@ impl Server {
                 set.add(listener, Some(Source::Wanted(name.clone(), index)));
             }
         }
-        for pidfd in self.makers.pidfds().chain(self.upflow.pidfds()).chain(self.images.pidfd()) {
+        let makers = self.makers.pidfds().chain(self.images.pidfd());
+        for pidfd in makers.chain(self.upflow.pidfds()).chain(self.partings.descriptors()) {
             set.add(pidfd, Some(Source::Made));
         }
         for logs in self.labels.values().map(Label::logs).chain([&self.logs]) {
             logs.pidfd().into_iter().for_each(|pidfd| set.add(pidfd, Some(Source::LoggerEnded)));
         }
-        let due = self.labels.values().any(|l| l.is_idle() || l.is_building() || l.logs().is_resting())
+        let due = self.labels.values().any(|l| l.is_idle() || l.is_awaited() || l.logs().is_resting())
             || self.logs.is_resting()
             || self.keeping.is_busy()
             || self.labels.values().any(Label::has_unsettled_services)
             || !self.last_words.is_empty();
         let limit = match () {
             () if self.upflow.is_opening() => 0,
-            () if !self.ending.is_empty() => 100,
+            () if !self.ending.is_empty() || !self.partings.is_empty() => 100,
             () if due || self.upflow.is_finishing() => 500,
             () => 5_000,
         };
@@ -316,6 +330,7 @@ impl Server {
                 self.images.release(&label);
                 self.keeping.release(&label, Instant::now());
                 self.upflow.release(&label);
+                self.partings.release(&label);
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.release();
                 }
@@ -341,12 +356,14 @@ impl Server {
                 }
             }
             SessiondRequest::Cut { label, inner, ticket } => {
-                let sockets = match self.labels.get(&label) {
-                    Some(running) => running.cut(inner),
+                let cutting = match self.labels.get_mut(&label) {
+                    Some(running) => running.cut(inner, ticket),
                     // No compartment, no sockets.
-                    None => Some(0),
+                    None => Cutting::Done(Some(0)),
                 };
-                self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
+                if let Cutting::Done(sockets) = cutting {
+                    self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
+                }
             }
             SessiondRequest::Compartments => {
                 let status = self.labels.iter().map(|(name, running)| {
@@ -368,62 +385,6 @@ impl Server {
                 }
             }
         }
-    }
-
-    /// Starts vault and compartment of a label, or keeps them; a label's first start ever begins with its store. Sessiond hears of it when both are there.
-    fn need(&mut self, name: LabelName) {
-        if let Some(running) = self.labels.get_mut(&name) {
-            running.keep();
-            self.tell_if_up(&name);
-        } else if let Some(why) = self.keeping.rests(&Kept::Start(name.clone()), Instant::now()) {
-            // It is not tried for everybody who asks.
-            self.tell_sessiond(LabelEvent::Failed { label: name, reason: why });
-        } else if self.keeping.rests(&Kept::Compartment(name.clone()), Instant::now()).is_some() {
-            // It is started when it has rested.
-        } else if !self.makers.keep(&name)
-            && !self.upflow.is_in_the_way(&name)
-            && !self.images.is_waited_for(&name)
-        {
-            if let Err(e) = self.start_label(&name) {
-                self.not_started(&name, &e.to_string());
-            }
-            self.begin_making();
-        }
-    }
-
-    /// Begins the stores that have their turn.
-    fn begin_making(&mut self) {
-        for (name, why) in self.makers.begin(&self.options.programs) {
-            self.not_started(&name, &why.to_string());
-        }
-    }
-
-    /// Starts labels whose stores are there now, and has the next ones made.
-    fn see_to_makers(&mut self) {
-        for (name, made) in self.makers.ended() {
-            match made.result {
-                // Nothing else is missing now, so this begins it, or says what is wrong.
-                Ok(()) if made.wanted => self.need(name),
-                Ok(()) => {}
-                Err(why) => self.not_started(&name, &why),
-            }
-        }
-        self.begin_making();
-    }
-
-    /// Starts labels that waited for the image of the programs.
-    fn see_to_images(&mut self, starting: bool) -> Result<(), Fatal> {
-        let Some((result, labels)) = self.images.ended() else { return Ok(()) };
-        if starting && let Err(why) = &result {
-            return Err(Fatal::new("make the image of the services' programs", why));
-        }
-        for name in labels {
-            match &result {
-                Ok(()) => self.need(name),
-                Err(why) => self.not_started(&name, why),
-            }
-        }
-        Ok(())
     }
 
     /// Opens what a second stage of upflow reads, a little in each turn; starts labels whose last pass was in the way.
@@ -453,7 +414,12 @@ impl Server {
     }
 
     fn hear_compartment(&mut self, name: &LabelName) {
-        match self.labels.get_mut(name).and_then(Label::hear) {
+        let heard = self.labels.get_mut(name).and_then(Label::hear);
+        for CutDone { ticket, sockets } in self.labels.get_mut(name).map(Label::cuts_done).unwrap_or_default()
+        {
+            self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
+        }
+        match heard {
             Some(Ok(())) => {
                 self.keeping.began(Kept::Start(name.clone()), Instant::now());
                 self.keeping.began(Kept::Compartment(name.clone()), Instant::now());
@@ -469,12 +435,13 @@ impl Server {
         }
     }
 
-    /// A compartment that takes too long says nothing: it must be asked.
+    /// A compartment that takes too long says nothing: it must be asked. So does a machine that is to cut.
     fn see_to_builders(&mut self) {
         let building = self.labels.iter().filter(|(_, label)| label.is_building());
         for name in building.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.hear_compartment(&name);
         }
+        self.labels.values().for_each(Label::see_to_cuts);
     }
 
     /// Loggers that have ended are started again, and those of labels that have ended are reaped.
@@ -514,55 +481,6 @@ impl Server {
         self.show_above(name);
     }
 
-    fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
-        let workers = self.site.label(name).map_or(1, |label| self.site.vault().workers(&label));
-        let slots = self.free_slots(usize::from(workers)).ok_or_else(|| {
-            Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
-        })?;
-        let attached = self.networks.at(name);
-        let wanted = Wanted::of(&self.site);
-        let Some(image) = self.images.find(&wanted) else {
-            self.images.want(name.clone());
-            return self.images.begin(&wanted, &self.options.programs);
-        };
-        let resources = Resources {
-            options: &self.options,
-            site: &self.site,
-            uids: &self.uids,
-            slots: &slots,
-            attached,
-            image,
-        };
-        let missing = label::missing(name, &resources)?;
-        if !missing.is_empty() {
-            self.admit_images(&missing)?;
-            self.makers.want(name.clone(), missing);
-            return Ok(());
-        }
-        let running = Label::start(name, resources)?;
-        self.labels.insert(name.clone(), running);
-        self.prepare_copies(name);
-        self.start_mediator(name)?;
-        self.start_vault(name)
-    }
-
-    /// That the site has room for these images: what people can cause to be made ends somewhere.
-    fn admit_images(&self, images: &[Image]) -> Result<(), Fatal> {
-        let step = "make a store";
-        let there = making::made(&self.options.state.join("stores")).map_err(|e| Fatal::new(step, e))?;
-        let more = images.iter().fold(self.makers.bytes(), |sum, (_, bytes)| sum.saturating_add(*bytes));
-        if there.saturating_add(more) <= self.site.limits().stores {
-            return Ok(());
-        }
-        let why = format!(
-            "the labels' images have {} MiB, and {} MiB more would go beyond the site's `[limits] stores`: raise it, or \
-             remove the images of labels that are not needed any more",
-            there >> 20,
-            more >> 20
-        );
-        Err(Fatal::new(step, why))
-    }
-
     /// Starts a label's mediator, where it has one.
     fn start_mediator(&mut self, name: &LabelName) -> Result<(), Fatal> {
         let Some(label) = self.labels.get(name) else { return Ok(()) };
@@ -580,7 +498,10 @@ impl Server {
         });
         for reader in learn.collect::<Vec<_>>() {
             // What it may read is settled when it starts. Readers keep the copies they have meanwhile.
-            if let Some(copy) = self.processes.remove(&Key::at(Role::Copy, &reader)) {
+            let key = Key::at(Role::Copy, &reader);
+            let own_kernel =
+                self.labels.get(&reader).is_some_and(|label| label.documents(Role::Copy).is_some());
+            if !own_kernel && let Some(copy) = self.processes.remove(&key) {
                 copy.kill();
                 copy.wait(Duration::from_secs(5));
             }
@@ -598,6 +519,11 @@ impl Server {
     /// Starts one stage of upflow for a label, where it has one.
     fn start_upflow(&mut self, role: Role, name: &LabelName) -> Result<(), Fatal> {
         let Some(label) = self.labels.get(name) else { return Ok(()) };
+        if let Some(running) = self.processes.get(&Key::at(role, name)) {
+            // Its other half, within the label's machine, is told whole messages: it ends between two, and the next one
+            // begins anew with all that there is to read by then.
+            return Ok(drop(running.tell(&FromWarden::Stop)));
+        }
         let started = self
             .upflow
             .start(role, name, label, &self.options, &self.uids)
@@ -879,10 +805,19 @@ impl Server {
             {
                 drop(group.idle(slot));
             }
+            if label.parts() {
+                let snapshot = self.processes.remove(&Key::at(Role::Snapshot, name));
+                return self.partings.add(name.clone(), label, snapshot);
+            }
+            // With a machine that is ended at once, what it was to cut is.
+            let uncut = label.uncut();
             let (last_words, stopped) = label.stop();
             self.last_words.extend(last_words);
             if let Err(e) = stopped {
                 log!("stopping {name}: {e}");
+            }
+            for ticket in uncut {
+                self.tell_sessiond(LabelEvent::Cut { ticket, sockets: Some(0) });
             }
         }
         // Nobody writes there any more: what it sees now is what readers find until the label runs again.
@@ -899,22 +834,6 @@ impl Server {
             self.tell_sessiond(LabelEvent::Died(name.clone()));
             self.note_compartment(&name, true, "stopped: no session is left");
         }
-    }
-
-    /// So many slots that no label has, by chance, so that a slot's number says nothing about when a label started.
-    fn free_slots(&self, count: usize) -> Option<Vec<u16>> {
-        let taken: BTreeSet<u16> =
-            self.labels.values().flat_map(|label| label.slots().iter().copied()).collect();
-        let mut free: Vec<u16> =
-            (1..=self.site.server().slots()).filter(|slot| !taken.contains(slot)).collect();
-        let mut chosen = Vec::with_capacity(count);
-        while chosen.len() < count && !free.is_empty() {
-            let mut random = [0u8; 8];
-            rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
-            let index = usize::try_from(u64::from_ne_bytes(random) % (free.len() as u64)).ok()?;
-            chosen.push(free.swap_remove(index));
-        }
-        (chosen.len() == count).then_some(chosen)
     }
 
     /// Wires a started process to its partners and tells it to begin.

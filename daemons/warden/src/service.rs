@@ -33,11 +33,19 @@ pub struct Note {
     pub reason: String,
 }
 
+/// Why there is a service.
+#[derive(Debug)]
+enum Right {
+    /// It may be reached at this label.
+    Granted(Grant<Connect>),
+    /// This is a machine of a label's, whose warden has the grant.
+    Outside(ServiceName),
+}
+
 /// A service's listeners, and whether it runs.
 #[derive(Debug)]
 pub struct Service {
-    /// That it may be reached at this label: without, there is no service.
-    grant: Grant<Connect>,
+    right: Right,
     launch: Launch,
     listeners: Vec<OwnedFd>,
     /// Its standard output and error.
@@ -76,6 +84,12 @@ enum Settled {
 }
 
 impl Life {
+    fn begin(&mut self, now: Instant) {
+        self.starts = self.starts.saturating_add(1);
+        self.rest.began(now);
+        (self.unsettled, self.pause) = (Some(now), None);
+    }
+
     fn settle(&mut self, now: Instant) -> Settled {
         let soon = self.unsettled.is_some_and(|since| now.saturating_duration_since(since) < SETTLED);
         match self.ended.take() {
@@ -123,12 +137,20 @@ impl Life {
 impl Service {
     /// One that does not run.
     pub fn new(grant: Grant<Connect>, launch: Launch, listeners: Vec<OwnedFd>, log: OwnedFd) -> Self {
-        Self { grant, launch, listeners, log, life: Life::default() }
+        Self { right: Right::Granted(grant), launch, listeners, log, life: Life::default() }
+    }
+
+    /// One in a label's machine, whose warden has decided that there is one.
+    pub fn within(name: ServiceName, launch: Launch, listeners: Vec<OwnedFd>, log: OwnedFd) -> Self {
+        Self { right: Right::Outside(name), launch, listeners, log, life: Life::default() }
     }
 
     /// Its name.
     pub fn name(&self) -> &ServiceName {
-        self.grant.action().service()
+        match &self.right {
+            Right::Granted(grant) => grant.action().service(),
+            Right::Outside(name) => name,
+        }
     }
 
     /// How often it was started.
@@ -147,26 +169,46 @@ impl Service {
         self.life.unsettled.is_some() || self.life.ended.is_some() || self.life.trouble.is_some()
     }
 
+    /// Whether it will be offered again without anything happening.
+    pub fn rests(&self, now: Instant) -> bool {
+        self.life.pause.is_some_and(|until| until > now) || !self.life.rest.is_over(now)
+    }
+
     /// Starts it with its listeners, of which one has somebody waiting. What becomes of it is told by [`Service::settle`].
     pub fn start(&mut self, ticket: u64, compartment: &mut Compartment, now: Instant) {
         let mut fds = vec![self.log.as_fd(), self.log.as_fd()];
         fds.extend(self.listeners.iter().map(AsFd::as_fd));
-        let life = &mut self.life;
-        life.starts = life.starts.saturating_add(1);
-        life.rest.began(now);
-        (life.unsettled, life.pause) = (Some(now), None);
+        self.life.begin(now);
         match compartment.run(self.launch.start(ticket), &fds) {
-            Ok(()) => life.ticket = Some(ticket),
-            Err(e) => life.ended = Some((e.to_string(), false)),
+            Ok(()) => self.life.ticket = Some(ticket),
+            Err(e) => self.life.ended = Some((e.to_string(), false)),
         }
     }
 
-    /// What was started under this ticket has ended: how, and whether well.
-    pub fn ended(&mut self, ticket: u64, how: &str, well: bool) {
-        if self.life.ticket == Some(ticket) {
-            log!("service {} {how}", self.name());
-            (self.life.ticket, self.life.ended) = (None, Some((how.to_owned(), well)));
+    /// Its label's machine has started it.
+    pub fn began(&mut self, now: Instant) {
+        self.life.begin(now);
+    }
+
+    /// What was started under this ticket has ended: how, and whether well. Whether that is this service.
+    pub fn ended(&mut self, ticket: u64, how: &str, well: bool) -> bool {
+        let ours = self.life.ticket == Some(ticket);
+        if ours {
+            self.has_ended(how, well);
         }
+        ours
+    }
+
+    /// It has ended: how, and whether well.
+    pub fn has_ended(&mut self, how: &str, well: bool) {
+        log!("service {} {how}", self.name());
+        (self.life.ticket, self.life.ended) = (None, Some((how.to_owned(), well)));
+    }
+
+    /// It has written a line in its label's machine.
+    pub fn said(&self, line: &str) {
+        // What there is no room for is lost, as everywhere.
+        let _ = rustix::io::write(&self.log, format!("{line}\n").as_bytes());
     }
 
     /// Makes of its end, or of that it runs, what it is; what the audit log is to have. Who waits for one that does not start is

@@ -79,7 +79,7 @@ impl Upflow {
     /// A label's second stage is to be started once the snapshots that it reads are open, of which there may be many:
     /// [`Upflow::opens_one`] opens them one at a time, so that nobody waits for all.
     pub fn prepare(&mut self, name: &LabelName, label: &Label) {
-        let Some((_, below)) = label.below() else { return };
+        let Some(below) = label.reads_below() else { return };
         self.opening.insert(name.clone(), below.iter().rev().cloned().collect());
     }
 
@@ -123,17 +123,30 @@ impl Upflow {
         let (key, programs, logs) = (Key::at(role, name), &options.programs, label.logs());
         let start = Start { key, programs, program: None, arguments: &[], uid, network: None, logs };
         if role == Role::Snapshot {
-            let Some(own) = label.own() else { return Ok(None) };
             let Some(snapshot) = self.used(name, name, options)? else { return Ok(None) };
-            let store = own.mount(Attributes::READ_ONLY_DATA, seen)?;
             let snapshot = snapshot.mount(Attributes::DATA, seen)?;
+            let (what, from) = match (label.own(), label.documents(role)) {
+                (Some(own), _) => {
+                    let store = own.mount(Attributes::READ_ONLY_DATA, seen)?;
+                    (SnapshotPart::Store(name.clone()), store.into_fd())
+                }
+                // Its other half is within the label's machine, and tells this one.
+                (None, Some(documents)) => {
+                    (SnapshotPart::Documents(name.clone()), documents.try_clone_to_owned()?)
+                }
+                (None, None) => return Ok(None),
+            };
             let process = Process::start_as(start)?;
-            process.give(SnapshotPart::Store(name.clone()), store.into_fd())?;
+            process.give(what, from)?;
             process.give(SnapshotPart::Snapshot(name.clone()), snapshot.into_fd())?;
             return Ok(Some(process.into_process()));
         }
-        let Some((image, below)) = label.below() else { return Ok(None) };
-        let copies = image.mount(Attributes::DATA, seen)?;
+        let Some(below) = label.reads_below() else { return Ok(None) };
+        let (what, copies) = match (label.copies(), label.documents(role)) {
+            (Some(image), _) => (CopyPart::Copies, image.mount(Attributes::DATA, seen)?.into_fd()),
+            (None, Some(documents)) => (CopyPart::Documents(name.clone()), documents.try_clone_to_owned()?),
+            (None, None) => return Ok(None),
+        };
         let (mut names, mut snapshots) = (Vec::new(), Vec::new());
         for lower in below {
             // One that has not run yet has none: its first start has the readers' stages started again.
@@ -144,7 +157,7 @@ impl Upflow {
             }
         }
         let process = Process::start_as(Start { arguments: &["--copy"], ..start })?;
-        process.give(CopyPart::Copies, copies.into_fd())?;
+        process.give(what, copies)?;
         for (names, fds) in names.chunks(MAX_FDS).zip(snapshots.chunks(MAX_FDS)) {
             process.to().give(CopyPart::Snapshots(names.to_vec()), fds)?;
         }
@@ -355,7 +368,7 @@ mod tests {
         // As the low label's service would: its own uid, readable for nobody else.
         let as_service = Some(IdRange { inside: SERVICE_UID, outside: 0, count: 1 });
         let store = low.label.own().unwrap().mount(Attributes::DATA, as_service).unwrap().into_fd();
-        let below = high.label.below().unwrap().0.mount(Attributes::READ_ONLY_DATA, None).unwrap().into_fd();
+        let below = high.label.copies().unwrap().mount(Attributes::READ_ONLY_DATA, None).unwrap().into_fd();
         let at = |fd: &OwnedFd, name: &str| PathBuf::from(format!("/proc/self/fd/{}/{name}", fd.as_raw_fd()));
         let note = at(&store, "note");
         fs::write(&note, b"from below").unwrap();

@@ -107,7 +107,7 @@ impl Lab {
                 name: "web".parse().unwrap(),
                 protocol: Protocol::Tcp,
                 listen,
-                start: nginx.launch().start(0),
+                launch: nginx.launch(),
             }],
             read: true,
         };

@@ -4,6 +4,7 @@ mod audit;
 mod check;
 mod crypto;
 mod federation;
+mod isolation;
 mod needs;
 mod parse;
 mod ppk;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use audit::{Audit, CheckpointPlace};
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
+pub use isolation::{Assurance, Isolation, Processor};
 pub use needs::{Need, Needs};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
@@ -426,6 +428,7 @@ pub struct Site {
     vault: Vault,
     crypto: Crypto,
     audit: Audit,
+    isolation: Isolation,
     users: BTreeMap<UserName, User>,
     hosts: BTreeMap<HostName, Host>,
     services: BTreeMap<ServiceName, Service>,
@@ -487,6 +490,32 @@ impl Site {
     /// What becomes of the audit log's checkpoints.
     pub fn audit(&self) -> &Audit {
         &self.audit
+    }
+
+    /// How the labels are kept apart.
+    pub fn isolation(&self) -> &Isolation {
+        &self.isolation
+    }
+
+    /// The lowest and the highest end of the services' ranges of which labels of the same kernel are between, where the site
+    /// wants high assurance: what a service at the second could tell one at the first is not small.
+    pub fn widest_with_one_kernel(&self) -> Option<(Label, Label)> {
+        if self.isolation.assurance() != Assurance::High {
+            return None;
+        }
+        let ends = self.services.values().flat_map(|service| [service.range.low(), service.range.high()]);
+        let shared: Vec<&Label> = ends.filter(|label| !self.isolation.has_own_kernel(label)).collect();
+        let pairs = shared.iter().flat_map(|low| shared.iter().map(move |high| (*low, *high)));
+        let apart = |(low, high): &(&Label, &Label)| low != high && high.dominates(low);
+        // The widest by levels, then by categories.
+        let width = |(low, high): &(&Label, &Label)| {
+            let levels = high.confidentiality.level.saturating_sub(low.confidentiality.level);
+            (
+                levels,
+                high.confidentiality.categories.len().saturating_sub(low.confidentiality.categories.len()),
+            )
+        };
+        pairs.filter(apart).max_by_key(width).map(|(low, high)| (low.clone(), high.clone()))
     }
 
     /// The banner's colour at a label, if the site gives its level one.

@@ -12,8 +12,9 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
-    Audit, Colour, Crypto, Host, HostPpk, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost, Passed,
-    Program, Protocol, Server, Service, Site, User, Vault, check, federation, needs, quantity, reference,
+    Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost,
+    Passed, Program, Protocol, Server, Service, Site, User, Vault, check, federation, needs, quantity,
+    reference,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -156,6 +157,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let vault = Vault::read(reader, &root, vocabulary.as_ref(), slots);
     let crypto = Crypto::read(reader, &root);
     let audit = Audit::read(reader, &root);
+    let isolation = Isolation::read(reader, &root, vocabulary.as_ref());
     let federation = federation::read(reader, &root, vault.as_ref());
     let words = vocabulary.as_ref();
     let users = reader.tables(root.get("user"), "[user]", &reference::USER.names());
@@ -170,6 +172,9 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let federation = federation.flatten();
     let draft = Draft { vocabulary, server, users, hosts, services, networks, federation };
     check::all(reader, &draft);
+    if let Some((_, own_kernel)) = &isolation {
+        super::isolation::check(reader, own_kernel, &draft);
+    }
     let server = draft.server?;
     if !whole_federation {
         return None;
@@ -195,6 +200,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         vault: vault?,
         crypto: crypto?,
         audit: audit?,
+        isolation: isolation?.0,
         users: (draft.users.read.into_iter())
             .map(|user| {
                 let (name, clearance, [export, import]) =

@@ -237,6 +237,39 @@ pub(super) const CRYPTO: Section = Section {
     ],
 };
 
+/// `[isolation]`
+pub(super) const ISOLATION: Section = Section {
+    head: "[isolation]",
+    needed: false,
+    means: "What keeps labels apart that are on one server.",
+    keys: &[
+        may(
+            "own-kernel",
+            RANGES,
+            "[]",
+            "Labels whose compartment is a small virtual machine, with a kernel of its own. They have no mediated services and no single-level networks.",
+        ),
+        may(
+            "assurance",
+            "\"normal\" or \"high\"",
+            "\"normal\"",
+            "With \"high\", levee check warns where labels far apart share a kernel.",
+        ),
+        may(
+            "processor",
+            "\"emulated\" or \"kvm\"",
+            "\"emulated\"",
+            "How such a machine's processor is made: by translation, on any host; or by the host's hardware, where it has KVM.",
+        ),
+        may(
+            "kernel-root",
+            "an absolute path",
+            "\"/\"",
+            "Where the machines' kernel, the package linux-image-cloud-amd64, is installed or unpacked.",
+        ),
+    ],
+};
+
 /// `[audit]`
 pub(super) const AUDIT: Section = Section {
     head: "[audit]",
@@ -441,6 +474,7 @@ pub const SECTIONS: &[&Section] = &[
     &LIMITS,
     &CRYPTO,
     &AUDIT,
+    &ISOLATION,
     &VAULT,
     &USER,
     &HOST,

@@ -197,7 +197,7 @@ impl Vault {
 }
 
 /// A list of label ranges; none where the key is missing.
-fn ranges(
+pub(super) fn ranges(
     reader: &mut Reader<'_>,
     keys: &Keys<'_>,
     key: &str,

@@ -26,10 +26,12 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use levee_ipc::{Full, Stream};
-use levee_policy::site::Needs;
+use levee_policy::site::{Needs, Processor};
+use levee_sys::clock::counter_khz;
 use levee_sys::{Error, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -53,6 +55,20 @@ const TURN: usize = 64;
 
 /// QEMU's number among the programs of its compartment.
 const QEMU: u64 = 1;
+
+/// The rate of the processor's time-stamp counter, measured once: nothing in a machine without hardware support can.
+static COUNTER: OnceLock<Option<u32>> = OnceLock::new();
+
+/// How the processors of a site's machines are made. The first time it takes a tenth of a second where they are emulated.
+pub fn accelerator(processor: Processor) -> Accelerator {
+    match processor {
+        Processor::Kvm => Accelerator::Kvm,
+        Processor::Emulated => {
+            let measured = COUNTER.get_or_init(|| counter_khz(Duration::from_millis(100)));
+            Accelerator::Tcg { counter_khz: *measured }
+        }
+    }
+}
 
 /// A running machine. Dropping it ends it at once.
 #[derive(Debug)]
@@ -89,8 +105,15 @@ pub enum Event {
     Failed(String),
     /// A first connection has started the service at this place.
     Started(u16),
-    /// A service does not start or has ended, and how.
-    Ended(u16, String),
+    /// A service that was started does not start, or has ended.
+    Ended {
+        /// Its place.
+        service: u16,
+        /// How.
+        how: String,
+        /// Whether well.
+        well: bool,
+    },
     /// The sockets that a cut was for are destroyed; how many there were, `None` if that failed.
     Cut(u64, Option<u32>),
     /// A service has written a line.
@@ -266,8 +289,8 @@ impl Machine {
             }
             (FromGuest::Failed { reason }, Some(_)) => Ok(Event::Failed(printable(&reason))),
             (FromGuest::Started { service }, None) if known(service) => Ok(Event::Started(service)),
-            (FromGuest::Ended { service, how }, None) if known(service) => {
-                Ok(Event::Ended(service, printable(&how)))
+            (FromGuest::Ended { service, how, well }, None) if known(service) => {
+                Ok(Event::Ended { service, how: printable(&how), well })
             }
             (FromGuest::Said { service, line }, None) if known(service) => {
                 Ok(Event::Said(service, printable(&line)))

@@ -11,7 +11,7 @@ use levee_policy::site::Protocol;
 use levee_policy::{LabelName, ServiceName};
 use serde::{Deserialize, Serialize};
 
-use crate::compartment::proto::Start;
+use crate::compartment::service::Launch;
 use crate::compartment::{Inside, Outside};
 
 /// The number of the port: `/dev/vport0p1` in the machine.
@@ -85,8 +85,8 @@ pub struct Offered {
     pub protocol: Protocol,
     /// Where it listens, in the order in which it inherits the listeners.
     pub listen: Vec<SocketAddr>,
-    /// How it is started. The ticket is process 1's to choose.
-    pub start: Start,
+    /// How it is started.
+    pub launch: Launch,
 }
 
 /// Process 1 of the machine → warden.
@@ -106,12 +106,14 @@ pub enum FromGuest {
         /// Its place among the services.
         service: u16,
     },
-    /// A service could not be started, or has ended.
+    /// A service that was started could not be, or has ended.
     Ended {
         /// Its place among the services.
         service: u16,
         /// How, completing «service x …».
         how: String,
+        /// Whether well.
+        well: bool,
     },
     /// The sockets of an address are destroyed.
     Cut {

@@ -5,12 +5,13 @@ mod nginx;
 pub use nginx::Nginx;
 
 use levee_policy::site::Needs;
+use serde::{Deserialize, Serialize};
 
 use super::proto::Start;
 use super::spec::SERVICE_UID;
 
 /// How to start one instance of a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     /// Absolute path of its program.
     pub program: String,

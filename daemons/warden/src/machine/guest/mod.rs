@@ -121,12 +121,12 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
         let mut fds = vec![warden.as_fd(), compartment.channel(), signals.as_fd()];
         fds.extend(compartment.process().map(|child| child.pidfd.as_fd()));
         fds.extend(services.descriptors());
-        wait(&fds, services.rest())?;
+        wait(&fds, services.turn())?;
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
         for event in compartment.events().map_err(|e| e.to_string())? {
             services.event(event).into_iter().try_for_each(|said| tell(warden, &said))?;
         }
-        services.wanted(&mut compartment).iter().try_for_each(|said| tell(warden, said))?;
+        services.see_to(&mut compartment).iter().try_for_each(|said| tell(warden, said))?;
         services.said().iter().try_for_each(|said| tell(warden, said))?;
         while let Some(message) =
             warden.receive::<ToGuest>().map_err(|e| format!("listen to the warden: {e}"))?

@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::machine::proto::REASON_MAX;
@@ -23,7 +22,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// A new one, and the writing end for the service.
+    /// A new one, and the writing end for the service, which waits while it is full.
     ///
     /// # Errors
     /// The kernel's.
@@ -38,28 +37,23 @@ impl Output {
         self.pipe.as_fd()
     }
 
-    /// What has been written: the lines to tell, and whether there may be more later.
-    pub fn read(&mut self) -> (Vec<String>, bool) {
+    /// What has been written, in lines.
+    pub fn read(&mut self) -> Vec<String> {
         let mut chunk = [0; 4096];
-        let more = match rustix::io::read(&self.pipe, &mut chunk) {
-            Ok(0) => false,
-            Ok(n) => {
-                self.line.extend_from_slice(chunk.get(..n).unwrap_or_default());
-                true
-            }
-            Err(Errno::AGAIN | Errno::INTR) => true,
-            Err(_) => false,
-        };
+        // (It has no end: the service may be started again.) What cannot be read is lost, and shows in the next lines.
+        if let Ok(n) = rustix::io::read(&self.pipe, &mut chunk) {
+            self.line.extend_from_slice(chunk.get(..n).unwrap_or_default());
+        }
         let mut lines = Vec::new();
         while let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.line.drain(..=end).collect();
             self.keep(&line, &mut lines);
         }
-        if !more || self.line.len() >= REASON_MAX {
+        if self.line.len() >= REASON_MAX {
             let line = std::mem::take(&mut self.line);
             self.keep(&line, &mut lines);
         }
-        (lines, more)
+        lines
     }
 
     fn keep(&mut self, line: &[u8], lines: &mut Vec<String>) {

@@ -1,6 +1,7 @@
-//! The services of the machine's label: their listeners, opened here, and the programs that the first connection starts.
+//! The services of the machine's label: their listeners, opened here, and the programs that the first connection starts. They live
+//! as a compartment's do on the host, and the warden outside is told each start and each end, of which it makes the same.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use levee_policy::site::Protocol;
@@ -11,24 +12,17 @@ use super::shorten;
 use crate::compartment::{Compartment, Event, Network};
 use crate::label::datagrams;
 use crate::machine::proto::{FromGuest, Offered};
-use crate::service::PAUSE as REST;
+use crate::service::Service;
+
+/// How often what has been started, or rests, is looked at.
+const TURN: Duration = Duration::from_millis(250);
 
 /// All of them.
 #[derive(Debug)]
 pub struct Services {
-    all: Vec<Service>,
+    all: Vec<(Service, Output)>,
     /// The last number given to a program inside.
     tickets: u64,
-}
-
-#[derive(Debug)]
-struct Service {
-    offered: Offered,
-    listeners: Vec<OwnedFd>,
-    ticket: Option<u64>,
-    /// Not to be tried again before this.
-    resting: Option<Instant>,
-    output: Option<Output>,
 }
 
 impl Services {
@@ -37,100 +31,75 @@ impl Services {
     /// # Errors
     /// The kernel's, in words.
     pub fn open(offered: Vec<Offered>, network: &Network) -> Result<Self, String> {
-        let open = |offered: Offered| -> Result<Service, String> {
+        let open = |offered: Offered| -> Result<(Service, Output), String> {
             let listen = |address: &std::net::SocketAddr| match offered.protocol {
                 Protocol::Tcp => network.listen(*address),
                 Protocol::Udp => datagrams(network, *address),
             };
-            let listeners: levee_sys::Result<Vec<OwnedFd>> = offered.listen.iter().map(listen).collect();
+            let listeners: levee_sys::Result<Vec<_>> = offered.listen.iter().map(listen).collect();
             let listeners = listeners.map_err(|e| e.to_string())?;
-            Ok(Service { offered, listeners, ticket: None, resting: None, output: None })
+            let (output, end) = Output::new().map_err(|e| format!("make a service's output: {e}"))?;
+            Ok((Service::within(offered.name, offered.launch, listeners, end), output))
         };
         let all = offered.into_iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { all, tickets: 0 })
     }
 
-    /// What is to be waited on: the listeners of services that do not run, and the output of those that do.
+    /// What is to be waited on: the listeners of services that do not run, and the output of all.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let now = Instant::now();
-        let waiting =
-            self.all.iter().filter(|s| s.waits(now)).flat_map(|s| s.listeners.iter().map(AsFd::as_fd));
-        waiting.chain(self.all.iter().filter_map(|s| s.output.as_ref().map(Output::fd))).collect()
+        let waiting = self.all.iter().flat_map(|(service, _)| service.waiting(now));
+        waiting.chain(self.all.iter().map(|(_, output)| output.fd())).collect()
     }
 
-    /// How long until a service that rests may be started again.
-    pub fn rest(&self) -> Option<Duration> {
+    /// How long until something is to be done without being asked for.
+    pub fn turn(&self) -> Option<Duration> {
         let now = Instant::now();
-        let resting = self.all.iter().filter(|s| s.ticket.is_none()).filter_map(|s| s.resting);
-        resting.filter(|until| *until > now).map(|until| until - now).min()
+        let due = |service: &Service| service.is_unsettled() || service.rests(now);
+        self.all.iter().any(|(service, _)| due(service)).then_some(TURN)
     }
 
     /// Takes what has happened in the compartment.
     pub fn event(&mut self, event: Event) -> Option<FromGuest> {
-        let (ticket, how) = match event {
-            Event::Refused(ticket, reason) => (ticket, format!("does not start: {reason}")),
-            Event::Exited(ticket, status) => (ticket, format!("ended with status {status}")),
+        let (ticket, how, well) = match event {
+            Event::Refused(ticket, reason) => (ticket, reason, false),
+            Event::Exited(ticket, status) => (ticket, format!("ended with status {status}"), status == 0),
             Event::Built | Event::Failed(_) | Event::Started(_) => return None,
         };
-        let (place, service) = (0..).zip(&mut self.all).find(|(_, s)| s.ticket == Some(ticket))?;
-        service.ticket = None;
-        service.resting = Some(Instant::now() + REST);
-        Some(FromGuest::Ended { service: place, how: shorten(&how) })
+        let mut all = (0..).zip(&mut self.all);
+        let place =
+            all.find_map(|(place, (service, _))| service.ended(ticket, &how, well).then_some(place))?;
+        Some(FromGuest::Ended { service: place, how: shorten(&how), well })
     }
 
-    /// Starts the services to which a first connection has come.
-    pub fn wanted(&mut self, compartment: &mut Compartment) -> Vec<FromGuest> {
+    /// Starts the services to which a first connection has come, and refuses who waits for one that does not start.
+    pub fn see_to(&mut self, compartment: &mut Compartment) -> Vec<FromGuest> {
         let now = Instant::now();
-        let tickets = &mut self.tickets;
-        let wanted = (0..).zip(&mut self.all).filter(|(_, s)| s.waits(now) && s.is_wanted());
-        wanted
-            .map(|(place, service)| {
-                *tickets += 1;
-                match service.start(*tickets, compartment) {
-                    Ok(()) => FromGuest::Started { service: place },
-                    Err(how) => {
-                        service.resting = Some(now + REST);
-                        FromGuest::Ended { service: place, how: shorten(&how) }
-                    }
-                }
-            })
-            .collect()
+        let mut started = Vec::new();
+        for (place, (service, _)) in (0..).zip(&mut self.all) {
+            // What is to be told of it, the warden finds by itself.
+            service.settle(now);
+            if is_wanted(service, now) {
+                self.tickets += 1;
+                service.start(self.tickets, compartment, now);
+                started.push(FromGuest::Started { service: place });
+            }
+        }
+        started
     }
 
     /// What services have written.
     pub fn said(&mut self) -> Vec<FromGuest> {
-        let mut all = Vec::new();
-        for (place, service) in (0..).zip(&mut self.all) {
-            let Some(output) = &mut service.output else { continue };
-            let (lines, more) = output.read();
-            all.extend(lines.into_iter().map(|line| FromGuest::Said { service: place, line }));
-            if !more {
-                service.output = None;
-            }
-        }
-        all
+        let all = (0..).zip(&mut self.all);
+        let said = all.flat_map(|(service, (_, output))| {
+            output.read().into_iter().map(move |line| FromGuest::Said { service, line })
+        });
+        said.collect()
     }
 }
 
-impl Service {
-    fn waits(&self, now: Instant) -> bool {
-        self.ticket.is_none() && self.resting.is_none_or(|until| until <= now)
-    }
-
-    fn is_wanted(&self) -> bool {
-        let mut fds: Vec<PollFd<'_>> = self.listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)).collect();
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-    }
-
-    fn start(&mut self, ticket: u64, compartment: &mut Compartment) -> Result<(), String> {
-        let (output, end) = Output::new().map_err(|e| format!("does not start: {e}"))?;
-        let mut fds = vec![end.as_fd(), end.as_fd()];
-        fds.extend(self.listeners.iter().map(AsFd::as_fd));
-        let mut start = self.offered.start.clone();
-        start.ticket = ticket;
-        compartment.run(start, &fds).map_err(|e| format!("does not start: {e}"))?;
-        self.ticket = Some(ticket);
-        self.output = Some(output);
-        Ok(())
-    }
+fn is_wanted(service: &Service, now: Instant) -> bool {
+    let mut fds: Vec<PollFd<'_>> =
+        service.waiting(now).map(|listener| PollFd::from_borrowed_fd(listener, PollFlags::IN)).collect();
+    !fds.is_empty() && poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }

@@ -1,0 +1,160 @@
+//! `[isolation]`: which labels have a kernel of their own.
+
+use std::path::{Path, PathBuf};
+
+use super::parse::{Draft, DraftService, unknown_word};
+use super::problem::ProblemKind;
+use super::read::{At, Keys, Reader};
+use super::reference;
+use super::vault::ranges;
+use crate::label::{Label, Range};
+use crate::vocabulary::Vocabulary;
+
+/// How sure a site wants to be that labels tell each other nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Assurance {
+    /// `normal`: nothing overt flows between labels.
+    #[default]
+    Normal,
+    /// `high`: nothing but what hardware tells.
+    High,
+}
+
+/// How the processor of a machine is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Processor {
+    /// `emulated`: by translation, on any host.
+    #[default]
+    Emulated,
+    /// `kvm`: by the host's hardware.
+    Kvm,
+}
+
+/// How the labels of the site are kept apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    own_kernel: Vec<Range>,
+    assurance: Assurance,
+    processor: Processor,
+    kernel_root: PathBuf,
+}
+
+impl Default for Isolation {
+    fn default() -> Self {
+        let (own_kernel, kernel_root) = (Vec::new(), PathBuf::from("/"));
+        Self { own_kernel, assurance: Assurance::default(), processor: Processor::default(), kernel_root }
+    }
+}
+
+impl Isolation {
+    const ASSURANCES: [(&str, Assurance); 2] = [("normal", Assurance::Normal), ("high", Assurance::High)];
+    const PROCESSORS: [(&str, Processor); 2] = [("emulated", Processor::Emulated), ("kvm", Processor::Kvm)];
+
+    /// Whether a label's compartment is a virtual machine.
+    pub fn has_own_kernel(&self, label: &Label) -> bool {
+        self.own_kernel.iter().any(|range| range.contains(label))
+    }
+
+    /// Whether any label's is.
+    pub fn is_used(&self) -> bool {
+        !self.own_kernel.is_empty()
+    }
+
+    /// Whether some label of a range does.
+    pub fn meets(&self, range: &Range) -> bool {
+        self.own_kernel.iter().any(|own| own.intersection(range).is_some())
+    }
+
+    /// How sure the site wants to be.
+    pub fn assurance(&self) -> Assurance {
+        self.assurance
+    }
+
+    /// How machines' processors are made.
+    pub fn processor(&self) -> Processor {
+        self.processor
+    }
+
+    /// Where the machines' kernel is installed or unpacked: `boot/vmlinuz-VERSION` and `lib/modules/VERSION` beneath it.
+    pub fn kernel_root(&self) -> &Path {
+        &self.kernel_root
+    }
+
+    pub(super) fn read(
+        reader: &mut Reader<'_>,
+        root: &Keys<'_>,
+        vocabulary: Option<&Vocabulary>,
+    ) -> Option<(Self, Vec<At<Range>>)> {
+        let Some(value) = root.get("isolation") else { return Some((Self::default(), Vec::new())) };
+        let keys = reader.subtable(value, "[isolation]", &reference::ISOLATION.names())?;
+        let own_kernel = ranges(reader, &keys, "own-kernel", vocabulary);
+        let assurance = word(reader, &keys, "assurance", "assurance", &Self::ASSURANCES);
+        let processor = word(reader, &keys, "processor", "kind of processor", &Self::PROCESSORS);
+        let kernel_root = match keys.get("kernel-root") {
+            None => Some(PathBuf::from("/")),
+            Some(value) => reader.string(value, "kernel-root").and_then(|text| {
+                let good = text.value.starts_with('/') && !text.value.contains('\0');
+                if !good {
+                    reader.problem(
+                        ProblemKind::BadValue,
+                        &text.span,
+                        format!("`{}` is not an absolute path", text.value.escape_default()),
+                        "write where linux-image-cloud-amd64 is installed (\"/\") or unpacked",
+                    );
+                }
+                good.then(|| PathBuf::from(text.value))
+            }),
+        };
+        let (own_kernel, assurance, processor, kernel_root) =
+            (own_kernel?, assurance?, processor?, kernel_root?);
+        let values = own_kernel.iter().map(|range| range.value.clone()).collect();
+        Some((Self { own_kernel: values, assurance, processor, kernel_root }, own_kernel))
+    }
+}
+
+fn word<T: Copy + Default>(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    key: &str,
+    what: &str,
+    known: &[(&str, T)],
+) -> Option<T> {
+    let Some(value) = keys.get(key) else { return Some(T::default()) };
+    let word = reader.string(value, key)?;
+    let meant = known.iter().find(|(name, _)| *name == word.value).map(|(_, meant)| *meant);
+    if meant.is_none() {
+        unknown_word(reader, &word, what, known.iter().map(|(name, _)| *name));
+    }
+    meant
+}
+
+/// What a machine does not have yet: mediators and single-level networks.
+pub(super) fn check(reader: &mut Reader<'_>, own_kernel: &[At<Range>], draft: &Draft) {
+    for range in own_kernel {
+        let mediated = |service: &&DraftService| {
+            service.mode.is_mediated() && service.range.value.intersection(&range.value).is_some()
+        };
+        if let Some(service) = draft.services.read.iter().find(mediated) {
+            reader.problem(
+                ProblemKind::Overlap,
+                &range.span,
+                format!(
+                    "the service `{}` is mediated at labels of this range, and a label with a kernel of its own has no mediator",
+                    service.name.value
+                ),
+                "write `mode = \"direct\"` for the service, or part the two ranges",
+            );
+        }
+        if let Some(network) = draft.networks.read.iter().find(|one| range.value.contains(&one.label.value)) {
+            reader.problem(
+                ProblemKind::Overlap,
+                &range.span,
+                format!(
+                    "the network `{}` is at a label of this range, and a label with a kernel of its own has no network but its tunnel",
+                    network.interface.value
+                ),
+                "leave the network's label out of `own-kernel`",
+            );
+        }
+    }
+}

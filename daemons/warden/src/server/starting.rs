@@ -1,0 +1,162 @@
+//! What a label waits for before it starts: a rest, its end, its stores, the image of the programs, a slot.
+
+use super::Server;
+use super::keeping::Kept;
+use crate::Fatal;
+use crate::label::{self, Label, Resources};
+use crate::making::{self, Image};
+use crate::parting::Parted;
+use crate::programs::Wanted;
+use levee_ipc::warden::LabelEvent;
+use levee_policy::LabelName;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+impl Server {
+    /// Starts vault and compartment of a label, or keeps them; a label's first start ever begins with its store. Sessiond hears of it when both are there.
+    pub(super) fn need(&mut self, name: LabelName) {
+        if let Some(running) = self.labels.get_mut(&name) {
+            running.keep();
+            self.tell_if_up(&name);
+        } else if let Some(why) = self.keeping.rests(&Kept::Start(name.clone()), Instant::now()) {
+            // It is not tried for everybody who asks.
+            self.tell_sessiond(LabelEvent::Failed { label: name, reason: why });
+        } else if self.keeping.rests(&Kept::Compartment(name.clone()), Instant::now()).is_some() {
+            // It is started when it has rested.
+        } else if !self.makers.keep(&name)
+            && !self.upflow.is_in_the_way(&name)
+            && !self.images.is_waited_for(&name)
+            && !self.partings.is_in_the_way(&name)
+        {
+            if let Err(e) = self.start_label(&name) {
+                self.not_started(&name, &e.to_string());
+            }
+            self.begin_making();
+        }
+    }
+
+    /// Begins the stores that have their turn.
+    fn begin_making(&mut self) {
+        for (name, why) in self.makers.begin(&self.options.programs) {
+            self.not_started(&name, &why.to_string());
+        }
+    }
+
+    /// Starts labels whose stores are there now, and has the next ones made.
+    pub(super) fn see_to_makers(&mut self) {
+        for (name, made) in self.makers.ended() {
+            match made.result {
+                // Nothing else is missing now, so this begins it, or says what is wrong.
+                Ok(()) if made.wanted => self.need(name),
+                Ok(()) => {}
+                Err(why) => self.not_started(&name, &why),
+            }
+        }
+        self.begin_making();
+    }
+
+    /// Starts labels that waited for the image of the programs.
+    pub(super) fn see_to_images(&mut self, starting: bool) -> Result<(), Fatal> {
+        let Some((result, labels)) = self.images.ended() else { return Ok(()) };
+        if starting && let Err(why) = &result {
+            return Err(Fatal::new("make the image of the services' programs", why));
+        }
+        for name in labels {
+            match &result {
+                Ok(()) => self.need(name),
+                Err(why) => self.not_started(&name, why),
+            }
+        }
+        Ok(())
+    }
+
+    fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
+        let workers = self.site.label(name).map_or(1, |label| self.site.vault().workers(&label));
+        let slots = self.free_slots(usize::from(workers)).ok_or_else(|| {
+            Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
+        })?;
+        let attached = self.networks.at(name);
+        let wanted = Wanted::of(&self.site);
+        let Some(image) = self.images.find(&wanted) else {
+            self.images.want(name.clone());
+            return self.images.begin(&wanted, &self.options.programs);
+        };
+        let resources = Resources {
+            options: &self.options,
+            site: &self.site,
+            uids: &self.uids,
+            slots: &slots,
+            attached,
+            image,
+        };
+        let missing = label::missing(name, &resources)?;
+        let boot = label::boot(name, &resources);
+        if !missing.is_empty() || boot.is_some() {
+            self.admit_images(&missing)?;
+            self.makers.want(name.clone(), missing, boot);
+            return Ok(());
+        }
+        let running = Label::start(name, resources)?;
+        self.labels.insert(name.clone(), running);
+        self.prepare_copies(name);
+        self.start_mediator(name)?;
+        self.start_vault(name)
+    }
+
+    /// That the site has room for these images: what people can cause to be made ends somewhere.
+    fn admit_images(&self, images: &[Image]) -> Result<(), Fatal> {
+        let step = "make a store";
+        let there = making::made(&self.options.state.join("stores")).map_err(|e| Fatal::new(step, e))?;
+        let more = images.iter().fold(self.makers.bytes(), |sum, (_, bytes)| sum.saturating_add(*bytes));
+        if there.saturating_add(more) <= self.site.limits().stores {
+            return Ok(());
+        }
+        let why = format!(
+            "the labels' images have {} MiB, and {} MiB more would go beyond the site's `[limits] stores`: raise it, or \
+             remove the images of labels that are not needed any more",
+            there >> 20,
+            more >> 20
+        );
+        Err(Fatal::new(step, why))
+    }
+
+    /// So many slots that no label has, by chance, so that a slot's number says nothing about when a label started.
+    fn free_slots(&self, count: usize) -> Option<Vec<u16>> {
+        let taken: BTreeSet<u16> = self
+            .labels
+            .values()
+            .flat_map(|label| label.slots().iter().copied())
+            .chain(self.partings.slots())
+            .collect();
+        let mut free: Vec<u16> =
+            (1..=self.site.server().slots()).filter(|slot| !taken.contains(slot)).collect();
+        let mut chosen = Vec::with_capacity(count);
+        while chosen.len() < count && !free.is_empty() {
+            let mut random = [0u8; 8];
+            rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
+            let index = usize::try_from(u64::from_ne_bytes(random) % (free.len() as u64)).ok()?;
+            chosen.push(free.swap_remove(index));
+        }
+        (chosen.len() == count).then_some(chosen)
+    }
+
+    /// Labels whose machines have ended may be wanted again.
+    pub(super) fn see_to_partings(&mut self) {
+        for name in self.end_partings() {
+            self.need(name);
+        }
+    }
+
+    /// Takes the labels whose machines have ended; answers those that are wanted again.
+    pub(super) fn end_partings(&mut self) -> Vec<LabelName> {
+        let mut again = Vec::new();
+        for Parted { name, snapshot, last_words, wanted } in self.partings.ended() {
+            self.last_words.extend(last_words);
+            self.upflow.finish(&name, snapshot);
+            if wanted {
+                again.push(name);
+            }
+        }
+        again
+    }
+}
