@@ -236,6 +236,7 @@ fn render(status: &ServerStatus) -> String {
         });
         vec![
             compartment.label.to_string(),
+            compartment.form.to_string(),
             compartment.slot.to_string(),
             compartment.init.to_string(),
             compartment.vault.to_string(),
@@ -244,7 +245,7 @@ fn render(status: &ServerStatus) -> String {
             services.collect::<Vec<_>>().join(" "),
         ]
     });
-    let heading = ["LABEL", "SLOT", "INIT", "VAULT", "VAULT STARTS", "SINCE", "SERVICES"];
+    let heading = ["LABEL", "FORM", "SLOT", "INIT", "VAULT", "VAULT STARTS", "SINCE", "SERVICES"];
     out.push_str(&format!("\ncompartments\n{}", table(&heading, compartments.collect())));
     let sas = status.vaults.iter().flat_map(|(label, report)| {
         report.sas.iter().map(|sa| {
@@ -286,6 +287,7 @@ fn render(status: &ServerStatus) -> String {
 mod tests {
     use super::*;
     use levee_ipc::vault::{Report, SaReport};
+    use levee_ipc::warden::IsolationForm;
     use levee_session::SessionId;
 
     fn status() -> ServerStatus {
@@ -304,6 +306,7 @@ mod tests {
             session_count: 3,
             compartments: vec![CompartmentStatus {
                 label: label.clone(),
+                form: IsolationForm::Machine,
                 slot: 7,
                 init: 100,
                 vault: 101,
@@ -348,7 +351,9 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("  SECRET//NATO  7     100   101    2             1m1s   web mail (3 starts)\n"),
+            text.contains(
+                "  SECRET//NATO  machine  7     100   101    2             1m1s   web mail (3 starts)\n"
+            ),
             "{text}"
         );
         // Every counter, whoever counts it.

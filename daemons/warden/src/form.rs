@@ -2,7 +2,7 @@
 
 use crate::compartment::{Compartment, Store};
 use crate::machine::Machine;
-use levee_ipc::warden::Role;
+use levee_ipc::warden::{IsolationForm, Role};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -28,6 +28,14 @@ impl Form {
     /// A machine.
     pub fn machine(machine: Machine) -> Self {
         Self::Machine { machine: Box::new(machine), cuts: BTreeMap::new() }
+    }
+
+    /// Which of the two.
+    pub fn kind(&self) -> IsolationForm {
+        match self {
+            Self::Compartment(_) => IsolationForm::Compartment,
+            Self::Machine { .. } => IsolationForm::Machine,
+        }
     }
 
     /// The compartment on the host: the label's own, or that of its machine.

@@ -496,6 +496,7 @@ impl Label {
     pub fn status(&self, name: &LabelName, vault: u32) -> CompartmentStatus {
         CompartmentStatus {
             label: name.clone(),
+            form: self.form.kind(),
             slot: self.slot,
             init: self
                 .form

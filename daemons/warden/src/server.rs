@@ -522,7 +522,10 @@ impl Server {
         if let Some(running) = self.processes.get(&Key::at(role, name)) {
             // Its other half, within the label's machine, is told whole messages: it ends between two, and the next one
             // begins anew with all that there is to read by then.
-            return Ok(drop(running.tell(&FromWarden::Stop)));
+            if running.tell(&FromWarden::Stop).is_err() {
+                running.kill();
+            }
+            return Ok(());
         }
         let started = self
             .upflow

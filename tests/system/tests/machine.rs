@@ -29,6 +29,21 @@ fn put(world: &World, workstation: &str, path: &str, content: &str) -> Done {
     world.run(workstation, &[arguments.as_slice(), &[&url(path)]].concat())
 }
 
+/// Bytes that a label's vault has sealed.
+fn sent(world: &World, label: &str) -> u64 {
+    let status = world.status();
+    let sas = status["vaults"][label]["sas"].as_array().cloned().unwrap_or_default();
+    sas.iter().filter_map(|sa| sa["bytes_sent"].as_u64()).sum()
+}
+
+/// Packets that a machine has sent by its wire.
+fn wire(qemu: &host::Process) -> u64 {
+    let all = std::fs::read_to_string(format!("/proc/{}/net/dev", qemu.pid)).expect("its network");
+    let counters = all.lines().find_map(|line| line.trim().strip_prefix("machine0:")).expect("its wire");
+    let received = counters.split_whitespace().nth(1).and_then(|packets| packets.parse().ok());
+    received.expect("a number of packets")
+}
+
 fn machine(world: &World) -> Option<host::Process> {
     host::below(world.server_pid()).into_iter().find(|process| process.name.starts_with("qemu"))
 }
@@ -52,6 +67,17 @@ fn a_label_with_a_kernel_of_its_own_is_used_like_any_other_and_its_death_is_its_
     });
     put(&world, "ws1", &format!("/below/{LOW}/tide"), "never").refused();
     put(&world, "ws1", "/own/plan", "attack at dawn").ok();
+
+    let form = |label: &str| {
+        let status = world.status();
+        let all = status["compartments"].as_array().cloned().unwrap_or_default();
+        all.iter().find(|one| one["label"] == label).map(|one| one["form"].clone())
+    };
+    assert_eq!(form(OWN_KERNEL), Some("machine".into()));
+    assert_eq!(form(LOW).unwrap_or("compartment".into()), "compartment");
+    // What services write is in the label's log, and what they do in the status.
+    let services = world.status()["compartments"].to_string();
+    assert!(services.contains("[\"web\",1]"), "{services}");
 
     // The host has neither file system of the machine's mounted, nor on a loop device.
     let loops = host::loops(&world.path("state")).join(" ");
@@ -87,14 +113,23 @@ fn a_label_with_a_kernel_of_its_own_is_used_like_any_other_and_its_death_is_its_
             && world.fetch("ws1", &url("/")).out.contains(&format!("<h1>{OWN_KERNEL}</h1>"))
     });
 
-    // The end of a session is acknowledged when the machine says that its connections are cut.
-    let mut download = world.tpe_command(
-        "ws1",
-        &["run", "--", "curl", "-sS", "--fail", "--max-time", "90", "--limit-rate", "1", &url("/")],
-    );
+    // The end of a session is acknowledged when the machine says that its connections are cut: from then on its wire is silent,
+    // though a download was under way.
+    let size = (8 << 20).to_string();
+    let upload = format!("head -c {size} /dev/zero >large && curl -sS --fail -T large {}", url("/own/large"));
+    world.run("ws1", &["sh", "-c", &upload]).ok();
+    let before = sent(&world, OWN_KERNEL);
+    let download =
+        ["run", "--export", "--", "curl", "-sS", "--fail", "--limit-rate", "100k", "-o", "/dev/null"];
+    let mut download = world.tpe_command("ws1", &[&download[..], &[&url("/own/large")]].concat());
     let mut download = download.spawn().expect("a download");
-    std::thread::sleep(Duration::from_secs(1));
+    eventually(PATIENCE, "the download is under way", || sent(&world, OWN_KERNEL) > before + (256 << 10));
+    assert!(download.try_wait().expect("its state").is_none(), "it goes on");
     world.tpe("ws1", &["logout"]).ok();
+    let qemu = machine(&world).expect("it lingers");
+    let spoken = wire(&qemu);
     assert!(!download.wait().expect("the download ends").success(), "it is cut");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(wire(&qemu), spoken, "nobody in the machine sends to the session any more");
     assert_eq!(world.fetch("ws2", &url("/own/tide")).ok(), "high water at nine");
 }

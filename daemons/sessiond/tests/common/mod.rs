@@ -13,7 +13,7 @@ use levee_ipc::operator;
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::sessiond::SessiondPart;
-use levee_ipc::warden::{CompartmentStatus, LabelEvent, Order, Place, Said, SessiondRequest};
+use levee_ipc::warden::{CompartmentStatus, IsolationForm, LabelEvent, Order, Place, Said, SessiondRequest};
 use levee_ipc::{Channel, RecvError, Secret};
 use levee_policy::audit::{self, Chain};
 use levee_policy::{DomainName, HostName, LabelName, UserName};
@@ -607,6 +607,7 @@ impl StandIns {
             Said::Says(SessiondRequest::Compartments) => {
                 let status = |label: &LabelName| CompartmentStatus {
                     label: label.clone(),
+                    form: IsolationForm::Compartment,
                     slot: 1,
                     init: 1,
                     vault: 1,

@@ -141,11 +141,32 @@ pub enum LabelEvent {
     },
 }
 
+/// What a label's compartment is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IsolationForm {
+    /// Namespaces of the host's kernel.
+    Compartment,
+    /// A virtual machine, with a kernel of its own.
+    Machine,
+}
+
+impl std::fmt::Display for IsolationForm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Compartment => "compartment",
+            Self::Machine => "machine",
+        })
+    }
+}
+
 /// One compartment as the warden sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompartmentStatus {
     /// Its label.
     pub label: LabelName,
+    /// What it is made of.
+    pub form: IsolationForm,
     /// Its steering slot.
     pub slot: u16,
     /// Its first process, as the host numbers it.
