@@ -522,7 +522,7 @@ impl Server {
         if let Some(running) = self.processes.get(&Key::at(role, name)) {
             // Its other half, within the label's machine, is told whole messages: it ends between two, and the next one
             // begins anew with all that there is to read by then.
-            if running.tell(&FromWarden::Stop).is_err() {
+            if running.stop().is_err() {
                 running.kill();
             }
             return Ok(());
