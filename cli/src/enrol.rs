@@ -17,13 +17,15 @@
 
 pub(crate) mod files;
 pub(crate) mod pki;
+mod request;
 
 use files::Mode;
 use levee_policy::site::{Curve, Suites};
 use levee_policy::{DomainName, HostName, PpkId, SiteName};
 use pki::PkiError;
 pub use pki::ROUNDS;
-use rcgen::{Issuer, KeyPair};
+use rcgen::{Issuer, KeyPair, PublicKeyData};
+pub use request::{Whose, request};
 use serde::Serialize;
 use std::fmt;
 use std::io;
@@ -98,6 +100,8 @@ pub enum EnrolError {
     NoAuditor(PathBuf),
     /// The site has one server.
     NoFederation,
+    /// A request for certificates that is none, and why.
+    Request(PathBuf, String),
     /// A file could not be read or written.
     File(PathBuf, io::Error),
     /// A key or certificate could not be made.
@@ -136,6 +140,7 @@ impl fmt::Display for EnrolError {
                 "{} has no public key on P-384 in PEM; the auditor makes one on a machine of theirs: levee audit key FILE",
                 path.display()
             ),
+            Self::Request(path, why) => write!(f, "{}: {why}", path.display()),
             Self::NoFederation => f.write_str("the site file has no [federation]"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Pki(error) => error.fmt(f),
@@ -200,30 +205,60 @@ impl Enroller<'_> {
 
     /// Makes the server's keys and certificates.
     pub fn server(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        let (authority, issuer) = self.issuer_of(facts, "ca")?;
+        let (_, issuer) = self.issuer_of(facts, "ca")?;
         let (tls, ike, audit) = (pki::key(facts.keys)?, pki::key(facts.keys)?, pki::key(facts.keys)?);
-        let tls_certificate = pki::server(&facts.server, &facts.addresses, &tls, &issuer)?;
-        let ike_certificate = pki::ike_server(&facts.server, &facts.addresses, &ike, &issuer)?;
         let mut files = self.open(&self.state.join("server"))?;
         files.private("tls.key", &tls)?;
         files.private("ike.key", &ike)?;
         files.private("audit.key", &audit)?;
-        files.public("chain.pem", &tls_certificate.pem())?;
-        files.public("ike-chain.pem", &ike_certificate.pem())?;
         files.public("audit.pub", &audit.public_key_pem())?;
-        files.public("authority.pem", &authority)?;
-        let mut written = files.written;
+        let mut written = self.server_certificates(files, facts, (&tls, &ike), &issuer)?;
         written.extend(self.federation_client(facts)?);
         Ok(written)
     }
 
+    /// What of the server's needs no private key of its; the authority's certificate last.
+    fn server_certificates(
+        &self,
+        mut files: Files,
+        facts: &Facts,
+        (tls, ike): (&impl PublicKeyData, &impl PublicKeyData),
+        issuer: &Issuer<'_, KeyPair>,
+    ) -> Result<Written, EnrolError> {
+        let (authority, _) = self.issuer_of(facts, "ca")?;
+        let tls_certificate = pki::server(&facts.server, &facts.addresses, tls, issuer)?;
+        let ike_certificate = pki::ike_server(&facts.server, &facts.addresses, ike, issuer)?;
+        files.public("chain.pem", &tls_certificate.pem())?;
+        files.public("ike-chain.pem", &ike_certificate.pem())?;
+        files.public("authority.pem", &authority)?;
+        Ok(files.written)
+    }
+
     /// Makes one host's bundle.
     pub fn host(&self, facts: &Facts, name: &str) -> Result<Written, EnrolError> {
-        let HostFacts { name: host, accreditation, ppk } = facts.host(name)?;
-        let (authority, issuer) = self.issuer_of(facts, "ca")?;
+        let host = facts.host(name)?;
+        let (_, issuer) = self.issuer_of(facts, "ca")?;
         let (key, ike) = (pki::key(facts.keys)?, pki::key(facts.keys)?);
-        let certificate = pki::host(host, accreditation, &key, &issuer)?;
-        let ike_certificate = pki::ike_host(host, accreditation, &ike, &issuer)?;
+        let mut files = self.open(&self.state.join("hosts").join(host.name.as_str()))?;
+        files.private("device.key", &key)?;
+        files.private("ike.key", &ike)?;
+        self.host_certificates(files, facts, host, (&key, &ike), &issuer)
+    }
+
+    /// The part of a host's bundle that needs no private key of its; `workstation.toml` last.
+    fn host_certificates(
+        &self,
+        mut files: Files,
+        facts: &Facts,
+        host: &HostFacts,
+        (key, ike): (&impl PublicKeyData, &impl PublicKeyData),
+        issuer: &Issuer<'_, KeyPair>,
+    ) -> Result<Written, EnrolError> {
+        let (authority, _) = self.issuer_of(facts, "ca")?;
+        let HostFacts { name, accreditation, ppk } = host;
+        let certificate = pki::host(name, accreditation, key, issuer)?;
+        let ike_certificate = pki::ike_host(name, accreditation, ike, issuer)?;
+        let passport = pki::passport(name, key, &certificate, issuer)?;
         let workstation = toml::to_string(&Workstation {
             site: facts.site.as_str(),
             server_name: facts.server.as_str(),
@@ -233,11 +268,7 @@ impl Enroller<'_> {
             suites: Some(facts.suites).filter(|suites| *suites != Suites::default()),
         })
         .map_err(EnrolError::Toml)?;
-        let mut files = self.open(&self.state.join("hosts").join(host.as_str()))?;
-        files.private("device.key", &key)?;
-        files
-            .public("chain.pem", &(certificate.pem() + &pki::passport(host, &key, &certificate, &issuer)?))?;
-        files.private("ike.key", &ike)?;
+        files.public("chain.pem", &(certificate.pem() + &passport))?;
         files.public("ike-chain.pem", &ike_certificate.pem())?;
         files.public("authority.pem", &authority)?;
         files.public("workstation.toml", &workstation)?;

@@ -1,10 +1,11 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
-use crate::enrol::{Enroller, Facts, HostFacts, Passphrase, ROUNDS, Written};
+use crate::enrol::{Enroller, Facts, HostFacts, Passphrase, ROUNDS, Whose, Written, request};
 use crate::user::{ask, line};
 use crate::{output, site};
 use clap::{Args, Subcommand};
 use levee_policy::Site;
+use levee_policy::site::Curve;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,6 +40,39 @@ enum What {
         place: Where,
         /// The host, as the site file names it
         name: String,
+    },
+    /// Make keys where they are used, and a request for their certificates, which `levee enrol sign` answers where the authority is
+    ///
+    /// On a workstation: `levee enrol request /etc/levee/workstation --host NAME`. On a server: `levee enrol request STATE/server --server NAME`.
+    /// Send request.pem to the authority's machine. What `sign` writes there goes beside the keys.
+    Request {
+        /// Where the keys stay
+        directory: PathBuf,
+        /// The workstation, as the site file names it
+        #[arg(long, value_name = "NAME", required_unless_present = "server", conflicts_with = "server")]
+        host: Option<String>,
+        /// The server's DNS name, as the site file has it
+        #[arg(long, value_name = "NAME")]
+        server: Option<String>,
+        /// The curve that the site file says: P-256 or P-384
+        #[arg(long, value_name = "CURVE", default_value = "P-256", value_parser = curve)]
+        keys: Curve,
+        /// Encrypt the private keys with a passphrase
+        #[arg(long)]
+        passphrase: bool,
+        /// Replace what is there
+        #[arg(long)]
+        force: bool,
+        /// Print what was written as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Sign for the keys of a request that `levee enrol request` made: a bundle without private keys
+    Sign {
+        #[command(flatten)]
+        place: Where,
+        /// The request
+        request: PathBuf,
     },
     /// A post-quantum preshared key for a host to which the site file gives one (RFC 8784): the server's half, and the host's in its
     /// bundle. With --passphrase each half has its own: first the server's, then the host's
@@ -87,12 +121,39 @@ struct Where {
 impl Enrol {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
+        let done = match &self.what {
+            What::Request { directory, host, server, keys, passphrase, force, json } => {
+                let whose = if server.is_some() { Whose::Server } else { Whose::Host };
+                let name = server.as_ref().or(host.as_ref()).map_or("", String::as_str);
+                let passphrase = passphrase.then(|| asked("Passphrase of the new keys: ", true)).transpose();
+                passphrase.and_then(|passphrase| {
+                    let passphrase = passphrase.map(|passphrase| (passphrase, ROUNDS));
+                    let written = request(directory, &whose, name, *keys, passphrase, *force);
+                    written.map_err(|e| e.to_string()).and_then(|written| report(&written, *json))
+                })
+            }
+            _ => self.enrol(),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("levee: {e}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    /// Everything that needs the site file.
+    fn enrol(&self) -> Result<(), String> {
         let (place, name) = match &self.what {
+            What::Request { .. } => return Err("a request needs no site file".to_owned()),
             What::Authority(place) | What::Server(place) | What::Etcd(place) | What::All(place) => {
                 (place, None)
             }
             What::Host { name, place } | What::Ppk { name, place } => (place, Some(name)),
-            What::Revoke { place, .. } | What::Auditor { place, .. } => (place, None),
+            What::Revoke { place, .. } | What::Auditor { place, .. } | What::Sign { place, .. } => {
+                (place, None)
+            }
         };
         let done = facts(place).and_then(|(facts, state)| {
             let needs_none = match self.what {
@@ -129,6 +190,7 @@ impl Enrol {
                 (What::Revoke { names, certificate, days, .. }, _) => {
                     enroller.revoke(names, certificate, *days)
                 }
+                (What::Sign { request, .. }, _) => enroller.sign(&facts, request),
                 (What::Host { .. }, Some(name)) => enroller.host(&facts, name),
                 (What::Ppk { .. }, Some(name)) => {
                     let whose = format!("Passphrase of {name}'s keys: ");
@@ -139,14 +201,16 @@ impl Enrol {
             };
             written.map_err(|e| e.to_string())
         });
-        match done.and_then(|written| report(&written, place.json)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => {
-                eprintln!("levee: {e}");
-                ExitCode::FAILURE
-            }
-        }
+        done.and_then(|written| report(&written, place.json))
     }
+}
+
+/// A curve by its name.
+fn curve(text: &str) -> Result<Curve, String> {
+    [Curve::P256, Curve::P384]
+        .into_iter()
+        .find(|curve| curve.as_str() == text)
+        .ok_or_else(|| "P-256 or P-384".to_owned())
 }
 
 /// Whether a private key is encrypted.

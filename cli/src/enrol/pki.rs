@@ -10,7 +10,7 @@ use pkcs8::{EncryptedPrivateKeyInfoRef, LineEnding, PrivateKeyInfoRef, SecretDoc
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, CustomExtension,
     DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, RevokedCertParams, SanType, SerialNumber,
+    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PublicKeyData, RevokedCertParams, SanType, SerialNumber,
     SigningKey as _,
 };
 use ring::rand::{SecureRandom, SystemRandom};
@@ -194,7 +194,7 @@ pub fn federation_authority(site: &SiteName, key: &KeyPair) -> Result<Certificat
 /// A server's certificate as etcd's client.
 pub fn federation_client(
     name: &DomainName,
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     server_for(ExtendedKeyUsagePurpose::ClientAuth, name, &[], key, issuer)
@@ -204,7 +204,7 @@ pub fn federation_client(
 pub fn etcd(
     name: &DomainName,
     addresses: &[IpAddr],
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     let mut params = leaf(name.as_str(), ExtendedKeyUsagePurpose::ServerAuth)?;
@@ -282,7 +282,7 @@ fn ike() -> ExtendedKeyUsagePurpose {
 pub fn server(
     name: &DomainName,
     addresses: &[IpAddr],
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     server_for(ExtendedKeyUsagePurpose::ServerAuth, name, addresses, key, issuer)
@@ -292,7 +292,7 @@ pub fn server(
 pub fn ike_server(
     name: &DomainName,
     addresses: &[IpAddr],
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     server_for(ike(), name, addresses, key, issuer)
@@ -302,7 +302,7 @@ fn server_for(
     usage: ExtendedKeyUsagePurpose,
     name: &DomainName,
     addresses: &[IpAddr],
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     let mut params = leaf(name.as_str(), usage)?;
@@ -315,7 +315,7 @@ fn server_for(
 pub fn host(
     name: &HostName,
     accreditation: &str,
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     host_for(ExtendedKeyUsagePurpose::ClientAuth, name, accreditation, key, issuer)
@@ -324,7 +324,7 @@ pub fn host(
 /// What the authority says about a device for sessiond, in the text that stands behind its certificate.
 pub fn passport(
     name: &HostName,
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     certificate: &Certificate,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<String, PkiError> {
@@ -339,8 +339,12 @@ pub fn passport(
             .try_into()
             .map_err(|e| fault(&e))?,
         not_after,
-        curve: if is_on(key, Curve::P384) { device::Curve::P384 } else { device::Curve::P256 },
-        point: key.public_key_raw().to_vec(),
+        curve: if key.algorithm() == &PKCS_ECDSA_P384_SHA384 {
+            device::Curve::P384
+        } else {
+            device::Curve::P256
+        },
+        point: key.der_bytes().to_vec(),
     };
     let message = passport.message().ok_or_else(|| fault(&"a field is too long"))?;
     let signature = issuer.key().sign(&message).map_err(|e| fault(&e))?;
@@ -351,7 +355,7 @@ pub fn passport(
 pub fn ike_host(
     name: &HostName,
     accreditation: &str,
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     host_for(ike(), name, accreditation, key, issuer)
@@ -361,7 +365,7 @@ fn host_for(
     usage: ExtendedKeyUsagePurpose,
     name: &HostName,
     accreditation: &str,
-    key: &KeyPair,
+    key: &impl PublicKeyData,
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<Certificate, PkiError> {
     let mut params = leaf(name.as_str(), usage)?;

@@ -344,3 +344,73 @@ fn a_bundle_that_was_begun_and_never_finished_is_made_anew() {
     assert_eq!(enroller.all(&facts()).unwrap().len(), 6);
     assert_ne!(std::fs::read(bundle.join("device.key")).unwrap(), key);
 }
+
+#[test]
+fn keys_that_are_made_elsewhere_are_signed_for_and_never_seen() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut enroller = enroller(here.path());
+    enroller.authority(&facts()).unwrap();
+    let made = request(there.path(), &Whose::Host, "ws1", Curve::P256, None, false).unwrap();
+    assert_eq!(made.len(), 3);
+    assert_eq!(mode(&there.path().join("device.key")), 0o600);
+    let asked = there.path().join("request.pem");
+    let signed = enroller.sign(&facts(), &asked).unwrap();
+    let names: Vec<_> = signed
+        .iter()
+        .map(|path| path.strip_prefix(here.path().join("hosts/ws1")).unwrap().to_str().unwrap())
+        .collect();
+    assert_eq!(names, ["chain.pem", "ike-chain.pem", "authority.pem", "workstation.toml"]);
+    // The certificates are for the keys that never moved, for what the site file says, each for its own protocol.
+    for (key, chain) in [("device.key", "chain.pem"), ("ike.key", "ike-chain.pem")] {
+        let key = KeyPair::from_pem(&std::fs::read_to_string(there.path().join(key)).unwrap()).unwrap();
+        let (_, pem) =
+            parse_x509_pem(&std::fs::read(here.path().join("hosts/ws1").join(chain)).unwrap()).unwrap();
+        let certificate = pem.parse_x509().unwrap();
+        assert_eq!(certificate.public_key().subject_public_key.data.as_ref(), key.public_key_raw());
+    }
+    assert!(
+        matches!(enroller.sign(&facts(), &asked), Err(EnrolError::Exists(_))),
+        "nothing is replaced by the way"
+    );
+    enroller.force = true;
+    enroller.sign(&facts(), &asked).unwrap();
+
+    // A server's.
+    let server = tempfile::tempdir().unwrap();
+    request(server.path(), &Whose::Server, "server.small.example", Curve::P256, None, false).unwrap();
+    let signed = enroller.sign(&facts(), &server.path().join("request.pem")).unwrap();
+    assert!(signed.iter().all(|path| path.starts_with(here.path().join("server"))), "{signed:?}");
+    assert!(!here.path().join("server/tls.key").exists());
+}
+
+#[test]
+fn a_request_is_believed_a_name_and_a_key_that_has_signed_it_and_nothing_else() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let enroller = enroller(here.path());
+    enroller.authority(&facts()).unwrap();
+    let ask = |name: &str, curve| {
+        request(there.path(), &Whose::Host, name, curve, None, true).unwrap();
+        std::fs::read_to_string(there.path().join("request.pem")).unwrap()
+    };
+    let sign = |text: &str| {
+        std::fs::write(there.path().join("request.pem"), text).unwrap();
+        enroller.sign(&facts(), &there.path().join("request.pem"))
+    };
+    assert!(matches!(sign(&ask("ws9", Curve::P256)), Err(EnrolError::UnknownHost(_))));
+    assert!(matches!(sign(&ask("../ws1", Curve::P256)), Err(EnrolError::Request(..))));
+    assert!(
+        matches!(sign(&ask("ws1", Curve::P384)), Err(EnrolError::Request(..))),
+        "another curve than the site's"
+    );
+    let good = ask("ws1", Curve::P256);
+    let one = good.split_inclusive("-----END CERTIFICATE REQUEST-----\n").next().unwrap().to_owned();
+    for bad in ["", &one, &format!("{one}{one}"), &format!("{good}{one}"), &format!("{good}more")] {
+        assert!(matches!(sign(bad), Err(EnrolError::Request(..))), "{bad}");
+    }
+    // One bit of the key, the name or the signature is another.
+    let line = good.lines().nth(3).unwrap();
+    let other = line.replacen(|c: char| c.is_ascii_lowercase(), "Q", 1);
+    assert!(matches!(sign(&good.replacen(line, &other, 1)), Err(EnrolError::Request(..))));
+    assert!(!here.path().join("hosts").exists(), "nothing was signed");
+    assert!(sign(&good).is_ok());
+}

@@ -10,9 +10,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The chapters with commands, in the order in which a newcomer would need them.
-const CHAPTERS: [(&str, &str); 4] = [
+const CHAPTERS: [(&str, &str); 5] = [
     ("first-site", include_str!("../../../docs/book/src/first-site.md")),
     ("people", include_str!("../../../docs/book/src/people.md")),
+    ("keys", include_str!("../../../docs/book/src/keys.md")),
     ("audit", include_str!("../../../docs/book/src/audit.md")),
     ("incidents", include_str!("../../../docs/book/src/incidents.md")),
 ];
@@ -171,12 +172,21 @@ fn connect(server: &Host, ws1: &Host) {
     }
 }
 
-/// What `scp` does where there is a network of the hosts' own.
-fn copy_bundle(server: &Host, ws1: &Host) {
-    let to = ws1.place.join("etc/levee");
-    fs::create_dir_all(&to).expect("a directory");
-    let from = server.place.join("state/quay/hosts/ws1");
-    tool(&["cp", "-a", from.to_str().expect("text"), to.join("workstation").to_str().expect("text")]);
+/// What `scp` does where there is a network of the hosts' own: `scp FLAGS FILES… HOST:PLACE`.
+fn copy(from: &Host, hosts: &[(&str, &Host)], command: &str, scratch: &Path) {
+    let mut words = command.split(' ').skip(1).filter(|word| !word.starts_with('-')).collect::<Vec<_>>();
+    let (to, place) = words.pop().and_then(|last| last.split_once(':')).expect("a host and a place");
+    let to = hosts.iter().find(|(name, _)| *name == to).expect("a host of the book").1;
+    for file in words {
+        let between = scratch.join("between");
+        let between = between.to_str().expect("text");
+        tool(&["nsenter", "--target", &from.pid(), "--mount", "cp", "-a", file, between]);
+        // A file that goes into a directory keeps its name.
+        let (pid, name) = (to.pid(), file.rsplit('/').next().expect("a name"));
+        let script =
+            format!("if [ -d {place} ]; then mv {between} {place}/{name}; else mv {between} {place}; fi");
+        tool(&["nsenter", "--target", &pid, "--mount", "sh", "-c", &script]);
+    }
 }
 
 #[test]
@@ -190,15 +200,16 @@ fn a_newcomer_comes_by_the_books_own_commands_from_nothing_to_the_first_page_and
     let directory = tempfile::tempdir().expect("a directory");
     let (server, ws1) = (Host::new(directory.path().join("server")), Host::new(directory.path().join("ws1")));
     connect(&server, &ws1);
+    let hosts = [("server", &server), ("ws1", &ws1)];
     let all: Vec<Shown> = CHAPTERS.iter().flat_map(|(chapter, text)| commands(chapter, text)).collect();
     assert!(all.len() >= 20, "the book has {} commands", all.len());
     let mut problems = Vec::new();
     for Shown { chapter, host, command, output } in &all {
+        let at = hosts.iter().find(|(name, _)| name == host).expect("a host of the book").1;
         if command.starts_with("scp ") {
-            copy_bundle(&server, &ws1);
+            copy(at, &hosts, command, directory.path());
             continue;
         }
-        let at = if host == "server" { &server } else { &ws1 };
         let (status, said) = at.run(command);
         // `levee why` answers no with 1.
         let expected = i32::from(output.first().is_some_and(|line| line.starts_with("denied:")));
