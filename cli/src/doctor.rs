@@ -161,7 +161,14 @@ const TRIALS: &[Trial] = &[
         what: "steering by SPI (SO_REUSEPORT with classic BPF)",
         root: false,
         needed: true,
-        try_it: || tried(udp::steering_group(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1, 65_536)),
+        try_it: || {
+            tried(udp::steering_group(
+                SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+                1,
+                65_536,
+                &udp::SteeringKey::new([0; 16]),
+            ))
+        },
         remedy: "boot a kernel of version 6.1 or newer that lets sockets take a BPF program",
     },
     Trial {

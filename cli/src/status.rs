@@ -332,7 +332,7 @@ mod tests {
                 },
             )],
             counters: vec![("a wrong password".into(), 5)],
-            steering: vec![("an SPI of no slot".into(), 6)],
+            steering: vec![("an SPI that none may have".into(), 6)],
             alarms: Vec::new(),
             audit_records: 12,
             federation: None,
@@ -365,7 +365,7 @@ mod tests {
             .collect();
         let all = [
             "sessiond a wrong password 5",
-            "tunnel port an SPI of no slot 6",
+            "tunnel port an SPI that none may have 6",
             "compartment SECRET//NATO documents not given upward: leased 4",
             "vault SECRET//NATO replayed 2",
         ];

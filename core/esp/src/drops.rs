@@ -56,8 +56,6 @@ reasons! {
     NoPeer => "no-peer",
     /// Inbound: congestion was marked on the outside of a packet that does not take part in ECN (RFC 6040 4.2).
     Ecn => "ecn",
-    /// An aggregate held a datagram of another vault's steering slot.
-    ForeignSlot => "foreign-slot",
     /// The device or socket would not take it.
     NotTaken => "not-taken",
     /// Inbound: a dummy packet (RFC 4303 2.6), dropped as it should be.

@@ -27,6 +27,7 @@ mod sa;
 mod sad;
 mod selector;
 mod spi;
+mod steering;
 mod suite;
 mod toobig;
 pub mod transport;
@@ -44,6 +45,7 @@ pub use sad::{
 };
 pub use selector::{AddressRange, PortRange, Selector, SelectorSet};
 pub use spi::Spi;
+pub use steering::Steering;
 pub use suite::{SaKeys, Suite};
 pub use toobig::{TOO_BIG, too_big};
 pub use wait::WaitQueue;

@@ -74,8 +74,6 @@ pub struct Install<K> {
 pub enum InstallError {
     /// There is no such session.
     NoSession,
-    /// The inbound SPI is of another slot.
-    WrongSlot,
     /// The inbound SPI is in use.
     SpiInUse,
     /// The AEAD library does not take the keys.
@@ -171,7 +169,6 @@ pub struct Lane<'a, K> {
 /// The sessions and security associations of one label.
 pub struct Sad<K> {
     side: Side,
-    slot: Option<u16>,
     sessions: BTreeMap<K, Session>,
     by_address: BTreeMap<IpAddr, K>,
     pairs: Vec<Option<Box<Pair<K>>>>,
@@ -200,12 +197,11 @@ impl<K: Copy + Ord> Sad<K> {
     /// How long until keys are asked for again.
     pub const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-    /// An empty database: nothing passes. With `slot`, only SPIs of that steering slot are taken.
+    /// An empty database: nothing passes.
     #[must_use]
-    pub fn new(side: Side, slot: Option<u16>) -> Self {
+    pub fn new(side: Side) -> Self {
         Self {
             side,
-            slot,
             sessions: BTreeMap::new(),
             by_address: BTreeMap::new(),
             pairs: Vec::new(),
@@ -293,9 +289,6 @@ impl<K: Copy + Ord> Sad<K> {
         let Install { session: id, extended, inbound, outbound, peer, aggregation } = install;
         let ((spi, in_keys), (out_spi, out_keys)) = (inbound, outbound);
         let session = self.sessions.get_mut(&id).ok_or(InstallError::NoSession)?;
-        if self.slot.is_some_and(|slot| slot != spi.slot()) {
-            return Err(InstallError::WrongSlot);
-        }
         if self.by_spi.contains_key(&spi) {
             return Err(InstallError::SpiInUse);
         }
@@ -418,7 +411,6 @@ impl<K: Copy + Ord> Sad<K> {
         let place = self.by_spi.get(&spi).copied();
         let (place, pair) = match place.and_then(|place| Some((place, self.pairs.get_mut(place)?))) {
             Some((place, Some(pair))) => (place, pair),
-            _ if self.slot.is_some_and(|slot| slot != spi.slot()) => return Err(DropReason::ForeignSlot),
             _ => return Err(DropReason::UnknownSpi),
         };
         let decrypted = pair.inbound.open(buffer, from)?;

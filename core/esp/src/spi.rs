@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 
 /// A security parameter index: 32 bits, above 255 (RFC 4303 2.1 reserves 1 to 255 and gives 0 a meaning of its own).
 ///
-/// The receiver chooses it; levee's top 12 bits name the steering slot of the vault it belongs to.
+/// The receiver chooses it, so that a keyed function of it names the slot of the vault it belongs to ([`crate::Steering`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spi(NonZeroU32);
 
@@ -17,22 +17,6 @@ impl Spi {
             Some(value) if value.get() > 255 => Some(Self(value)),
             _ => None,
         }
-    }
-
-    /// The SPI of `slot` (1 to 4,095) with the low 20 bits of `random`; `None` for another slot.
-    #[must_use]
-    pub const fn new_in_slot(slot: u16, random: u32) -> Option<Self> {
-        if slot == 0 || slot > 0xfff {
-            return None;
-        }
-        Self::new((slot as u32) << 20 | (random & 0xf_ffff))
-    }
-
-    /// The steering slot: the top 12 bits. 0 for an SPI that no levee receiver chooses.
-    #[must_use]
-    pub const fn slot(self) -> u16 {
-        // A shift by 20 leaves 12 bits.
-        (self.0.get() >> 20) as u16
     }
 
     /// The value as a number.
@@ -75,17 +59,6 @@ mod tests {
         assert!((0..=255).all(|value| Spi::new(value).is_none()));
         assert_eq!(Spi::new(256).unwrap().get(), 256);
         assert_eq!(Spi::of(&[0, 0, 1]), None);
-        assert_eq!(Spi::of(&[0xff, 0xff, 0xff, 0xff, 9]).unwrap().slot(), 4_095);
-    }
-
-    #[test]
-    fn an_spi_made_for_a_slot_names_that_slot() {
-        for slot in 1..=4_095 {
-            for random in [0, 1, 0xf_ffff, u32::MAX] {
-                assert_eq!(Spi::new_in_slot(slot, random).unwrap().slot(), slot);
-            }
-        }
-        assert_eq!(Spi::new_in_slot(0, 1), None);
-        assert_eq!(Spi::new_in_slot(4_096, 1), None);
+        assert_eq!(Spi::of(&[0xff, 0xff, 0xff, 0xff, 9]).unwrap().get(), u32::MAX);
     }
 }

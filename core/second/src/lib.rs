@@ -50,7 +50,7 @@ pub struct Half<'a> {
 pub enum Refused {
     /// There is no such session.
     NoSession,
-    /// The SPI is reserved, or of another slot.
+    /// The SPI is reserved.
     Spi,
     /// The SPI is in use.
     SpiInUse,
@@ -75,16 +75,21 @@ struct Pair<K> {
 
 /// The sessions and keys of one label.
 pub struct Second<K> {
-    slot: Option<u16>,
     sessions: BTreeMap<K, Session>,
     pairs: BTreeMap<u32, Pair<K>>,
 }
 
+impl<K: Copy + Ord> Default for Second<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K: Copy + Ord> Second<K> {
-    /// Nothing passes yet. With `slot`, only SPIs with these top 12 bits are taken.
+    /// Nothing passes yet.
     #[must_use]
-    pub fn new(slot: Option<u16>) -> Self {
-        Self { slot, sessions: BTreeMap::new(), pairs: BTreeMap::new() }
+    pub fn new() -> Self {
+        Self { sessions: BTreeMap::new(), pairs: BTreeMap::new() }
     }
 
     /// Takes a session, or replaces what is known of it. False if a row makes no sense or another session has one of
@@ -125,8 +130,7 @@ impl<K: Copy + Ord> Second<K> {
     ) -> Result<(), Refused> {
         let session = self.sessions.get_mut(&id).ok_or(Refused::NoSession)?;
         let reserved = |half: Half<'_>| half.spi < 256;
-        let foreign = self.slot.is_some_and(|slot| u32::from(slot) != inbound.spi >> 20);
-        if reserved(inbound) || reserved(outbound) || foreign {
+        if reserved(inbound) || reserved(outbound) {
             return Err(Refused::Spi);
         }
         if self.pairs.contains_key(&inbound.spi) {

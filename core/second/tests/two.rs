@@ -11,7 +11,6 @@ use levee_esp::{
 use levee_second::{Half, Place, Row, Second};
 use proptest::prelude::*;
 
-const SLOT: u16 = 1;
 const SPI: u32 = 0x0010_0042;
 const THEIRS: u32 = 0x0777_0001;
 const NOW: Duration = Duration::from_secs(5);
@@ -57,7 +56,7 @@ struct Two {
 
 impl Two {
     fn new(suite: Suite, extended: bool) -> Self {
-        let (mut first, mut second) = (Sad::new(Side::Server, Some(SLOT)), Second::new(Some(SLOT)));
+        let (mut first, mut second) = (Sad::new(Side::Server), Second::new());
         for (id, inner, rows) in rows() {
             let prefix = |net: ipnet::IpNet| AddressRange::prefix(net.addr(), net.prefix_len()).unwrap();
             let ports = |(from, to)| PortRange::new(from, to).unwrap();

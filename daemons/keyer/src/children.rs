@@ -1,6 +1,7 @@
 //! Child SAs: which session's they are, and what their vaults are told. What is kept of one has no key in it.
 
 use crate::keyer::{Keyer, Timer};
+use levee_esp::{Spi, Steering};
 use levee_ike::{
     Aggfrag, ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _,
     Resource, SecurityLabel, Selector,
@@ -25,12 +26,6 @@ const LIFE_JITTER: Duration = Duration::from_secs(10 * 60);
 const OVERLAP: Duration = Duration::from_secs(5);
 /// A child younger than this may not be in its vault yet.
 const YOUNG: Duration = Duration::from_secs(1);
-/// Which worker of its label's vault a child is of, by its inbound SPI (steering).
-pub fn slot_of(inbound: u32) -> u16 {
-    // 12 bits.
-    (inbound >> 20) as u16
-}
-
 /// How long to wait before a rekeying that failed is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(60);
 
@@ -75,10 +70,14 @@ struct Held {
 }
 
 /// All child SAs and the sessions that may have them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Children {
+    /// Which worker of its label's vault a child is of, by its inbound SPI.
+    steering: Steering,
     /// By inbound SPI.
     all: BTreeMap<u32, Child>,
+    /// The same SPIs by slot.
+    by_slot: BTreeMap<u16, BTreeSet<u32>>,
     sessions: BTreeMap<SessionId, Held>,
     /// Inbound SPIs of children that were asked for, and by which IKE SA.
     wanted: BTreeMap<u32, (SessionId, IkeId)>,
@@ -87,6 +86,40 @@ pub struct Children {
 }
 
 impl Children {
+    /// None yet.
+    pub fn new(steering: Steering) -> Self {
+        Self {
+            steering,
+            all: BTreeMap::new(),
+            by_slot: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            granted: BTreeMap::new(),
+        }
+    }
+
+    /// The slot of the worker that a child with this inbound SPI is of; 0, nobody's, for a reserved one.
+    pub fn slot_of(&self, inbound: u32) -> u16 {
+        Spi::new(inbound).map_or(0, |spi| self.steering.slot(spi))
+    }
+
+    fn insert(&mut self, inbound: u32, child: Child) {
+        self.by_slot.entry(self.slot_of(inbound)).or_default().insert(inbound);
+        self.all.insert(inbound, child);
+    }
+
+    fn remove(&mut self, inbound: u32) -> Option<Child> {
+        let child = self.all.remove(&inbound)?;
+        let slot = self.slot_of(inbound);
+        if let Some(there) = self.by_slot.get_mut(&slot) {
+            there.remove(&inbound);
+            if there.is_empty() {
+                self.by_slot.remove(&slot);
+            }
+        }
+        Some(child)
+    }
+
     /// Takes or replaces a session's record.
     pub fn admit(&mut self, record: KeyRecord) {
         let session = record.session;
@@ -146,8 +179,8 @@ impl Children {
     fn has_at(&self, session: SessionId, slot: u16) -> bool {
         let children = self.sessions.get(&session).into_iter().flat_map(|held| &held.children);
         let alive = |spi: &u32| self.all.get(spi).is_some_and(|child| !child.stale);
-        children.filter(|spi| slot_of(**spi) == slot).any(alive)
-            || self.wanted.iter().any(|(spi, (of, _))| *of == session && slot_of(*spi) == slot)
+        children.filter(|spi| self.slot_of(**spi) == slot).any(alive)
+            || self.wanted.iter().any(|(spi, (of, _))| *of == session && self.slot_of(*spi) == slot)
     }
 
     /// Which of these workers a child of this session goes to: a further one (RFC 9611) to the worker that has fewest
@@ -156,22 +189,20 @@ impl Children {
         if let [only] = slots {
             return Some(*only);
         }
-        let coming = self.wanted.iter().map(|(spi, (of, _))| (*spi, *of));
-        let coming: Vec<(u32, SessionId)> = coming.chain(self.granted.values().copied()).collect();
+        let coming =
+            self.wanted.iter().map(|(spi, (of, _))| (*spi, *of)).chain(self.granted.values().copied());
+        let coming: Vec<(u16, SessionId)> = coming.map(|(spi, of)| (self.slot_of(spi), of)).collect();
         let held = |slot: u16| {
             let children = self.sessions.get(&session).into_iter().flat_map(|held| &held.children);
             let live = children.filter(|spi| self.all.get(spi).is_some_and(|child| !child.stale));
-            live.copied()
-                .chain(coming.iter().filter(|(_, of)| *of == session).map(|(spi, _)| *spi))
-                .filter(|spi| slot_of(*spi) == slot)
-                .count()
+            let live = live.filter(|spi| self.slot_of(**spi) == slot);
+            live.count() + coming.iter().filter(|(at, of)| (*at, *of) == (slot, session)).count()
         };
         let all = |slot: u16| {
-            let first = u32::from(slot) << 20;
             // Those whose worker died say nothing about the one that has its slot now.
-            let there = self.all.range(first..=first | 0x000f_ffff);
-            there.filter(|(_, child)| !child.stale).count()
-                + coming.iter().filter(|(spi, _)| slot_of(*spi) == slot).count()
+            let there = self.by_slot.get(&slot).into_iter().flatten();
+            there.filter(|spi| self.all.get(spi).is_some_and(|child| !child.stale)).count()
+                + coming.iter().filter(|(at, _)| *at == slot).count()
         };
         slots.iter().copied().min_by_key(|slot| {
             let held = held(*slot);
@@ -196,20 +227,22 @@ impl Keyer {
         self.fresh_spi_at(label, slot)
     }
 
-    /// A random inbound SPI of this worker of the label's vault: its slot in the top 12 bits (steering). `None` when it
-    /// does not run.
+    /// A random inbound SPI that the kernel steers to this worker of the label's vault. `None` when it does not run.
     pub(crate) fn fresh_spi_at(&mut self, label: &LabelName, slot: u16) -> Option<u32> {
         self.vaults.get(label)?.get(&slot)?;
-        let slot = u32::from(slot);
-        // RFC 4303 2.1 reserves 0 to 255, all of them in slot 0, which is the keyer's own.
-        if slot == 0 || slot >= 1 << 12 {
-            return None;
-        }
+        // As many at a time as a few slots need: of 4,095, some sixteen times.
+        let (mut octets, mut used) = ([0; 1_024], usize::MAX);
         (0..64).find_map(|_| {
-            let mut octets = [0; 4];
-            self.random.fill(&mut octets);
-            let spi = slot << 20 | (u32::from_be_bytes(octets) & 0x000f_ffff);
-            self.children.is_free(spi).then_some(spi)
+            let spi = self.children.steering.spi(slot, || {
+                if used >= octets.len() / 4 {
+                    self.random.fill(&mut octets);
+                    used = 0;
+                }
+                let next = octets.as_chunks::<4>().0.get(used).copied().unwrap_or_default();
+                used += 1;
+                u32::from_be_bytes(next)
+            });
+            spi.map(Spi::get).filter(|spi| self.children.is_free(*spi))
         })
     }
 
@@ -277,7 +310,7 @@ impl Keyer {
             return;
         };
         let made = self.now().monotonic;
-        self.children.all.insert(inbound, Child { ike, session, label, made, stale: false, own_exchange });
+        self.children.insert(inbound, Child { ike, session, label, made, stale: false, own_exchange });
         if let Some(held) = self.children.sessions.get_mut(&session) {
             held.children.insert(inbound);
         }
@@ -314,7 +347,8 @@ impl Keyer {
             // Never offered: vaults have AEADs alone.
             Encryption::Aes128Cbc | Encryption::Aes256Cbc => return None,
         };
-        let vault = self.vaults.get_mut(&label)?.get_mut(&slot_of(child.inbound))?;
+        let slot = self.children.slot_of(child.inbound);
+        let vault = self.vaults.get_mut(&label)?.get_mut(&slot)?;
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
         let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
         let (esn, peer) = (child.suite.esn, Some(child.path.remote));
@@ -347,7 +381,7 @@ impl Keyer {
 
     /// A child is gone. Packets under keys that were replaced may still be under way.
     pub(crate) fn child_gone(&mut self, inbound: u32, replaced: bool) {
-        let Some(child) = self.children.all.remove(&inbound) else { return };
+        let Some(child) = self.children.remove(inbound) else { return };
         if let Some(held) = self.children.sessions.get_mut(&child.session) {
             held.children.remove(&inbound);
         }
@@ -363,7 +397,8 @@ impl Keyer {
 
     /// Has a child's worker erase its keys.
     pub(crate) fn erase(&mut self, label: &LabelName, inbound: u32) {
-        if let Some(vault) = self.vaults.get_mut(label).and_then(|vault| vault.get_mut(&slot_of(inbound))) {
+        let slot = self.children.slot_of(inbound);
+        if let Some(vault) = self.vaults.get_mut(label).and_then(|vault| vault.get_mut(&slot)) {
             vault.send(KeyerToVault::Delete { spi: inbound });
         }
     }
@@ -372,7 +407,7 @@ impl Keyer {
     pub(crate) fn rekey(&mut self, inbound: u32) {
         let Some(child) = self.children.all.get(&inbound).filter(|child| !child.stale) else { return };
         let (ike, session, label) = (child.ike, child.session, child.label.clone());
-        let Some(spi) = self.fresh_spi_at(&label, slot_of(inbound)) else { return };
+        let Some(spi) = self.fresh_spi_at(&label, self.children.slot_of(inbound)) else { return };
         if self.command(Command::RekeyChild { ike, inbound, spi }).is_ok() {
             self.children.wanted.insert(spi, (session, ike));
         }
@@ -380,16 +415,17 @@ impl Keyer {
 
     /// This worker of the label's vault is another one, or none: it has no keys.
     pub(crate) fn vault_lost(&mut self, label: &LabelName, slot: u16) {
-        let first = u32::from(slot) << 20;
-        let all = self.children.all.range_mut(first..=first | 0x000f_ffff);
-        for (_, child) in all.filter(|(_, child)| child.label == *label) {
-            child.stale = true;
+        let Children { all, by_slot, .. } = &mut self.children;
+        for spi in by_slot.get(&slot).into_iter().flatten() {
+            if let Some(child) = all.get_mut(spi).filter(|child| child.label == *label) {
+                child.stale = true;
+            }
         }
     }
 
     /// A vault did not take keys.
     pub(crate) fn not_installed(&mut self, label: &LabelName, slot: u16, inbound: u32, why: &str) {
-        if slot_of(inbound) != slot {
+        if self.children.slot_of(inbound) != slot {
             return;
         }
         let Some(child) = self.children.all.get_mut(&inbound).filter(|child| child.label == *label) else {
@@ -408,7 +444,8 @@ impl Keyer {
         let now = self.now().monotonic;
         let young = |child: &Child| !child.stale && now.saturating_sub(child.made) < YOUNG;
         let Some(held) = self.children.sessions.get(&session) else { return };
-        let children: Vec<u32> = held.children.iter().copied().filter(|spi| slot_of(*spi) == slot).collect();
+        let here = |spi: &u32| self.children.slot_of(*spi) == slot;
+        let children: Vec<u32> = held.children.iter().copied().filter(here).collect();
         if children.iter().any(|spi| self.children.all.get(spi).is_some_and(young)) {
             return;
         }

@@ -1,6 +1,6 @@
 //! The loop: what is heard goes to the state machine, what that says is done.
 
-use crate::children::{Children, slot_of};
+use crate::children::Children;
 use crate::net::{LONGEST, Received, Sockets};
 use crate::server::Server;
 use crate::signer::Signer;
@@ -36,7 +36,7 @@ impl Random for Kernel {
     }
 }
 
-/// The workers of a label's vault, each by the steering slot of its SPIs: their top 12 bits.
+/// The workers of a label's vault, each by the steering slot that its SPIs name.
 pub type Workers = BTreeMap<u16, Outbox<KeyerToVault>>;
 
 /// Something to do at a time.
@@ -84,7 +84,7 @@ pub struct Keyer {
 /// # Errors
 /// When the warden sends what is no message.
 pub fn serve(started: Started) -> Result<(), Fatal> {
-    let Started { events, warden, place, config, authority, sockets, channels } = started;
+    let Started { events, warden, place, config, authority, sockets, steering, channels } = started;
     let mut keyer = Keyer {
         events,
         warden,
@@ -97,7 +97,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         asker: Outbox::new(),
         signer: Signer::default(),
         vaults: BTreeMap::new(),
-        children: Children::default(),
+        children: Children::new(steering),
         server: Server::default(),
         workstation: Workstation::default(),
         timers: BTreeSet::new(),
@@ -308,7 +308,7 @@ impl Keyer {
                 }
             }
             VaultToKeyer::Expiring { spi, session } => {
-                if self.children.label(session) == Some(label) && slot_of(spi) == slot {
+                if self.children.label(session) == Some(label) && self.children.slot_of(spi) == slot {
                     self.rekey(spi);
                 }
             }

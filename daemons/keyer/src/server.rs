@@ -1,6 +1,5 @@
 //! A server's part: whoever has a certificate of the site may have an IKE SA; who may have a child, sessiond says.
 
-use crate::children::slot_of;
 use crate::keyer::Keyer;
 use crate::start::revocations;
 use levee_ike::{
@@ -238,7 +237,7 @@ impl Keyer {
         }
         // RFC 9611 4: what replaces a child is bound to the same resource.
         let spi = match asked.rekeys {
-            Some(old) => self.fresh_spi_at(&asked.name, slot_of(old)),
+            Some(old) => self.fresh_spi_at(&asked.name, self.children.slot_of(old)),
             None => self.fresh_spi(&asked.name, record.session, asked.further),
         };
         let Some(spi) = spi else {

@@ -2,6 +2,7 @@
 
 use crate::net::Sockets;
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, begin};
+use levee_esp::Steering;
 use levee_ike::{
     ChildProposal, Childless, Config, Identity, IkeProposal, KeyExchange, LocalAuth, Peer, Ppk, RemoteAuth,
     RemoteId, SignatureScheme, TrustAnchors, dns_names,
@@ -85,6 +86,8 @@ pub struct Started {
     pub authority: Authority,
     /// The sockets.
     pub sockets: Sockets,
+    /// Which worker of which vault an SPI reaches.
+    pub steering: Steering,
     /// Channels to other daemons, to be taken like any that come later.
     pub channels: Vec<(KeyerPart, Descriptors)>,
 }
@@ -146,6 +149,7 @@ struct Given {
     chain: One<Vec<Vec<u8>>>,
     authority: One<Vec<Vec<u8>>>,
     server: One<DomainName>,
+    steering: One<Steering>,
     ppks: Many<SharedPpk, MOST_PPKS>,
     /// Each with its address, and whether it carries ESP too.
     sockets: Many<(OwnedFd, SocketAddr, bool), MOST_SOCKETS>,
@@ -159,6 +163,11 @@ impl Kit for Given {
         match part {
             KeyerPart::Ppk { host, id, mandatory } => self.ppks.put(SharedPpk { host, id, mandatory }),
             KeyerPart::Server(name) => self.server.put(name),
+            KeyerPart::Steering { key, slots } => {
+                let steering = key.expose().try_into().ok().and_then(|key| Steering::new(key, slots));
+                let sound = steering.ok_or_else(|| Fatal::new("begin", "the steering key makes no sense"))?;
+                self.steering.put(sound)
+            }
             KeyerPart::Chain => self.chain.put(certificates(&with.one()?)?),
             KeyerPart::Authority => self.authority.put(certificates(&with.one()?)?),
             KeyerPart::Revocations => self.lists.put(revocations(&with.one()?)?),
@@ -189,6 +198,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     let fault = |why: String| Fatal::new("begin", why);
     let arguments = arguments(std::env::args().skip(1)).map_err(fault)?;
     let certificates = given.authority.needed("authority")?;
+    let steering = given.steering.needed("steering key")?;
     let authority = Authority { certificates, suites: arguments.suites.unwrap_or_default() };
     let (lists, chain) = (given.lists.get().unwrap_or_default(), given.chain.needed("certificate")?);
     let anchors = authority.anchors(&lists).map_err(fault)?;
@@ -202,7 +212,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     }
     let warden = beginning.confine(&Sandbox::new(seccomp::KEYER))?.ready(&mut events, Source::Warden)?;
     let channels = given.channels.all();
-    Ok(Some(Started { events, warden, place, config, authority, sockets, channels }))
+    Ok(Some(Started { events, warden, place, config, authority, sockets, steering, channels }))
 }
 
 fn certificates(fd: &OwnedFd) -> Result<Vec<Vec<u8>>, Fatal> {

@@ -1,6 +1,5 @@
 //! A workstation's part: one session, one IKE SA with the server for it, on the session's own port.
 
-use crate::children::slot_of;
 use crate::keyer::{Keyer, Timer};
 use levee_ike::{
     ChildDecision, ChildError, ChildRequested, CloseReason, Command, Identity, IkeId, Peer, PeerCertificate,
@@ -282,7 +281,7 @@ impl Keyer {
             return None;
         }
         let spi = match asked.rekeys {
-            Some(old) => self.fresh_spi_at(&record.label, slot_of(old)),
+            Some(old) => self.fresh_spi_at(&record.label, self.children.slot_of(old)),
             None => self.fresh_spi(&record.label, session, asked.resource.is_some()),
         }?;
         let (local, remote) = self.sides(&record);

@@ -9,7 +9,7 @@ use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
 use levee_ipc::warden::Order;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_sys::ns::{in_net, new_net};
-use levee_sys::udp::steering_group;
+use levee_sys::udp::{SteeringKey, steering_group};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::process::Command;
@@ -163,7 +163,9 @@ fn besieged() {
     ip("-6 route add local 2001:db8::/32 dev lo");
     std::fs::write("/proc/sys/net/ipv6/ip_nonlocal_bind", "1").unwrap();
     let pair = Pair::new();
-    let over_v6 = steering_group(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)), 16, 1 << 20).unwrap();
+    let over_v6 =
+        steering_group(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)), SLOTS, 1 << 20, &SteeringKey::new(KEY))
+            .unwrap();
     let attachment = Order::Give(KeyerPart::Udp(over_v6.address()));
     pair.server.control.send_with(&attachment, &[over_v6.keyer().unwrap()]).unwrap();
     let calm = waits(&pair, 1);

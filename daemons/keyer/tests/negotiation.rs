@@ -24,8 +24,8 @@ fn both_vaults_of_the_session_get_the_same_keys_and_no_other_vault_gets_any() {
     assert_eq!(here.inbound, there.outbound);
     assert_eq!(here.outbound, there.inbound);
     assert_ne!(here.inbound.1, here.outbound.1);
-    assert_eq!(there.inbound.0 >> 20, u32::from(SLOT));
-    assert_eq!(here.inbound.0 >> 20, 1);
+    assert_eq!(slot_of(there.inbound.0), SLOT);
+    assert_eq!(slot_of(here.inbound.0), 1);
     assert_eq!(here.peer, Some(pair.server.group.address()));
     assert_eq!(there.peer, Some(pair.workstation.group.address()));
     assert!(!readable(&pair.unclassified, MOMENT), "another label's vault hears nothing");
@@ -728,7 +728,7 @@ fn sessions_are_spread_over_a_labels_workers_and_each_worker_gets_keys_of_its_ow
     const OTHER: u16 = 5;
     let (pair, first, _) = Pair::agreed();
     let other = pair.server.vault(&label("SECRET"), OTHER);
-    let slot = |keys: &Keys| (keys.inbound.0 >> 20) as u16;
+    let slot = |keys: &Keys| slot_of(keys.inbound.0);
     assert_eq!(slot(&first), SLOT);
 
     // RFC 9611: a packet waits at the other worker, which gets a pair beside the first one's.
@@ -754,7 +754,7 @@ fn sessions_are_spread_over_a_labels_workers_and_each_worker_gets_keys_of_its_ow
     assert!(!readable(&pair.server.asker, MOMENT));
     pair.server.tell(&ToKeyer::Revoke(session(1)));
     assert_eq!(deleted(&pair.secret), first.inbound.0);
-    assert_eq!(deleted(&other) >> 20, u32::from(OTHER));
+    assert_eq!(slot_of(deleted(&other)), OTHER);
 }
 
 #[test]
@@ -769,5 +769,5 @@ fn a_workstations_further_worker_meets_the_servers_worker_that_has_least_of_its_
     second.send(&VaultToKeyer::Acquire(session(1))).unwrap();
     pair.answer("SECRET", Some(record(1, "SECRET")));
     let (there, here) = (keys(&other), keys(&second));
-    assert_eq!((there.outbound.clone(), here.inbound.0 >> 20), (here.inbound, 2));
+    assert_eq!((there.outbound.clone(), slot_of(here.inbound.0)), (here.inbound, 2));
 }

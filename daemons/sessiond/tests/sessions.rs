@@ -288,7 +288,11 @@ fn an_operator_sees_sessions_and_ends_one() {
     let opened = client.open("SECRET");
     let status = world.status();
     assert_eq!((status.session_count, status.sessions.len(), status.vaults.len()), (1, 1, 1));
-    assert_eq!(status.steering, [("an SPI of no slot".to_owned(), 3)], "what the warden counts is shown");
+    assert_eq!(
+        status.steering,
+        [("an SPI that none may have".to_owned(), 3)],
+        "what the warden counts is shown"
+    );
     let shown = &status.sessions[0];
     assert_eq!((shown.user.as_str(), shown.host.as_str(), shown.attached), ("ada", "ws1", true));
     assert_eq!(shown.id, opened.session.to_string());

@@ -63,7 +63,6 @@ pub fn install(
 pub fn refusal(error: InstallError) -> Refusal {
     match error {
         InstallError::NoSession => Refusal::NoSession,
-        InstallError::WrongSlot => Refusal::Spi,
         InstallError::SpiInUse => Refusal::SpiInUse,
         InstallError::Keys => Refusal::KeyLength,
         InstallError::Full => Refusal::Full,

@@ -55,7 +55,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         turn: Vec::new(),
         warden: started.warden,
         peers: started.peers,
-        plane: Plane::new(started.tun, started.sockets, Sad::new(side, started.slot)),
+        plane: Plane::new(started.tun, started.sockets, Sad::new(side)),
         libraries: Libraries(started.libraries),
         began: Instant::now(),
         swept: Duration::ZERO,
@@ -193,10 +193,10 @@ impl Vault {
         while let Some(order) = self.warden.hear()? {
             match order {
                 Order::Stop => return Ok(false),
-                Order::Take(VaultPart::Sessiond { .. }, with) => {
+                Order::Take(VaultPart::Sessiond, with) => {
                     self.peers.sessiond_came(with.channel()?, &mut self.events, Source::Sessiond)?;
                 }
-                Order::Take(VaultPart::Keyer { .. }, with) => {
+                Order::Take(VaultPart::Keyer, with) => {
                     self.peers.keyer.replace(with.channel()?, &mut self.events, Source::Keyer)?;
                 }
                 Order::Take(part, _) => return Err(Warden::unwanted(&part)),

@@ -50,8 +50,8 @@ struct Stack {
 }
 
 impl tunnel::Stack for Stack {
-    fn new(slot: u16) -> Self {
-        Self { sad: Sad::new(Side::Server, Some(slot)), buffer: vec![0; BUFFER], used: 0 }
+    fn new() -> Self {
+        Self { sad: Sad::new(Side::Server), buffer: vec![0; BUFFER], used: 0 }
     }
 
     fn answer(&mut self, question: ToStack) -> Result<FromStack, Fatal> {

@@ -23,7 +23,6 @@ struct Given {
     sockets: Many<(OwnedFd, SocketAddr), { Socket::MOST }>,
     sessiond: One<Channel>,
     keyer: One<Channel>,
-    slot: Option<u16>,
 }
 
 impl Kit for Given {
@@ -33,14 +32,8 @@ impl Kit for Given {
         match part {
             VaultPart::Tun { mtu } => self.tun.put((with.one()?, mtu)),
             VaultPart::Udp(address) => self.sockets.put((with.one()?, address)),
-            VaultPart::Sessiond { slot } => {
-                self.slot = slot.or(self.slot);
-                self.sessiond.put(with.channel()?)
-            }
-            VaultPart::Keyer { slot } => {
-                self.slot = slot.or(self.slot);
-                self.keyer.put(with.channel()?)
-            }
+            VaultPart::Sessiond => self.sessiond.put(with.channel()?),
+            VaultPart::Keyer => self.keyer.put(with.channel()?),
         }
     }
 }
@@ -68,8 +61,6 @@ pub struct Started {
     pub tun: Tun,
     /// The UDP sockets, in the order in which they came.
     pub sockets: Vec<Socket>,
-    /// Our slot, where the warden says it.
-    pub slot: Option<u16>,
     /// Server or workstation.
     pub place: Place,
     /// The library for each suite, in the order of [`Suite::ALL`].
@@ -101,8 +92,8 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     if let Some(channel) = given.keyer.get() {
         peers.keyer.replace(channel, &mut events, Source::Keyer)?;
     }
-    let (tun, slot) = (Tun { fd: tun, mtu, vnet }, given.slot);
-    Ok(Some(Started { events, warden, peers, tun, sockets, slot, place, libraries, latency }))
+    let tun = Tun { fd: tun, mtu, vnet };
+    Ok(Some(Started { events, warden, peers, tun, sockets, place, libraries, latency }))
 }
 
 /// What the warden says on the command line.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Bench, SLOT, hear, session};
+use common::{Bench, SLOT, SLOTS, hear, session, spi_of};
 use levee_hostile::{MOST, flood, resident};
 use levee_ipc::vault::{KeyerToVault, Sa, SessiondToVault, Suite, VaultToKeyer};
 use levee_ipc::warden::Order;
@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Keys for a session that is not there: refused.
 fn keys(number: u64) -> KeyerToVault {
-    let sa = || Sa { spi: u32::from(SLOT) << 20 | 7, keying_material: Secret::new(vec![1; 36]).unwrap() };
+    let sa = || Sa { spi: spi_of(SLOTS, SLOT, 7), keying_material: Secret::new(vec![1; 36]).unwrap() };
     KeyerToVault::Install {
         session: session(number as u8),
         suite: Suite::Aes256Gcm,
@@ -41,7 +41,7 @@ fn a_sessiond_or_keyer_that_asks_and_never_reads_is_cut_off_and_the_other_is_ans
     assert!(matches!(hear(&vault.keyer), VaultToKeyer::Refused { .. }));
 
     let (sessiond, theirs) = Channel::pair().unwrap();
-    let part = VaultPart::Sessiond { slot: Some(SLOT) };
+    let part = VaultPart::Sessiond;
     vault.warden.send_with(&Order::Give(part), &[theirs.as_fd()]).unwrap();
     vault.sessiond = sessiond;
     let asked = flood(&vault.keyer, LONG, keys);

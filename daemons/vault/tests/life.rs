@@ -151,7 +151,7 @@ fn a_new_sessiond_keeps_the_sessions_it_names_and_ends_the_others() {
         install(&bench.server.vault, session(2), 77, server_spi(77)),
         VaultToKeyer::Installed { .. }
     ));
-    bench.server.vault.sessiond = replace(&bench.server.vault, VaultPart::Sessiond { slot: Some(SLOT) });
+    bench.server.vault.sessiond = replace(&bench.server.vault, VaultPart::Sessiond);
     assert_eq!(bench.server.vault.report().sa_count, 2, "nothing ends before it has named them all");
     bench.server.vault.open(record(session(1), Place::Server));
     bench.server.vault.sessiond.send(&SessiondToVault::Synced).unwrap();
@@ -167,16 +167,16 @@ fn a_new_sessiond_keeps_the_sessions_it_names_and_ends_the_others() {
 #[test]
 fn a_new_keyer_installs_and_deletes_what_the_old_one_did() {
     let mut bench = Bench::up(false);
-    let replaced = replace(&bench.server.vault, VaultPart::Keyer { slot: Some(SLOT) });
+    let replaced = replace(&bench.server.vault, VaultPart::Keyer);
     bench.server.vault.keyer = replaced;
     bench.keys(session(1), Suite::ChaCha20Poly1305, false);
     bench
         .server
         .vault
         .keyer
-        .send(&levee_ipc::vault::KeyerToVault::Delete { spi: u32::from(SLOT) << 20 | 1 })
+        .send(&levee_ipc::vault::KeyerToVault::Delete { spi: spi_of(SLOTS, SLOT, 1) })
         .unwrap();
-    bench.client.vault.keyer.send(&levee_ipc::vault::KeyerToVault::Delete { spi: 1 << 20 | 1 }).unwrap();
+    bench.client.vault.keyer.send(&levee_ipc::vault::KeyerToVault::Delete { spi: spi_of(1, 1, 1) }).unwrap();
     assert!(bench.ping(SECOND));
     assert_eq!(bench.server.vault.report().sa_count, 1);
 }
@@ -199,7 +199,7 @@ fn a_message_that_is_none_ends_the_vault_when_the_warden_sends_it_and_the_channe
     }
     assert!(bench.ping(SECOND));
     assert!(hear_within::<VaultToSessiond>(&bench.server.vault.sessiond, SHORT).is_none());
-    bench.server.vault.sessiond = replace(&bench.server.vault, VaultPart::Sessiond { slot: Some(SLOT) });
+    bench.server.vault.sessiond = replace(&bench.server.vault, VaultPart::Sessiond);
     assert_eq!(bench.server.vault.report().sa_count, 1);
     bench.server.vault.warden.send(&vec![0xff_u8; 300]).unwrap();
     assert!(ends(&bench.server.vault.child));
@@ -212,17 +212,13 @@ fn a_killed_vault_is_replaced_on_the_same_descriptors_in_under_a_second() {
     let start = Instant::now();
     bench.server.vault.child.kill().unwrap();
     let socket: BorrowedFd<'_> = bench.server.group.slot(SLOT).unwrap();
-    let vault = Vault::start(
-        Place::Server,
-        SLOT,
-        bench.server.tun.as_fd(),
-        &[(bench.server.group.address(), socket)],
-    );
+    let vault =
+        Vault::start(Place::Server, bench.server.tun.as_fd(), &[(bench.server.group.address(), socket)]);
     bench.server.vault = vault;
     bench.server.vault.open(record(session(1), Place::Server));
     bench.keys(session(1), Suite::Aes256Gcm, true);
     // The client's side deletes the pair that its peer no longer has, as its keyer does.
-    bench.client.vault.keyer.send(&levee_ipc::vault::KeyerToVault::Delete { spi: 1 << 20 | 1 }).unwrap();
+    bench.client.vault.keyer.send(&levee_ipc::vault::KeyerToVault::Delete { spi: spi_of(1, 1, 1) }).unwrap();
     assert!(bench.ping(SECOND));
     let took = start.elapsed();
     assert!(took < SECOND, "{took:?}");
@@ -236,7 +232,7 @@ fn each_aead_library_can_be_asked_for_and_speaks_with_the_other() {
         let slot = Bench::slot(place);
         let socket = host.group.slot(slot).unwrap();
         let sockets = [(host.group.address(), socket)];
-        Vault::start_with(place, slot, host.tun.as_fd(), &sockets, &["--aead", library])
+        Vault::start_with(place, host.tun.as_fd(), &sockets, &["--aead", library])
     };
     let (a, b) = (restart(&server, Place::Server, "ring"), restart(&client, Place::Workstation, "aws-lc"));
     let mut bench = Bench::of(Host { vault: a, ..take(server) }, Host { vault: b, ..take(client) });

@@ -94,12 +94,11 @@ impl World {
         net.add_route(prefix("10.9.2.0/24"), None, "tun0").unwrap();
         net.add_route(prefix("fd00:2::/64"), None, "tun0").unwrap();
         let group = ns::in_net(outer.as_fd(), || {
-            udp::steering_group(SocketAddr::new(ours, 4500), 5, 4 << 20).unwrap()
+            udp::steering_group(SocketAddr::new(ours, 4500), SLOTS, 4 << 20, &steering_key()).unwrap()
         })
         .unwrap();
         group.admit(SLOT).unwrap();
-        let vault =
-            Vault::start(Place::Server, SLOT, tun.as_fd(), &[(group.address(), group.slot(SLOT).unwrap())]);
+        let vault = Vault::start(Place::Server, tun.as_fd(), &[(group.address(), group.slot(SLOT).unwrap())]);
         let row = |local: &str, remote: &str| Selector {
             local: prefix(local),
             remote: prefix(remote),
@@ -130,7 +129,7 @@ impl World {
         ike.local = vec![subnet("10.9.1.0/24"), subnet("fd00:1::/64")];
         ike.remote = vec![subnet("10.9.2.0/24"), subnet("fd00:2::/64")];
         let mut child = ike.child(None);
-        child.spi = u32::from(SLOT) << 20 | n;
+        child.spi = spi_of(SLOTS, SLOT, n);
         ike.connect_between(self.group.address(), SocketAddr::new(theirs, 4500), Some(child));
         let came = ike.run(PATIENCE, |ike| !ike.children().is_empty());
         assert!(came, "no child: {:?}\n{}", ike.events, self.swan.log());

@@ -137,14 +137,3 @@ fn a_worker_without_keys_asks_for_its_own_and_sends_what_waited() {
         arrived += waiting(&server).len();
     }
 }
-
-#[test]
-fn a_pair_of_another_workers_slot_is_refused() {
-    let bench = Bench::with_workers(true, false, &[], WORKERS);
-    let second = bench.server.worker(1);
-    second.open(record(session(1), Place::Server));
-    assert!(matches!(
-        peer::install(second, session(1), 1, peer::server_spi(1)),
-        VaultToKeyer::Refused { .. }
-    ));
-}

@@ -3,7 +3,9 @@
 //! Closing one socket of a steering group re-orders the others, so every one stays open here, whatever becomes
 //! of the process that reads it.
 
-use levee_sys::udp::{Dropped, SteeringGroup, steering_group};
+use levee_ipc::Secret;
+use levee_ipc::warden::keyer::KeyerPart;
+use levee_sys::udp::{Dropped, SteeringGroup, SteeringKey, steering_group};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -52,14 +54,19 @@ fn named(what: &str, address: SocketAddr, error: &io::Error) -> io::Error {
 ///
 /// # Errors
 /// The kernel's, with the address.
-pub fn tunnels(addresses: &[SocketAddr], slots: u16) -> io::Result<Vec<SteeringGroup>> {
+pub fn tunnels(addresses: &[SocketAddr], slots: u16, key: &SteeringKey) -> io::Result<Vec<SteeringGroup>> {
     addresses
         .iter()
         .map(|&address| {
-            patiently(|| steering_group(address, slots, QUEUE))
+            patiently(|| steering_group(address, slots, QUEUE, key))
                 .map_err(|e| named("the tunnel's UDP socket", address, &e))
         })
         .collect()
+}
+
+/// What the keyer is told of the steering, beside us and the kernel the only one who is. `None` never comes about: the key is short.
+pub fn steering(key: &SteeringKey, slots: u16) -> Option<KeyerPart> {
+    Some(KeyerPart::Steering { key: Secret::new(key.expose().to_vec())?, slots })
 }
 
 /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
@@ -67,7 +74,7 @@ pub fn dropped(tunnels: &[SteeringGroup]) -> Vec<(String, u64)> {
     let all: Vec<_> = tunnels.iter().filter_map(|group| group.dropped().ok()).collect();
     let sum = |of: fn(&Dropped) -> u64| all.iter().map(of).fold(0, u64::saturating_add);
     let counts = [
-        ("an SPI of no slot", sum(|dropped| dropped.sink)),
+        ("an SPI that none may have", sum(|dropped| dropped.sink)),
         ("an SPI of a slot that is idle or whose queue is full", sum(|dropped| dropped.slots)),
         ("no room in the keyer's queue", sum(|dropped| dropped.keyer)),
     ];

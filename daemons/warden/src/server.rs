@@ -27,7 +27,7 @@ use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, Session
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
 use levee_policy::{HostName, LabelName, Site};
-use levee_sys::udp::SteeringGroup;
+use levee_sys::udp::{SteeringGroup, SteeringKey};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,6 +56,8 @@ pub struct Server {
     site_text: String,
     uids: Uids,
     tunnels: Vec<SteeringGroup>,
+    /// Which slot an SPI names.
+    steering: SteeringKey,
     ike: Vec<(SocketAddr, OwnedFd)>,
     trusted_path: OwnedFd,
     operators: OwnedFd,
@@ -93,9 +95,10 @@ impl Server {
         let logs = own_logs(&uids, &options)?;
         let last_run = state::last_run(&options.state);
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
-        let tunnels =
-            outer::tunnels(&at(site.server().tunnel_port()).collect::<Vec<_>>(), site.server().slots())
-                .map_err(|e| Fatal::new("open the tunnel", e))?;
+        let fault = |e| Fatal::new("open the tunnel", e);
+        let steering = SteeringKey::random().map_err(fault)?;
+        let addresses: Vec<_> = at(site.server().tunnel_port()).collect();
+        let tunnels = outer::tunnels(&addresses, site.server().slots(), &steering).map_err(fault)?;
         let ike = outer::ike(at(site.server().ike_port())).map_err(|e| Fatal::new("open IKE", e))?;
         let first = at(site.server().trusted_path_port()).next().ok_or_else(|| {
             Fatal::new("open the trusted path", "the site file gives the server no address")
@@ -117,6 +120,7 @@ impl Server {
             site_text,
             uids,
             tunnels,
+            steering,
             ike,
             trusted_path,
             operators,

@@ -13,7 +13,7 @@ use levee_policy::{DomainName, LabelName};
 use levee_session::SessionId;
 use levee_sys::clock;
 use levee_sys::tun::{self, Queue};
-use levee_sys::udp::{SteeringGroup, steering_group};
+use levee_sys::udp::{SteeringGroup, SteeringKey, steering_group};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -22,6 +22,9 @@ use std::time::Duration;
 const SCRATCH: u64 = 256 << 20;
 /// Bytes that each of `/tmp`, `/run`, `/var` may hold.
 const TEMPORARY: u64 = 64 << 20;
+
+/// Steering slots: the one vault's.
+pub const SLOTS: u16 = 1;
 
 /// Where the person's programs begin, and what they are found in.
 const HOME: &str = "/home/user";
@@ -84,6 +87,7 @@ impl Session {
         uids: &Uids,
         slot: u16,
         server: SocketAddr,
+        steering: &SteeringKey,
     ) -> Result<Self, Fatal> {
         let uid_base = uids.compartment(slot);
         let logs = Logs::start(Some(&open.label), uids.own(Own::Logger(slot)), options)?;
@@ -91,7 +95,7 @@ impl Session {
         // A port of its own, so that no other session's datagrams are merged with this one's.
         let any: IpAddr =
             if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let group = steering_group(SocketAddr::new(any, 0), 1, outer::QUEUE)
+        let group = steering_group(SocketAddr::new(any, 0), SLOTS, outer::QUEUE, steering)
             .map_err(|e| Fatal::new("open the tunnel's UDP socket", e))?;
         let network = Network::new().map_err(step)?;
         let interface = Interface {

@@ -46,7 +46,7 @@ pub fn start(
             logs,
         })
         .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
-        let peer = |role| Peer { role, label: Some(name.clone()), slot: Some(slot) };
+        let peer = |role| Peer { role, label: Some(name.clone()), slot: None };
         let process = process.into_process();
         let wire = || -> Result<(), Box<dyn std::error::Error>> {
             let (ours, theirs) = Channel::pair()?;

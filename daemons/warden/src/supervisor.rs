@@ -42,7 +42,7 @@ impl Processes {
     }
 
     /// Takes over a started process, and wires it to every running one that it speaks with. `slot` is the
-    /// steering slot of a label: both ends of a channel learn it, the keyer to choose SPIs and the vault to refuse others.
+    /// steering slot of a vault: the other end of a channel learns it, the keyer to choose SPIs.
     ///
     /// # Errors
     /// When the new process itself cannot be reached; a partner that cannot is killed.

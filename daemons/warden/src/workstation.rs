@@ -5,7 +5,7 @@ use crate::logs::{LastWords, Logs, own_logs};
 use crate::options::Options;
 use crate::process::{Heard, Key, Process, Start};
 use crate::server::DECRYPTION;
-use crate::session::{Open, Remains, Session};
+use crate::session::{Open, Remains, SLOTS, Session};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, outer, poll, state};
@@ -19,6 +19,7 @@ use levee_ipc::{Secret, SendError};
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, PpkId, SiteName};
 use levee_session::SessionId;
+use levee_sys::udp::SteeringKey;
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -86,6 +87,8 @@ pub struct Workstation {
     ppk: Option<PpkId>,
     suites: Suites,
     uids: Uids,
+    /// Which slot an SPI names: of one, always that one.
+    steering: SteeringKey,
     commands: OwnedFd,
     network: OwnedFd,
     processes: Processes,
@@ -153,6 +156,7 @@ impl Workstation {
             ppk: bundle.ppk,
             suites: bundle.suites,
             uids,
+            steering: SteeringKey::random().map_err(|e| Fatal::new("draw a key", e))?,
             commands,
             network,
             processes,
@@ -385,7 +389,7 @@ impl Workstation {
 
     fn open(&mut self, open: Open) -> Result<(), Fatal> {
         let label = open.label.clone();
-        let session = Session::start(open, &self.options, &self.uids, SLOT, self.server.0)?;
+        let session = Session::start(open, &self.options, &self.uids, SLOT, self.server.0, &self.steering)?;
         let vault = Process::start_as::<VaultPart>(Start {
             key: Key::at(Role::Vault, &label),
             programs: &self.options.programs,
@@ -510,6 +514,7 @@ impl Workstation {
             }
             keyer.give(KeyerPart::Authority, state::copy(&file("authority.pem"))?)?;
             keyer.to().give(KeyerPart::Server(self.server.1.clone()), &[])?;
+            keyer.to().give(outer::steering(&self.steering, SLOTS).ok_or("no steering key")?, &[])?;
             // One that is started again goes on with the session there is.
             if let Some(group) = self.session.as_ref().map(Session::group) {
                 let socket = group.keyer().ok_or("the steering group has no first socket")?;

@@ -24,8 +24,8 @@ fn main() -> ExitCode {
 struct Witness(Second<SessionId>);
 
 impl Stack for Witness {
-    fn new(slot: u16) -> Self {
-        Self(Second::new(Some(slot)))
+    fn new() -> Self {
+        Self(Second::new())
     }
 
     fn answer(&mut self, question: ToStack) -> Result<FromStack, Fatal> {

@@ -113,25 +113,25 @@ impl Peers {
     }
 }
 
-/// All that a stack is given, where two must agree: a channel to the gate that asks, and the label's slot.
+/// All that a stack is given, where two must agree: a channel to the gate that asks.
 #[derive(Debug, Default)]
 struct Seat {
-    gate: One<(Channel, u16)>,
+    gate: One<Channel>,
 }
 
 impl Kit for Seat {
     type Part = stack::StackPart;
 
     fn take(&mut self, part: stack::StackPart, with: Descriptors) -> Result<(), Fatal> {
-        let stack::StackPart::Gate { slot } = part;
-        self.gate.put((with.channel()?, slot))
+        let stack::StackPart::Gate = part;
+        self.gate.put(with.channel()?)
     }
 }
 
 /// A stack that answers.
 pub trait Stack {
-    /// Of the label with this steering slot, in its sandbox.
-    fn new(slot: u16) -> Self;
+    /// In its sandbox.
+    fn new() -> Self;
 
     /// Its answer to the gate.
     ///
@@ -154,10 +154,10 @@ pub fn answer<S: Stack>() -> Result<(), Fatal> {
     if beginning.place != Place::Server {
         return Err(Fatal::new("begin", "stacks are a server's"));
     }
-    let (channel, slot) = seat.gate.needed("channel to the gate")?;
+    let channel = seat.gate.needed("channel to the gate")?;
     let mut events = Events::new()?;
     let confined = beginning.confine(&Sandbox::new(seccomp::STACK))?;
-    let mut stack = S::new(slot);
+    let mut stack = S::new();
     let mut warden: Warden<stack::StackPart> = confined.ready(&mut events, Source::Warden)?;
     let mut gate = Outbox::new();
     gate.replace(channel, &mut events, Source::Gate)?;

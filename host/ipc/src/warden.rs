@@ -114,7 +114,7 @@ pub struct Peer {
     pub role: Role,
     /// Its label, where it has one.
     pub label: Option<LabelName>,
-    /// The steering slot of the vault that is at one of the ends: the top 12 bits of its inbound SPIs.
+    /// The steering slot of the vault that is at one of the ends.
     pub slot: Option<u16>,
 }
 

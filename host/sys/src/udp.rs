@@ -10,6 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+mod steering;
+
+pub use steering::SteeringKey;
+
 /// `linux/udp.h`: segment size of a send (`u16`).
 const UDP_SEGMENT: libc::c_int = 103;
 /// `linux/udp.h`: accept aggregates; as a control message their segment size (`int`).
@@ -21,7 +25,7 @@ pub const MAX_SEGMENTS: usize = 64;
 /// Most bytes of payload in one send over IPv4, all segments together.
 pub const MAX_SEND: usize = 65_507;
 
-/// Highest number of vault slots: the top 12 bits of an SPI name a slot and slot 0 is nobody's.
+/// Highest number of vault slots.
 pub const MAX_SLOTS: u16 = 4_095;
 
 /// What one receive gave.
@@ -258,7 +262,7 @@ impl SteeringGroup {
         self.sockets.first().map(AsFd::as_fd)
     }
 
-    /// The socket that receives ESP whose SPI has `slot` as its top 12 bits; `None` outside 1 to [`Self::slots`].
+    /// The socket that receives ESP whose SPI names `slot`; `None` outside 1 to [`Self::slots`].
     #[must_use]
     pub fn slot(&self, slot: u16) -> Option<BorrowedFd<'_>> {
         if slot == 0 || slot > self.slots() {
@@ -325,14 +329,14 @@ pub struct Dropped {
     pub keyer: u64,
     /// For slots that nobody serves, or whose queue was full.
     pub slots: u64,
-    /// With an SPI of no slot.
+    /// With an SPI that none may have.
     pub sink: u64,
 }
 
 /// Binds a socket for the keyer, one for each of `slots` vault slots and a sink to `address` (port 0: the kernel's
-/// choice), in this order, and has the kernel steer each datagram: first 32-bit word zero → keyer; top 12 bits a
-/// slot → that slot's socket; anything else → sink. All sockets are non-blocking, accept aggregates (UDP_GRO) and
-/// report ECN. The keyer's socket receives at once; every slot drops until [`SteeringGroup::admit`]; the sink drops for ever.
+/// choice), in this order, and has the kernel steer each datagram: first 32-bit word zero → keyer; 1 to 255 (RFC 4303 2.1) → sink;
+/// anything else → the slot that it names under `key` ([`SteeringKey`]). All sockets are non-blocking, accept aggregates (UDP_GRO)
+/// and report ECN. The keyer's socket receives at once; every slot drops until [`SteeringGroup::admit`]; the sink drops for ever.
 ///
 /// `buffer` is the size in bytes asked for each socket's send and receive queue; above the host's limit it needs
 /// CAP_NET_ADMIN.
@@ -340,7 +344,12 @@ pub struct Dropped {
 /// # Errors
 /// `InvalidInput` when `slots` is 0 or above [`MAX_SLOTS`]; the kernel's, such as `EADDRINUSE` when someone who did
 /// not set SO_REUSEPORT has the port.
-pub fn steering_group(address: SocketAddr, slots: u16, buffer: usize) -> io::Result<SteeringGroup> {
+pub fn steering_group(
+    address: SocketAddr,
+    slots: u16,
+    buffer: usize,
+    key: &SteeringKey,
+) -> io::Result<SteeringGroup> {
     if slots == 0 || slots > MAX_SLOTS {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -371,7 +380,7 @@ pub fn steering_group(address: SocketAddr, slots: u16, buffer: usize) -> io::Res
     }
     let group = SteeringGroup { sockets, address: bound };
     if let Some(keyer) = group.keyer() {
-        attach(keyer, libc::SO_ATTACH_REUSEPORT_CBPF, &steering_program(slots))?;
+        attach(keyer, libc::SO_ATTACH_REUSEPORT_CBPF, key.program(slots).instructions())?;
         set(keyer, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)?;
     }
     Ok(group)
@@ -523,28 +532,11 @@ fn attach(socket: BorrowedFd<'_>, option: libc::c_int, program: &[libc::sock_fil
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Which socket of the group gets a datagram; offset 0 is the first byte behind the UDP header. A load beyond the
-/// datagram's end answers 0: the keyer.
-fn steering_program(slots: u16) -> [libc::sock_filter; 8] {
-    use libc::{BPF_A, BPF_ABS, BPF_ALU, BPF_JEQ, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_RSH, BPF_W};
-    let slots = u32::from(slots);
-    [
-        op(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),      // A = first word
-        op(BPF_JMP | BPF_JEQ | BPF_K, 4, 0, 0),     // zero → keyer
-        op(BPF_ALU | BPF_RSH | BPF_K, 0, 0, 20),    // A = slot
-        op(BPF_JMP | BPF_JEQ | BPF_K, 3, 0, 0),     // slot 0 → sink
-        op(BPF_JMP | BPF_JGT | BPF_K, 2, 0, slots), // above the last → sink
-        op(BPF_RET | BPF_A, 0, 0, 0),               // the slot's socket
-        ret(0),                                     // keyer
-        ret(slots + 1),                             // sink
-    ]
-}
-
-fn op(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
+pub(crate) fn op(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
     // Every classic BPF opcode fits in the 16 bits of the field.
     libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
 }
 
-fn ret(k: u32) -> libc::sock_filter {
+pub(crate) fn ret(k: u32) -> libc::sock_filter {
     op(libc::BPF_RET | libc::BPF_K, 0, 0, k)
 }

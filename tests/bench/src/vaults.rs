@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use levee_esp::{Spi, Steering};
 use levee_ipc::vault::{
     Aggregation, KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer,
     VaultToSessiond,
@@ -20,7 +21,7 @@ use levee_session::SessionId;
 use levee_sys::net::Net;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
-use levee_sys::udp::{self, SteeringGroup};
+use levee_sys::udp::{self, SteeringGroup, SteeringKey};
 use levee_sys::{ns, tun};
 use serde::de::DeserializeOwned;
 
@@ -87,7 +88,6 @@ fn hear<T: DeserializeOwned>(channel: &Channel) -> io::Result<T> {
 /// What one vault is made of.
 struct Parts<'a> {
     end: End,
-    slot: u16,
     tun: BorrowedFd<'a>,
     mtu: u16,
     socket: (SocketAddr, BorrowedFd<'a>),
@@ -111,8 +111,8 @@ impl Vault {
             give_gate(GatePart::Tun, parts.tun)?;
             give_gate(GatePart::Udp(address), socket)?;
         } else {
-            give(VaultPart::Sessiond { slot: Some(parts.slot) }, sessiond_end.as_fd())?;
-            give(VaultPart::Keyer { slot: Some(parts.slot) }, keyer_end.as_fd())?;
+            give(VaultPart::Sessiond, sessiond_end.as_fd())?;
+            give(VaultPart::Keyer, keyer_end.as_fd())?;
             give(VaultPart::Tun { mtu: parts.mtu }, parts.tun)?;
             give(VaultPart::Udp(address), socket)?;
         }
@@ -123,7 +123,7 @@ impl Vault {
             let (stack, control) = spawn(program, arguments)?;
             let (near, far) = Channel::pair().map_err(other)?;
             give_gate(part, near.as_fd())?;
-            let gate = Order::Give(StackPart::Gate { slot: parts.slot });
+            let gate = Order::Give(StackPart::Gate);
             control.send_with(&gate, &[far.as_fd()]).map_err(other)?;
             control.send(&Order::<StackPart>::Begin(parts.end)).map_err(other)?;
             match hear::<Said<Nothing>>(&control)? {
@@ -196,8 +196,24 @@ fn device(
     Ok(queues)
 }
 
+/// By which the kernel steers.
+const KEY: [u8; 16] = [8; 16];
+
+/// An SPI, of some that are this number's alone, that names this slot of so many.
+fn spi_of(slots: u16, slot: u16, number: u32) -> io::Result<u32> {
+    let steering = Steering::new(&KEY, slots).ok_or_else(|| other("no such slots"))?;
+    let mut next = (number + 1) << 12;
+    let number = || {
+        next += 1;
+        next
+    };
+    steering.spi(slot, number).map(Spi::get).ok_or_else(|| other("no SPI of this slot"))
+}
+
 fn group(space: &File, address: SocketAddr, slots: u16) -> io::Result<SteeringGroup> {
-    let group = ns::in_net(space.as_fd(), || udp::steering_group(address, slots, QUEUE)).map_err(other)??;
+    let key = SteeringKey::new(KEY);
+    let group =
+        ns::in_net(space.as_fd(), || udp::steering_group(address, slots, QUEUE, &key)).map_err(other)??;
     for slot in 1..=slots {
         group.admit(slot)?;
     }
@@ -260,7 +276,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
                 let queue = queue.ok_or_else(|| other("a device without the queue"))?;
                 let socket = group.slot(slot).ok_or_else(|| other("a group without the slot"))?;
                 let socket = (group.address(), socket);
-                let parts = Parts { end, slot, tun: queue.as_fd(), mtu, socket };
+                let parts = Parts { end, tun: queue.as_fd(), mtu, socket };
                 let redundant = agree && end == End::Server;
                 let vault = Vault::start(program, &arguments, redundant, &parts)?;
                 let processes =
@@ -292,13 +308,13 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
                         remote_ports: (0, 65_535),
                     }],
                 };
-                let spi = |slot: u16| u32::from(slot) << 20 | (number + 1);
                 // No two pairs have a key in common.
                 let material =
                     |spi: u32, from: u32| sa(spi, number * 2 + from + u32::from(slots.0) * 131_072);
                 at_server.open(record(any, one))?;
                 let peer = (number > 0).then(|| SocketAddr::from((place.outer.1, 9)));
-                let (there, back) = (spi(slots.0), spi(slots.1));
+                let there = spi_of(labels * workers, slots.0, number)?;
+                let back = spi_of(workers, slots.1, number)?;
                 at_server.install(id, material(there, 0)?, material(back, 1)?, peer, aggregation)?;
                 if number == 0 {
                     at_client.open(record(one, any))?;

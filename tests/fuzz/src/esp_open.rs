@@ -56,7 +56,7 @@ pub fn run(input: &[u8]) {
     let selectors = SelectorSet::new(vec![selector("0.0.0.0"), selector("::")]);
     let inner = vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()];
     let side = if options & 4 != 0 { Side::Server } else { Side::Workstation };
-    let mut sad: Sad<u8> = Sad::new(side, Some(1));
+    let mut sad: Sad<u8> = Sad::new(side);
     sad.open_session(1, SessionPolicy { inner: inner.clone(), selectors: selectors.clone() }).unwrap();
     let keys = || SaKeys::new(Suite::Aes128Gcm, &[0; 20]).unwrap();
     let spi = Spi::new(SPI).unwrap();

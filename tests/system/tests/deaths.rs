@@ -136,17 +136,12 @@ fn no_label_loses_a_packet_when_any_process_but_a_vault_is_killed_and_sessions_s
     world.levee(&["audit", "verify", "--state", &text(&world.path("state"))]).ok();
 }
 
-/// Slots and packets, both ways, of a label's pairs of associations.
-fn lanes(world: &World, label: &str) -> Vec<(u64, u64, u64)> {
+/// Packets, both ways, of a label's pairs of associations.
+fn lanes(world: &World, label: &str) -> Vec<(u64, u64)> {
     let status = world.status();
     let rows = status["vaults"][label]["sas"].as_array().cloned().unwrap_or_default();
     let count = |row: &serde_json::Value, name: &str| row[name].as_u64().expect("a number");
-    rows.iter()
-        .map(|row| {
-            let spi = u64::from_str_radix(row["inbound_spi"].as_str().expect("an SPI"), 16).expect("in hex");
-            (spi >> 20, count(row, "packets_received"), count(row, "packets_sent"))
-        })
-        .collect()
+    rows.iter().map(|row| (count(row, "packets_received"), count(row, "packets_sent"))).collect()
 }
 
 #[test]
@@ -170,13 +165,18 @@ fn two_workers_share_a_labels_sessions_die_together_come_back_and_are_both_cut()
     let senders = start(&world, ["ws1", "ws3", "ws2"].map(|workstation| (workstation, workstation)));
 
     // Each session is at a worker of its own.
-    let lanes_of_both = lanes(&world, both);
-    let slots: std::collections::BTreeSet<u64> = lanes_of_both.iter().map(|(slot, ..)| *slot).collect();
-    assert_eq!(slots.len(), 2, "{lanes_of_both:?}");
-    for slot in &slots {
-        let busy = |(of, there, back): &(u64, u64, u64)| of == slot && *there > 0 && *back > 0;
-        assert!(lanes_of_both.iter().any(busy), "nothing passes at {slot}: {lanes_of_both:?}");
-    }
+    eventually(Duration::from_secs(10), "both sessions' packets pass", || {
+        lanes(&world, both).iter().filter(|(there, back)| *there > 0 && *back > 0).count() == 2
+    });
+    // An idle worker is woken by nothing but questions for its status; 50 packets a second wake one that is not.
+    let woken =
+        |process: &Process| process.status("voluntary_ctxt_switches").parse::<u64>().expect("a number");
+    let all = vaults();
+    let before_moment: Vec<u64> = all.iter().map(woken).collect();
+    eventually(Duration::from_secs(10), "each worker of a label with two sessions has one of them", || {
+        let busy = all.iter().zip(&before_moment).filter(|(process, before)| woken(process) > *before + 20);
+        busy.count() >= 3
+    });
 
     // One worker dies: its vault does, and comes back whole; the other label notices nothing.
     let first = vault(&world, both);
@@ -185,7 +185,7 @@ fn two_workers_share_a_labels_sessions_die_together_come_back_and_are_both_cut()
     first.kill();
     // (Which worker has which session now depends on which of them the keyer had back when the keys were asked for.)
     eventually(Duration::from_secs(60), "both workers are back, and both sessions have keys", || {
-        let busy = lanes(&world, both).into_iter().filter(|(_, there, back)| *there > 0 && *back > 0);
+        let busy = lanes(&world, both).into_iter().filter(|(there, back)| *there > 0 && *back > 0);
         vaults().len() == 4 && busy.count() >= 2
     });
     std::thread::sleep(Duration::from_secs(2));

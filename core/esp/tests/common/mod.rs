@@ -12,7 +12,13 @@ use levee_esp::{
 };
 
 pub const NOW: Duration = Duration::from_secs(100);
+/// What the server's SPIs begin with.
 pub const SLOT: u16 = 7;
+
+/// SPI `n` of those that begin so.
+pub fn spi(with: u16, n: u32) -> Spi {
+    Spi::new(u32::from(with) << 20 | n).unwrap()
+}
 
 pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -75,8 +81,8 @@ impl Tunnel {
     /// One session with these selectors, as the server sees them, and one pair.
     pub fn new(suite: Suite, extended: bool, selectors: Vec<Selector>) -> Self {
         let mut tunnel = Self {
-            server: Sad::new(Side::Server, Some(SLOT)),
-            client: Sad::new(Side::Workstation, None),
+            server: Sad::new(Side::Server),
+            client: Sad::new(Side::Workstation),
             next: 1,
             aggregation: None,
         };
@@ -90,7 +96,7 @@ impl Tunnel {
 
     /// The SPIs of the next pair: what the server and what the client receives.
     pub fn spis(&self) -> (Spi, Spi) {
-        (Spi::new_in_slot(SLOT, self.next).unwrap(), Spi::new_in_slot(1, self.next).unwrap())
+        (spi(SLOT, self.next), spi(1, self.next))
     }
 
     pub fn rekey(&mut self, suite: Suite, extended: bool) {

@@ -35,7 +35,7 @@ use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, LabelName, ServiceName, SiteName, UserName};
 use crate::vocabulary::Vocabulary;
 
-/// Steering slots at most: SPIs give them 12 bits, and slot 0 is the keyer's.
+/// Steering slots at most. Slot 0 is the keyer's.
 pub const MAX_SLOTS: u16 = 4095;
 
 /// A colour for the banner.

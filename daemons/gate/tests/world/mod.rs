@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use levee_aead::Library;
 use levee_esp::{
-    ESP_HEADER, Inner, Install, Outer, Route, SaKeys, Sad, SelectorSet, SessionPolicy, Side, Spi,
+    ESP_HEADER, Inner, Install, Outer, Route, SaKeys, Sad, SelectorSet, SessionPolicy, Side, Spi, Steering,
 };
 use levee_ipc::agree::{FromStack, ToStack};
 use levee_ipc::vault::{
@@ -25,11 +25,14 @@ use levee_session::SessionId;
 use levee_sys::net::Net;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
-use levee_sys::udp::{self, SteeringGroup};
+use levee_sys::udp::{self, SteeringGroup, SteeringKey};
 use levee_sys::{ns, tun};
 use serde::de::DeserializeOwned;
 
 const SLOT: u16 = 3;
+const SLOTS: u16 = 5;
+/// By which the kernel steers.
+const KEY: [u8; 16] = [6; 16];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One of the stacks.
@@ -147,7 +150,8 @@ impl World {
         net.set_up("tun0").unwrap();
         net.add_route(prefix("10.0.0.0/24"), None, "tun0").unwrap();
         let group = ns::in_net(outer.as_fd(), || {
-            udp::steering_group("127.0.0.1:4500".parse().unwrap(), 5, 1 << 20).unwrap()
+            udp::steering_group("127.0.0.1:4500".parse().unwrap(), SLOTS, 1 << 20, &SteeringKey::new(KEY))
+                .unwrap()
         })
         .unwrap();
         group.admit(SLOT).unwrap();
@@ -179,9 +183,7 @@ impl World {
                     } else {
                         give(&warden, part(), &gates);
                     }
-                    control
-                        .send_with(&Order::Give(StackPart::Gate { slot: SLOT }), &[stacks.as_fd()])
-                        .unwrap();
+                    control.send_with(&Order::Give(StackPart::Gate), &[stacks.as_fd()]).unwrap();
                     control.send(&Order::<StackPart>::Begin(Place::Server)).unwrap();
                     assert!(matches!(hear(&control), Said::<Nothing>::Ready));
                     (child, control)
@@ -189,7 +191,7 @@ impl World {
             );
         warden.send(&Order::<GatePart>::Begin(Place::Server)).unwrap();
         assert!(matches!(hear(&warden), Said::<Nothing>::Ready));
-        let sad = Sad::new(Side::Workstation, None);
+        let sad = Sad::new(Side::Workstation);
         Self {
             gate,
             sessiond,
@@ -247,7 +249,13 @@ impl World {
     pub fn install(&mut self, suite: Suite, esn: bool) -> VaultToKeyer {
         self.pairs += 1;
         let material = self.material().map(|bytes| bytes[..suite.keying_material()].to_vec());
-        let spis = (u32::from(SLOT) << 20 | self.pairs, 0x0010_0000 | self.pairs);
+        let mut next = self.pairs << 12;
+        let number = || {
+            next += 1;
+            next
+        };
+        let to_slot = Steering::new(&KEY, SLOTS).unwrap().spi(SLOT, number).unwrap();
+        let spis = (to_slot.get(), 0x0010_0000 | self.pairs);
         let sa = |spi, material: &[u8]| Sa { spi, keying_material: Secret::new(material.to_vec()).unwrap() };
         let install = KeyerToVault::Install {
             session: session(1),

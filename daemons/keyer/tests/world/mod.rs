@@ -2,6 +2,7 @@
 //! sessiond, TPE and vaults.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use levee_esp::{Spi, Steering};
 use levee_ike::{
     ChildDecision, Childless, Command, Config, Endpoint, Event, LocalAuth, NewChild, Now, Output, Path, Peer,
     Random, RemoteAuth, RemoteId, SecurityLabel, Selector, SignatureScheme, TrustAnchors,
@@ -16,7 +17,7 @@ use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use levee_session::SessionId;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
-use levee_sys::udp::{SteeringGroup, steering_group};
+use levee_sys::udp::{SteeringGroup, SteeringKey, steering_group};
 use p256::ecdsa::signature::hazmat::PrehashSigner as _;
 use p256::pkcs8::DecodePrivateKey as _;
 use rcgen::{
@@ -123,6 +124,16 @@ impl Authority {
     }
 }
 
+/// Slots of either end.
+pub const SLOTS: u16 = 64;
+/// By which the kernel steers.
+pub const KEY: [u8; 16] = [4; 16];
+
+/// The slot that an SPI names.
+pub fn slot_of(spi: u32) -> u16 {
+    Steering::new(&KEY, SLOTS).unwrap().slot(Spi::new(spi).unwrap())
+}
+
 /// A keyer, what it was given, and the ends of its channels.
 pub struct Keyer {
     pub process: Child,
@@ -184,7 +195,11 @@ impl Keyer {
         };
         give(KeyerPart::Chain, file(&identity.chain));
         give(KeyerPart::Authority, file(&authority.pem));
-        let group = steering_group(SocketAddr::from(([127, 0, 0, 1], 0)), 16, 1 << 20).unwrap();
+        let group =
+            steering_group(SocketAddr::from(([127, 0, 0, 1], 0)), SLOTS, 1 << 20, &SteeringKey::new(KEY))
+                .unwrap();
+        let key = Secret::new(KEY.to_vec()).unwrap();
+        control.send(&Order::Give(KeyerPart::Steering { key, slots: SLOTS })).unwrap();
         give(KeyerPart::Udp(group.address()), group.keyer().unwrap().try_clone_to_owned().unwrap());
         if place == Place::Workstation {
             let name = DomainName::new(SERVER).unwrap();

@@ -617,7 +617,7 @@ impl StandIns {
                     counters: Vec::new(),
                 };
                 let running = shared.vaults.keys().map(status).collect();
-                let steering = vec![("an SPI of no slot".to_owned(), 3)];
+                let steering = vec![("an SPI that none may have".to_owned(), 3)];
                 self.say(LabelEvent::Compartments { running, steering, alarms: Vec::new() });
             }
             Said::Says(SessiondRequest::Replace(role)) => shared.trace.push(format!("replace {role:?}")),

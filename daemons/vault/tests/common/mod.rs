@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use levee_esp::Steering;
 use levee_ipc::vault::{
     Aggregation, KeyerToVault, Report, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer,
     VaultToSessiond,
@@ -22,12 +23,15 @@ use levee_session::SessionId;
 use levee_sys::net::Net;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
-use levee_sys::udp::{self, SteeringGroup};
+use levee_sys::udp::{self, SteeringGroup, SteeringKey};
 use levee_sys::{ns, tun};
 use serde::de::DeserializeOwned;
 
 pub const SLOT: u16 = 3;
 pub const OTHER_SLOT: u16 = 4;
+/// Slots of a server.
+pub const SLOTS: u16 = 5;
+pub const KEY: [u8; 16] = [5; 16];
 pub const SERVER_INNER: &str = "10.9.0.1";
 pub const CLIENT_INNER: &str = "10.0.0.2";
 pub const SERVER_INNER6: &str = "fd00:9::1";
@@ -44,6 +48,21 @@ pub fn prefix(text: &str) -> IpNet {
 
 pub fn session(n: u8) -> SessionId {
     SessionId::from_random([n; 16])
+}
+
+/// The key by which the kernel steers.
+pub fn steering_key() -> SteeringKey {
+    SteeringKey::new(KEY)
+}
+
+/// The `n`th SPI that names this slot of so many: all are different.
+pub fn spi_of(slots: u16, slot: u16, n: u32) -> u32 {
+    let mut next = n << 12;
+    let number = || {
+        next += 1;
+        next
+    };
+    Steering::new(&KEY, slots).unwrap().spi(slot, number).unwrap().get()
 }
 
 /// Waits up to `limit` for a message.
@@ -73,18 +92,12 @@ pub struct Vault {
 
 impl Vault {
     /// Starts a vault with these descriptors; returns once it is ready.
-    pub fn start(
-        place: Place,
-        slot: u16,
-        tun: BorrowedFd<'_>,
-        sockets: &[(SocketAddr, BorrowedFd<'_>)],
-    ) -> Self {
-        Self::start_with(place, slot, tun, sockets, &[])
+    pub fn start(place: Place, tun: BorrowedFd<'_>, sockets: &[(SocketAddr, BorrowedFd<'_>)]) -> Self {
+        Self::start_with(place, tun, sockets, &[])
     }
 
     pub fn start_with(
         place: Place,
-        slot: u16,
         tun: BorrowedFd<'_>,
         sockets: &[(SocketAddr, BorrowedFd<'_>)],
         arguments: &[&str],
@@ -106,8 +119,8 @@ impl Vault {
         let give = |part, fd: BorrowedFd<'_>| {
             warden.send_with(&Order::Give(part), &[fd]).unwrap();
         };
-        give(VaultPart::Sessiond { slot: Some(slot) }, sessiond_end.as_fd());
-        give(VaultPart::Keyer { slot: Some(slot) }, keyer_end.as_fd());
+        give(VaultPart::Sessiond, sessiond_end.as_fd());
+        give(VaultPart::Keyer, keyer_end.as_fd());
         give(VaultPart::Tun { mtu: MTU }, tun);
         for (address, socket) in sockets {
             give(VaultPart::Udp(*address), *socket);
@@ -261,20 +274,20 @@ impl Bench {
                 net.add_route(prefix(route), None, "tun0").unwrap();
             }
             let (address, slots) = match (place, outer6) {
-                (Place::Server, false) => ("192.0.2.1:4500", 5),
-                (Place::Server, true) => ("[2001:db8::1]:4500", 5),
+                (Place::Server, false) => ("192.0.2.1:4500", SLOTS),
+                (Place::Server, true) => ("[2001:db8::1]:4500", SLOTS),
                 (Place::Workstation, false) => ("192.0.2.2:0", workers),
                 (Place::Workstation, true) => ("[2001:db8::2]:0", workers),
             };
             let group = ns::in_net(outer.as_fd(), || {
-                udp::steering_group(address.parse().unwrap(), slots, 4 << 20).unwrap()
+                udp::steering_group(address.parse().unwrap(), slots, 4 << 20, &steering_key()).unwrap()
             })
             .unwrap();
             let worker = |number: u16, tun: &tun::Queue| {
                 let slot = Self::slot(place) + number;
                 group.admit(slot).unwrap();
                 let sockets = [(group.address(), group.slot(slot).unwrap())];
-                Vault::start_with(place, slot, tun.as_fd(), &sockets, arguments)
+                Vault::start_with(place, tun.as_fd(), &sockets, arguments)
             };
             let vault = worker(0, &tun);
             let beside = |number| {
@@ -369,8 +382,9 @@ impl Bench {
     ) -> (u32, u32) {
         let n = self.next;
         self.next += 1;
-        let spi = |place| u32::from(Self::slot(place) + worker) << 20 | n;
-        let spis = (spi(Place::Server), spi(Place::Workstation));
+        let spi = |place, slots| spi_of(slots, Self::slot(place) + worker, n);
+        let workers = self.client.more.len() as u16 + 1;
+        let spis = (spi(Place::Server, SLOTS), spi(Place::Workstation, workers));
         let worker = usize::from(worker);
         let sa = |spi: u32, from_client: bool| {
             let length = suite.keying_material() as u32;

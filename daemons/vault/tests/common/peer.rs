@@ -15,7 +15,7 @@ use levee_ipc::vault::{KeyerToVault, Sa, VaultToKeyer};
 use levee_session::SessionId;
 use levee_sys::{ns, udp};
 
-use super::{Host, SLOT, Vault, hear, ip};
+use super::{Host, SLOT, SLOTS, Vault, hear, ip, spi_of};
 
 pub const MATERIAL: usize = 36;
 
@@ -27,7 +27,7 @@ pub fn material(n: u32, from_peer: bool) -> Vec<u8> {
 }
 
 pub fn server_spi(n: u32) -> u32 {
-    u32::from(SLOT) << 20 | n
+    spi_of(SLOTS, SLOT, n)
 }
 
 /// Gives the vault pair `n` with this inbound SPI; answers what it says.
@@ -72,7 +72,7 @@ impl Peer {
                 remote_ports: PortRange::ANY,
             }
         };
-        let mut sad = Sad::new(Side::Workstation, None);
+        let mut sad = Sad::new(Side::Workstation);
         let policy = SessionPolicy {
             inner: ["10.0.0.2", "10.0.0.3", "10.9.0.1", "fd00::2"].map(ip).to_vec(),
             selectors: SelectorSet::new(vec![everything("0.0.0.0"), everything("::")]),

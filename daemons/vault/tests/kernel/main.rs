@@ -62,14 +62,14 @@ impl World {
 
         let groups = ["192.0.2.1:4500", "[2001:db8::1]:4500"].map(|address| {
             let group = ns::in_net(outer.as_fd(), || {
-                udp::steering_group(address.parse().unwrap(), 5, 4 << 20).unwrap()
+                udp::steering_group(address.parse().unwrap(), SLOTS, 4 << 20, &steering_key()).unwrap()
             })
             .unwrap();
             group.admit(SLOT).unwrap();
             group
         });
         let sockets = [&groups[0], &groups[1]].map(|group| (group.address(), group.slot(SLOT).unwrap()));
-        let vault = Vault::start(Place::Server, SLOT, tun.as_fd(), &sockets);
+        let vault = Vault::start(Place::Server, tun.as_fd(), &sockets);
         vault.open(record(session(1), Place::Server));
 
         for command in [
@@ -96,7 +96,7 @@ impl World {
     fn keys(&mut self, suite: Suite, esn: bool, outside: (&str, &str)) {
         let n = self.next;
         self.next += 1;
-        let (to_vault, to_guest) = (u32::from(SLOT) << 20 | n, 1 << 20 | n);
+        let (to_vault, to_guest) = (spi_of(SLOTS, SLOT, n), 1 << 20 | n);
         let material = |way: u32| -> Vec<u8> {
             (0..suite.keying_material() as u32).map(|b| (b * 5 + n * 37 + way * 101) as u8).collect()
         };

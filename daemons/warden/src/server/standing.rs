@@ -99,6 +99,9 @@ impl Server {
             let socket = group.keyer().ok_or("the steering group has no first socket")?;
             keyer.give(KeyerPart::Udp(group.address()), socket)?;
         }
+        let steering =
+            outer::steering(&self.steering, self.site.server().slots()).ok_or("no steering key")?;
+        keyer.to().give(steering, &[])?;
         for (address, socket) in &self.ike {
             keyer.give(KeyerPart::Ike(*address), socket)?;
         }

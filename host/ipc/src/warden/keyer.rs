@@ -1,6 +1,7 @@
 //! The warden → the keyer.
 
 use super::{Nothing, Part, Peer, Role};
+use crate::Secret;
 use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -41,6 +42,13 @@ pub enum KeyerPart {
         /// The worker's steering slot.
         slot: u16,
     },
+    /// By what the kernel steers: which slot an SPI names.
+    Steering {
+        /// The key of the function (`levee_esp::Steering`), 16 octets.
+        key: Secret,
+        /// How many slots there are.
+        slots: u16,
+    },
 }
 
 impl Part for KeyerPart {
@@ -57,12 +65,17 @@ impl Part for KeyerPart {
     }
 
     fn descriptors(&self) -> usize {
-        if matches!(self, Self::Server(_) | Self::Ppk { .. }) { 0 } else { 1 }
+        if matches!(self, Self::Server(_) | Self::Ppk { .. } | Self::Steering { .. }) { 0 } else { 1 }
     }
 
     fn is_late(&self) -> bool {
         match self {
-            Self::Ike(_) | Self::Chain | Self::Authority | Self::Server(_) | Self::Ppk { .. } => false,
+            Self::Ike(_)
+            | Self::Chain
+            | Self::Authority
+            | Self::Server(_)
+            | Self::Ppk { .. }
+            | Self::Steering { .. } => false,
             Self::Udp(_) | Self::Revocations | Self::Sessiond | Self::Signer | Self::Vault { .. } => true,
         }
     }

@@ -7,10 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, Deserialize)]
 pub enum StackPart {
     /// The channel to the label's gate.
-    Gate {
-        /// The label's steering slot.
-        slot: u16,
-    },
+    Gate,
 }
 
 impl Part for StackPart {
@@ -18,10 +15,7 @@ impl Part for StackPart {
     type Says = Nothing;
 
     fn channel(to: &Peer) -> Option<Self> {
-        match (to.role, to.slot) {
-            (Role::Vault, Some(slot)) => Some(Self::Gate { slot }),
-            _ => None,
-        }
+        (to.role == Role::Vault).then_some(Self::Gate)
     }
 
     fn is_late(&self) -> bool {

@@ -15,15 +15,9 @@ pub enum VaultPart {
     /// Its socket of the steering group of this local address.
     Udp(SocketAddr),
     /// A channel to sessiond; on a workstation to the tpe.
-    Sessiond {
-        /// The vault's own steering slot: it takes no SPI of another.
-        slot: Option<u16>,
-    },
+    Sessiond,
     /// A channel to the keyer.
-    Keyer {
-        /// As above.
-        slot: Option<u16>,
-    },
+    Keyer,
 }
 
 impl Part for VaultPart {
@@ -32,14 +26,14 @@ impl Part for VaultPart {
 
     fn channel(to: &Peer) -> Option<Self> {
         match to.role {
-            Role::Sessiond | Role::Tpe => Some(Self::Sessiond { slot: to.slot }),
-            Role::Keyer => Some(Self::Keyer { slot: to.slot }),
+            Role::Sessiond | Role::Tpe => Some(Self::Sessiond),
+            Role::Keyer => Some(Self::Keyer),
             _ => None,
         }
     }
 
     fn is_late(&self) -> bool {
-        matches!(self, Self::Sessiond { .. } | Self::Keyer { .. })
+        matches!(self, Self::Sessiond | Self::Keyer)
     }
 }
 
