@@ -3,14 +3,22 @@
 //! Everything that grants something takes a [`Grant`], and nothing outside this module can build one. A
 //! grant is used once: it is neither `Clone` nor readable from bytes.
 
+mod connect;
+mod keys;
+mod sign_on;
+
+pub use connect::Connect;
+pub use keys::Keys;
+pub use sign_on::SignOn;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{Event, Verdict};
 use crate::label::Label;
-use crate::names::{HostName, LabelName, ServiceName, UserName};
-use crate::site::{Reach, Service, Site};
+use crate::names::{HostName, LabelName, UserName};
+use crate::site::{Reach, Site};
 
 /// A permission to do what `A` describes, made by a decision of this module and by nothing else.
 ///
@@ -85,6 +93,12 @@ pub enum DenialKind {
     NotDominated,
     /// Subject and object are not at one label.
     NotEqual,
+    /// An operator has said that the user may not sign on.
+    Disabled,
+    /// The certificate says nothing of labels, or not in the site's words.
+    NoAccreditation,
+    /// The session is at another label.
+    OtherLabel,
     /// The user may not carry files out of sessions at the label, or into them.
     NotCarried,
 }
@@ -151,25 +165,6 @@ impl Write {
     /// The label of both.
     pub fn label(&self) -> &Label {
         &self.label
-    }
-}
-
-/// To reach a service at the session's label.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Connect {
-    label: Label,
-    service: ServiceName,
-}
-
-impl Connect {
-    /// The label of the session and of the service's instance.
-    pub fn label(&self) -> &Label {
-        &self.label
-    }
-
-    /// The service.
-    pub fn service(&self) -> &ServiceName {
-        &self.service
     }
 }
 
@@ -291,35 +286,6 @@ impl Site {
         ))
     }
 
-    /// May a session at this label reach this service: only if the service's range contains the label. It
-    /// reaches the instance at its own label, so that the traffic both ways stays at one label.
-    pub fn decide_connect(
-        &self,
-        who: Who<'_>,
-        session: &Label,
-        service: &ServiceName,
-    ) -> Result<Grant<Connect>, Box<Denial>> {
-        let ask = Ask { who, label: self.label_name(session), verb: "connect", object: service.to_string() };
-        self.check_known(&ask, session)?;
-        let Some(found) = self.service(service) else {
-            return Err(ask.deny(DenialKind::UnknownService, format!("the site has no service `{service}`")));
-        };
-        if !found.range().contains(session) {
-            return Err(ask.deny(
-                DenialKind::NotOffered,
-                format!(
-                    "`{service}` is offered at {}, not at {}",
-                    self.range_words(found.range()),
-                    self.words(session)
-                ),
-            ));
-        }
-        Ok(ask.grant(
-            Connect { label: session.clone(), service: service.clone() },
-            format!("`{service}` is offered at {}", self.words(session)),
-        ))
-    }
-
     /// May this user open a session at this label on this host: only if the label is in the user's
     /// clearance and the host's accreditation, and something can be reached there.
     ///
@@ -402,12 +368,6 @@ impl Site {
                 format!("the site does not let `{user}` carry files {way} sessions at {label}"),
             )),
         }
-    }
-
-    /// Why a service is or is not one that runs at a label, as a decision without a subject: what the
-    /// warden asks before it starts an instance.
-    pub fn decide_start(&self, label: &Label, service: &Service) -> Result<Grant<Connect>, Box<Denial>> {
-        self.decide_connect(Who::default(), label, service.name())
     }
 
     fn check_known(&self, ask: &Ask<'_>, label: &Label) -> Result<(), Box<Denial>> {

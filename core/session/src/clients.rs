@@ -186,53 +186,51 @@ impl Sessions {
             }
         }
         self.delays.succeeded(&device, &user);
-        // The permission to sign on is used up here: it allows no more than to ask for sessions.
-        let allowed = match self.disabled.contains(&user) {
-            true => Err(format!("`{user}` is disabled: an operator can say otherwise (levee user enable)")),
-            false => rules::sign_on(&self.site, &user),
+        let grant = match rules::sign_on(&self.site, &user, &device, self.disabled.contains(&user)) {
+            Ok(grant) => grant,
+            Err(denial) => {
+                self.say(Output::Audit(denial.audit().clone()));
+                return self.refuse(client, RefusalKind::Label, denial.reason());
+            }
         };
-        if let Err(reason) = allowed {
-            self.say(Output::Audit(entry(&user, &device, "sign-on", Verdict::Denied, &reason)));
-            return self.refuse(client, RefusalKind::Label, reason);
-        }
         if self.seats.contains_key(&device) {
             return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
         }
-        self.seats.insert(device.clone(), client);
-        let granted = entry(&user, &device, "sign-on", Verdict::Granted, "password");
-        let commit = self.commit(Purpose::SignOn(client), vec![granted], vec![]);
+        self.seats.insert(device, client);
+        let commit = self.commit(Purpose::SignOn(client), vec![grant.audit().clone()], vec![]);
         if let Some(entry) = self.clients.get_mut(&client) {
-            entry.busy = Some(Busy::SigningOn(user, SigningOn::Recording(commit)));
+            entry.busy = Some(Busy::SigningOn(user, SigningOn::Recording(grant, commit)));
         }
     }
 
     pub(crate) fn sign_on_recorded(&mut self, client: ClientId, commit: CommitId, durable: bool, now: Time) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
-        let device = entry.device.clone();
-        match &mut entry.busy {
-            Some(Busy::SigningOn(_, step)) if step.waits_for(commit) => {
-                if !durable {
-                    self.seats.remove(&device);
-                    return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
-                }
-                *step = SigningOn::Clearing;
-            }
-            _ => return,
+        if !matches!(&entry.busy, Some(Busy::SigningOn(_, step)) if step.waits_for(commit)) {
+            return;
         }
+        let device = entry.device.clone();
+        let Some(Busy::SigningOn(user, SigningOn::Recording(grant, _))) = entry.busy.take() else { return };
+        if !durable {
+            self.seats.remove(&device);
+            return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
+        }
+        entry.busy = Some(Busy::SigningOn(user, SigningOn::Clearing(grant)));
         match self.by_device.get(&device).copied() {
             Some(left) => self.close(left, "somebody signed on anew", Some(Waiter::SignOn(client)), now),
             None => self.signed_on(client),
         }
     }
 
-    /// The TPE has no session any more: the person is signed on.
+    /// The TPE has no session any more: the person is signed on. The one place where that happens: it consumes the grant.
     pub(crate) fn signed_on(&mut self, client: ClientId) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
-        if let Some(Busy::SigningOn(user, SigningOn::Clearing)) = &entry.busy {
-            let user = user.clone();
-            entry.person = Some(user.clone());
-            self.answer(client, Reply::LoggedIn(user));
+        if !matches!(&entry.busy, Some(Busy::SigningOn(_, SigningOn::Clearing(_)))) {
+            return;
         }
+        let Some(Busy::SigningOn(_, SigningOn::Clearing(grant))) = entry.busy.take() else { return };
+        let (granted, _) = grant.into_parts();
+        entry.person = Some(granted.user().clone());
+        self.answer(client, Reply::LoggedIn(granted.user().clone()));
     }
 
     /// The session that the TPE has cannot be ended in good order: nobody else may use it meanwhile.

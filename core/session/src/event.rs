@@ -3,9 +3,9 @@
 use crate::federation::{Publication, Shared};
 use crate::{SessionId, Time};
 use levee_policy::audit::Event as Entry;
-use levee_policy::decision::Carry;
+use levee_policy::decision::{Carry, Keys};
 use levee_policy::site::Reach;
-use levee_policy::{HostName, LabelName, UserName};
+use levee_policy::{Grant, HostName, LabelName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -142,7 +142,7 @@ pub enum Verified {
 }
 
 /// What the shell is to do, in this order.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Output {
     /// Write the entries to the audit log and the changes to the store, and make both durable; then answer
     /// [`Event::Committed`]. The shell may make many commits durable at once.
@@ -205,19 +205,31 @@ pub enum ToVault {
     Ping(u64),
 }
 
-/// A session for which keys may be agreed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A session for which keys may be agreed, once. Only a grant of the policy makes one:
+///
+/// ```compile_fail,E0451
+/// fn forge(id: levee_session::SessionId) -> levee_session::KeyRecord {
+///     levee_session::KeyRecord { id, inner: vec![], grant: todo!() }
+/// }
+/// ```
+#[derive(Debug, PartialEq, Eq)]
 pub struct KeyRecord {
     /// Its name.
     pub id: SessionId,
-    /// Whose keys.
-    pub device: HostName,
-    /// At which label.
-    pub label: LabelName,
     /// Its inner addresses: what the TPE may be.
     pub inner: Vec<IpAddr>,
-    /// The addresses that it may reach.
-    pub reach: Vec<IpAddr>,
+    grant: Grant<Keys>,
+}
+
+impl KeyRecord {
+    pub(crate) fn new(id: SessionId, inner: Vec<IpAddr>, grant: Grant<Keys>) -> Self {
+        Self { id, inner, grant }
+    }
+
+    /// Whose keys, at which label, and what may be reached by them.
+    pub fn keys(&self) -> &Keys {
+        self.grant.action()
+    }
 }
 
 /// What a client is answered.
@@ -233,6 +245,8 @@ pub enum Reply {
         label: LabelName,
         /// Its inner addresses.
         inner: Vec<IpAddr>,
+        /// The addresses that its grant lets it reach.
+        reach: Vec<IpAddr>,
     },
     /// The session goes on.
     Resumed(Status),

@@ -3,10 +3,10 @@
 use crate::event::*;
 use crate::sessions::{DENIALS, DENIALS_PERIOD, Sessions};
 use crate::state::*;
-use crate::{SessionId, Time};
+use crate::{SessionId, Time, rules};
 use levee_policy::audit::{Event as Entry, Verdict};
-use levee_policy::{HostName, LabelName};
-use std::collections::BTreeSet;
+use levee_policy::decision::Keys;
+use levee_policy::{Grant, HostName, LabelName};
 
 impl Sessions {
     /// A TPE, authenticated by its certificate, wants keys at a label. `accreditation` is the range in its certificate.
@@ -19,75 +19,63 @@ impl Sessions {
         now: Time,
     ) {
         match self.may_have_keys(device, label, accreditation) {
-            Err(_) if self.is_wanted_of_theirs(ticket, device, label, accreditation, now) => {}
-            Ok(record) => self.say(Output::Keys(ticket, Some(record))),
-            Err(reason) => {
-                self.say(Output::Keys(ticket, None));
-                self.keys_denied(Some(device), Some(label), &reason, now);
+            Ok((id, grant)) if self.is_at_hand(id) => {
+                let record = self.key_record(id, grant);
+                self.say(Output::Keys(ticket, record));
             }
+            Ok((id, grant)) => {
+                if let Err(reason) = self.waits_for_label(ticket, id, grant, now) {
+                    self.no_keys(ticket, self.refusal(Some(device), Some(label), reason), now);
+                }
+            }
+            Err(denied) => self.no_keys(ticket, *denied, now),
         }
     }
 
+    fn no_keys(&mut self, ticket: u64, denied: Entry, now: Time) {
+        self.say(Output::Keys(ticket, None));
+        self.keys_denied(denied, now);
+    }
+
+    /// The policy's grant of keys, for the session that this TPE has.
     fn may_have_keys(
         &self,
         device: &HostName,
         label: &LabelName,
         accreditation: Option<&str>,
-    ) -> Result<KeyRecord, String> {
-        // The site file decides, and did when the session was opened; the certificate may only narrow that.
-        self.is_accredited(label, accreditation)?;
-        let id = self.by_device.get(device).ok_or("it has no session")?;
-        let session = self.sessions.get(id).ok_or("it has no session")?;
-        match &session.phase {
-            _ if session.record.label != *label => Err("its session is at another label".into()),
-            Phase::Open(_) if session.vault == InVault::Ready => {
-                self.key_record(*id).ok_or_else(|| "it has no session".into())
+    ) -> Result<(SessionId, Grant<Keys>), Box<Entry>> {
+        let not = |reason| Box::new(self.refusal(Some(device), Some(label), reason));
+        let id = *self.by_device.get(device).ok_or_else(|| not("it has no session"))?;
+        match self.sessions.get(&id).map(|session| &session.phase) {
+            Some(Phase::Open(Open { grant, .. })) => {
+                let keys = rules::keys(&self.site, grant, device, label, accreditation);
+                keys.map(|keys| (id, keys)).map_err(|denial| Box::new(denial.audit().clone()))
             }
-            Phase::Open(_) => Err("its label's vault is not up".into()),
-            Phase::Making { .. } | Phase::Returning { .. } => Err("its session is not open yet".into()),
-            Phase::Closing(_) => Err("its session is over".into()),
+            Some(Phase::Making { .. } | Phase::Returning { .. }) => Err(not("its session is not open yet")),
+            Some(Phase::Closing(_)) => Err(not("its session is over")),
+            None => Err(not("it has no session")),
         }
     }
 
-    pub(crate) fn is_accredited(&self, label: &LabelName, accreditation: Option<&str>) -> Result<(), String> {
-        let point = self.site.label(label).ok_or("the site has no such label")?;
-        let text = accreditation.ok_or("its certificate has no accreditation")?;
-        let range = self.site.vocabulary().parse_range(text);
-        let range = range.map_err(|_| "the accreditation in its certificate is not of this site")?;
-        if range.contains(&point) { Ok(()) } else { Err(format!("its certificate is accredited for {text}")) }
+    /// Whether the session's vault has its record.
+    fn is_at_hand(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(|session| session.vault == InVault::Ready)
     }
 
-    pub(crate) fn key_record(&self, id: SessionId) -> Option<KeyRecord> {
+    pub(crate) fn key_record(&self, id: SessionId, grant: Grant<Keys>) -> Option<KeyRecord> {
         let session = self.sessions.get(&id)?;
-        let Phase::Open(Open { grant, .. }) = &session.phase else { return None };
-        let reach: BTreeSet<_> = grant.action().reach().iter().map(|reach| reach.address).collect();
-        Some(KeyRecord {
-            id,
-            device: session.record.device.clone(),
-            label: session.record.label.clone(),
-            inner: session.record.inner.clone(),
-            reach: reach.into_iter().collect(),
-        })
+        matches!(session.phase, Phase::Open(_))
+            .then(|| KeyRecord::new(id, session.record.inner.clone(), grant))
     }
 
-    /// A negotiation was refused. The peer is authenticated, but may ask as often as it likes: the first few are
-    /// written one by one, the others are counted.
-    pub(crate) fn keys_denied(
-        &mut self,
+    /// Why there are no keys now, whatever the policy says.
+    pub(crate) fn refusal(
+        &self,
         device: Option<&HostName>,
         label: Option<&LabelName>,
         reason: &str,
-        now: Time,
-    ) {
-        let (since, denials) = self.denials.get_or_insert((now, 0));
-        if now.since(*since) >= DENIALS_PERIOD {
-            (*since, *denials) = (now, 0);
-        }
-        *denials += 1;
-        if *denials > DENIALS {
-            return self.count("keys that were refused", device.cloned(), None);
-        }
-        self.say(Output::Audit(Entry {
+    ) -> Entry {
+        Entry {
             user: None,
             host: device.cloned(),
             label: label.filter(|label| self.site.label(label).is_some()).cloned(),
@@ -95,7 +83,21 @@ impl Sessions {
             object: label.map_or_else(|| "no label".to_owned(), ToString::to_string),
             verdict: Verdict::Denied,
             reason: reason.to_owned(),
-        }));
+        }
+    }
+
+    /// A negotiation was refused. The peer is authenticated, but may ask as often as it likes: the first few are
+    /// written one by one, the others are counted.
+    pub(crate) fn keys_denied(&mut self, denied: Entry, now: Time) {
+        let (since, denials) = self.denials.get_or_insert((now, 0));
+        if now.since(*since) >= DENIALS_PERIOD {
+            (*since, *denials) = (now, 0);
+        }
+        *denials += 1;
+        if *denials > DENIALS {
+            return self.count("keys that were refused", denied.host, None);
+        }
+        self.say(Output::Audit(denied));
     }
 
     /// A TPE's certificate is revoked, or may be: its session ends as any other does.
@@ -107,7 +109,9 @@ impl Sessions {
 
     /// The label's vault has the session's record again, and none of its keys; or the keyer is another one.
     pub(crate) fn keys_lost(&mut self, id: SessionId) {
-        if let Some(record) = self.key_record(id) {
+        let Some(Session { phase: Phase::Open(open), .. }) = self.sessions.get(&id) else { return };
+        let grant = open.grant.keys_again();
+        if let Some(record) = self.key_record(id, grant) {
             self.say(Output::Renew(record));
         }
     }

@@ -8,6 +8,7 @@ mod address;
 mod carrying;
 mod clients;
 mod closing;
+mod connecting;
 mod delay;
 mod disable;
 mod event;

@@ -193,7 +193,9 @@ impl Sessions {
         let (mut opened, mut lost) = (None, false);
         self.transition(id, |phase| match phase {
             Phase::Making { grant, client, .. } => {
-                opened = Some(client);
+                let reach: BTreeSet<IpAddr> =
+                    grant.action().reach().iter().map(|reach| reach.address).collect();
+                opened = Some((client, reach.into_iter().collect()));
                 Phase::Open(Open { grant, link: Link::Attached(client), keys_lost: false, renewing: false })
             }
             Phase::Open(mut open) => {
@@ -202,8 +204,8 @@ impl Sessions {
             }
             other => other,
         });
-        if let Some(client) = opened {
-            self.answer(client, Reply::Opened { id, label, inner });
+        if let Some((client, reach)) = opened {
+            self.answer(client, Reply::Opened { id, label, inner, reach });
         }
         self.answer_tickets(id);
         if lost {

@@ -3,7 +3,7 @@
 use crate::Time;
 use crate::address::Pools;
 use levee_policy::site::Peer;
-use levee_policy::{Denial, DomainName, Grant, HostName, LabelName, Site, UserName, decision};
+use levee_policy::{Denial, DomainName, Grant, HostName, LabelName, ServiceName, Site, UserName, decision};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,12 +12,34 @@ pub(crate) fn is_known(site: &Site, device: &HostName) -> bool {
     site.host(device).is_some()
 }
 
-/// Whether this person may sign on at this TPE: the site knows them.
-pub(crate) fn sign_on(site: &Site, user: &UserName) -> Result<(), String> {
-    match site.user(user) {
-        Some(_) => Ok(()),
-        None => Err(format!("the site has no user `{user}`")),
-    }
+/// Whether this person, whose password was right, may sign on at this TPE.
+pub(crate) fn sign_on(
+    site: &Site,
+    user: &UserName,
+    device: &HostName,
+    disabled: bool,
+) -> Result<Grant<decision::SignOn>, Box<Denial>> {
+    site.decide_sign_on(user, device, disabled)
+}
+
+/// Whether this TPE may have keys at this label, for the session that it has.
+pub(crate) fn keys(
+    site: &Site,
+    session: &Grant<decision::Session>,
+    device: &HostName,
+    label: &LabelName,
+    accreditation: Option<&str>,
+) -> Result<Grant<decision::Keys>, Box<Denial>> {
+    site.decide_keys(session, device, label, accreditation)
+}
+
+/// Whether this session may have a connection to this service.
+pub(crate) fn connection(
+    site: &Site,
+    session: &Grant<decision::Session>,
+    service: &ServiceName,
+) -> Result<Grant<decision::Connect>, Box<Denial>> {
+    site.decide_connection(session, service)
 }
 
 /// Whether this person may have a session at this label from this TPE.

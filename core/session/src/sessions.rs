@@ -156,7 +156,8 @@ impl Sessions {
                 self.wanted(ticket, &device, &label, accreditation.as_deref(), now);
             }
             Event::Refused(device, label, reason) => {
-                self.keys_denied(device.as_ref(), label.as_ref(), &reason, now);
+                let denied = self.refusal(device.as_ref(), label.as_ref(), &reason);
+                self.keys_denied(denied, now);
             }
             Event::Revoked(device) => {
                 self.device_out(&device, "the certificate of its workstation is revoked", now);

@@ -6,8 +6,9 @@ use crate::federation::{Publication, Shared};
 use crate::sessions::Sessions;
 use crate::state::*;
 use crate::{SessionId, Time, rules};
+use levee_policy::Grant;
 use levee_policy::audit::{Event as Entry, Verdict};
-use levee_policy::{HostName, LabelName};
+use levee_policy::decision::Keys;
 
 /// Questions of the keyer about one session that wait for its label.
 const TICKETS: usize = 8;
@@ -147,33 +148,31 @@ impl Sessions {
         }
     }
 
-    /// Whether the keyer asks about a session of another server that can have keys once its label is up: the first packet for
-    /// a server starts the label there.
-    pub(crate) fn is_wanted_of_theirs(
+    /// The keyer asks about a session that its vault does not have yet. One of another server can have keys once its label is up: the
+    /// first packet for a server starts the label there. The grant waits with the question.
+    ///
+    /// # Errors
+    /// It is not another server's, or too many ask.
+    pub(crate) fn waits_for_label(
         &mut self,
         ticket: u64,
-        device: &HostName,
-        label: &LabelName,
-        accreditation: Option<&str>,
+        id: SessionId,
+        grant: Grant<Keys>,
         now: Time,
-    ) -> bool {
-        let Some(id) = self.by_device.get(device).copied() else { return false };
-        if self.is_accredited(label, accreditation).is_err() {
-            return false;
+    ) -> Result<(), &'static str> {
+        const DOWN: &str = "its label's vault is not up";
+        let session = self.sessions.get_mut(&id).ok_or("it has no session")?;
+        let Sharing::Theirs(tickets) = &mut session.shared else { return Err(DOWN) };
+        if tickets.len() >= TICKETS {
+            return Err(DOWN);
         }
-        let Some(session) = self.sessions.get_mut(&id) else { return false };
-        let (Sharing::Theirs(tickets), Phase::Open(_)) = (&mut session.shared, &session.phase) else {
-            return false;
-        };
-        if session.record.label != *label || session.vault == InVault::Ready || tickets.len() >= TICKETS {
-            return false;
-        }
-        tickets.push(ticket);
-        let placed = self.places.get(label).is_some_and(|place| place.sessions.contains(&id));
-        if !placed && self.place(label, id) {
+        tickets.push((ticket, grant));
+        let label = session.record.label.clone();
+        let placed = self.places.get(&label).is_some_and(|place| place.sessions.contains(&id));
+        if !placed && self.place(&label, id) {
             self.tell_vault(id, now);
         }
-        true
+        Ok(())
     }
 
     /// The session's vault has it.
@@ -181,14 +180,14 @@ impl Sessions {
         let Some(Session { shared: Sharing::Theirs(tickets), .. }) = self.sessions.get_mut(&id) else {
             return;
         };
-        for ticket in std::mem::take(tickets) {
-            let record = self.key_record(id);
+        for (ticket, grant) in std::mem::take(tickets) {
+            let record = self.key_record(id, grant);
             self.say(Output::Keys(ticket, record));
         }
     }
 
-    pub(crate) fn refuse_tickets(&mut self, tickets: Vec<u64>) {
-        for ticket in tickets {
+    pub(crate) fn refuse_tickets(&mut self, tickets: Vec<(u64, Grant<Keys>)>) {
+        for (ticket, _) in tickets {
             self.say(Output::Keys(ticket, None));
         }
     }

@@ -34,10 +34,10 @@ pub(crate) enum SigningOn {
     /// Until the password may be looked at.
     Delayed(Time),
     Verifying,
-    /// The password is right; until the decision is durable.
-    Recording(CommitId),
+    /// The password is right, and signing on granted; until that is durable.
+    Recording(Grant<decision::SignOn>, CommitId),
     /// Until the session that this TPE still has is over.
-    Clearing,
+    Clearing(Grant<decision::SignOn>),
 }
 
 pub(crate) enum ChangingPassword {
@@ -53,7 +53,7 @@ impl SigningOn {
     }
 
     pub fn waits_for(&self, commit: CommitId) -> bool {
-        matches!(self, Self::Recording(of) if *of == commit)
+        matches!(self, Self::Recording(_, of) if *of == commit)
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Session {
 }
 
 /// How the site's other servers stand to a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// They do not know it, or there are none.
     Not,
@@ -104,8 +104,8 @@ pub(crate) enum Sharing {
     Published,
     /// They are to end it.
     Withdrawing,
-    /// It is theirs: the person signed on at another server. Questions of the keyer that wait for the label to be up.
-    Theirs(Vec<u64>),
+    /// It is theirs: the person signed on at another server. Questions of the keyer that wait for the label to be up, granted.
+    Theirs(Vec<(u64, Grant<decision::Keys>)>),
 }
 
 /// What the vault that now runs at the session's label knows of it.

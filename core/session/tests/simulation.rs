@@ -472,7 +472,8 @@ impl World {
             self.fail("keys for a session whose grant is not in the log");
         }
         match self.store.get(&record.id) {
-            Some(stored) if stored.device == record.device && stored.label == record.label => {}
+            Some(stored)
+                if stored.device == *record.keys().host() && stored.label == *record.keys().label() => {}
             _ => self.fail(&format!("keys for {}, which the store does not have so", record.id)),
         }
         if self.machine.is_closing(record.id) {

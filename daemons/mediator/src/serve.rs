@@ -196,7 +196,8 @@ impl Mediator {
                     let report = self.report();
                     self.sessiond.send(MediatorToSessiond::Report(report));
                 }
-                SessiondToMediator::Decided { ticket, granted } => self.decided(ticket, granted)?,
+                SessiondToMediator::Pass(ticket) => self.pass(ticket)?,
+                SessiondToMediator::Refuse(ticket) => self.refuse(ticket)?,
             }
         }
         Ok(())
@@ -262,18 +263,27 @@ impl Mediator {
     }
 
     /// sessiond has granted a connection, and that is durable; or not.
-    fn decided(&mut self, ticket: u64, granted: bool) -> Result<(), Fatal> {
-        // Whoever has ended since then gets nothing any more.
-        let Some(connection) = self.connections.get_mut(&ticket) else { return Ok(()) };
-        let State::Asked(fd, number) = std::mem::replace(&mut connection.state, State::Ending) else {
-            return Err(Fatal::new("hear sessiond", "it decides about a connection a second time"));
-        };
-        let Some(listener) = self.listeners.get(number) else { return Ok(()) };
-        if !granted {
+    /// The connection that sessiond was asked about, and its listener's number; `None` if it has ended since then.
+    fn asked_about(&mut self, ticket: u64) -> Result<Option<(OwnedFd, usize)>, Fatal> {
+        let Some(connection) = self.connections.get_mut(&ticket) else { return Ok(None) };
+        match std::mem::replace(&mut connection.state, State::Ending) {
+            State::Asked(fd, number) => Ok(Some((fd, number))),
+            _ => Err(Fatal::new("hear sessiond", "it decides about a connection a second time")),
+        }
+    }
+
+    fn refuse(&mut self, ticket: u64) -> Result<(), Fatal> {
+        if self.asked_about(ticket)?.is_some() {
             self.counts.not_granted += 1;
             self.remove(ticket);
-            return Ok(());
         }
+        Ok(())
+    }
+
+    fn pass(&mut self, ticket: u64) -> Result<(), Fatal> {
+        let Some((fd, number)) = self.asked_about(ticket)? else { return Ok(()) };
+        let Some(connection) = self.connections.get_mut(&ticket) else { return Ok(()) };
+        let Some(listener) = self.listeners.get(number) else { return Ok(()) };
         if !listener.relayed {
             let (service, user) = (connection.service.clone(), connection.user.clone());
             let start = ToStarter::Start { ticket, service, user, from: connection.from };

@@ -75,13 +75,14 @@ fn is_mediated(site: &Site, name: &ServiceName) -> bool {
 
 /// To the keyer.
 pub fn key_record(site: &Site, record: KeyRecord) -> keyer::KeyRecord {
+    let keys = record.keys();
     keyer::KeyRecord {
-        carriage: site.label(&record.label).map_or(Carriage::default(), |label| carriage(site, &label)),
+        carriage: site.label(keys.label()).map_or(Carriage::default(), |label| carriage(site, &label)),
         session: record.id,
-        device: record.device,
-        label: record.label,
+        device: keys.host().clone(),
+        label: keys.label().clone(),
+        reach: keys.reach().iter().copied().map(IpNet::from).collect(),
         inner: record.inner,
-        reach: record.reach.into_iter().map(IpNet::from).collect(),
     }
 }
 
@@ -123,8 +124,8 @@ pub struct Asker<'a> {
 pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Reply> {
     Some(match reply {
         Reply::LoggedIn(user) => client::Reply::LoggedIn(login(site, user, asker.device)?),
-        Reply::Opened { id, label, inner } => {
-            client::Reply::Opened(Box::new(opened(site, id, label, inner)?))
+        Reply::Opened { id, label, inner, reach } => {
+            client::Reply::Opened(Box::new(opened(site, id, label, (inner, reach))?))
         }
         Reply::Resumed(now) => client::Reply::Resumed(status(now, asker.now)),
         Reply::PasswordChanged => client::Reply::PasswordChanged,
@@ -150,10 +151,14 @@ fn login(site: &Site, user: UserName, device: &HostName) -> Option<client::Login
     Some(client::Login { user, labels, clearance })
 }
 
-fn opened(site: &Site, session: SessionId, label: LabelName, inner: Vec<IpAddr>) -> Option<Opened> {
+/// A session that has opened, with its inner addresses and what its grant lets it reach.
+fn opened(
+    site: &Site,
+    session: SessionId,
+    label: LabelName,
+    (inner, reach): (Vec<IpAddr>, Vec<IpAddr>),
+) -> Option<Opened> {
     let point = site.label(&label)?;
-    let reach: BTreeSet<IpNet> =
-        site.reachable(&point).iter().map(|reach| IpNet::from(reach.address)).collect();
     Some(Opened {
         session,
         label,
@@ -161,7 +166,7 @@ fn opened(site: &Site, session: SessionId, label: LabelName, inner: Vec<IpAddr>)
         inner,
         services: site.server().inner_addresses().to_vec(),
         names: site.server().all_names().cloned().collect(),
-        reach: reach.into_iter().collect(),
+        reach: reach.into_iter().map(IpNet::from).collect(),
         mtu: site.vault().inner_mtu(&point),
         carriage: carriage(site, &point),
         tunnel_port: site.server().tunnel_port(),

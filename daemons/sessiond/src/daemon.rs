@@ -813,10 +813,8 @@ impl Daemon {
         for commit in batch.commits {
             self.handle(Event::Committed(commit, durable));
         }
-        for Connection { label, ticket, grant, .. } in batch.connections {
-            // It takes effect where the mediator passes the connection on.
-            drop(grant.into_parts());
-            self.decided(&label, ticket, recorded);
+        for connection in batch.connections {
+            self.pass_on(connection, recorded);
         }
     }
 

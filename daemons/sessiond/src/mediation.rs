@@ -9,16 +9,16 @@ use levee_ipc::Channel;
 use levee_ipc::mediator::{self, MediatorToSessiond, SessiondToMediator};
 use levee_ipc::vault::{Report, VaultToSessiond};
 use levee_policy::audit::Event as Entry;
-use levee_policy::{Grant, LabelName, ServiceName, Who, decision};
+use levee_policy::{Grant, LabelName, ServiceName, decision};
 use std::net::SocketAddr;
 
 /// A connection that a mediator waits to pass on, until its grant is durable.
 pub(crate) struct Connection {
-    pub(crate) label: LabelName,
-    pub(crate) ticket: u64,
+    label: LabelName,
+    ticket: u64,
     /// From where, for the log.
     why: String,
-    pub(crate) grant: Grant<decision::Connect>,
+    grant: Grant<decision::Connect>,
 }
 
 impl Connection {
@@ -40,10 +40,9 @@ impl Daemon {
         }
         let Some(mediator) = self.vaults.mediator(&name) else { return Ok(()) };
         mediator.send(SessiondToMediator::Networks(convert::networks(&self.site, &label)));
-        let reach = self.site.reachable(&label);
-        let live = self.machine.shown().filter(|shown| shown.label == name);
-        for shown in live.filter_map(|shown| self.machine.live(shown.id)) {
-            let record = convert::mediated(&self.site, shown.id, shown.user, shown.inner, &reach);
+        for shown in self.machine.shown().filter(|shown| shown.label == name) {
+            let Some(reach) = self.machine.reach(shown.id) else { continue };
+            let record = convert::mediated(&self.site, shown.id, shown.user, shown.inner, reach);
             mediator.send(SessiondToMediator::Open(record));
         }
         mediator.send(SessiondToMediator::Synced);
@@ -79,8 +78,8 @@ impl Daemon {
         }
     }
 
-    /// A connection is granted if its session lives at the mediator's label and the service is one that a mediator there decides
-    /// about, or the site gives it to the network; the grant takes effect once it is durable.
+    /// A connection is granted if its session lives at the mediator's label and the session's grant lets it reach the service, or the
+    /// site gives it to the network; the grant takes effect once it is durable.
     fn connect(
         &mut self,
         label: &LabelName,
@@ -89,27 +88,13 @@ impl Daemon {
         service: &ServiceName,
         from: SocketAddr,
     ) {
-        let granted = (|| {
-            let point = self.site.label(label)?;
-            let mediated = self.site.service(service)?.mode().is_mediated();
-            let (shown, given) = match client {
-                mediator::Client::Session(id) => {
-                    let shown = self.machine.live(*id).filter(|shown| shown.label == *label)?;
-                    let given = shown.inner.contains(&from.ip());
-                    (Some(shown), given)
-                }
-                mediator::Client::Network(interface) => {
-                    let network = self.site.networks_at(&point).find(|n| n.interface() == interface)?;
-                    (None, network.services().contains(service))
-                }
-            };
-            let who = Who {
-                user: shown.as_ref().map(|shown| &shown.user),
-                host: shown.as_ref().map(|shown| &shown.device),
-            };
-            let grant = self.site.decide_connect(who, &point, service).ok()?;
-            (mediated && given).then_some(grant)
-        })();
+        let granted = match client {
+            mediator::Client::Session(id) => self.machine.connect(*id, label, from.ip(), service),
+            mediator::Client::Network(interface) => self
+                .site
+                .label(label)
+                .and_then(|point| self.site.decide_network_connection(&point, interface, service).ok()),
+        };
         match granted {
             Some(grant) => {
                 let why = match client {
@@ -120,14 +105,25 @@ impl Daemon {
             }
             None => {
                 self.counts.add_many("connections that no session or network has", 1, self.clock.now());
-                self.decided(label, ticket, false);
+                self.answer_mediator(label, SessiondToMediator::Refuse(ticket));
             }
         }
     }
 
-    pub(crate) fn decided(&mut self, label: &LabelName, ticket: u64, granted: bool) {
+    /// The one place where a connection is passed on: it consumes the grant, which is in the log if it is `recorded`.
+    pub(crate) fn pass_on(&mut self, connection: Connection, recorded: bool) {
+        let Connection { label, ticket, grant, .. } = connection;
+        if recorded {
+            drop(grant.into_parts());
+            self.answer_mediator(&label, SessiondToMediator::Pass(ticket));
+        } else {
+            self.answer_mediator(&label, SessiondToMediator::Refuse(ticket));
+        }
+    }
+
+    fn answer_mediator(&mut self, label: &LabelName, answer: SessiondToMediator) {
         if let Some(mediator) = self.vaults.mediator(label) {
-            mediator.send(SessiondToMediator::Decided { ticket, granted });
+            mediator.send(answer);
         }
     }
 }

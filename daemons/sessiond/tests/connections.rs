@@ -74,7 +74,8 @@ impl Mediator {
         self.0.send(&MediatorToSessiond::Connect { ticket: 7, client, service, from }).unwrap();
         loop {
             match self.hear() {
-                SessiondToMediator::Decided { ticket: 7, granted } => return granted,
+                SessiondToMediator::Pass(7) => return true,
+                SessiondToMediator::Refuse(7) => return false,
                 SessiondToMediator::Ping(number) => self.0.send(&MediatorToSessiond::Pong(number)).unwrap(),
                 SessiondToMediator::Open(_) | SessiondToMediator::Synced => {}
                 other => panic!("{other:?}"),

@@ -60,13 +60,11 @@ pub enum SessiondToMediator {
     Ping(u64),
     /// Answer with [`MediatorToSessiond::Report`].
     Report,
-    /// Answer to [`MediatorToSessiond::Connect`].
-    Decided {
-        /// The mediator's own number.
-        ticket: u64,
-        /// Whether the connection is granted, and that is in the audit log and synced.
-        granted: bool,
-    },
+    /// Answer to [`MediatorToSessiond::Connect`], by the mediator's own number: the connection is granted, and that is in the audit
+    /// log and synced.
+    Pass(u64),
+    /// The other answer: it is not.
+    Refuse(u64),
 }
 
 /// Mediator → sessiond.
@@ -80,7 +78,8 @@ pub enum MediatorToSessiond {
     Pong(u64),
     /// What was passed on and what was refused: counter names and values since the mediator's start.
     Report(Vec<(String, u64)>),
-    /// Somebody of whom there is a record connects to a service in it. Answered by [`SessiondToMediator::Decided`].
+    /// Somebody of whom there is a record connects to a service in it. Answered by [`SessiondToMediator::Pass`] or
+    /// [`SessiondToMediator::Refuse`].
     Connect {
         /// The mediator's own number.
         ticket: u64,

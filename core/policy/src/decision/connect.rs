@@ -1,0 +1,116 @@
+//! Services: which run at a label, and who may have a connection to one.
+
+use super::{Ask, Denial, DenialKind, Grant, Session, Who};
+use crate::label::Label;
+use crate::names::{InterfaceName, LabelName, ServiceName};
+use crate::site::{Destination, Service, Site};
+
+/// To reach a service at the session's label.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Connect {
+    label: Label,
+    service: ServiceName,
+}
+
+impl Connect {
+    /// The label of the session and of the service's instance.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// The service.
+    pub fn service(&self) -> &ServiceName {
+        &self.service
+    }
+}
+
+impl Site {
+    /// May a session at this label reach this service: only if the service's range contains the label. It
+    /// reaches the instance at its own label, so that the traffic both ways stays at one label.
+    pub fn decide_connect(
+        &self,
+        who: Who<'_>,
+        session: &Label,
+        service: &ServiceName,
+    ) -> Result<Grant<Connect>, Box<Denial>> {
+        let ask = ask(who, self.label_name(session), service);
+        self.check_known(&ask, session)?;
+        let Some(found) = self.service(service) else {
+            return Err(ask.deny(DenialKind::UnknownService, format!("the site has no service `{service}`")));
+        };
+        if !found.range().contains(session) {
+            return Err(ask.deny(
+                DenialKind::NotOffered,
+                format!(
+                    "`{service}` is offered at {}, not at {}",
+                    self.range_words(found.range()),
+                    self.words(session)
+                ),
+            ));
+        }
+        Ok(ask.grant(
+            Connect { label: session.clone(), service: service.clone() },
+            format!("`{service}` is offered at {}", self.words(session)),
+        ))
+    }
+
+    /// May this session have one connection to this service, which a mediator decides about: only if the session's own grant lets it
+    /// reach the service. The site is not asked again what may be reached.
+    pub fn decide_connection(
+        &self,
+        session: &Grant<Session>,
+        service: &ServiceName,
+    ) -> Result<Grant<Connect>, Box<Denial>> {
+        let Session { user, host, label, name, reach } = session.action();
+        let who = Who { user: Some(user), host: Some(host) };
+        let ask = ask(who, Some(name.clone()), service);
+        self.check_mediated(&ask, service)?;
+        if !reach
+            .iter()
+            .any(|reach| matches!(&reach.destination, Destination::Service(name) if name == service))
+        {
+            return Err(ask.deny(DenialKind::NotOffered, format!("the session does not reach `{service}`")));
+        }
+        let connect = Connect { label: label.clone(), service: service.clone() };
+        Ok(ask.grant(connect, format!("`{service}` is offered at {name}")))
+    }
+
+    /// May a host of the single-level network at this interface have one connection to this service, which a mediator decides about:
+    /// only if the site gives the network this service at its label.
+    pub fn decide_network_connection(
+        &self,
+        label: &Label,
+        interface: &InterfaceName,
+        service: &ServiceName,
+    ) -> Result<Grant<Connect>, Box<Denial>> {
+        let ask = ask(Who::default(), self.label_name(label), service);
+        self.check_mediated(&ask, service)?;
+        let network = self.networks_at(label).find(|network| network.interface() == interface);
+        if !network.is_some_and(|network| network.services().contains(service)) {
+            let why = format!("the network at {interface} is not given `{service}` at {}", self.words(label));
+            return Err(ask.deny(DenialKind::NotOffered, why));
+        }
+        self.decide_connect(Who::default(), label, service)
+    }
+
+    fn check_mediated(&self, ask: &Ask<'_>, service: &ServiceName) -> Result<(), Box<Denial>> {
+        let Some(found) = self.service(service) else {
+            return Err(ask.deny(DenialKind::UnknownService, format!("the site has no service `{service}`")));
+        };
+        if found.mode().is_mediated() {
+            return Ok(());
+        }
+        let why = format!("nobody decides about connections to `{service}` one by one");
+        Err(ask.deny(DenialKind::NotOffered, why))
+    }
+
+    /// Why a service is or is not one that runs at a label, as a decision without a subject: what the
+    /// warden asks before it starts an instance.
+    pub fn decide_start(&self, label: &Label, service: &Service) -> Result<Grant<Connect>, Box<Denial>> {
+        self.decide_connect(Who::default(), label, service.name())
+    }
+}
+
+fn ask<'a>(who: Who<'a>, label: Option<LabelName>, service: &ServiceName) -> Ask<'a> {
+    Ask { who, label, verb: "connect", object: service.to_string() }
+}
