@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere test test-pure fuzz reference lint bench bench-full study build install clean
+.PHONY: help run crowd elsewhere test test-pure fuzz reference book lint bench bench-full study build install clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -15,6 +15,7 @@ help:
 	@echo 'make bench        the vault beside other user-mode tunnels, IKEv2 beside strongSwan: a quarter of an hour and more, out/bench/report.md, ike.jsonl'
 	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
 	@echo 'make study        the MYSEA study in full, and our workloads beside other tools: half an hour, out/study; Ctrl-C and again goes on'
+	@echo 'make book         the book (docs/book) as pages for a browser, out/book; makes mdbook the first time'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
 
 run:
@@ -44,6 +45,9 @@ fuzz:
 reference:
 	$(CARGO) run --quiet -p levee --bin levee -- check --explain all --markdown >docs/site.md.new
 	@mv docs/site.md.new docs/site.md
+
+book:
+	@scripts/book
 
 lint:
 	@scripts/lint
