@@ -1,9 +1,10 @@
 //! The commands: each asks the agent for one thing and says what came of it, in words or as JSON.
 
 use levee_ipc::Secret;
-use levee_ipc::client::RefusalKind;
+use levee_ipc::client::{Lattice, RefusalKind};
 use levee_ipc::tpe::{Answer, Command, Session, Status};
 use levee_ipc::{Channel, RecvError};
+use levee_policy::LabelName;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
@@ -16,6 +17,9 @@ use zeroize::Zeroizing;
 pub const RUNS: &str = "/run/levee";
 /// The agent's socket, in its run directory.
 const SOCKET: &str = "tpe.sock";
+
+/// More levels than these are not listed where they were not asked for.
+const SAID: usize = 8;
 
 /// Who may speak with an agent, for whoever may not.
 const OPEN: &str =
@@ -227,13 +231,16 @@ fn session_json(session: &Session) -> Value {
 /// An answer as JSON.
 pub fn to_json(answer: &Answer) -> Value {
     match answer {
-        Answer::LoggedIn { labels, clearance } => json!({ "labels": labels, "clearance": clearance }),
+        Answer::LoggedIn { labels, lattice, clearance } => {
+            json!({ "labels": labels, "lattice": lattice, "clearance": clearance })
+        }
         Answer::Opened(session) => session_json(session),
         Answer::Exited(status) => json!({ "status": status }),
-        Answer::Status(Status { connected, user, labels, session, ended }) => json!({
+        Answer::Status(Status { connected, user, labels, lattice, session, ended }) => json!({
             "connected": connected,
             "user": user,
             "labels": labels,
+            "lattice": lattice,
             "session": session.as_ref().map(session_json),
             "ended": ended,
         }),
@@ -244,6 +251,42 @@ pub fn to_json(answer: &Answer) -> Value {
     }
 }
 
+/// The levels that may be chosen, as JSON; what they are made of, where they are too many to list.
+pub fn labels_json(status: &Status) -> Value {
+    json!({ "labels": status.labels, "lattice": status.lattice })
+}
+
+/// The levels that may be chosen, one a line; where they are too many to list, what they are made of as well.
+pub fn labels_text(status: &Status) -> String {
+    let mut lines: Vec<String> = status.labels.iter().map(LabelName::to_string).collect();
+    if let Some(lattice) = &status.lattice {
+        lines.insert(
+            0,
+            format!("# the lowest and the highest of {}; any of these may be typed:", lattice.count),
+        );
+        lines.push(format!("# levels: {}", lattice.levels.join(" ")));
+        lines.push(format!("# categories: {}", lattice.categories.join(" ")));
+    }
+    lines.join("\n")
+}
+
+/// A person's levels in words: all of them, or how many there are.
+fn levels(labels: &[LabelName], lattice: Option<&Lattice>) -> String {
+    match (lattice, labels.len()) {
+        (Some(lattice), _) => {
+            format!(
+                "{} levels, from {}: `levee-tpe labels` says of what they are made",
+                lattice.count,
+                list(labels).replacen(' ', " to ", 1)
+            )
+        }
+        (None, 0) => "no level may be chosen from this workstation".into(),
+        (None, 1) => format!("level: {}", list(labels)),
+        (None, 2..=SAID) => format!("{} levels: {}", labels.len(), list(labels)),
+        (None, many) => format!("{many} levels: `levee-tpe labels` lists them"),
+    }
+}
+
 fn list<T: std::fmt::Display>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(" ")
 }
@@ -251,8 +294,8 @@ fn list<T: std::fmt::Display>(items: &[T]) -> String {
 /// An answer in words.
 pub fn to_text(answer: &Answer) -> String {
     match answer {
-        Answer::LoggedIn { labels, clearance } => {
-            format!("signed on; clearance {clearance}; levels: {}", list(labels))
+        Answer::LoggedIn { labels, lattice, clearance } => {
+            format!("signed on; clearance {clearance}; {}", levels(labels, lattice.as_ref()))
         }
         Answer::Opened(session) => format!(
             "session {} at {}; own address {}; services at {}",
@@ -286,6 +329,24 @@ pub fn to_text(answer: &Answer) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sign_on_says_how_many_levels_there_are_and_never_a_part_as_if_it_were_all() {
+        let labels = |many: usize| -> Vec<LabelName> {
+            (0..many).map(|number| LabelName::new(&format!("L{number}")).unwrap()).collect()
+        };
+        let says = |many, lattice| {
+            to_text(&Answer::LoggedIn { labels: labels(many), lattice, clearance: "L0..L9".into() })
+        };
+        assert_eq!(says(2, None), "signed on; clearance L0..L9; 2 levels: L0 L1");
+        assert_eq!(says(128, None), "signed on; clearance L0..L9; 128 levels: `levee-tpe labels` lists them");
+        assert!(says(0, None).contains("no level"));
+        let lattice = Lattice { count: 12_288, ..Lattice::default() };
+        assert!(
+            says(2, Some(lattice)).contains("12288 levels, from L0 to L1:"),
+            "never the ends as if they were all"
+        );
+    }
 
     #[test]
     fn the_only_agent_is_meant_and_where_there_is_none_or_more_it_is_said_what_to_do() {

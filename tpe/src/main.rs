@@ -3,11 +3,14 @@
 
 mod agent;
 mod command;
+mod doctor;
+mod reference;
 mod run;
 mod screen;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use command::{Agent, Fault, PasswordSource};
+use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command};
 use levee_policy::site::Suites;
 use levee_policy::{LabelName, UserName};
@@ -19,13 +22,18 @@ use std::process::ExitCode;
 const FAILED: u8 = 1;
 /// Exit status of `run` when it failed itself: no common program ends with it.
 const RUN_FAILED: u8 = 255;
+/// Exit status of `doctor` when there is nothing to examine.
+const UNREAD: u8 = 2;
 
 /// Sign on at this workstation, choose a level, run programs at it
 ///
 /// Without a command it takes the whole terminal: a banner with the session's level in its colour, a form to sign on, a
-/// menu of levels, and a shell at the session's level. Ctrl-] leads back to the menu.
+/// menu of levels, and a shell at the session's level. Ctrl-] leads back to the menu; a line at the bottom says the keys.
+///
+/// By commands: `login NAME`, then `level LABEL`, then `run -- COMMAND` as often as you like, and `logout`. If nothing is
+/// reached, `doctor` says why.
 #[derive(Parser)]
-#[command(name = "levee-tpe", version, about)]
+#[command(name = "levee-tpe", version, about, after_help = reference::EXIT)]
 struct Arguments {
     /// The agent's socket [default: the only tpe.sock in a directory below /run/levee]
     #[arg(long, global = true, env = "LEVEE_TPE_SOCKET", value_name = "FILE")]
@@ -33,6 +41,9 @@ struct Arguments {
     /// Say everything as JSON, one object a line
     #[arg(long, global = true)]
     json: bool,
+    /// Say nothing that was not asked for: what was done is seen by the exit status; refusals are said
+    #[arg(long, short, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -58,9 +69,11 @@ enum Action {
     },
     /// Open a session at a level, ending the one there is
     Level {
-        /// The level, such as SECRET//NATO; `levee-tpe login` lists yours
+        /// The level, such as SECRET//NATO; `levee-tpe labels` lists yours
         label: LabelName,
     },
+    /// List the levels that you may choose here, one a line
+    Labels,
     /// Run a program at the session's level
     ///
     /// Its files are gone when the session ends; the services of the level are its whole network. The exit status is the
@@ -87,6 +100,17 @@ enum Action {
     },
     /// End the session and sign off
     Logout,
+    /// Say why the server is reached from here, or is not, each lack with its remedy
+    ///
+    /// Looks at name, TCP and UDP ports, certificates, clock and path MTU. Needs no agent and no key; the bundle's public files.
+    #[command(
+        after_help = "Exit status 0: a session can come about. 1: something is lacking. 2: the bundle cannot be read."
+    )]
+    Doctor {
+        /// The bundle that `levee enrol` made for this host
+        #[arg(long, value_name = "DIR", default_value = doctor::BUNDLE)]
+        bundle: PathBuf,
+    },
     /// Print completions for a shell
     #[command(hide = true)]
     Completions {
@@ -137,6 +161,9 @@ fn main() -> ExitCode {
     if let Action::Agent { no_tunnel, suites } = action {
         return levee_daemon::run("levee-tpe", || agent::serve(*no_tunnel, *suites));
     }
+    if let Action::Doctor { bundle } = action {
+        return examine(bundle, &arguments);
+    }
     if let Some(done) = reference(action) {
         return match done {
             Ok(()) => ExitCode::SUCCESS,
@@ -150,10 +177,15 @@ fn main() -> ExitCode {
     match carry_out(action, &arguments) {
         Ok(Answer::Exited(status)) if running => ExitCode::from(status),
         Ok(answer) => {
-            if arguments.json {
-                say(&command::to_json(&answer));
-            } else {
-                say(&command::to_text(&answer));
+            let asked = matches!(action, Action::Status | Action::Labels);
+            match (action, &answer) {
+                _ if arguments.quiet && !asked => {}
+                (Action::Labels, Answer::Status(status)) if arguments.json => {
+                    say(&command::labels_json(status))
+                }
+                (Action::Labels, Answer::Status(status)) => say(&command::labels_text(status)),
+                _ if arguments.json => say(&command::to_json(&answer)),
+                _ => say(&command::to_text(&answer)),
             }
             ExitCode::SUCCESS
         }
@@ -173,15 +205,37 @@ fn say(line: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// What the doctor says; its exit status is 1 where something is lacking, 2 where it could not look.
+fn examine(bundle: &std::path::Path, arguments: &Arguments) -> ExitCode {
+    match doctor::examine(bundle, arguments.socket.clone()) {
+        Ok(found) => {
+            let text = found.text(arguments.quiet);
+            if arguments.json {
+                say(&found.json());
+            } else if !text.is_empty() {
+                say(&text);
+            }
+            ExitCode::from(if found.is_fit() { 0 } else { FAILED })
+        }
+        Err(why) => {
+            if arguments.json {
+                say(&Fault::Local(why).json());
+            } else {
+                eprintln!("levee-tpe: {why}");
+            }
+            ExitCode::from(UNREAD)
+        }
+    }
+}
+
 /// Man pages and completions, from the definitions of the commands themselves.
 fn reference(action: &Action) -> Option<std::io::Result<()>> {
     match action {
         Action::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(*shell, &mut Arguments::command(), "levee-tpe", &mut text);
-            Some(std::io::Write::write_all(&mut std::io::stdout(), &text))
+            let text = reference::completions(*shell, &mut Arguments::command());
+            Some(std::io::stdout().write_all(text.as_bytes()))
         }
-        Action::Man { directory } => Some(clap_mangen::generate_to(Arguments::command(), directory)),
+        Action::Man { directory } => Some(reference::man(Arguments::command(), directory)),
         _ => None,
     }
 }
@@ -190,7 +244,7 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
     // Before anybody types a password in vain.
     let socket = command::socket(arguments.socket.clone(), command::RUNS.as_ref())?;
     let command = match action {
-        Action::Agent { .. } | Action::Completions { .. } | Action::Man { .. } => {
+        Action::Agent { .. } | Action::Completions { .. } | Action::Man { .. } | Action::Doctor { .. } => {
             return Err(Fault::Local("this asks no agent".into()));
         }
         Action::Login { user, password } => {
@@ -201,7 +255,7 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
             let carried = run::Carried { export: *export, import: *import };
             return run::run(&socket, argv.clone(), carried).map(Answer::Exited);
         }
-        Action::Status => Command::Status,
+        Action::Status | Action::Labels => Command::Status,
         Action::Passwd { password } => Command::Passwd {
             old: password.source(0).read("Present password")?,
             new: password.source(1).read("New password")?,
@@ -209,9 +263,17 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
         Action::Logout => Command::Logout,
     };
     // Standard output is the answer's alone.
-    Agent::connect(&socket)?.ask(&command, |why| {
-        let _ = writeln!(std::io::stderr(), "levee-tpe: {why}");
-    })
+    let answer = Agent::connect(&socket)?.ask(&command, |why| {
+        if !arguments.quiet {
+            let _ = writeln!(std::io::stderr(), "levee-tpe: {why}");
+        }
+    })?;
+    match &answer {
+        Answer::Status(status) if status.user.is_none() && matches!(action, Action::Labels) => Err(
+            Fault::Refused(RefusalKind::NotLoggedIn, "nobody is signed on here: levee-tpe login NAME".into()),
+        ),
+        _ => Ok(answer),
+    }
 }
 
 #[cfg(test)]
@@ -227,7 +289,9 @@ mod tests {
         let man = Action::Man { directory: place.path().to_owned() };
         assert!(reference(&man).is_some_and(|done| done.is_ok()));
         let page = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
-        assert!(page("levee-tpe.1").contains("banner"));
+        for said in ["banner", "EXIT STATUS", "FILES", "EXAMPLES", "NO_COLOR", "levee\\-tpe doctor"] {
+            assert!(page("levee-tpe.1").contains(said), "{said}");
+        }
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
             assert!(sub.get_about().is_some(), "{} says nothing of itself", sub.get_name());
             if sub.get_name() != "help" {

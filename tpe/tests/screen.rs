@@ -2,6 +2,7 @@
 
 mod world;
 
+use levee_ipc::client::Lattice;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use world::common::PATIENCE;
@@ -33,6 +34,16 @@ impl Terminal {
         terminal
     }
 
+    /// As [`Terminal::new`], of so many columns and rows, with this environment.
+    fn sized(world: &World, columns: u16, rows: u16, environment: &str) -> Self {
+        let terminal = Self::named();
+        let program = env!("CARGO_BIN_EXE_levee-tpe");
+        let command =
+            format!("{environment} SHELL=/bin/sh exec {program} --socket {}", world.socket.display());
+        terminal.start_sized(&command, columns, rows);
+        terminal
+    }
+
     /// A terminal with this shell command in it.
     fn running(command: &str) -> Self {
         let terminal = Self::named();
@@ -41,7 +52,12 @@ impl Terminal {
     }
 
     fn start(&self, command: &str) {
-        self.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", command]);
+        self.start_sized(command, 80, 24);
+    }
+
+    fn start_sized(&self, command: &str, columns: u16, rows: u16) {
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        self.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, command]);
         // What would let a program into tmux's own clipboard.
         self.tmux(&["set-option", "-s", "set-clipboard", "on"]);
     }
@@ -288,4 +304,124 @@ fn a_program_at_the_terminal_can_be_left_by_the_attention_key_and_ends() {
     terminal.shows("Return to the program");
     terminal.choose("End the program");
     terminal.shows("status 129");
+}
+
+fn lattice() -> Lattice {
+    let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    Lattice {
+        count: 3 * 4_096,
+        levels: names(&["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]),
+        categories: names(&[
+            "ALPHA", "BRAVO", "CHARLIE", "DELTA", "ECHO", "FOXTROT", "GOLF", "HOTEL", "INDIA", "JULIETT",
+            "KILO", "LIMA",
+        ]),
+        needed: vec![],
+        integrity: vec![String::new()],
+    }
+}
+
+/// What the screen says, without what breaks it into rows.
+fn joined(terminal: &Terminal) -> String {
+    terminal.text().chars().filter(|character| !character.is_whitespace()).collect()
+}
+
+#[test]
+fn a_level_with_many_categories_is_put_together_at_every_width_and_its_marking_is_whole() {
+    for (columns, rows) in [(25, 24), (80, 24), (300, 50)] {
+        let world =
+            World::offering(["UNCLASSIFIED", "SECRET//ALPHA"].map(world::label).to_vec(), Some(lattice()));
+        let terminal = Terminal::sized(&world, columns, rows, "");
+        terminal.shows("Ctrl-C");
+        terminal.sign_on();
+        // The keys and the way out are in sight, whatever is chosen.
+        for said in ["Ctrl-D:", "Ctrl-C:", "> Choose a level", "Sign off"] {
+            terminal.shows(said);
+        }
+        assert!(joined(&terminal).contains("12288"), "how many there are\n{}", terminal.text());
+        terminal.keys(&["Enter"]);
+        terminal.shows("> (*) UNCLASSIFIED");
+        // By its letter; then categories by theirs.
+        terminal.keys(&["s", "Space"]);
+        terminal.shows("> (*) SECRET");
+        for (letter, name) in
+            [("a", "ALPHA"), ("f", "FOXTROT"), ("g", "GOLF"), ("j", "JULIETT"), ("l", "LIMA")]
+        {
+            terminal.keys(&[letter, "Space"]);
+            terminal.shows(&format!("> [x] {name}"));
+        }
+        // A tick is taken back.
+        terminal.keys(&["Space"]);
+        terminal.shows("> [ ] LIMA");
+        terminal.keys(&["Home"]);
+        terminal.shows("> ( ) UNCLASSIFIED");
+        terminal.keys(&["End"]);
+        terminal.shows("> Open a session at");
+        let label = "SECRET//ALPHA,FOXTROT,GOLF,JULIETT";
+        terminal.until("the label", |terminal| joined(terminal).contains(&format!("sessionat{label}")));
+        terminal.keys(&["Enter"]);
+        terminal.until("the banner", |terminal| joined(terminal).starts_with(&format!("===={label}ada")));
+        terminal.until("the hint", |terminal| joined(terminal).contains("Ctrl-]:trustedmenu"));
+        // The program has what the banner leaves it.
+        terminal.keys(&["stty size", "Enter"]);
+        let left = rows - if columns == 25 { 4 } else { 1 };
+        terminal.shows(&format!("{left} {columns}"));
+        terminal.keys(&["C-]"]);
+        terminal.shows("Return to the program");
+        terminal.keys(&["C-d"]);
+        terminal.shows("Signed off");
+        assert!(
+            world.events().iter().any(|event| event == &format!("server opens {label}")),
+            "{:?}",
+            world.events()
+        );
+    }
+}
+
+#[test]
+fn a_level_is_searched_for_by_a_part_of_its_name_or_typed_whole() {
+    let labels: Vec<_> = (0..40).map(|number| world::label(&format!("LEVEL-{number:02}"))).collect();
+    let world = World::offering(labels, None);
+    let terminal = Terminal::new(&world);
+    terminal.sign_on();
+    terminal.shows("Choose a level (40 of them)");
+    terminal.keys(&["/", "l", "e", "3", "7"]);
+    terminal.shows("> As typed: le37");
+    terminal.keys(&["BSpace", "BSpace", "BSpace", "BSpace", "3", "7"]);
+    terminal.shows("> LEVEL-37");
+    terminal.keys(&["Enter"]);
+    terminal.until("banner", |terminal| terminal.banner().contains("LEVEL-37"));
+    terminal.keys(&["C-]"]);
+    terminal.shows("Return to the program");
+    terminal.keys(&["/"]);
+    terminal.keys(&["-l", "NOWHERE"]);
+    terminal.shows("> As typed: NOWHERE");
+    terminal.keys(&["Enter"]);
+    terminal.shows("NOWHERE is not within your clearance");
+    assert!(terminal.banner().contains("LEVEL-37"), "a level that is refused costs no session");
+    terminal.keys(&["Escape"]);
+    terminal.shows("Return to the program");
+    terminal.keys(&["Escape"]);
+    // What comes right behind an Esc is Alt with it.
+    terminal.until("the program", |terminal| !terminal.text().contains("Return to the program"));
+    terminal.keys(&["echo still | tr a-z A-Z", "Enter"]);
+    terminal.shows("STILL");
+}
+
+#[test]
+fn the_screen_is_left_by_ctrl_c_and_has_no_colours_where_none_are_wanted() {
+    let world = World::new();
+    let terminal = Terminal::sized(&world, 80, 24, "NO_COLOR=1");
+    terminal.shows("Esc, Ctrl-C: leave");
+    terminal.sign_on();
+    terminal.open("SECRET");
+    let banner = terminal.banner();
+    assert!(
+        banner.contains("==== SECRET") && !banner.contains("[48;") && !banner.contains("[42m"),
+        "{banner:?}"
+    );
+    terminal.keys(&["C-]"]);
+    terminal.shows("Return to the program");
+    terminal.keys(&["C-c"]);
+    terminal.until("the end", |terminal| terminal.tmux(&["list-sessions"]).is_empty());
+    assert_eq!(world.status()["session"]["label"], "SECRET", "the session stays");
 }

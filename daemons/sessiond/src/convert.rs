@@ -1,5 +1,6 @@
 //! Between the state machine's words and the messages on the channels.
 
+use crate::offer::offer;
 use ipnet::IpNet;
 use levee_ipc::client::{self, Opened};
 use levee_ipc::keyer;
@@ -10,9 +11,6 @@ use levee_policy::{HostName, Label, LabelName, ServiceName, Site, UserName};
 use levee_session::{KeyRecord, RefusalKind, Reply, SessionId, Status, Time, ToVault};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-
-/// The most labels that a person is shown.
-const MAX_LABELS: u64 = 256;
 
 /// To a vault.
 pub fn to_vault(message: ToVault) -> SessiondToVault {
@@ -142,13 +140,8 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
 
 fn login(site: &Site, user: UserName, device: &HostName) -> Option<client::Login> {
     let clearance = site.vocabulary().print_range(site.user(&user)?.clearance())?;
-    // Where there are too many to list, the lowest and the highest say what the person may type.
-    let labels = site.session_labels(&user, device, MAX_LABELS).unwrap_or_else(|| {
-        let range = site.session_range(&user, device);
-        let ends = range.iter().flat_map(|range| [range.low(), range.high()]);
-        ends.filter_map(|label| site.label_name(label)).collect()
-    });
-    Some(client::Login { user, labels, clearance })
+    let (labels, lattice) = offer(site, &user, device);
+    Some(client::Login { user, labels, lattice, clearance })
 }
 
 /// A session that has opened, with its inner addresses and what its grant lets it reach.

@@ -15,6 +15,7 @@ mod devices;
 mod federation;
 mod mediation;
 mod notes;
+mod offer;
 mod operators;
 mod passes;
 mod passwords;

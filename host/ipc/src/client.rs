@@ -165,10 +165,28 @@ pub enum RefusalKind {
 pub struct Login {
     /// Who.
     pub user: UserName,
-    /// The labels at which a session may be opened from this TPE, lowest first, at most 256 of them.
+    /// The labels at which a session may be opened from this TPE, lowest first, at most 256 of them; of more, the lowest and the highest.
     pub labels: Vec<LabelName>,
+    /// What labels are made of, where there are more than could be listed.
+    pub lattice: Option<Lattice>,
     /// The person's clearance, as the site file has it.
     pub clearance: String,
+}
+
+/// More labels than can be listed, by their parts: a level, some of the categories, the needed ones among them, and an integrity.
+/// Which of them may be opened the server decides when it is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lattice {
+    /// How many labels that makes.
+    pub count: u64,
+    /// Levels, lowest first.
+    pub levels: Vec<String>,
+    /// Categories in the site's order; none where they are too many for one message.
+    pub categories: Vec<String>,
+    /// The categories that every one of the labels has.
+    pub needed: Vec<String>,
+    /// What may stand behind the `@`, the cleanest first; one that is empty where the site has no integrity.
+    pub integrity: Vec<String>,
 }
 
 /// A session was opened.

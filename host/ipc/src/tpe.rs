@@ -1,7 +1,7 @@
 //! `levee-tpe` as a command ↔ `levee-tpe` as the workstation's agent, on a Unix `SOCK_SEQPACKET` socket.
 
 use crate::Secret;
-use crate::client::RefusalKind;
+use crate::client::{Lattice, RefusalKind};
 use levee_policy::{LabelName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -78,6 +78,8 @@ pub enum Answer {
     LoggedIn {
         /// Labels, lowest first.
         labels: Vec<LabelName>,
+        /// What they are made of, where they are too many to list.
+        lattice: Option<Lattice>,
         /// The person's clearance.
         clearance: String,
     },
@@ -126,6 +128,8 @@ pub struct Status {
     pub user: Option<UserName>,
     /// The labels that person may choose, lowest first.
     pub labels: Vec<LabelName>,
+    /// What they are made of, where they are too many to list.
+    pub lattice: Option<Lattice>,
     /// The session there is.
     pub session: Option<Session>,
     /// Why the last session ended, if the server ended it.

@@ -1,9 +1,11 @@
 //! The trusted path's TLS: version 1.3 alone, mutual, no resumption; the private key stays with the signer.
 #![forbid(unsafe_code)]
 
+mod look;
 mod signer;
 
 pub use levee_policy::site::Suites;
+pub use look::{Life, List, Looker, Shown, Unbelieved, list, lives, looker};
 pub use signer::SignerHandle;
 
 use levee_policy::{DomainName, HostName};

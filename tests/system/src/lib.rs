@@ -65,6 +65,7 @@ pub struct World {
     server: Option<Child>,
     agents: Vec<(String, Child)>,
     path: Option<PathBuf>,
+    under: Vec<String>,
 }
 
 /// What a command gave.
@@ -169,6 +170,7 @@ impl World {
             server: None,
             agents: Vec::new(),
             path: None,
+            under: Vec::new(),
         };
         fs::write(world.path("site.toml"), carrying(site)).expect("write the site file");
         let server = world.namespace("server");
@@ -235,6 +237,11 @@ impl World {
         self.path = Some(directory.to_path_buf());
     }
 
+    /// Has wardens that are started afterwards be started by this command, such as `setpriv` with its options.
+    pub fn start_by(&mut self, command: &[&str]) {
+        self.under = command.iter().map(|word| (*word).to_owned()).collect();
+    }
+
     /// Starts the server's warden and waits until it is at work.
     #[track_caller]
     pub fn start_server(&mut self) {
@@ -270,7 +277,9 @@ impl World {
         let path =
             self.path.iter().map(|first| format!("{}:", text(first))).chain([path]).collect::<String>();
         loop {
-            let mut child = Command::new("nsenter")
+            let mut words = self.under.iter().map(String::as_str).chain(["nsenter"]);
+            let mut child = Command::new(words.next().unwrap_or("nsenter"))
+                .args(words)
                 .env("PATH", &path)
                 .arg(&net)
                 .arg(programs.join("levee-warden"))

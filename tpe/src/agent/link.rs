@@ -30,6 +30,8 @@ pub fn patience(request: &Request) -> Duration {
         Request::KeepAlive => SILENCE,
         // A label at which nobody works is started first.
         Request::Level(_) => levee_session::LEVEL,
+        // After wrong ones a password waits before it is looked at.
+        Request::Login { .. } | Request::Passwd { .. } => levee_session::LONGEST_DELAY + ANSWER,
         _ => ANSWER,
     }
 }
@@ -62,6 +64,8 @@ struct Up {
     outstanding: VecDeque<Outstanding>,
     sent: Instant,
     peer: SocketAddr,
+    /// Why TLS ended.
+    refused: Option<rustls::Error>,
 }
 
 /// The trusted path, up or not.
@@ -188,7 +192,8 @@ impl Link {
         }
         let stream = events.watch(stream, Source::Link).map_err(|e| e.to_string())?;
         let (frames, outstanding) = (FrameReader::default(), VecDeque::new());
-        let mut up = Up { stream, tls, frames, outstanding, sent: Instant::now(), peer: address };
+        let mut up =
+            Up { stream, tls, frames, outstanding, sent: Instant::now(), peer: address, refused: None };
         self.prove(&mut up)?;
         Ok(up)
     }
@@ -244,6 +249,30 @@ impl Link {
 }
 
 impl Up {
+    /// Why a server that answers does not go on, in words for the person: it judges this device once TLS is up (RFC 8446 4.4.2.4).
+    fn unwelcome(&self) -> String {
+        use rustls::AlertDescription as Alert;
+        match &self.refused {
+            Some(rustls::Error::AlertReceived(Alert::CertificateRevoked)) => {
+                "this workstation's certificate is revoked: the site does not let it in any more".into()
+            }
+            Some(rustls::Error::AlertReceived(Alert::CertificateExpired)) => {
+                "this workstation's certificate has ended: have the host enrolled anew (levee enrol host)"
+                    .into()
+            }
+            Some(rustls::Error::AlertReceived(
+                alert @ (Alert::UnknownCA
+                | Alert::BadCertificate
+                | Alert::CertificateUnknown
+                | Alert::DecryptError),
+            )) => format!(
+                "the server does not believe this workstation's certificate ({alert:?}): have the host enrolled anew (levee enrol host)"
+            ),
+            Some(error) => error.to_string(),
+            None => "the server closed the connection, or does not answer".into(),
+        }
+    }
+
     /// Asks something and waits for the answer.
     fn exchange(&mut self, request: &Request, deadline: Instant) -> Result<Reply, String> {
         let frame = encode_frame(request).map_err(|e| e.to_string())?;
@@ -256,7 +285,7 @@ impl Up {
             if let Some(Heard::Answer(reply)) = heard.pop() {
                 return Ok(reply);
             }
-            turned.map_err(|()| "the server closed the connection, or does not answer".to_owned())?;
+            turned.map_err(|()| self.unwelcome())?;
             let write = if self.tls.wants_write() { PollFlags::OUT } else { PollFlags::empty() };
             wait(self.stream.as_fd(), PollFlags::IN | write, deadline)?;
         }
@@ -273,7 +302,10 @@ impl Up {
         let ended = match self.tls.read_tls(&mut &*self.stream) {
             Ok(0) => true,
             Ok(_) => {
-                self.tls.process_new_packets().map_err(|_| ())?;
+                if let Err(error) = self.tls.process_new_packets() {
+                    self.refused = Some(error);
+                    return Err(());
+                }
                 false
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Other) => false,
@@ -328,5 +360,11 @@ mod tests {
             assert_eq!(patience(&other), ANSWER);
         }
         assert_eq!(patience(&Request::KeepAlive), SILENCE);
+        let password = levee_ipc::Secret::new(b"right".to_vec()).unwrap();
+        let login = Request::Login { user: levee_policy::UserName::new("ada").unwrap(), password };
+        assert!(
+            patience(&login) > levee_session::LONGEST_DELAY + Duration::from_secs(20),
+            "the right one is waited for"
+        );
     }
 }

@@ -342,6 +342,7 @@ impl Agent {
             connected: self.link.is_up(),
             user: self.login.as_ref().map(|login| login.user.clone()),
             labels: self.login.as_ref().map(|login| login.labels.clone()).unwrap_or_default(),
+            lattice: self.login.as_ref().and_then(|login| login.lattice.clone()),
             session: self.session.as_ref().map(|live| live.shown.clone()),
             ended: self.ended.clone(),
         }

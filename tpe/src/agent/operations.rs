@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const SLACK: Duration = Duration::from_secs(5);
 /// A person who has waited so long for a level is told why.
 const PROGRESS: Duration = Duration::from_secs(1);
+/// A password is looked at within this time, where the server does not delay it.
+const HASHED: Duration = Duration::from_secs(2);
 /// Negotiation with the server included; requests that are lost on the way are sent again.
 const KEYER: Duration = Duration::from_secs(25);
 /// It is being started when it is asked first.
@@ -43,6 +45,26 @@ type Done<T> = Result<T, Fault>;
 
 fn unavailable<T>(reason: impl Into<String>) -> Done<T> {
     Err(Fault::Refused(RefusalKind::Unavailable, reason.into()))
+}
+
+/// After how long a person is told why an answer takes its time, and what.
+fn slow(request: &Request) -> Option<(Duration, String)> {
+    match request {
+        Request::Level(label) => Some((
+            PROGRESS,
+            format!(
+                "{label} is not open yet: a level at which nobody works is started first, which may take a minute"
+            ),
+        )),
+        Request::Login { .. } | Request::Passwd { .. } => Some((
+            HASHED,
+            format!(
+                "after wrong passwords the server looks at the next only in a while, at most {} seconds; it is then looked at as ever",
+                levee_session::LONGEST_DELAY.as_secs()
+            ),
+        )),
+        _ => None,
+    }
 }
 
 impl Agent {
@@ -77,8 +99,8 @@ impl Agent {
         self.link.connect(&mut self.events).or_else(unavailable)?;
         match self.ask(&Request::Login { user, password }) {
             Ok(Reply::LoggedIn(login)) => {
-                let answer =
-                    Answer::LoggedIn { labels: login.labels.clone(), clearance: login.clearance.clone() };
+                let Login { labels, lattice, clearance, .. } = login.clone();
+                let answer = Answer::LoggedIn { labels, lattice, clearance };
                 (self.login, self.ended) = (Some(login), None);
                 if let Some(person) = self.person {
                     self.people.sits(person);
@@ -531,17 +553,11 @@ impl Agent {
             None => None,
         };
         let whole = patience(request) + SLACK;
-        if let Request::Level(label) = request {
-            let soon = self.wait_for(PROGRESS, "", |agent| {
-                let answer = answer(agent);
-                answer.map(Ok)
-            });
-            match soon {
+        if let Some((soon, why)) = slow(request) {
+            match self.wait_for(soon, "", |agent| answer(agent).map(Ok)) {
                 Ok(answer) => return answer,
                 Err(Fault::Fatal(why)) => return Err(Fault::Fatal(why)),
-                Err(Fault::Refused(..)) => self.tell(format!(
-                    "{label} is not open yet: a level at which nobody works is started first, which may take a minute"
-                )),
+                Err(Fault::Refused(..)) => self.tell(why),
             }
         }
         self.wait_for(whole, "the server does not answer", answer)

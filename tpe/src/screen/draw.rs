@@ -1,59 +1,58 @@
-//! What is on the screen: the banner in the first row, always; below it the form, the menu or the program.
+//! What is on the screen: the banner above everything, always; below it the form, a list or the program.
 
+use super::banner::{Banner, wrapped};
 use super::parser::{Colour, Look, Span};
-use super::{Form, Menu, Pane};
-use levee_ipc::tpe::Status;
+use super::{Form, Pane};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Clear, Paragraph};
 
-/// A session's colour as the terminal names it, and one to be read on it.
-fn banner_style(colour: Option<&str>) -> Style {
-    let (background, foreground) = match colour {
-        Some("red") => (Color::Red, Color::White),
-        Some("green") => (Color::Green, Color::Black),
-        Some("yellow") => (Color::Yellow, Color::Black),
-        Some("blue") => (Color::Blue, Color::White),
-        Some("magenta") => (Color::Magenta, Color::White),
-        Some("cyan") => (Color::Cyan, Color::Black),
-        Some("orange") => (Color::Indexed(208), Color::Black),
-        _ => (Color::White, Color::Black),
-    };
-    Style::default().bg(background).fg(foreground).add_modifier(Modifier::BOLD)
-}
-
-/// The banner's row, and what is left.
-pub fn split(area: Rect) -> (Rect, Rect) {
-    let [banner, rest] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+/// The banner's rows, and what is left.
+pub fn split(area: Rect, rows: usize) -> (Rect, Rect) {
+    let rows = u16::try_from(rows).unwrap_or(u16::MAX);
+    let [banner, rest] = Layout::vertical([Constraint::Length(rows), Constraint::Min(0)]).areas(area);
     (banner, rest)
 }
 
 /// Draws the banner.
-pub fn banner(frame: &mut Frame<'_>, area: Rect, status: Option<&Status>, hint: &str) {
-    let (style, left) = match status {
-        None => (Style::default().bg(Color::DarkGray).fg(Color::White), "NO AGENT".to_owned()),
-        Some(Status { session: Some(session), user, connected, .. }) => {
-            let user = user.as_ref().map_or("", |user| user.as_str());
-            let path = if *connected { "" } else { "  (trusted path down)" };
-            (banner_style(session.colour.as_deref()), format!("{}  {user}{path}", session.label))
+pub fn banner(frame: &mut Frame<'_>, area: Rect, banner: &Banner) {
+    let lines: Vec<Line<'_>> = banner.rows.iter().map(|row| Line::raw(row.as_str())).collect();
+    frame.render_widget(Paragraph::new(lines).style(banner.style), area);
+}
+
+/// What is below the banner: something, a message, and the keys that there are, in as many rows as they take.
+fn parts(frame: &mut Frame<'_>, area: Rect, message: &str, keys: &[&str]) -> Rect {
+    frame.render_widget(Clear, area);
+    let room = usize::from(area.width).saturating_sub(2);
+    // A key and what it does stay together.
+    let mut rows: Vec<String> = Vec::new();
+    for key in keys {
+        match rows.last_mut() {
+            Some(row) if row.chars().count() + 3 + key.chars().count() <= room => {
+                row.push_str("   ");
+                row.push_str(key);
+            }
+            _ => rows.extend(wrapped(key, room)),
         }
-        Some(Status { user, .. }) => {
-            let who = user
-                .as_ref()
-                .map_or_else(|| "nobody is signed on".into(), |user| format!("{user} is signed on"));
-            (Style::default().bg(Color::DarkGray).fg(Color::White), format!("NO SESSION  {who}"))
-        }
+    }
+    let said: Vec<String> = if message.is_empty() { vec![] } else { wrapped(message, room) };
+    let height = |lines: &[String]| u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let layout = [Constraint::Min(1), Constraint::Length(height(&said)), Constraint::Length(height(&rows))];
+    let [body, middle, bottom] = Layout::vertical(layout).areas(area);
+    let lines = |rows: Vec<String>| -> Vec<Line<'static>> {
+        rows.into_iter().map(|row| Line::raw(format!(" {row}"))).collect()
     };
-    let width = usize::from(area.width);
-    let room = width.saturating_sub(left.chars().count() + 2);
-    let right: String = if hint.chars().count() <= room { format!("{hint:>room$}") } else { String::new() };
-    frame.render_widget(Paragraph::new(format!(" {left}{right} ")).style(style), area);
+    frame.render_widget(Paragraph::new(lines(said)), middle);
+    let dim = Style::default().add_modifier(Modifier::REVERSED);
+    frame.render_widget(Paragraph::new(lines(rows)).style(dim), bottom);
+    body
 }
 
 /// Draws the login form.
-pub fn form(frame: &mut Frame<'_>, area: Rect, form: &Form, message: &str) {
+pub fn form(frame: &mut Frame<'_>, area: Rect, form: &Form, message: &str, keys: &[&str]) {
+    let body = parts(frame, area, message, keys);
     let stars = "*".repeat(form.password.chars().count());
     let mark = |on: bool| if on { ">" } else { " " };
     let text = vec![
@@ -62,42 +61,68 @@ pub fn form(frame: &mut Frame<'_>, area: Rect, form: &Form, message: &str) {
         Line::raw(""),
         Line::raw(format!(" {} Name      {}", mark(!form.in_password), form.user)),
         Line::raw(format!(" {} Password  {stars}", mark(form.in_password))),
-        Line::raw(""),
-        Line::raw(format!("  {message}")),
     ];
-    frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(Text::from(text)), area);
+    frame.render_widget(Paragraph::new(Text::from(text)), body);
     let (row, typed) = if form.in_password { (4, stars.len()) } else { (3, form.user.chars().count()) };
     let column = u16::try_from(typed).unwrap_or(u16::MAX).saturating_add(13);
     frame.set_cursor_position(Position::new(
-        area.x.saturating_add(column).min(area.right().saturating_sub(1)),
-        area.y.saturating_add(row).min(area.bottom().saturating_sub(1)),
+        body.x.saturating_add(column).min(body.right().saturating_sub(1)),
+        body.y.saturating_add(row).min(body.bottom().saturating_sub(1)),
     ));
 }
 
-/// Draws the trusted menu.
-pub fn menu(frame: &mut Frame<'_>, area: Rect, menu: &Menu, message: &str) {
-    let mut text = vec![
-        Line::raw(""),
-        Line::styled("  Trusted menu", Style::default().add_modifier(Modifier::BOLD)),
-        Line::raw(""),
-    ];
-    // The chosen one is kept in sight where there are more than fit.
-    let room = usize::from(area.height).saturating_sub(6).max(1);
-    let first = (menu.chosen + 1).saturating_sub(room);
-    for (index, item) in menu.items.iter().enumerate().skip(first).take(room) {
-        let line = format!(" {} {item} ", if index == menu.chosen { ">" } else { " " });
-        let style = if index == menu.chosen {
-            Style::default().add_modifier(Modifier::REVERSED)
-        } else {
-            Style::default()
+/// A list of which one is chosen.
+pub struct List<'a> {
+    /// What it is a list of.
+    pub title: &'a str,
+    /// What can be chosen.
+    pub lines: &'a [String],
+    /// Which is.
+    pub chosen: usize,
+    /// So many at the end are in sight wherever the others are.
+    pub pinned: usize,
+}
+
+/// Draws a list. Nothing of an entry is cut: it takes as many rows as it needs.
+pub fn list(frame: &mut Frame<'_>, area: Rect, list: &List<'_>, message: &str, keys: &[&str]) {
+    let body = parts(frame, area, message, keys);
+    let room = usize::from(body.width).saturating_sub(4);
+    let bold = Style::default().add_modifier(Modifier::BOLD);
+    let rows = |(at, line): (usize, &String)| -> Vec<Line<'static>> {
+        let on = at == list.chosen;
+        let style = if on { Style::default().add_modifier(Modifier::REVERSED) } else { Style::default() };
+        let row = |(part, text): (usize, String)| {
+            let mark = if on && part == 0 { ">" } else { " " };
+            Line::styled(format!(" {mark} {text} "), style)
         };
-        text.push(Line::styled(line, style));
+        wrapped(line, room).into_iter().enumerate().map(row).collect()
+    };
+    let height = usize::from(body.height);
+    let mut text = Vec::new();
+    if height > 8 {
+        text.extend([Line::raw(""), Line::styled(format!("  {}", list.title), bold), Line::raw("")]);
     }
-    text.push(Line::raw(""));
-    text.push(Line::raw(format!("  {message}")));
-    frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(Text::from(text)), area);
+    let entries: Vec<Vec<Line<'static>>> = list.lines.iter().enumerate().map(rows).collect();
+    let free = entries.len().saturating_sub(list.pinned);
+    let tall = |entries: &[Vec<Line<'static>>]| entries.iter().map(Vec::len).sum::<usize>();
+    let (upper, lower) = entries.split_at(free);
+    let space = height.saturating_sub(text.len() + tall(lower)).max(1);
+    // The chosen one is kept in sight where there are more than fit.
+    let chosen = list.chosen.min(free.saturating_sub(1));
+    let mut first = 0;
+    while first < chosen && upper.get(first..=chosen).is_some_and(|shown| tall(shown) > space) {
+        first += 1;
+    }
+    let mut shown: Vec<Line<'static>> = Vec::new();
+    for entry in upper.iter().skip(first) {
+        if shown.len() + entry.len() > space && !shown.is_empty() {
+            break;
+        }
+        shown.extend(entry.iter().cloned());
+    }
+    text.extend(shown);
+    text.extend(lower.iter().flatten().cloned());
+    frame.render_widget(Paragraph::new(Text::from(text)), body);
 }
 
 /// Draws a program's terminal.

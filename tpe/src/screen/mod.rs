@@ -1,23 +1,28 @@
-//! `levee-tpe` without arguments: the whole terminal, with the session's level in the first row at all times.
+//! `levee-tpe` without arguments: the whole terminal, with the session's level above everything at all times.
 //!
 //! Programs never write to the person's terminal. What they write goes to a sandboxed process ([`parser`]), and what
 //! comes from there is drawn below the banner. Ctrl-] leads back to the trusted menu from anywhere.
 
+mod banner;
+mod choices;
 mod draw;
 mod keys;
+mod labels;
 mod once;
 mod parser;
 mod text;
 
 use crate::command::{Agent, Fault};
 use crate::run::pseudo_terminal;
+use choices::{Choice, Chosen, Menu, Search};
+use labels::{Offer, Picker};
 use levee_ipc::tpe::{Answer, Command, Input, Output, Status};
 use levee_ipc::{RecvError, Secret};
-use levee_policy::{LabelName, UserName};
+use levee_policy::UserName;
 use levee_sys::fork::Forker;
 use parser::{News, Parser, Span};
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::io;
@@ -44,25 +49,6 @@ impl Form {
         // Sized beforehand: a string that grows would leave unerased copies behind.
         Self { user, password: Zeroizing::new(String::with_capacity(Secret::MAX)), in_password }
     }
-}
-
-/// What can be chosen.
-#[derive(Clone, PartialEq, Eq)]
-enum Choice {
-    Return,
-    Shell,
-    Level(LabelName),
-    /// End the one program that this screen is for.
-    End,
-    SignOff,
-    Leave,
-}
-
-/// The trusted menu.
-struct Menu {
-    items: Vec<String>,
-    choices: Vec<Choice>,
-    chosen: usize,
 }
 
 /// What a program's terminal shows.
@@ -105,6 +91,8 @@ impl Over {
 enum View {
     Form(Form),
     Menu(Menu),
+    Pick(Box<Picker>),
+    Search(Box<Search>),
     Program,
 }
 
@@ -116,7 +104,10 @@ struct Screen {
     program: Option<Program>,
     view: View,
     message: String,
+    /// The whole terminal: rows, columns.
     size: (u16, u16),
+    /// What is left of it for a program below the banner.
+    room: (u16, u16),
     leave: bool,
     /// This screen is for one program and ends with it.
     once: Option<once::Outcome>,
@@ -131,7 +122,7 @@ pub fn run(socket: &Path) -> Result<(), Fault> {
     let forker = Forker::new().map_err(failed)?;
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let size = terminal.size().map_err(failed)?;
-    let mut screen = Screen::new(socket, forker, (size.height.saturating_sub(1), size.width));
+    let mut screen = Screen::new(socket, forker, (size.height, size.width));
     screen.refresh();
     if screen.status.as_ref().is_some_and(|status| status.user.is_some()) {
         screen.open_menu();
@@ -152,6 +143,7 @@ impl Screen {
             view: View::Form(Form::new(String::new())),
             message: String::new(),
             size,
+            room: (size.0.saturating_sub(1), size.1),
             leave: false,
             once: None,
         }
@@ -164,7 +156,7 @@ impl Screen {
             while event::poll(Duration::ZERO)? {
                 match event::read()? {
                     Event::Key(key) if key.kind != KeyEventKind::Release => self.key(&key, terminal)?,
-                    Event::Resize(columns, rows) => self.resize((rows.saturating_sub(1), columns)),
+                    Event::Resize(columns, rows) => self.resize((rows, columns)),
                     _ => {}
                 }
             }
@@ -178,18 +170,53 @@ impl Screen {
 
     fn draw(&self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         terminal.draw(|frame| {
-            let (banner, area) = draw::split(frame.area());
+            let hint = matches!(self.view, View::Program);
+            let banner = banner::of(self.status.as_ref(), hint, frame.area().width);
+            let (top, area) = draw::split(frame.area(), banner.rows.len());
+            let (message, keys) = (self.message.as_str(), self.keys());
+            let list = |frame: &mut Frame<'_>, title, lines: &[String], chosen, pinned| {
+                draw::list(frame, area, &draw::List { title, lines, chosen, pinned }, message, &keys);
+            };
             match (&self.view, &self.program) {
                 (View::Program, Some(program)) => draw::pane(frame, area, &program.pane),
-                (View::Form(form), _) => draw::form(frame, area, form, &self.message),
-                (View::Menu(menu), _) => draw::menu(frame, area, menu, &self.message),
+                (View::Form(form), _) => draw::form(frame, area, form, message, &keys),
+                (View::Menu(menu), _) => list(frame, "Trusted menu", &menu.items, menu.chosen, menu.pinned),
+                (View::Pick(picker), _) => {
+                    list(frame, "Choose a level, tick its categories", &picker.lines(), picker.chosen, 1);
+                }
+                (View::Search(search), _) => {
+                    list(frame, &format!("Level: {}_", search.typed), &search.lines(), search.chosen, 0);
+                }
                 (View::Program, None) => {}
             }
-            let hint = if matches!(self.view, View::Program) { "Ctrl-]: trusted menu" } else { "" };
             // Last, so that nothing is drawn over it.
-            draw::banner(frame, banner, self.status.as_ref(), hint);
+            draw::banner(frame, top, &banner);
         })?;
         Ok(())
+    }
+
+    /// What can be pressed, as the line at the bottom says it.
+    fn keys(&self) -> Vec<&'static str> {
+        let back = self.program.is_some();
+        let mut keys = match &self.view {
+            View::Form(_) => return vec!["Tab: other field", "Enter: go on", "Esc, Ctrl-C: leave"],
+            View::Menu(_) => vec!["Up Down Home End: move", "letter: jump", "Enter: choose"],
+            View::Pick(_) => {
+                vec!["Up Down Home End: move", "letter: jump", "Space, Enter: choose", "Esc: back"]
+            }
+            View::Search(_) => vec!["type a part, or all", "Up Down: move", "Enter: open", "Esc: back"],
+            View::Program => return vec![],
+        };
+        if matches!(self.view, View::Menu(_)) && back {
+            keys.push("Esc: back");
+        }
+        if self.once.is_none() {
+            if !matches!(self.view, View::Search(_)) {
+                keys.push("/: search");
+            }
+            keys.extend(["Ctrl-D: sign off", "Ctrl-C: leave"]);
+        }
+        keys
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -234,6 +261,21 @@ impl Screen {
             }
             self.leave_program();
         }
+        self.fit();
+    }
+
+    /// Gives a program the room that the banner leaves it.
+    fn fit(&mut self) {
+        let (rows, columns) = self.size;
+        let above = banner::of(self.status.as_ref(), true, columns).rows.len();
+        let room = (rows.saturating_sub(u16::try_from(above).unwrap_or(u16::MAX)).max(1), columns);
+        if room != self.room {
+            self.room = room;
+            if let Some(program) = &mut self.program {
+                set_size(&program.master, room);
+                program.parser.resize(room);
+            }
+        }
     }
 
     /// To where somebody is who has no program in front of them.
@@ -257,31 +299,29 @@ impl Screen {
             choices.push(Choice::End);
             return self.show_menu(choices);
         }
-        choices.extend(
-            self.status
-                .iter()
-                .flat_map(|status| &status.labels)
-                .filter(|label| session.is_none_or(|session| session.label != **label))
-                .cloned()
-                .map(Choice::Level),
-        );
+        let offer = self.offer();
+        match offer.is_few() {
+            true => {
+                let others = offer.labels.iter().filter(|label| session.is_none_or(|s| s.label != **label));
+                choices.extend(others.cloned().map(Choice::Level));
+            }
+            false => choices.extend([Choice::Pick, Choice::Search]),
+        }
         choices.extend([Choice::SignOff, Choice::Leave]);
         self.show_menu(choices);
     }
 
+    /// What the person may choose from.
+    fn offer(&self) -> Offer {
+        let status = self.status.as_ref();
+        Offer {
+            labels: status.map(|status| status.labels.clone()).unwrap_or_default(),
+            lattice: status.and_then(|status| status.lattice.clone()),
+        }
+    }
+
     fn show_menu(&mut self, choices: Vec<Choice>) {
-        let items = choices
-            .iter()
-            .map(|choice| match choice {
-                Choice::Return => "Return to the program".to_owned(),
-                Choice::Shell => "Start a shell".to_owned(),
-                Choice::Level(label) => format!("Session at {label}"),
-                Choice::End => "End the program".to_owned(),
-                Choice::SignOff => "Sign off".to_owned(),
-                Choice::Leave => "Leave this screen".to_owned(),
-            })
-            .collect();
-        self.view = View::Menu(Menu { items, choices, chosen: 0 });
+        self.view = View::Menu(Menu::new(choices, &self.offer()));
     }
 
     fn key(&mut self, key: &KeyEvent, terminal: &mut DefaultTerminal) -> io::Result<()> {
@@ -291,7 +331,16 @@ impl Screen {
             self.leave_program();
             return Ok(());
         }
-        match &mut self.view {
+        let leaves = choices::is_control(key, 'c') && self.once.is_none();
+        if leaves && !matches!(self.view, View::Program) {
+            self.leave = true;
+            return Ok(());
+        }
+        let signs_off = choices::is_control(key, 'd') && self.once.is_none();
+        if signs_off && !matches!(self.view, View::Program | View::Form(_)) {
+            return self.choose(&Choice::SignOff, terminal);
+        }
+        let chosen = match &mut self.view {
             View::Program => {
                 if let Some(program) = &mut self.program {
                     let bytes = keys::encode(key, program.pane.application);
@@ -299,41 +348,51 @@ impl Screen {
                         program.typed.extend(bytes);
                     }
                 }
+                return Ok(());
             }
-            View::Menu(menu) => match key.code {
-                KeyCode::Up | KeyCode::Char('k') => menu.chosen = menu.chosen.saturating_sub(1),
-                KeyCode::Down | KeyCode::Char('j') => {
-                    menu.chosen = (menu.chosen + 1).min(menu.choices.len().saturating_sub(1));
-                }
-                KeyCode::Enter => {
-                    if let Some(choice) = menu.choices.get(menu.chosen).cloned() {
-                        self.choose(&choice, terminal)?;
+            View::Menu(menu) => menu.key(key),
+            View::Pick(picker) => picker.key(key),
+            View::Search(search) => search.key(key),
+            View::Form(_) => return self.type_into_form(key, terminal),
+        };
+        match chosen {
+            Chosen::Nothing => {}
+            Chosen::This(Choice::Search) if self.once.is_some() => {}
+            Chosen::This(choice) => self.choose(&choice, terminal)?,
+            Chosen::Back if !matches!(self.view, View::Menu(_)) => {
+                self.message.clear();
+                self.open_menu();
+            }
+            Chosen::Back if self.program.is_some() => self.view = View::Program,
+            Chosen::Back => {}
+            Chosen::Say(what) => self.message = what.into(),
+        }
+        Ok(())
+    }
+
+    fn type_into_form(&mut self, key: &KeyEvent, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        let View::Form(form) = &mut self.view else { return Ok(()) };
+        match key.code {
+            KeyCode::Char(_) if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {}
+            KeyCode::Char(character) => {
+                if form.in_password {
+                    // Within the capacity, so that it never moves.
+                    if form.password.len() + character.len_utf8() <= Secret::MAX {
+                        form.password.push(character);
                     }
+                } else if form.user.len() < 64 {
+                    form.user.push(character);
                 }
-                KeyCode::Esc if self.program.is_some() => self.view = View::Program,
-                _ => {}
-            },
-            View::Form(form) => match key.code {
-                KeyCode::Char(character) => {
-                    if form.in_password {
-                        // Within the capacity, so that it never moves.
-                        if form.password.len() + character.len_utf8() <= Secret::MAX {
-                            form.password.push(character);
-                        }
-                    } else if form.user.len() < 64 {
-                        form.user.push(character);
-                    }
-                }
-                KeyCode::Backspace if form.in_password => drop(form.password.pop()),
-                KeyCode::Backspace => drop(form.user.pop()),
-                KeyCode::Tab | KeyCode::Up | KeyCode::Down | KeyCode::BackTab => {
-                    form.in_password = !form.in_password
-                }
-                KeyCode::Enter if !form.in_password => form.in_password = true,
-                KeyCode::Enter => self.sign_on(terminal)?,
-                KeyCode::Esc => self.leave = true,
-                _ => {}
-            },
+            }
+            KeyCode::Backspace if form.in_password => drop(form.password.pop()),
+            KeyCode::Backspace => drop(form.user.pop()),
+            KeyCode::Tab | KeyCode::Up | KeyCode::Down | KeyCode::BackTab => {
+                form.in_password = !form.in_password
+            }
+            KeyCode::Enter if !form.in_password => form.in_password = true,
+            KeyCode::Enter => self.sign_on(terminal)?,
+            KeyCode::Esc => self.leave = true,
+            _ => {}
         }
         Ok(())
     }
@@ -347,13 +406,22 @@ impl Screen {
         self.message = "signing on …".into();
         self.draw(terminal)?;
         let answer = match (UserName::new(&user), password) {
-            (Ok(user), Some(password)) => self.ask(&Command::Login { user, password }),
+            (Ok(user), Some(password)) => {
+                let agent = Agent::connect(&self.socket);
+                agent.and_then(|agent| {
+                    agent.ask(&Command::Login { user, password }, |why| {
+                        self.message = why.to_owned();
+                        // What cannot be drawn now is drawn with the answer.
+                        let _ = self.draw(terminal);
+                    })
+                })
+            }
             _ => Err(Fault::Local("not a name".into())),
         };
         match answer {
             Ok(Answer::LoggedIn { clearance, .. }) => {
-                self.message = format!("Clearance {clearance}");
                 self.refresh();
+                self.message = format!("Clearance {clearance}; levels: {}", self.offer().count());
                 self.open_menu();
             }
             Ok(_) => self.message = "the agent answered something else".into(),
@@ -373,6 +441,8 @@ impl Screen {
                 self.end_once(Over::Exited(128 + 1));
             }
             Choice::Shell => self.start_shell(),
+            Choice::Pick => self.view = View::Pick(Box::new(Picker::new(self.offer()))),
+            Choice::Search => self.view = View::Search(Box::new(Search::new(self.offer()))),
             Choice::Level(label) => {
                 self.message = format!("opening a session at {label} …");
                 self.draw(terminal)?;
@@ -435,7 +505,7 @@ impl Screen {
     fn start(&self, argv: Vec<String>, input: Input, file: Option<OwnedFd>) -> Result<Program, Fault> {
         let failed = |error: io::Error| Fault::Local(format!("a terminal for the shell: {error}"));
         let (master, slave) = pseudo_terminal().map_err(|error| failed(error.into()))?;
-        set_size(&master, self.size);
+        set_size(&master, self.room);
         let agent = Agent::connect(&self.socket)?;
         // What the parser understands, whatever the person's own terminal is.
         let mut env = vec!["TERM=xterm-256color".to_owned()];
@@ -444,21 +514,18 @@ impl Screen {
         let fds: Vec<_> = std::iter::once(slave.as_fd()).chain(file.iter().map(AsFd::as_fd)).collect();
         agent.say(&command, &fds)?;
         let output = master.try_clone().map_err(failed)?;
-        let parser = Parser::start(&self.forker, output, self.size).map_err(failed)?;
+        let parser = Parser::start(&self.forker, output, self.room).map_err(failed)?;
         Ok(Program { agent, master, parser, pane: Pane::default(), typed: Vec::new(), dropped: 0 })
     }
 
     fn resize(&mut self, size: (u16, u16)) {
         self.size = size;
-        if let Some(program) = &mut self.program {
-            set_size(&program.master, size);
-            program.parser.resize(size);
-        }
+        self.fit();
     }
 
     fn hear_program(&mut self) {
         let Some(program) = &mut self.program else { return };
-        let over = program.turn(self.size.0);
+        let over = program.turn(self.room.0);
         if let Some(over) = over {
             let program = self.program.take();
             if let (Some(outcome), Some(program)) = (&mut self.once, program) {

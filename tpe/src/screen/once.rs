@@ -104,7 +104,7 @@ pub fn run(socket: &Path, argv: Vec<String>, input: Input, file: Option<OwnedFd>
     // A terminal that does not know its size says zero: then it is taken for what terminals were.
     let (rows, columns) =
         (if size.ws_row == 0 { 24 } else { size.ws_row }, if size.ws_col == 0 { 80 } else { size.ws_col });
-    let mut screen = Screen::new(socket, forker, (rows.saturating_sub(1), columns));
+    let mut screen = Screen::new(socket, forker, (rows, columns));
     screen.once = Some(Outcome::default());
     screen.refresh();
     let session = screen.status.as_ref().and_then(|status| status.session.as_ref());

@@ -6,7 +6,7 @@
 pub mod common;
 
 use common::{Server, memory_file, readable};
-use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, Status};
+use levee_ipc::client::{ChildToSessiond, Lattice, Login, Opened, RefusalKind, Reply, Request, Status};
 use levee_ipc::device::{Passport, Sealed};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
@@ -92,6 +92,7 @@ fn keyer(asker: &Channel, seen: &Shared) {
 struct Sessiond {
     channel: Option<Channel>,
     labels: Vec<LabelName>,
+    lattice: Option<Lattice>,
     session: Option<(SessionId, LabelName)>,
     opened: u8,
     seen: Shared,
@@ -104,8 +105,8 @@ impl Sessiond {
             Request::Prove(_) => Reply::Alive,
             Request::Login { user, password } if password.expose() == b"correct horse" => {
                 note(&self.seen, format!("login {user}"));
-                let labels = self.labels.clone();
-                Reply::LoggedIn(Login { user, labels, clearance: "UNCLASSIFIED..SECRET".into() })
+                let (labels, lattice) = (self.labels.clone(), self.lattice.clone());
+                Reply::LoggedIn(Login { user, labels, lattice, clearance: "UNCLASSIFIED..SECRET".into() })
             }
             Request::Login { .. } => Reply::Refused {
                 kind: RefusalKind::Credentials,
@@ -117,7 +118,7 @@ impl Sessiond {
                 Reply::Refused { kind: RefusalKind::Unavailable, reason: "no slot is free".into() }
             }
             Request::Level(label) => {
-                if !self.labels.contains(&label) && label.as_str() != "SLOW" {
+                if !self.labels.contains(&label) && label.as_str() != "SLOW" && self.lattice.is_none() {
                     let reason = format!("{label} is not within your clearance");
                     return Reply::Refused { kind: RefusalKind::Label, reason };
                 }
@@ -353,13 +354,18 @@ fn passport() -> String {
 
 impl World {
     pub fn new() -> Self {
+        Self::offering(["BROKEN", "KEYLESS", "SECRET", "UNCLASSIFIED"].map(label).to_vec(), None)
+    }
+
+    /// A server that offers its people these labels, and these parts of more.
+    pub fn offering(labels: Vec<LabelName>, lattice: Option<Lattice>) -> Self {
         let server = Server::new();
         let seen = Shared::default();
-        let labels = ["BROKEN", "KEYLESS", "SECRET", "UNCLASSIFIED"].map(label).to_vec();
         let (prods, prodded) = std::sync::mpsc::channel();
         let listener =
             Channel::from_fd(std::os::fd::AsFd::as_fd(&server.sessiond).try_clone_to_owned().unwrap());
-        let sessiond = Sessiond { channel: None, labels, session: None, opened: 0, seen: Arc::clone(&seen) };
+        let sessiond =
+            Sessiond { channel: None, labels, lattice, session: None, opened: 0, seen: Arc::clone(&seen) };
         std::thread::spawn(move || sessiond.run(&listener, &prodded));
 
         let mut device = server.authority.device("ws1");

@@ -1,0 +1,215 @@
+//! `levee-tpe doctor`: why this workstation reaches its server or does not, found out by trying, each lack with its remedy.
+//!
+//! It needs no key and no agent: the public files of the bundle say where the server is and whom to believe.
+
+mod certificates;
+mod network;
+
+use crate::command;
+use levee_ipc::tpe::{Answer, Command};
+use levee_policy::DomainName;
+use levee_policy::site::Suites;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where `levee-workstation.service` looks for the bundle.
+pub const BUNDLE: &str = "/etc/levee/workstation";
+/// Certificates are warned of so long before they end.
+const WARNED: i64 = 60 * DAY;
+/// Seconds.
+const DAY: i64 = 86_400;
+/// The tunnel's UDP ports (RFC 7296 2, RFC 3948).
+const IKE: u16 = 500;
+const TUNNEL: u16 = 4500;
+
+/// How one thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    /// As it should be.
+    Has,
+    /// Not as it should be: no session comes about.
+    Lacks,
+    /// Sessions come about, but not well, or not for long.
+    Weaker,
+    /// What it needs is lacking.
+    Untried,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    /// What was found.
+    detail: String,
+    /// What to do; empty where nothing is to be done.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    remedy: String,
+}
+
+impl Finding {
+    fn has(what: &'static str, detail: impl Into<String>) -> Self {
+        Self { what, state: State::Has, detail: detail.into(), remedy: String::new() }
+    }
+
+    fn lacks(what: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, state: State::Lacks, detail: detail.into(), remedy: remedy.into() }
+    }
+
+    fn weaker(what: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, state: State::Weaker, detail: detail.into(), remedy: remedy.into() }
+    }
+
+    fn untried(what: &'static str, why: impl Into<String>) -> Self {
+        Self { what, state: State::Untried, detail: why.into(), remedy: String::new() }
+    }
+}
+
+/// What the doctor reads of `workstation.toml`; the warden reads all of it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Bundle {
+    server_name: DomainName,
+    addresses: Vec<IpAddr>,
+    trusted_path_port: u16,
+    #[serde(default)]
+    suites: Suites,
+}
+
+/// What was found of a workstation.
+pub struct Diagnosis(Vec<Finding>);
+
+impl Diagnosis {
+    /// Whether a session can come about.
+    pub fn is_fit(&self) -> bool {
+        self.0.iter().all(|found| found.state != State::Lacks)
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        json!({ "fit": self.is_fit(), "findings": self.0 })
+    }
+
+    /// In words, of those alone that want something done where `quiet`.
+    pub fn text(&self, quiet: bool) -> String {
+        let mut lines = Vec::new();
+        for Finding { what, state, detail, remedy } in &self.0 {
+            if quiet && matches!(state, State::Has) {
+                continue;
+            }
+            let state = match state {
+                State::Has => "has    ",
+                State::Lacks => "lacks  ",
+                State::Weaker => "weaker ",
+                State::Untried => "untried",
+            };
+            lines.push(format!("{state} {what}: {}", printable(detail)));
+            if !remedy.is_empty() {
+                lines.push(format!("        {remedy}"));
+            }
+        }
+        if !quiet {
+            lines.push(
+                match self.is_fit() {
+                    true => "this workstation reaches its server",
+                    false => "no session comes about from here yet",
+                }
+                .into(),
+            );
+        }
+        lines.join("\n")
+    }
+}
+
+/// What came from elsewhere moves no cursor.
+fn printable(text: &str) -> String {
+    text.chars().filter(|&character| crate::screen::is_harmless(character)).collect()
+}
+
+/// Examines the workstation of this bundle.
+///
+/// # Errors
+/// The bundle cannot be read.
+pub fn examine(bundle: &Path, socket: Option<PathBuf>) -> Result<Diagnosis, String> {
+    let read = |name: &str| std::fs::read(bundle.join(name));
+    let path = bundle.join("workstation.toml");
+    let file = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            format!("{}: {error}; run this as root, or name a copy with --bundle", path.display())
+        }
+        _ => format!(
+            "{}: {error}; the bundle is the directory that `levee enrol` made for this host: copy it there, or name it with --bundle",
+            path.display()
+        ),
+    })?;
+    let site: Bundle = toml::from_str(&file).map_err(|error| format!("{}: {error}", path.display()))?;
+    let authority = read("authority.pem").map_err(|error| format!("the bundle's authority.pem: {error}"))?;
+    let revoked = read("ca.crl").ok();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    let address = *site.addresses.first().ok_or_else(|| format!("{}: no address", path.display()))?;
+
+    let mut found = vec![network::name(&site.server_name, &site.addresses)];
+    found.extend(certificates::own(bundle, &authority, revoked.as_deref(), now));
+    let to = |port| SocketAddr::new(address, port);
+    let (answers, stream) = network::tcp(to(site.trusted_path_port));
+    found.push(answers);
+    found.extend(match stream {
+        Some(stream) => certificates::server(stream, &site, &authority, revoked.as_deref(), now),
+        None => certificates::SERVER
+            .iter()
+            .map(|what| Finding::untried(what, "the server is not reached"))
+            .collect(),
+    });
+    found.push(network::udp("UDP 500", to(IKE)));
+    let tunnel = network::udp("UDP 4500", to(TUNNEL));
+    let passes = tunnel.state == State::Has;
+    found.push(tunnel);
+    found.push(match passes {
+        true => network::path_mtu(to(TUNNEL)),
+        false => Finding::untried("path MTU", "UDP 4500 does not pass"),
+    });
+    found.push(agent(socket));
+    Ok(Diagnosis(found))
+}
+
+/// Whether an agent runs here, and what it says of the trusted path.
+fn agent(socket: Option<PathBuf>) -> Finding {
+    let what = "agent";
+    let asked = command::socket(socket, command::RUNS.as_ref())
+        .and_then(|socket| command::Agent::connect(&socket))
+        .and_then(|agent| agent.ask(&Command::Status, |_| {}));
+    match asked {
+        Ok(Answer::Status(status)) if status.connected => Finding::has(what, "runs; the trusted path is up"),
+        Ok(_) => Finding::has(what, "runs; nobody is signed on"),
+        Err(why) => Finding::weaker(
+            what,
+            why.to_string(),
+            "start it: systemctl enable --now levee-workstation, or levee up --workstation BUNDLE",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lacks_makes_a_workstation_unfit_and_is_said_with_its_remedy() {
+        let weak = || Finding::weaker("path MTU", "1400", "raise it");
+        let fit = Diagnosis(vec![Finding::has("name", "resolves"), weak()]);
+        assert!(fit.is_fit());
+        assert_eq!(fit.text(true), "weaker  path MTU: 1400\n        raise it");
+        let unfit = Diagnosis(vec![weak(), Finding::lacks("UDP 500", "no\u{1b}[2J answer", "open it")]);
+        assert!(!unfit.is_fit());
+        assert_eq!(unfit.json()["findings"][1]["state"], "lacks");
+        assert!(
+            unfit.text(false).contains("lacks   UDP 500: no[2J answer\n        open it"),
+            "{}",
+            unfit.text(false)
+        );
+    }
+}
