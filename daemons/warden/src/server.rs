@@ -1,11 +1,14 @@
 //! The warden of a server: the outer sockets, the four processes that every server has, and a vault and a
 //! compartment for each label that somebody uses.
 
+mod again;
 mod keeping;
+mod sharing;
 mod standing;
 mod starting;
+mod vaults;
 
-use self::keeping::{Keeping, Kept, Verdict};
+use self::keeping::{Keeping, Kept};
 use crate::label::{CutDone, Cutting, Label};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::Makers;
@@ -21,8 +24,7 @@ use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
-use levee_ipc::warden::sessiond::{MOST_ALARMS, SessiondPart};
-use levee_ipc::warden::vault::{GatePart, VaultPart};
+use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
@@ -391,18 +393,6 @@ impl Server {
         }
     }
 
-    /// Opens what a second stage of upflow reads, a little in each turn; starts labels whose last pass was in the way.
-    fn see_to_upflow(&mut self) {
-        if let Some(reader) = self.upflow.opens_one(&self.options)
-            && let Err(e) = self.start_upflow(Role::Copy, &reader)
-        {
-            log!("{e}");
-        }
-        for name in self.upflow.ended() {
-            self.need(name);
-        }
-    }
-
     fn not_started(&mut self, name: &LabelName, reason: &str) {
         log!("{name} does not start: {reason}");
         self.end_label(name);
@@ -454,13 +444,6 @@ impl Server {
         self.last_words.retain(|last_words| !last_words.are_over());
     }
 
-    /// Stacks that do not end with their gate are ended.
-    fn see_to_stacks(&self) {
-        let now = Instant::now();
-        let late = self.ending.iter().filter(|(_, until)| **until <= now);
-        late.flat_map(|(label, _)| stacks::running(label, &self.processes)).for_each(Process::kill);
-    }
-
     fn tell_if_up(&mut self, name: &LabelName) {
         let is_built = |label: &Label| {
             let mediator = self.processes.get(&Key::at(Role::Mediator, name));
@@ -472,296 +455,11 @@ impl Server {
         }
     }
 
-    /// Starts a label's first stage of upflow, once the label is up: whether a label above has the snapshot open already
-    /// makes a difference of milliseconds, and is not to be seen in how long the label takes to start.
-    fn begin_snapshots(&mut self, name: &LabelName) {
-        if !self.labels.get_mut(name).is_some_and(Label::begins_snapshots) {
-            return;
-        }
-        if let Err(e) = self.start_upflow(Role::Snapshot, name) {
-            log!("{e}");
-            self.note_compartment(name, false, &e.to_string());
-        }
-        self.show_above(name);
-    }
-
     /// Starts a label's mediator, where it has one.
     fn start_mediator(&mut self, name: &LabelName) -> Result<(), Fatal> {
         let Some(label) = self.labels.get(name) else { return Ok(()) };
         let started = label.start_mediator(&self.options, &self.uids)?;
         started.map_or(Ok(()), |process| self.admit(process))
-    }
-
-    /// Has the labels that run and read this one, and did not know that it could have documents, copy them.
-    fn show_above(&mut self, name: &LabelName) {
-        let Some(label) = self.site.label(name) else { return };
-        let (labels, site, upflow) = (&mut self.labels, &self.site, &self.upflow);
-        let learn = labels.iter_mut().filter_map(|(reader, running)| {
-            let lacks = running.learns_of(&label, site) || running.reads(name);
-            (lacks && !upflow.has(reader, name)).then(|| reader.clone())
-        });
-        for reader in learn.collect::<Vec<_>>() {
-            // What it may read is settled when it starts. Readers keep the copies they have meanwhile.
-            let key = Key::at(Role::Copy, &reader);
-            let own_kernel =
-                self.labels.get(&reader).is_some_and(|label| label.documents(Role::Copy).is_some());
-            if !own_kernel && let Some(copy) = self.processes.remove(&key) {
-                copy.kill();
-                copy.wait(Duration::from_secs(5));
-            }
-            self.prepare_copies(&reader);
-        }
-    }
-
-    /// Has a label's second stage of upflow started once it can be.
-    fn prepare_copies(&mut self, name: &LabelName) {
-        if let Some(label) = self.labels.get(name) {
-            self.upflow.prepare(name, label);
-        }
-    }
-
-    /// Starts one stage of upflow for a label, where it has one.
-    fn start_upflow(&mut self, role: Role, name: &LabelName) -> Result<(), Fatal> {
-        let Some(label) = self.labels.get(name) else { return Ok(()) };
-        if let Some(running) = self.processes.get(&Key::at(role, name)) {
-            // Its other half, within the label's machine, is told whole messages: it ends between two, and the next one
-            // begins anew with all that there is to read by then.
-            if running.stop().is_err() {
-                running.kill();
-            }
-            return Ok(());
-        }
-        let started = self
-            .upflow
-            .start(role, name, label, &self.options, &self.uids)
-            .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
-        started.map_or(Ok(()), |process| self.admit(process))
-    }
-
-    /// Starts every worker of a label's vault. They live and die together: a session's record is in all of them, and
-    /// that its keys are gone can only be said of all.
-    fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
-        let none = || Fatal::new("start a vault", "no compartment");
-        let label = self.labels.get_mut(name).ok_or_else(none)?;
-        label.vault_started();
-        label.workers().try_for_each(|worker| self.start_worker(name, worker))
-    }
-
-    fn start_worker(&mut self, name: &LabelName, worker: u16) -> Result<(), Fatal> {
-        let none = || Fatal::new("start a vault", "no compartment");
-        let label = self.labels.get(name).ok_or_else(none)?;
-        let (slot, tun) = label.worker(worker).ok_or_else(none)?;
-        let agree = label.agrees();
-        let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let start = Start {
-            key: Key::vault(name, worker),
-            programs: &self.options.programs,
-            program: agree.then_some(stacks::GATE),
-            arguments: &arguments,
-            uid: self.uids.own(Own::Vault(slot)),
-            network: None,
-            logs: label.logs(),
-        };
-        let failed = |e: &dyn std::fmt::Display| Fatal::new("start a vault", e);
-        let handed = |e: SendError| Fatal::new("hand a vault its descriptors", e);
-        let sockets = self.tunnels.iter().map(|group| Some((group.address(), group.slot(slot)?)));
-        let sockets: Vec<_> = sockets.collect::<Option<_>>().ok_or_else(|| handed(SendError::Closed))?;
-        let process = if agree {
-            let gate = Process::start_as::<GatePart>(start).map_err(|e| failed(&e))?;
-            gate.give(GatePart::Tun, tun).map_err(handed)?;
-            for (address, socket) in sockets {
-                gate.give(GatePart::Udp(address), socket).map_err(handed)?;
-            }
-            gate.into_process()
-        } else {
-            let vault = Process::start_as::<VaultPart>(start).map_err(|e| failed(&e))?;
-            vault.give(VaultPart::Tun { mtu: label.mtu() }, tun).map_err(handed)?;
-            for (address, socket) in sockets {
-                vault.give(VaultPart::Udp(address), socket).map_err(handed)?;
-            }
-            vault.into_process()
-        };
-        if agree {
-            stacks::start(
-                &process,
-                name,
-                slot,
-                label.logs(),
-                &self.options,
-                &self.uids,
-                &mut self.processes,
-            )?;
-        }
-        self.admit(process)
-    }
-
-    /// Whether every worker of a label's vault is at work.
-    fn is_vault_ready(&self, name: &LabelName) -> bool {
-        let ready = |worker| self.processes.get(&Key::vault(name, worker)).is_some_and(|p| p.ready);
-        self.labels.get(name).is_some_and(|label| label.workers().all(ready))
-    }
-
-    /// Kills every worker of a label's vault; whether there was one.
-    fn kill_vault(&self, name: &LabelName) -> bool {
-        let workers = self.processes.iter().filter(|process| process.key.is_vault_at(name));
-        workers.map(Process::kill).count() > 0
-    }
-
-    /// Lets datagrams reach the vault once every worker is there, and tells sessiond if with it the label is up.
-    fn vault_ready(&mut self, name: &LabelName) {
-        if !self.is_vault_ready(name) {
-            return;
-        }
-        let Some(label) = self.labels.get_mut(name) else { return };
-        for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots().iter().map(move |s| (g, *s))) {
-            if let Err(e) = group.admit(slot) {
-                log!("{name}: its slot cannot be opened: {e}");
-                return;
-            }
-        }
-        self.tell_if_up(name);
-    }
-
-    fn ended(&mut self, key: &Key) -> Result<(), Fatal> {
-        let Some(how) = self.processes.get(key).and_then(Process::exit) else { return Ok(()) };
-        let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
-        log!("{key} ended: {how}");
-        if let (true, Some(label)) = (stacks::ROLES.contains(&key.role), &key.label) {
-            self.tell_sessiond(stacks::note(key.role, label, &how));
-            self.vault_ended(label, &how);
-            return Ok(());
-        }
-        if !again && STANDING.contains(&key.role) {
-            return Err(Fatal::new("keep the server running", format!("{key} ends again and again ({how})")));
-        }
-        match (&key.role, &key.label) {
-            (Role::Vault, Some(label)) => {
-                if self.labels.get(label).is_some_and(Label::agrees) {
-                    self.tell_sessiond(stacks::note(Role::Vault, label, &how));
-                }
-                // What waits in its socket belongs to keys that are gone.
-                if let Some((slot, _)) = self.labels.get(label).and_then(|label| label.worker(key.worker)) {
-                    self.tunnels.iter().for_each(|group| drop(group.idle(slot)));
-                }
-                self.vault_ended(label, &how);
-                Ok(())
-            }
-            (Role::Mediator, Some(label)) => {
-                // Before the next one tells sessiond that this one is dead.
-                self.labels.get(label).into_iter().for_each(Label::mediator_ended);
-                self.again(Kept::Process(key.clone()), &how);
-                Ok(())
-            }
-            (role, _) if STANDING.contains(role) => self.start_standing(*role),
-            (_, Some(_)) => {
-                self.again(Kept::Process(key.clone()), &how);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// With one of the processes that are a label's vault go the others, and the last to end brings on the next vault.
-    /// Nobody is waited for here.
-    fn vault_ended(&mut self, label: &LabelName, how: &str) {
-        if self.kill_vault(label) {
-            return;
-        }
-        if stacks::running(label, &self.processes).next().is_some() {
-            self.ending.entry(label.clone()).or_insert_with(|| Instant::now() + stacks::BY_THEMSELVES);
-            return;
-        }
-        self.ending.remove(label);
-        self.tell_sessiond(LabelEvent::Died(label.clone()));
-        if self.labels.contains_key(label) {
-            self.again(Kept::Process(Key::at(Role::Vault, label)), how);
-        }
-    }
-
-    fn compartment_ended(&mut self, name: &LabelName) {
-        if self.labels.get(name).is_some_and(Label::is_building) {
-            // What it said last is why.
-            return self.hear_compartment(name);
-        }
-        if self.labels.contains_key(name) {
-            self.compartment_again(name, "its process 1 ended");
-        }
-    }
-
-    fn compartment_again(&mut self, name: &LabelName, how: &str) {
-        log!("the compartment at {name} ended: {how}");
-        self.end_label(name);
-        self.tell_sessiond(LabelEvent::Died(name.clone()));
-        self.again(Kept::Compartment(name.clone()), how);
-    }
-
-    /// Starts again what has ended: now, or when it has rested. Sessions stay: they go on when it is there.
-    fn again(&mut self, what: Kept, how: &str) {
-        match self.keeping.ended(what.clone(), how, Instant::now()) {
-            Verdict::Again => self.start_again(what),
-            Verdict::Rests(wait) => self.rests(&what, how, wait),
-        }
-    }
-
-    fn rests(&mut self, what: &Kept, how: &str, wait: Duration) {
-        log!("{what} ends again and again ({how}): it rests {wait:?}");
-        if let Kept::Process(Key { role: Role::Mediator, label: Some(label), .. }) = what {
-            self.labels.get(label).into_iter().for_each(Label::refuse_mediated);
-        }
-        self.note(
-            what,
-            false,
-            format!("ends again and again ({how}): started again in {} s", wait.as_secs()),
-        );
-    }
-
-    fn start_again(&mut self, what: Kept) {
-        let Some(label) = what.label().cloned() else { return };
-        let started = match &what {
-            Kept::Compartment(_) => return self.need(label),
-            // Its networks' hosts use it without asking; a person asks again.
-            Kept::Start(_) if self.networks.serving().any(|name| *name == label) => return self.need(label),
-            Kept::Start(_) => return,
-            Kept::Process(_) if !self.labels.contains_key(&label) => return,
-            Kept::Process(key) => match key.role {
-                Role::Vault => self.start_vault(&label),
-                Role::Mediator => self.start_mediator(&label),
-                role => self.start_upflow(role, &label),
-            },
-        };
-        let Err(e) = started else { return self.keeping.began(what, Instant::now()) };
-        log!("{e}");
-        // What of a vault was started goes with it.
-        if matches!(&what, Kept::Process(key) if key.role == Role::Vault) {
-            let all = self.vault_processes(&label);
-            for process in all.iter().filter_map(|key| self.processes.remove(key)) {
-                process.kill();
-                process.wait(Duration::from_secs(5));
-            }
-        }
-        let wait = self.keeping.failed(what.clone(), &e.to_string(), Instant::now());
-        self.rests(&what, &e.to_string(), wait);
-    }
-
-    /// Every process that can be a part of a label's vault.
-    fn vault_processes(&self, label: &LabelName) -> Vec<Key> {
-        let workers = self.labels.get(label).into_iter().flat_map(Label::workers);
-        workers
-            .map(|worker| Key::vault(label, worker))
-            .chain(stacks::ROLES.map(|role| Key::at(role, label)))
-            .collect()
-    }
-
-    /// Starts what has rested, and says of what has run for a while that it is well.
-    fn see_to_rests(&mut self) {
-        let now = Instant::now();
-        for what in self.keeping.due(now) {
-            self.start_again(what);
-        }
-        for what in self.keeping.well(now) {
-            self.note(&what, true, "runs again".to_owned());
-        }
     }
 
     /// Says what became of services that were started.
@@ -773,26 +471,6 @@ impl Server {
         for (label, Note { object, done, reason }) in notes {
             self.tell_sessiond(LabelEvent::Note { label: Some(label), object, done, reason });
         }
-    }
-
-    fn note(&self, what: &Kept, done: bool, reason: String) {
-        let (label, object) = (what.label().cloned(), what.to_string());
-        self.tell_sessiond(LabelEvent::Note { label, object, done, reason });
-    }
-
-    /// What an operator must know of, the server's own trouble first.
-    fn alarms(&self) -> Vec<String> {
-        let last = self.last_run.iter().map(|why| format!("the last run ended by itself: {why}"));
-        let services = self.labels.iter().flat_map(|(name, label)| label.alarms(name));
-        last.chain(self.keeping.alarms(Instant::now())).chain(services).take(MOST_ALARMS).collect()
-    }
-
-    /// Has it in the audit log that the last run ended by itself. That is once: the next start is after this one.
-    fn tell_last_run(&self) {
-        let Some(reason) = self.last_run.clone() else { return };
-        let object = "the last run".to_owned();
-        self.tell_sessiond(LabelEvent::Note { label: None, object, done: false, reason });
-        state::forget_last_run(&self.options.state);
     }
 
     /// Ends a label's vault, compartment and upflow.

@@ -4,26 +4,26 @@
 //! the boundary of the process under test. All of them together are tried in `tests/system`.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use hpke::kem::DhP384HkdfSha384;
-use hpke::{Deserializable as _, Kem as _, Serializable as _};
+mod auditor;
+mod devices;
+mod stand_ins;
+
+#[allow(unused_imports, reason = "each test file uses its part")]
+pub use auditor::{auditor_pem, first_key};
+pub use devices::Devices;
+#[allow(unused_imports, reason = "each test file uses its part")]
+pub use stand_ins::{Faults, Shared};
+
+use stand_ins::StandIns;
+
 use levee_ipc::client::{ChildToSessiond, Login, Opened, RefusalKind, Reply, Request, TpsToSessiond};
-use levee_ipc::device::{Curve, Passport, Proof, Sealed, proof_message};
-use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::operator;
-use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::sessiond::SessiondPart;
-use levee_ipc::warden::{CompartmentStatus, IsolationForm, LabelEvent, Order, Place, Said, SessiondRequest};
+use levee_ipc::warden::{Order, Place};
 use levee_ipc::{Channel, RecvError, Secret};
-use levee_policy::audit::{self, Chain};
-use levee_policy::{DomainName, HostName, LabelName, UserName};
-use levee_session::SessionId;
+use levee_policy::{LabelName, UserName};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, RevokedCertParams, SerialNumber, SigningKey as _,
-};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -94,39 +94,6 @@ program = "nginx"
 
 pub const ADA: &str = "correct horse battery";
 pub const UGO: &str = "staple of the harbour";
-
-/// What the stand-ins are to do wrong.
-#[derive(Default)]
-pub struct Faults {
-    /// Vaults do not answer `Close`.
-    pub vaults_keep_sessions: bool,
-    /// The warden cannot destroy sockets.
-    pub no_cut: bool,
-    /// Do not answer `Need`.
-    pub no_labels: bool,
-    /// The signer does not answer.
-    pub no_signatures: bool,
-}
-
-/// What the stand-ins share with the test.
-#[derive(Default)]
-pub struct Shared {
-    pub faults: Faults,
-    /// What they heard and did, in order.
-    pub trace: Vec<String>,
-    /// What each vault has.
-    pub vaults: BTreeMap<LabelName, BTreeMap<SessionId, SessionRecord>>,
-    /// Kill this label's vault, as if it had crashed.
-    pub crash: Option<LabelName>,
-    /// Questions for sessiond that the keyer is to ask.
-    pub questions: Vec<FromKeyer>,
-    /// Answers that the keyer got.
-    pub answers: Vec<(u64, Option<KeyRecord>)>,
-    /// The log as the signer knows it.
-    pub chain: Option<Chain>,
-    ready: bool,
-    stop: bool,
-}
 
 /// Everything but sessiond that outlives it: its directory, and the vaults.
 pub struct Site {
@@ -508,291 +475,6 @@ fn name(reply: Option<&Reply>) -> String {
     let text = format!("{reply:?}");
     let text = text.strip_prefix("Some(").unwrap_or(&text);
     text.chars().take_while(|c| c.is_alphanumeric()).collect()
-}
-
-struct StandIns {
-    control: Arc<Channel>,
-    keyer: Channel,
-    signer: Channel,
-    key: Arc<Vec<u8>>,
-    shared: Arc<Mutex<Shared>>,
-    channels: BTreeMap<LabelName, Channel>,
-}
-
-impl StandIns {
-    fn run(&mut self) {
-        loop {
-            let mut fds = vec![
-                PollFd::new(&*self.control, PollFlags::IN),
-                PollFd::new(&self.keyer, PollFlags::IN),
-                PollFd::new(&self.signer, PollFlags::IN),
-            ];
-            fds.extend(self.channels.values().map(|channel| PollFd::new(channel, PollFlags::IN)));
-            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 5_000_000 })).unwrap();
-            drop(fds);
-            let shared = Arc::clone(&self.shared);
-            let mut shared = shared.lock().unwrap();
-            if shared.stop {
-                return;
-            }
-            if let Some(label) = shared.crash.take() {
-                self.die(&label, &mut shared);
-                self.up(&label, &mut shared);
-            }
-            while let Ok(received) = self.control.try_recv::<Said<SessiondRequest>>() {
-                self.warden(received.message, &mut shared);
-            }
-            for question in shared.questions.drain(..) {
-                let _ = self.keyer.send(&question);
-            }
-            while let Ok(received) = self.keyer.try_recv::<ToKeyer>() {
-                self.keyer(received.message, &mut shared);
-            }
-            while let Ok(received) = self.signer.try_recv::<ToSigner>() {
-                self.signer(received.message, &mut shared);
-            }
-            for (label, channel) in &self.channels {
-                while let Ok(received) = channel.try_recv::<SessiondToVault>() {
-                    vault(label, channel, received.message, &mut shared);
-                }
-            }
-        }
-    }
-
-    fn say(&self, event: LabelEvent) {
-        let _ = self.control.send(&Order::Give(SessiondPart::Label(event)));
-    }
-
-    fn up(&mut self, label: &LabelName, shared: &mut Shared) {
-        let (channel, theirs) = pair();
-        let part = SessiondPart::Vault { label: label.clone(), slot: 1 };
-        let _ = self.control.send_with(&Order::Give(part), &[theirs.as_fd()]);
-        self.channels.insert(label.clone(), channel);
-        shared.vaults.entry(label.clone()).or_default();
-        shared.trace.push(format!("up {label}"));
-        self.say(LabelEvent::Up(label.clone()));
-    }
-
-    fn die(&mut self, label: &LabelName, shared: &mut Shared) {
-        self.channels.remove(label);
-        shared.vaults.remove(label);
-        shared.trace.push(format!("died {label}"));
-        self.say(LabelEvent::Died(label.clone()));
-    }
-
-    fn warden(&mut self, message: Said<SessiondRequest>, shared: &mut Shared) {
-        match message {
-            Said::Ready => shared.ready = true,
-            Said::Says(SessiondRequest::Need(label)) => {
-                shared.trace.push(format!("need {label}"));
-                if !shared.faults.no_labels {
-                    self.up(&label, shared);
-                }
-            }
-            Said::Says(SessiondRequest::Release(label)) => {
-                shared.trace.push(format!("release {label}"));
-                self.channels.remove(&label);
-                shared.vaults.remove(&label);
-            }
-            Said::Says(SessiondRequest::Kill(label)) => {
-                shared.trace.push(format!("kill {label}"));
-                self.die(&label, shared);
-                self.up(&label, shared);
-            }
-            Said::Says(SessiondRequest::Cut { inner, ticket, .. }) => {
-                shared.trace.push(format!("cut {inner}"));
-                let sockets = if shared.faults.no_cut { None } else { Some(1) };
-                self.say(LabelEvent::Cut { ticket, sockets });
-            }
-            Said::Says(SessiondRequest::Compartments) => {
-                let status = |label: &LabelName| CompartmentStatus {
-                    label: label.clone(),
-                    form: IsolationForm::Compartment,
-                    slot: 1,
-                    init: 1,
-                    vault: 1,
-                    age: 0,
-                    services: Vec::new(),
-                    vault_starts: 1,
-                    counters: Vec::new(),
-                };
-                let running = shared.vaults.keys().map(status).collect();
-                let steering = vec![("an SPI that none may have".to_owned(), 3)];
-                self.say(LabelEvent::Compartments { running, steering, alarms: Vec::new() });
-            }
-            Said::Says(SessiondRequest::Replace(role)) => shared.trace.push(format!("replace {role:?}")),
-        }
-    }
-
-    fn keyer(&self, message: ToKeyer, shared: &mut Shared) {
-        match message {
-            ToKeyer::Answer { ticket, record } => {
-                shared.trace.push(format!("answer {ticket} {}", if record.is_some() { "yes" } else { "no" }));
-                shared.answers.push((ticket, record));
-            }
-            ToKeyer::Renew(record) => {
-                shared.trace.push(format!("renew {}", record.label));
-                let _ = self.keyer.send(&FromKeyer::NoPeer(record.session));
-            }
-            ToKeyer::Revoke(_) => shared.trace.push("revoke".into()),
-            other => panic!("sessiond spoke as a tpe: {other:?}"),
-        }
-    }
-
-    fn signer(&self, message: ToSigner, shared: &mut Shared) {
-        let mut chain = shared.chain.unwrap_or(Chain::START);
-        let answer = match message {
-            ToSigner::AuditCheckpoint => {
-                shared.trace.push(format!("checkpoint {}", chain.count));
-                if shared.faults.no_signatures {
-                    return;
-                }
-                let random = SystemRandom::new();
-                let key =
-                    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &self.key, &random).unwrap();
-                let content = audit::checkpoint_message(chain.count, &chain.hash);
-                let signature = key.sign(&random, &content).unwrap().as_ref().to_vec();
-                FromSigner::Checkpoint { count: chain.count, hash: chain.hash.0, signature, kept_back: false }
-            }
-            ToSigner::AuditRecords { from, digests } => {
-                assert_eq!(from, chain.count, "records follow each other");
-                chain = digests.into_iter().fold(chain, |chain, digest| chain.with(&audit::Hash(digest)));
-                FromSigner::Chained { count: chain.count, hash: chain.hash.0 }
-            }
-            _ => FromSigner::Chained { count: chain.count, hash: chain.hash.0 },
-        };
-        shared.chain = Some(chain);
-        let _ = self.signer.send(&answer);
-    }
-}
-
-/// The site's authority, and the keys of its devices.
-pub struct Devices {
-    pub authority_pem: String,
-    authority: Issuer<'static, KeyPair>,
-    keys: Mutex<BTreeMap<String, (KeyPair, Vec<u8>)>>,
-}
-
-impl Devices {
-    pub fn new() -> Self {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let authority_pem = params.self_signed(&key).unwrap().pem();
-        Self { authority_pem, authority: Issuer::new(params, key), keys: Mutex::default() }
-    }
-
-    /// A device's passport, as the authority signs it.
-    pub fn passport(&self, device: &str, change: impl FnOnce(&mut Passport)) -> Sealed {
-        let mut keys = self.keys.lock().unwrap();
-        let fresh = || (KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap(), device.as_bytes().to_vec());
-        let (key, serial) = keys.entry(device.to_owned()).or_insert_with(fresh);
-        let mut passport = Passport {
-            device: HostName::new(device).unwrap(),
-            serial: serial.clone(),
-            fingerprint: [5; 32],
-            not_after: u64::MAX / 2000,
-            curve: Curve::P256,
-            point: key.public_key_raw().to_vec(),
-        };
-        change(&mut passport);
-        let signature = self.authority.key().sign(&passport.message().unwrap()).unwrap();
-        Sealed { passport, signature }
-    }
-
-    /// A device's signature for one connection.
-    pub fn sign(&self, device: &str, nonce: &[u8; 32], exporter: &[u8; 32]) -> Vec<u8> {
-        let server = DomainName::new("server.example").unwrap();
-        let _known = self.passport(device, |_| {});
-        let keys = self.keys.lock().unwrap();
-        keys[device].0.sign(&proof_message(&server, nonce, exporter)).unwrap()
-    }
-
-    pub fn proof(&self, device: &str, nonce: &[u8; 32], exporter: &[u8; 32]) -> Proof {
-        let signature = self.sign(device, nonce, exporter);
-        Proof { sealed: self.passport(device, |_| {}), signature }
-    }
-
-    /// A revocation list that names these devices' certificates.
-    pub fn list(&self, revoked: &[&str]) -> String {
-        let now = time::OffsetDateTime::now_utc();
-        let entry = |device: &&str| RevokedCertParams {
-            serial_number: SerialNumber::from_slice(device.as_bytes()),
-            revocation_time: now,
-            reason_code: None,
-            invalidity_date: None,
-        };
-        let list = CertificateRevocationListParams {
-            this_update: now - time::Duration::days(1),
-            next_update: now + time::Duration::days(1),
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: revoked.iter().map(entry).collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        list.signed_by(&self.authority).unwrap().pem().unwrap()
-    }
-}
-
-/// The auditor's key pair, for HPKE.
-fn auditor() -> (<DhP384HkdfSha384 as hpke::Kem>::PrivateKey, <DhP384HkdfSha384 as hpke::Kem>::PublicKey) {
-    DhP384HkdfSha384::derive_keypair(&[7; 48])
-}
-
-/// The public half as PEM.
-pub fn auditor_pem() -> String {
-    use base64::Engine as _;
-    const P384: &[u8] =
-        b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00";
-    let der = [P384, &auditor().1.to_bytes()].concat();
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
-}
-
-/// The log's first key, as the auditor opens it.
-pub fn first_key(directory: &Path) -> audit::AuditKey {
-    let text = std::fs::read_to_string(directory.join("audit.first-key")).unwrap();
-    let audit::Hex(sealed) = audit::Hex::try_from(text.trim().to_owned()).unwrap();
-    let (key, sealed) = sealed.split_at(97);
-    let key = <DhP384HkdfSha384 as hpke::Kem>::EncappedKey::from_bytes(key).unwrap();
-    let first = hpke::single_shot_open::<hpke::aead::AesGcm256, hpke::kdf::HkdfSha384, DhP384HkdfSha384>(
-        &hpke::OpModeR::Base,
-        &auditor().0,
-        &key,
-        b"levee audit first key",
-        sealed,
-        &[],
-    );
-    audit::AuditKey::from_bytes(first.unwrap().try_into().unwrap())
-}
-
-fn vault(label: &LabelName, channel: &Channel, message: SessiondToVault, shared: &mut Shared) {
-    let sessions = shared.vaults.entry(label.clone()).or_default();
-    let answer = match message {
-        SessiondToVault::Open(record) => {
-            let id = record.id;
-            sessions.insert(id, record);
-            shared.trace.push(format!("open {label}"));
-            VaultToSessiond::Opened(id)
-        }
-        SessiondToVault::Close(id) => {
-            shared.trace.push(format!("close {label}"));
-            if shared.faults.vaults_keep_sessions {
-                return;
-            }
-            sessions.remove(&id);
-            VaultToSessiond::Closed(id)
-        }
-        SessiondToVault::Until(_) => return,
-        SessiondToVault::Synced => {
-            shared.trace.push(format!("synced {label}"));
-            return;
-        }
-        SessiondToVault::Ping(number) => VaultToSessiond::Pong(number),
-        SessiondToVault::Report => VaultToSessiond::Report(Report::default()),
-    };
-    let _ = channel.send(&answer);
 }
 
 /// The different inner addresses in use.

@@ -1,0 +1,230 @@
+//! Levee's other processes: what warden, keyer, vaults and signer say, and what becomes of one that is lost.
+
+use super::{Daemon, Source};
+use crate::audit::Weight;
+use levee_daemon::{Fatal, Lost, TURN};
+use levee_ipc::Channel;
+use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::signer::FromSigner;
+use levee_ipc::vault::VaultToSessiond;
+use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest};
+use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::{HostName, LabelName};
+use levee_session::{CutId, Event};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// Between two records about packets on which one label's stacks disagree.
+const ALARM: Duration = Duration::from_secs(1);
+
+impl Daemon {
+    /// Takes the channel to a signer, which knows nothing of what the one before was asked.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn signer_came(&mut self, channel: Channel) -> Result<(), Fatal> {
+        self.signer.replace(channel, &mut self.events, Source::Signer)?;
+        self.audit.signer_lost(self.clock.now());
+        Ok(())
+    }
+
+    /// A standing process is gone. One that is merely deaf, or says what is no message, has to go.
+    pub(crate) fn lost(&mut self, role: Role, why: Lost) {
+        if why != Lost::Gone {
+            let what = format!("{}: {why}", role.program());
+            self.counts.add_many(&what, 1, self.clock.now());
+            self.ask_warden(SessiondRequest::Replace(role));
+        }
+    }
+
+    /// As [`Daemon::lost`], for what belongs to a label.
+    pub(crate) fn lost_at(&mut self, label: &LabelName, why: Lost) {
+        if why != Lost::Gone {
+            self.counts.add_many(&format!("a label's vault or mediator: {why}"), 1, self.clock.now());
+            self.ask_warden(SessiondRequest::Kill(label.clone()));
+        }
+    }
+
+    /// A revocation list has come: the sessions of whom it names end now, with an IKE SA or without. A device is known by the
+    /// certificate that it showed last; the session of one that has shown none since sessiond started may be named, and ends.
+    pub(super) fn revocations(&mut self, fd: &OwnedFd) {
+        if self.devices.believe(fd).is_err() {
+            // The trusted path and the keyer go by the one before it, too.
+            return self.counts.add_many("revocation lists that cannot be read", 1, self.clock.now());
+        }
+        let named = self.certificates.iter().filter(|(_, serial)| self.devices.is_revoked(serial));
+        let named: Vec<HostName> = named.map(|(device, _)| device.clone()).collect();
+        for device in named {
+            self.handle(Event::Revoked(device));
+        }
+        let unseen = self.machine.shown().map(|shown| shown.device);
+        let unseen: Vec<HostName> = unseen.filter(|device| !self.certificates.contains_key(device)).collect();
+        for device in unseen {
+            self.handle(Event::Unproved(device));
+        }
+    }
+
+    pub(super) fn hear_label(&mut self, event: LabelEvent) {
+        match event {
+            LabelEvent::Up(label) => self.handle(Event::LabelUp(label)),
+            LabelEvent::Failed { label, reason } => {
+                self.vaults.forget_all(&label);
+                self.handle(Event::LabelFailed(label, reason));
+            }
+            LabelEvent::Died(label) => {
+                self.vaults.forget(&label);
+                self.handle(Event::LabelDied(label));
+            }
+            LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
+            LabelEvent::Compartments { running, steering, alarms } => {
+                self.begin_federation(!running.is_empty());
+                self.sweep(&running);
+                self.operators.compartments(running, steering, alarms);
+            }
+            LabelEvent::Note { label, object, done, reason } => {
+                let verdict = if done { Verdict::Noted } else { Verdict::Denied };
+                let entry =
+                    Entry { user: None, host: None, label, action: "run".into(), object, verdict, reason };
+                self.note(entry);
+            }
+        }
+    }
+
+    /// Has the warden stop what no session needs that the store has.
+    fn sweep(&mut self, running: &[CompartmentStatus]) {
+        if !std::mem::take(&mut self.unswept) {
+            return;
+        }
+        let needed: Vec<&LabelName> = self.machine.labels().collect();
+        for idle in running.iter().map(|status| &status.label).filter(|label| !needed.contains(label)) {
+            self.warden.say(SessiondRequest::Release(idle.clone()));
+        }
+        // Where nothing ran, the keys went with the vault: the whole server was down, not sessiond alone.
+        let lost = needed.into_iter().filter(|label| !running.iter().any(|status| status.label == **label));
+        let lost: Vec<LabelName> = lost.cloned().collect();
+        for label in lost {
+            self.handle(Event::LabelDied(label));
+        }
+    }
+
+    pub(super) fn hear_keyer(&mut self) {
+        for _ in 0..TURN {
+            match self.keyer.hear::<FromKeyer>() {
+                Ok(Some(message)) => match message {
+                    FromKeyer::Wanted { ticket, device, label, accreditation } => {
+                        self.handle(Event::Wanted { ticket, device, label, accreditation });
+                    }
+                    FromKeyer::Refused { device, label, reason } => {
+                        self.handle(Event::Refused(device, label, reason));
+                    }
+                    FromKeyer::Revoked(device) => self.handle(Event::Revoked(device)),
+                    FromKeyer::Passes(passes) => self.passes.add(passes),
+                    FromKeyer::NoPeer(session) => self.handle(Event::Renew(session)),
+                    FromKeyer::Dropped(dropped) => {
+                        let now = self.clock.now();
+                        for (what, count) in dropped.into_iter().take(TURN) {
+                            self.counts.add_many(&what, count, now);
+                        }
+                    }
+                    // A workstation's.
+                    FromKeyer::Completed(_) | FromKeyer::Failed { .. } => {
+                        self.keyer.close();
+                        return self.lost(Role::Keyer, Lost::Malformed);
+                    }
+                },
+                Ok(None) => return,
+                Err(why) => return self.lost(Role::Keyer, why),
+            }
+        }
+    }
+
+    /// A keyer that is gone has forgotten everything; the next one is told what is so.
+    pub(super) fn tell_keyer(&mut self, message: ToKeyer) {
+        self.keyer.send(message);
+    }
+
+    pub(super) fn hear_vault(&mut self, label: &LabelName, slot: u16) {
+        for _ in 0..TURN {
+            let Some(worker) = self.vaults.link(label, slot) else { return };
+            match worker.hear::<VaultToSessiond>() {
+                Ok(Some(VaultToSessiond::Disagreed(packets))) => self.alarm(label, packets),
+                Ok(Some(message)) => {
+                    let answer = self.vaults.answered(label, slot, message);
+                    self.answered(label, answer);
+                }
+                Ok(None) => return,
+                Err(why) => {
+                    self.vaults.lost(label, slot);
+                    self.handle(Event::VaultLost(label.clone()));
+                    return self.lost_at(label, why);
+                }
+            }
+        }
+    }
+
+    /// A label's vault, with its mediator where it has one, has done what it was told.
+    pub(crate) fn answered(&mut self, label: &LabelName, answer: Option<VaultToSessiond>) {
+        match answer {
+            Some(VaultToSessiond::Opened(id)) => self.handle(Event::VaultOpened(label.clone(), id)),
+            Some(VaultToSessiond::Closed(id)) => self.handle(Event::VaultClosed(label.clone(), id)),
+            Some(VaultToSessiond::Pong(number)) => self.handle(Event::VaultPong(label.clone(), number)),
+            Some(VaultToSessiond::Report(report)) => self.operators.report(label, report),
+            Some(VaultToSessiond::Disagreed(_)) | None => {}
+        }
+    }
+
+    /// One of the label's stacks is wrong, or taken over. However often it says so, the log has one record a second.
+    fn alarm(&mut self, label: &LabelName, packets: u64) {
+        let (_, untold) = self.alarms.entry(label.clone()).or_default();
+        *untold = untold.saturating_add(packets);
+        self.counts.add_many("packets on which redundant stacks disagreed", packets, self.clock.now());
+    }
+
+    /// Writes the alarms that are due.
+    pub(super) fn raise_alarms(&mut self) {
+        let now = self.clock.now();
+        for (label, (due, untold)) in
+            self.alarms.iter_mut().filter(|(_, (due, untold))| *untold > 0 && *due <= now)
+        {
+            let packets = std::mem::take(untold);
+            *due = now.after(ALARM);
+            let entry = Entry {
+                user: None,
+                host: None,
+                label: Some(label.clone()),
+                action: "pass".into(),
+                object: "redundant stacks".into(),
+                verdict: Verdict::Denied,
+                reason: format!("they disagreed about {packets} packets: all of them were dropped"),
+            };
+            self.batch.entries.push((Weight::Note, entry));
+        }
+    }
+
+    pub(super) fn hear_signer(&mut self) {
+        for _ in 0..TURN {
+            match self.signer.hear::<FromSigner>() {
+                Ok(Some(message)) => self.audit.heard_signer(message, self.clock.now()),
+                Ok(None) => return,
+                Err(why) => {
+                    self.audit.signer_lost(self.clock.now());
+                    return self.lost(Role::Signer, why);
+                }
+            }
+        }
+    }
+
+    /// Tells the signer what is new in the log, or has it sign a checkpoint. True if it is asked something, now or before.
+    pub(super) fn ask_signer(&mut self, last: bool) -> bool {
+        let now = self.clock.now();
+        if !self.signer.is_open() {
+            self.audit.put_off(now);
+            return false;
+        }
+        match self.audit.ask_signer(last, now) {
+            Some(question) => self.signer.send(question),
+            None => return self.audit.waits_for_signer(),
+        }
+        true
+    }
+}

@@ -1,0 +1,135 @@
+//! A label's vault: its workers, or the gate and the stacks in its place.
+
+use super::Server;
+use crate::Fatal;
+use crate::label::Label;
+use crate::log;
+use crate::process::{Key, Process, Start};
+use crate::server::keeping::Kept;
+use crate::stacks;
+use crate::uids::Own;
+use levee_ipc::SendError;
+use levee_ipc::warden::vault::{GatePart, VaultPart};
+use levee_ipc::warden::{LabelEvent, Role};
+use levee_policy::LabelName;
+use std::time::Instant;
+
+impl Server {
+    /// Starts every worker of a label's vault. They live and die together: a session's record is in all of them, and
+    /// that its keys are gone can only be said of all.
+    pub(super) fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
+        let none = || Fatal::new("start a vault", "no compartment");
+        let label = self.labels.get_mut(name).ok_or_else(none)?;
+        label.vault_started();
+        label.workers().try_for_each(|worker| self.start_worker(name, worker))
+    }
+
+    fn start_worker(&mut self, name: &LabelName, worker: u16) -> Result<(), Fatal> {
+        let none = || Fatal::new("start a vault", "no compartment");
+        let label = self.labels.get(name).ok_or_else(none)?;
+        let (slot, tun) = label.worker(worker).ok_or_else(none)?;
+        let agree = label.agrees();
+        let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let start = Start {
+            key: Key::vault(name, worker),
+            programs: &self.options.programs,
+            program: agree.then_some(stacks::GATE),
+            arguments: &arguments,
+            uid: self.uids.own(Own::Vault(slot)),
+            network: None,
+            logs: label.logs(),
+        };
+        let failed = |e: &dyn std::fmt::Display| Fatal::new("start a vault", e);
+        let handed = |e: SendError| Fatal::new("hand a vault its descriptors", e);
+        let sockets = self.tunnels.iter().map(|group| Some((group.address(), group.slot(slot)?)));
+        let sockets: Vec<_> = sockets.collect::<Option<_>>().ok_or_else(|| handed(SendError::Closed))?;
+        let process = if agree {
+            let gate = Process::start_as::<GatePart>(start).map_err(|e| failed(&e))?;
+            gate.give(GatePart::Tun, tun).map_err(handed)?;
+            for (address, socket) in sockets {
+                gate.give(GatePart::Udp(address), socket).map_err(handed)?;
+            }
+            gate.into_process()
+        } else {
+            let vault = Process::start_as::<VaultPart>(start).map_err(|e| failed(&e))?;
+            vault.give(VaultPart::Tun { mtu: label.mtu() }, tun).map_err(handed)?;
+            for (address, socket) in sockets {
+                vault.give(VaultPart::Udp(address), socket).map_err(handed)?;
+            }
+            vault.into_process()
+        };
+        if agree {
+            stacks::start(
+                &process,
+                name,
+                slot,
+                label.logs(),
+                &self.options,
+                &self.uids,
+                &mut self.processes,
+            )?;
+        }
+        self.admit(process)
+    }
+
+    /// Whether every worker of a label's vault is at work.
+    pub(super) fn is_vault_ready(&self, name: &LabelName) -> bool {
+        let ready = |worker| self.processes.get(&Key::vault(name, worker)).is_some_and(|p| p.ready);
+        self.labels.get(name).is_some_and(|label| label.workers().all(ready))
+    }
+
+    /// Kills every worker of a label's vault; whether there was one.
+    pub(super) fn kill_vault(&self, name: &LabelName) -> bool {
+        let workers = self.processes.iter().filter(|process| process.key.is_vault_at(name));
+        workers.map(Process::kill).count() > 0
+    }
+
+    /// Lets datagrams reach the vault once every worker is there, and tells sessiond if with it the label is up.
+    pub(super) fn vault_ready(&mut self, name: &LabelName) {
+        if !self.is_vault_ready(name) {
+            return;
+        }
+        let Some(label) = self.labels.get_mut(name) else { return };
+        for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots().iter().map(move |s| (g, *s))) {
+            if let Err(e) = group.admit(slot) {
+                log!("{name}: its slot cannot be opened: {e}");
+                return;
+            }
+        }
+        self.tell_if_up(name);
+    }
+
+    /// With one of the processes that are a label's vault go the others, and the last to end brings on the next vault.
+    /// Nobody is waited for here.
+    pub(super) fn vault_ended(&mut self, label: &LabelName, how: &str) {
+        if self.kill_vault(label) {
+            return;
+        }
+        if stacks::running(label, &self.processes).next().is_some() {
+            self.ending.entry(label.clone()).or_insert_with(|| Instant::now() + stacks::BY_THEMSELVES);
+            return;
+        }
+        self.ending.remove(label);
+        self.tell_sessiond(LabelEvent::Died(label.clone()));
+        if self.labels.contains_key(label) {
+            self.again(Kept::Process(Key::at(Role::Vault, label)), how);
+        }
+    }
+
+    /// Every process that can be a part of a label's vault.
+    pub(super) fn vault_processes(&self, label: &LabelName) -> Vec<Key> {
+        let workers = self.labels.get(label).into_iter().flat_map(Label::workers);
+        workers
+            .map(|worker| Key::vault(label, worker))
+            .chain(stacks::ROLES.map(|role| Key::at(role, label)))
+            .collect()
+    }
+
+    /// Stacks that do not end with their gate are ended.
+    pub(super) fn see_to_stacks(&self) {
+        let now = Instant::now();
+        let late = self.ending.iter().filter(|(_, until)| **until <= now);
+        late.flat_map(|(label, _)| stacks::running(label, &self.processes)).for_each(Process::kill);
+    }
+}
