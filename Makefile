@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere test test-pure fuzz reference book lint bench bench-full study build install clean
+.PHONY: help run crowd elsewhere test test-pure fuzz reference book lint bench bench-full study build install uninstall packages packages-test clean
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -17,6 +17,9 @@ help:
 	@echo 'make study        the MYSEA study in full, and our workloads beside other tools: half an hour, out/study; Ctrl-C and again goes on'
 	@echo 'make book         the book (docs/book) as pages for a browser, out/book; makes mdbook the first time'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
+	@echo 'make uninstall    removes what make install put there; keys, site files and logs stay'
+	@echo 'make packages     .deb and .rpm for servers, workstations and the laboratory, and a bill of materials, in out/packages'
+	@echo 'make packages-test  installs, upgrades and removes them in clean Debian 12 and 13 roots'
 
 run:
 	@scripts/need run
@@ -74,6 +77,15 @@ build:
 PREFIX ?= /usr/local
 install: build
 	scripts/install target/release "$(DESTDIR)" "$(PREFIX)"
+
+uninstall:
+	scripts/uninstall "$(DESTDIR)" "$(PREFIX)"
+
+packages: build
+	scripts/packages target/release out/packages
+
+packages-test: build
+	scripts/packages-test target/release
 
 clean:
 	$(CARGO) clean

@@ -16,7 +16,8 @@ use crate::up;
 
 /// Have a running server, or a workstation's part, read the authority's revocation list anew: whoever it names is cut
 ///
-/// It says what it read. Nothing else is read anew: a changed site file counts from the next `levee down` and `levee up`.
+/// It says what it read. A workstation whose bundle was enrolled anew goes on with the new keys and certificates once nobody is signed
+/// on there. Nothing else is read anew: a changed site file counts from the next `levee down` and `levee up`.
 #[derive(Debug, clap::Args)]
 pub struct Reload {
     /// Its run directory [default: the only one below /run/levee]
@@ -31,9 +32,20 @@ impl Reload {
             up::must_be_root()?;
             let run = self.run.map_or_else(up::only_run, Ok)?;
             let running = Running::of(&run)?;
-            let read = told(&running.list)?;
+            let bundle = running.config.is_dir();
+            let read = match told(&running.list) {
+                // A bundle need not have one.
+                Err(_) if bundle && !running.list.exists() => String::new(),
+                read => read?,
+            };
             up::signal(&run, Signal::USR1)?;
             output::print(&read)?;
+            if bundle {
+                let path = running.config.display();
+                output::print(&format!(
+                    "{path}: if it was enrolled anew, its keys and certificates count as soon as nobody is signed on\n"
+                ))?;
+            }
             if running.is_changed(&run) {
                 output::print(&format!(
                     "{} has changed since the start and is not read anew: `levee down`, then `levee up`\n",

@@ -349,3 +349,29 @@ fn a_connection_that_says_nothing_or_nonsense_does_not_hold_up_another() {
     std::thread::sleep(Duration::from_secs(6));
     assert!(silent.iter().all(|fd| world::common::readable(fd, Duration::ZERO)), "they are closed");
 }
+
+#[test]
+fn the_labels_that_may_be_chosen_are_listed_and_the_shell_completes_them() {
+    let world = World::new();
+    let refused = world.tpe(&["labels"], "");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("nobody is signed on"), "{}", text(&refused.stderr));
+    world.log_in();
+    assert_eq!(text(&world.tpe(&["labels"], "").stdout), "BROKEN\nKEYLESS\nSECRET\nUNCLASSIFIED\n");
+    let script = "source <(\"$0\" completions bash); COMP_WORDS=(\"$0\" level S); COMP_CWORD=2; _levee-tpe-labels; \
+                  printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let completed = std::process::Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_levee-tpe")])
+        .env("LEVEE_TPE_SOCKET", &world.socket)
+        .output()
+        .unwrap();
+    assert_eq!(text(&completed.stdout), "SECRET\n", "{}", text(&completed.stderr));
+    // What is done quietly says nothing; what is refused is said.
+    let quiet = world.tpe(&["--quiet", "level", "SECRET"], "");
+    assert_eq!(
+        (quiet.status.code(), text(&quiet.stdout), text(&quiet.stderr)),
+        (Some(0), String::new(), String::new())
+    );
+    let refused = world.tpe(&["--quiet", "level", "TOP"], "");
+    assert_eq!(text(&refused.stderr), "levee-tpe: TOP is not within your clearance\n");
+}

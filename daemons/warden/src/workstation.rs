@@ -34,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The time that a session may go on is looked at so often.
 const TICK: Duration = Duration::from_millis(500);
 
+/// An agent that has not heard the server for so long has nobody signed on, or nobody who gets anything done.
+const QUIET: Duration = levee_ipc::client::SILENCE;
+
 /// Processes that every workstation has, in the order in which they are started.
 const STANDING: [Role; 3] = [Role::Signer, Role::Keyer, Role::Tpe];
 
@@ -76,6 +79,15 @@ enum Tunnel {
     Other,
 }
 
+/// The public half of a bundle: it is another when the host was enrolled anew.
+fn certificates(bundle: &std::path::Path) -> std::io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for name in ["chain.pem", "ike-chain.pem", "authority.pem"] {
+        all.extend(std::fs::read(bundle.join(name))?);
+    }
+    Ok(all)
+}
+
 /// A running workstation.
 #[derive(Debug)]
 pub struct Workstation {
@@ -93,6 +105,12 @@ pub struct Workstation {
     network: OwnedFd,
     processes: Processes,
     session: Option<Session>,
+    /// The certificates that the standing processes have.
+    enrolled: Vec<u8>,
+    /// The bundle has others, which count once nobody is signed on.
+    renewal: bool,
+    /// When the agent last said that it hears the server, as it does while somebody is signed on.
+    heard: Instant,
     /// Of sessions that have ended.
     remains: Vec<Remains>,
     /// Of the standing processes.
@@ -147,6 +165,8 @@ impl Workstation {
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
         let processes = Processes::default();
+        let enrolled = certificates(&options.config)
+            .map_err(|e| Fatal::new(format!("read the certificates in {}", options.config.display()), e))?;
         let mut workstation = Self {
             options,
             passphrase,
@@ -161,6 +181,9 @@ impl Workstation {
             network,
             processes,
             session: None,
+            enrolled,
+            renewal: false,
+            heard: Instant::now(),
             remains: Vec::new(),
             logs,
             last_words: Vec::new(),
@@ -244,6 +267,9 @@ impl Workstation {
                     Source::LoggerEnded => {}
                 }
             }
+            if self.renewal && self.session.is_none() && self.heard.elapsed() >= QUIET {
+                self.renew()?;
+            }
             self.session.iter_mut().map(Session::logs_mut).chain([&mut self.logs]).for_each(Logs::see_to);
             self.last_words.retain(|last_words| !last_words.are_over());
             if self.session.as_ref().is_some_and(|session| session.left().is_zero()) {
@@ -270,8 +296,21 @@ impl Workstation {
         self.logs.finish().into_iter().for_each(LastWords::wait);
     }
 
-    /// Hands out the revocation list that the bundle has now.
-    fn reload(&self) {
+    /// Whether the bundle has been enrolled anew; then hands out the revocation list that it has now.
+    fn reload(&mut self) {
+        match certificates(&self.options.config) {
+            Ok(now) => self.renewal = now != self.enrolled,
+            Err(e) => log!("the bundle's certificates are not read: {e}"),
+        }
+        if self.renewal && self.tunnel == Tunnel::Other {
+            // Nothing of a session is known here.
+            self.renewal = false;
+            log!("the bundle was enrolled anew: its keys and certificates count from the next start");
+        } else if self.renewal {
+            log!(
+                "the bundle was enrolled anew: its keys and certificates count as soon as nobody is signed on"
+            );
+        }
         for role in [Role::Keyer, Role::Tpe] {
             let Some(process) = self.processes.get(&Key::of(role)) else { continue };
             match state::revocations(&self.options.config.join(state::WORKSTATION_REVOCATIONS)) {
@@ -290,6 +329,22 @@ impl Workstation {
                 Err(e) => log!("the revocation list is not read: {e}"),
             }
         }
+    }
+
+    /// Starts the standing processes anew, with the keys and certificates that the bundle has now. Nobody is signed on.
+    fn renew(&mut self) -> Result<(), Fatal> {
+        self.renewal = false;
+        self.enrolled = certificates(&self.options.config)
+            .map_err(|e| Fatal::new("read the bundle's certificates", e))?;
+        for role in STANDING {
+            if let Some(process) = self.processes.remove(&Key::of(role)) {
+                process.kill();
+                process.wait(Duration::from_secs(5));
+            }
+        }
+        STANDING.into_iter().try_for_each(|role| self.start_standing(role))?;
+        log!("goes on with the keys and certificates that the bundle has now");
+        Ok(())
     }
 
     fn said(&mut self, key: &Key) -> Result<(), Fatal> {
@@ -360,6 +415,7 @@ impl Workstation {
                 }
             }
             TpeRequest::Heard(at) => {
+                self.heard = Instant::now();
                 if let Some(session) = &mut self.session {
                     session.heard(at);
                 }
