@@ -168,7 +168,7 @@ impl Which {
         if let Some(state) = &self.state {
             return Ok(state.clone());
         }
-        only_site(Path::new("/var/lib/levee"))
+        only_site(Path::new(crate::site::STATES))
     }
 
     fn log(&self) -> Result<Log, String> {

@@ -25,7 +25,7 @@ pub struct Doctor {
     #[arg(long)]
     json: bool,
     /// Where state is kept, the audit log among it; a site's is below it
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/levee")]
+    #[arg(long, value_name = "DIR", default_value = crate::site::STATES)]
     state: PathBuf,
 }
 

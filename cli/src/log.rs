@@ -37,7 +37,7 @@ impl Log {
 
     fn show(&self) -> Result<ExitCode, String> {
         let only = || {
-            let states = Path::new("/var/lib/levee");
+            let states = Path::new(crate::site::STATES);
             crate::up::only_with(states, "logs").map_err(|_| {
                 format!("{} does not have the logs of one site; say which with --state", states.display())
             })

@@ -47,6 +47,9 @@ pub fn read(path: &Path) -> Result<Site, String> {
     })
 }
 
+/// Sites' state, a directory for each.
+pub const STATES: &str = "/var/lib/levee";
+
 /// Where a site's keys, credentials, sessions, audit log and stores are kept unless the operator says
 /// otherwise.
 pub fn state(chosen: Option<&Path>, site: &SiteName) -> PathBuf {
@@ -55,5 +58,5 @@ pub fn state(chosen: Option<&Path>, site: &SiteName) -> PathBuf {
 
 /// The same, of a site of this name.
 pub fn state_of(name: &str) -> PathBuf {
-    Path::new("/var/lib/levee").join(name)
+    Path::new(STATES).join(name)
 }

@@ -354,6 +354,17 @@ fn wake(ns: &Path, server: Ipv4Addr, modes: &[(Mediation, u16)], answered: bool)
     .map_err(|_| io::Error::other("the first connections failed"))?
 }
 
+/// Process 1 of a label's compartment, once it runs.
+fn compartment(levee: &Path, run: &str, label: &str) -> io::Result<u32> {
+    wait_for("the label's compartment", || {
+        let said = tool(&text(levee), &["status", "--json", "--run", run]).ok()?;
+        let said: serde_json::Value = serde_json::from_str(&said).ok()?;
+        let all = said.get("compartments")?.as_array()?;
+        let init = all.iter().find(|c| c.get("label").and_then(|l| l.as_str()) == Some(label))?;
+        u32::try_from(init.get("init")?.as_u64()?).ok().filter(|p| *p > 0)
+    })
+}
+
 impl Levee {
     /// Brings the site up with the services that the arms need, and signs on.
     ///
@@ -419,69 +430,76 @@ impl Levee {
             if modes.is_empty() {
                 continue;
             }
-            let init = wait_for("the label's compartment", || {
-                let said = tool(&text(&levee), &["status", "--json", "--run", &run]).ok()?;
-                let said: serde_json::Value = serde_json::from_str(&said).ok()?;
-                let all = said.get("compartments")?.as_array()?;
-                let init = all.iter().find(|c| c.get("label").and_then(|l| l.as_str()) == Some(label))?;
-                u32::try_from(init.get("init")?.as_u64()?).ok().filter(|p| *p > 0)
-            })?;
-            let inside = PathBuf::from(format!("/proc/{init}/ns/net"));
-            let (client, server) = if tunnel {
+            let init = compartment(&levee, &run, label)?;
+            let at = if tunnel {
                 (PathBuf::from(format!("/proc/{session}/ns/net")), INNER)
             } else {
                 let [_, host, _] = &l.namespaces;
                 (host.path(), EDGE)
             };
-            for ns in [&client, &inside] {
-                pin_congestion(ns, congestion)?;
-            }
-            // Those of both labels; a relayed daemon's own hop is in its mediator's network.
-            let mediators: Vec<u32> = descendants(&processes(), &text(&l.directory.0))
-                .into_iter()
-                .filter(|p| name(*p).as_deref() == Some("levee-mediator"))
-                .collect();
-            for pid in &mediators {
-                pin_congestion(Path::new(&format!("/proc/{pid}/ns/net")), congestion)?;
-            }
-            wake(&client, server, &modes, false)?;
-            let expected: usize = modes.iter().map(|m| standing(m.0)).sum();
-            let first = |w: &[String]| w.iter().any(|w| w == "--idle" || w == "--passed" || w == "--scheme");
-            let services = wait_for("the services in the compartment", || {
-                let all: Vec<_> = running(&program, init).into_iter().filter(|(_, w)| first(w)).collect();
-                (all.len() >= expected).then_some(all)
-            })?;
-            let idle = |what: &str| {
-                services.iter().find(|(_, w)| w.windows(2).any(|w| w == ["--idle", what])).map(|(p, _)| *p)
-            };
-            let bare = match (idle("all"), idle("close"), idle("datagrams")) {
-                (Some(a), Some(c), Some(d)) => {
-                    let role = Role {
-                        netns: Some(inside),
-                        cgroup: group.map(Group::path),
-                        cpu: None,
-                        with_parent: true,
-                    };
-                    let from = [a, c, d].map(|p| p.to_string());
-                    Some(serve_as(&role, &["--borrow", &from[0], &from[1], &from[2]])?)
-                }
-                _ => None,
-            };
-            wake(&client, server, &modes, true)?;
-            // those that stay, and the daemon behind a proxy; not those of one connection
-            let stays = |w: &[String]| first(w) || w.iter().any(|w| w == "--listen");
-            let services = running(&program, init).into_iter().filter(|(_, w)| stays(w)).map(|(p, _)| p);
-            let mut services: Vec<u32> = services.collect();
-            // What the services' processes have between them and the client in levee's own modes, and who starts them.
-            services.extend(mediators);
-            services.push(init);
-            l.places.insert(tunnel, Place { client, server, init, services, bare });
+            let place = l.stand_at(at, init, &modes, (&program, congestion, group))?;
+            l.places.insert(tunnel, place);
         }
         let all = processes();
         let inside: Vec<u32> = l.places.values().flat_map(|p| below(&all, vec![p.init])).collect();
         l.between = descendants(&all, &text(&l.directory.0));
         l.between.retain(|p| !inside.contains(p));
         Ok(l)
+    }
+
+    /// What is compared at one label, whose compartment is `init`'s: the client's network and the server's address, and the services
+    /// that stand there.
+    fn stand_at(
+        &self,
+        (client, server): (PathBuf, Ipv4Addr),
+        init: u32,
+        modes: &[(Mediation, u16)],
+        (program, congestion, group): (&Path, &str, Option<&Group>),
+    ) -> io::Result<Place> {
+        let inside = PathBuf::from(format!("/proc/{init}/ns/net"));
+        for ns in [&client, &inside] {
+            pin_congestion(ns, congestion)?;
+        }
+        // Those of both labels; a relayed daemon's own hop is in its mediator's network.
+        let mediators: Vec<u32> = descendants(&processes(), &text(&self.directory.0))
+            .into_iter()
+            .filter(|p| name(*p).as_deref() == Some("levee-mediator"))
+            .collect();
+        for pid in &mediators {
+            pin_congestion(Path::new(&format!("/proc/{pid}/ns/net")), congestion)?;
+        }
+        wake(&client, server, modes, false)?;
+        let expected: usize = modes.iter().map(|m| standing(m.0)).sum();
+        let first = |w: &[String]| w.iter().any(|w| w == "--idle" || w == "--passed" || w == "--scheme");
+        let services = wait_for("the services in the compartment", || {
+            let all: Vec<_> = running(program, init).into_iter().filter(|(_, w)| first(w)).collect();
+            (all.len() >= expected).then_some(all)
+        })?;
+        let idle = |what: &str| {
+            services.iter().find(|(_, w)| w.windows(2).any(|w| w == ["--idle", what])).map(|(p, _)| *p)
+        };
+        let bare = match (idle("all"), idle("close"), idle("datagrams")) {
+            (Some(a), Some(c), Some(d)) => {
+                let role = Role {
+                    netns: Some(inside),
+                    cgroup: group.map(Group::path),
+                    cpu: None,
+                    with_parent: true,
+                };
+                let from = [a, c, d].map(|p| p.to_string());
+                Some(serve_as(&role, &["--borrow", &from[0], &from[1], &from[2]])?)
+            }
+            _ => None,
+        };
+        wake(&client, server, modes, true)?;
+        // those that stay, and the daemon behind a proxy; not those of one connection
+        let stays = |w: &[String]| first(w) || w.iter().any(|w| w == "--listen");
+        let services = running(program, init).into_iter().filter(|(_, w)| stays(w)).map(|(p, _)| p);
+        let mut services: Vec<u32> = services.collect();
+        // What the services' processes have between them and the client in levee's own modes, and who starts them.
+        services.extend(mediators);
+        services.push(init);
+        Ok(Place { client, server, init, services, bare })
     }
 
     fn at(&self, drive: Drive) -> io::Result<&Place> {

@@ -352,8 +352,7 @@ impl Site {
             Direction::Import => ("import", "into"),
         };
         let who = Who { user: Some(user), host: Some(host) };
-        let digest: String = file.digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let object = format!("{} bytes, SHA-256 {digest}", file.bytes);
+        let object = format!("{} bytes, SHA-256 {}", file.bytes, crate::audit::hex(&file.digest));
         let ask = Ask { who, label: Some(label.clone()), verb, object };
         let Some(found) = self.user(user) else {
             return Err(ask.deny(DenialKind::UnknownUser, format!("the site has no user `{user}`")));

@@ -268,10 +268,10 @@ pub enum Reply {
     Renew,
 }
 
-/// What a refusal is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a refusal is about; the client hears it so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
-    /// Unknown user or wrong password.
+    /// Unknown user or wrong password; which of them is not said.
     Credentials,
     /// Nobody is signed on here.
     NotLoggedIn,
@@ -285,6 +285,8 @@ pub enum RefusalKind {
     Carry,
     /// It cannot be done now.
     Unavailable,
+    /// What was asked makes no sense here. Said by whoever reads the client's words, never by [`crate::Sessions`].
+    Protocol,
 }
 
 /// What is so now.

@@ -8,7 +8,7 @@ use levee_ipc::mediator::{self, SessiondToMediator};
 use levee_ipc::vault::{Carriage, Selector, SessionRecord, SessiondToVault};
 use levee_policy::site::{Colour, Destination, Peer, Reach};
 use levee_policy::{HostName, Label, LabelName, ServiceName, Site, UserName};
-use levee_session::{KeyRecord, RefusalKind, Reply, SessionId, Status, Time, ToVault};
+use levee_session::{KeyRecord, Reply, SessionId, Status, Time, ToVault};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -131,7 +131,7 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::Carried => client::Reply::Carried,
         Reply::Alive => client::Reply::Alive,
         Reply::LoggedOut => client::Reply::LoggedOut,
-        Reply::Refused(kind, reason) => client::Reply::Refused { kind: refusal(kind), reason },
+        Reply::Refused(kind, reason) => client::Reply::Refused { kind, reason },
         Reply::Ended(reason) => client::Reply::Ended { reason },
         // The passes are put in where they are kept.
         Reply::Renew => client::Reply::Renew { passes: Vec::new() },
@@ -198,17 +198,5 @@ fn status(status: Status, now: Time) -> client::Status {
         user: status.user,
         age: status.session.as_ref().map_or(0, |(_, _, opened)| now.since(*opened).as_secs()),
         session: status.session.map(|(id, label, _)| (id, label)),
-    }
-}
-
-fn refusal(kind: RefusalKind) -> client::RefusalKind {
-    match kind {
-        RefusalKind::Credentials => client::RefusalKind::Credentials,
-        RefusalKind::NotLoggedIn => client::RefusalKind::NotLoggedIn,
-        RefusalKind::AlreadyLoggedIn => client::RefusalKind::AlreadyLoggedIn,
-        RefusalKind::NoSession => client::RefusalKind::NoSession,
-        RefusalKind::Label => client::RefusalKind::Label,
-        RefusalKind::Carry => client::RefusalKind::Carry,
-        RefusalKind::Unavailable => client::RefusalKind::Unavailable,
     }
 }

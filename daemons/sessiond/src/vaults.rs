@@ -14,9 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// In the place of a worker's steering slot: the mediator. Slot 0 is the keyer's, so no worker has it.
 pub const MEDIATOR: u16 = 0;
 
-/// Rows of security associations in a report, all workers' together.
-const REPORTED: usize = 256;
-
 /// What a worker has been asked and must answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Asked {
@@ -244,7 +241,7 @@ fn add(sum: &mut Report, part: &Report) {
             None => sum.counters.push((name.clone(), *value)),
         }
     }
-    let room = REPORTED.saturating_sub(sum.sas.len());
+    let room = Report::ROWS.saturating_sub(sum.sas.len());
     sum.sas.extend(part.sas.iter().take(room).cloned());
     sum.sa_count = sum.sa_count.saturating_add(part.sa_count);
 }

@@ -18,9 +18,6 @@ use crate::start::{Source, Started};
 /// While it looks on, every so many looks the channels are asked for as well.
 const ASK_CHANNELS: u32 = 32;
 
-/// Rows of security associations in a report.
-const REPORTED: usize = 256;
-
 struct Vault {
     events: Events<Source>,
     /// What the last wait has found; kept for its memory.
@@ -286,7 +283,7 @@ impl Vault {
         let sad = &self.plane.sad;
         Report {
             counters: sad.counters.iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            sas: sad.pairs().take(REPORTED).map(convert::report).collect(),
+            sas: sad.pairs().take(Report::ROWS).map(convert::report).collect(),
             sa_count: sad.pair_count() as u64,
         }
     }

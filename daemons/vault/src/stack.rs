@@ -16,8 +16,6 @@ use crate::convert;
 
 /// The library of the first stack; the second one has the other.
 const LIBRARY: Library = Library::Ring;
-/// Rows of security associations in a report.
-const REPORTED: usize = 256;
 
 /// Whether the warden asks for this with the vault's arguments.
 pub fn is_wanted(mut arguments: impl Iterator<Item = String>) -> bool {
@@ -97,7 +95,7 @@ impl tunnel::Stack for Stack {
             }
             ToStack::Report => FromStack::Report(Report {
                 counters: self.sad.counters.iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-                sas: self.sad.pairs().take(REPORTED).map(convert::report).collect(),
+                sas: self.sad.pairs().take(Report::ROWS).map(convert::report).collect(),
                 sa_count: self.sad.pair_count() as u64,
             }),
             ToStack::Check { .. } => return Err(Fatal::new("answer the gate", "this is the first stack")),

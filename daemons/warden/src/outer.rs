@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// Bytes asked for each tunnel socket's queues.
 pub const QUEUE: usize = 4 << 20;
 
+// The two crates know nothing of each other.
+const _: () = assert!(levee_sys::udp::MAX_SLOTS == levee_policy::site::MAX_SLOTS);
+
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 

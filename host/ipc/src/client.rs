@@ -10,6 +10,7 @@ use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::decision::Carry;
 use levee_policy::{DomainName, LabelName, UserName};
+pub use levee_session::RefusalKind;
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -137,27 +138,6 @@ pub enum Reply {
     },
     /// The file may pass; that it does is in the audit log.
     Carried,
-}
-
-/// What a refusal is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RefusalKind {
-    /// Unknown user or wrong password; which of them is not said.
-    Credentials,
-    /// Nobody is signed on here.
-    NotLoggedIn,
-    /// Somebody is signed on here.
-    AlreadyLoggedIn,
-    /// There is no session, or not this one.
-    NoSession,
-    /// The label is outside what this person, TPE or site allows, or unknown.
-    Label,
-    /// The server cannot do it now.
-    Unavailable,
-    /// The request makes no sense here.
-    Protocol,
-    /// The site does not let this person carry files at this label.
-    Carry,
 }
 
 /// Somebody signed on.

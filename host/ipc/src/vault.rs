@@ -74,13 +74,15 @@ pub enum VaultToSessiond {
 pub struct Report {
     /// Counter name and value, since the vault's start.
     pub counters: Vec<(String, u64)>,
-    /// One row per inbound security association, at most 256 of them.
+    /// One row per inbound security association, at most [`Report::ROWS`] of them.
     pub sas: Vec<SaReport>,
     /// How many inbound security associations there are in all.
     pub sa_count: u64,
 }
 
 impl Report {
+    /// The most rows of security associations, all workers' together.
+    pub const ROWS: usize = 256;
     /// The counter of packets about which redundant stacks disagreed.
     pub const DISAGREED: &str = "disagreed";
 

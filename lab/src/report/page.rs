@@ -94,76 +94,12 @@ pub fn page(run: &Run) -> String {
     }
     section(&mut body, "glance", "At a glance", &glance);
 
-    let mut setup = glance::set_up(run);
-    if !m.experiment.factors.is_empty() {
-        setup.push_str("<table><thead><tr><th>factor<th>low<th>high</tr></thead><tbody>");
-        for f in &m.experiment.factors {
-            let _ = write!(
-                setup,
-                "<tr><td>{}<td>{}: {}<td>{}: {}</tr>",
-                f.name,
-                f.low,
-                escape(&f.low_is),
-                f.high,
-                escape(&f.high_is)
-            );
-        }
-        setup.push_str("</tbody></table>");
-    }
-    let _ = write!(
-        setup,
-        "<p>Randomised complete blocks: {} blocks; in each, every workload and layout in random order, and within it \
-         every arm in random order, the baseline twice. {} attempts, {} trials analysed.</p><table><thead><tr>\
-         <th>workload<th>what it does<th>metric</tr></thead><tbody>",
-        m.form.blocks, s.attempts, s.accepted
-    );
-    let mut kinds: Vec<Kind> = units.iter().map(|u| u.kind).collect();
-    kinds.dedup();
-    for k in kinds {
-        let _ = write!(setup, "<tr><td>{k}<td>{}<td>{}</tr>", k.what(), k.unit());
-    }
-    setup.push_str("</tbody></table>");
-    section(&mut body, "set-up", "The set-up", &setup);
+    section(&mut body, "set-up", "The set-up", &set_up(run));
 
-    let mut effects = String::new();
-    for l in &m.form.layouts {
-        let _ = write!(effects, "<h3>Client and server {}</h3>{}", l.name(), tables::effects(run, *l));
-    }
-    let _ = write!(
-        effects,
-        "<p>A cost is stated only if Holm's adjusted p is below 5 % over all {} effects, the 95 % interval ({}) of the \
-         trimmed mean of per-block log ratios excludes 1, and the effect is beyond the floor. The paper's measure: \
-         decrease of a stream's rate, or increase of the latency that a rate of transactions implies; base: the \
-         baseline's median. {}</p>",
-        s.effects.len(),
-        if m.form.blocks < crate::stats::interval::BOOTSTRAP_FROM { "Yuen's t" } else { "BCa bootstrap" },
-        download("cells", &plots::cells_csv(&s.cells))
-    );
-    section(&mut body, "effects", "Every effect", &effects);
+    section(&mut body, "effects", "Every effect", &effects(run));
 
     if let Some(p) = &paper {
-        let mut text = format!(
-            "<p><a href=\"{}\">{}</a>. This is a replication of its design on other mechanisms and other machines, not of its \
-             numbers. Our changes carry their intervals alone; which of them are beyond this machine's noise, adjusted for their \
-             number, is under “Every effect”.</p>{}",
-            escape(&p.url),
-            escape(&p.cite),
-            tables::paper(run, p, first_layout)
-        );
-        for l in m.form.layouts.iter().filter(|l| **l != first_layout) {
-            let _ = write!(
-                text,
-                "<details class=printed><summary>The same tables, client and server {}</summary>{}</details>",
-                l.name(),
-                tables::paper(run, p, *l)
-            );
-        }
-        text.push_str("<h3>What was wrong in the paper, and is not repeated</h3><ul>");
-        for f in &p.faults {
-            let _ = write!(text, "<li>{}", escape(f));
-        }
-        text.push_str("</ul>");
-        section(&mut body, "paper", "The paper's tables beside ours", &text);
+        section(&mut body, "paper", "The paper's tables beside ours", &beside(run, p, first_layout));
         let figures = appendix::figures_of_the_paper(run, p, first_layout);
         section(&mut body, "paper-figures", "The paper's figures beside ours", &figures);
     }
@@ -210,12 +146,7 @@ pub fn page(run: &Run) -> String {
     section(&mut body, "threats", "Threats to validity", &threats::threats(run));
     section(&mut body, "environment", "Environment", &environment(run));
 
-    let mut nav = String::new();
-    for (i, part) in body.split("<section id=").skip(1).enumerate() {
-        let (id, rest) = part.split_once('>').unwrap_or(("", part));
-        let name = rest.strip_prefix("<h2>").and_then(|r| r.split_once("</h2>")).map_or("", |(n, _)| n);
-        let _ = write!(nav, "{}<a href=\"#{id}\">{name}</a>", if i == 0 { "" } else { " · " });
-    }
+    let nav = nav(&body);
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
          <title>{}</title><style>{STYLE}</style><main><h1>{}</h1><p class=lead>{}</p><p class=quiet>{} form, {}. Beside \
@@ -226,6 +157,99 @@ pub fn page(run: &Run) -> String {
         m.form_name,
         escape(&m.begun)
     )
+}
+
+/// What was compared, and how.
+fn set_up(run: &Run) -> String {
+    let (m, s) = (&run.manifest, &run.summary);
+    let units = m.experiment.units(Some(&m.form));
+    let mut setup = glance::set_up(run);
+    if !m.experiment.factors.is_empty() {
+        setup.push_str("<table><thead><tr><th>factor<th>low<th>high</tr></thead><tbody>");
+        for f in &m.experiment.factors {
+            let _ = write!(
+                setup,
+                "<tr><td>{}<td>{}: {}<td>{}: {}</tr>",
+                f.name,
+                f.low,
+                escape(&f.low_is),
+                f.high,
+                escape(&f.high_is)
+            );
+        }
+        setup.push_str("</tbody></table>");
+    }
+    let _ = write!(
+        setup,
+        "<p>Randomised complete blocks: {} blocks; in each, every workload and layout in random order, and within it \
+         every arm in random order, the baseline twice. {} attempts, {} trials analysed.</p><table><thead><tr>\
+         <th>workload<th>what it does<th>metric</tr></thead><tbody>",
+        m.form.blocks, s.attempts, s.accepted
+    );
+    let mut kinds: Vec<Kind> = units.iter().map(|u| u.kind).collect();
+    kinds.dedup();
+    for k in kinds {
+        let _ = write!(setup, "<tr><td>{k}<td>{}<td>{}</tr>", k.what(), k.unit());
+    }
+    setup.push_str("</tbody></table>");
+    setup
+}
+
+fn effects(run: &Run) -> String {
+    let (m, s) = (&run.manifest, &run.summary);
+    let mut effects = String::new();
+    for l in &m.form.layouts {
+        let _ = write!(effects, "<h3>Client and server {}</h3>{}", l.name(), tables::effects(run, *l));
+    }
+    let _ = write!(
+        effects,
+        "<p>A cost is stated only if Holm's adjusted p is below 5 % over all {} effects, the 95 % interval ({}) of the \
+         trimmed mean of per-block log ratios excludes 1, and the effect is beyond the floor. The paper's measure: \
+         decrease of a stream's rate, or increase of the latency that a rate of transactions implies; base: the \
+         baseline's median. {}</p>",
+        s.effects.len(),
+        if m.form.blocks < crate::stats::interval::BOOTSTRAP_FROM { "Yuen's t" } else { "BCa bootstrap" },
+        download("cells", &plots::cells_csv(&s.cells))
+    );
+    effects
+}
+
+/// A paper's tables beside ours, and what was wrong there.
+fn beside(run: &Run, p: &Paper, first_layout: Layout) -> String {
+    let m = &run.manifest;
+    let mut text = format!(
+        "<p><a href=\"{}\">{}</a>. This is a replication of its design on other mechanisms and other machines, not of its \
+         numbers. Our changes carry their intervals alone; which of them are beyond this machine's noise, adjusted for their \
+         number, is under “Every effect”.</p>{}",
+        escape(&p.url),
+        escape(&p.cite),
+        tables::paper(run, p, first_layout)
+    );
+    for l in m.form.layouts.iter().filter(|l| **l != first_layout) {
+        let _ = write!(
+            text,
+            "<details class=printed><summary>The same tables, client and server {}</summary>{}</details>",
+            l.name(),
+            tables::paper(run, p, *l)
+        );
+    }
+    text.push_str("<h3>What was wrong in the paper, and is not repeated</h3><ul>");
+    for f in &p.faults {
+        let _ = write!(text, "<li>{}", escape(f));
+    }
+    text.push_str("</ul>");
+    text
+}
+
+/// A link to each section of the page.
+fn nav(body: &str) -> String {
+    let mut nav = String::new();
+    for (i, part) in body.split("<section id=").skip(1).enumerate() {
+        let (id, rest) = part.split_once('>').unwrap_or(("", part));
+        let name = rest.strip_prefix("<h2>").and_then(|r| r.split_once("</h2>")).map_or("", |(n, _)| n);
+        let _ = write!(nav, "{}<a href=\"#{id}\">{name}</a>", if i == 0 { "" } else { " · " });
+    }
+    nav
 }
 
 #[cfg(test)]

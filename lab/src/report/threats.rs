@@ -63,13 +63,22 @@ fn tunnel(m: &Manifest, arm: &str) -> bool {
 
 /// A list of threats, each with a measured size where one can be had.
 pub fn threats(run: &Run) -> String {
-    let s = &run.summary;
     let mut out = String::from(
         "<table class=words><thead><tr><th>threat<th>what is done<th>its size here</tr></thead><tbody>",
     );
     let mut row = |threat: &str, done: &str, size: &str| {
         let _ = write!(out, "<tr><td>{threat}<td>{done}<td>{}</tr>", escape(size));
     };
+    of_the_host(run, &mut row);
+    of_the_workload(run, &mut row);
+    of_the_instrument(run, &mut row);
+    out.push_str("</tbody></table>");
+    out
+}
+
+/// What else goes on where the trials run.
+fn of_the_host(run: &Run, row: &mut impl FnMut(&str, &str, &str)) {
+    let s = &run.summary;
     let lag: Vec<f64> = s.cells.iter().filter_map(|c| c.lag1).collect();
     let steps: usize = s.cells.iter().map(|c| c.change_points.len()).sum();
     row(
@@ -146,6 +155,11 @@ pub fn threats(run: &Run) -> String {
             ),
         );
     }
+}
+
+/// What the trials themselves do.
+fn of_the_workload(run: &Run, row: &mut impl FnMut(&str, &str, &str)) {
+    let s = &run.summary;
     let tools: Vec<f64> = run.samples.iter().filter_map(|x| x.warmup).collect();
     if !tools.is_empty() {
         row(
@@ -196,6 +210,11 @@ pub fn threats(run: &Run) -> String {
         "Client and server are namespaces of one host: no card, no cable; a gigabit link would hide differences that show here",
         "not measured; figures per byte are those of memory and processor, and an upper bound of relative cost",
     );
+}
+
+/// How they are counted.
+fn of_the_instrument(run: &Run, row: &mut impl FnMut(&str, &str, &str)) {
+    let s = &run.summary;
     let missing = s.missing;
     row(
         "Trials that never came good",
@@ -227,6 +246,4 @@ pub fn threats(run: &Run) -> String {
             )
         }),
     );
-    out.push_str("</tbody></table>");
-    out
 }

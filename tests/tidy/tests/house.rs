@@ -5,9 +5,9 @@ use levee_tidy::{Source, command, none, root, tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines of a file before its unit tests.
-const FILE: usize = 800;
+const FILE: usize = 780;
 /// Lines of a function.
-const FUNCTION: usize = 170;
+const FUNCTION: usize = 120;
 
 /// Files that are longer, each with its reason.
 const LONG_FILES: [(&str, &str); 0] = [];

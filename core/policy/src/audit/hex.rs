@@ -12,7 +12,8 @@ pub struct Hash(pub [u8; 32]);
 #[serde(try_from = "String", into = "String")]
 pub struct Hex(pub Vec<u8>);
 
-pub(super) fn encode(bytes: &[u8]) -> String {
+/// Bytes in lower-case hexadecimal.
+pub fn encode(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -12,7 +12,7 @@ mod seal;
 mod verify;
 
 pub use chain::Chain;
-pub use hex::{Hash, Hex};
+pub use hex::{Hash, Hex, encode as hex};
 pub use seal::{AuditKey, SealError, Sealer};
 pub use verify::{Fault, FaultKind, Report, Verifier};
 

@@ -188,7 +188,7 @@ impl Daemon {
             }
             Err(why) => {
                 let reason = format!("the server does not believe this workstation: {why}");
-                client.link.send(client::Reply::Refused { kind: client::RefusalKind::Protocol, reason });
+                client.link.send(client::Reply::Refused { kind: RefusalKind::Protocol, reason });
                 self.counts.add_many("a device that is not the one it says", 1, now);
                 self.drop_client(id);
             }
@@ -258,7 +258,7 @@ impl Daemon {
         let Some(device) = client.device() else { return };
         let asker = convert::Asker { device, now: self.clock.now() };
         let unknown = || client::Reply::Refused {
-            kind: client::RefusalKind::Unavailable,
+            kind: RefusalKind::Unavailable,
             reason: "the site file does not fit the session".into(),
         };
         let mut reply = convert::reply(&self.site, &asker, reply).unwrap_or_else(unknown);

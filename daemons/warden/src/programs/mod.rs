@@ -101,7 +101,8 @@ impl Wanted {
             let state = Path::new(path).metadata().map(|m| (m.mtime(), m.mtime_nsec(), m.size(), m.ino()));
             hash.update(format!("{path} {:?}", state.ok()));
         }
-        let key = hash.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let digest = hash.finalize();
+        let key = levee_policy::audit::hex(digest.get(..12).unwrap_or_default());
         Self { programs, software, key }
     }
 

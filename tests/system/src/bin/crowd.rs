@@ -9,6 +9,7 @@
 use levee_system::crowd::{Seat, all, fault, read_mark, write_mark};
 use levee_system::{Done, World, host};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../../conf/large/site.toml");
@@ -185,23 +186,28 @@ fn main() {
     eprintln!("server stopped in {:.1} s", stopping.elapsed().as_secs_f64());
     let running: Vec<host::Process> = server.iter().chain(&workstations).cloned().collect();
     drop(world);
-    let until = Instant::now() + Duration::from_secs(20);
-    let remains = loop {
-        let processes = running.iter().filter(|process| process.runs()).count();
-        let remains = [
-            ("processes", processes),
-            ("control groups", host::cgroups("fleet").len().saturating_sub(groups)),
-            ("loop devices", host::loops(&directory).len()),
-            ("mounts", host::mounts(&levee_system::text(&directory)).len()),
-        ];
-        if remains.iter().all(|(_, count)| *count == 0) || Instant::now() > until {
-            break remains;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let remains = remains(&running, groups, &directory);
     println!("\nLeft on the host: {remains:?}");
     let faults: usize = rows.iter().map(|row| row.faults.len()).sum();
     if faults > 0 || remains.iter().any(|(_, count)| *count > 0) || left != 0 {
         std::process::exit(1);
+    }
+}
+
+/// What of a server that ran is left on the host: so much of each kind, once it does not become less.
+fn remains(running: &[host::Process], groups: usize, directory: &Path) -> [(&'static str, usize); 4] {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let processes = running.iter().filter(|process| process.runs()).count();
+        let remains = [
+            ("processes", processes),
+            ("control groups", host::cgroups("fleet").len().saturating_sub(groups)),
+            ("loop devices", host::loops(directory).len()),
+            ("mounts", host::mounts(&levee_system::text(directory)).len()),
+        ];
+        if remains.iter().all(|(_, count)| *count == 0) || Instant::now() > until {
+            return remains;
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
 }

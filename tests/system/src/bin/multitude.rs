@@ -318,16 +318,7 @@ fn main() {
     let idle = (used(&server) - before).as_secs_f64() / since.elapsed().as_secs_f64() * 100.0;
     all_hands(&mut hands, Hand::keep);
 
-    let all = all_hands(&mut hands, |hand| {
-        let paths = std::mem::take(&mut hand.paths);
-        for mut path in paths {
-            let begun = Instant::now();
-            match path.ask(&Request::Logout) {
-                Ok(Reply::LoggedOut) => hand.milliseconds.push(begun.elapsed().as_secs_f64() * 1e3),
-                other => hand.faults.push(format!("logout: {other:?}")),
-            }
-        }
-    });
+    let all = all_hands(&mut hands, leave);
     show(
         "logout to its acknowledgement",
         hands.iter_mut().flat_map(|hand| std::mem::take(&mut hand.milliseconds)).collect(),
@@ -344,6 +335,18 @@ fn main() {
         "Processes of the server: {}; descriptors of its warden: {descriptors}; with the trusted paths kept alive and nothing else it takes {idle:.0} % of a processor.",
         server.len()
     );
+    show_memory(&server, in_use);
+    let stopping = Instant::now();
+    world.stop_server();
+    eprintln!(
+        "server stopped in {:.1} s; its state was in {}",
+        stopping.elapsed().as_secs_f64(),
+        text(&world.path("state"))
+    );
+}
+
+/// What all processes have, by name.
+fn show_memory(server: &[host::Process], in_use: u64) {
     let mut groups: std::collections::BTreeMap<&str, (usize, u64)> = std::collections::BTreeMap::new();
     for process in server.iter().filter(|process| process.name != "levee-tps") {
         let group = groups.entry(process.name.as_str()).or_default();
@@ -358,11 +361,15 @@ fn main() {
             .map(|(name, (count, kib))| format!("{name} ×{count} {}", kib >> 10))
             .collect::<Vec<_>>()
     );
-    let stopping = Instant::now();
-    world.stop_server();
-    eprintln!(
-        "server stopped in {:.1} s; its state was in {}",
-        stopping.elapsed().as_secs_f64(),
-        text(&world.path("state"))
-    );
+}
+
+/// Signs everybody off.
+fn leave(hand: &mut Hand) {
+    for mut path in std::mem::take(&mut hand.paths) {
+        let begun = Instant::now();
+        match path.ask(&Request::Logout) {
+            Ok(Reply::LoggedOut) => hand.milliseconds.push(begun.elapsed().as_secs_f64() * 1e3),
+            other => hand.faults.push(format!("logout: {other:?}")),
+        }
+    }
 }
