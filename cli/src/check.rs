@@ -46,6 +46,19 @@ struct Summary {
     services: usize,
     networks: usize,
     other_servers: usize,
+    /// What each label at which there are services is made of.
+    forms: Forms,
+}
+
+/// Labels by what their compartments are made of, and so by what holds between them.
+#[derive(Serialize)]
+struct Forms {
+    /// With a kernel of their own.
+    machine: Vec<String>,
+    /// On the host's kernel.
+    compartment: Vec<String>,
+    /// There are more labels than are named here.
+    more: bool,
 }
 
 #[derive(Serialize)]
@@ -95,7 +108,8 @@ impl Check {
             let said = render(&file, &text, site.as_ref(), problems, Paint::stdout());
             let warned: String =
                 warnings.iter().map(|warning| format!("warning: {}\n", shown(warning))).collect();
-            output::print(&(said + &misfits(&unfit, Paint::stdout()) + &warned))?;
+            let forms = site.as_ref().map(|site| site.forms.render()).unwrap_or_default();
+            output::print(&(said + &forms + &misfits(&unfit, Paint::stdout()) + &warned))?;
         }
         Ok(if sound && unfit.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -111,6 +125,51 @@ fn summary(site: &Site) -> Summary {
         services: site.services().len(),
         networks: site.networks().len(),
         other_servers: site.federation().map_or(0, |federation| federation.peers().len()),
+        forms: Forms::of(site),
+    }
+}
+
+/// So many labels of a service's range are named.
+const NAMED: u64 = 64;
+
+impl Forms {
+    fn of(site: &Site) -> Self {
+        let mut forms = Self { machine: Vec::new(), compartment: Vec::new(), more: false };
+        for service in site.services() {
+            let range = service.range();
+            let ends = || vec![range.low().clone(), range.high().clone()];
+            let labels = range.labels(NAMED).map(|labels| labels.collect::<Vec<_>>());
+            forms.more |= labels.is_none();
+            for label in labels.unwrap_or_else(ends) {
+                let Some(name) = site.label_name(&label).map(|name| name.to_string()) else { continue };
+                let of = if site.isolation().has_own_kernel(&label) {
+                    &mut forms.machine
+                } else {
+                    &mut forms.compartment
+                };
+                if !of.contains(&name) {
+                    of.push(name);
+                }
+            }
+        }
+        forms
+    }
+
+    /// In words, where there are both.
+    fn render(&self) -> String {
+        if self.machine.is_empty() {
+            return String::new();
+        }
+        let of = |names: &[String]| match names {
+            [] => "no label".to_owned(),
+            names if self.more => format!("{}, and others", names.join(", ")),
+            names => names.join(", "),
+        };
+        format!(
+            "  a kernel of its own (form machine): {}\n  the host's kernel (form compartment): {}\n",
+            of(&self.machine),
+            of(&self.compartment)
+        )
     }
 }
 

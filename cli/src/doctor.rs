@@ -225,7 +225,7 @@ const TRIALS: &[Trial] = &[
         remedy: "install erofs-utils: labels have their programs from an image; the kernel needs CONFIG_EROFS_FS",
     },
     Trial {
-        what: "kernels of their own for labels (QEMU and a kernel image)",
+        what: "the form machine: kernels of their own for labels (QEMU and a kernel image)",
         root: false,
         needed: false,
         try_it: machines,
@@ -473,6 +473,10 @@ fn program(name: &str) -> Result<String, String> {
 }
 
 /// What the form `machine` of a label needs, where packages put it.
+/// What a host with KVM is told.
+const KVM: &str = "/dev/kvm is there: write processor = \"kvm\" in [isolation] for labels far apart";
+
+/// Which of the two forms this host can serve beside compartments, which it must.
 fn machines() -> Result<String, String> {
     program("qemu-system-x86_64").map_err(|e| format!("qemu-system-x86_64: {e}"))?;
     let boot = fs::read_dir("/boot").into_iter().flatten().flatten();
@@ -483,8 +487,11 @@ fn machines() -> Result<String, String> {
         .filter(modules)
         .max()
         .ok_or("there is no kernel with its modules in /boot and /lib/modules")?;
-    let processor =
-        if Path::new("/dev/kvm").exists() { "/dev/kvm is there" } else { "processors are emulated" };
+    let processor = if Path::new("/dev/kvm").exists() {
+        KVM
+    } else {
+        "without KVM processors are emulated: many times slower"
+    };
     Ok(format!("{version}; {processor}"))
 }
 

@@ -186,8 +186,6 @@ impl Maker {
             program.args.extend(
                 [place, &recipe.kernel_root, &recipe.programs].map(|path| path.clone().into_os_string()),
             );
-            program.args.push(recipe.services.len().to_string().into());
-            program.args.extend(recipe.services.iter().map(Into::into));
         }
         for (path, bytes) in &images {
             program.args.extend([path.clone().into_os_string(), bytes.to_string().into()]);

@@ -1,6 +1,6 @@
 //! The one session of a workstation: its steering group, its TUN device, its ephemeral compartment.
 
-use crate::compartment::proto::Start;
+use crate::compartment::proto::{Profile, Start};
 use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Programs, SERVICE_UID, Spec};
 use crate::logs::{LastWords, Logs};
 use crate::options::Options;
@@ -244,7 +244,7 @@ impl Session {
             uid: SERVICE_UID,
             input: true,
             terminal,
-            needs: Needs::all(),
+            filter: Profile::Service(Needs::all()),
         };
         self.compartment.run(start, &fds).map_err(|e| e.to_string())
     }

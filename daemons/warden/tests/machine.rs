@@ -1,6 +1,6 @@
 //! Needs root, e2fsprogs, nginx, qemu-system-x86 and what `scripts/guest` makes: a real machine, booted once for all of these.
 
-use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -17,6 +17,7 @@ use levee_warden::compartment::{Files, Interface, Network, Programs, Spec, Store
 use levee_warden::machine::image::Recipe;
 use levee_warden::machine::proto::{Offered, Wire};
 use levee_warden::machine::{self, Accelerator, Event, Machine, Plan};
+use levee_warden::programs::{Wanted, make as make_programs};
 
 /// How long anything may take on a loaded machine without hardware support.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -51,8 +52,9 @@ impl Lab {
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
         let own = directory.path().join("own.img");
         Store::create(&own, 16 << 20).unwrap();
-        let services = BTreeSet::from(["/usr/sbin/nginx".to_owned()]);
-        let recipe = Recipe { kernel_root: kernel_root(), programs: programs(), services };
+        let wanted = Wanted::new(["/usr/sbin/nginx".to_owned()], []);
+        make_programs(&wanted, File::open(directory.path()).unwrap()).unwrap();
+        let recipe = Recipe { kernel_root: kernel_root(), programs: programs() };
         let image = recipe.place(directory.path());
         recipe.make(&image).unwrap();
         assert_eq!(recipe.place(directory.path()), image, "the same programs, the same image");
@@ -92,8 +94,7 @@ impl Lab {
                 files: Files::Store { own, below: None },
                 extra: nginx.files(),
                 scratch: 8 << 20,
-                // Of the machine itself: what it reads of it, nobody else sees.
-                programs: Programs::Host,
+                programs: Programs::Image(directory.path().join(wanted.file_name())),
                 needs: Needs::default(),
             },
             image,

@@ -56,6 +56,8 @@ pub const LOGGER: &str = include_str!("../../../conf/seccomp/logger.toml");
 pub const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
 /// What services in a compartment run under.
 pub const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
+/// What the virtual machine of a label with a kernel of its own runs under, beside what services do.
+pub const MACHINE: &str = include_str!("../../../conf/seccomp/machine.toml");
 
 /// A compiled filter.
 #[derive(Debug, Clone)]

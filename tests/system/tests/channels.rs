@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use levee_policy::site::{Need, Needs};
 use levee_policy::{Label, LabelName, Site};
-use levee_system::channel;
+use levee_system::channel::{self, APART, separation};
 use places::{Room, probe_with, room};
 use serde_json::json;
 
@@ -45,9 +45,6 @@ const CHANNELS: [(&str, f64); 20] = [
 
 /// Bits that the receiver must guess.
 const BITS: usize = 16;
-
-/// So many standard deviations apart, ones and zeros are told apart: by chance once in some ten million channels.
-const APART: f64 = 5.3;
 
 /// What these groups leak, as `conf/seccomp/service.toml` says: it is found where it is.
 const GROUPS: [(Need, &str, f64); 3] = [
@@ -161,27 +158,6 @@ fn across(
         probe_with(&mut below.compartment, "attack.py", &receive, needs.clone())
     });
     serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
-}
-
-/// How far ones and zeros lie apart in what was seen: the rank sum of Mann and Whitney, in standard deviations. A refusal
-/// is a value like others: what is refused now and then would tell as much.
-fn separation(bits: &[u32], seen: &[Option<f64>]) -> f64 {
-    let values: Vec<f64> = seen.iter().map(|value| value.unwrap_or(f64::NEG_INFINITY)).collect();
-    let of = |bit: u32| values.iter().zip(bits).filter(move |(_, b)| **b == bit).map(|(value, _)| *value);
-    let (ones, zeros): (Vec<f64>, Vec<f64>) = (of(1).collect(), of(0).collect());
-    let wins: f64 = ones
-        .iter()
-        .flat_map(|one| zeros.iter().map(move |zero| (one, zero)))
-        .map(|(one, zero)| if one > zero { 1.0 } else { f64::from(u8::from(one == zero)) * 0.5 })
-        .sum();
-    let (n, m) = (ones.len() as f64, zeros.len() as f64);
-    let mut sorted = values.clone();
-    sorted.sort_by(f64::total_cmp);
-    let ties: f64 =
-        sorted.chunk_by(|a, b| a == b).map(|tie| (tie.len() as f64).powi(3) - tie.len() as f64).sum();
-    let all = n + m;
-    let variance = n * m / 12.0 * (all + 1.0 - ties / (all * (all - 1.0)));
-    if variance <= 0.0 { 0.0 } else { (wins - n * m / 2.0).abs() / variance.sqrt() }
 }
 
 #[test]

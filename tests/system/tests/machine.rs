@@ -1,13 +1,19 @@
 //! A label with a kernel of its own is used like any other; needs qemu-system-x86 and what `scripts/guest` makes. Its machine is
 //! emulated: on a loaded host it takes half a minute to boot, so one test asks it everything.
 
+mod shell;
+
+use levee_system::channel::{self, APART};
 use levee_system::{Done, World, eventually, host, programs};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 const LOW: &str = "UNCLASSIFIED";
 const OWN_KERNEL: &str = "SECRET";
 const HIGH: &str = "SECRET//NATO";
+const BETWEEN: &str = "CONFIDENTIAL";
 
 /// How long a machine may take to boot, and whatever else, on a loaded host.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -17,7 +23,9 @@ fn site() -> String {
     let root =
         std::fs::canonicalize(&root).unwrap_or_else(|e| panic!("{}: {e}: run scripts/guest", root.display()));
     let own = SITE.replace("own-kernel = []", &format!("own-kernel = [\"{OWN_KERNEL}\"]"));
-    own.replace("kernel-root = \"/\"", &format!("kernel-root = \"{}\"", root.display()))
+    let own = own.replace("kernel-root = \"/\"", &format!("kernel-root = \"{}\"", root.display()));
+    // Services are assumed taken over, and may do what any may.
+    own + &shell::site("needs = [\"locks\", \"netlink\", \"pidfd\", \"proc\", \"shared-futex\"]")
 }
 
 fn url(path: &str) -> String {
@@ -44,6 +52,143 @@ fn wire(qemu: &host::Process) -> u64 {
     received.expect("a number of packets")
 }
 
+/// Channels between two labels by what a kernel keeps for both, each with its window in seconds. Between two compartments whose
+/// services may do all this, the first three are open.
+const CHANNELS: [(&str, f64); 8] = [
+    ("locks on an eventfd", 0.03),
+    ("numbers of eventfds", 0.03),
+    ("neighbours looked up", 0.03),
+    ("locks on an epoll", 0.03),
+    ("whole locks on an eventfd", 0.03),
+    ("inode of a pidfd", 0.03),
+    ("futex on a shared page of a program", 0.03),
+    ("page cache, timed", 0.03),
+];
+
+/// What a program at the label of `ws1` sends, one at that of `ws2` does not hear, if either has a kernel of its own; otherwise it does.
+fn is_not_heard(world: &World) {
+    assert_eq!(
+        heard(world, &CHANNELS),
+        Vec::<&str>::new(),
+        "a program in a compartment hears one in a machine"
+    );
+    world.level("ws1", BETWEEN).ok();
+    let open = &CHANNELS[..3];
+    // Others on the host use them, too: noise must not make a channel that is there look as if it were not.
+    let heard = (0..3).any(|_| heard(world, open).len() == open.len());
+    assert!(heard, "a program in a compartment hears one in another");
+    world.level("ws1", OWN_KERNEL).ok();
+}
+
+/// The channels by which ones and zeros that are sent at `ws1` are told apart at `ws2`.
+fn heard<'n>(world: &World, channels: &[(&'n str, f64)]) -> Vec<&'n str> {
+    // Programs may take long to start, within a machine above all.
+    let all = [4.0, 8.0, 16.0, 32.0].into_iter().find_map(|lead| heard_after(world, channels, lead));
+    all.expect("both programs are there when the first window begins")
+}
+
+/// The same, with windows that begin after so many seconds; `None` if one of the two programs was late.
+fn heard_after<'n>(world: &World, channels: &[(&'n str, f64)], lead: f64) -> Option<Vec<&'n str>> {
+    let bits = channel::bits(16);
+    // A machine's clock is not the host's.
+    let behind = shell::behind(world, "ws1");
+    let first = shell::now() + lead;
+    let mut next = first;
+    let mut windows = Vec::new();
+    for (name, window) in channels {
+        windows.push((*name, next, *window));
+        next += bits.len() as f64 * window + 0.25;
+    }
+    let program = |end: &str, behind: f64| {
+        let channels: Vec<_> = windows.iter().map(|(name, at, window)| (name, at - behind, window)).collect();
+        let job = json!({"end": end, "channels": channels, "bits": bits}).to_string();
+        let attack = include_str!("../probes/attack.py").replace("from common import *", "");
+        let attack = attack.replace("json.load(sys.stdin)", &format!("json.loads('{job}')"));
+        let late =
+            format!("if time.time() > {}:\n    sys.exit(print('late'))\nall = {{}}\n", first - behind - 0.2);
+        assert!(attack.contains("\nall = {}\n"), "the program has changed");
+        include_str!("../probes/common.py").to_owned() + &attack.replace("all = {}\n", &late)
+    };
+    let (send, receive) = (program("send", behind), program("receive", 0.0));
+    let (sent, said) = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| shell::inside(world, "ws1", &send));
+        let said = shell::inside(world, "ws2", &receive);
+        (sender.join().expect("the program above"), said)
+    });
+    if sent.trim() == "late" || said.trim() == "late" {
+        return None;
+    }
+    assert!(sent.contains(channels[0].0), "the program above has done all: {sent}");
+    let seen: BTreeMap<String, Vec<Option<f64>>> =
+        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    let apart = |name: &str| channel::separation(&bits, &seen[name]);
+    Some(channels.iter().map(|(name, _)| *name).filter(|name| apart(name) > APART).collect())
+}
+
+/// QEMU runs as the label's service would: no rights, its own namespaces, the label's network, and descriptors alone.
+fn is_confined(world: &World) {
+    let qemu = machine(world).expect("a machine");
+    let warden = host::Process::find(world.server_pid()).expect("the warden");
+    let uids = qemu.status("Uid");
+    let uids: BTreeSet<u32> = uids.split_whitespace().map(|uid| uid.parse().expect("a uid")).collect();
+    assert!(uids.len() == 1 && uids.first() > Some(&65_535), "one uid, and no person's: {uids:?}");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(qemu.status(set), "0000000000000000", "{set}");
+    }
+    assert_eq!((qemu.status("NoNewPrivs").as_str(), qemu.status("Seccomp").as_str()), ("1", "2"));
+    let filters =
+        |process: &host::Process| process.status("Seccomp_filters").parse::<u32>().expect("a number");
+    assert_eq!(filters(&qemu), filters(&warden) + 3, "the compartment's, levee's of a machine, QEMU's own");
+    for kind in ["net", "mnt", "pid", "ipc", "uts", "user", "cgroup", "time"] {
+        assert_ne!(qemu.namespace(kind), warden.namespace(kind), "{kind}");
+    }
+    let proc = |name: &str| format!("/proc/{}/{name}", qemu.pid);
+    let read = |name: &str| std::fs::read_to_string(proc(name)).expect("what it has");
+
+    // Each with whether it could be written to (O_WRONLY, O_RDWR).
+    let entries = std::fs::read_dir(proc("fd")).expect("its descriptors").flatten();
+    let links = entries.filter_map(|entry| {
+        let info = read(&format!("fdinfo/{}", entry.file_name().to_string_lossy()));
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).map(str::trim);
+        let flags = u32::from_str_radix(flags.expect("its flags"), 8).expect("a number");
+        let link = std::fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned();
+        assert!(!link.ends_with(".erofs") || flags & 3 == 0, "the programs are to be read");
+        Some(link)
+    });
+    let links: Vec<String> = links.collect();
+    let known = |link: &String| {
+        let anonymous = ["pipe:", "socket:", "anon_inode:"].iter().any(|kind| link.starts_with(kind));
+        let device = ["/dev/null", "/dev/net/tun", "/dev/urandom"].contains(&link.as_str());
+        let disks = ["/SECRET.img", "/SECRET.below.img", ".erofs"];
+        anonymous || device || disks.iter().any(|disk| link.ends_with(disk))
+    };
+    assert!(links.iter().all(known), "{links:?}");
+    let count = |what: &str| links.iter().filter(|link| link.starts_with(what)).count();
+    assert_eq!(
+        (count("socket:"), count("/dev/net/tun")),
+        (3, 1),
+        "a port each for process 1 and documents: {links:?}"
+    );
+
+    for line in read("mountinfo").lines() {
+        let (place, source) = line.split_once(" - ").expect("a mount");
+        let fields: Vec<&str> = place.split(' ').collect();
+        let (point, options, kind) = (fields[4], fields[5], source.split(' ').next().expect("its kind"));
+        assert!(["tmpfs", "overlay", "devpts", "mqueue"].contains(&kind), "{line}");
+        if kind == "overlay" {
+            assert!(["/usr", "/etc/alternatives", "/machine"].contains(&point), "{line}");
+            assert!(options.split(',').any(|option| option == "ro"), "{line}");
+        }
+    }
+    let devices = read("net/dev");
+    let devices: BTreeSet<&str> =
+        devices.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
+    assert!(
+        devices.is_subset(&BTreeSet::from(["lo", "levee0", "machine0", "sit0", "ip6tnl0", "tunl0"])),
+        "{devices:?}"
+    );
+}
+
 fn machine(world: &World) -> Option<host::Process> {
     host::below(world.server_pid()).into_iter().find(|process| process.name.starts_with("qemu"))
 }
@@ -56,6 +201,9 @@ fn a_label_with_a_kernel_of_its_own_is_used_like_any_other_and_its_death_is_its_
     world.login("ws1", "ada").ok();
     world.level("ws1", LOW).ok();
     put(&world, "ws1", "/own/tide", "high water at nine").ok();
+
+    world.login("ws2", "mia").ok();
+    world.level("ws2", LOW).ok();
 
     // The first connection starts nginx in the machine. What is below arrives there, and cannot be changed.
     world.level("ws1", OWN_KERNEL).ok();
@@ -84,14 +232,9 @@ fn a_label_with_a_kernel_of_its_own_is_used_like_any_other_and_its_death_is_its_
     assert!(loops.contains("SECRET.snapshot.img"), "what the host has written it has mounted: {loops}");
     let own = ["SECRET.img", "SECRET.below.img"];
     assert!(own.iter().all(|image| !loops.contains(image)), "{loops}");
-    // QEMU runs as the label's service would: no rights, its own namespaces, the label's network.
-    let qemu = machine(&world).expect("a machine");
-    assert_eq!(qemu.status("CapEff"), "0000000000000000");
-    assert_eq!(qemu.status("Seccomp"), "2");
-    let warden = host::Process::find(world.server_pid()).expect("the warden");
-    for kind in ["net", "mnt", "pid", "ipc", "uts", "user", "cgroup"] {
-        assert_ne!(qemu.namespace(kind), warden.namespace(kind), "{kind}");
-    }
+    is_confined(&world);
+
+    is_not_heard(&world);
 
     // Upward from the machine, too.
     world.level("ws1", HIGH).ok();
@@ -101,8 +244,6 @@ fn a_label_with_a_kernel_of_its_own_is_used_like_any_other_and_its_death_is_its_
     });
 
     // A machine that dies is that label's trouble alone: others go on, and it comes again.
-    world.login("ws2", "mia").ok();
-    world.level("ws2", LOW).ok();
     assert_eq!(world.fetch("ws2", &url("/own/tide")).ok(), "high water at nine");
     world.level("ws1", OWN_KERNEL).ok();
     let before = machine(&world).expect("a machine");

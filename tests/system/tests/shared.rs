@@ -2,6 +2,8 @@
 //!
 //! Needs root, python3, curl, nginx-light, iproute2, and levee's own programs (`cargo build --workspace --bins`).
 
+mod shell;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
@@ -10,50 +12,14 @@ use std::process::{Command, Stdio};
 
 use levee_system::host::{self, Process};
 use levee_system::{World, sh, text};
-
-/// The example site, with a service that runs the Python program that it is sent: services are assumed taken over.
-const SHELL: &str = r#"
-[[service]]
-name = "shell"
-port = 7000
-protocol = "tcp"
-range = "UNCLASSIFIED..SECRET//NATO,MED"
-mode = "direct"
-command = ["/usr/bin/python3", "-c", '''
-import socket,subprocess,threading
-l=socket.socket(fileno=3)
-l.setblocking(True)
-def one(c):
-    d=b""
-    while True:
-        b=c.recv(65536)
-        if not b: break
-        d+=b
-    p=subprocess.Popen(["/usr/bin/python3","-u","-c",d.decode()],stdout=c.fileno())
-    p.communicate()
-    c.shutdown(2); c.close()
-while True:
-    c,a=l.accept()
-    threading.Thread(target=one,args=(c,)).start()
-''']
-"#;
-
-/// Sends its argument to the service and prints the answer.
-const CLIENT: &str = r#"
-import socket,sys
-s=socket.create_connection(("10.80.0.1",7000)); s.sendall(sys.argv[1].encode()); s.shutdown(1)
-while True:
-    b=s.recv(65536)
-    if not b: break
-    sys.stdout.write(b.decode())
-"#;
+use shell::inside;
 
 /// Who works at which label; the first dominates the second.
 const AT: [(&str, &str, &str); 2] = [("ws1", "ada", "SECRET//NATO,MED"), ("ws2", "mia", "CONFIDENTIAL//MED")];
 
 fn site(name: &str) -> String {
     let small = include_str!("../../../conf/small/site.toml");
-    small.replace("\"harbour\"", &format!("\"{name}\"")) + SHELL
+    small.replace("\"harbour\"", &format!("\"{name}\"")) + &shell::site("")
 }
 
 fn up(name: &str) -> World {
@@ -65,12 +31,6 @@ fn up(name: &str) -> World {
         assert_eq!(inside(&world, workstation, "print(1 + 1)").trim(), "2");
     }
     world
-}
-
-/// What a Python program prints that runs as a service at the label of this workstation's session.
-#[track_caller]
-fn inside(world: &World, workstation: &str, program: &str) -> String {
-    world.run(workstation, &["/usr/bin/python3", "-c", CLIENT, program]).ok()
 }
 
 /// The two labels' programs at once, each told when to begin.

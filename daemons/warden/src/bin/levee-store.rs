@@ -1,7 +1,7 @@
 //! levee-store: makes a label's images, so that the warden need not wait. It starts it; nobody else has a use for it.
 //!
-//! `levee-store [--machine PLACE KERNEL-ROOT PROGRAMS N SERVICE...] [PATH BYTES]...`; status 0 once every image is there, and
-//! what a label's virtual machine boots, with the programs of N services.
+//! `levee-store [--machine PLACE KERNEL-ROOT PROGRAMS] [PATH BYTES]...`; status 0 once every image is there, and what a label's
+//! virtual machine boots.
 #![forbid(unsafe_code)]
 
 use levee_warden::compartment::Store;
@@ -21,13 +21,10 @@ fn main() -> ExitCode {
 }
 
 fn make(arguments: &[String]) -> Result<(), String> {
-    if let [flag, place, kernel_root, programs, count, rest @ ..] = arguments
+    if let [flag, place, kernel_root, programs, images @ ..] = arguments
         && flag == "--machine"
     {
-        let count = count.parse().map_err(|e| format!("{count}: {e}"))?;
-        let (services, images) = rest.split_at_checked(count).ok_or("fewer services than said")?;
-        let services = services.iter().cloned().collect();
-        let recipe = Recipe { kernel_root: kernel_root.into(), programs: programs.into(), services };
+        let recipe = Recipe { kernel_root: kernel_root.into(), programs: programs.into() };
         recipe.make(Path::new(place))?;
         return if images.is_empty() { Ok(()) } else { make(images) };
     }

@@ -56,8 +56,17 @@ pub struct Start {
     pub input: bool,
     /// Whether standard input is a terminal, to become the controlling one.
     pub terminal: bool,
-    /// The groups of system calls that it has beyond what every program has, as far as the compartment has them.
-    pub needs: Needs,
+    /// Which system calls it has, as far as the compartment has them.
+    pub filter: Profile,
+}
+
+/// The filter of a program.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Profile {
+    /// What every service has, and these groups.
+    Service(Needs),
+    /// What a virtual machine has.
+    Machine,
 }
 
 /// How to start a server process for one connection that the mediator hands off.

@@ -350,9 +350,15 @@ fn image(path: &Path, read_only: bool, user: Option<&OwnedFd>) -> Result<(Store,
 fn programs(path: &Path) -> Result<Mount> {
     let step = || format!("open the programs {}", path.display());
     let image = std::fs::File::open(path).map_err(|e| Error::new(step(), e))?;
+    let mount = |device: &str| Mount::new("erofs", &[("source", device), ("ro", "")], Attributes::READ_ONLY);
+    let kind = image.metadata().map_err(|e| Error::new(step(), e))?.file_type();
+    if std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
+        // A disk of the virtual machine that this is.
+        return mount(&path.display().to_string());
+    }
     let device = LoopDevice::attach(&image, true)?;
     device.set_read_ahead(READ_AHEAD)?;
-    Mount::new("erofs", &[("source", device.path()), ("ro", "")], Attributes::READ_ONLY)
+    mount(device.path())
 }
 
 fn process_1(

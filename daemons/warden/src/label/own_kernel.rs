@@ -10,14 +10,10 @@ use crate::machine::proto::{Offered, Wire};
 use crate::machine::{self, Event, Machine};
 use crate::making::Boot;
 use crate::{Fatal, log};
-use levee_policy::site::Program;
 use levee_policy::{LabelName, site};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
-
-/// nginx, where Debian has it.
-const NGINX: &str = "/usr/sbin/nginx";
 
 /// What a machine was told to cut is cut.
 #[derive(Debug)]
@@ -126,23 +122,17 @@ pub(super) fn cut(
 
 /// What the label's machine boots, if it has one and that is not there yet.
 pub fn boot(name: &LabelName, resources: &Resources<'_>) -> Option<Boot> {
-    let label =
-        resources.site.label(name).filter(|label| resources.site.isolation().has_own_kernel(label))?;
-    let recipe = recipe(&label, resources);
+    resources.site.label(name).filter(|label| resources.site.isolation().has_own_kernel(label))?;
+    let recipe = recipe(resources);
     let place = recipe.place(CACHE.as_ref());
     (!place.join(INITRAMFS).exists()).then_some((recipe, place))
 }
 
-/// The programs of a label's services, and the kernel.
-fn recipe(label: &levee_policy::Label, resources: &Resources<'_>) -> Recipe {
-    let program = |service: &site::Service| match service.program() {
-        Program::Nginx => Some(NGINX.to_owned()),
-        Program::Command(argv) => argv.first().cloned(),
-    };
+/// Levee's programs, and the kernel.
+fn recipe(resources: &Resources<'_>) -> Recipe {
     Recipe {
         kernel_root: resources.site.isolation().kernel_root().to_owned(),
         programs: resources.options.programs.clone(),
-        services: resources.site.services_at(label).filter_map(program).collect(),
     }
 }
 
@@ -163,7 +153,7 @@ pub(super) fn spec(
     };
     Ok(machine::Spec {
         compartment: spec,
-        image: recipe(label, resources).place(CACHE.as_ref()),
+        image: recipe(resources).place(CACHE.as_ref()),
         accelerator: machine::accelerator(site.isolation().processor()),
         wire: Wire {
             mtu: site.vault().inner_mtu(label).into(),

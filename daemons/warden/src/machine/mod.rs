@@ -13,7 +13,7 @@
 //! | [`guest`] | process 1 of the machine |
 //! | `wire` | its network: a TAP device, and the way from there to the vault's TUN device |
 //!
-//! The host's kernel mounts no file system that a machine has written, and shares no page with it but the read-only image.
+//! The host's kernel mounts no file system that a machine has written, and shares no page with it but read-only images.
 
 pub mod guest;
 pub mod image;
@@ -30,12 +30,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use levee_ipc::{Full, Stream};
-use levee_policy::site::{Needs, Processor};
+use levee_policy::site::Processor;
 use levee_sys::clock::counter_khz;
 use levee_sys::{Error, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::compartment::proto::Start;
+use crate::compartment::proto::{Profile, Start};
 use crate::compartment::{Compartment, Event as Inner, Network, SERVICE_UID, Store};
 use proto::{FromGuest, IN_PORT, OUT_PORT, REASON_MAX, ToGuest, Whole};
 use qemu::Descriptor;
@@ -44,8 +44,8 @@ pub use plan::{Plan, Spec};
 pub use qemu::{Accelerator, PROGRAM};
 
 /// How long a machine may take from its beginning until its services can be reached. With an emulated processor on a busy
-/// host it takes ten seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// host it takes ten seconds and more.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Bytes of steps that go in one message, well below what a message may have.
 const BATCH: usize = levee_ipc::MAX_STREAMED / 2;
@@ -135,6 +135,8 @@ impl Machine {
         let (below, below_theirs) =
             if plan.below.is_some() { port().map(|(a, b)| (Some(a), Some(b)))? } else { (None, None) };
         let mut own = Some(Store::disk(&plan.own)?);
+        let programs = File::open(&plan.programs);
+        let mut programs = Some(programs.map_err(|e| Error::new("open the programs of a machine", e))?);
         let mut copies = plan.below.as_deref().map(Store::disk).transpose()?;
         let (mut tap, mut control, mut out_theirs, mut below_theirs) =
             (Some(tap), Some(theirs), Some(out_theirs), below_theirs);
@@ -144,6 +146,7 @@ impl Machine {
             Descriptor::Port(IN_PORT) => below_theirs.take(),
             Descriptor::Port(_) => control.take(),
             Descriptor::Own => own.take().map(File::into),
+            Descriptor::Programs => programs.take().map(File::into),
             Descriptor::Below => copies.take().map(File::into),
         });
         let given: Option<Vec<OwnedFd>> = given.collect();
@@ -162,7 +165,7 @@ impl Machine {
             uid: SERVICE_UID,
             input: false,
             terminal: false,
-            needs: Needs::default(),
+            filter: Profile::Machine,
         };
         let this = Self {
             compartment,

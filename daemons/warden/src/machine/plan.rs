@@ -11,7 +11,7 @@ use super::proto::{Offered, Whole, Wire};
 use super::qemu::{Accelerator, Hardware, IMAGE, PROGRAM};
 use crate::compartment::{self, Files, Inside, Programs};
 
-/// Mebibytes that a machine has beyond what its services may use: for its kernel and the programs in its memory.
+/// Mebibytes that a machine has beyond what its services may use: for its kernel, and what it keeps of programs.
 const KERNEL: u64 = 192;
 /// Mebibytes that QEMU itself may use.
 const QEMU: u64 = 192;
@@ -23,12 +23,14 @@ const SCRATCH: u64 = 1 << 20;
 /// The machine's disks, as its kernel names them.
 const OWN_DISK: &str = "/dev/vda";
 /// See [`OWN_DISK`].
-const BELOW_DISK: &str = "/dev/vdb";
+const PROGRAMS_DISK: &str = "/dev/vdb";
+/// See [`OWN_DISK`].
+const BELOW_DISK: &str = "/dev/vdc";
 
 /// A machine, before it is planned.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// What the label's compartment is to be; its files must be a store.
+    /// What the label's compartment is to be; its files must be a store, and its programs an image.
     pub compartment: compartment::Spec,
     /// The directory of the image that it boots.
     pub image: PathBuf,
@@ -51,6 +53,8 @@ pub struct Plan {
     pub hardware: Hardware,
     /// The image of the label's own store.
     pub own: PathBuf,
+    /// The image of the services' programs.
+    pub programs: PathBuf,
     /// The image with the copies of dominated labels' documents.
     pub below: Option<PathBuf>,
     /// The inner steps of the compartment in the machine.
@@ -60,9 +64,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Every step that starting `spec` takes; `None` if it has no store.
+    /// Every step that starting `spec` takes; `None` if it has no store or no image of programs.
     pub fn new(spec: Spec) -> Option<Self> {
         let Files::Store { own, below } = spec.compartment.files.clone() else { return None };
+        let Programs::Image(programs) = spec.compartment.programs.clone() else { return None };
         let limits = spec.compartment.limits;
         let memory = (limits.memory >> 20).saturating_add(KERNEL);
         let hardware = Hardware {
@@ -96,8 +101,8 @@ impl Plan {
 
         let mut within = spec.compartment;
         within.cgroup = "levee/label".into();
-        // They are in the machine itself: what it reads of them, nobody else sees.
-        within.programs = Programs::Host;
+        // It reads them by a disk, into its own memory: what it has read, nobody else sees.
+        within.programs = Programs::Image(PROGRAMS_DISK.into());
         within.files =
             Files::Store { own: OWN_DISK.into(), below: below.as_ref().map(|_| BELOW_DISK.into()) };
         let within = compartment::Plan::new(&within);
@@ -110,7 +115,7 @@ impl Plan {
             read: spec.read,
             time: Duration::ZERO,
         };
-        Some(Self { host, hardware, own, below, inside: within.inside, whole })
+        Some(Self { host, hardware, own, programs, below, inside: within.inside, whole })
     }
 }
 
@@ -124,6 +129,7 @@ impl fmt::Display for Plan {
                 "make TAP device machine0, without addresses; forward between it and the vault's TUN".into(),
             ),
             ("warden", format!("open disk {}: locked, not mounted", self.own.display())),
+            ("warden", format!("open disk {}: to read", self.programs.display())),
         ];
         if let Some(below) = &self.below {
             steps.push(("warden", format!("open disk {}: locked, not mounted", below.display())));

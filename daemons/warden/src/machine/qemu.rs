@@ -57,6 +57,8 @@ pub enum Descriptor {
     Own,
     /// The image with the copies of dominated labels' documents.
     Below,
+    /// The image of the services' programs, which it only reads.
+    Programs,
 }
 
 impl Hardware {
@@ -66,7 +68,9 @@ impl Hardware {
             Descriptor::Tap,
             Descriptor::Port(CONTROL_PORT),
             Descriptor::Port(OUT_PORT),
+            // The disks are named in this order.
             Descriptor::Own,
+            Descriptor::Programs,
         ];
         if self.below {
             all.extend([Descriptor::Port(IN_PORT), Descriptor::Below]);
@@ -79,7 +83,13 @@ impl Hardware {
         let mut arguments: Vec<String> = vec!["qemu".into()];
         let mut option = |name: &str, value: String| arguments.extend([format!("-{name}"), value]);
         // No legacy device, no option ROM, no configuration file, no display, no monitor, no balloon.
-        option("machine", "microvm,rtc=off,pit=off,pic=off,isa-serial=off,auto-kernel-cmdline=off".into());
+        // Its memory is not merged with what others have.
+        option(
+            "machine",
+            "microvm,rtc=off,pit=off,pic=off,isa-serial=off,auto-kernel-cmdline=off,mem-merge=off".into(),
+        );
+        // Beside levee's filter, which its start needs more of.
+        option("sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny".into());
         match self.accelerator {
             Accelerator::Kvm => {
                 option("accel", "kvm".into());
@@ -107,8 +117,9 @@ impl Hardware {
                     option("chardev", format!("socket,id=port{number},fd={fd}"));
                     option("device", format!("virtserialport,bus=ports.0,chardev=port{number},nr={number}"));
                 }
-                Descriptor::Own => disk(&mut option, "own", fd),
-                Descriptor::Below => disk(&mut option, "below", fd),
+                Descriptor::Own => disk(&mut option, "own", fd, false),
+                Descriptor::Programs => disk(&mut option, "programs", fd, true),
+                Descriptor::Below => disk(&mut option, "below", fd, false),
             }
         }
         option("object", "rng-random,id=entropy,filename=/dev/urandom".into());
@@ -132,13 +143,14 @@ impl Hardware {
 }
 
 /// An image by its descriptor. The warden has locked it; QEMU's own locks would be others.
-fn disk(option: &mut impl FnMut(&str, String), name: &str, fd: usize) {
+fn disk(option: &mut impl FnMut(&str, String), name: &str, fd: usize, read_only: bool) {
+    let how = if read_only { ",read-only=on" } else { "" };
     option("add-fd", format!("fd={fd},set={fd}"));
     option(
         "blockdev",
-        format!("driver=file,node-name={name}-file,filename=/dev/fdset/{fd},locking=off,discard=ignore"),
+        format!("driver=file,node-name={name}-file,filename=/dev/fdset/{fd},locking=off,discard=ignore{how}"),
     );
-    option("blockdev", format!("driver=raw,node-name={name},file={name}-file"));
+    option("blockdev", format!("driver=raw,node-name={name},file={name}-file{how}"));
     option("device", format!("virtio-blk-device,drive={name},serial={name}"));
 }
 
@@ -156,7 +168,7 @@ mod tests {
                 pairs.filter(|(option, _)| *option == name).map(|(_, v)| v.clone()).collect::<Vec<_>>()
             };
             assert!(values("-device").iter().all(|device| device.starts_with("virt")), "{arguments:?}");
-            assert_eq!(values("-blockdev").len(), if below { 4 } else { 2 });
+            assert_eq!(values("-blockdev").len(), if below { 6 } else { 4 });
             let files = values("-blockdev").into_iter().filter(|disk| disk.contains("filename="));
             assert!(files.clone().all(|disk| disk.contains("filename=/dev/fdset/")));
             assert!(

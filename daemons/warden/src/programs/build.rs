@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 
-use super::inventory::{ALTERNATIVES, Inventory, everything};
+use super::inventory::{ALTERNATIVES, entries};
 use super::{KEPT, Wanted};
 
 /// Where a program's alternatives are inside, `/etc/alternatives` being a link to it.
@@ -47,10 +47,7 @@ pub fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
 }
 
 fn pack(wanted: &Wanted, stage: &Path, image: &Path) -> Result<(), String> {
-    let files = match Inventory::read().map_err(|e| format!("read what is installed: {e}"))? {
-        Some(inventory) => inventory.closure(&wanted.programs, &wanted.software)?,
-        None => everything().map_err(|e| format!("read /usr: {e}"))?,
-    };
+    let files = wanted.files()?;
     let root = stage.join("root");
     fs::create_dir_all(&root).map_err(|e| format!("make {}: {e}", root.display()))?;
     copy_all(&files, &root)?;
@@ -69,16 +66,11 @@ fn pack(wanted: &Wanted, stage: &Path, image: &Path) -> Result<(), String> {
     whole.and_then(|()| fs::rename(&unfinished, image)).map_err(|e| format!("keep the image: {e}"))
 }
 
-/// Copies files of `/usr`, and what belongs to them without being any package's: compiled Python, and alternatives.
+/// Copies files of `/usr`, and the alternatives that belong to them without being any package's.
 fn copy_all(files: &BTreeSet<PathBuf>, root: &Path) -> Result<(), String> {
     let one = |from: &Path| copy(from, root).map_err(|e| format!("copy {}: {e}", from.display()));
     for file in files {
         one(file)?;
-    }
-    let python = files.iter().filter(|file| file.extension() == Some(OsStr::new("py")));
-    let directories: BTreeSet<&Path> = python.filter_map(|file| file.parent()).collect();
-    for compiled in directories.into_iter().flat_map(|directory| entries(&directory.join("__pycache__"))) {
-        one(&compiled)?;
     }
     let inside = root.join(INSIDE);
     fs::create_dir_all(&inside).map_err(|e| format!("make {}: {e}", inside.display()))?;
@@ -99,12 +91,6 @@ fn copy_all(files: &BTreeSet<PathBuf>, root: &Path) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Everything in a directory; nothing, if it cannot be read.
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten();
-    entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
 }
 
 /// One file, link or directory of `/usr` beneath `root`, with mode and time. What is not there any more is left out.

@@ -183,6 +183,19 @@ pub fn everything() -> io::Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
+/// What belongs to files without being any package's: compiled Python.
+pub fn compiled(files: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
+    let python = files.iter().filter(|file| file.extension() == Some(OsStr::new("py")));
+    let directories: BTreeSet<&Path> = python.filter_map(|file| file.parent()).collect();
+    directories.into_iter().flat_map(|directory| entries(&directory.join("__pycache__"))).collect()
+}
+
+/// Everything in a directory; nothing, if it cannot be read.
+pub fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
+}
+
 /// What is beneath `path`, itself among it, without what is left out and without following links.
 fn tree(path: &Path, files: &mut BTreeSet<PathBuf>) -> io::Result<()> {
     if is_left_out(path) {

@@ -29,6 +29,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use sha2::{Digest, Sha256};
 
 pub use build::make;
+use inventory::Inventory;
 
 use crate::Fatal;
 
@@ -106,10 +107,24 @@ impl Wanted {
         Self { programs, software, key }
     }
 
-    /// What the maker is told on its command line.
+    /// What a maker is told on its command line.
     fn arguments(&self) -> impl Iterator<Item = &str> {
         let programs = self.programs.iter().flat_map(|word| ["--program", word]);
-        programs.chain(self.software.iter().flat_map(|word| ["--software", word]))
+        let software = self.software.iter().flat_map(|word| ["--software", word]);
+        std::iter::once(self.key.as_str()).chain(programs).chain(software)
+    }
+
+    /// The files of this host's `/usr` that it is made from.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    fn files(&self) -> Result<BTreeSet<PathBuf>, String> {
+        let mut files = match Inventory::read().map_err(|e| format!("read what is installed: {e}"))? {
+            Some(inventory) => inventory.closure(&self.programs, &self.software)?,
+            None => inventory::everything().map_err(|e| format!("read /usr: {e}"))?,
+        };
+        files.extend(inventory::compiled(&files));
+        Ok(files)
     }
 
     /// What the maker is told, read back; the host may have changed since.
@@ -240,7 +255,6 @@ impl Maker {
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (said, says) = pipe.map_err(|e| levee_sys::Error::new("make a pipe", e))?;
         let mut program = Program::new(programs.join("levee-programs"));
-        program.args.push(wanted.key.clone().into());
         program.args.extend(wanted.arguments().map(Into::into));
         program.env.push("PATH=/usr/sbin:/usr/bin:/sbin:/bin".into());
         program.stdio[2] = Some(says.as_fd());

@@ -16,7 +16,7 @@ use levee_policy::site::Needs;
 use levee_sys::cgroup::Limits;
 use levee_sys::mount::Attributes;
 use levee_sys::ns;
-use levee_warden::compartment::proto::Start;
+use levee_warden::compartment::proto::{Profile, Start};
 use levee_warden::compartment::service::Nginx;
 use levee_warden::compartment::{
     Compartment, Event, Files, Network, Plan, Programs, SERVICE_UID, Spec, StartError, Store,
@@ -111,7 +111,7 @@ impl Lab {
             uid: SERVICE_UID,
             input: true,
             terminal: false,
-            needs: Needs::all(),
+            filter: Profile::Service(Needs::all()),
         }
     }
 

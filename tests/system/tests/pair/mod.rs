@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use levee_lab::leak::attacker::{self, End};
 use levee_policy::site::Needs;
 use levee_policy::{Label, LabelName, Site};
-use levee_warden::compartment::proto::Start;
+use levee_warden::compartment::proto::{Profile, Start};
 use levee_warden::compartment::{Event, SERVICE_UID};
 
 use crate::places::{self, Room, room};
@@ -57,7 +57,7 @@ impl Pair {
             uid: SERVICE_UID,
             input: true,
             terminal: false,
-            needs: needs.clone(),
+            filter: Profile::Service(needs.clone()),
         };
         // A pipe each, as the warden gives.
         let (_, stderr) = io::pipe()?;

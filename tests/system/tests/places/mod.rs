@@ -20,7 +20,7 @@ use levee_sys::mount::{Attributes, Mount};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use levee_sys::tun::{self, Queue};
-use levee_warden::compartment::proto::Start;
+use levee_warden::compartment::proto::{Profile, Start};
 use levee_warden::compartment::{
     Compartment, Event, Files, Interface, Network, Plan, Programs, SERVICE_UID, Spec, Store,
 };
@@ -251,7 +251,8 @@ pub fn run_with(
     argv.extend(arguments[1..].iter().map(|a| (*a).to_owned()));
     let env = vec!["PATH=/usr/bin".to_owned()];
     let program = "/usr/bin/python3".into();
-    let start = Start { ticket, program, argv, env, uid: SERVICE_UID, input: true, terminal: false, needs };
+    let filter = Profile::Service(needs);
+    let start = Start { ticket, program, argv, env, uid: SERVICE_UID, input: true, terminal: false, filter };
     let stderr = std::io::stderr();
     compartment.run(start, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]).unwrap();
     assert_eq!(next(compartment), Event::Started(ticket));

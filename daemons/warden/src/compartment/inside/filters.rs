@@ -2,26 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use levee_policy::site::Needs;
 use levee_sys::Result;
 use levee_sys::seccomp::{self, Filter};
+
+use crate::compartment::proto::Profile;
 
 /// Compiled when first wanted; there are as many as services that ask for different things.
 #[derive(Debug, Default)]
 pub(super) struct Filters {
-    compiled: BTreeMap<Needs, Filter>,
+    compiled: BTreeMap<Profile, Filter>,
 }
 
 impl Filters {
-    /// The filter of a program that asks for this.
-    pub fn of(&mut self, needs: &Needs) -> Result<&Filter> {
-        if !self.compiled.contains_key(needs) {
-            let groups: Vec<&str> = needs.iter().map(|need| need.as_str()).collect();
-            let filter = Filter::compile_with(seccomp::SERVICE, &groups)?;
-            self.compiled.insert(needs.clone(), filter);
+    /// The filter of this kind.
+    pub fn of(&mut self, profile: &Profile) -> Result<&Filter> {
+        if !self.compiled.contains_key(profile) {
+            let filter = match profile {
+                Profile::Service(needs) => {
+                    let groups: Vec<&str> = needs.iter().map(|need| need.as_str()).collect();
+                    Filter::compile_with(seccomp::SERVICE, &groups)?
+                }
+                Profile::Machine => Filter::compile(seccomp::MACHINE)?,
+            };
+            self.compiled.insert(profile.clone(), filter);
         }
         self.compiled
-            .get(needs)
+            .get(profile)
             .ok_or_else(|| levee_sys::Error::invalid("find a program's filter", "it was compiled just now"))
     }
 }

@@ -109,7 +109,7 @@ fn begin(start: &Start, fds: &[OwnedFd], filters: &mut Filters) -> Result<Pid, S
     program.fds = rest.iter().map(AsFd::as_fd).collect();
     program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
     program.terminal = start.terminal;
-    program.filter = Some(filters.of(&start.needs).map_err(|e| e.to_string())?);
+    program.filter = Some(filters.of(&start.filter).map_err(|e| e.to_string())?);
     // The children of process 1 end with it in any case.
     program.die_with_parent = false;
     program.start().map(|child| child.pid).map_err(|e| e.to_string())

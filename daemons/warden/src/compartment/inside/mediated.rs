@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal};
 use rustix::thread::{Gid, Uid};
 
 use super::filters::Filters;
-use crate::compartment::proto::Server;
+use crate::compartment::proto::{Profile, Server};
 
 /// The most messages taken at a time, so that the warden need not wait.
 const TURN: usize = 64;
@@ -136,7 +136,8 @@ fn start(
     }
     program.identity = Some((Uid::from_raw(server.uid), Gid::from_raw(server.uid)));
     program.die_with_parent = false;
-    let filter = filters.of(&server.needs).map(|filter| program.filter = Some(filter));
+    let filter =
+        filters.of(&Profile::Service(server.needs.clone())).map(|filter| program.filter = Some(filter));
     match filter.and_then(|()| program.start()) {
         Ok(child) => Some(child.pid),
         Err(e) => {

@@ -7,7 +7,7 @@ pub use nginx::Nginx;
 use levee_policy::site::Needs;
 use serde::{Deserialize, Serialize};
 
-use super::proto::Start;
+use super::proto::{Profile, Start};
 use super::spec::SERVICE_UID;
 
 /// How to start one instance of a service.
@@ -34,7 +34,7 @@ impl Launch {
             uid: SERVICE_UID,
             input: false,
             terminal: false,
-            needs: self.needs.clone(),
+            filter: Profile::Service(self.needs.clone()),
         }
     }
 }

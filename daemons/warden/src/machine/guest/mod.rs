@@ -30,8 +30,8 @@ use services::Services;
 /// The machine's network card.
 const CARD: &str = "eth0";
 
-/// How long the ports may take to appear once their driver is there.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the ports may take to appear once their driver is there. (The warden ends a machine that is late.)
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All of process 1. Returns when the machine is to end.
 ///

@@ -1,12 +1,12 @@
-//! What a label's virtual machine boots: the distribution's kernel, and an initial file system with levee's process 1, the
-//! modules of virtio devices, and the programs of the site's services with what their packages depend on.
+//! What a label's virtual machine boots: the distribution's kernel, and an initial file system with levee's process 1 and the modules of
+//! its devices. (The programs of services are on a disk.)
 //!
-//! A machine has all of it in its own memory: what it reads of it, nobody else sees. It is made by a process of its own
-//! (levee-store), once for each set of programs; its directory has its name once it is whole.
+//! It is made by a process of its own (levee-store), once for each kernel and each of levee's builds; its directory has its name once it
+//! is whole.
 
 mod cpio;
+mod libraries;
 mod modules;
-mod packages;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -50,9 +50,6 @@ const ETC: [&str; 7] = [
     "/etc/ssl/certs/ca-certificates.crt",
 ];
 
-/// Links of programs that have alternatives.
-const ALTERNATIVES: &str = "/etc/alternatives";
-
 /// What an image is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
@@ -60,8 +57,6 @@ pub struct Recipe {
     pub kernel_root: PathBuf,
     /// Where levee's programs are.
     pub programs: PathBuf,
-    /// Absolute paths of the services' programs.
-    pub services: BTreeSet<String>,
 }
 
 impl Recipe {
@@ -75,9 +70,7 @@ impl Recipe {
                 (file.ino(), file.size(), file.mtime(), file.mtime_nsec()).hash(&mut hasher);
             }
         };
-        stamp(Path::new(packages::STATUS));
         OWN.iter().for_each(|program| stamp(&self.programs.join(program)));
-        self.services.iter().for_each(|program| stamp(Path::new(program)));
         stamp(&self.kernel_root.join("boot"));
         cache.join(format!("{:016x}", hasher.finish()))
     }
@@ -112,9 +105,9 @@ impl Recipe {
         let failed = |e: io::Error| format!("write into {}: {e}", directory.display());
         fs::copy(&kernel.image, directory.join(KERNEL))
             .map_err(|e| format!("copy {}: {e}", kernel.image.display()))?;
-        let mut files = packages::files(&self.services)?;
+        let mut files = BTreeSet::new();
         for own in OWN {
-            packages::libraries(&self.programs.join(own), &mut files)?;
+            libraries::add(&self.programs.join(own), &mut files)?;
         }
         let file = File::create(directory.join(INITRAMFS)).map_err(failed)?;
         let mut archive = Archive::new(BufWriter::new(file));
@@ -135,13 +128,6 @@ impl Recipe {
             for path in ETC.map(Path::new).into_iter().filter(|path| path.exists()) {
                 // As it is read, not as a link to somewhere else.
                 archive.file(relative(path), &fs::canonicalize(path)?)?;
-            }
-            if let Ok(links) = fs::read_dir(ALTERNATIVES) {
-                archive.directory(relative(Path::new(ALTERNATIVES)))?;
-                for link in links {
-                    let link = link?.path();
-                    archive.entry(relative(&link), &link)?;
-                }
             }
             for path in &files {
                 archive.entry(relative(path), path)?;

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What a machine needs, as modules or built in: its devices, file systems, and what lists and destroys sockets.
-const WANTED: [&str; 9] = [
+const WANTED: [&str; 10] = [
     "virtio_mmio",
     "virtio_blk",
     "virtio_net",
     "virtio_console",
     "virtio_rng",
     "ext4",
+    "erofs",
     "overlay",
     "tcp_diag",
     "udp_diag",
