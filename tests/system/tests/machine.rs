@@ -44,12 +44,12 @@ fn sent(world: &World, label: &str) -> u64 {
     sas.iter().filter_map(|sa| sa["bytes_sent"].as_u64()).sum()
 }
 
-/// Packets that a machine has sent by its wire.
+/// Bytes that a machine has sent by its wire.
 fn wire(qemu: &host::Process) -> u64 {
     let all = std::fs::read_to_string(format!("/proc/{}/net/dev", qemu.pid)).expect("its network");
     let counters = all.lines().find_map(|line| line.trim().strip_prefix("machine0:")).expect("its wire");
-    let received = counters.split_whitespace().nth(1).and_then(|packets| packets.parse().ok());
-    received.expect("a number of packets")
+    let received = counters.split_whitespace().next().and_then(|bytes| bytes.parse().ok());
+    received.expect("a number of bytes")
 }
 
 /// Channels between two labels by what a kernel keeps for both, each with its window in seconds. Between two compartments whose
@@ -271,6 +271,8 @@ fn a_label_with_a_kernel_of_its_own_is_used_like_any_other_and_its_death_is_its_
     let spoken = wire(&qemu);
     assert!(!download.wait().expect("the download ends").success(), "it is cut");
     std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(wire(&qemu), spoken, "nobody in the machine sends to the session any more");
+    // A segment of the download has more than a kilobyte. What a kernel says by itself (router solicitations) is shorter.
+    let more = wire(&qemu) - spoken;
+    assert!(more < 1_000, "nobody in the machine sends to the session any more, but {more} bytes were sent");
     assert_eq!(world.fetch("ws2", &url("/own/tide")).ok(), "high water at nine");
 }
