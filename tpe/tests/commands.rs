@@ -28,9 +28,19 @@ fn a_person_signs_on_opens_a_session_and_the_keyer_negotiates_what_the_server_gr
         assert_eq!((record.label.as_str(), record.device.as_str()), ("SECRET", "ws1"));
         assert_eq!((&record.session, &record.inner), (&seen.records[0].id, &seen.records[0].inner));
         assert_eq!(*server, ([127, 0, 0, 1], 4500).into());
-        let selectors: Vec<String> =
-            seen.records[0].selectors.iter().map(|s| format!("{} {}", s.local, s.remote)).collect();
-        assert_eq!(selectors, ["10.81.0.5/32 10.80.0.1/32", "fd00:81::5/128 fd00:80::1/128"]);
+        let selectors: Vec<String> = seen.records[0]
+            .selectors
+            .iter()
+            .map(|s| format!("{} {} {:?} {:?}", s.local, s.remote, s.protocol, s.remote_ports))
+            .collect();
+        assert_eq!(
+            selectors,
+            [
+                "10.81.0.5/32 10.80.0.1/32 Some(6) (80, 80)",
+                "10.81.0.5/32 10.80.0.1/32 Some(17) (7, 7)",
+                "fd00:81::5/128 fd00:80::1/128 Some(6) (80, 80)",
+            ]
+        );
     }
     let status = world.status();
     assert_eq!((&status["user"], &status["session"]["label"]), (&"ada".into(), &"SECRET".into()));
@@ -97,6 +107,20 @@ fn a_person_whose_level_is_started_first_is_told_so_and_gets_it_when_it_is_there
     let opened: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(opened["label"], "SLOW");
     assert_eq!(world.status()["session"]["label"], "SLOW");
+}
+
+#[test]
+fn a_session_at_another_label_than_was_asked_for_is_not_begun() {
+    let world = World::new();
+    world.log_in();
+    let output = world.tpe(&["level", "TRICKED"], "");
+    let said = text(&output.stderr);
+    assert!(said.contains("the server opened SECRET, and TRICKED was asked for"), "{said}");
+    assert!(said.contains("signed off"), "{said}");
+    assert_eq!(world.status()["user"], serde_json::Value::Null);
+    let begun: Vec<String> =
+        world.events().into_iter().filter(|event| event.starts_with("compartment")).collect();
+    assert!(begun.is_empty(), "{begun:?}");
 }
 
 #[test]

@@ -42,6 +42,19 @@ pub enum Fragment {
     Later,
 }
 
+/// Where a fragment belongs in its datagram; of a whole packet all is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// What the fragments of one datagram have in common (RFC 791 3.2, RFC 8200 4.5).
+    pub id: u32,
+    /// Octets of the datagram before it.
+    pub offset: u16,
+    /// Octets of the datagram in it.
+    pub length: u16,
+    /// Others follow.
+    pub more: bool,
+}
+
 /// An inner packet's headers, checked once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner {
@@ -57,6 +70,8 @@ pub struct Inner {
     pub ports: Option<(u16, u16)>,
     /// Whole or fragment.
     pub fragment: Fragment,
+    /// Which one.
+    pub piece: Piece,
     /// Bytes up to the next layer's header.
     pub header: usize,
     /// Bytes of the packet by its own header; what follows is padding (RFC 4303 2.7).
@@ -67,7 +82,7 @@ pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
-const UDP_LITE: u8 = 136;
+pub(crate) const UDP_LITE: u8 = 136;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -98,7 +113,7 @@ impl Inner {
 
     fn parse_v4(bytes: &[u8]) -> Option<Self> {
         let fixed: &[u8; 20] = bytes.first_chunk()?;
-        let &[first, _, l0, l1, _, _, f0, f1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] = fixed;
+        let &[first, _, l0, l1, i0, i1, f0, f1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] = fixed;
         let header = usize::from(first & 0xf) * 4;
         let length = usize::from(u16::from_be_bytes([l0, l1]));
         if header < 20 || length < header || bytes.len() < length {
@@ -111,6 +126,9 @@ impl Inner {
             _ => Fragment::Later,
         };
         let ports = ports(protocol, fragment, bytes.get(header..length)?)?;
+        let id = u32::from(u16::from_be_bytes([i0, i1]));
+        // 13 bits and three more.
+        let piece = Piece::new(fragment, id, (flags & 0x1fff) << 3, length - header, flags & 0x2000 != 0)?;
         Some(Self {
             version: IpVersion::V4,
             source: Ipv4Addr::new(s0, s1, s2, s3).into(),
@@ -118,6 +136,7 @@ impl Inner {
             protocol,
             ports,
             fragment,
+            piece,
             header,
             length,
         })
@@ -130,7 +149,7 @@ impl Inner {
         let destination: &[u8; 16] = destination.first_chunk()?;
         let body = rest.get(..usize::from(u16::from_be_bytes([l0, l1])))?;
         let (mut protocol, mut at, mut fragment) = (next, 0, Fragment::Whole);
-        let mut extensions = 0;
+        let (mut extensions, mut piece) = (0, None);
         while matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION | MOBILITY | HIP | SHIM6) {
             // What follows a later fragment's header is the middle of something.
             if fragment == Fragment::Later {
@@ -141,8 +160,12 @@ impl Inner {
                 return None;
             }
             let extension: &[u8; 8] = body.get(at..)?.first_chunk()?;
-            let &[next, length, o0, o1, ..] = extension;
+            let &[next, length, o0, o1, i0, i1, i2, i3] = extension;
             if protocol == FRAGMENT {
+                // A fragment of a fragment is nobody's.
+                if piece.is_some() {
+                    return None;
+                }
                 let offset = u16::from_be_bytes([o0, o1]);
                 fragment = match (offset & 0xfff8, offset & 1 != 0) {
                     // An atomic fragment (RFC 6946) is a whole packet.
@@ -151,6 +174,9 @@ impl Inner {
                     _ => Fragment::Later,
                 };
                 at += 8;
+                let id = u32::from_be_bytes([i0, i1, i2, i3]);
+                let behind = body.len().checked_sub(at)?;
+                piece = Some(Piece::new(fragment, id, offset & 0xfff8, behind, offset & 1 != 0)?);
             } else {
                 at += 8 + usize::from(length) * 8;
             }
@@ -164,9 +190,18 @@ impl Inner {
             protocol,
             ports,
             fragment,
+            piece: piece.unwrap_or_default(),
             header: 40 + at,
             length: 40 + body.len(),
         })
+    }
+}
+
+impl Piece {
+    /// `None` if there are more octets than a packet can have.
+    fn new(fragment: Fragment, id: u32, offset: u16, length: usize, more: bool) -> Option<Self> {
+        let piece = Self { id, offset, length: u16::try_from(length).ok()?, more };
+        Some(if fragment == Fragment::Whole { Self::default() } else { piece })
     }
 }
 

@@ -19,6 +19,7 @@ pub mod aggfrag;
 pub mod ah;
 mod drops;
 pub mod ecn;
+mod fragments;
 mod inner;
 mod mac;
 pub mod offload;
@@ -35,7 +36,7 @@ mod wait;
 
 pub use aead::{Aead, AeadError, AeadProvider, NONCE, TAG};
 pub use drops::{Counters, DropReason};
-pub use inner::{Fragment, Inner, IpVersion};
+pub use inner::{Fragment, Inner, IpVersion, Piece};
 pub use mac::{ICV, MAC_KEY, Mac, MacProvider};
 pub use replay::{ReplayWindow, WINDOW};
 pub use sa::{Decrypted, ESP_HEADER, InboundSa, OutboundSa, sealed_length};

@@ -12,7 +12,10 @@ use zeroize::Zeroizing;
 
 use crate::aead::AeadProvider;
 use crate::aggfrag::{Aggregation, Reassembler};
+use crate::fragments::{Step, Trails};
+use crate::inner::{Direction, Fragment};
 use crate::sa::{DUMMY, Decrypted, InboundSa, OutboundSa};
+use crate::selector::Verdict;
 use crate::{Counters, DropReason, Inner, IpVersion, SaKeys, SelectorSet, Spi, Suite, WaitQueue, ecn};
 
 /// Which end of the tunnels this is.
@@ -123,6 +126,8 @@ struct Session {
     pairs: Vec<usize>,
     waiting: WaitQueue,
     asked: Option<Duration>,
+    /// Datagrams whose fragments are under way.
+    trails: Trails,
     /// What leaves in AGGFRAG payloads.
     sender: Option<Box<aggregates::Sender>>,
 }
@@ -164,6 +169,15 @@ pub struct Lane<'a, K> {
     expiring: &'a mut Vec<(Spi, K)>,
     version: IpVersion,
     peer: Outer,
+}
+
+/// Where a packet from the device goes.
+struct Found<K> {
+    id: K,
+    /// What its passing changes.
+    step: Step,
+    /// The place of the pair, and its peer; `None` while there is none.
+    through: Option<(usize, Outer)>,
 }
 
 /// The sessions and security associations of one label.
@@ -235,11 +249,14 @@ impl<K: Copy + Ord> Sad<K> {
             self.by_address.entry(address).or_insert(id);
         }
         match self.sessions.get_mut(&id) {
-            Some(session) => session.policy = policy,
+            Some(session) => {
+                session.policy = policy;
+                session.trails = Trails::default();
+            }
             None => {
-                let waiting = WaitQueue::default();
-                self.sessions
-                    .insert(id, Session { policy, pairs: Vec::new(), waiting, asked: None, sender: None });
+                let (waiting, trails) = (WaitQueue::default(), Trails::default());
+                let new = Session { policy, pairs: Vec::new(), waiting, asked: None, trails, sender: None };
+                self.sessions.insert(id, new);
             }
         }
         Ok(())
@@ -352,12 +369,13 @@ impl<K: Copy + Ord> Sad<K> {
     /// The reason why it is dropped, counted already; the content of `buffer` is then unspecified.
     pub fn open(
         &mut self,
+        now: Duration,
         buffer: &mut [u8],
         from: usize,
         sender: Outer,
         outer_ecn: u8,
     ) -> Result<Opened<K>, DropReason> {
-        let opened = self.try_open(buffer, from, sender, outer_ecn);
+        let opened = self.try_open(now, buffer, from, sender, outer_ecn);
         match &opened {
             Ok(opened) => {
                 self.counters.packets_in += 1;
@@ -370,6 +388,7 @@ impl<K: Copy + Ord> Sad<K> {
 
     fn try_open(
         &mut self,
+        now: Duration,
         buffer: &mut [u8],
         from: usize,
         sender: Outer,
@@ -386,11 +405,8 @@ impl<K: Copy + Ord> Sad<K> {
         if !known || pair.aggregation.is_some() {
             return Err(DropReason::BadNextHeader);
         }
-        let session = self.sessions.get(&pair.session).ok_or(DropReason::NoSession)?;
-        let inner = session.admit(self.side, packet, outer_ecn)?;
-        if inner.version.next_header() != next_header {
-            return Err(DropReason::Malformed);
-        }
+        let session = self.sessions.get_mut(&pair.session).ok_or(DropReason::NoSession)?;
+        let inner = session.admit(now, self.side, packet, outer_ecn, Some(next_header))?;
         pair.packets.0 += 1;
         pair.bytes.0 += inner.length as u64;
         Ok(Opened { session: pair.session, inner, moved })
@@ -436,7 +452,14 @@ impl<K: Copy + Ord> Sad<K> {
     /// The reason why it is dropped, counted already.
     pub fn route(&mut self, now: Duration, inner: &Inner) -> Result<Route<'_, K>, DropReason> {
         // Looked up twice, because a borrow that is returned from one branch lasts through all of them.
-        match self.find(now, inner) {
+        let found = self.find(now, inner).map(|Found { id, step, through }| {
+            // What waits has not passed: it is looked at anew when there are keys, and the fragments behind it do not pass before it.
+            if let Some(session) = self.sessions.get_mut(&id).filter(|_| through.is_some()) {
+                session.trails.take(now, step);
+            }
+            (id, through)
+        });
+        match found {
             Ok((id, Some((place, peer)))) => match self.pairs.get_mut(place) {
                 Some(Some(pair)) if pair.aggregation.is_some() => Ok(Route::Gather(id)),
                 Some(Some(pair)) => Ok(Route::Through(Lane {
@@ -459,30 +482,32 @@ impl<K: Copy + Ord> Sad<K> {
         }
     }
 
-    fn find(&self, now: Duration, inner: &Inner) -> Result<(K, Option<(usize, Outer)>), DropReason> {
+    /// Whose a packet from the device is, what its passing changes, and the pair it goes through.
+    fn find(&self, now: Duration, inner: &Inner) -> Result<Found<K>, DropReason> {
         let address = match self.side {
             Side::Server => inner.destination,
             Side::Workstation => inner.source,
         };
         let id = *self.by_address.get(&address).ok_or(DropReason::NoSession)?;
         let session = self.sessions.get(&id).ok_or(DropReason::NoSession)?;
-        let (id, session) = match session.policy.selectors.allow_out(inner) {
-            Ok(()) => (id, session),
-            Err(why) => self.other_part(&address, inner).ok_or(why)?,
+        let (id, session, step) = match session.step(now, inner, Direction::Out) {
+            Ok(step) => (id, session, step),
+            Err(why) => self.other_part(now, &address, inner).ok_or(why)?,
         };
         match self.chosen(now, session) {
-            None => Ok((id, None)),
-            Some((place, pair)) => Ok((id, Some((place, pair.peer.ok_or(DropReason::NoPeer)?)))),
+            None => Ok(Found { id, step, through: None }),
+            Some((place, pair)) => {
+                let peer = pair.peer.ok_or(DropReason::NoPeer)?;
+                Ok(Found { id, step, through: Some((place, peer)) })
+            }
         }
     }
 
     /// On a workstation: the part of the session, at another server, that a packet may go to.
-    fn other_part(&self, address: &IpAddr, inner: &Inner) -> Option<(K, &Session)> {
+    fn other_part(&self, now: Duration, address: &IpAddr, inner: &Inner) -> Option<(K, &Session, Step)> {
         let parts = self.sessions.iter().filter(|_| self.side == Side::Workstation);
-        let fits = |session: &Session| {
-            session.policy.inner.contains(address) && session.policy.selectors.allow_out(inner).is_ok()
-        };
-        parts.map(|(&id, session)| (id, session)).find(|(_, session)| fits(session))
+        let mut parts = parts.filter(|(_, session)| session.policy.inner.contains(address));
+        parts.find_map(|(&id, session)| Some((id, session, session.step(now, inner, Direction::Out).ok()?)))
     }
 
     /// The pair by which a session's packets leave.
@@ -563,8 +588,19 @@ impl<K: Copy + Ord> Sad<K> {
 
 impl Session {
     /// Whether an inner packet that came through one of this session's associations may go on; marks congestion on it.
-    fn admit(&self, side: Side, packet: &mut [u8], outer_ecn: u8) -> Result<Inner, DropReason> {
+    /// `version`: ESP's next header field, where there was one for it.
+    fn admit(
+        &mut self,
+        now: Duration,
+        side: Side,
+        packet: &mut [u8],
+        outer_ecn: u8,
+        version: Option<u8>,
+    ) -> Result<Inner, DropReason> {
         let inner = Inner::parse(packet)?;
+        if version.is_some_and(|version| version != inner.version.next_header()) {
+            return Err(DropReason::Malformed);
+        }
         let own = match side {
             Side::Server => inner.source,
             Side::Workstation => inner.destination,
@@ -572,13 +608,27 @@ impl Session {
         if !self.policy.inner.contains(&own) {
             return Err(DropReason::Selector);
         }
-        self.policy.selectors.allow_in(&inner)?;
+        let step = self.step(now, &inner, Direction::In)?;
         let before = ecn::of(packet);
         let after = ecn::decapsulated(before, outer_ecn)?;
         if after != before {
             ecn::set(packet, after);
         }
+        self.trails.take(now, step);
         Ok(inner)
+    }
+
+    /// Whether the selectors let a packet pass, and of a fragment that they cannot judge alone those before it; what that one changes
+    /// when it has passed (RFC 4301 7.3).
+    fn step(&self, now: Duration, inner: &Inner, direction: Direction) -> Result<Step, DropReason> {
+        match self.policy.selectors.verdict(inner, direction) {
+            Verdict::No => Err(DropReason::Selector),
+            Verdict::Freely => Ok(Step::Nothing),
+            Verdict::ByPorts if inner.fragment == Fragment::Whole => Ok(Step::Nothing),
+            Verdict::ByPorts | Verdict::ByTrail => {
+                self.trails.step(now, direction, inner).ok_or(DropReason::Fragment)
+            }
+        }
     }
 }
 

@@ -93,10 +93,26 @@ pub struct Selector {
     pub remote_ports: PortRange,
 }
 
+/// What selectors make of a packet by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It may pass, whatever its ports.
+    Freely,
+    /// It may pass for the ports that it has.
+    ByPorts,
+    /// A later fragment, which has none: it depends on what the first one had.
+    ByTrail,
+    /// It may not.
+    No,
+}
+
 /// How far one selector goes with a packet.
 #[derive(PartialEq, Eq)]
 enum Match {
-    Yes,
+    /// Whatever its ports.
+    Freely,
+    /// For its ports.
+    ByPorts,
     /// All but the ports match, which this fragment does not carry.
     NeedsPorts,
     No,
@@ -115,7 +131,7 @@ impl Selector {
             return Match::No;
         }
         if self.local_ports.is_any() && self.remote_ports.is_any() {
-            return Match::Yes;
+            return Match::Freely;
         }
         match packet.ports {
             Some((source, destination)) => {
@@ -124,7 +140,7 @@ impl Selector {
                     Direction::Out => (source, destination),
                 };
                 if self.local_ports.contains(local) && self.remote_ports.contains(remote) {
-                    Match::Yes
+                    Match::ByPorts
                 } else {
                     Match::No
                 }
@@ -169,15 +185,25 @@ impl SelectorSet {
     }
 
     fn allow(&self, packet: &Inner, direction: Direction) -> Result<(), DropReason> {
-        let mut reason = DropReason::Selector;
+        match self.verdict(packet, direction) {
+            Verdict::Freely | Verdict::ByPorts => Ok(()),
+            Verdict::ByTrail => Err(DropReason::Fragment),
+            Verdict::No => Err(DropReason::Selector),
+        }
+    }
+
+    /// What these rows say of a packet: the most that one of them does.
+    pub(crate) fn verdict(&self, packet: &Inner, direction: Direction) -> Verdict {
+        let mut verdict = Verdict::No;
         for selector in &self.0 {
             match selector.matches(packet, direction) {
-                Match::Yes => return Ok(()),
-                Match::NeedsPorts => reason = DropReason::Fragment,
-                Match::No => {}
+                Match::Freely => return Verdict::Freely,
+                Match::ByPorts => verdict = Verdict::ByPorts,
+                Match::NeedsPorts if verdict == Verdict::No => verdict = Verdict::ByTrail,
+                Match::NeedsPorts | Match::No => {}
             }
         }
-        Err(reason)
+        verdict
     }
 }
 

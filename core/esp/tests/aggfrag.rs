@@ -349,7 +349,7 @@ fn carry(tunnel: &mut Tunnel, now: Duration, rest: bool) -> (Vec<usize>, Vec<Vec
         assert!(tunnel.server.is_aggregate(&datagram));
         tunnel
             .server
-            .open_aggregate(&mut datagram, 0, client_address(), 0, |_, _, packet| {
+            .open_aggregate(NOW, &mut datagram, 0, client_address(), 0, |_, _, packet| {
                 packets.push(packet.to_vec())
             })
             .unwrap();

@@ -12,8 +12,9 @@ use levee_aead::Library;
 use levee_esp::aggfrag::Header;
 use levee_esp::offload::{Gso, GsoKind, VNET_HEADER, Vnet};
 use levee_esp::{
-    AddressRange, DropReason, ESP_HEADER, Fragment, InboundSa, Inner, IpVersion, OutboundSa, PortRange,
-    ReplayWindow, SaKeys, Selector, SelectorSet, Spi, Suite, TAG, TOO_BIG, WINDOW, sealed_length, too_big,
+    AddressRange, DropReason, ESP_HEADER, Fragment, InboundSa, Inner, IpVersion, OutboundSa, Piece,
+    PortRange, ReplayWindow, SaKeys, Selector, SelectorSet, Spi, Suite, TAG, TOO_BIG, WINDOW, sealed_length,
+    too_big,
 };
 
 /// Every number within `reach` of one of `middles`, without wrapping.
@@ -202,6 +203,7 @@ fn a_selector_lets_pass_what_it_says_for_every_combination_of_what_it_can_say() 
                                     protocol: carried,
                                     ports,
                                     fragment,
+                                    piece: Piece::default(),
                                     header: 20,
                                     length: 40,
                                 };
@@ -264,6 +266,7 @@ fn ports_are_within_a_range_from_its_first_to_its_last() {
                     protocol: 6,
                     ports: Some((9, port)),
                     fragment: Fragment::Whole,
+                    piece: Piece::default(),
                     header: 20,
                     length: 40,
                 };

@@ -156,7 +156,7 @@ fn an_empty_set_of_selectors_lets_nothing_pass() {
 }
 
 #[test]
-fn a_later_fragment_passes_only_where_no_ports_are_asked_for() {
+fn a_later_fragment_passes_where_no_ports_are_asked_for_or_behind_its_first_one() {
     let fragment = |offset: u16, more: bool| {
         let mut bytes = packet(UDP, "10.0.0.2", "10.9.0.1", Some((5, 53)), &[0; 20]);
         bytes[6..8].copy_from_slice(&(offset | u16::from(more) << 13).to_be_bytes());
@@ -181,11 +181,13 @@ fn a_later_fragment_passes_only_where_no_ports_are_asked_for() {
         .open_session(1, SessionPolicy { inner: inner(), selectors: SelectorSet::new(dns) })
         .unwrap();
     for (bytes, expected) in [
-        (fragment(0, true), None),
         (fragment(3, true), Some(DropReason::Fragment)),
-        (fragment(6, false), Some(DropReason::Fragment)),
-        (fragment6(0, 1), None),
+        (fragment(0, true), None),
+        (fragment(3, true), None),
+        (fragment(6, false), None),
         (fragment6(4, 0), Some(DropReason::Fragment)),
+        (fragment6(0, 1), None),
+        (fragment6(4, 0), None),
     ] {
         let (datagram, _) = seal(&mut tunnel.client, &bytes).unwrap().unwrap();
         assert_eq!(open(&mut tunnel.server, &datagram, client_address()).err(), expected);
@@ -329,10 +331,10 @@ fn congestion_marked_outside_arrives_inside_and_never_where_it_cannot() {
     let mut capable = down(8);
     levee_esp::ecn::set(&mut capable, levee_esp::ecn::ECT_0);
     let mut buffer = seal(&mut tunnel.server, &capable).unwrap().unwrap().0;
-    let opened = tunnel.client.open(&mut buffer, 0, server_address(), levee_esp::ecn::CE).unwrap();
+    let opened = tunnel.client.open(NOW, &mut buffer, 0, server_address(), levee_esp::ecn::CE).unwrap();
     assert_eq!(levee_esp::ecn::of(&buffer[..opened.inner.length]), levee_esp::ecn::CE);
     let mut buffer = seal(&mut tunnel.server, &down(8)).unwrap().unwrap().0;
-    let result = tunnel.client.open(&mut buffer, 0, server_address(), levee_esp::ecn::CE);
+    let result = tunnel.client.open(NOW, &mut buffer, 0, server_address(), levee_esp::ecn::CE);
     assert_eq!(result.unwrap_err(), DropReason::Ecn);
 }
 
@@ -383,9 +385,9 @@ proptest! {
             bytes[..4].copy_from_slice(&spi(SLOT, 1).to_be_bytes());
         }
         let mut buffer = bytes.clone();
-        prop_assert!(tunnel.server.open(&mut buffer, 0, client_address(), 0).is_err());
+        prop_assert!(tunnel.server.open(NOW, &mut buffer, 0, client_address(), 0).is_err());
         let mut buffer = bytes.clone();
-        prop_assert!(tunnel.server.open(&mut buffer, from, client_address(), 3).is_err());
+        prop_assert!(tunnel.server.open(NOW, &mut buffer, from, client_address(), 3).is_err());
         if let Some(first) = bytes.first_mut() {
             *first = version;
         }

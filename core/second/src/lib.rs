@@ -9,17 +9,21 @@
 #![forbid(unsafe_code)]
 
 mod association;
+mod fragments;
 mod packet;
 mod plain;
 mod policy;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use levee_esp::{AeadProvider, Suite};
 
 use association::{Inbound, Outbound};
+use fragments::Wakes;
 use packet::Packet;
+use policy::Says;
 
 pub use plain::Plain;
 pub use policy::Row;
@@ -63,6 +67,31 @@ struct Session {
     inner: Vec<IpAddr>,
     rows: Vec<Row>,
     pairs: Vec<u32>,
+    wakes: Wakes,
+}
+
+impl Session {
+    fn says(&self, packet: &Packet, local: IpAddr, remote: IpAddr, inward: bool) -> Says {
+        let rows = self.rows.iter().map(|row| row.says(packet, local, remote, inward));
+        rows.max().unwrap_or(Says::No)
+    }
+
+    /// Whether a packet may pass whose end on the server's side is `local`; `inward`: it comes from the tunnel.
+    fn allows(&self, now: Duration, packet: &Packet, local: IpAddr, remote: IpAddr, inward: bool) -> bool {
+        match self.says(packet, local, remote, inward) {
+            Says::No => false,
+            Says::Yes => true,
+            Says::ForPorts if packet.part.is_none() => true,
+            Says::ForPorts | Says::PortsElsewhere => self.wakes.allows(now, inward, packet),
+        }
+    }
+
+    /// It has passed.
+    fn passed(&mut self, now: Duration, packet: &Packet, local: IpAddr, remote: IpAddr, inward: bool) {
+        if self.says(packet, local, remote, inward) != Says::Yes {
+            self.wakes.note(now, inward, packet);
+        }
+    }
 }
 
 /// A pair of associations.
@@ -102,7 +131,7 @@ impl<K: Copy + Ord> Second<K> {
             return false;
         }
         let pairs = self.sessions.remove(&id).map_or_else(Vec::new, |session| session.pairs);
-        self.sessions.insert(id, Session { inner, rows, pairs });
+        self.sessions.insert(id, Session { inner, rows, pairs, wakes: Wakes::default() });
         true
     }
 
@@ -157,9 +186,9 @@ impl<K: Copy + Ord> Second<K> {
         }
     }
 
-    /// Opens a datagram that came from `from` with this ECN field outside: the inner packet, if it may pass.
+    /// At `now`, opens a datagram that came from `from` with this ECN field outside: the inner packet, if it may pass.
     #[must_use]
-    pub fn open(&mut self, datagram: &[u8], from: Place, ecn: u8) -> Option<Plain> {
+    pub fn open(&mut self, now: Duration, datagram: &[u8], from: Place, ecn: u8) -> Option<Plain> {
         let spi = u32::from_be_bytes(datagram.get(..4)?.try_into().ok()?);
         let pair = self.pairs.get_mut(&spi)?;
         let opened = pair.inbound.open(datagram)?;
@@ -173,32 +202,34 @@ impl<K: Copy + Ord> Second<K> {
             DUMMY => return None,
             _ => return None,
         };
-        let session = self.sessions.get(&pair.session)?;
+        let session = self.sessions.get_mut(&pair.session)?;
         let packet = Packet::read(&text)?;
         if packet.next_header() != version
             || !session.inner.contains(&packet.source)
-            || !session.rows.iter().any(|row| row.admits(&packet, packet.destination, packet.source, true))
+            || !session.allows(now, &packet, packet.destination, packet.source, true)
         {
             return None;
         }
         let length = packet.length;
         text.truncate(length);
         packet::mark_congestion(&mut text, ecn)?;
+        session.passed(now, &packet, packet.destination, packet.source, true);
         Some(text)
     }
 
     /// Whether `sealed`, to go to `to` with this ECN field outside, is exactly the packet from the device sealed under a
     /// pair of the session whose packet it is, with a sequence number that no packet has had.
     #[must_use]
-    pub fn agrees(&mut self, packet: &[u8], sealed: &[u8], to: Place, ecn: u8) -> bool {
-        self.try_agree(packet, sealed, to, ecn).is_some()
+    pub fn agrees(&mut self, now: Duration, packet: &[u8], sealed: &[u8], to: Place, ecn: u8) -> bool {
+        self.try_agree(now, packet, sealed, to, ecn).is_some()
     }
 
-    fn try_agree(&mut self, bytes: &[u8], sealed: &[u8], to: Place, ecn: u8) -> Option<()> {
+    fn try_agree(&mut self, now: Duration, bytes: &[u8], sealed: &[u8], to: Place, ecn: u8) -> Option<()> {
         let packet = Packet::read(bytes)?;
         let bytes = bytes.get(..packet.length)?;
-        let session = self.sessions.values().find(|session| session.inner.contains(&packet.destination))?;
-        if !session.rows.iter().any(|row| row.admits(&packet, packet.source, packet.destination, false)) {
+        let mut sessions = self.sessions.values_mut();
+        let session = sessions.find(|session| session.inner.contains(&packet.destination))?;
+        if !session.allows(now, &packet, packet.source, packet.destination, false) {
             return None;
         }
         let spi = u32::from_be_bytes(sealed.get(..4)?.try_into().ok()?);
@@ -213,6 +244,9 @@ impl<K: Copy + Ord> Second<K> {
             let Some(text) = pair.outbound.check(sealed) else { continue };
             let (text, next) = association::unpadded(text)?;
             let same = next == packet.next_header() && *text == *bytes && ecn & 3 == packet.ecn;
+            if same {
+                session.passed(now, &packet, packet.source, packet.destination, false);
+            }
             return same.then_some(());
         }
         None

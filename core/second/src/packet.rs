@@ -9,10 +9,26 @@ pub(crate) struct Packet {
     /// Behind the IPv6 extension headers.
     pub(crate) protocol: u8,
     pub(crate) ports: Ports,
+    /// Where a fragment belongs.
+    pub(crate) part: Option<Part>,
     /// Bytes by its own header.
     pub(crate) length: usize,
     /// The ECN field.
     pub(crate) ecn: u8,
+}
+
+/// A part of a datagram.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    /// The same in all parts.
+    pub(crate) name: u32,
+    /// Octets before it, in it.
+    pub(crate) at: usize,
+    pub(crate) octets: usize,
+    /// It is not the last.
+    pub(crate) more: bool,
+    /// Octets in it of the transport's header and data.
+    pub(crate) transport: usize,
 }
 
 /// The ports of a packet.
@@ -70,7 +86,7 @@ impl Packet {
         let mut reader = Reader(bytes);
         let [first, class] = reader.take()?;
         let length = usize::from(reader.number()?);
-        let _identification = reader.number()?;
+        let identification = reader.number()?;
         let flags_and_offset = reader.number()?;
         let [_time, protocol] = reader.take()?;
         let _checksum = reader.number()?;
@@ -80,10 +96,13 @@ impl Packet {
             return None;
         }
         let mut body = Reader(bytes.get(..length)?.get(header..)?);
-        let later = flags_and_offset & 0x1fff != 0;
-        let ports = ports(protocol, later, &mut body)?;
+        let (at, more) = (usize::from(flags_and_offset & 0x1fff) * 8, flags_and_offset & 0x2000 != 0);
+        let octets = length - header;
+        let part = Part { name: identification.into(), at, octets, more, transport: octets };
+        let part = (at > 0 || more).then_some(part);
+        let ports = ports(protocol, at > 0, &mut body)?;
         let (source, destination) = (IpAddr::from(source), IpAddr::from(destination));
-        Some(Self { source, destination, protocol, ports, length, ecn: class & 3 })
+        Some(Self { source, destination, protocol, ports, part, length, ecn: class & 3 })
     }
 
     /// RFC 8200 3, 4.
@@ -94,23 +113,34 @@ impl Packet {
         let [mut protocol, _hops] = reader.take()?;
         let (source, destination) = (reader.take::<16>()?, reader.take::<16>()?);
         let mut rest = Reader(reader.0.get(..body)?);
-        let (mut later, mut seen) = (false, 0);
+        let (mut later, mut seen, mut fragmented) = (false, 0, false);
+        let mut part = None;
         while !later && (protocol == FRAGMENT || EXTENSIONS.contains(&protocol)) {
             seen += 1;
             if seen > MOST_EXTENSIONS {
                 return None;
             }
-            let [next, units, offset_high, offset_low, _, _, _, _] = rest.take()?;
+            let [next, units, offset_high, offset_low, n0, n1, n2, n3] = rest.take()?;
             if protocol == FRAGMENT {
-                later = u16::from_be_bytes([offset_high, offset_low]) >> 3 != 0;
+                // Fragments are not cut again.
+                if std::mem::replace(&mut fragmented, true) {
+                    return None;
+                }
+                let field = usize::from(u16::from_be_bytes([offset_high, offset_low]));
+                let (at, more) = (field >> 3 << 3, field & 1 == 1);
+                later = at != 0;
+                let name = u32::from_be_bytes([n0, n1, n2, n3]);
+                let all = Part { name, at, octets: rest.0.len(), more, transport: 0 };
+                part = (later || more).then_some(all);
             } else {
                 rest.skip(usize::from(units) * 8)?;
             }
             protocol = next;
         }
+        let part = part.map(|part| Part { transport: rest.0.len(), ..part });
         let ports = ports(protocol, later, &mut rest)?;
         let (source, destination) = (IpAddr::from(source), IpAddr::from(destination));
-        Some(Self { source, destination, protocol, ports, length: 40 + body, ecn: class >> 4 & 3 })
+        Some(Self { source, destination, protocol, ports, part, length: 40 + body, ecn: class >> 4 & 3 })
     }
 
     /// ESP's next header for it.

@@ -24,29 +24,44 @@ pub struct Row {
     pub remote_ports: (u16, u16),
 }
 
+/// What a row says of a packet by itself, from the least on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Says {
+    /// No.
+    No,
+    /// Yes, if its ports are right, which are in another fragment.
+    PortsElsewhere,
+    /// Yes, for its ports.
+    ForPorts,
+    /// Yes, for whatever ports.
+    Yes,
+}
+
 impl Row {
     /// Whether its ports are in order.
     pub(crate) fn is_sound(&self) -> bool {
         self.local_ports.0 <= self.local_ports.1 && self.remote_ports.0 <= self.remote_ports.1
     }
 
-    /// Whether it lets a packet pass whose end on the server's side is `local`; `inward`: it comes from the tunnel.
-    pub(crate) fn admits(&self, packet: &Packet, local: IpAddr, remote: IpAddr, inward: bool) -> bool {
+    /// What it says of a packet whose end on the server's side is `local`; `inward`: it comes from the tunnel.
+    pub(crate) fn says(&self, packet: &Packet, local: IpAddr, remote: IpAddr, inward: bool) -> Says {
         let addressed = self.local.contains(&local) && self.remote.contains(&remote);
         let spoken = self.protocol.is_none_or(|protocol| protocol == packet.protocol);
-        let ported = || {
-            if self.local_ports == ANY && self.remote_ports == ANY {
-                return true;
+        if !addressed || !spoken {
+            return Says::No;
+        }
+        if self.local_ports == ANY && self.remote_ports == ANY {
+            return Says::Yes;
+        }
+        let within = |range: (u16, u16), port: u16| (range.0..=range.1).contains(&port);
+        match packet.ports {
+            Ports::Both(source, destination) => {
+                let (ours, theirs) = if inward { (destination, source) } else { (source, destination) };
+                let fit = within(self.local_ports, ours) && within(self.remote_ports, theirs);
+                if fit { Says::ForPorts } else { Says::No }
             }
-            let within = |range: (u16, u16), port: u16| (range.0..=range.1).contains(&port);
-            match packet.ports {
-                Ports::Both(source, destination) => {
-                    let (ours, theirs) = if inward { (destination, source) } else { (source, destination) };
-                    within(self.local_ports, ours) && within(self.remote_ports, theirs)
-                }
-                Ports::None | Ports::Elsewhere => false,
-            }
-        };
-        addressed && spoken && ported()
+            Ports::Elsewhere => Says::PortsElsewhere,
+            Ports::None => Says::No,
+        }
     }
 }

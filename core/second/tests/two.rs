@@ -93,15 +93,19 @@ impl Two {
     fn open(&mut self, datagram: &[u8], from: u8, ecn: u8) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
         let (outer, place) = place(from);
         let mut buffer = datagram.to_vec();
-        let one = self.first.open(&mut buffer, 0, outer, ecn).ok();
+        let one = self.first.open(NOW, &mut buffer, 0, outer, ecn).ok();
         let one = one.map(|opened| buffer[..opened.inner.length].to_vec());
-        (one, self.second.open(datagram, place, ecn).map(|text| text.to_vec()))
+        (one, self.second.open(NOW, datagram, place, ecn).map(|text| text.to_vec()))
     }
 
     /// What the first stack makes of a packet, where it goes, and its ECN field.
     fn seal(&mut self, packet: &[u8]) -> Option<(Vec<u8>, Place, u8)> {
+        self.seal_at(NOW, packet)
+    }
+
+    fn seal_at(&mut self, now: Duration, packet: &[u8]) -> Option<(Vec<u8>, Place, u8)> {
         let inner = Inner::parse(packet).ok()?;
-        let Ok(Route::Through(mut lane)) = self.first.route(NOW, &inner) else { return None };
+        let Ok(Route::Through(mut lane)) = self.first.route(now, &inner) else { return None };
         let mut buffer = vec![0; levee_esp::sealed_length(inner.length)];
         buffer[ESP_HEADER..ESP_HEADER + inner.length].copy_from_slice(&packet[..inner.length]);
         let sealed = lane.seal(&mut buffer, inner.length).ok()?;
@@ -348,11 +352,11 @@ proptest! {
             let mut wrong = sealed.clone();
             let place = at.index(wrong.len());
             wrong[place] ^= 1 << bit;
-            prop_assert!(!two.second.agrees(&packet, &wrong, to, ecn), "a bit at {}", place);
+            prop_assert!(!two.second.agrees(NOW, &packet, &wrong, to, ecn), "a bit at {}", place);
             let elsewhere = Place { socket: to.socket ^ 1, ..to };
-            prop_assert!(!two.second.agrees(&packet, &sealed, elsewhere, ecn));
-            prop_assert!(two.second.agrees(&packet, &sealed, to, ecn));
-            prop_assert!(!two.second.agrees(&packet, &sealed, to, ecn), "no sequence number twice");
+            prop_assert!(!two.second.agrees(NOW, &packet, &sealed, elsewhere, ecn));
+            prop_assert!(two.second.agrees(NOW, &packet, &sealed, to, ecn));
+            prop_assert!(!two.second.agrees(NOW, &packet, &sealed, to, ecn), "no sequence number twice");
         }
     }
 }
@@ -377,14 +381,170 @@ fn another_packet_another_mark_and_another_way_out_are_not_agreed_to() {
     let (first, to, ecn) = two.seal(&packet).unwrap();
     let mut other = packet.clone();
     other[27] ^= 1;
-    assert!(!two.second.agrees(&other, &first, to, ecn), "another packet than came from the device");
+    assert!(!two.second.agrees(NOW, &other, &first, to, ecn), "another packet than came from the device");
     let (next, ..) = two.seal(&packet).unwrap();
-    assert!(!two.second.agrees(&packet, &next, to, 1), "a mark that the packet has not");
+    assert!(!two.second.agrees(NOW, &packet, &next, to, 1), "a mark that the packet has not");
     let (next, ..) = two.seal(&packet).unwrap();
     let away = Place { address: "198.51.100.1:4500".parse().unwrap(), ..to };
-    assert!(!two.second.agrees(&packet, &next, away, ecn), "to somebody else");
-    assert!(two.second.agrees(&packet, &next, to, ecn));
+    assert!(!two.second.agrees(NOW, &packet, &next, away, ecn), "to somebody else");
+    assert!(two.second.agrees(NOW, &packet, &next, to, ecn));
     two.second.close_session(1);
     let (last, ..) = two.seal(&packet).unwrap();
-    assert!(!two.second.agrees(&packet, &last, to, ecn), "of a session that is over");
+    assert!(!two.second.agrees(NOW, &packet, &last, to, ecn), "of a session that is over");
+}
+
+/// A fragment of TCP over IPv4 or of UDP over IPv6, to the service or from it, with so many octets from `units` times eight on.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    six: bool,
+    inward: bool,
+    id: u8,
+    units: u16,
+    octets: usize,
+    more: bool,
+    port: u16,
+}
+
+impl Cut {
+    fn packet(self) -> Vec<u8> {
+        let mut body = vec![7; self.octets];
+        let ports = if self.inward { [9_000, self.port] } else { [self.port, 9_000] };
+        if self.units == 0 {
+            for (place, port) in body.chunks_mut(2).zip(ports) {
+                place.copy_from_slice(&port.to_be_bytes()[..place.len()]);
+            }
+        }
+        let field = self.units | u16::from(self.more) << 13;
+        if !self.six {
+            let mut packet = vec![0x45, 0, 0, 20 + self.octets as u8, 0, self.id];
+            packet.extend(field.to_be_bytes());
+            packet.extend([64, 6, 0, 0]);
+            let (from, to) = ([10, 0, 0, 2], [10, 9, 0, 1]);
+            packet.extend(if self.inward { [from, to] } else { [to, from] }.concat());
+            packet.extend(body);
+            return packet;
+        }
+        let mut packet = vec![0x60, 0, 0, 0, 0, 8 + self.octets as u8, 44, 64];
+        let (from, to) = if self.inward { ("fd00::2", "fd00:9::1") } else { ("fd00:9::1", "fd00::2") };
+        for address in [from, to] {
+            let IpAddr::V6(address) = ip(address) else { unreachable!() };
+            packet.extend(address.octets());
+        }
+        packet.extend([17, 0]);
+        packet.extend((self.units << 3 | u16::from(self.more)).to_be_bytes());
+        packet.extend([0, 0, 0, self.id]);
+        packet.extend(body);
+        packet
+    }
+}
+
+/// The ESP text of a packet.
+fn text(packet: &[u8], kind: u8) -> Vec<u8> {
+    let pad = (4 - (packet.len() + 2) % 4) % 4;
+    let mut text = packet.to_vec();
+    text.extend(1..=pad as u8);
+    text.extend([pad as u8, kind]);
+    text
+}
+
+impl Two {
+    /// What both say of a fragment now.
+    fn judge(&mut self, now: Duration, sequence: u64, cut: Cut) -> (bool, bool) {
+        let (suite, packet) = (Suite::Aes128Gcm, cut.packet());
+        if cut.inward {
+            let datagram = sealed(suite, true, sequence, &text(&packet, if cut.six { 41 } else { 4 }));
+            let (outer, place) = place(3);
+            let mut buffer = datagram.clone();
+            let one = self.first.open(now, &mut buffer, 0, outer, 0).is_ok();
+            return (one, self.second.open(now, &datagram, place, 0).is_some());
+        }
+        let Some((sealed, to, ecn)) = self.seal_at(now, &packet) else {
+            // The second one is not asked about what the first one does not seal.
+            return (false, false);
+        };
+        (true, self.second.agrees(now, &packet, &sealed, to, ecn))
+    }
+}
+
+fn cuts() -> impl Strategy<Value = (u64, Cut)> {
+    let wait = prop_oneof![12 => 0_u64..300, 1 => Just(1_999), 1 => Just(2_000)];
+    let which = (any::<bool>(), prop::bool::weighted(0.8), 1_u8..4);
+    let what = (
+        prop_oneof![4 => Just(0_u16), 8 => 1_u16..9],
+        prop::sample::select(vec![4_usize, 8, 8, 16, 20, 24, 24, 24]),
+        prop::bool::weighted(0.8),
+        prop::sample::select(vec![80_u16, 80, 80, 53, 53, 53, 443]),
+    );
+    (wait, which, what).prop_map(|(wait, (six, inward, id), (units, octets, more, port))| {
+        (wait, Cut { six, inward, id, units, octets, more, port })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_let_the_same_fragments_pass(cuts in prop::collection::vec(cuts(), 1..80)) {
+        let mut two = Two::new(Suite::Aes128Gcm, true);
+        prop_assert!(two.open(&sealed(Suite::Aes128Gcm, true, 1, &hello()), 3, 0).0.is_some());
+        let mut now = NOW;
+        for (number, (wait, cut)) in cuts.into_iter().enumerate() {
+            now += Duration::from_millis(wait);
+            let (one, other) = two.judge(now, number as u64 + 2, cut);
+            prop_assert_eq!(one, other, "{} {:?}", number, cut);
+        }
+    }
+}
+
+/// What is right of a few fragments of one datagram, found by counting octets.
+fn right(before: &[Cut], cut: Cut) -> bool {
+    let octets = |cut: &Cut| usize::from(cut.units) * 8..usize::from(cut.units) * 8 + cut.octets;
+    let (mine, fits) = (octets(&cut), !cut.more || cut.octets.is_multiple_of(8));
+    if cut.units == 0 && !cut.more {
+        return true;
+    }
+    if cut.units == 0 || before.is_empty() {
+        return fits && before.is_empty() && cut.units == 0 && cut.octets >= 20;
+    }
+    let others = || before.iter().map(octets);
+    let end = before.iter().find(|other| !other.more).map(|other| octets(other).end);
+    let covered = others().map(|other| other.end).max().unwrap_or(0);
+    fits && others().all(|other| mine.end <= other.start || other.end <= mine.start)
+        && end.is_none_or(|end| cut.more && mine.end <= end)
+        && (cut.more || covered <= mine.end)
+}
+
+#[test]
+fn all_sequences_of_four_fragments_are_judged_alike_and_right() {
+    let all: Vec<Cut> = [(0, 24), (0, 8), (2, 8), (3, 8), (3, 12), (4, 8), (4, 16), (6, 8)]
+        .into_iter()
+        .flat_map(|(units, octets)| [true, false].map(|more| (units, octets, more)))
+        .map(|(units, octets, more)| Cut { six: false, inward: true, id: 1, units, octets, more, port: 80 })
+        .collect();
+    let mut two = Two::new(Suite::Aes128Gcm, true);
+    let (mut now, mut sequence, mut passed) = (NOW, 1, 0);
+    for which in 0..all.len().pow(3) {
+        // What was before is forgotten. The first of the four is one that may be.
+        now += Duration::from_secs(3);
+        let others = [1, 16, 256].map(|step| all[which / step % all.len()]);
+        let mut before: Vec<Cut> = Vec::new();
+        for cut in std::iter::once(all[0]).chain(others) {
+            sequence += 1;
+            let whole = || {
+                let end =
+                    before.iter().find(|cut| !cut.more).map(|cut| usize::from(cut.units) * 8 + cut.octets);
+                end == Some(before.iter().map(|cut| cut.octets).sum())
+            };
+            if !before.is_empty() && whole() {
+                before.clear();
+            }
+            let expected = right(&before, cut);
+            assert_eq!(two.judge(now, sequence, cut), (expected, expected), "{cut:?} behind {before:?}");
+            if expected && (cut.units > 0 || cut.more) {
+                before.push(cut);
+                passed += 1;
+            }
+        }
+    }
+    assert!(passed > 5_000, "{passed}");
 }

@@ -245,8 +245,8 @@ pub enum Reply {
         label: LabelName,
         /// Its inner addresses.
         inner: Vec<IpAddr>,
-        /// The addresses that its grant lets it reach.
-        reach: Vec<IpAddr>,
+        /// All that its grant lets it reach.
+        reach: Vec<Reach>,
     },
     /// The session goes on.
     Resumed(Status),

@@ -193,9 +193,7 @@ impl Sessions {
         let (mut opened, mut lost) = (None, false);
         self.transition(id, |phase| match phase {
             Phase::Making { grant, client, .. } => {
-                let reach: BTreeSet<IpAddr> =
-                    grant.action().reach().iter().map(|reach| reach.address).collect();
-                opened = Some((client, reach.into_iter().collect()));
+                opened = Some((client, grant.action().reach().to_vec()));
                 Phase::Open(Open { grant, link: Link::Attached(client), keys_lost: false, renewing: false })
             }
             Phase::Open(mut open) => {

@@ -195,7 +195,7 @@ impl Gate {
         if asked == 0 {
             return Ok(());
         }
-        let (one, other) = match self.both(&ToStack::Datagrams(datagrams))? {
+        let (one, other) = match self.both(&ToStack::Datagrams { now: self.began.elapsed(), datagrams })? {
             (FromStack::Opened(one), FromStack::Opened(other))
                 if one.len() == asked && other.len() == asked =>
             {
@@ -241,7 +241,9 @@ impl Gate {
         if packets.is_empty() {
             return Ok(());
         }
-        let question = ToStack::Packets { now: self.began.elapsed(), packets };
+        // One time for both: how long fragments of one datagram may take is asked of each.
+        let now = self.began.elapsed();
+        let question = ToStack::Packets { now, packets };
         let (packets, outgoing, expiring) = match (self.first.tell(&question)?, question) {
             (FromStack::Sealed { outgoing, expiring }, ToStack::Packets { packets, .. })
                 if outgoing.len() == packets.len() =>
@@ -273,7 +275,7 @@ impl Gate {
         if asked.is_empty() {
             return Ok(());
         }
-        let question = ToStack::Check { packets: asked, sealed };
+        let question = ToStack::Check { now, packets: asked, sealed };
         let (sealed, verdicts) = match (self.second.tell(&question)?, question) {
             (FromStack::Agreed(verdicts), ToStack::Check { sealed, .. })
                 if verdicts.len() == sealed.len() =>

@@ -181,14 +181,14 @@ const QUESTIONS: [(&str, Which); 4] = [
 fn of_packets_asked_about_together_only_the_one_that_is_not_agreed_about_is_dropped() {
     for (name, which) in QUESTIONS {
         let change = move |question| match question {
-            ToStack::Datagrams(all) if name == "datagrams" && are_all(&all) => {
-                ToStack::Datagrams(but_one(&all))
+            ToStack::Datagrams { now, datagrams } if name == "datagrams" && are_all(&datagrams) => {
+                ToStack::Datagrams { now, datagrams: but_one(&datagrams) }
             }
             ToStack::Packets { now, packets } if name == "packets" && are_all(&packets) => {
                 ToStack::Packets { now, packets: but_one(&packets) }
             }
-            ToStack::Check { packets, sealed } if name == "check" && are_all(&packets) => {
-                ToStack::Check { packets: but_one(&packets), sealed }
+            ToStack::Check { now, packets, sealed } if name == "check" && are_all(&packets) => {
+                ToStack::Check { now, packets: but_one(&packets), sealed }
             }
             other => other,
         };
@@ -213,12 +213,14 @@ fn of_packets_asked_about_together_only_the_one_that_is_not_agreed_about_is_drop
 fn an_answer_about_another_number_of_packets_ends_the_gate_and_nothing_passes() {
     for (name, which) in QUESTIONS {
         let change = move |question| match question {
-            ToStack::Datagrams(all) if name == "datagrams" => ToStack::Datagrams(without_one(&all)),
+            ToStack::Datagrams { now, datagrams } if name == "datagrams" => {
+                ToStack::Datagrams { now, datagrams: without_one(&datagrams) }
+            }
             ToStack::Packets { now, packets } if name == "packets" && are_all(&packets) => {
                 ToStack::Packets { now, packets: without_one(&packets) }
             }
-            ToStack::Check { packets, sealed } if name == "check" => {
-                ToStack::Check { packets: without_one(&packets), sealed: without_one(&sealed) }
+            ToStack::Check { now, packets, sealed } if name == "check" => {
+                ToStack::Check { now, packets: without_one(&packets), sealed: without_one(&sealed) }
             }
             other => other,
         };

@@ -6,7 +6,7 @@ use levee_ipc::client::{self, Opened};
 use levee_ipc::keyer;
 use levee_ipc::mediator::{self, SessiondToMediator};
 use levee_ipc::vault::{Carriage, Selector, SessionRecord, SessiondToVault};
-use levee_policy::site::{Colour, Destination, Peer, Reach};
+use levee_policy::site::{Colour, Destination, Peer, Protocol, Reach};
 use levee_policy::{HostName, Label, LabelName, ServiceName, Site, UserName};
 use levee_session::{KeyRecord, Reply, SessionId, Status, Time, ToVault};
 use std::collections::BTreeSet;
@@ -149,9 +149,17 @@ fn opened(
     site: &Site,
     session: SessionId,
     label: LabelName,
-    (inner, reach): (Vec<IpAddr>, Vec<IpAddr>),
+    (inner, reach): (Vec<IpAddr>, Vec<Reach>),
 ) -> Option<Opened> {
     let point = site.label(&label)?;
+    let one =
+        |address, protocol: Protocol, port| client::Reached { address, protocol: protocol.number(), port };
+    let reach: BTreeSet<_> =
+        reach.iter().map(|reach| one(reach.address, reach.protocol, reach.port)).collect();
+    // The same services are at every server.
+    let at = |address: IpAddr| site.services_at(&point).map(move |s| one(address, s.protocol(), s.port()));
+    let elsewhere =
+        |peer: &Peer| -> BTreeSet<_> { peer.inner_addresses().iter().copied().flat_map(&at).collect() };
     Some(Opened {
         session,
         label,
@@ -159,24 +167,25 @@ fn opened(
         inner,
         services: site.server().inner_addresses().to_vec(),
         names: site.server().all_names().cloned().collect(),
-        reach: reach.into_iter().map(IpNet::from).collect(),
+        reach: reach.into_iter().collect(),
         mtu: site.vault().inner_mtu(&point),
         carriage: carriage(site, &point),
         tunnel_port: site.server().tunnel_port(),
         grace: site.server().grace(),
-        others: site
-            .federation()
-            .map_or_else(Vec::new, |federation| federation.peers().iter().map(other).collect()),
+        others: site.federation().map_or_else(Vec::new, |federation| {
+            federation.peers().iter().map(|peer| other(peer, elsewhere(peer))).collect()
+        }),
         passes: Vec::new(),
     })
 }
 
-fn other(peer: &Peer) -> client::OtherServer {
+fn other(peer: &Peer, reach: BTreeSet<client::Reached>) -> client::OtherServer {
     client::OtherServer {
         name: peer.name().clone(),
         tunnel: peer.tunnel(),
         services: peer.inner_addresses().to_vec(),
         names: peer.all_names().cloned().collect(),
+        reach: reach.into_iter().collect(),
     }
 }
 

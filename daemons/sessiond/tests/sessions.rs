@@ -8,6 +8,7 @@ use levee_ipc::client::{RefusalKind, Reply, Request};
 use levee_ipc::device::Proof;
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_ipc::operator;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 fn position(trace: &[String], what: &str) -> usize {
@@ -247,7 +248,10 @@ fn keys_are_for_a_host_that_has_a_session_at_that_label_now_and_within_its_certi
     let record = keys(&world, 3, "ws1", "SECRET", ALL).expect("the session there is");
     assert_eq!((record.session, record.device.as_str()), (opened.session, "ws1"));
     assert_eq!((record.label.as_str(), &record.inner), ("SECRET", &opened.inner));
-    assert_eq!(record.reach, opened.reach);
+    let addresses: BTreeSet<_> = opened.reach.iter().map(|reached| reached.address.into()).collect();
+    assert_eq!(record.reach, addresses.into_iter().collect::<Vec<_>>());
+    // The workstation is told protocol and port of each thing, as the vault is.
+    assert!(opened.reach.iter().all(|reached| [6, 17].contains(&reached.protocol) && reached.port > 0));
     for (ticket, device, at, range) in [
         (4, "ws2", "SECRET", ALL),
         (5, "ws1", "UNCLASSIFIED", ALL),

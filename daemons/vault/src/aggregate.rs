@@ -1,5 +1,6 @@
 //! The data path of associations that carry AGGFRAG payloads (RFC 9347).
 
+use std::ops::Range;
 use std::time::Duration;
 
 use levee_esp::offload::{Segments, Whole, complete_checksum};
@@ -77,14 +78,14 @@ impl Plane {
         self.send_gathered(now, true).or_else(|| self.flush())
     }
 
-    /// Opens the AGGFRAG packet at `from_net[begin..end]`. Every inner packet that is now whole is joined to those before it,
+    /// Opens the AGGFRAG packet at `from_net[at]`. Every inner packet that is now whole is joined to those before it,
     /// or goes to the device behind them.
-    pub(crate) fn open_aggregate(&mut self, begin: usize, end: usize, from: Outer, outer_ecn: u8) {
-        let Some(buffer) = self.from_net.get_mut(begin..end) else { return };
+    pub(crate) fn open_aggregate(&mut self, now: Duration, at: Range<usize>, from: Outer, outer_ecn: u8) {
+        let Some(buffer) = self.from_net.get_mut(at) else { return };
         let (joint, device, piece) = (&mut self.joint, &mut self.device, &mut self.piece);
         let mut lost = 0;
         // A drop is counted where it is found.
-        let _ = self.sad.open_aggregate(buffer, 0, from, outer_ecn, |_, inner, packet| {
+        let _ = self.sad.open_aggregate(now, buffer, 0, from, outer_ecn, |_, inner, packet| {
             let joins = device.joins(inner);
             let mut added = joint.add(packet, inner, joins);
             if !added {

@@ -294,13 +294,13 @@ impl Plane {
     }
 
     /// Reads datagrams from a socket, opens them and passes what is in them to the TUN queue.
-    pub fn turn_socket(&mut self, number: usize) -> Turn {
-        let turn = self.drain_socket(number);
+    pub fn turn_socket(&mut self, now: Duration, number: usize) -> Turn {
+        let turn = self.drain_socket(now, number);
         self.deliver_joint();
         turn
     }
 
-    fn drain_socket(&mut self, number: usize) -> Turn {
+    fn drain_socket(&mut self, now: Duration, number: usize) -> Turn {
         let mut bytes = 0;
         for _ in 0..TURN {
             if bytes >= TURN_BYTES {
@@ -326,7 +326,7 @@ impl Plane {
             // An empty datagram is one as well.
             while at < received.length || (at == 0 && received.length == 0) {
                 let end = received.length.min(at + step);
-                joined = self.open(joined, VNET_HEADER + at, VNET_HEADER + end, from, received.ecn);
+                joined = self.open(now, joined, VNET_HEADER + at, VNET_HEADER + end, from, received.ecn);
                 at += step;
             }
             self.deliver(joined);
@@ -338,6 +338,7 @@ impl Plane {
     /// that its payload follows theirs, on the assumption that it goes with them: then nothing is moved.
     fn open(
         &mut self,
+        now: Duration,
         joined: Option<Joined>,
         begin: usize,
         end: usize,
@@ -346,13 +347,14 @@ impl Plane {
     ) -> Option<Joined> {
         if self.sad.is_aggregate(self.from_net.get(begin..end)?) {
             self.deliver(joined);
-            self.open_aggregate(begin, end, from, outer_ecn);
+            self.open_aggregate(now, begin..end, from, outer_ecn);
             return None;
         }
         // What came before goes before.
         self.deliver_joint();
         let Some(mut joined) = joined else {
-            let opened = self.sad.open(self.from_net.get_mut(begin..end)?, 0, from, outer_ecn).ok()?;
+            let datagram = self.from_net.get_mut(begin..end)?;
+            let opened = self.sad.open(now, datagram, 0, from, outer_ecn).ok()?;
             return self.begin(begin, opened.inner);
         };
         let headers = joined.run.headers();
@@ -362,7 +364,8 @@ impl Plane {
         let mut under = [0; MAX_HEADER];
         let under = under.get_mut(..headers)?;
         under.copy_from_slice(self.from_net.get(place..tail)?);
-        let opened = match self.sad.open(self.from_net.get_mut(place..end)?, begin - place, from, outer_ecn) {
+        let datagram = self.from_net.get_mut(place..end)?;
+        let opened = match self.sad.open(now, datagram, begin - place, from, outer_ecn) {
             Ok(opened) => opened,
             Err(_) => {
                 self.from_net.get_mut(place..tail)?.copy_from_slice(under);

@@ -206,7 +206,7 @@ impl Vault {
         let (now, before) = (self.now(), self.plane.moved);
         for number in 0..self.plane.sockets().len() {
             if ready.sockets & (1 << number) != 0 {
-                ready.busy |= self.plane.turn_socket(number) == Turn::More;
+                ready.busy |= self.plane.turn_socket(now, number) == Turn::More;
             }
         }
         if ready.blocked.is_none() {

@@ -71,11 +71,11 @@ impl tunnel::Stack for Stack {
             ToStack::Delete { spi } => {
                 FromStack::Taken(levee_esp::Spi::new(spi).is_some_and(|spi| self.sad.delete(spi).is_some()))
             }
-            ToStack::Datagrams(datagrams) => {
+            ToStack::Datagrams { now, datagrams } => {
                 let mut packets = Batch::new();
                 let mut whole = true;
                 for (from, datagram) in datagrams.iter() {
-                    let packet = self.open(datagram, from).unwrap_or(&[]);
+                    let packet = self.open(now, datagram, from).unwrap_or(&[]);
                     whole &= packets.add((), packet);
                 }
                 self.erase();
@@ -105,12 +105,12 @@ impl tunnel::Stack for Stack {
 
 impl Stack {
     /// The packet in a datagram, if it may pass.
-    fn open(&mut self, datagram: &[u8], from: &Envelope) -> Option<&[u8]> {
+    fn open(&mut self, now: Duration, datagram: &[u8], from: &Envelope) -> Option<&[u8]> {
         self.used = self.used.max(datagram.len());
         let buffer = self.buffer.get_mut(..datagram.len())?;
         buffer.copy_from_slice(datagram);
         // Why not is counted where it was found.
-        let opened = self.sad.open(buffer, 0, place(from.outer), from.ecn).ok()?;
+        let opened = self.sad.open(now, buffer, 0, place(from.outer), from.ecn).ok()?;
         buffer.get(..opened.inner.length)
     }
 

@@ -4,13 +4,14 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
 use levee_ipc::vault::Suite;
+use levee_ipc::warden::Place;
 use levee_sys::ns;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -194,5 +195,49 @@ fn a_path_narrower_than_the_datagrams_carries_them_in_fragments() {
         tcp(&bench, SERVER_INNER, 300_000);
         tcp(&bench, SERVER_INNER6, 300_000);
         assert_eq!(bench.server.vault.count("not-taken") + bench.client.vault.count("not-taken"), 0);
+    }
+}
+
+#[test]
+fn large_datagrams_in_fragments_pass_where_selectors_name_ports() {
+    const PORT: u16 = 7;
+    let mut bench = Bench::new();
+    for place in [Place::Server, Place::Workstation] {
+        let mut record = record(session(1), place);
+        for row in &mut record.selectors {
+            row.protocol = Some(17);
+            let ports = if place == Place::Server { &mut row.local_ports } else { &mut row.remote_ports };
+            *ports = (PORT, PORT);
+        }
+        if place == Place::Server { &bench.server } else { &bench.client }.vault.open(record);
+    }
+    bench.keys(session(1), Suite::Aes256Gcm, true);
+    for (server, client) in [(SERVER_INNER, CLIENT_INNER), (SERVER_INNER6, CLIENT_INNER6)] {
+        let bound = |space: BorrowedFd<'_>, address: &str, port| {
+            let socket = ns::in_net(space, || UdpSocket::bind((ip(address), port))).unwrap().unwrap();
+            socket.set_read_timeout(Some(SECOND * 5)).unwrap();
+            socket
+        };
+        let service = bound(bench.server.compartment.as_fd(), server, PORT);
+        let client = bound(bench.client.compartment.as_fd(), client, 0);
+        let mut buffer = vec![0; 65_536];
+        // Whole; in four fragments; in 22.
+        for length in [500, 5_000, 30_000] {
+            let sent: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+            client.send_to(&sent, (ip(server), PORT)).unwrap();
+            let (got, from) = service.recv_from(&mut buffer).unwrap();
+            assert!(buffer[..got] == sent, "{got} of {length} octets");
+            service.send_to(&sent, from).unwrap();
+            let (got, _) = client.recv_from(&mut buffer).unwrap();
+            assert!(buffer[..got] == sent, "{got} of {length} octets came back");
+        }
+        // To another port: nothing of it.
+        let before = bench.client.vault.count("fragment");
+        client.send_to(&[1; 5_000], (ip(server), PORT + 1)).unwrap();
+        bench.client.vault.reaches("fragment", before + 3);
+    }
+    for vault in [&bench.server.vault, &bench.client.vault] {
+        let counters = vault.counters();
+        assert!(counters["packets-in"] >= 54 && counters["malformed"] == 0, "{counters:?}");
     }
 }

@@ -62,20 +62,20 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             second.delete(spi);
             FromStack::Taken(true)
         }
-        ToStack::Datagrams(datagrams) => {
+        ToStack::Datagrams { now, datagrams } => {
             let mut packets = Batch::new();
             for (from, datagram) in datagrams.iter() {
-                let packet = second.open(datagram, place(from.outer), from.ecn);
+                let packet = second.open(now, datagram, place(from.outer), from.ecn);
                 if !packets.add((), packet.as_deref().unwrap_or_default()) {
                     return Err(Fatal::new("answer the gate", "the answer is too large"));
                 }
             }
             FromStack::Opened(packets)
         }
-        ToStack::Check { packets, sealed } => {
+        ToStack::Check { now, packets, sealed } => {
             let mut verdicts = Batch::new();
             for (((), packet), (to, datagram)) in packets.iter().zip(sealed.iter()) {
-                let agrees = second.agrees(packet, datagram, place(to.outer), to.ecn);
+                let agrees = second.agrees(now, packet, datagram, place(to.outer), to.ecn);
                 if !verdicts.add(agrees, &[]) {
                     return Err(Fatal::new("answer the gate", "the answer is too large"));
                 }

@@ -200,7 +200,12 @@ pub enum ToStack {
         spi: u32,
     },
     /// Datagrams came: what is behind their UDP headers. Answered by [`FromStack::Opened`].
-    Datagrams(Datagrams<Envelope>),
+    Datagrams {
+        /// Now.
+        now: Duration,
+        /// The datagrams.
+        datagrams: Datagrams<Envelope>,
+    },
     /// To the first stack alone: packets came from the device. Answered by [`FromStack::Sealed`].
     Packets {
         /// Now.
@@ -210,6 +215,8 @@ pub enum ToStack {
     },
     /// To the second stack alone: are these those packets, sealed as they should be? Answered by [`FromStack::Agreed`].
     Check {
+        /// Now: what the first stack was told.
+        now: Duration,
         /// What came from the device.
         packets: Packets,
         /// What the first stack made of each, and where it goes.
@@ -280,9 +287,9 @@ mod tests {
     fn the_largest_questions_and_answers_fit_a_message() {
         let (gate, stack) = Channel::pair().unwrap();
         let questions = [
-            ToStack::Datagrams(largest(envelope())),
+            ToStack::Datagrams { now: Duration::MAX, datagrams: largest(envelope()) },
             ToStack::Packets { now: Duration::MAX, packets: largest(()) },
-            ToStack::Check { packets: largest(()), sealed: largest(envelope()) },
+            ToStack::Check { now: Duration::MAX, packets: largest(()), sealed: largest(envelope()) },
         ];
         for question in questions {
             // Were they less alike, a few lengths would take three bytes instead of two.

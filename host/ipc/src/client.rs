@@ -184,8 +184,8 @@ pub struct Opened {
     pub services: Vec<IpAddr>,
     /// Names for the first of `services`.
     pub names: Vec<DomainName>,
-    /// What is reached through the tunnel.
-    pub reach: Vec<IpNet>,
+    /// What is reached through the tunnel, and nothing else.
+    pub reach: Vec<Reached>,
     /// Inner MTU in bytes.
     pub mtu: u16,
     /// How its packets are to go: to be asked for when keys are negotiated.
@@ -200,6 +200,17 @@ pub struct Opened {
     pub passes: Vec<Pass>,
 }
 
+/// One thing that a session may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Reached {
+    /// Its address.
+    pub address: IpAddr,
+    /// The IP protocol's number.
+    pub protocol: u8,
+    /// Its port.
+    pub port: u16,
+}
+
 /// Another server of the site.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OtherServer {
@@ -211,6 +222,8 @@ pub struct OtherServer {
     pub services: Vec<IpAddr>,
     /// Names for the first of `services`.
     pub names: Vec<DomainName>,
+    /// What is reached there, and nothing else.
+    pub reach: Vec<Reached>,
 }
 
 /// What is so now.

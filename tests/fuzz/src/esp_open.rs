@@ -82,7 +82,7 @@ pub fn run(input: &[u8]) {
         }
         let sender = Outer { address: "192.0.2.1:4500".parse().unwrap(), socket: 0 };
         total += 1;
-        if let Ok(opened) = sad.open(&mut buffer, from, sender, length & 3) {
+        if let Ok(opened) = sad.open(Duration::from_secs(1), &mut buffer, from, sender, length & 3) {
             assert!(opened.inner.length <= buffer.len());
             assert!(selectors.allow_in(&opened.inner).is_ok());
             let own = if side == Side::Server { opened.inner.source } else { opened.inner.destination };

@@ -4,6 +4,7 @@
 //! waits, [`Agent::pump`] keeps everything else going.
 
 mod carry;
+mod granted;
 mod link;
 mod operations;
 mod people;
@@ -12,7 +13,7 @@ mod start;
 
 use carry::Spool;
 use levee_daemon::{Events, Fatal, Order, Outbox, TURN, Warden};
-use levee_ipc::client::{Login, Reply};
+use levee_ipc::client::{Login, Reached, Reply};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Session};
 use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
@@ -71,6 +72,8 @@ struct Live {
 #[derive(Clone)]
 struct Part {
     record: KeyRecord,
+    /// What the session may reach there.
+    reach: Vec<Reached>,
     /// Where it receives the tunnel.
     server: SocketAddr,
     /// The name in its certificate.

@@ -3,18 +3,17 @@
 use super::carry::{self, Whole};
 use super::link::patience;
 use super::people::{Person, Program};
-use super::{Agent, Live, Part};
-use ipnet::IpNet;
+use super::{Agent, Live, Part, granted};
 use levee_daemon::Fatal;
 use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
-use levee_ipc::vault::{Selector, SessionRecord, SessiondToVault, VaultToSessiond};
+use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
 use levee_policy::{LabelName, UserName};
 use levee_session::SessionId;
 use levee_sys::clock;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -124,7 +123,7 @@ impl Agent {
 
     fn level(&mut self, label: LabelName) -> Done<Answer> {
         self.need_login()?;
-        let mut opened = match self.ask(&Request::Level(label))? {
+        let mut opened = match self.ask(&Request::Level(label.clone()))? {
             Reply::Opened(opened) => *opened,
             other => {
                 if !matches!(other, Reply::Refused { kind: RefusalKind::Label, .. }) {
@@ -135,7 +134,10 @@ impl Agent {
         };
         self.ended = None;
         // The server has ended the session there was, so whatever happens now it is over here too.
-        let result = self.close_here().and_then(|()| self.open_here(&mut opened));
+        let sound =
+            || granted::check(&label, &opened).map_err(|why| Fault::Refused(RefusalKind::Protocol, why));
+        let result = self.close_here().and_then(|()| sound());
+        let result = result.and_then(|()| self.open_here(&mut opened));
         if let Err(fault) = result {
             let reason = match fault {
                 Fault::Refused(_, reason) => reason,
@@ -277,7 +279,7 @@ impl Agent {
             label: opened.label.clone(),
             inner: opened.inner.clone(),
             hosts: own.into_iter().chain(others).collect(),
-            reach: opened.reach.iter().copied().chain(elsewhere).collect(),
+            reach: granted::addresses(&opened.reach).into_iter().chain(elsewhere).collect(),
             mtu: opened.mtu,
             patience: client::patience(opened.grace),
         };
@@ -309,9 +311,9 @@ impl Agent {
     fn open_in_vault(&mut self, opened: &Opened) -> Done<()> {
         self.mail.vault.clear();
         let parts = self.parts(opened);
-        let parts: Vec<_> =
-            parts.iter().map(|part| record(part.record.session, &opened.inner, &part.record.reach)).collect();
-        let record = record(opened.session, &opened.inner, &opened.reach);
+        let part = |part: &Part| granted::record(part.record.session, &opened.inner, &part.reach);
+        let parts: Vec<_> = parts.iter().map(part).collect();
+        let record = granted::record(opened.session, &opened.inner, &opened.reach);
         let session = record.id;
         self.wait_for(COMPARTMENT, "no vault of this level was started", |agent| match &agent.vault {
             Some((label, _)) if *label == opened.label => Some(Ok(())),
@@ -494,7 +496,7 @@ impl Agent {
             device: self.device.clone(),
             label: opened.label.clone(),
             inner: opened.inner.clone(),
-            reach: opened.reach.clone(),
+            reach: granted::addresses(&opened.reach),
             carriage: opened.carriage,
         }
     }
@@ -505,17 +507,17 @@ impl Agent {
         for (number, other) in (1u8..=64).zip(&opened.others) {
             let mut name = *opened.session.as_bytes();
             name[15] ^= number;
-            let reach = other.services.iter().map(|&address| IpNet::from(address)).collect();
-            let record =
-                KeyRecord { session: SessionId::from_random(name), reach, ..self.key_record(opened) };
-            parts.push(Part { record, server: other.tunnel, name: other.name.clone() });
+            let (session, reach) = (SessionId::from_random(name), granted::addresses(&other.reach));
+            let record = KeyRecord { session, reach, ..self.key_record(opened) };
+            let reach = other.reach.clone();
+            parts.push(Part { record, reach, server: other.tunnel, name: other.name.clone() });
         }
         parts
     }
 
     /// Has the keyer know the other servers, to which it goes once there is a packet for them.
     fn admit_parts(&mut self, parts: Vec<Part>) -> Done<()> {
-        parts.into_iter().try_for_each(|Part { record, server, name }| {
+        parts.into_iter().try_for_each(|Part { record, server, name, .. }| {
             self.tell_keyer(ToKeyer::Admit { record, server, name })
         })
     }
@@ -611,21 +613,6 @@ fn refused<T>(reply: Reply) -> Done<T> {
         Reply::Refused { kind, reason } => Err(Fault::Refused(kind, reason)),
         _ => Err(Fault::Refused(RefusalKind::Protocol, "the server gave an answer to something else".into())),
     }
-}
-
-/// The session as the local vault knows it: what is reached, by any protocol and port. Which of them the session may use the server's
-/// vault decides.
-fn record(id: SessionId, inner: &[IpAddr], reach: &[IpNet]) -> SessionRecord {
-    let any = (0, u16::MAX);
-    let mut selectors = Vec::new();
-    let all = inner;
-    for &inner in all {
-        for &remote in reach.iter().filter(|net| net.addr().is_ipv4() == inner.is_ipv4()) {
-            let local = IpAddr::into(inner);
-            selectors.push(Selector { local, remote, protocol: None, local_ports: any, remote_ports: any });
-        }
-    }
-    SessionRecord { id, inner: all.to_vec(), selectors }
 }
 
 /// Some of the passes, for one go at negotiating: the others are for another time.

@@ -6,7 +6,9 @@
 pub mod common;
 
 use common::{Server, memory_file, readable};
-use levee_ipc::client::{ChildToSessiond, Lattice, Login, Opened, RefusalKind, Reply, Request, Status};
+use levee_ipc::client::{
+    ChildToSessiond, Lattice, Login, Opened, Reached, RefusalKind, Reply, Request, Status,
+};
 use levee_ipc::device::{Passport, Sealed};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
@@ -66,6 +68,10 @@ pub fn label(name: &str) -> LabelName {
     LabelName::new(name).unwrap()
 }
 
+fn reached(address: &str, protocol: u8, port: u16) -> Reached {
+    Reached { address: address.parse().unwrap(), protocol, port }
+}
+
 fn note(seen: &Shared, event: impl Into<String>) {
     seen.lock().unwrap().events.push(event.into());
 }
@@ -118,7 +124,8 @@ impl Sessiond {
                 Reply::Refused { kind: RefusalKind::Unavailable, reason: "no slot is free".into() }
             }
             Request::Level(label) => {
-                if !self.labels.contains(&label) && label.as_str() != "SLOW" && self.lattice.is_none() {
+                let known = self.labels.contains(&label) || ["SLOW", "TRICKED"].contains(&label.as_str());
+                if !known && self.lattice.is_none() {
                     let reason = format!("{label} is not within your clearance");
                     return Reply::Refused { kind: RefusalKind::Label, reason };
                 }
@@ -126,6 +133,9 @@ impl Sessiond {
                 let session = SessionId::from_random([self.opened; 16]);
                 note(&self.seen, format!("server opens {label}"));
                 self.session = Some((session, label.clone()));
+                // A server that was taken over might open something else.
+                let label =
+                    if label.as_str() == "TRICKED" { LabelName::new("SECRET").unwrap() } else { label };
                 Reply::Opened(Box::new(Opened {
                     session,
                     label,
@@ -133,7 +143,11 @@ impl Sessiond {
                     inner: vec!["10.81.0.5".parse().unwrap(), "fd00:81::5".parse().unwrap()],
                     services: vec!["10.80.0.1".parse().unwrap()],
                     names: vec![DomainName::new("www.example").unwrap()],
-                    reach: vec!["10.80.0.1/32".parse().unwrap(), "fd00:80::1/128".parse().unwrap()],
+                    reach: vec![
+                        reached("10.80.0.1", 6, 80),
+                        reached("10.80.0.1", 17, 7),
+                        reached("fd00:80::1", 6, 80),
+                    ],
                     mtu: 1400,
                     carriage: levee_ipc::vault::Carriage::Each,
                     tunnel_port: 4500,

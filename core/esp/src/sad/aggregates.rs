@@ -56,13 +56,14 @@ impl<K: Copy + Ord> Sad<K> {
     /// The reason why the datagram as a whole is dropped, counted already.
     pub fn open_aggregate(
         &mut self,
+        now: Duration,
         buffer: &mut [u8],
         from: usize,
         sender: Outer,
         outer_ecn: u8,
         pass: impl FnMut(K, &Inner, &mut [u8]),
     ) -> Result<(), DropReason> {
-        let opened = self.try_open_aggregate(buffer, from, sender, outer_ecn, pass);
+        let opened = self.try_open_aggregate(now, buffer, from, sender, outer_ecn, pass);
         if let Err(reason) = opened {
             self.counters.count(reason);
         }
@@ -71,6 +72,7 @@ impl<K: Copy + Ord> Sad<K> {
 
     fn try_open_aggregate(
         &mut self,
+        now: Duration,
         buffer: &mut [u8],
         from: usize,
         sender: Outer,
@@ -87,7 +89,7 @@ impl<K: Copy + Ord> Sad<K> {
             _ => return Err(DropReason::BadNextHeader),
         }
         let id = pair.session;
-        let session = self.sessions.get(&id).ok_or(DropReason::NoSession)?;
+        let session = self.sessions.get_mut(&id).ok_or(DropReason::NoSession)?;
         let (mut packets, mut bytes) = (0, 0);
         // Two closures count.
         let counters = core::cell::RefCell::new(&mut self.counters);
@@ -97,7 +99,7 @@ impl<K: Copy + Ord> Sad<K> {
             }
         };
         let side = self.side;
-        let admit = |packet: &mut [u8], ecn| match session.admit(side, packet, ecn) {
+        let admit = |packet: &mut [u8], ecn| match session.admit(now, side, packet, ecn, None) {
             Ok(inner) if inner.length == packet.len() => {
                 packets += 1;
                 bytes += inner.length as u64;

@@ -149,7 +149,7 @@ pub fn seal(sad: &mut Sad<u32>, packet: &[u8]) -> Result<Option<(Vec<u8>, Outer)
 /// Opens; answers the inner packet.
 pub fn open(sad: &mut Sad<u32>, datagram: &[u8], from: Outer) -> Result<Vec<u8>, levee_esp::DropReason> {
     let mut buffer = datagram.to_vec();
-    let opened = sad.open(&mut buffer, 0, from, 0)?;
+    let opened = sad.open(NOW, &mut buffer, 0, from, 0)?;
     buffer.truncate(opened.inner.length);
     Ok(buffer)
 }

@@ -362,7 +362,7 @@ impl World {
             let step = got.segment.map_or(got.length, usize::from);
             together = together.max(got.length.div_ceil(step));
             for datagram in buffer[..got.length].chunks_mut(step) {
-                let opened = self.sad.open(datagram, 0, from, 0).expect("an answer");
+                let opened = self.sad.open(Duration::ZERO, datagram, 0, from, 0).expect("an answer");
                 let packet = &datagram[..opened.inner.length];
                 if packet[20] == 0 {
                     answers.push(u16::from_be_bytes([packet[26], packet[27]]));
@@ -397,7 +397,9 @@ impl World {
         while Instant::now() < end {
             match self.client.recv(&mut buffer) {
                 Ok(got) => {
-                    let Ok(opened) = self.sad.open(&mut buffer[..got], 0, from, 0) else { continue };
+                    let Ok(opened) = self.sad.open(Duration::ZERO, &mut buffer[..got], 0, from, 0) else {
+                        continue;
+                    };
                     let packet = &buffer[..opened.inner.length];
                     if packet.len() == 28 + length
                         && packet[20] == 0

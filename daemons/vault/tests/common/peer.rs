@@ -140,7 +140,7 @@ impl Peer {
             let from = Outer { address: received.from, socket: 0 };
             let size = received.segment.map_or(received.length, usize::from);
             for datagram in buffer[..received.length].chunks_mut(size) {
-                if let Ok(opened) = self.sad.open(datagram, 0, from, received.ecn) {
+                if let Ok(opened) = self.sad.open(Duration::ZERO, datagram, 0, from, received.ecn) {
                     self.received.push_back(datagram[..opened.inner.length].to_vec());
                 }
             }
