@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::explain;
 use crate::keys::{self, Findings, Unfit};
 use crate::output::{self, Paint, shown};
+use crate::pin::{self, Pin};
 use crate::site;
 
 /// Say whether a site file is sound, and if not, every problem with its place and remedy; and whether the keys that there are fit it
@@ -92,10 +93,13 @@ impl Check {
         let file = path.display().to_string();
         let parsed = Site::parse(&text);
         let sound = parsed.is_ok();
-        let Findings { unfit, mut warnings } = match &parsed {
+        let Findings { mut unfit, mut warnings } = match &parsed {
             Ok(site) => keys::findings(site, &site::state(self.state.as_deref(), site.name())),
             Err(_) => Findings::default(),
         };
+        if let Ok(site) = &parsed {
+            unfit.extend(misplaced(site, &site::state(self.state.as_deref(), site.name())));
+        }
         let (site, problems) = match &parsed {
             Ok(site) => (Some(summary(site)), [].as_slice()),
             Err(problems) => (None, problems.as_slice()),
@@ -112,6 +116,16 @@ impl Check {
             output::print(&(said + &forms + &misfits(&unfit, Paint::stdout()) + &warned))?;
         }
         Ok(if sound && unfit.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// What the state directory says that it belongs to, where that is not this site.
+fn misplaced(site: &Site, state: &Path) -> Vec<Unfit> {
+    let file = pin::path(state);
+    let unfit = |(what, remedy)| Unfit { file: file.clone(), what, remedy };
+    match Pin::read(state) {
+        Ok(pin) => pin.iter().flat_map(|pin| pin.misfits(site)).map(unfit).collect(),
+        Err(what) => vec![unfit((what, "let root read it".to_owned()))],
     }
 }
 

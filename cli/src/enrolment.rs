@@ -1,6 +1,7 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
 use crate::enrol::{Enroller, Facts, HostFacts, Passphrase, ROUNDS, Whose, Written, request};
+use crate::pin;
 use crate::user::{ask, line};
 use crate::{output, site};
 use clap::{Args, Subcommand};
@@ -156,6 +157,10 @@ impl Enrol {
             }
         };
         let done = facts(place).and_then(|(facts, state)| {
+            // Nothing is made for one site among what another has.
+            if state.join(pin::FILE).exists() {
+                pin::hold(&crate::site::read(&place.site)?, &state)?;
+            }
             let needs_none = match self.what {
                 What::Authority(_) | What::Ppk { .. } | What::Auditor { .. } => true,
                 What::All(_) => place.force,
@@ -199,7 +204,9 @@ impl Enrol {
                 }
                 _ => enroller.all(&facts),
             };
-            written.map_err(|e| e.to_string())
+            let written = written.map_err(|e| e.to_string())?;
+            pin::hold(&crate::site::read(&place.site)?, &state)?;
+            Ok(written)
         });
         done.and_then(|written| report(&written, place.json))
     }

@@ -15,12 +15,15 @@ mod lab;
 mod log;
 mod operator;
 mod output;
+mod pin;
 mod reference;
 mod reload;
 mod session;
 mod site;
+mod state;
 mod status;
 mod up;
+mod usage;
 mod user;
 mod why;
 
@@ -52,13 +55,21 @@ enum Command {
     Audit(audit::Audit),
     Doctor(doctor::Doctor),
     User(user::User),
+    State(state::State),
     Lab(lab::Lab),
     Completions(reference::Completions),
     Man(reference::Man),
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    // These have passwords and private keys in their memory.
+    if matches!(command, Command::User(_) | Command::Enrol(_) | Command::Up(_))
+        && let Err(e) = levee_sys::sandbox::forbid_dumps()
+    {
+        return up::fail(e);
+    }
+    match command {
         Command::Init(command) => command.run(),
         Command::Up(command) => command.run(),
         Command::Down(command) => command.run(),
@@ -74,6 +85,7 @@ fn main() -> ExitCode {
         Command::Audit(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::User(command) => command.run(),
+        Command::State(command) => command.run(),
         Command::Lab(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),

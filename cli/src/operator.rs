@@ -23,14 +23,18 @@ pub struct Which {
 }
 
 impl Which {
+    /// Its run directory.
+    pub fn run(&self) -> Result<PathBuf, String> {
+        // A workstation's part has no such socket.
+        self.run.clone().map_or_else(|| crate::up::only_with(Path::new("/run/levee"), CONTROL), Ok)
+    }
+
     /// Sends one command and waits for its answer.
     pub fn ask(&self, command: &Command) -> Result<Answer, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can ask a server; run this with sudo".to_owned());
         }
-        // A workstation's part has no such socket.
-        let only = || crate::up::only_with(Path::new("/run/levee"), CONTROL);
-        ask(&self.run.clone().map_or_else(only, Ok)?.join(CONTROL), command)
+        ask(&self.run()?.join(CONTROL), command)
     }
 
     /// Everything that runs.

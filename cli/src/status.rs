@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::check::count;
 use crate::operator::Which;
 use crate::output::{self, shown};
+use crate::usage::{self, Daemon};
 
 /// Show what runs on a server: sessions, compartments, vaults, security associations, counters
 #[derive(Debug, clap::Args)]
@@ -62,6 +63,14 @@ struct SaView {
     bytes_sent: u64,
 }
 
+/// With what only the kernel knows.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    view: View<'a>,
+    daemons: Vec<Daemon>,
+}
+
 impl Status {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
@@ -71,22 +80,28 @@ impl Status {
     fn show(&self) -> Result<ExitCode, String> {
         if self.watch {
             return output::watch(|| {
-                let status = self.which.status()?;
+                let (status, daemons) = self.ask()?;
                 if self.json {
-                    return serde_json::to_string(&view(&status))
+                    return serde_json::to_string(&Whole { view: view(&status), daemons })
                         .map(|text| text + "\n")
                         .map_err(|e| e.to_string());
                 }
-                Ok(format!("\x1b[H\x1b[2J{}", render(&status)))
+                Ok(format!("\x1b[H\x1b[2J{}{}", render(&status), processes(&daemons)))
             });
         }
-        let status = self.which.status()?;
+        let (status, daemons) = self.ask()?;
         if self.json {
-            output::json(&view(&status))?;
+            output::json(&Whole { view: view(&status), daemons })?;
         } else {
-            output::print(&render(&status))?;
+            output::print(&(render(&status) + &processes(&daemons)))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn ask(&self) -> Result<(ServerStatus, Vec<Daemon>), String> {
+        let status = self.which.status()?;
+        let daemons = usage::daemons(&self.which.run()?, &status.compartments)?;
+        Ok((status, daemons))
     }
 }
 
@@ -151,6 +166,23 @@ fn table(heading: &[&str], rows: Vec<Vec<String>>) -> String {
         out.push_str(&format!("  {}\n", line.join("  ").trim_end()));
     }
     out
+}
+
+/// What each of levee's processes uses of what it may.
+fn processes(daemons: &[Daemon]) -> String {
+    let of = |now: String, most: Option<String>| most.map_or(now.clone(), |most| format!("{now} of {most}"));
+    let mib = |bytes: u64| format!("{}M", bytes.div_ceil(1 << 20));
+    let row = |daemon: &Daemon| {
+        vec![
+            daemon.label.clone().unwrap_or_else(|| "-".to_owned()),
+            daemon.name.clone(),
+            daemon.pid.to_string(),
+            of(mib(daemon.memory), daemon.memory_limit.map(mib)),
+            of(daemon.processes.to_string(), daemon.process_limit.map(|most| most.to_string())),
+        ]
+    };
+    let heading = ["LABEL", "PROCESS", "PID", "MEMORY", "PROCESSES"];
+    format!("\nprocesses of levee\n{}", table(&heading, daemons.iter().map(row).collect()))
 }
 
 fn addresses(list: &[IpAddr]) -> String {

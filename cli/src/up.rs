@@ -150,6 +150,12 @@ impl Up {
         let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
         if !self.workstation {
+            // A site file with problems is the warden's to tell of.
+            if let Ok(site) = crate::site::read(&self.config)
+                && state.is_dir()
+            {
+                crate::pin::hold(&site, &state)?;
+            }
             crate::doctor::fit()?;
         }
         let programs = programs()?;

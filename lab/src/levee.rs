@@ -103,7 +103,7 @@ fn site(program: &str, modes: &[(Mediation, u16)]) -> String {
          integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
          trusted-path-port = 7443\nike-port = 500\ntunnel-port = 4500\ninner-address = \"{INNER}\"\n\
          inner-pool = \"10.80.1.0/24\"\nnames = [\"services.lab.example\"]\nslots = 16\ngrace = \"30s\"\n\n\
-         [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"16M\"\n\n\
+         [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"16M\"\nchanges = 100000\nconnections = 100000\n\n\
          [[user]]\nname = \"{USER}\"\nclearance = \"LOW..HIGH\"\n\n\
          [[host]]\nname = \"ws1\"\naccreditation = \"LOW..HIGH\"\n\n\
          [[network]]\ninterface = \"edge\"\nlabel = \"{OTHER}\"\naddress = \"{EDGE}/24\"\nservices = {names:?}\n\n{services}"

@@ -1,18 +1,22 @@
 //! Files that a person carries out of a session or into one: granted → recorded → let through.
 
 use crate::event::*;
-use crate::rules;
+use crate::pace::{Paced, TOO_FAST};
 use crate::sessions::{NOT_RECORDED, Sessions};
 use crate::state::*;
+use crate::{Time, rules};
 use levee_policy::decision::Carry;
 
 impl Sessions {
-    pub(crate) fn carry(&mut self, client: ClientId, file: Carry) {
+    pub(crate) fn carry(&mut self, client: ClientId, file: Carry, now: Time) {
         let session = self.own_session(client).and_then(|id| self.sessions.get(&id));
         let Some(record) = session.map(|session| session.record.clone()) else {
             return self.refuse(client, RefusalKind::NoSession, "no session is open at this workstation");
         };
         match rules::carry(&self.site, &record.user, &record.device, &record.label, file) {
+            Ok(grant) if !self.keeps_pace(Paced::File, &record.user, grant.audit(), now) => {
+                self.refuse(client, RefusalKind::Carry, TOO_FAST);
+            }
             Ok(grant) => {
                 let commit = self.commit(Purpose::Carry(client), vec![grant.audit().clone()], vec![]);
                 if let Some(path) = self.clients.get_mut(&client) {

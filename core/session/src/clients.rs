@@ -80,7 +80,7 @@ impl Sessions {
                 self.reply(client, Reply::Status(status));
             }
             Request::KeepAlive => self.reply(client, Reply::Alive),
-            Request::Carry(file) => self.carry(client, file),
+            Request::Carry(file) => self.carry(client, file, now),
             Request::Logout => self.logout(client, now),
         }
     }

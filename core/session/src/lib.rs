@@ -17,6 +17,8 @@ mod id;
 mod keys;
 mod labels;
 mod opening;
+mod pace;
+mod rate;
 mod rules;
 mod sessions;
 mod shared;
@@ -30,5 +32,6 @@ pub use event::{
     Request, Shown, Status, Stored, ToVault, Verified,
 };
 pub use id::SessionId;
+pub use rate::Rate;
 pub use sessions::{CLIENTS_PER_DEVICE, CUT_TRIES, LEVEL, OPENING, PING, RETRY, SILENCE, START, Sessions};
 pub use time::Time;

@@ -3,6 +3,7 @@
 use crate::address::NoAddress;
 use crate::clients::ended;
 use crate::event::*;
+use crate::pace::{Paced, TOO_FAST};
 use crate::sessions::{NOT_RECORDED, OPENING, START, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
@@ -36,6 +37,9 @@ impl Sessions {
                 return self.refuse(client, RefusalKind::Label, denial.reason());
             }
         };
+        if !self.keeps_pace(Paced::Change, &user, grant.audit(), now) {
+            return self.refuse(client, RefusalKind::Unavailable, TOO_FAST);
+        }
         let fresh = !self.sessions.contains_key(&id);
         let owner = (user.clone(), device.clone());
         let inner = if fresh { self.pools.take(&label, &owner, random, now) } else { Err(NoAddress::UsedUp) };

@@ -4,6 +4,7 @@
 use crate::address::Pools;
 use crate::delay::Delays;
 use crate::event::*;
+use crate::pace::Pace;
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::Event as Entry;
@@ -70,6 +71,7 @@ pub struct Sessions {
     pub(crate) disabled: BTreeSet<UserName>,
     /// Operators who wait for the ends of so many sessions.
     pub(crate) disabling: BTreeMap<OperatorId, usize>,
+    pub(crate) pace: Pace,
     /// Refused negotiations since then.
     pub(crate) denials: Option<(Time, u32)>,
     pub(crate) commits: BTreeMap<CommitId, Purpose>,
@@ -123,6 +125,7 @@ impl Sessions {
             coming: BTreeMap::new(),
             disabled: disabled.into_iter().collect(),
             disabling: BTreeMap::new(),
+            pace: Pace::default(),
             denials: None,
             commits: BTreeMap::new(),
             timers: BTreeSet::new(),

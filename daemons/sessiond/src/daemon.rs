@@ -16,6 +16,7 @@ use crate::notes::Notes;
 use crate::operators::Operators;
 use crate::passes::Passes;
 use crate::passwords::{self, Passwords};
+use crate::rates::Rates;
 use crate::store::Store;
 use crate::vaults::Vaults;
 use levee_daemon::{Descriptors, Events, Fatal, Order, Outbox, TURN, Warden, Watched};
@@ -72,6 +73,7 @@ pub struct Daemon {
     /// The serial number of the certificate that each of the site's hosts showed last on the trusted path.
     certificates: BTreeMap<HostName, Vec<u8>>,
     devices: Devices,
+    pub(crate) rates: Rates,
     next_client: u64,
     pub(crate) batch: Batch,
     /// Whether the warden still has to say what ran before sessiond started.
@@ -143,6 +145,7 @@ impl Daemon {
             alarms: BTreeMap::new(),
             certificates: BTreeMap::new(),
             devices,
+            rates: Rates::default(),
             next_client: 0,
             batch: Batch::default(),
             unswept: true,

@@ -19,6 +19,7 @@ mod offer;
 mod operators;
 mod passes;
 mod passwords;
+mod rates;
 mod revoked;
 mod start;
 mod store;

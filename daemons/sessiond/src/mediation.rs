@@ -96,6 +96,11 @@ impl Daemon {
                 .and_then(|point| self.site.decide_network_connection(&point, interface, service).ok()),
         };
         match granted {
+            Some(_) if !self.keeps_pace(client, from) => {
+                let what = "connections beyond the rate of one session or host";
+                self.counts.add_many(what, 1, self.clock.now());
+                self.answer_mediator(label, SessiondToMediator::Refuse(ticket));
+            }
             Some(grant) => {
                 let why = match client {
                     mediator::Client::Session(id) => format!("session {id} from {from}"),
@@ -108,6 +113,11 @@ impl Daemon {
                 self.answer_mediator(label, SessiondToMediator::Refuse(ticket));
             }
         }
+    }
+
+    fn keeps_pace(&mut self, client: &mediator::Client, from: SocketAddr) -> bool {
+        let a_second = self.site.limits().connections;
+        self.rates.take(client, from.ip(), a_second, self.clock.now())
     }
 
     /// The one place where a connection is passed on: it consumes the grant, which is in the log if it is `recorded`.

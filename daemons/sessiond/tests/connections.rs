@@ -192,3 +192,31 @@ fn a_mediator_that_is_silent_or_says_what_is_no_message_is_killed_with_the_vault
     }
     assert!(matches!(client.next(), Some(Reply::LoggedOut)));
 }
+
+#[test]
+fn one_session_has_so_many_connections_a_second_more_are_counted_and_not_written_and_others_have_theirs() {
+    let mut site = site();
+    site.site = site.site.replace("[limits]\n", "[limits]\nconnections = 1\n");
+    let world = World::start(site);
+    let mediator = Mediator::attach(&world);
+    mediator.synced();
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.ask(Request::Level(label(LABEL)));
+    mediator.synced();
+    let Some(Reply::Opened(opened)) = client.next() else { panic!("no session") };
+    let here = SocketAddr::new(opened.inner[0], 40_000);
+    let before = Instant::now();
+    let all = 200;
+    let granted =
+        (0..all).filter(|_| mediator.connect(Who::Session(opened.session), "shell", here)).count() as u64;
+    let at_most = 10 + before.elapsed().as_secs() + 1;
+    assert!((10..=at_most).contains(&granted), "{granted} of {all}, at most {at_most}");
+    let lines = world.place.log().matches("\"action\":\"connect\"").count() as u64;
+    assert_eq!(lines, granted, "what is not granted has no record of its own");
+    // A host of a network has its own share.
+    let host = || Who::Network("ship0".parse().unwrap());
+    assert!(mediator.connect(host(), "shell", "192.168.7.9:5".parse().unwrap()));
+    let what = "connections beyond the rate of one session or host";
+    assert!(world.status().counters.contains(&(what.to_owned(), all - granted)));
+}

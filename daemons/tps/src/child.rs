@@ -6,6 +6,7 @@ use levee_ipc::{Channel, FrameReader, RecvError, encode_frame};
 use levee_sys::seccomp::Filter;
 use levee_tls::SignerHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustls::{ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,6 +20,8 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const IDLE: Duration = SILENCE;
 /// While bytes wait for the client to take them.
 const WRITE: Duration = Duration::from_secs(10);
+/// Bytes of memory that may be written: a child that is made to take more ends, alone.
+const DATA: u64 = 64 << 20;
 /// TLS data that may wait to be sent.
 const OUTGOING: usize = 64 * 1024;
 
@@ -103,7 +106,11 @@ pub struct Prepared {
 pub fn serve(child: Child, prepared: &Prepared) {
     let Child { stream, sessiond, signer, parent } = child;
     prepared.handle.set(signer);
+    let data = Rlimit { current: Some(DATA), maximum: Some(DATA) };
+    // Before the filter, which forbids it.
+    let bounded = setrlimit(Resource::Data, data).is_ok();
     let end = match prepared.filter.apply() {
+        Ok(()) if !bounded => End::Sandbox,
         Ok(()) => match ServerConnection::new(Arc::clone(&prepared.config)) {
             Ok(mut tls) => {
                 tls.set_buffer_limit(Some(OUTGOING));

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod below;
+pub mod bounds;
 pub mod compartment;
 mod form;
 mod label;
@@ -142,6 +143,7 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let signals = Signals::new(&[Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1])
         .map_err(|e| Fatal::new("start", e))?;
+    levee_sys::sandbox::forbid_dumps().map_err(|e| Fatal::new("start", e))?;
     let passphrase = options.passphrase.then(passphrase).transpose()?;
     descriptors();
     let background = options.background;

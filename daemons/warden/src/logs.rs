@@ -2,6 +2,7 @@
 //! processes) drains them into files of its label's. The warden holds both ends of every pipe and reads none, so that a logger that
 //! ends costs nobody a line and no writer its life.
 
+use crate::bounds::Group;
 use crate::options::Options;
 use crate::rest::Rest;
 use crate::uids::{Own, Uids};
@@ -43,7 +44,7 @@ pub struct Logs {
     programs: PathBuf,
     files: [OwnedFd; 2],
     uid: u32,
-    logger: Option<(Child, Channel)>,
+    logger: Option<(Child, Channel, Group)>,
     pipes: RefCell<BTreeMap<String, Pipe>>,
     rest: Rest,
 }
@@ -52,6 +53,7 @@ pub struct Logs {
 #[derive(Debug)]
 pub struct LastWords {
     child: Child,
+    _group: Group,
     until: Instant,
 }
 
@@ -82,12 +84,14 @@ impl Logs {
         program.limits.push((Resource::Nofile, DESCRIPTORS));
         program.new_keyring = true;
         program.new_namespaces = Program::ISOLATED;
+        let group = Group::make("logger", self.uid)?;
+        program.cgroups = group.cgroup().procs().collect();
         let child = program.start()?;
         self.rest.began(Instant::now());
         for (source, pipe) in self.pipes.borrow().iter() {
             give(&ours, source, pipe);
         }
-        self.logger = Some((child, ours));
+        self.logger = Some((child, ours, group));
         Ok(())
     }
 
@@ -103,7 +107,7 @@ impl Logs {
             if !waits {
                 pipe::never_waits(&pipe.write)?;
             }
-            if let Some((_, channel)) = &self.logger {
+            if let Some((_, channel, _)) = &self.logger {
                 give(channel, source, &pipe);
             }
             pipes.insert(source.to_owned(), pipe);
@@ -115,17 +119,19 @@ impl Logs {
 
     /// Readable once the logger has ended.
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.logger.as_ref().map(|(child, _)| child.pidfd.as_fd())
+        self.logger.as_ref().map(|(child, ..)| child.pidfd.as_fd())
     }
 
     /// Sees to a logger that has ended: another takes its place, later each time that one ends at once.
     pub fn see_to(&mut self) {
         let now = Instant::now();
-        if let Some((child, _)) = &self.logger {
+        if let Some((child, _, group)) = &self.logger {
             let how = match child.try_wait() {
                 Ok(None) => return,
                 Ok(Some(Exit::Status(status))) => format!("status {status}"),
-                Ok(Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
+                Ok(Some(Exit::Signal(signal))) => {
+                    format!("killed by signal {signal}{}", group.reached())
+                }
                 Err(e) => e.to_string(),
             };
             self.logger = None;
@@ -148,8 +154,8 @@ impl Logs {
     /// Nobody writes any more: the logger ends by itself when it has written down what there is.
     pub fn finish(self) -> Option<LastWords> {
         // The channel is closed with this.
-        let (child, _) = self.logger?;
-        Some(LastWords { child, until: Instant::now() + LAST_WORDS })
+        let (child, _, group) = self.logger?;
+        Some(LastWords { child, _group: group, until: Instant::now() + LAST_WORDS })
     }
 }
 

@@ -1,5 +1,6 @@
 //! One process that the warden started: its pidfd, its channel, and what it may be handed.
 
+use crate::bounds::{self, Group};
 use crate::logs::Logs;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
@@ -84,6 +85,8 @@ pub struct Process {
     /// Which.
     pub key: Key,
     child: Child,
+    /// What it may use: gone with it.
+    group: Group,
     control: Channel,
     kind: Option<Kind>,
     /// It has been told to begin: what it is given now must be what may come late.
@@ -220,8 +223,10 @@ impl Process {
             program.net = start.network;
             program.new_namespaces = Program::ISOLATED_BUT_NETWORK;
         }
-        let child = program.start()?;
-        Ok(Self { key: start.key, child, control: ours, kind: None, begun: Cell::new(false), ready: false })
+        let group = Group::make(bounds::name(&start.key, start.program), start.uid)?;
+        program.cgroups = group.cgroup().procs().collect();
+        let (child, key) = (program.start()?, start.key);
+        Ok(Self { key, child, group, control: ours, kind: None, begun: Cell::new(false), ready: false })
     }
 
     /// As [`Process::start`], for a role whose parts have a type.
@@ -399,8 +404,21 @@ impl Process {
         match self.child.try_wait() {
             Ok(None) => None,
             Ok(Some(Exit::Status(status))) => Some(format!("status {status}")),
-            Ok(Some(Exit::Signal(signal))) => Some(format!("killed by signal {signal}")),
+            Ok(Some(Exit::Signal(signal))) => {
+                Some(format!("killed by signal {signal}{}", self.group.reached()))
+            }
             Err(e) => Some(format!("its status cannot be had: {e}")),
+        }
+    }
+
+    /// Tells it to end in good order; kills it if it has not within `limit`. It is reaped then, and not to be waited for again.
+    pub fn end(self, limit: std::time::Duration) {
+        // One that does not read is killed below.
+        let _ = self.stop();
+        if !self.ends_within(limit) {
+            crate::log!("{} has not ended within {limit:?}: killing it", self.key);
+            self.kill();
+            self.wait(std::time::Duration::from_secs(5));
         }
     }
 

@@ -198,11 +198,9 @@ impl Server {
 
     /// Ends everything: sessions first by their daemons, then compartments, then daemons.
     pub fn stop(mut self) {
-        if let Some(sessiond) = self.processes.get(&Key::of(Role::Sessiond)) {
-            // It writes its last checkpoint; the others hold nothing that a kill could lose.
-            let _ = sessiond.stop();
-            sessiond.wait(Duration::from_secs(2));
-        }
+        // It writes its last checkpoint; the others hold nothing that a kill could lose.
+        let sessiond = self.processes.remove(&Key::of(Role::Sessiond));
+        sessiond.into_iter().for_each(|sessiond| sessiond.end(Duration::from_secs(2)));
         self.makers.stop();
         self.images.stop();
         for name in self.labels.keys().cloned().collect::<Vec<_>>() {

@@ -39,7 +39,6 @@ pub mod keyer;
 pub mod log;
 pub mod mediator;
 pub mod operator;
-mod rate;
 mod room;
 mod secret;
 pub mod signer;
@@ -50,7 +49,7 @@ pub mod warden;
 
 pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
 pub use frame::{CLASSES, FrameError, FrameReader, encode_frame};
-pub use rate::Rate;
+pub use levee_session::Rate;
 pub use room::erase;
 pub use secret::Secret;
 pub use stream::{Full, MAX_STREAMED, Stream};

@@ -18,8 +18,13 @@ pub struct Limits {
     pub memory: u64,
     /// Processes and threads.
     pub processes: u64,
-    /// Processor time in hundredths of one processor: 150 is one and a half.
+    /// Processor time in hundredths of one processor: 150 is one and a half. [`Limits::ANY_TIME`] is no limit.
     pub cpu_percent: u32,
+}
+
+impl Limits {
+    /// As much processor time as there is.
+    pub const ANY_TIME: u32 = 0;
 }
 
 /// A group of processes, in every hierarchy that the host has for it. Dropping it removes nothing.
@@ -46,6 +51,8 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 const PERIOD: u64 = 100_000;
 /// How long processes that were killed may take to be gone.
 const KILLED: Duration = Duration::from_secs(10);
+/// So often a group is made that others' removals get in the way of.
+const TRIES: u32 = 8;
 /// How long those that nobody here killed may take: they end with the warden that was killed.
 const REMAINS: Duration = Duration::from_secs(5);
 
@@ -70,12 +77,36 @@ impl Cgroup {
         for directory in group.directories() {
             vanish(directory, REMAINS).step(|| format!("make {} anew", directory.display()))?;
         }
-        if let Err(e) = group.fill(&hierarchies, limits) {
-            // The first error is the one to report.
-            let _ = group.remove();
-            return Err(e);
+        for left in (0..TRIES).rev() {
+            match group.fill(&hierarchies, limits) {
+                Ok(()) => break,
+                // Another warden has removed a directory above, which was empty for a moment.
+                Err(e) if left > 0 && e.raw_os_error() == Some(libc::ENOENT) => group.clear(),
+                Err(e) => {
+                    // The first error is the one to report.
+                    let _ = group.remove();
+                    return Err(e);
+                }
+            }
         }
         Ok(group)
+    }
+
+    /// As [`Cgroup::create`], for a name that nobody else can have: what a run before has left there is ended first.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_own(name: &str, limits: Limits) -> Result<Self> {
+        let left = Hierarchies::find()?.unified.join(name);
+        if left.exists() {
+            set(&left, "cgroup.kill", "1")?;
+        }
+        Self::create(name, limits)
+    }
+
+    /// Removes its directories as far as they are there, and none above.
+    fn clear(&self) {
+        self.directories().for_each(|directory| drop(fs::remove_dir(directory)));
     }
 
     fn fill(&mut self, hierarchies: &Hierarchies, limits: Limits) -> Result<()> {
@@ -110,8 +141,10 @@ impl Cgroup {
                     set(memory_dir, "memory.memsw.limit_in_bytes", &memory)?;
                 }
                 set(pids_dir, "pids.max", &processes)?;
-                set(cpu_dir, "cpu.cfs_period_us", &PERIOD.to_string())?;
-                set(cpu_dir, "cpu.cfs_quota_us", &quota.to_string())?;
+                if quota > 0 {
+                    set(cpu_dir, "cpu.cfs_period_us", &PERIOD.to_string())?;
+                    set(cpu_dir, "cpu.cfs_quota_us", &quota.to_string())?;
+                }
             }
             _ => {
                 set(&self.unified, "memory.max", &memory)?;
@@ -119,7 +152,9 @@ impl Cgroup {
                     set(&self.unified, "memory.swap.max", "0")?;
                 }
                 set(&self.unified, "pids.max", &processes)?;
-                set(&self.unified, "cpu.max", &format!("{quota} {PERIOD}"))?;
+                if quota > 0 {
+                    set(&self.unified, "cpu.max", &format!("{quota} {PERIOD}"))?;
+                }
             }
         }
         let procs = self.directories().map(|directory| {
@@ -140,15 +175,33 @@ impl Cgroup {
         set(&self.unified, "cgroup.kill", "1")
     }
 
+    /// Whether the kernel has killed anybody in it because there was no memory left for the group.
+    pub fn ran_out_of_memory(&self) -> bool {
+        let (directory, file) = match self.v1.first() {
+            Some(memory) => (memory, "memory.oom_control"),
+            None => (&self.unified, "memory.events"),
+        };
+        let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
+        text.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0")
+    }
+
     /// Kills what is left in the group and removes it, and the directories above it that are then empty.
     /// Removing a group that was removed already is no error.
     pub fn remove(&mut self) -> Result<()> {
+        self.remove_within(KILLED)
+    }
+
+    /// As [`Cgroup::remove`], waiting no longer than this for what was killed.
+    ///
+    /// # Errors
+    /// As there; and where something is not gone in time.
+    pub fn remove_within(&mut self, limit: Duration) -> Result<()> {
         self.procs.clear();
         if self.unified.exists() {
             self.kill()?;
         }
         for directory in self.directories() {
-            vanish(directory, KILLED).step(|| format!("remove {}", directory.display()))?;
+            vanish(directory, limit).step(|| format!("remove {}", directory.display()))?;
             let above = directory.ancestors().skip(1).take_while(|p| fs::remove_dir(p).is_ok());
             above.for_each(drop);
         }
@@ -158,6 +211,61 @@ impl Cgroup {
     fn directories(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&self.unified).chain(&self.v1).map(PathBuf::as_path)
     }
+}
+
+/// What a group of processes uses, and may use; `None` where there is no limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The group's name: a relative path.
+    pub group: String,
+    /// Bytes of memory.
+    pub memory: (u64, Option<u64>),
+    /// Processes and threads.
+    pub processes: (u64, Option<u64>),
+}
+
+impl Usage {
+    /// Of the group that this process is in.
+    ///
+    /// # Errors
+    /// It is gone, or a file of the group cannot be read.
+    pub fn of(pid: u32) -> Result<Self> {
+        let path = format!("/proc/{pid}/cgroup");
+        let groups = fs::read_to_string(&path).step(|| format!("read {path}"))?;
+        let group = |controller: &str| {
+            groups.lines().find_map(|line| {
+                // «4:memory:/levee/…», and «0::/levee/…» for the unified one.
+                let mut parts = line.splitn(3, ':').skip(1);
+                let is_it = parts.next()?.split(',').any(|part| part == controller);
+                is_it.then(|| parts.next().map(|name| name.trim_start_matches('/').to_owned()))?
+            })
+        };
+        let none = || Error::invalid(format!("find the control group of {pid}"), "it has none");
+        let hierarchies = Hierarchies::find()?;
+        let (memory, pids, group) = match &hierarchies.v1 {
+            Some([memory, pids, _]) => {
+                let name = group("memory").ok_or_else(none)?;
+                let within = pids.join(group("pids").ok_or_else(none)?);
+                let memory = memory.join(&name);
+                ((memory.join("memory.usage_in_bytes"), memory.join("memory.limit_in_bytes")), within, name)
+            }
+            None => {
+                let name = group("").ok_or_else(none)?;
+                let at = hierarchies.unified.join(&name);
+                ((at.join("memory.current"), at.join("memory.max")), at, name)
+            }
+        };
+        let both = |(now, most): (PathBuf, PathBuf)| Ok((number(&now)?.unwrap_or(0), number(&most)?));
+        let pids = (pids.join("pids.current"), pids.join("pids.max"));
+        Ok(Self { group, memory: both(memory)?, processes: both(pids)? })
+    }
+}
+
+/// The number in a file; none where it is `max`.
+fn number(path: &Path) -> Result<Option<u64>> {
+    let text = fs::read_to_string(path).step(|| format!("read {}", path.display()))?;
+    // A limit that v1 does not have is one of about 2^63.
+    Ok(text.trim().parse().ok().filter(|value| *value < 1 << 62))
 }
 
 impl Hierarchies {

@@ -61,9 +61,14 @@ impl<'a> Sandbox<'a> {
     }
 }
 
+/// The limit on core files, in bytes, at which no memory is written anywhere. With 0 a host's handler (a `core_pattern` that begins
+/// with `|`) is given all of it: core(5), "Piping core dumps to a program". The kernel takes 1 for a crash of such a handler, and starts none
+/// (fs/coredump.c); no file has room for less than a page.
+pub const NO_CORE: u64 = 1;
+
 /// No core dumps, no `/proc/PID` for the same uid, no ptrace by it.
 pub fn forbid_dumps() -> Result<()> {
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let none = Rlimit { current: Some(NO_CORE), maximum: Some(NO_CORE) };
     rustix::process::setrlimit(Resource::Core, none).step(|| "forbid core dumps".into())?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .step(|| "make the process undumpable".into())

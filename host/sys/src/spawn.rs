@@ -93,7 +93,7 @@ impl<'fd> Program<'fd> {
             new_namespaces: 0,
             net: None,
             cgroups: Vec::new(),
-            limits: vec![(Resource::Core, 0)],
+            limits: vec![(Resource::Core, crate::sandbox::NO_CORE)],
             die_with_parent: true,
             new_keyring: false,
             filter: None,

@@ -127,6 +127,8 @@ fn a_service_is_refused_what_namespaces_do_not_separate() {
     let new_user = i64::from(libc::CLONE_NEWUSER);
     for (what, call, args, expected) in [
         ("sysinfo", libc::SYS_sysinfo, [0, 0, 0, 0, 0], libc::EPERM),
+        ("another limit on cores", libc::SYS_prlimit64, [0, 4, 0, 0, 0], libc::EPERM),
+        ("another limit on cores, the old way", libc::SYS_setrlimit, [4, 0, 0, 0, 0], libc::EPERM),
         ("AF_VSOCK", libc::SYS_socket, [40, 1, 0, 0, 0], libc::EPERM),
         ("AF_ALG", libc::SYS_socket, [38, 5, 0, 0, 0], libc::EPERM),
         ("AF_PACKET", libc::SYS_socket, [17, 3, 0, 0, 0], libc::EPERM),

@@ -180,7 +180,6 @@ fn allowed(thing: &str, of: &Placed) -> bool {
         .iter()
         .any(|kind| thing.starts_with(&format!("namespace {kind}:")))
         || thing.starts_with("mount ")
-        || thing.starts_with("control group")
         || thing.starts_with("directory cwd")
         || thing.starts_with("directory root")
         || (thing.starts_with("inode ") && thing.ends_with("/dev/net/tun"))
@@ -328,7 +327,7 @@ fn every_process_of_a_label_begins_the_same_way_however_the_server_was_started()
             let line = limits.lines().find(|l| l.starts_with(what)).unwrap_or_else(|| panic!("no {what}"));
             line[what.len()..].split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(limit("Max core file size"), ["0", "0"], "{name}");
+        assert_eq!(limit("Max core file size"), ["1", "1"], "{name}");
         let files = if process.name == "levee-logger" { "2048" } else { "16384" };
         assert_eq!(limit("Max open files"), [files, files], "{name}");
         for (what, hard) in [

@@ -179,6 +179,12 @@ pub struct Limits {
     pub store: u64,
     /// Bytes of the images of all labels that have ever run: stores, snapshots and copies.
     pub stores: u64,
+    /// Changes of level that one person is given in a minute.
+    pub changes: u32,
+    /// Files carried into or out of sessions that one person is given in a minute.
+    pub carried: u32,
+    /// Mediated connections that one session is given in a second.
+    pub connections: u32,
 }
 
 /// A person.

@@ -440,8 +440,16 @@ pub(super) fn quantity(
 }
 
 fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
-    let default =
-        Limits { memory: 512 << 20, processes: 256, cpu_percent: 100, store: 64 << 20, stores: 64 << 30 };
+    let default = Limits {
+        memory: 512 << 20,
+        processes: 256,
+        cpu_percent: 100,
+        store: 64 << 20,
+        stores: 64 << 30,
+        changes: 30,
+        carried: 600,
+        connections: 50,
+    };
     let Some(value) = root.get("limits") else { return Some(default) };
     let keys = reader.subtable(value, "[limits]", &reference::LIMITS.names())?;
     let memory = match keys.get("memory") {
@@ -476,12 +484,22 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
         }
         None => Some(default.stores),
     };
+    let mut rate = |key, default: u32| match keys.get(key) {
+        Some(value) => u32::try_from(reader.integer(value, key, 1..=100_000)?).ok(),
+        None => Some(default),
+    };
+    let changes = rate("changes", default.changes);
+    let carried = rate("carried", default.carried);
+    let connections = rate("connections", default.connections);
     Some(Limits {
         memory: memory?,
         processes: u32::try_from(processes?).ok()?,
         cpu_percent: u32::try_from(cpu?).ok()?,
         store: store?,
         stores: stores?,
+        changes: changes?,
+        carried: carried?,
+        connections: connections?,
     })
 }
 

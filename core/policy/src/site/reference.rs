@@ -166,6 +166,24 @@ pub(super) const LIMITS: Section = Section {
             "\"64G\"",
             "All labels together: stores, snapshots of them, copies of lower ones. A label beyond it does not start.",
         ),
+        may(
+            "changes",
+            "1 to 100000",
+            "30",
+            "Changes of level of one person in a minute; twice as many at once. More are refused and counted.",
+        ),
+        may(
+            "carried",
+            "1 to 100000",
+            "600",
+            "Files carried out of sessions or into them by one person in a minute; twice as many at once. More are refused and counted.",
+        ),
+        may(
+            "connections",
+            "1 to 100000",
+            "50",
+            "Connections of one session to mediated services in a second; ten times as many at once. More are refused and counted.",
+        ),
     ],
 };
 

@@ -66,6 +66,7 @@ memory = "512M"
 processes = 256
 cpu = "100%"
 store = "64M"
+changes = 100000
 
 [[user]]
 name = "ada"

@@ -74,7 +74,9 @@ fn main() {
         .flat_map(|level| ["", "//NATO", "//MED", "//NATO,MED"].map(|c| format!("{level}{c}")))
         .chain(["//NATO", "//MED", "//NATO,MED"].map(|c| format!("UNCLASSIFIED{c}")))
         .collect();
-    let site: String = std::iter::once(SITE.to_owned()).chain((0..SERVICES).map(service)).collect();
+    let site: String = std::iter::once(SITE.replace("changes = 30 ", "changes = 10000 "))
+        .chain((0..SERVICES).map(service))
+        .collect();
     let world = World::up("start", &site, &["ws1", "ws2"]);
     world.login("ws1", "ada").ok();
     world.level("ws1", "SECRET").ok();

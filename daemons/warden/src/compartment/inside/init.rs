@@ -98,6 +98,8 @@ fn begin(start: &Start, fds: &[OwnedFd], filters: &mut Filters) -> Result<Pid, S
     };
     let path = find(&start.program).ok_or_else(|| format!("{}: there is no such program", start.program))?;
     let mut program = Program::new(path);
+    // Those of process 1 hold, which its filter lets nobody change.
+    program.limits.clear();
     program.args = start.argv.iter().map(Into::into).collect();
     program.env = start.env.iter().map(Into::into).collect();
     program.listen_pid = start.env.iter().any(|entry| entry.starts_with("LISTEN_FDS="));

@@ -119,6 +119,8 @@ fn start(
         return None;
     }
     let mut program = Program::new(&server.program);
+    // Those of process 1 hold, which its filter lets nobody change.
+    program.limits.clear();
     program.args = server.argv.iter().map(Into::into).collect();
     program.env = server.env.iter().map(Into::into).collect();
     // As systemd says it to a process that it starts for one connection (systemd.exec(5)).

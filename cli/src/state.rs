@@ -1,0 +1,283 @@
+//! `levee state migrate`: a state directory whose site has other words for its labels. No document is lowered.
+
+use crate::output;
+use crate::pin::{self, Lattice, Pin};
+use crate::site;
+use clap::{Args, Subcommand};
+use levee_policy::{LabelName, Site};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What a server keeps: bring it to another site file
+#[derive(Debug, Args)]
+pub struct State {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Migrate(Migrate),
+}
+
+/// Bring the labels' stores to a site file in which levels or categories have other names or places
+///
+/// A store goes to the label of its name, to that which --renamed makes of it, or to that which --move says; only where nobody can read it
+/// who could not before. If there is no such place, nothing is done. Copies and snapshots of stores are removed: they are made anew.
+/// The server must be down.
+#[derive(Debug, Args)]
+struct Migrate {
+    /// The site file as it is to be
+    site: PathBuf,
+    /// Where the stores are kept [default: /var/lib/levee/NAME]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// A level or category that has another name now, and means what it did
+    #[arg(long, value_name = "OLD=NEW", value_parser = pair)]
+    renamed: Vec<(String, String)>,
+    /// A label whose store goes to another label, which is at least as high
+    #[arg(long = "move", value_name = "OLD=NEW", value_parser = pair)]
+    moved: Vec<(String, String)>,
+    /// The site itself was called so
+    #[arg(long, value_name = "NAME")]
+    site_was: Option<String>,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (old, new) = text.split_once('=').ok_or("write OLD=NEW")?;
+    Ok((old.to_owned(), new.to_owned()))
+}
+
+/// What is done.
+#[derive(Debug, Serialize)]
+struct Done {
+    /// Labels whose stores have another label now.
+    moved: Vec<(LabelName, LabelName)>,
+    /// Labels whose stores stay.
+    stay: Vec<LabelName>,
+    /// Copies and snapshots that go.
+    removed: Vec<String>,
+    dry_run: bool,
+}
+
+/// Ends the name of a label's own store.
+const OWN: &str = ".img";
+/// Ends the name of an image that is on its way.
+const ON_ITS_WAY: &str = ".moving";
+
+impl State {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let What::Migrate(migrate) = self.what;
+        output::exit(migrate.migrate().and_then(|done| {
+            if migrate.json {
+                output::json(&done)?
+            } else {
+                output::print(&render(&done))?
+            }
+            Ok(ExitCode::SUCCESS)
+        }))
+    }
+}
+
+fn render(done: &Done) -> String {
+    let mut text: String = done.moved.iter().map(|(old, new)| format!("{old} -> {new}\n")).collect();
+    text.extend(done.stay.iter().map(|label| format!("{label} stays\n")));
+    text.extend(done.removed.iter().map(|file| format!("{file} is removed: it is made anew\n")));
+    if done.dry_run {
+        text.push_str("nothing has been done: --dry-run\n");
+    }
+    text
+}
+
+impl Migrate {
+    fn migrate(&self) -> Result<Done, String> {
+        let site = site::read(&self.site)?;
+        let state = site::state(self.state.as_deref(), site.name());
+        let _alone = alone(&state)?;
+        let pin = Pin::read(&state)?.ok_or_else(|| {
+            format!("{} is not there: nothing is known of the state's labels", pin::path(&state).display())
+        })?;
+        let expected = self.site_was.as_deref().unwrap_or(site.name().as_str());
+        if pin.site != expected && pin.site != site.name().as_str() {
+            return Err(format!("the state is that of the site `{}`; say --site-was {}", pin.site, pin.site));
+        }
+        let stores = state.join("stores");
+        if !pin.moving.is_empty() {
+            return finish(pin, &site, &state, &stores);
+        }
+        let (own, removed) = images(&stores)?;
+        let mut done = Done { moved: Vec::new(), stay: Vec::new(), removed, dry_run: self.dry_run };
+        let mut taken = BTreeSet::new();
+        for old in own {
+            let new = self.place(&old, &pin, &Lattice::of(&site))?;
+            if !taken.insert(new.clone()) {
+                return Err(format!(
+                    "two stores would be that of {new}: move one of them elsewhere with --move"
+                ));
+            }
+            if new == old { done.stay.push(old) } else { done.moved.push((old, new)) }
+        }
+        if done.dry_run {
+            return Ok(done);
+        }
+        let file = |label: &LabelName| label.file_name() + OWN;
+        let moving = done.moved.iter().map(|(old, new)| (file(old), file(new))).collect();
+        let begun = Pin { moving, ..pin };
+        begun.write(&state)?;
+        finish(begun, &site, &state, &stores).map(|_| done)
+    }
+
+    /// Where a label's store goes.
+    fn place(&self, old: &LabelName, pin: &Pin, now: &Lattice) -> Result<LabelName, String> {
+        let unknown = || format!("{old}: no lattice of this state has such a label");
+        let lattice = pin.lattices.iter().rev().find(|l| l.label(old).is_some()).ok_or_else(unknown)?;
+        let words: BTreeMap<&str, &str> =
+            self.renamed.iter().map(|(old, new)| (old.as_str(), new.as_str())).collect();
+        let target = match self.moved.iter().find(|(from, _)| from == old.as_str()) {
+            Some((_, to)) => to.clone(),
+            None => translated(old.as_str(), &words),
+        };
+        let why = |why: String| {
+            format!(
+                "the store of {old} would become that of {target}: {why}. Say where it goes with --move {old}=LABEL"
+            )
+        };
+        let new = LabelName::new(&target).map_err(|e| why(e.to_string()))?;
+        if now.label(&new).is_none() {
+            return Err(why("the site file has no such label".into()));
+        }
+        lowered(old, &new, lattice, now, &words).map_or(Ok(new), |reason| Err(why(reason)))
+    }
+}
+
+/// A label's name in new words.
+fn translated(name: &str, words: &BTreeMap<&str, &str>) -> String {
+    let mut out = String::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let end = rest.find(['/', ',', '@']).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        out.push_str(words.get(word).unwrap_or(&word));
+        let next = behind.find(|c| !matches!(c, '/' | ',' | '@')).unwrap_or(behind.len());
+        let (marks, after) = behind.split_at(next);
+        out.push_str(marks);
+        rest = after;
+    }
+    out
+}
+
+/// Who could read a label's documents at its new place and not at its old one, in words; none where there is nobody. People keep
+/// their level by its name, as the renamed words have it.
+fn lowered(
+    old: &LabelName,
+    new: &LabelName,
+    before: &Lattice,
+    now: &Lattice,
+    words: &BTreeMap<&str, &str>,
+) -> Option<String> {
+    let (old, new) = (Parts::of(old.as_str()), Parts::of(new.as_str()));
+    let word = |name: &str| (*words.get(name).unwrap_or(&name)).to_owned();
+    let place = |levels: &[String], name: &str| levels.iter().position(|level| level == name);
+    let (was, is) = (place(&before.levels, &old.level)?, place(&now.levels, &new.level)?);
+    for (index, level) in before.levels.iter().enumerate() {
+        let today = place(&now.levels, &word(level));
+        if today.is_some_and(|today| today >= is) && index < was {
+            return Some(format!("who works at {} could read it then, and could not before", word(level)));
+        }
+    }
+    let missing = old.categories.iter().map(|category| word(category)).find(|c| !new.categories.contains(c));
+    if let Some(category) = missing {
+        return Some(format!("who is not cleared for {category} could read it then"));
+    }
+    let integrity = translated(&old.integrity, words);
+    (integrity != new.integrity).then(|| "its integrity would be another".to_owned())
+}
+
+/// The parts of a label's name.
+struct Parts {
+    level: String,
+    categories: BTreeSet<String>,
+    integrity: String,
+}
+
+impl Parts {
+    fn of(name: &str) -> Self {
+        let (secrecy, integrity) = name.split_once('@').unwrap_or((name, ""));
+        let (level, categories) = secrecy.split_once("//").unwrap_or((secrecy, ""));
+        let categories = categories.split(',').filter(|c| !c.is_empty()).map(str::to_owned).collect();
+        Self { level: level.to_owned(), categories, integrity: integrity.to_owned() }
+    }
+}
+
+/// That no server runs on this state: sessiond holds its store while one does.
+fn alone(state: &Path) -> Result<Option<File>, String> {
+    let path = state.join("sessiond/sessions.redb");
+    let Ok(file) = File::open(&path) else { return Ok(None) };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(_) => Err(format!("{} is in use: `levee down` first", path.display())),
+    }
+}
+
+/// The labels that have a store, and the other images.
+fn images(stores: &Path) -> Result<(Vec<LabelName>, Vec<String>), String> {
+    let mut found = (Vec::new(), Vec::new());
+    let entries = match fs::read_dir(stores) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+        Err(e) => return Err(format!("{}: {e}", stores.display())),
+    };
+    for entry in entries {
+        let entry = entry.map_err(|e| format!("{}: {e}", stores.display()))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(stem) = name.strip_suffix(OWN) else { continue };
+        match LabelName::new(&stem.replace('+', "/")) {
+            // No label's name has a dot in it; those of copies and snapshots have.
+            Ok(label) => found.0.push(label),
+            Err(_) => found.1.push(name),
+        }
+    }
+    found.0.sort();
+    found.1.sort();
+    Ok(found)
+}
+
+/// Carries out what the pin says is begun: first all that move get names of their own, then those that they are to have.
+fn finish(mut pin: Pin, site: &Site, state: &Path, stores: &Path) -> Result<Done, String> {
+    let at = |name: &str| stores.join(name);
+    let failed = |path: &Path, e: std::io::Error| format!("{}: {e}; run this again", path.display());
+    let on_its_way = |name: &str| at(&format!("{name}{ON_ITS_WAY}"));
+    let rename = |from: &Path, to: &Path| if from.exists() { fs::rename(from, to) } else { Ok(()) };
+    let sync =
+        || File::open(stores).and_then(|directory| directory.sync_all()).map_err(|e| failed(stores, e));
+    let (_, removed) = images(stores)?;
+    for name in &removed {
+        fs::remove_file(at(name)).map_err(|e| failed(&at(name), e))?;
+    }
+    if !pin.halfway && !pin.moving.is_empty() {
+        for (old, new) in &pin.moving {
+            rename(&at(old), &on_its_way(new)).map_err(|e| failed(&at(old), e))?;
+        }
+        sync()?;
+        pin.halfway = true;
+        pin.write(state)?;
+    }
+    for (_, new) in &pin.moving {
+        rename(&on_its_way(new), &at(new)).map_err(|e| failed(&at(new), e))?;
+    }
+    if !pin.moving.is_empty() {
+        sync()?;
+    }
+    Pin::of(site).write(state)?;
+    Ok(Done { moved: Vec::new(), stay: Vec::new(), removed, dry_run: false })
+}

@@ -1,0 +1,60 @@
+//! What each of levee's own processes uses of what it may: asked of the kernel, by the warden's children.
+
+use levee_ipc::warden::CompartmentStatus;
+use levee_sys::cgroup::Usage;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// A process of levee's, with what is in its control group.
+#[derive(Debug, Serialize)]
+pub struct Daemon {
+    /// As its log calls it.
+    pub name: String,
+    /// Its label, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Its number on this host.
+    pub pid: u32,
+    /// Bytes.
+    pub memory: u64,
+    /// Bytes; beyond it the process is killed, and started again.
+    pub memory_limit: Option<u64>,
+    /// Processes and threads.
+    pub processes: u64,
+    /// Beyond it none is started.
+    pub process_limit: Option<u64>,
+}
+
+/// Those of the server that runs in this directory, in the order of their names.
+///
+/// # Errors
+/// Why its warden is not found. A process that ends meanwhile is left out.
+pub fn daemons(run: &Path, compartments: &[CompartmentStatus]) -> Result<Vec<Daemon>, String> {
+    let lock = run.join("lock");
+    let text = fs::read_to_string(&lock).map_err(|e| format!("{}: {e}", lock.display()))?;
+    let warden: u32 = text.trim().parse().map_err(|_| format!("{}: it names no process", lock.display()))?;
+    let path = format!("/proc/{warden}/task/{warden}/children");
+    let children = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    let numbers = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    let mut all: Vec<Daemon> = numbers.filter_map(|pid| daemon(pid, compartments)).collect();
+    all.sort_by(|a, b| (&a.label, &a.name, a.pid).cmp(&(&b.label, &b.name, b.pid)));
+    Ok(all)
+}
+
+fn daemon(pid: u32, compartments: &[CompartmentStatus]) -> Option<Daemon> {
+    let usage = Usage::of(pid).ok()?;
+    // «levee/daemons/vault-80001007»: the uid's third digit from the left counts what has a label, and the last three are its slot.
+    let (name, uid) = usage.group.strip_prefix("levee/daemons/")?.rsplit_once('-')?;
+    let uid = u32::from_str_radix(uid, 16).ok()?;
+    let label = compartments.iter().find(|c| uid & 0xf000 != 0 && u32::from(c.slot) == uid & 0xfff);
+    Some(Daemon {
+        name: name.to_owned(),
+        label: label.map(|compartment| compartment.label.to_string()),
+        pid,
+        memory: usage.memory.0,
+        memory_limit: usage.memory.1,
+        processes: usage.processes.0,
+        process_limit: usage.processes.1,
+    })
+}

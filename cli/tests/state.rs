@@ -1,0 +1,184 @@
+//! A state directory knows which site it belongs to and what its labels meant: what does not fit is refused, and what is moved is
+//! never lowered.
+//!
+//! Needs root, as `levee up` does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const OLD: &str = r#"["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]"#;
+
+/// A state in which three labels have stores, each with its label in it.
+struct Place(tempfile::TempDir);
+
+fn levee(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_levee")).args(arguments).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        let site = place.site("old.toml", OLD, "harbour");
+        let made = place.run("enrol", &["authority", &site]);
+        assert!(made.status.success(), "{}", said(&made));
+        fs::create_dir_all(place.stores()).unwrap();
+        for label in ["UNCLASSIFIED", "CONFIDENTIAL++MED", "SECRET"] {
+            fs::write(place.stores().join(format!("{label}.img")), label).unwrap();
+        }
+        for copy in ["SECRET.below.img", "CONFIDENTIAL++MED.snapshot.img"] {
+            fs::write(place.stores().join(copy), copy).unwrap();
+        }
+        place
+    }
+
+    fn state(&self) -> PathBuf {
+        self.0.path().join("state")
+    }
+
+    fn stores(&self) -> PathBuf {
+        self.state().join("stores")
+    }
+
+    /// A site file with these levels; nobody works there, so that every order is sound.
+    fn site(&self, file: &str, levels: &str, name: &str) -> String {
+        let small = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf/small/site.toml"))
+            .unwrap();
+        let head = small.split("[[user]]").next().unwrap();
+        assert!(head.contains(OLD) && head.contains("\"harbour\""), "{head}");
+        let head: String = head
+            .lines()
+            .filter(|line| !line.starts_with("colours"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let text = head.replace(OLD, levels).replace("\"harbour\"", &format!("\"{name}\""));
+        let path = self.0.path().join(file);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn run(&self, command: &str, arguments: &[&str]) -> Output {
+        let state = self.state();
+        levee(&[&[command], arguments, &["--state", state.to_str().unwrap()]].concat())
+    }
+
+    /// What each image has in it, by its name.
+    fn images(&self) -> Vec<(String, String)> {
+        let entries = fs::read_dir(self.stores()).unwrap().map(|entry| entry.unwrap().path());
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let mut all: Vec<_> = entries.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect();
+        all.sort();
+        all
+    }
+
+    #[track_caller]
+    fn is_refused_everywhere(&self, site: &str, why: &str) {
+        let run = self.0.path().join("run");
+        let up = self.run("up", &[site, "--run", run.to_str().unwrap()]);
+        for (what, output) in [
+            ("check", self.run("check", &[site])),
+            ("up", up),
+            ("enrol", self.run("enrol", &["server", site])),
+        ] {
+            assert!(!output.status.success(), "{what}");
+            assert!(said(&output).contains(why), "{what}: {}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn levels_in_another_order_over_old_state_are_refused_and_so_is_another_sites_state() {
+    let place = Place::new();
+    let same = place.site("same.toml", OLD, "harbour");
+    assert!(said(&place.run("check", &[&same])).contains("is sound"));
+    let turned = place.site("turned.toml", r#"["SECRET", "CONFIDENTIAL", "UNCLASSIFIED"]"#, "harbour");
+    place.is_refused_everywhere(
+        &turned,
+        r#"its `levels` had the order "UNCLASSIFIED", "CONFIDENTIAL", "SECRET""#,
+    );
+    let other = place.site("other.toml", OLD, "clinic");
+    place.is_refused_everywhere(&other, "the state is that of the site `harbour`, not of `clinic`");
+    // What was taken out stays known: it does not come back elsewhere.
+    let fewer = place.site("fewer.toml", r#"["UNCLASSIFIED", "CONFIDENTIAL"]"#, "harbour");
+    assert!(place.run("enrol", &["server", &fewer]).status.success());
+    let back = place.site("back.toml", r#"["SECRET", "UNCLASSIFIED", "CONFIDENTIAL"]"#, "harbour");
+    place.is_refused_everywhere(&back, "its `levels` had the order");
+    // A level more, wherever it is, changes no other's place.
+    let more =
+        place.site("more.toml", r#"["OPEN", "UNCLASSIFIED", "CONFIDENTIAL", "SECRET", "TOP"]"#, "harbour");
+    let check = place.run("check", &[&more]);
+    assert!(!said(&check).contains("mean something else"), "{}", said(&check));
+}
+
+#[test]
+fn a_migration_renames_what_means_the_same_moves_upwards_and_never_down() {
+    let place = Place::new();
+    let site = place.site("new.toml", r#"["OPEN", "UNCLASSIFIED", "MEDIUM", "SECRET"]"#, "port");
+    let migrate = |more: &[&str]| place.run("state", &[&["migrate", &site][..], more].concat());
+    let before = place.images();
+    assert!(said(&migrate(&[])).contains("--site-was harbour"));
+    let was = ["--site-was", "harbour"];
+    // CONFIDENTIAL is not there any more.
+    let refused = migrate(&was);
+    assert!(!refused.status.success() && said(&refused).contains("CONFIDENTIAL//MED"), "{}", said(&refused));
+    // To lower levels, to fewer categories, to two at one place.
+    for (to, why) in [
+        ("UNCLASSIFIED//MED", "who works at UNCLASSIFIED could read it then"),
+        ("MEDIUM", "who is not cleared for MED"),
+        ("SECRET//NATO", "who is not cleared for MED"),
+    ] {
+        let moved = format!("CONFIDENTIAL//MED={to}");
+        let refused = migrate(&[&was[..], &["--renamed", "CONFIDENTIAL=MEDIUM", "--move", &moved]].concat());
+        assert!(!refused.status.success() && said(&refused).contains(why), "{to}: {}", said(&refused));
+    }
+    let twice =
+        migrate(&[&was[..], &["--renamed", "CONFIDENTIAL=MEDIUM", "--move", "UNCLASSIFIED=SECRET"]].concat());
+    assert!(!twice.status.success() && said(&twice).contains("two stores"), "{}", said(&twice));
+    let all = [&was[..], &["--renamed", "CONFIDENTIAL=MEDIUM", "--move", "SECRET=SECRET//NATO"]].concat();
+    let dry = migrate(&[&all[..], &["--dry-run", "--json"]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&dry.stdout).unwrap();
+    let moved = serde_json::json!([["CONFIDENTIAL//MED", "MEDIUM//MED"], ["SECRET", "SECRET//NATO"]]);
+    assert_eq!((&json["moved"], &json["stay"]), (&moved, &serde_json::json!(["UNCLASSIFIED"])));
+    assert_eq!(place.images(), before, "nothing was done");
+
+    let done = migrate(&all);
+    assert!(done.status.success(), "{}", said(&done));
+    let expected = [
+        ("MEDIUM++MED.img", "CONFIDENTIAL++MED"),
+        ("SECRET++NATO.img", "SECRET"),
+        ("UNCLASSIFIED.img", "UNCLASSIFIED"),
+    ];
+    assert_eq!(place.images(), expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    assert!(said(&place.run("check", &[&site])).contains("is sound"));
+    place.is_refused_everywhere(&place.site("old.toml", OLD, "harbour"), "not of `harbour`");
+}
+
+#[test]
+fn a_migration_that_was_interrupted_is_carried_to_its_end_and_nothing_starts_before() {
+    // In both halves: all have their own names, or some have their last ones already. The two labels change places by name.
+    for halfway in [false, true] {
+        let place = Place::new();
+        let site = place.site("new.toml", r#"["CONFIDENTIAL", "UNCLASSIFIED", "SECRET"]"#, "harbour");
+        let file = place.state().join("site-pin.toml");
+        let pin = fs::read_to_string(&file).unwrap();
+        let (head, lattice) = pin.split_once("[[lattice]]").unwrap();
+        let moving = r#"moving = [["UNCLASSIFIED.img", "SECRET.img"], ["SECRET.img", "UNCLASSIFIED.img"]]"#;
+        fs::write(&file, format!("{head}{moving}\nhalfway = {halfway}\n[[lattice]]{lattice}")).unwrap();
+        place.is_refused_everywhere(&site, "was interrupted");
+        let at = |name: &str| place.stores().join(name);
+        fs::rename(at("UNCLASSIFIED.img"), at("SECRET.img.moving")).unwrap();
+        if halfway {
+            fs::rename(at("SECRET.img"), at("UNCLASSIFIED.img")).unwrap();
+        }
+        let done = place.run("state", &["migrate", &site]);
+        assert!(done.status.success(), "{}", said(&done));
+        let images = place.images();
+        assert!(images.contains(&("SECRET.img".into(), "UNCLASSIFIED".into())), "{images:?}");
+        assert!(images.contains(&("UNCLASSIFIED.img".into(), "SECRET".into())), "{images:?}");
+        assert!(said(&place.run("check", &[&site])).contains("is sound"));
+    }
+}
