@@ -21,6 +21,7 @@ mod passes;
 mod passwords;
 mod revoked;
 mod start;
+mod statements;
 mod store;
 mod vaults;
 
