@@ -662,6 +662,20 @@ fn a_server_whose_watch_is_behind_is_not_waited_for_longer_than_its_leases() {
 }
 
 #[test]
+fn without_the_table_nobody_goes_on_and_so_an_end_is_acknowledged_all_the_same() {
+    let mut world = World::new(2, false);
+    let id = used_by_all(&mut world);
+    world.silent = u64::MAX;
+    let from = world.now;
+    world.end(0, id);
+    while !world.over.contains(&id) {
+        world.calm_step();
+        assert!(world.now < from + 3 * TTL, "nobody waits for what cannot come");
+    }
+    assert!(world.now > from + TTL / 2);
+}
+
+#[test]
 fn two_servers_of_one_workstation_give_way_and_never_both_go_on() {
     let mut won = 0;
     for seed in 0..40 {
