@@ -418,7 +418,8 @@ impl Enroller<'_> {
             let key = pki::key(facts.keys)?;
             let certificate = pki::federation_client(&facts.server, &key, &issuer)?;
             files.private("federation.key", &key)?;
-            files.public("federation-chain.pem", &certificate.pem())?;
+            let passport = pki::server_passport(&facts.server, &key, &certificate, &issuer)?;
+            files.public("federation-chain.pem", &(certificate.pem() + &passport))?;
             files.public("federation-authority.pem", &authority)?;
         }
         Ok(files.written)

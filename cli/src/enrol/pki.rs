@@ -1,6 +1,7 @@
 //! Keys and X.509 certificates of a site: its authority, its server, its hosts. ECDSA on one curve throughout.
 
 use levee_ipc::device::{self, Passport, Sealed};
+use levee_ipc::federation;
 use levee_policy::site::Curve;
 use levee_policy::{DomainName, HostName, SiteName};
 use pkcs8::der::asn1::OctetStringRef;
@@ -330,7 +331,6 @@ pub fn passport(
 ) -> Result<String, PkiError> {
     let fault = |why: &dyn std::fmt::Display| PkiError(format!("making a passport: {why}"));
     let (_, parsed) = X509Certificate::from_der(certificate.der()).map_err(|e| fault(&e))?;
-    let not_after = u64::try_from(parsed.validity().not_after.timestamp()).map_err(|e| fault(&e))?;
     let passport = Passport {
         device: name.clone(),
         serial: parsed.raw_serial().to_vec(),
@@ -338,17 +338,47 @@ pub fn passport(
             .as_ref()
             .try_into()
             .map_err(|e| fault(&e))?,
-        not_after,
-        curve: if key.algorithm() == &PKCS_ECDSA_P384_SHA384 {
-            device::Curve::P384
-        } else {
-            device::Curve::P256
-        },
+        not_after: not_after(certificate)?,
+        curve: curve(key),
         point: key.der_bytes().to_vec(),
     };
     let message = passport.message().ok_or_else(|| fault(&"a field is too long"))?;
     let signature = issuer.key().sign(&message).map_err(|e| fault(&e))?;
     Sealed { passport, signature }.to_text().ok_or_else(|| fault(&"it cannot be written"))
+}
+
+/// What the servers' authority says about a server for the others' sessiond, in the text that stands behind its certificate.
+pub fn server_passport(
+    name: &DomainName,
+    key: &impl PublicKeyData,
+    certificate: &Certificate,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<String, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("making a server's passport: {why}"));
+    let passport = federation::Passport {
+        server: name.clone(),
+        not_after: not_after(certificate)?,
+        curve: curve(key),
+        point: key.der_bytes().to_vec(),
+    };
+    let message = passport.message().ok_or_else(|| fault(&"its key is of another curve"))?;
+    let signature = issuer.key().sign(&message).map_err(|e| fault(&e))?;
+    let sealed = federation::Sealed { passport, signature };
+    sealed.to_text().ok_or_else(|| fault(&"it cannot be written"))
+}
+
+fn curve(key: &impl PublicKeyData) -> device::Curve {
+    match key.algorithm() == &PKCS_ECDSA_P384_SHA384 {
+        true => device::Curve::P384,
+        false => device::Curve::P256,
+    }
+}
+
+/// Until when a certificate is good, in seconds since 1970-01-01 UTC.
+fn not_after(certificate: &Certificate) -> Result<u64, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("making a passport: {why}"));
+    let (_, parsed) = X509Certificate::from_der(certificate.der()).map_err(|e| fault(&e))?;
+    u64::try_from(parsed.validity().not_after.timestamp()).map_err(|e| fault(&e))
 }
 
 /// A host's certificate for IKE: its name and accreditation.

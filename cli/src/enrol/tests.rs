@@ -194,6 +194,24 @@ fn several_servers_are_etcds_clients_by_an_authority_of_its_own() {
         let usage = certificate.extended_key_usage().unwrap().unwrap().value;
         assert_eq!((usage.server_auth, usage.client_auth), (server, true), "{name}");
     }
+    // What its statements are believed by is of that authority, too, and of its key.
+    let chain = std::fs::read(directory.path().join("server/federation-chain.pem")).unwrap();
+    let sealed = levee_ipc::federation::Sealed::from_text(&chain).unwrap();
+    assert_eq!(sealed.passport.server, facts().server);
+    let (_, certificate) = parse_x509_pem(&chain).unwrap();
+    let certificate = certificate.parse_x509().unwrap();
+    assert_eq!(sealed.passport.point, &*certificate.public_key().subject_public_key.data);
+    let is_of = |authority: &[u8]| {
+        let (_, authority) = X509Certificate::from_der(authority).unwrap();
+        let point = &*authority.public_key().subject_public_key.data;
+        let algorithm: &dyn ring::signature::VerificationAlgorithm = match point.len() {
+            65 => &ring::signature::ECDSA_P256_SHA256_ASN1,
+            _ => &ring::signature::ECDSA_P384_SHA384_ASN1,
+        };
+        let key = ring::signature::UnparsedPublicKey::new(algorithm, point);
+        key.verify(&sealed.passport.message().unwrap(), &sealed.signature).is_ok()
+    };
+    assert!(is_of(&own) && !is_of(&sites));
 }
 
 #[test]

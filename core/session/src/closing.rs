@@ -161,7 +161,7 @@ impl Sessions {
         let ended = ended(record, &closing.reason);
         // Another server's was never in the store.
         let mut changes = match session.shared {
-            Sharing::Theirs(_) => vec![],
+            Sharing::Theirs(..) => vec![],
             _ => vec![Change::Remove(id, record.label.clone(), record.inner.clone())],
         };
         for waiter in &closing.waiters {
@@ -199,7 +199,7 @@ impl Sessions {
         let Some(session) = self.sessions.remove(&id) else { return };
         let record = session.record;
         self.by_device.remove(&record.device);
-        if let Sharing::Theirs(tickets) = session.shared {
+        if let Sharing::Theirs(_, tickets) = session.shared {
             self.refuse_tickets(tickets);
             self.say(Output::Over(id));
         } else {

@@ -5,7 +5,7 @@ use crate::{SessionId, Time};
 use levee_policy::audit::Event as Entry;
 use levee_policy::decision::{Carry, Keys};
 use levee_policy::site::Reach;
-use levee_policy::{Grant, HostName, LabelName, UserName};
+use levee_policy::{DomainName, Grant, HostName, LabelName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -96,6 +96,8 @@ pub enum Event {
     Appeared(Box<Shared>),
     /// A session of another server is over. Answered by [`Output::Over`].
     Vanished(SessionId),
+    /// This session of this server is to end: its workstation has one at another server, too.
+    Clash(SessionId),
     /// It cannot be proved that any session may go on: all of them end, and why.
     Fence(String),
     /// Time has passed.
@@ -194,6 +196,8 @@ pub enum ToVault {
         id: SessionId,
         /// Its inner addresses.
         inner: Vec<IpAddr>,
+        /// The server where the person signed on, where that is another.
+        owner: Option<DomainName>,
         /// All that its grant lets it reach.
         reach: Vec<Reach>,
     },

@@ -176,7 +176,12 @@ impl Sessions {
         }
         let record = &session.record;
         let (Phase::Making { grant, .. } | Phase::Open(Open { grant, .. })) = &session.phase else { return };
-        let open = ToVault::Open { id, inner: record.inner.clone(), reach: grant.action().reach().to_vec() };
+        let owner = match &session.shared {
+            Sharing::Theirs(owner, _) => Some(owner.clone()),
+            _ => None,
+        };
+        let reach = grant.action().reach().to_vec();
+        let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach };
         let label = record.label.clone();
         session.vault = InVault::Told;
         session.reached = true;

@@ -66,7 +66,7 @@ pub struct Sessions {
     pub(crate) places: BTreeMap<LabelName, Place>,
     pub(crate) cuts: BTreeMap<CutId, SessionId>,
     /// Sessions of other servers whose grant is not in the audit log yet.
-    pub(crate) coming: BTreeMap<SessionId, Granted>,
+    pub(crate) coming: BTreeMap<SessionId, Coming>,
     /// People who may not sign on.
     pub(crate) disabled: BTreeSet<UserName>,
     /// Operators who wait for the ends of so many sessions.
@@ -178,6 +178,14 @@ impl Sessions {
             Event::Withdrawn(session) => self.withdrawn(session, now),
             Event::Appeared(shared) => self.appeared(*shared),
             Event::Vanished(session) => self.vanished(session, now),
+            Event::Clash(session) => {
+                self.close(
+                    session,
+                    "its workstation has a session at another server of the site, too",
+                    None,
+                    now,
+                );
+            }
             Event::Fence(reason) => self.fence(&reason, now),
             Event::Tick => {}
         }

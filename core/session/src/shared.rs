@@ -79,10 +79,11 @@ impl Sessions {
         let Shared { owner, record } = shared;
         let id = record.id;
         let known = self.sessions.contains_key(&id) || self.coming.contains_key(&id);
-        let elsewhere = self.sessions.values().filter(|session| matches!(session.shared, Sharing::Theirs(_)));
+        let elsewhere =
+            self.sessions.values().filter(|session| matches!(session.shared, Sharing::Theirs(..)));
         let mut theirs = elsewhere
             .map(|session| &session.record)
-            .chain(self.coming.values().map(|granted| &granted.record));
+            .chain(self.coming.values().map(|coming| &coming.granted.record));
         let held = self.by_device.contains_key(&record.device)
             || theirs.any(|other| {
                 // Labels are separate networks, with a pool each.
@@ -90,6 +91,9 @@ impl Sessions {
                     && other.inner.iter().any(|address| record.inner.contains(address))
             });
         let decided = match rules::open(&self.site, &record.user, &record.device, &record.label) {
+            Ok(_) if self.disabled.contains(&record.user) => {
+                Err("an operator has disabled the person".to_owned())
+            }
             Ok(_) if known || held => Err("it has a session, or an inner address, of another".to_owned()),
             Ok(_) if !rules::is_of_peer(&self.site, &owner, &record.inner) => {
                 Err("that server has no such inner address to give".to_owned())
@@ -112,7 +116,7 @@ impl Sessions {
         };
         match decided {
             Ok(grant) => {
-                self.coming.insert(id, Granted { grant, record });
+                self.coming.insert(id, Coming { owner, granted: Granted { grant, record } });
                 self.commit(Purpose::Appear(id), vec![entry], vec![]);
             }
             Err(_) => self.say(Output::Audit(entry)),
@@ -120,20 +124,24 @@ impl Sessions {
     }
 
     pub(crate) fn appear_recorded(&mut self, id: SessionId, durable: bool) {
-        let Some(Granted { grant, record }) = self.coming.remove(&id) else { return };
-        if !durable || self.by_device.contains_key(&record.device) {
+        let Some(Coming { owner, granted: Granted { grant, record } }) = self.coming.remove(&id) else {
+            return;
+        };
+        // What an operator has said meanwhile counts.
+        let disabled = self.disabled.contains(&record.user);
+        if !durable || disabled || self.by_device.contains_key(&record.device) {
             return;
         }
         self.by_device.insert(record.device.clone(), id);
         let open = Open { grant, link: Link::Elsewhere, keys_lost: false, renewing: false };
-        let (shared, phase) = (Sharing::Theirs(Vec::new()), Phase::Open(open));
+        let (shared, phase) = (Sharing::Theirs(owner, Vec::new()), Phase::Open(open));
         self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
     }
 
     pub(crate) fn vanished(&mut self, id: SessionId, now: Time) {
         self.coming.remove(&id);
         match self.sessions.get(&id) {
-            Some(Session { shared: Sharing::Theirs(_), .. }) => {
+            Some(Session { shared: Sharing::Theirs(..), .. }) => {
                 self.close(id, "it is over at the server where its person signed on", None, now);
             }
             // It was never taken.
@@ -162,7 +170,7 @@ impl Sessions {
     ) -> Result<(), &'static str> {
         const DOWN: &str = "its label's vault is not up";
         let session = self.sessions.get_mut(&id).ok_or("it has no session")?;
-        let Sharing::Theirs(tickets) = &mut session.shared else { return Err(DOWN) };
+        let Sharing::Theirs(_, tickets) = &mut session.shared else { return Err(DOWN) };
         if tickets.len() >= TICKETS {
             return Err(DOWN);
         }
@@ -177,7 +185,7 @@ impl Sessions {
 
     /// The session's vault has it.
     pub(crate) fn answer_tickets(&mut self, id: SessionId) {
-        let Some(Session { shared: Sharing::Theirs(tickets), .. }) = self.sessions.get_mut(&id) else {
+        let Some(Session { shared: Sharing::Theirs(_, tickets), .. }) = self.sessions.get_mut(&id) else {
             return;
         };
         for (ticket, grant) in std::mem::take(tickets) {

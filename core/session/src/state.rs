@@ -2,7 +2,7 @@
 
 use crate::event::{ClientId, CommitId, CutId, OperatorId, Stored};
 use crate::{SessionId, Time};
-use levee_policy::{Grant, HostName, UserName, decision};
+use levee_policy::{DomainName, Grant, HostName, UserName, decision};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A trusted path.
@@ -82,6 +82,12 @@ pub(crate) struct Granted {
     pub record: Stored,
 }
 
+/// A session of another server that is to be taken once that is durable.
+pub(crate) struct Coming {
+    pub owner: DomainName,
+    pub granted: Granted,
+}
+
 /// A session, from its grant's effect until nothing of it is left.
 pub(crate) struct Session {
     pub record: Stored,
@@ -104,8 +110,8 @@ pub(crate) enum Sharing {
     Published,
     /// They are to end it.
     Withdrawing,
-    /// It is theirs: the person signed on at another server. Questions of the keyer that wait for the label to be up, granted.
-    Theirs(Vec<(u64, Grant<decision::Keys>)>),
+    /// It is theirs: the person signed on at this other server. Questions of the keyer that wait for the label to be up, granted.
+    Theirs(DomainName, Vec<(u64, Grant<decision::Keys>)>),
 }
 
 /// What the vault that now runs at the session's label knows of it.

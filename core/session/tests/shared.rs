@@ -262,3 +262,54 @@ fn without_a_lease_everything_ends_and_what_another_run_left_is_not_taken_up() {
     let server = Server::new(vec![stored.clone()]);
     assert!(server.machine.is_closing(stored.id));
 }
+
+#[test]
+fn a_person_who_is_disabled_here_has_no_session_here_of_another_server_either() {
+    let (operator, ada) = (OperatorId(1), || "ada".parse().unwrap());
+    let id = theirs("ada", LABEL, "10.80.2.7").record.id;
+    let mut server = Server::new(vec![]);
+    server.hear(Event::Disable(operator, ada(), true));
+    server.log.clear();
+    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    assert_eq!(server.log, [("session".to_owned(), Verdict::Denied)]);
+    assert!(has(&server.wanted(1, ALL), |output| matches!(output, Output::Keys(1, None))));
+    assert!(has(&server.hear(Event::Vanished(id)), |output| matches!(output, Output::Over(_))));
+    // Enabled, they have the next one.
+    server.hear(Event::Disable(operator, ada(), false));
+    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    assert_eq!(server.log.last(), Some(&("session".to_owned(), Verdict::Granted)));
+    // One that is there ends.
+    server.wanted(2, ALL);
+    server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+    server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
+    let said = server.hear(Event::Disable(operator, ada(), true));
+    assert!(
+        has(&said, |output| matches!(output, Output::Vault(_, ToVault::Close(of)) if *of == id)),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_vault_is_told_whose_session_it_has_and_one_that_clashes_ends() {
+    let owner = |said: &[Output]| {
+        said.iter().find_map(|output| match output {
+            Output::Vault(_, ToVault::Open { owner, .. }) => Some(owner.clone()),
+            _ => None,
+        })
+    };
+    let mut server = Server::new(vec![]);
+    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    server.wanted(1, ALL);
+    let said = server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+    assert_eq!(owner(&said), Some(Some("two.harbour.example".parse().unwrap())));
+    let mut server = Server::new(vec![]);
+    let (id, _) = server.asked_for();
+    assert_eq!(owner(&server.hear(Event::Published(id, Publication::Done))), Some(None));
+    server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
+    let said = server.hear(Event::Clash(id));
+    assert!(
+        has(&said, |output| matches!(output, Output::Vault(_, ToVault::Close(of)) if *of == id)),
+        "{said:?}"
+    );
+    assert!(has(&said, |output| matches!(output, Output::Withdraw(_))), "{said:?}");
+}

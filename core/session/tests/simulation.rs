@@ -439,7 +439,7 @@ impl World {
                 vault.sessions.remove(&id);
                 answers.push_back(Event::VaultClosed(label.clone(), id));
             }
-            ToVault::Open { id, inner, reach } => {
+            ToVault::Open { id, inner, reach, .. } => {
                 assert!(!reach.is_empty());
                 for address in &inner {
                     self.sockets.insert((label.clone(), *address));

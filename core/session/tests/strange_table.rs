@@ -7,15 +7,16 @@ use levee_session::{SessionId, Stored, Time};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(8);
-const LEASE: u64 = 77;
 
 fn name(text: &str) -> DomainName {
     text.parse().unwrap()
 }
 
-fn record(number: u8, device: &str) -> Stored {
+fn record(number: u16, device: &str) -> Stored {
+    let mut id = [0; 16];
+    id[..2].copy_from_slice(&number.to_be_bytes());
     Stored {
-        id: SessionId::from_random([number; 16]),
+        id: SessionId::from_random(id),
         user: "ada".parse().unwrap(),
         device: device.parse().unwrap(),
         fingerprint: [1; 32],
@@ -25,162 +26,298 @@ fn record(number: u8, device: &str) -> Stored {
     }
 }
 
-fn server(of: &str, lease: u64, joined: u64, beat: u64, cut: u64) -> Entry {
-    Entry::Server { name: name(of), lease, joined, beat, cut }
-}
-
-/// The server `one`, a member beside `two`.
-struct One {
-    machine: Federation,
+/// Servers of one site, and what they say; one is looked at.
+struct Site {
+    machines: Vec<(DomainName, Federation)>,
     now: Time,
-    revision: u64,
+    said: Vec<(DomainName, Said)>,
+    /// What each has said last.
+    last: Vec<Statement>,
 }
 
-impl One {
-    fn member() -> Self {
-        let peers = [name("two.example")].into();
-        let now = Time::from_millis(1_000);
-        let mut one =
-            Self { machine: Federation::new(name("one.example"), peers, TTL, now), now, revision: 10 };
-        one.machine.tick(now);
-        assert!(matches!(one.said().as_slice(), [Said::Ask(Ask::Join { attempt: 1, .. })]));
-        let entries = vec![server("one.example", LEASE, 9, 0, 0), server("two.example", 5, 3, 40, 8)];
-        one.machine.hear(Heard::There { attempt: 1, entries }, now);
-        one.machine.hear(Heard::Joined { attempt: 1, lease: LEASE, revision: 10 }, now);
-        assert!(one.said().iter().any(|said| matches!(said, Said::Until(_))));
-        one
+impl Site {
+    /// Members all of them: what one says the others hear.
+    fn of(names: &[&str]) -> Self {
+        let now = Time::from_millis(1_000_000);
+        let machine = |me: &&str| {
+            let others = names.iter().filter(|other| *other != me).map(|other| name(other));
+            (name(me), Federation::new("harbour".parse().unwrap(), name(me), others, TTL, now))
+        };
+        let machines = names.iter().map(machine).collect();
+        let mut site = Self { machines, now, said: vec![], last: vec![] };
+        for number in 0..names.len() {
+            site.machines[number].1.tick(now);
+            site.machines[number].1.joined(1, now);
+        }
+        for _ in 0..20 {
+            site.turn();
+        }
+        for (_, machine) in &site.machines {
+            assert_eq!(machine.shown().1.len(), names.len() - 1);
+        }
+        site.said.clear();
+        site
     }
 
-    fn said(&mut self) -> Vec<Said> {
-        std::iter::from_fn(|| self.machine.poll()).collect()
+    /// A tenth of a second; what was said is heard.
+    fn turn(&mut self) {
+        self.now = self.now.after(Duration::from_millis(100));
+        for number in 0..self.machines.len() {
+            self.machines[number].1.tick(self.now);
+        }
+        self.pass_on();
     }
 
-    fn sees(&mut self, changes: Vec<TableChange>) -> Vec<Said> {
-        self.revision += 1;
-        let changes = changes.into_iter().map(|change| (self.revision, change)).collect();
-        self.machine.hear(Heard::Changed { attempt: 1, revision: self.revision, changes }, self.now);
-        self.said()
+    fn pass_on(&mut self) {
+        for from in 0..self.machines.len() {
+            while let Some(said) = self.machines[from].1.poll() {
+                if let Said::State { attempt, statement, pages } = &said {
+                    self.machines[from].1.written(*attempt, statement.number, self.now);
+                    self.last.retain(|other| other.server != statement.server);
+                    self.last.push((**statement).clone());
+                    let of = statement.server.clone();
+                    for (_, machine) in &mut self.machines {
+                        machine.hear(1, (**statement).clone(), self.now);
+                        for (page, bytes) in pages {
+                            machine.page(1, &of, *page, bytes, self.now);
+                        }
+                    }
+                }
+                if let Said::Vanished(id) = &said {
+                    self.machines[from].1.cut(*id, self.now);
+                }
+                let name = self.machines[from].0.clone();
+                self.said.push((name, said));
+            }
+        }
     }
 
-    fn puts(&mut self, entry: Entry) -> Vec<Said> {
-        self.sees(vec![TableChange::Put(entry)])
+    fn one(&mut self) -> &mut Federation {
+        &mut self.machines[0].1
     }
 
-    /// A session of its own in the table.
+    fn said_last(&self, server: &str) -> Statement {
+        self.last.iter().find(|statement| statement.server == name(server)).unwrap().clone()
+    }
+
+    fn has(&self, server: &str, said: &Said) -> bool {
+        self.said.contains(&(name(server), said.clone()))
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.said.iter().any(|(of, said)| *of == name("one.example") && matches!(said, Said::Fence(_)))
+    }
+
+    /// The first server hears this, as if its signature were good.
+    fn hears(&mut self, statement: Statement) {
+        let now = self.now;
+        self.one().hear(1, statement, now);
+        self.pass_on();
+    }
+
+    /// A session of the first server, which the others use.
     fn published(&mut self) -> Stored {
-        let own = record(1, "ws1");
-        self.machine.publish(own.clone(), self.now);
-        self.machine.hear(Heard::Published { attempt: 1, session: own.id, done: Some(true) }, self.now);
-        self.said();
-        let shared = Shared { owner: name("one.example"), record: own.clone() };
-        assert_eq!(self.puts(Entry::Session(shared)), [], "its own word comes back");
+        let (own, now) = (record(1, "ws1"), self.now);
+        self.one().publish(&own, now);
+        for _ in 0..3 {
+            self.turn();
+        }
+        assert!(self.has("one.example", &Said::Published(own.id, Publication::Done)));
         own
     }
 }
 
-fn is_fenced(said: &[Said]) -> bool {
-    said.iter().any(|said| matches!(said, Said::Fence(_)))
+/// A statement of somebody with these sessions, in one page.
+fn statement_of(server: &str, epoch: u64, number: u64, words: Vec<Word>) -> Statement {
+    Statement { site: "harbour".parse().unwrap(), server: name(server), epoch, number, words, pages: vec![] }
 }
 
 #[test]
 fn a_server_that_is_none_of_the_site_is_not_waited_for_and_its_sessions_are_not_taken() {
-    let mut one = One::member();
-    let own = one.published();
-    assert_eq!(one.puts(server("stranger.example", 6, 4, 1, 0)), []);
-    for number in 0..200 {
-        let shared = Shared { owner: name("stranger.example"), record: record(number, "ws9") };
-        assert_eq!(one.puts(Entry::Session(shared)), []);
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let own = site.published();
+    let (before, now) = (site.one().strange(), site.now);
+    for number in 1..=200 {
+        site.hears(statement_of("stranger.example", 1, number, vec![]));
+        site.one().page(1, &name("stranger.example"), 0, b"x", now);
     }
-    assert_eq!(one.machine.shown(), (true, vec![name("two.example")], 0));
-    assert_eq!(one.machine.strange(), 201);
-    // An end is over when the one real other server has cut it.
-    one.machine.withdraw(&own);
-    one.said();
-    one.sees(vec![TableChange::SessionGone("ws1".parse().unwrap())]);
-    let gone = one.revision;
-    one.machine.hear(Heard::Withdrawn { attempt: 1, session: own.id, revision: Some(gone) }, one.now);
-    assert!(!one.said().contains(&Said::Withdrawn(own.id)), "the other server has not cut it");
-    assert!(one.puts(server("two.example", 5, 3, 41, gone)).contains(&Said::Withdrawn(own.id)));
-}
-
-#[test]
-fn a_server_whose_own_key_says_what_it_did_not_write_fences_itself() {
-    for forged in [server("one.example", LEASE, 9, 900, 900), server("one.example", LEASE, 9, 1, 900)] {
-        let mut one = One::member();
-        one.published();
-        assert!(is_fenced(&one.puts(forged)));
+    let elsewhere =
+        Statement { site: "other".parse().unwrap(), ..statement_of("two.example", u64::MAX, 1, vec![]) };
+    site.hears(elsewhere);
+    assert_eq!(site.one().strange() - before, 401);
+    assert_eq!(site.one().shown(), (true, vec![name("two.example")], 0));
+    // An end is over when the one real other server has cut it, and at once.
+    site.one().withdraw(&own, now);
+    for _ in 0..2 {
+        site.turn();
     }
-    let mut one = One::member();
-    assert!(is_fenced(&one.sees(vec![TableChange::Spoilt(name("one.example"), LEASE)])));
-    let mut one = One::member();
-    assert!(is_fenced(&one.sees(vec![TableChange::ServerGone(name("one.example"), LEASE)])));
-    // What it wrote comes back and is no such thing.
-    let mut one = One::member();
-    assert!(!is_fenced(&one.puts(server("one.example", LEASE, 9, 1, 10))));
+    assert!(site.has("one.example", &Said::Withdrawn(own.id)) && !site.is_fenced());
 }
 
 #[test]
-fn a_server_whose_session_was_touched_by_somebody_else_fences_itself() {
-    let altered = |own: &Stored| Stored { user: "mia".parse().unwrap(), ..own.clone() };
-    let forged =
-        |owner: &str, record: Stored| TableChange::Put(Entry::Session(Shared { owner: name(owner), record }));
-    let mut one = One::member();
-    let own = one.published();
-    assert!(is_fenced(&one.sees(vec![forged("one.example", altered(&own))])));
-    let mut one = One::member();
-    one.published();
-    assert!(is_fenced(&one.sees(vec![forged("two.example", record(2, "ws1"))])));
-    let mut one = One::member();
-    one.published();
-    assert!(is_fenced(&one.sees(vec![TableChange::SessionGone("ws1".parse().unwrap())])));
-}
-
-#[test]
-fn a_key_of_its_own_name_that_it_did_not_write_is_not_waited_for_for_ever() {
-    let mut one = One::member();
-    // Later than its own: nobody but a liar writes that. Earlier: a run before this one, which has lost its lease by the next.
-    assert_eq!(one.puts(server("one.example", 78, 11, 1, 0)), []);
-    assert_eq!(one.machine.strange(), 1);
-    one.puts(server("one.example", 70, 2, 1, 0));
-    let own = one.published();
-    one.machine.withdraw(&own);
-    one.sees(vec![TableChange::SessionGone("ws1".parse().unwrap())]);
-    let gone = one.revision;
-    one.machine.hear(Heard::Withdrawn { attempt: 1, session: own.id, revision: Some(gone) }, one.now);
-    assert!(!one.puts(server("two.example", 5, 3, 41, gone)).contains(&Said::Withdrawn(own.id)));
-    // Its lease goes on.
-    let (mut beat, mut over) = (1, false);
-    for _ in 0..12 {
-        one.now = one.now.after(TTL / 8);
-        one.machine.tick(one.now);
-        let said = one.said();
-        let told = said.iter().find_map(|said| match said {
-            Said::Ask(Ask::Beat { number, cut, .. }) => Some((*number, *cut)),
-            _ => None,
-        });
-        let (number, cut) = told.expect("a beat");
-        beat = number;
-        let said = one.puts(server("one.example", LEASE, 9, number, cut));
-        let number = said.iter().find_map(|said| match said {
-            Said::Ask(Ask::Renew { number, .. }) => Some(*number),
-            _ => None,
-        });
-        over |= said.contains(&Said::Withdrawn(own.id));
-        assert!(!over || beat >= 8, "no lease of that run has ended yet");
-        one.machine.hear(Heard::Renewed { attempt: 1, number: number.expect("a renewal") }, one.now);
-        one.said();
+fn that_a_server_has_cut_a_session_nobody_says_but_itself() {
+    let names = ["one.example", "two.example", "three.example"];
+    let mut site = Site::of(&names);
+    let own = site.published();
+    // The second server hears nothing any more, and so says nothing new.
+    let (two, now) = (site.machines.remove(1), site.now);
+    site.one().withdraw(&own, now);
+    site.turn();
+    let three = site.said_last("three.example");
+    let about = |server: &str, done| Word { server: name(server), done, ..three.words[0].clone() };
+    // The third has cut it, and says so of the second, too; of itself more than there is.
+    let lies =
+        vec![about("one.example", u64::MAX), about("two.example", u64::MAX), about("two.example", u64::MAX)];
+    site.hears(Statement { number: three.number + 1000, words: lies, ..three.clone() });
+    assert!(!site.has("one.example", &Said::Withdrawn(own.id)), "the second has not cut it");
+    // A lease later the second can use nothing of the first any more, whoever says what.
+    let from = site.now;
+    while !site.has("one.example", &Said::Withdrawn(own.id)) {
+        site.turn();
+        assert!(site.now < from.after(TTL * 2), "it is not waited for longer");
     }
-    assert!(beat > 10 && over);
+    assert!(site.now.since(from) > TTL * 3 / 4);
+    let mut two = two.1;
+    two.tick(site.now);
+    assert_eq!(two.shown(), (false, vec![], 0));
 }
 
 #[test]
-fn a_spoilt_key_of_another_server_does_not_count_as_its_word_or_its_end() {
-    let mut one = One::member();
-    let own = one.published();
-    one.machine.withdraw(&own);
-    one.sees(vec![TableChange::SessionGone("ws1".parse().unwrap())]);
-    let gone = one.revision;
-    one.machine.hear(Heard::Withdrawn { attempt: 1, session: own.id, revision: Some(gone) }, one.now);
-    assert!(!one.sees(vec![TableChange::Spoilt(name("two.example"), 5)]).contains(&Said::Withdrawn(own.id)));
-    assert!(one.puts(server("two.example", 5, 3, 41, gone)).contains(&Said::Withdrawn(own.id)));
+fn old_words_and_two_words_with_one_number_are_noticed_and_not_obeyed() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let (theirs, now) = (record(9, "ws9"), site.now);
+    let old = site.said_last("two.example");
+    site.machines[1].1.publish(&theirs, now);
+    for _ in 0..3 {
+        site.turn();
+    }
+    assert_eq!(site.one().shown().2, 1);
+    let before = site.one().strange();
+    let last = site.said_last("two.example");
+    site.hears(last.clone());
+    assert_eq!(site.one().strange(), before, "the same again is nothing new");
+    // It has no sessions in any of these.
+    let other = Statement { pages: vec![], ..last.clone() };
+    let of_before = Statement { epoch: last.epoch - 1, number: last.number + 9, ..other.clone() };
+    for wrong in [old, other, of_before] {
+        site.hears(wrong);
+    }
+    assert_eq!((site.one().strange() - before, site.one().shown().2), (3, 1));
+    assert!(!site.said.iter().any(|(_, said)| matches!(said, Said::Vanished(_) | Said::Fence(_))));
+}
+
+#[test]
+fn a_page_that_was_altered_or_is_longer_by_an_octet_is_not_taken_and_what_it_belongs_to_waits_for_it() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let (theirs, now) = (record(9, "ws9"), site.now);
+    site.machines[1].1.publish(&theirs, now);
+    let mut stated = None;
+    while let Some(said) = site.machines[1].1.poll() {
+        if let Said::State { statement, pages, .. } = said {
+            stated = Some((statement, pages));
+        }
+    }
+    let (statement, pages) = stated.expect("it says so");
+    let (page, bytes) = pages[0].clone();
+    site.hears(*statement);
+    let before = site.one().strange();
+    for at in 0..bytes.len() {
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 1;
+        site.one().page(1, &name("two.example"), page, &wrong, now);
+    }
+    for wrong in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat(), &vec![0; 70_000], &[]] {
+        site.one().page(1, &name("two.example"), page, wrong, now);
+    }
+    // In another place, or as another server's, it is nothing that anybody waits for.
+    site.one().page(1, &name("two.example"), page + 1, &bytes, now);
+    site.one().page(1, &name("stranger.example"), page, &bytes, now);
+    assert_eq!(site.one().strange() - before, bytes.len() as u64 + 5);
+    assert_eq!(site.one().shown().2, 0);
+    site.one().page(1, &name("two.example"), page, &bytes, now);
+    assert_eq!(site.one().shown().2, 1);
+}
+
+#[test]
+fn a_server_whose_key_signs_what_it_did_not_say_fences_itself() {
+    let other = |site: &Site| {
+        let last = site.said_last("one.example");
+        [
+            Statement { words: vec![], ..last.clone() },
+            Statement { number: last.number + 1, ..last.clone() },
+            Statement { epoch: last.epoch + 1, number: 1, ..last },
+        ]
+    };
+    for number in 0..3 {
+        let mut site = Site::of(&["one.example", "two.example"]);
+        site.published();
+        let forged = other(&site)[number].clone();
+        site.hears(forged);
+        assert!(site.is_fenced());
+    }
+    // What it said before, in this run or another, it only did not hear again.
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let old = site.said_last("one.example");
+    site.published();
+    site.hears(old.clone());
+    site.hears(Statement { epoch: old.epoch - 5, number: 900, ..old });
+    assert!(!site.is_fenced());
+}
+
+#[test]
+fn a_server_whose_clock_was_set_back_goes_on_from_its_last_run() {
+    let now = Time::from_millis(1_000);
+    let peers = [name("two.example")];
+    let mut one = Federation::new("harbour".parse().unwrap(), name("one.example"), peers, TTL, now);
+    one.tick(now);
+    one.hear(1, statement_of("one.example", 900_000, 77, vec![]), now);
+    one.joined(1, now);
+    let epoch = std::iter::from_fn(|| one.poll()).find_map(|said| match said {
+        Said::State { statement, .. } => Some(statement.epoch),
+        _ => None,
+    });
+    assert_eq!(epoch, Some(900_001));
+}
+
+#[test]
+fn no_server_has_more_sessions_here_than_its_share() {
+    let names: Vec<String> = (0..14).map(|n| format!("s{n}.example")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut site = Site::of(&names);
+    let now = site.now;
+    for number in 0..1_500 {
+        site.machines[1].1.publish(&record(number, &format!("ws{number}")), now);
+    }
+    for _ in 0..20 {
+        site.turn();
+    }
+    let (_, others, theirs) = site.machines[0].1.shown();
+    assert_eq!((others.len(), theirs), (13, 1_024));
+    assert!(site.one().strange() > 400);
+}
+
+#[test]
+fn without_a_word_about_this_server_none_of_the_others_sessions_is_used() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let (theirs, now) = (record(9, "ws9"), site.now);
+    site.machines[1].1.publish(&theirs, now);
+    for _ in 0..3 {
+        site.turn();
+    }
+    assert_eq!(site.one().shown().2, 1);
+    let last = site.said_last("two.example");
+    // It goes on, and says that it hears this server; but grants it nothing new.
+    let from = site.now;
+    let mut number = last.number;
+    while site.one().shown().2 == 1 {
+        site.now = site.now.after(Duration::from_millis(200));
+        let now = site.now;
+        number += 1;
+        let words =
+            last.words.iter().map(|word| Word { heard: word.heard + number, ..word.clone() }).collect();
+        site.one().tick(now);
+        site.one().hear(1, Statement { number, words, ..last.clone() }, now);
+        while site.one().poll().is_some() {}
+        assert!(site.now < from.after(TTL), "no longer than a lease");
+    }
 }

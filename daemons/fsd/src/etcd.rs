@@ -1,34 +1,35 @@
 //! The table in etcd (v3 API, JSON gateway): its keys, and the few requests that are made of it.
 //!
-//! | key under `/levee/SITE/` | value (postcard) | lease |
-//! |---|---|---|
-//! | `server/NAME/LEASE` | the last beat's number, and what has been cut | the server's |
-//! | `epoch/NAME/LEASE` | nothing: written again, it makes every publishing that is still under way fail | the server's |
-//! | `session/HOST` | the session of this TPE, and whose it is | its server's |
+//! | key under `/levee/SITE/server/` | value |
+//! |---|---|
+//! | `NAME` | what this server has said last: a signed envelope |
+//! | `NAME/PAGE` | a page with sessions of this server, which the envelope names by its digest |
+//!
+//! No value is looked into. What is no such key, of a server of the site, is counted and passed over.
 
 use crate::http::{Connection, Target};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use levee_ipc::federation::{Entry, Shared, TableChange};
-use levee_policy::{DomainName, HostName, SiteName};
+use levee_ipc::federation::{ENVELOPE, PAGE, PAGES, PEERS};
+use levee_policy::{DomainName, SiteName};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// What a server says of itself.
-type Beat = (u64, u64);
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Bytes of one message of the watch: etcd's own bound on a request is 1.5 MiB.
 const MOST_OF_A_MESSAGE: usize = 16 << 20;
-
-/// Octets of a key's value: a record has a few hundred.
-const MOST_OF_A_VALUE: usize = 4096;
+/// Keys in one answer. So many fit it, however long they are.
+const AT_ONCE: usize = 128;
+/// The most keys that are read of a table.
+const MOST_KEYS: usize = (PEERS + 1) * (PAGES + 1) + 1024;
 
 /// Why a request came to nothing.
 #[derive(Debug)]
 pub enum Fault {
     /// Nobody knows whether it was carried out.
     Unknown(String),
-    /// It was refused: the lease is gone, or etcd does not do such things.
+    /// It was refused: etcd does not do such things.
     Refused(String),
     /// What etcd says makes no sense.
     Nonsense(String),
@@ -56,12 +57,17 @@ pub struct Place {
     pub me: DomainName,
 }
 
-/// A place in the table under a lease.
-#[derive(Clone, Debug)]
-pub struct Lease {
-    pub id: u64,
-    /// The change by which our epoch key was written last.
-    pub epoch: u64,
+/// Whose keys are read.
+pub struct Table {
+    prefix: String,
+    servers: BTreeSet<DomainName>,
+}
+
+/// What a key says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    Envelope(Vec<u8>),
+    Page { server: DomainName, page: u16, bytes: Vec<u8> },
 }
 
 fn number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
@@ -77,41 +83,9 @@ struct Header {
 }
 
 #[derive(Debug, Deserialize)]
-struct Granted {
-    #[serde(rename = "ID", deserialize_with = "number")]
-    id: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Kept {
-    result: KeptResult,
-}
-
-#[derive(Debug, Deserialize)]
-struct KeptResult {
-    /// Left out when the lease is gone.
-    #[serde(default, rename = "TTL", deserialize_with = "number")]
-    ttl: u64,
-}
-
-#[derive(Debug, Deserialize)]
 struct Written {
-    header: Header,
-}
-
-#[derive(Debug, Deserialize)]
-struct Compared {
-    header: Header,
     #[serde(default)]
     succeeded: bool,
-    #[serde(default)]
-    responses: Vec<Response>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Response {
-    #[serde(default, rename = "response_range")]
-    range: Option<Found>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -121,13 +95,11 @@ struct KeyValue {
     #[serde(default)]
     value: String,
     #[serde(default, deserialize_with = "number")]
-    create_revision: u64,
-    #[serde(default, deserialize_with = "number")]
     mod_revision: u64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Found {
+struct Range {
     header: Header,
     #[serde(default)]
     kvs: Vec<KeyValue>,
@@ -160,106 +132,69 @@ struct WatchedEvent {
 pub struct Batch {
     /// It.
     pub revision: u64,
-    /// Each with the change that it was.
-    pub changes: Vec<(u64, TableChange)>,
-    /// Keys that no server of the site writes.
+    pub found: Vec<Found>,
+    /// Things that no server of the site writes.
     pub strange: u64,
-}
-
-enum Key {
-    Server(DomainName, u64),
-    Session(HostName),
-    Epoch,
-    /// No server of the site writes such a key.
-    Strange,
-}
-
-/// What a key says.
-enum Said {
-    Entry(Entry),
-    Nothing,
-    /// No server of the site says such a thing of this key.
-    Nonsense(Key),
 }
 
 impl Place {
     fn prefix(&self) -> String {
-        format!("/levee/{}/", self.site)
+        format!("/levee/{}/server/", self.site)
     }
 
-    fn server(&self, lease: u64) -> String {
-        format!("{}server/{}/{lease}", self.prefix(), self.me)
+    fn envelope(&self) -> String {
+        BASE64.encode(format!("{}{}", self.prefix(), self.me))
     }
 
-    fn epoch(&self, lease: u64) -> String {
-        format!("{}epoch/{}/{lease}", self.prefix(), self.me)
+    fn page(&self, page: u16) -> String {
+        BASE64.encode(format!("{}{}/{page}", self.prefix(), self.me))
     }
+}
 
-    fn session(&self, host: &HostName) -> String {
-        format!("{}session/{host}", self.prefix())
+impl Table {
+    pub fn new(place: &Place, servers: Vec<DomainName>) -> Self {
+        Self { prefix: place.prefix(), servers: servers.into_iter().collect() }
     }
 
     /// All keys of the table, as etcd wants a range.
     fn all(&self) -> (String, String) {
-        let prefix = self.prefix();
         // '0' follows '/'.
-        let end = format!("{}0", prefix.trim_end_matches('/'));
-        (BASE64.encode(prefix), BASE64.encode(end))
+        let end = format!("{}0", self.prefix.trim_end_matches('/'));
+        (BASE64.encode(&self.prefix), BASE64.encode(end))
     }
 
-    fn key(&self, text: &str) -> Key {
-        self.known(text).unwrap_or(Key::Strange)
-    }
-
-    fn known(&self, text: &str) -> Option<Key> {
-        let key = String::from_utf8(BASE64.decode(text).ok()?).ok()?;
-        let rest: Vec<&str> = key.strip_prefix(&self.prefix())?.split('/').collect();
-        match rest.as_slice() {
-            ["server", name, lease] => {
-                let number: u64 = lease.parse().ok()?;
+    /// What a key says; `None`: nothing that a server of the site writes.
+    fn found(&self, kv: &KeyValue) -> Option<Found> {
+        let key = String::from_utf8(BASE64.decode(&kv.key).ok()?).ok()?;
+        let (name, page) = match key.strip_prefix(&self.prefix)?.split_once('/') {
+            Some((name, page)) => (name, Some(page)),
+            None => (key.strip_prefix(&self.prefix)?, None),
+        };
+        let server = self.servers.get(&DomainName::new(name).ok()?)?.clone();
+        // As base64 has it, four characters for three bytes.
+        let fits = |most: usize| (1..=most.div_ceil(3) * 4).contains(&kv.value.len());
+        let value = |most: usize| {
+            let bytes = fits(most).then(|| BASE64.decode(&kv.value).ok())??;
+            (bytes.len() <= most).then_some(bytes)
+        };
+        Some(match page {
+            None => Found::Envelope(value(ENVELOPE)?),
+            Some(text) => {
+                let page: u16 = text.parse().ok().filter(|page| usize::from(*page) < PAGES)?;
                 // Another spelling of a number would be another key for one thing.
-                let one = number.to_string() == **lease;
-                one.then_some(Key::Server(DomainName::new(name).ok()?, number))
-            }
-            ["session", host] => Some(Key::Session(HostName::new(host).ok()?)),
-            ["epoch", _, _] => Some(Key::Epoch),
-            _ => None,
-        }
-    }
-
-    fn said(&self, kv: &KeyValue) -> Said {
-        match self.key(&kv.key) {
-            Key::Server(name, lease) => match decoded::<Beat>(&kv.value) {
-                Some((beat, cut)) => {
-                    Said::Entry(Entry::Server { name, lease, joined: kv.create_revision, beat, cut })
+                if page.to_string() != text {
+                    return None;
                 }
-                None => Said::Nonsense(Key::Server(name, lease)),
-            },
-            Key::Session(host) => match decoded::<Shared>(&kv.value) {
-                Some(shared) if shared.record.device == host => Said::Entry(Entry::Session(shared)),
-                _ => Said::Nonsense(Key::Session(host)),
-            },
-            Key::Epoch => Said::Nothing,
-            Key::Strange => Said::Nonsense(Key::Strange),
-        }
+                Found::Page { server, page, bytes: value(PAGE)? }
+            }
+        })
     }
-}
-
-/// A value that is exactly what we would have written, to the last octet.
-fn decoded<T: serde::Serialize + serde::de::DeserializeOwned>(text: &str) -> Option<T> {
-    let bytes = BASE64.decode(text).ok().filter(|bytes| bytes.len() <= MOST_OF_A_VALUE)?;
-    let value = postcard::from_bytes(&bytes).ok()?;
-    (postcard::to_allocvec(&value).ok()? == bytes).then_some(value)
-}
-
-fn encoded(value: &impl serde::Serialize) -> Done<String> {
-    postcard::to_allocvec(value).map(|bytes| BASE64.encode(bytes)).or_else(nonsense)
 }
 
 /// The connection for requests, made again when it breaks.
 pub struct Client {
     target: Target,
-    pub place: Place,
+    place: Place,
     connection: Option<Connection>,
     /// Which member is tried first.
     first: usize,
@@ -285,7 +220,7 @@ impl Client {
                 self.connection = Some(connection);
                 let text = String::from_utf8_lossy(&answer).chars().take(200).collect::<String>();
                 let why = format!("etcd: {status}: {text}");
-                // 4xx: a lease that is gone, a request that is wrong. Anything else may have been carried out.
+                // 4xx: a request that is wrong. Anything else may have been carried out.
                 if (400..500).contains(&status) { Err(Fault::Refused(why)) } else { Err(Fault::Unknown(why)) }
             }
             Err(why) => {
@@ -296,110 +231,38 @@ impl Client {
         }
     }
 
-    /// Takes a lease, and this server's keys under it.
-    pub fn join(&mut self, ttl: u64) -> Done<Lease> {
-        let granted: Granted = self.ask("/v3/lease/grant", &json!({ "TTL": ttl.to_string() }))?;
-        let mut lease = Lease { id: granted.id, epoch: 0 };
-        self.beat(&lease, 0, 0)?;
-        lease.epoch = self.new_epoch(&lease)?;
-        Ok(lease)
-    }
-
-    /// Makes every publishing fail that may still be under way.
-    pub fn new_epoch(&mut self, lease: &Lease) -> Done<u64> {
-        let key = BASE64.encode(self.place.epoch(lease.id));
-        let put = json!({ "key": key, "lease": lease.id.to_string() });
-        self.ask::<Written>("/v3/kv/put", &put).map(|written| written.header.revision)
-    }
-
-    pub fn beat(&mut self, lease: &Lease, number: u64, cut: u64) -> Done<()> {
-        let key = BASE64.encode(self.place.server(lease.id));
-        let value = encoded(&(number, cut))?;
-        let put = json!({ "key": key, "value": value, "lease": lease.id.to_string() });
-        self.ask::<Written>("/v3/kv/put", &put).map(drop)
-    }
-
-    pub fn renew(&mut self, lease: &Lease) -> Done<()> {
-        let kept: Kept = self.ask("/v3/lease/keepalive", &json!({ "ID": lease.id.to_string() }))?;
-        if kept.result.ttl == 0 { Err(Fault::Refused("the lease has run out".to_owned())) } else { Ok(()) }
-    }
-
-    /// Writes a session's key unless there is one of its TPE; whether it was written.
-    pub fn publish(&mut self, lease: &Lease, shared: &Shared) -> Done<bool> {
-        let key = BASE64.encode(self.place.session(&shared.record.device));
-        let epoch = BASE64.encode(self.place.epoch(lease.id));
-        let put = json!({ "key": key, "value": encoded(shared)?, "lease": lease.id.to_string() });
-        let txn = json!({
-            "compare": [
-                { "key": key, "target": "CREATE", "create_revision": "0" },
-                { "key": epoch, "target": "MOD", "mod_revision": lease.epoch.to_string() },
-            ],
-            "success": [{ "request_put": put }],
-        });
-        self.ask::<Compared>("/v3/kv/txn", &txn).map(|compared| compared.succeeded)
-    }
-
-    /// Deletes a session's key if it is this session's; the change at which it is not there. A key that says something else of this
-    /// session is not ours any more: then nobody knows, and the table is given up.
-    pub fn withdraw(&mut self, shared: &Shared) -> Done<u64> {
-        let key = BASE64.encode(self.place.session(&shared.record.device));
-        let txn = json!({
-            "compare": [{ "key": key, "target": "VALUE", "value": encoded(shared)? }],
-            "success": [{ "request_delete_range": { "key": key } }],
-            "failure": [{ "request_range": { "key": key } }],
-        });
-        let compared: Compared = self.ask("/v3/kv/txn", &txn)?;
-        if !compared.succeeded {
-            let there = compared.responses.iter().filter_map(|r| r.range.as_ref()).flat_map(|r| &r.kvs);
-            for kv in there {
-                match self.place.said(kv) {
-                    Said::Entry(Entry::Session(other)) if other.record.id != shared.record.id => {}
-                    _ => {
-                        let why = "a session's key says what this server did not write";
-                        return Err(Fault::Refused(why.to_owned()));
-                    }
-                }
-            }
-            // It answers for one key, which is either there or not.
-            if compared.responses.len() != 1 {
-                return nonsense("a question without its answer");
-            }
-        }
-        Ok(compared.header.revision)
+    /// Writes this server's keys, by one change: the envelope before the pages that it names.
+    pub fn put(&mut self, envelope: &[u8], pages: &[(u16, Vec<u8>)]) -> Done<()> {
+        let put = |key: String, value: &[u8]| json!({ "request_put": { "key": key, "value": BASE64.encode(value) } });
+        let mut all = vec![put(self.place.envelope(), envelope)];
+        all.extend(pages.iter().map(|(page, bytes)| put(self.place.page(*page), bytes)));
+        let written: Written = self.ask("/v3/kv/txn", &json!({ "success": all }))?;
+        if written.succeeded { Ok(()) } else { nonsense("what has no condition has failed") }
     }
 
     /// All of the table, at one revision, and how many keys of it no server of the site writes.
-    pub fn table(&mut self, mut take: impl FnMut(Vec<Entry>)) -> Done<(u64, u64)> {
-        let (mut from, end) = self.place.all();
+    pub fn read(&mut self, table: &Table, mut take: impl FnMut(Found)) -> Done<(u64, u64)> {
+        let (mut from, end) = table.all();
         let (mut at, mut strange) = (0, 0);
-        loop {
-            let range = json!({ "key": from, "range_end": end, "limit": "256", "revision": at.to_string() });
-            let found: Found = self.ask("/v3/kv/range", &range)?;
+        for _ in 0..MOST_KEYS / AT_ONCE {
+            let limit = AT_ONCE.to_string();
+            let range = json!({ "key": from, "range_end": end, "limit": limit, "revision": at.to_string() });
+            let found: Range = self.ask("/v3/kv/range", &range)?;
             if at == 0 {
                 at = found.header.revision;
             }
-            let mut entries = Vec::new();
             for kv in &found.kvs {
-                match self.place.said(kv) {
-                    Said::Entry(entry) => entries.push(entry),
-                    Said::Nothing => {}
-                    Said::Nonsense(_) => strange += 1,
+                match table.found(kv) {
+                    Some(found) => take(found),
+                    None => strange += 1,
                 }
             }
-            take(entries);
-            match found.kvs.last().filter(|_| found.more) {
-                Some(last) => {
-                    let mut next = BASE64.decode(&last.key).or_else(nonsense)?;
-                    next.push(0);
-                    let next = BASE64.encode(next);
-                    if next == from {
-                        return nonsense("a table without an end");
-                    }
-                    from = next;
-                }
-                None => return Ok((at, strange)),
-            }
+            let Some(last) = found.kvs.last().filter(|_| found.more) else { return Ok((at, strange)) };
+            let mut next = BASE64.decode(&last.key).or_else(nonsense)?;
+            next.push(0);
+            from = BASE64.encode(next);
         }
+        nonsense("a table with more keys than all servers have")
     }
 }
 
@@ -411,25 +274,25 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn open(target: &Target, place: &Place, from: u64, first: usize) -> std::io::Result<Self> {
+    pub fn open(target: &Target, table: &Table, from: u64, first: usize) -> std::io::Result<Self> {
         let mut connection = Connection::open(target, first)?;
-        let (key, end) = place.all();
+        let (key, end) = table.all();
         let create =
             json!({ "create_request": { "key": key, "range_end": end, "start_revision": from.to_string() } });
         let answer = connection.post("/v3/watch", create.to_string().as_bytes())?;
         if answer.status != 200 {
             return Err(std::io::Error::other(format!("etcd refuses the watch: {}", answer.status)));
         }
-        connection.patience(std::time::Duration::from_millis(500))?;
+        connection.patience(Duration::from_millis(500))?;
         Ok(Self { connection, answer, rest: Vec::new() })
     }
 
-    /// The next message; `None` if none has come within half a second.
-    pub fn next(&mut self, place: &Place) -> Result<Option<Batch>, WatchFault> {
+    /// The next message; `None` if none has come in a while.
+    pub fn next(&mut self, table: &Table) -> Result<Option<Batch>, WatchFault> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return read(place, &line).map(Some);
+                return read(table, &line).map(Some);
             }
             if self.rest.len() > MOST_OF_A_MESSAGE {
                 return Err(WatchFault::Lost("etcd's watch: a message that is too long".to_owned()));
@@ -456,7 +319,7 @@ pub enum WatchFault {
     Lost(String),
 }
 
-fn read(place: &Place, line: &[u8]) -> Result<Batch, WatchFault> {
+fn read(table: &Table, line: &[u8]) -> Result<Batch, WatchFault> {
     let lost = |why: &dyn std::fmt::Display| WatchFault::Lost(format!("etcd's watch: {why}"));
     let watched: Watched = serde_json::from_slice(line).map_err(|e| lost(&e))?;
     let WatchedResult { canceled, events } = watched.result;
@@ -465,28 +328,13 @@ fn read(place: &Place, line: &[u8]) -> Result<Batch, WatchFault> {
     }
     let mut batch = Batch::default();
     for WatchedEvent { kind, kv } in events {
-        let at = kv.mod_revision;
         // Only what has been told counts as seen: the header's is etcd's own state, which may be ahead of this watch.
-        batch.revision = batch.revision.max(at);
-        let deleted = kind.as_deref() == Some("DELETE");
-        let said = if deleted { Said::Nonsense(place.key(&kv.key)) } else { place.said(&kv) };
-        let change = match said {
-            Said::Entry(entry) => Some(TableChange::Put(entry)),
-            Said::Nothing => None,
-            Said::Nonsense(Key::Server(name, lease)) if deleted => Some(TableChange::ServerGone(name, lease)),
-            Said::Nonsense(Key::Server(name, lease)) => Some(TableChange::Spoilt(name, lease)),
-            // No session stands in it any more, whatever does.
-            Said::Nonsense(Key::Session(host)) => {
-                batch.strange += u64::from(!deleted);
-                Some(TableChange::SessionGone(host))
-            }
-            Said::Nonsense(Key::Epoch) => None,
-            Said::Nonsense(Key::Strange) => {
-                batch.strange += 1;
-                None
-            }
-        };
-        batch.changes.extend(change.map(|change| (at, change)));
+        batch.revision = batch.revision.max(kv.mod_revision);
+        // No server takes a key away.
+        match table.found(&kv).filter(|_| kind.as_deref() != Some("DELETE")) {
+            Some(found) => batch.found.push(found),
+            None => batch.strange += 1,
+        }
     }
     Ok(batch)
 }
@@ -494,28 +342,15 @@ fn read(place: &Place, line: &[u8]) -> Result<Batch, WatchFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_session::{SessionId, Stored, Time};
 
-    fn place() -> Place {
-        Place { site: SiteName::new("harbour").unwrap(), me: DomainName::new("one.example").unwrap() }
+    fn table() -> Table {
+        let name = |text: &str| DomainName::new(text).unwrap();
+        let place = Place { site: SiteName::new("harbour").unwrap(), me: name("one.example") };
+        Table::new(&place, vec![name("one.example"), name("two.example")])
     }
 
-    fn shared(device: &str) -> Shared {
-        let record = Stored {
-            id: SessionId::from_random([7; 16]),
-            user: "ada".parse().unwrap(),
-            device: device.parse().unwrap(),
-            fingerprint: [1; 32],
-            label: "SECRET//NATO".parse().unwrap(),
-            inner: vec!["10.80.1.7".parse().unwrap()],
-            opened: Time::default(),
-        };
-        Shared { owner: "two.example".parse().unwrap(), record }
-    }
-
-    fn event(key: &str, value: &str, kind: &str) -> Value {
-        let kv =
-            json!({ "key": BASE64.encode(key), "value": value, "create_revision": "3", "mod_revision": "9" });
+    fn event(key: &str, value: &[u8], kind: &str) -> Value {
+        let kv = json!({ "key": BASE64.encode(key), "value": BASE64.encode(value), "mod_revision": "9" });
         json!({ "type": kind, "kv": kv })
     }
 
@@ -523,62 +358,56 @@ mod tests {
         json!({ "result": { "header": { "revision": "12" }, "events": events } }).to_string().into_bytes()
     }
 
+    fn watched(events: &[Value]) -> Batch {
+        read(&table(), &message(events)).ok().expect("it is read")
+    }
+
     #[test]
-    fn what_the_watch_says_is_read_and_counts_as_seen_as_far_as_it_was_told() {
-        let events = [
-            event("/levee/harbour/server/two.example/77", &encoded(&(5u64, 4u64)).unwrap(), "PUT"),
-            event("/levee/harbour/session/ws1", &encoded(&shared("ws1")).unwrap(), "PUT"),
-            event("/levee/harbour/epoch/two.example/77", "", "PUT"),
-            event("/levee/harbour/session/ws2", "", "DELETE"),
-            event("/levee/harbour/server/two.example/76", "", "DELETE"),
+    fn what_the_watch_says_is_read_in_order_and_counts_as_seen_as_far_as_it_was_told() {
+        let batch = watched(&[
+            event("/levee/harbour/server/two.example", b"signed", "PUT"),
+            event("/levee/harbour/server/two.example/7", b"page", "PUT"),
+            event("/levee/harbour/server/one.example", b"own", "PUT"),
+        ]);
+        let server = "two.example".parse().unwrap();
+        let found = vec![
+            Found::Envelope(b"signed".to_vec()),
+            Found::Page { server, page: 7, bytes: b"page".to_vec() },
+            Found::Envelope(b"own".to_vec()),
         ];
-        let Ok(batch) = read(&place(), &message(&events)) else { panic!("not read") };
-        let two: DomainName = "two.example".parse().unwrap();
-        let server = Entry::Server { name: two.clone(), lease: 77, joined: 3, beat: 5, cut: 4 };
-        let told = [
-            TableChange::Put(server),
-            TableChange::Put(Entry::Session(shared("ws1"))),
-            TableChange::SessionGone("ws2".parse().unwrap()),
-            TableChange::ServerGone(two, 76),
-        ];
-        let changes = told.into_iter().map(|change| (9, change)).collect();
-        assert_eq!(batch, Batch { revision: 9, changes, strange: 0 });
+        assert_eq!(batch, Batch { revision: 9, found, strange: 0 });
         let created = br#"{"result":{"header":{"revision":"12"},"created":true}}"#;
-        assert!(matches!(read(&place(), created), Ok(batch) if batch == Batch::default()));
+        assert!(matches!(read(&table(), created), Ok(batch) if batch == Batch::default()));
     }
 
     #[test]
-    fn a_session_that_is_not_said_to_the_last_octet_as_a_server_says_it_is_none() {
-        let whole = postcard::to_allocvec(&shared("ws1")).unwrap();
-        let longer = [&whole[..], &[0]].concat();
-        let huge = [&whole[..], &vec![0; 70_000]].concat();
-        let (host, ws2): (HostName, _) = ("ws1".parse().unwrap(), encoded(&shared("ws2")).unwrap());
-        for value in
-            [BASE64.encode(longer), BASE64.encode(huge), "AAAA".into(), "*".into(), String::new(), ws2]
-        {
-            let batch = read(&place(), &message(&[event("/levee/harbour/session/ws1", &value, "PUT")]));
-            let gone = vec![(9, TableChange::SessionGone(host.clone()))];
-            let expected = Batch { revision: 9, changes: gone, strange: 1 };
-            assert!(matches!(batch, Ok(batch) if batch == expected), "{value:.40}");
-        }
-    }
-
-    #[test]
-    fn keys_that_no_server_writes_are_counted_and_end_nothing() {
-        let session = encoded(&shared("ws1")).unwrap();
+    fn what_no_server_of_the_site_writes_is_counted_and_passed_over() {
+        let long = vec![7; 70_000];
         let strange = [
-            event("/levee/harbour/session/../ws1", &session, "PUT"),
-            event("/levee/harbour/server/two.example/x", &session, "PUT"),
-            event("/levee/harbour/server/two.example/077", &session, "PUT"),
-            event("/levee/other/session/ws1", &session, "PUT"),
-            event("/levee/harbour/else", "", "DELETE"),
+            event("/levee/harbour/server/stranger.example", b"signed", "PUT"),
+            event("/levee/harbour/server/two.example/07", b"page", "PUT"),
+            event("/levee/harbour/server/two.example/256", b"page", "PUT"),
+            event("/levee/harbour/server/two.example/x", b"page", "PUT"),
+            event("/levee/harbour/server/two.example/1/1", b"page", "PUT"),
+            event("/levee/harbour/server/../two.example", b"signed", "PUT"),
+            event("/levee/other/server/two.example", b"signed", "PUT"),
+            event("/levee/harbour/session/ws1", b"", "PUT"),
+            event("/levee/harbour/server/two.example", b"", "DELETE"),
+            event("/levee/harbour/server/two.example/1", b"", "DELETE"),
+            // 70 kB, as it ended fsd once; and nothing.
+            event("/levee/harbour/server/two.example", &long, "PUT"),
+            event("/levee/harbour/server/two.example/1", &long, "PUT"),
+            event("/levee/harbour/server/two.example/1", &[7; PAGE + 1], "PUT"),
+            event("/levee/harbour/server/two.example", b"", "PUT"),
         ];
-        let batch = read(&place(), &message(&strange));
-        assert!(matches!(batch, Ok(Batch { strange: 5, changes, .. }) if changes.is_empty()));
-        let spoilt = event("/levee/harbour/server/two.example/77", "AA==", "PUT");
-        let batch = read(&place(), &message(&[spoilt]));
-        let two = TableChange::Spoilt("two.example".parse().unwrap(), 77);
-        assert!(matches!(batch, Ok(Batch { changes, .. }) if changes == [(9, two)]));
+        let count = strange.len() as u64;
+        assert_eq!(watched(&strange), Batch { revision: 9, found: vec![], strange: count });
+        // What is as long as it may be passes.
+        let whole = watched(&[
+            event("/levee/harbour/server/two.example", &[7; ENVELOPE], "PUT"),
+            event("/levee/harbour/server/two.example/255", &[7; PAGE], "PUT"),
+        ]);
+        assert_eq!((whole.found.len(), whole.strange), (2, 0));
     }
 
     #[test]
@@ -587,7 +416,7 @@ mod tests {
             [b"{}".to_vec(), b"\xff\n".to_vec(), br#"{"result":{"header":{},"canceled":true}}"#.to_vec()]
         {
             assert!(
-                matches!(read(&place(), &bad), Err(WatchFault::Lost(_))),
+                matches!(read(&table(), &bad), Err(WatchFault::Lost(_))),
                 "{}",
                 String::from_utf8_lossy(&bad)
             );

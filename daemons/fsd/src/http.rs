@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 
 /// For the TCP connection.
 const CONNECT: Duration = Duration::from_secs(1);
+/// For a handshake, and for an answer.
+const WHOLE: Duration = Duration::from_secs(4);
+/// So long is a part of an answer waited for that comes in pieces.
+const PIECES: Duration = Duration::from_secs(1);
 /// The most bytes of an answer's head, and of one chunk: etcd's own bound on a message is 2 MiB.
 const MOST: usize = 8 << 20;
 
@@ -68,8 +72,18 @@ impl Connection {
         tcp.set_write_timeout(Some(CONNECT))?;
         let tls = ClientConnection::new(Arc::clone(&target.config), target.name.clone()).map_err(other)?;
         let mut stream = StreamOwned::new(tls, tcp);
+        let until = Instant::now() + WHOLE;
         while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock)?;
+            if Instant::now() >= until {
+                return Err(other("etcd does not come to an end with its handshake"));
+            }
+            if stream.conn.wants_write() {
+                stream.conn.write_tls(&mut stream.sock)?;
+            } else if stream.conn.read_tls(&mut stream.sock)? == 0 {
+                return Err(other("etcd has closed the connection"));
+            } else {
+                stream.conn.process_new_packets().map_err(other)?;
+            }
         }
         let host = target.name.to_str().into_owned();
         Ok(Self { stream, host, buffer: Vec::new() })
@@ -132,6 +146,7 @@ impl Connection {
 
     /// The next part of an answer's body; `None` at its end. A read that is interrupted by its time can be repeated.
     pub fn chunk(&mut self, answer: &mut Answer) -> std::io::Result<Option<Vec<u8>>> {
+        let until = Instant::now() + PIECES;
         match &mut answer.framing {
             Framing::Length(0) => Ok(None),
             Framing::Length(length) => {
@@ -139,7 +154,7 @@ impl Connection {
                     return Err(other("an answer that is too long"));
                 }
                 while self.buffer.len() < *length {
-                    self.more()?;
+                    self.more_until(until)?;
                 }
                 Ok(Some(self.buffer.drain(..std::mem::take(length)).collect()))
             }
@@ -169,16 +184,27 @@ impl Connection {
                         return Ok(Some(chunk));
                     }
                 }
-                self.more()?;
+                self.more_until(until)?;
             },
         }
     }
 
+    fn more_until(&mut self, until: Instant) -> std::io::Result<()> {
+        if Instant::now() >= until {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        self.more()
+    }
+
     /// A request and its whole answer.
     pub fn ask(&mut self, path: &str, body: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
+        let until = Instant::now() + WHOLE;
         let mut answer = self.post(path, body)?;
         let mut whole = Vec::new();
         while let Some(chunk) = self.chunk(&mut answer)? {
+            if Instant::now() >= until {
+                return Err(other("an answer without an end"));
+            }
             whole.extend_from_slice(&chunk);
             if whole.len() > MOST {
                 return Err(other("an answer that is too long"));

@@ -1,7 +1,7 @@
-//! The client of the table that a site's servers share: etcd's parser, and nothing of the decisions.
+//! Carries what the site's servers say to each other: etcd's parser, and nothing of the decisions.
 //!
-//! sessiond asks, this process carries it out over TLS with etcd and says what came of it. It has no file, no credential and no key:
-//! the signer signs its handshakes. What sessiond makes of what it says is `levee_session::federation`.
+//! sessiond asks, this process writes to etcd over TLS and tells what it reads there. It has no file, no credential and no key:
+//! the signer signs its handshakes, and nothing else for it. Nothing that it says is believed without another server's signature.
 #![forbid(unsafe_code)]
 
 mod etcd;
@@ -9,24 +9,22 @@ mod http;
 mod serve;
 mod start;
 
+use levee_daemon::Fatal;
 use levee_policy::site::Suites;
 
 /// The program's arguments: `--suites NAME`, as the site says.
-fn suites(mut arguments: impl Iterator<Item = String>) -> Result<Suites, String> {
+fn suites(mut arguments: impl Iterator<Item = String>) -> Result<Suites, Fatal> {
+    let fault = |why: String| Fatal::new("read the arguments", why);
     match (arguments.next().as_deref(), arguments.next(), arguments.next()) {
         (None, None, None) => Ok(Suites::default()),
-        (Some("--suites"), Some(name), None) => name.parse().map_err(|e| format!("--suites: {e}")),
-        _ => Err("it takes `--suites NAME` and no other arguments".to_owned()),
+        (Some("--suites"), Some(name), None) => name.parse().map_err(|e| fault(format!("--suites: {e}"))),
+        _ => Err(fault("it takes `--suites NAME` and no other arguments".to_owned())),
     }
 }
 
 fn main() -> std::process::ExitCode {
-    let started = suites(std::env::args().skip(1)).and_then(start::start);
-    match started.and_then(|started| started.map_or(Ok(()), serve::serve)) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            levee_ipc::say!("levee-fsd: {error}");
-            std::process::ExitCode::FAILURE
-        }
-    }
+    levee_daemon::run("levee-fsd", || match start::start(suites(std::env::args().skip(1))?)? {
+        Some(started) => serve::serve(started),
+        None => Ok(()),
+    })
 }

@@ -2,79 +2,83 @@
 
 use crate::etcd::Place;
 use crate::http::Target;
-use levee_ipc::warden::{Attachment, CONTROL_FD, FromWarden, Role, ToWarden};
-use levee_ipc::{Channel, Received, RecvError};
+use crate::serve::Source;
+use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, begin, pem};
+use levee_ipc::Channel;
+use levee_ipc::warden::fsd::FsdPart;
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, SiteName};
 use levee_sys::sandbox::Sandbox;
 use levee_tls::SignerHandle;
-use std::fs::File;
-use std::io::{Read as _, Seek as _};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
-/// Files with certificates are not larger.
-const MAX_PEM: u64 = 1024 * 1024;
+/// The most members of etcd.
+const MEMBERS: usize = 16;
 
-/// What it begins with.
+/// What the warden gives.
+#[derive(Default)]
+struct Given {
+    members: Many<(SocketAddr, DomainName), MEMBERS>,
+    place: One<(SiteName, DomainName)>,
+    chain: One<OwnedFd>,
+    authority: One<OwnedFd>,
+    sessiond: One<Channel>,
+    signer: One<Channel>,
+}
+
+impl Kit for Given {
+    type Part = FsdPart;
+
+    fn take(&mut self, part: FsdPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            FsdPart::Server { address, name } => self.members.put((address, name)),
+            FsdPart::Member { site, server } => self.place.put((site, server)),
+            FsdPart::Chain => self.chain.put(with.one()?),
+            FsdPart::Authority => self.authority.put(with.one()?),
+            FsdPart::Sessiond => self.sessiond.put(with.channel()?),
+            FsdPart::Signer => self.signer.put(with.channel()?),
+        }
+    }
+}
+
+/// What it works with.
 pub struct Started {
-    pub control: Channel,
-    pub sessiond: Channel,
+    pub events: Events<Source>,
+    pub warden: Warden<FsdPart>,
+    /// To hear sessiond, and to tell it: two descriptors of one channel.
+    pub sessiond: (Channel, Channel),
     pub signer: SignerHandle,
     pub target: Target,
     pub place: Place,
 }
 
-fn contents(fd: OwnedFd) -> Result<Vec<u8>, String> {
-    let fault = |e: std::io::Error| format!("a memory file: {e}");
-    let (mut file, mut bytes) = (File::from(fd), Vec::new());
-    file.rewind().map_err(fault)?;
-    file.take(MAX_PEM).read_to_end(&mut bytes).map_err(fault)?;
-    Ok(bytes)
-}
-
-/// Collects the attachments, enters the sandbox and tells the warden. `None`: the warden does not need us any more.
-pub fn start(suites: Suites) -> Result<Option<Started>, String> {
-    let control = Channel::from_fd(levee_sys::fork::inherited(CONTROL_FD).map_err(|e| e.to_string())?);
-    let (mut chain, mut authority, mut sessiond) = (None, None, None);
+/// Takes what the warden gives, enters the sandbox and says so. `None`: the warden does not need us any more.
+///
+/// # Errors
+/// Why it cannot begin.
+pub fn start(suites: Suites) -> Result<Option<Started>, Fatal> {
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(None) };
+    let members = given.members.needed("etcd")?;
+    let (site, me) = given.place.needed("place")?;
+    let chain = pem(&given.chain.needed("chain")?)?;
+    let authority = pem(&given.authority.needed("authority")?)?;
+    let sessiond = given.sessiond.needed("channel to levee-sessiond")?;
     let signer = SignerHandle::new();
-    let mut members: Vec<(SocketAddr, DomainName)> = Vec::new();
-    let mut place: Option<(SiteName, DomainName)> = None;
-    loop {
-        let Received { message, mut fds } = match control.recv::<FromWarden>() {
-            Ok(received) => received,
-            Err(RecvError::Closed) => return Ok(None),
-            Err(error) => return Err(format!("from the warden: {error}")),
-        };
-        match (message, fds.pop()) {
-            (FromWarden::Begin(_), _) => break,
-            (FromWarden::Stop, _) => return Ok(None),
-            (FromWarden::Attach(Attachment::Server { address, name }), None) => members.push((address, name)),
-            (FromWarden::Attach(Attachment::Member { site, server }), None) => place = Some((site, server)),
-            (FromWarden::Attach(Attachment::Chain), Some(fd)) => chain = Some(contents(fd)?),
-            (FromWarden::Attach(Attachment::Authority), Some(fd)) => authority = Some(contents(fd)?),
-            (FromWarden::Attach(Attachment::Peer { role: Role::Sessiond, .. }), Some(fd)) => {
-                sessiond = Some(Channel::from_fd(fd));
-            }
-            (FromWarden::Attach(Attachment::Peer { role: Role::Signer, .. }), Some(fd))
-            | (FromWarden::Attach(Attachment::SignerClient(_)), Some(fd)) => {
-                signer.set(Channel::from_fd(fd));
-            }
-            (other, _) => return Err(format!("the warden sent {other:?}")),
-        }
+    if let Some(channel) = given.signer.get() {
+        signer.set(channel);
     }
-    let missing = |what: &str| format!("the warden attached no {what}");
-    let (chain, authority) =
-        (chain.ok_or_else(|| missing("chain"))?, authority.ok_or_else(|| missing("authority"))?);
-    let (site, me) = place.ok_or_else(|| missing("place"))?;
-    let name = members.first().map(|(_, name)| name.clone()).ok_or_else(|| missing("etcd"))?;
+    let fault = |why: &dyn std::fmt::Display| Fatal::new("begin", why);
+    let name = members.first().map(|(_, name)| name.clone()).ok_or_else(|| fault(&"there is no etcd"))?;
     let target = Target {
-        config: levee_tls::client(&chain, &authority, None, &signer, suites).map_err(|e| e.to_string())?,
-        name: levee_tls::server_name(&name).map_err(|e| e.to_string())?,
+        config: levee_tls::client(&chain, &authority, None, &signer, suites).map_err(|e| fault(&e))?,
+        name: levee_tls::server_name(&name).map_err(|e| fault(&e))?,
         members: members.into_iter().map(|(address, _)| address).collect(),
     };
-    let Some(sessiond) = sessiond else { return Err(missing("sessiond")) };
-    Sandbox { tcp: true, ..Sandbox::new(levee_sys::seccomp::FSD) }.enter().map_err(|e| e.to_string())?;
-    control.send(&ToWarden::Ready).map_err(|e| format!("to the warden: {e}"))?;
-    Ok(Some(Started { control, sessiond, signer, target, place: Place { site, me } }))
+    let other = sessiond.as_fd().try_clone_to_owned().map_err(|e| fault(&e))?;
+    let mut events = Events::new()?;
+    let sandbox = Sandbox { tcp: true, ..Sandbox::new(levee_sys::seccomp::FSD) };
+    let warden = beginning.confine(&sandbox)?.ready(&mut events, Source::Warden)?;
+    let sessiond = (sessiond, Channel::from_fd(other));
+    Ok(Some(Started { events, warden, sessiond, signer, target, place: Place { site, me } }))
 }

@@ -379,7 +379,9 @@ impl Gate {
                     }
                 }
                 // No site of several servers has redundant stacks; what cannot keep a lease does not go on.
-                SessiondToVault::Until(_) => return Err(Fatal::new("keep a lease", "a gate has none")),
+                SessiondToVault::Until { .. } | SessiondToVault::OpenTheirs { .. } => {
+                    return Err(Fatal::new("keep a lease", "a gate has none"));
+                }
                 SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
                 SessiondToVault::Report => {
                     let report = self.report()?;

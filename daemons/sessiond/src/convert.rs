@@ -15,9 +15,13 @@ use std::net::IpAddr;
 /// To a vault.
 pub fn to_vault(message: ToVault) -> SessiondToVault {
     match message {
-        ToVault::Open { id, inner, reach } => {
+        ToVault::Open { id, inner, owner, reach } => {
             let selectors = selectors(&inner, &reach);
-            SessiondToVault::Open(SessionRecord { id, inner, selectors })
+            let record = SessionRecord { id, inner, selectors };
+            match owner {
+                Some(owner) => SessiondToVault::OpenTheirs { record, owner },
+                None => SessiondToVault::Open(record),
+            }
         }
         ToVault::Close(id) => SessiondToVault::Close(id),
         ToVault::Synced => SessiondToVault::Synced,
@@ -32,7 +36,7 @@ pub fn to_mediator(
     user: impl FnOnce(SessionId) -> Option<UserName>,
 ) -> Option<SessiondToMediator> {
     Some(match message {
-        ToVault::Open { id, inner, reach } => {
+        ToVault::Open { id, inner, reach, .. } => {
             SessiondToMediator::Open(mediated(site, *id, user(*id)?, inner.clone(), reach))
         }
         ToVault::Close(id) => SessiondToMediator::Close(*id),

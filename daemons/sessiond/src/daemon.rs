@@ -106,6 +106,7 @@ impl Daemon {
         site: Site,
         clock: Clock,
         (mut store, (away, was_away)): (Store, (Away, Option<Duration>)),
+        federated: Federated,
         audit: AuditLog,
         passwords: Passwords,
         devices: Devices,
@@ -132,7 +133,7 @@ impl Daemon {
             vaults: Vaults::default(),
             warden,
             operators: Operators::new(),
-            federated: Federated::new(),
+            federated,
             withdrawals: Vec::new(),
             store,
             passwords,
@@ -300,6 +301,8 @@ impl Daemon {
             part @ (SessiondPart::Site
             | SessiondPart::Directory
             | SessiondPart::Auditor
+            | SessiondPart::Federation
+            | SessiondPart::FederationAuthority
             | SessiondPart::Authority) => {
                 return Err(Warden::unwanted(&part));
             }
@@ -399,9 +402,9 @@ impl Daemon {
                 let why = "the server has only begun".to_owned();
                 self.handle(Event::Published(record.id, Publication::Refused(why)));
             }
-            Output::Publish(record) => self.federation(|machine, now| machine.publish(record, now)),
+            Output::Publish(record) => self.federation(|machine, now| machine.publish(&record, now)),
             Output::Withdraw(record) if self.federated.machine.is_none() => self.withdrawals.push(record),
-            Output::Withdraw(record) => self.federation(|machine, _| machine.withdraw(&record)),
+            Output::Withdraw(record) => self.federation(|machine, now| machine.withdraw(&record, now)),
             Output::Over(session) => self.federation(|machine, now| machine.cut(session, now)),
             Output::Operator(operator, result) => self.operators.ended(operator, result),
         }

@@ -30,14 +30,7 @@ impl Devices {
     /// # Errors
     /// If one of them cannot be used.
     pub fn new(server: DomainName, authority: OwnedFd, list: Option<OwnedFd>) -> Result<Self, String> {
-        let mut text = vec![0; MAX_PEM];
-        let length =
-            File::from(authority).read_at(&mut text, 0).map_err(|e| format!("the authority: {e}"))?;
-        text.truncate(length);
-        let (_, pem) = parse_x509_pem(&text).map_err(|e| format!("the authority: {e}"))?;
-        let certificate = pem.parse_x509().map_err(|e| format!("the authority: {e}"))?;
-        let authority =
-            key(certificate.public_key()).ok_or("the authority's key is on neither P-256 nor P-384")?;
+        let authority = self::authority(authority)?;
         let mut devices = Self { server, authority, revoked: BTreeSet::new() };
         if let Some(list) = list {
             devices.believe(&list).map_err(|e| format!("the revocation list: {e}"))?;
@@ -90,7 +83,31 @@ impl Devices {
     }
 }
 
-fn algorithm(curve: Curve) -> &'static EcdsaVerificationAlgorithm {
+/// What is in a file with certificates.
+///
+/// # Errors
+/// The kernel's.
+pub fn text(file: OwnedFd) -> std::io::Result<Vec<u8>> {
+    let mut text = vec![0; MAX_PEM];
+    let length = File::from(file).read_at(&mut text, 0)?;
+    text.truncate(length);
+    Ok(text)
+}
+
+/// The key of an authority, by its certificate in PEM.
+///
+/// # Errors
+/// If it cannot be used.
+pub fn authority(file: OwnedFd) -> Result<UnparsedPublicKey<Vec<u8>>, String> {
+    let text = text(file).map_err(|e| format!("the authority: {e}"))?;
+    let (_, pem) = parse_x509_pem(&text).map_err(|e| format!("the authority: {e}"))?;
+    let certificate = pem.parse_x509().map_err(|e| format!("the authority: {e}"))?;
+    key(certificate.public_key())
+        .ok_or_else(|| "the authority's key is on neither P-256 nor P-384".to_owned())
+}
+
+/// How a key on this curve signs.
+pub fn algorithm(curve: Curve) -> &'static EcdsaVerificationAlgorithm {
     match curve {
         Curve::P256 => &ECDSA_P256_SHA256_ASN1,
         Curve::P384 => &ECDSA_P384_SHA384_ASN1,

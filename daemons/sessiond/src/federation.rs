@@ -1,27 +1,46 @@
-//! Where the site has several servers: between the state machines and fsd, and the lease that vaults keep.
+//! Where the site has several servers: between the state machines, the signer and fsd, and the leases that vaults keep.
 
 use crate::daemon::{Daemon, Source};
-use levee_daemon::{Fatal, Outbox, TURN};
+use crate::statements::Statements;
+use levee_daemon::{Fatal, Outbox};
 use levee_ipc::Channel;
-use levee_ipc::federation::{Ask, Heard};
+use levee_ipc::federation::{Ask, Heard, Statement};
 use levee_ipc::operator::FederationStatus;
+use levee_ipc::signer::ToSigner;
 use levee_ipc::vault::SessiondToVault;
 use levee_ipc::warden::Role;
-use levee_policy::Site;
+use levee_policy::{DomainName, Site};
 use levee_session::federation::{Federation, Said};
 use levee_session::{Event, Time};
+use std::collections::BTreeMap;
+
+/// The most messages of fsd in a turn: each may cost the check of two signatures.
+const TURN: usize = 8;
+
+/// What is to be written once it is signed.
+struct Signing {
+    attempt: u64,
+    statement: Box<Statement>,
+    pages: Vec<(u16, Vec<u8>)>,
+}
 
 /// This server among the site's.
 pub struct Federated {
     pub(crate) machine: Option<Federation>,
+    /// Where the site has several servers.
+    statements: Option<Statements>,
     link: Outbox<Ask>,
+    signing: Option<Signing>,
     /// Sessions may pass packets until then.
     until: Time,
+    /// And those of another server until then.
+    theirs: BTreeMap<DomainName, Time>,
 }
 
 impl Federated {
-    pub fn new() -> Self {
-        Self { machine: None, link: Outbox::new(), until: Time::default() }
+    pub fn new(statements: Option<Statements>) -> Self {
+        let (link, until, theirs) = (Outbox::new(), Time::default(), BTreeMap::new());
+        Self { machine: None, statements, link, signing: None, until, theirs }
     }
 
     /// For operators.
@@ -46,41 +65,90 @@ impl Daemon {
         };
         let (lease, now) = (federation.lease(), self.now());
         let begin = if ran { now.after(lease) } else { now };
-        let name = self.site.server().name().clone();
-        let peers = federation.peers().iter().map(|peer| peer.name().clone()).collect();
-        self.federated.machine = Some(Federation::new(name, peers, lease, begin));
+        let (site, name) = (self.site.name().clone(), self.site.server().name().clone());
+        let peers = federation.peers().iter().map(|peer| peer.name().clone());
+        self.federated.machine = Some(Federation::new(site, name, peers, lease, begin));
         // Sessions of the run before, which ended with it.
         for record in std::mem::take(&mut self.withdrawals) {
-            self.federation(|machine, _| machine.withdraw(&record));
+            self.federation(|machine, now| machine.withdraw(&record, now));
         }
     }
 
     pub(crate) fn fsd_came(&mut self, channel: Channel) -> Result<(), Fatal> {
         self.federated.link.replace(channel, &mut self.events, Source::Fsd)?;
-        self.federation(|machine, now| machine.lost("the client of the table is another one", now));
+        self.federation(|machine, now| machine.lost(None, "the client of the table is another one", now));
         Ok(())
     }
 
     /// Without a lease no vault passes anything; told first of all, on every channel to a vault.
     pub(crate) fn lease_for_new_vault(&mut self, label: &levee_policy::LabelName, slot: u16) {
-        if is_federated(&self.site) {
-            let until = self.clock.monotonic(self.federated.until);
-            if let Some(link) = self.vaults.link(label, slot) {
-                link.send(SessiondToVault::Until(until));
-            }
+        if !is_federated(&self.site) {
+            return;
+        }
+        let Some(link) = self.vaults.link(label, slot) else { return };
+        link.send(SessiondToVault::Until { owner: None, until: self.clock.monotonic(self.federated.until) });
+        for (owner, until) in &self.federated.theirs {
+            let (owner, until) = (Some(owner.clone()), self.clock.monotonic(*until));
+            link.send(SessiondToVault::Until { owner, until });
         }
     }
 
     pub(crate) fn hear_fsd(&mut self) {
         for _ in 0..TURN {
             match self.federated.link.hear::<Heard>() {
-                Ok(Some(heard)) => self.federation(|machine, now| machine.hear(heard, now)),
+                Ok(Some(heard)) => self.heard_from_fsd(heard),
                 Ok(None) => return,
                 Err(why) => {
-                    self.federation(|machine, now| machine.lost("the client of the table is gone", now));
+                    self.federation(|machine, now| {
+                        machine.lost(None, "the client of the table is gone", now)
+                    });
                     return self.lost(Role::Fsd, why);
                 }
             }
+        }
+    }
+
+    /// Nothing of it is believed without a signature of the server that it is said to be of.
+    fn heard_from_fsd(&mut self, heard: Heard) {
+        let now = self.now();
+        match heard {
+            Heard::Told { attempt, envelope } => {
+                let Some(statements) = &mut self.federated.statements else { return };
+                match statements.open(&envelope, now) {
+                    Ok(statement) => self.federation(|machine, now| machine.hear(attempt, statement, now)),
+                    Err(why) => {
+                        self.counts.add_many(&format!("a server's statement: {why}"), 1, now);
+                        self.federation(|machine, _| machine.add_strange(1));
+                    }
+                }
+            }
+            Heard::Page { attempt, server, page, bytes } => {
+                self.federation(|machine, now| machine.page(attempt, &server, page, &bytes, now));
+            }
+            Heard::Joined { attempt } => self.federation(|machine, now| machine.joined(attempt, now)),
+            Heard::Written { attempt, number } => {
+                self.federation(|machine, now| machine.written(attempt, number, now));
+            }
+            Heard::Strange { count, .. } => self.federation(|machine, _| machine.add_strange(count)),
+            Heard::Lost { attempt, reason } => {
+                self.federation(|machine, now| machine.lost(Some(attempt), &reason, now));
+            }
+        }
+    }
+
+    /// The signer has answered about a statement.
+    pub(crate) fn stated(&mut self, epoch: u64, number: u64, signature: Option<Vec<u8>>) {
+        let asked =
+            |signing: &mut Signing| (signing.statement.epoch, signing.statement.number) == (epoch, number);
+        let Some(Signing { attempt, statement, pages }) = self.federated.signing.take_if(asked) else {
+            return;
+        };
+        let sealed =
+            signature.and_then(|signature| self.federated.statements.as_ref()?.seal(&statement, signature));
+        match sealed {
+            Some(envelope) => self.federated.link.send(Ask::Put { attempt, number, envelope, pages }),
+            // It will be said again, with another number.
+            None => self.counts.add_many("a statement that levee-signer has not signed", 1, self.clock.now()),
         }
     }
 
@@ -91,21 +159,36 @@ impl Daemon {
         give(machine, now);
         while let Some(said) = self.federated.machine.as_mut().and_then(Federation::poll) {
             match said {
-                Said::Ask(ask) => {
-                    self.federated.link.send(ask);
+                Said::Join { attempt } => {
+                    let peers = self.federated.machine.iter().flat_map(Federation::peers);
+                    let servers = std::iter::once(self.site.server().name()).chain(peers).cloned().collect();
+                    self.federated.link.send(Ask::Join { attempt, servers });
                 }
-                Said::Until(until) => {
-                    self.federated.until = until;
+                Said::State { attempt, statement, pages } => {
+                    self.ask_for_signature(Signing { attempt, statement, pages });
+                }
+                Said::Until(owner, until) => {
+                    match &owner {
+                        None => self.federated.until = until,
+                        Some(owner) => drop(self.federated.theirs.insert(owner.clone(), until)),
+                    }
                     let until = self.clock.monotonic(until);
-                    self.vaults.tell_all(|| SessiondToVault::Until(until));
+                    self.vaults.tell_all(|| SessiondToVault::Until { owner: owner.clone(), until });
                 }
                 Said::Fence(reason) => self.handle(Event::Fence(reason)),
                 Said::Appeared(shared) => self.handle(Event::Appeared(Box::new(shared))),
                 Said::Vanished(session) => self.handle(Event::Vanished(session)),
                 Said::Published(session, what) => self.handle(Event::Published(session, what)),
+                Said::Clash(session) => self.handle(Event::Clash(session)),
                 Said::Withdrawn(session) => self.handle(Event::Withdrawn(session)),
             }
         }
+    }
+
+    /// One at a time: what is not signed in time is said anew.
+    fn ask_for_signature(&mut self, signing: Signing) {
+        self.ask_to_sign(ToSigner::Statement(signing.statement.clone()));
+        self.federated.signing = Some(signing);
     }
 }
 

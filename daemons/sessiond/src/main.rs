@@ -22,6 +22,7 @@ mod passwords;
 mod rates;
 mod revoked;
 mod start;
+mod statements;
 mod store;
 mod vaults;
 

@@ -6,7 +6,9 @@ use crate::away::{self, Away};
 use crate::clock::Clock;
 use crate::daemon::{Daemon, Source};
 use crate::devices::Devices;
+use crate::federation::Federated;
 use crate::passwords::Passwords;
+use crate::statements::Statements;
 use crate::store::Store;
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, begin};
 use levee_ipc::signer::{FromSigner, ToSigner};
@@ -36,6 +38,8 @@ struct Given {
     directory: One<OwnedFd>,
     auditor: One<OwnedFd>,
     authority: One<OwnedFd>,
+    federation: One<OwnedFd>,
+    federation_authority: One<OwnedFd>,
     revoked: One<OwnedFd>,
     signer: One<Channel>,
     /// To be taken like any that come later.
@@ -51,6 +55,8 @@ impl Kit for Given {
             SessiondPart::Directory => self.directory.put(with.one()?),
             SessiondPart::Auditor => self.auditor.put(with.one()?),
             SessiondPart::Authority => self.authority.put(with.one()?),
+            SessiondPart::Federation => self.federation.put(with.one()?),
+            SessiondPart::FederationAuthority => self.federation_authority.put(with.one()?),
             SessiondPart::Revocations => self.revoked.put(with.one()?),
             SessiondPart::Signer => self.signer.put(with.channel()?),
             part => self.others.put((part, with)),
@@ -81,6 +87,14 @@ pub fn serve() -> Result<(), Fatal> {
     let authority = given.authority.needed("certificate of the authority")?;
     let devices =
         Devices::new(site.server().name().clone(), authority, given.revoked.get()).map_err(fault)?;
+    let statements = match site.federation() {
+        None => None,
+        Some(_) => {
+            let own = given.federation.needed("passport for the federation")?;
+            let authority = given.federation_authority.needed("authority of the federation")?;
+            Some(Statements::new(site.server().name(), own, authority).map_err(fault)?)
+        }
+    };
     let clock = Clock::start();
     let away = Away::open(directory.as_fd(), boot, site.server().grace())
         .map_err(|e| Fatal::new("read when it ran last", e))?;
@@ -90,8 +104,10 @@ pub fn serve() -> Result<(), Fatal> {
     let credentials = credentials(directory.as_fd()).map_err(|e| Fatal::new("open the credentials", e))?;
     let passwords =
         Passwords::start(credentials, bell).map_err(|e| Fatal::new("start the password threads", e))?;
+    let federated = Federated::new(statements);
     let warden = confined.ready(&mut events, Source::Warden)?;
-    let mut daemon = Daemon::new(events, warden, site, clock, (store, away), audit, passwords, devices)?;
+    let mut daemon =
+        Daemon::new(events, warden, site, clock, (store, away), federated, audit, passwords, devices)?;
     daemon.signer_came(signer)?;
     for (part, with) in given.others.all() {
         daemon.take(part, with)?;

@@ -156,11 +156,13 @@ impl Vaults {
     ) {
         let Some(workers) = self.0.get_mut(label) else { return };
         let (asked, closing) = match order() {
-            SessiondToVault::Open(record) => (Some(Asked::Session(record.id)), false),
+            SessiondToVault::Open(record) | SessiondToVault::OpenTheirs { record, .. } => {
+                (Some(Asked::Session(record.id)), false)
+            }
             SessiondToVault::Close(id) => (Some(Asked::Session(id)), true),
             SessiondToVault::Ping(number) => (Some(Asked::Ping(number)), false),
             SessiondToVault::Report => (Some(Asked::Report), false),
-            SessiondToVault::Synced | SessiondToVault::Until(_) => (None, false),
+            SessiondToVault::Synced | SessiondToVault::Until { .. } => (None, false),
         };
         if let Some(asked) = asked {
             let missing = workers.all().collect();

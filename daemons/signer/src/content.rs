@@ -2,6 +2,7 @@
 //! one purpose can be shown for another.
 
 use levee_ipc::device::proof_message;
+use levee_ipc::federation::Statement;
 use levee_ipc::signer::{ToSigner, Use};
 use levee_ipc::warden::Place;
 use levee_policy::audit;
@@ -15,7 +16,7 @@ const MAX_IKE: usize = 61_000;
 /// The least: a header of 28 bytes (RFC 7296 3.1), a nonce of 16, a MAC of 16.
 const MIN_IKE: usize = 28 + 16 + 16;
 
-/// Exactly the bytes that are to be signed. There is no other way to make one than [`check`] and [`checkpoint`].
+/// Exactly the bytes that are to be signed. There is no other way to make one than [`check`], [`checkpoint`] and [`statement`].
 pub struct Content(Vec<u8>);
 
 impl Content {
@@ -44,6 +45,11 @@ pub fn checkpoint(chain: &audit::Chain) -> Content {
     Content(audit::checkpoint_message(chain.count, &chain.hash))
 }
 
+/// What this server says to the others of its site.
+pub fn statement(statement: &Statement) -> Content {
+    Content(Statement::message(&statement.encode()))
+}
+
 /// RFC 8446 4.4.3: padding, context string, a zero byte, the hash of the transcript (SHA-256 or SHA-384). A
 /// server signs as a server and a workstation as a client, never the other way.
 fn tls(bytes: Vec<u8>, place: Place) -> Option<Content> {
@@ -58,7 +64,7 @@ fn tls(bytes: Vec<u8>, place: Place) -> Option<Content> {
 /// RFC 7296 2.15: a whole IKE message, a nonce and a MAC. Its first eight bytes are a random SPI, so it cannot
 /// be taken for one of the other kinds unless somebody means it to; then it is refused.
 fn ike(bytes: Vec<u8>) -> Option<Content> {
-    // Checkpoints and proofs of which device this is.
+    // Checkpoints, proofs of which device this is, what servers say to each other.
     let other = bytes.starts_with(&TLS_PADDING[..8]) || bytes.starts_with(b"levee ");
     let zero_spi = bytes.starts_with(&[0; 8]);
     ((MIN_IKE..=MAX_IKE).contains(&bytes.len()) && !other && !zero_spi).then_some(Content(bytes))

@@ -6,6 +6,7 @@ use crate::keys::Keys;
 use crate::ledger::Ledger;
 use crate::ppk::Ppks;
 use levee_daemon::{Bound, Descriptors, Events, Fatal, Kit, Many, One, Order, Outbox, Warden, begin};
+use levee_ipc::federation::Statement;
 use levee_ipc::signer::{FromSigner, ToSigner, Use};
 use levee_ipc::warden::Place;
 use levee_ipc::warden::signer::{SignerPart as Part, Unusable};
@@ -85,6 +86,8 @@ struct Signer {
     ledger: Option<Ledger>,
     away: Vec<Away>,
     place: Place,
+    /// The run and number of the last statement that was signed.
+    stated: (u64, u64),
     events: Events<Source>,
     clients: BTreeMap<u64, Client>,
     next: u64,
@@ -108,7 +111,7 @@ pub fn serve() -> Result<(), Fatal> {
     let mut warden: Warden<Part> = confined.ready(&mut events, Source::Warden)?;
     let (keys, ppks, clients) = (given.keys, given.ppks, BTreeMap::new());
     let (ledger, away) = (given.ledger.get(), given.away.all());
-    let mut signer = Signer { keys, ppks, ledger, away, place, events, clients, next: 0 };
+    let mut signer = Signer { keys, ppks, ledger, away, place, stated: (0, 0), events, clients, next: 0 };
     for (key_use, channel) in given.clients.all() {
         signer.join(channel, key_use, true);
     }
@@ -167,6 +170,11 @@ impl Signer {
                     ToSigner::MixPpk { id, prf, keys } if client.key_use == Use::Ike => {
                         self.ppks.mix(&id, prf, &keys).map(FromSigner::Mixed)
                     }
+                    ToSigner::Statement(statement)
+                        if client.key_use == Use::Audit && self.place == Place::Server =>
+                    {
+                        Some(state(&statement, &mut self.stated, &self.keys))
+                    }
                     request if client.key_use == Use::Audit => {
                         self.ledger.as_mut().and_then(|ledger| audit(request, ledger, &self.keys, &self.away))
                     }
@@ -179,6 +187,18 @@ impl Signer {
             Ok(Some(_)) | Err(_) => drop(self.clients.remove(&number)),
         }
     }
+}
+
+/// What sessiond says to other servers. What was said once is not said otherwise, and never taken back.
+fn state(statement: &Statement, stated: &mut (u64, u64), keys: &Keys) -> FromSigner {
+    let (epoch, number) = (statement.epoch, statement.number);
+    let signature = ((epoch, number) > *stated)
+        .then(|| keys.sign(Use::Federation, &content::statement(statement)))
+        .flatten();
+    if signature.is_some() {
+        *stated = (epoch, number);
+    }
+    FromSigner::Stated { epoch, number, signature }
 }
 
 /// What sessiond asks about its log.

@@ -1,5 +1,6 @@
 //! The signer as a process; the test is the warden and the clients at the other ends of its channels.
 
+use levee_ipc::federation::Statement;
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner, Use};
 use levee_ipc::warden::signer::{SignerPart as Part, Unusable};
 use levee_ipc::warden::{Order, Place, Said};
@@ -499,4 +500,50 @@ fn what_is_no_whole_ppk_stops_the_start_and_an_encrypted_one_needs_its_passphras
         let signer = launch_with_ppks(wrong, &[], &[("ws1", &sealed)], &[], Place::Server);
         assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1, "{wrong:?}");
     }
+}
+
+#[test]
+fn what_a_server_says_to_the_others_is_signed_for_sessiond_alone_and_each_number_once() {
+    let (federation_key, public) = key();
+    let (audit_key, _) = key();
+    let (audit, audit_end) = channel();
+    let (fsd, fsd_end) = channel();
+    let (tls, tls_end) = channel();
+    let keys = [(Use::Federation, &federation_key), (Use::Audit, &audit_key)];
+    let clients = [(Use::Audit, audit_end), (Use::Federation, fsd_end), (Use::Tls, tls_end)];
+    let signer = launch(&keys, &clients, Place::Server).ready();
+    let statement = |epoch, number| Statement {
+        site: "harbour".parse().unwrap(),
+        server: "one.example".parse().unwrap(),
+        epoch,
+        number,
+        words: vec![],
+        pages: vec![],
+    };
+    let state = |channel: &Channel, epoch, number| {
+        let answer = ask(channel, &ToSigner::Statement(Box::new(statement(epoch, number))));
+        match answer {
+            FromSigner::Stated { epoch: of, number: n, signature } => {
+                assert_eq!((of, n), (epoch, number));
+                signature.inspect(|signature| {
+                    let message = Statement::message(&statement(epoch, number).encode());
+                    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &public);
+                    key.verify(&message, signature).unwrap();
+                })
+            }
+            _ => None,
+        }
+    };
+    assert!(state(&audit, 5, 1).is_some() && state(&audit, 5, 2).is_some() && state(&audit, 6, 1).is_some());
+    // Not twice, and nothing that goes back: not by who takes sessiond over either.
+    assert!(
+        state(&audit, 6, 1).is_none() && state(&audit, 5, 900).is_none() && state(&audit, 6, 0).is_none()
+    );
+    // etcd's client has a channel for its handshakes, and for nothing else.
+    for channel in [&fsd, &tls] {
+        let request = ToSigner::Statement(Box::new(statement(9, 9)));
+        assert!(matches!(ask(channel, &request), FromSigner::Refused));
+    }
+    assert!(state(&audit, 6, 2).is_some());
+    signer.stop();
 }

@@ -12,6 +12,7 @@
 mod aggregate;
 mod convert;
 mod device;
+mod lease;
 mod plane;
 mod serve;
 mod stack;

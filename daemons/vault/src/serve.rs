@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 use levee_daemon::tunnel::{Peers, Socket};
 use levee_daemon::{Can, Events, Fatal, Order, TURN, Warden};
 use levee_esp::{Outer, Sad, Side};
-use levee_ipc::vault::{KeyerToVault, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
+use levee_ipc::vault::{KeyerToVault, Report, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::Place;
 use levee_ipc::warden::vault::VaultPart;
+use levee_policy::DomainName;
+use levee_session::SessionId;
 use levee_sys::clock::monotonic;
 
 use crate::convert;
+use crate::lease::Leases;
 use crate::plane::{Libraries, Plane, Turn};
 use crate::start::{Source, Started};
 
@@ -34,8 +37,7 @@ struct Vault {
     active: Option<Instant>,
     /// Looks since then.
     looks: u32,
-    /// Until when sessions may pass packets, on the host's monotonic clock; `None` if they need no lease.
-    until: Option<Duration>,
+    leases: Leases,
 }
 
 /// Works until the warden says stop or is gone.
@@ -59,7 +61,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         latency: started.latency,
         active: None,
         looks: 0,
-        until: None,
+        leases: Leases::default(),
     };
     let mut ready = Ready { busy: true, ..Ready::default() };
     loop {
@@ -103,17 +105,34 @@ impl Vault {
         self.began.elapsed()
     }
 
-    /// Whether the lease that sessions need has run out.
-    fn is_late(&self) -> bool {
-        self.until.is_some_and(|until| until <= monotonic())
-    }
-
     /// Without a lease no packet passes, whatever has become of sessiond.
     fn keep_lease(&mut self) {
-        if self.is_late() {
-            for id in self.plane.sad.sessions().collect::<Vec<_>>() {
-                self.plane.close(id);
+        let Some(next) = self.leases.next() else { return };
+        let now = monotonic();
+        if next <= now {
+            let late = self.plane.sad.sessions().filter(|id| self.leases.is_late(*id, now));
+            for id in late.collect::<Vec<_>>() {
+                self.close(id);
             }
+        }
+    }
+
+    fn close(&mut self, id: SessionId) {
+        self.plane.close(id);
+        self.leases.forget(id);
+    }
+
+    /// What cannot be taken as it stands is not taken; a record it would have replaced goes as well, because sessiond no longer means
+    /// that.
+    fn open(&mut self, record: SessionRecord, owner: Option<DomainName>) {
+        let id = record.id;
+        let taken = self.leases.take(id, owner, monotonic())
+            && convert::policy(record).is_some_and(|policy| self.plane.sad.open_session(id, policy).is_ok());
+        if taken {
+            self.peers.opened(id);
+        } else {
+            self.close(id);
+            self.peers.closed(id);
         }
     }
 
@@ -158,7 +177,8 @@ impl Vault {
         };
         let looking_on = limit.is_none() && self.active.is_some();
         // Keys are erased at the lease's end even if nothing comes.
-        let left = self.until.map(|until| until.saturating_sub(monotonic())).filter(|left| !left.is_zero());
+        let left =
+            self.leases.next().map(|until| until.saturating_sub(monotonic())).filter(|left| !left.is_zero());
         let limit = limit.or_else(|| Some(left?.saturating_add(Duration::from_millis(1))));
         let limit = if looking_on { Some(Duration::ZERO) } else { limit };
         self.events.wait_into(&mut self.turn, limit)?;
@@ -246,30 +266,18 @@ impl Vault {
             // One that is gone is not needed for what is established; the next one names every session.
             let Ok(Some(message)) = self.peers.sessiond.hear::<SessiondToVault>() else { return };
             match message {
-                SessiondToVault::Open(record) => {
-                    let id = record.id;
-                    // What cannot be taken as it stands is not taken; a record it would have replaced goes as well,
-                    // because sessiond no longer means that.
-                    let taken = !self.is_late()
-                        && convert::policy(record)
-                            .is_some_and(|policy| self.plane.sad.open_session(id, policy).is_ok());
-                    if taken {
-                        self.peers.opened(id);
-                    } else {
-                        self.plane.close(id);
-                        self.peers.closed(id);
-                    }
-                }
+                SessiondToVault::Open(record) => self.open(record, None),
+                SessiondToVault::OpenTheirs { record, owner } => self.open(record, Some(owner)),
                 SessiondToVault::Close(id) => {
-                    self.plane.close(id);
+                    self.close(id);
                     self.peers.closed(id);
                 }
                 SessiondToVault::Synced => {
                     for id in self.peers.unnamed(self.plane.sad.sessions()) {
-                        self.plane.close(id);
+                        self.close(id);
                     }
                 }
-                SessiondToVault::Until(until) => self.until = Some(until),
+                SessiondToVault::Until { owner, until } => self.leases.set(owner, until),
                 SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
                 SessiondToVault::Report => {
                     let report = self.report();

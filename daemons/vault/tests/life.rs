@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::peer::{install, material, server_spi};
 use common::*;
 use levee_ipc::Channel;
-use levee_ipc::vault::{KeyerToVault, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
+use levee_ipc::vault::{KeyerToVault, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::vault::VaultPart;
 use levee_ipc::warden::{Order, Place};
 use levee_sys::pidfd::Child;
@@ -122,7 +122,8 @@ fn traffic_flows_on_without_sessiond_and_keyer() {
 #[test]
 fn a_lease_that_runs_out_ends_every_session_whatever_has_become_of_sessiond() {
     let mut bench = Bench::up(false);
-    let until = |from_now| SessiondToVault::Until(levee_sys::clock::monotonic() + from_now);
+    let until =
+        |from_now| SessiondToVault::Until { owner: None, until: levee_sys::clock::monotonic() + from_now };
     bench.server.vault.sessiond.send(&until(SECOND * 60)).unwrap();
     assert!(bench.ping(SECOND));
     assert_eq!(bench.server.vault.report().sa_count, 1);
@@ -139,6 +140,38 @@ fn a_lease_that_runs_out_ends_every_session_whatever_has_become_of_sessiond() {
     assert!(matches!(hear(&vault.sessiond), VaultToSessiond::Closed(_)));
     vault.sessiond.send(&until(SECOND * 60)).unwrap();
     vault.open(record(session(1), Place::Server));
+}
+
+#[test]
+fn a_session_of_another_server_ends_with_that_servers_lease_and_the_others_go_on() {
+    let bench = Bench::up(false);
+    let two: levee_policy::DomainName = "two.example".parse().unwrap();
+    let until = |owner: Option<&levee_policy::DomainName>, from_now| SessiondToVault::Until {
+        owner: owner.cloned(),
+        until: levee_sys::clock::monotonic() + from_now,
+    };
+    bench.server.vault.sessiond.send(&until(None, SECOND * 60)).unwrap();
+    let theirs = || {
+        let record = SessionRecord { inner: vec![ip("10.0.0.3")], ..record(session(2), Place::Server) };
+        SessiondToVault::OpenTheirs { record, owner: two.clone() }
+    };
+    bench.server.vault.sessiond.send(&theirs()).unwrap();
+    assert!(
+        matches!(hear(&bench.server.vault.sessiond), VaultToSessiond::Closed(_)),
+        "no lease of that server"
+    );
+    bench.server.vault.sessiond.send(&until(Some(&two), Duration::from_millis(1_500))).unwrap();
+    bench.server.vault.sessiond.send(&theirs()).unwrap();
+    assert!(matches!(hear(&bench.server.vault.sessiond), VaultToSessiond::Opened(_)));
+    assert!(matches!(
+        install(&bench.server.vault, session(2), 77, server_spi(77)),
+        VaultToKeyer::Installed { .. }
+    ));
+    assert_eq!(bench.server.vault.report().sa_count, 2);
+    std::thread::sleep(Duration::from_millis(1_600));
+    let report = bench.server.vault.report();
+    assert_eq!((report.sa_count, report.sas[0].session), (1, session(1)), "its keys are erased, no others");
+    assert!(bench.ping(SECOND));
 }
 
 #[test]

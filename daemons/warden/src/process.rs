@@ -4,8 +4,7 @@ use crate::bounds::{self, Group};
 use crate::logs::Logs;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
-    Attachment, FromWarden, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, ToWarden,
-    TpeRequest, UpflowReport,
+    Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest, UpflowReport,
 };
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
@@ -88,7 +87,7 @@ pub struct Process {
     /// What it may use: gone with it.
     group: Group,
     control: Channel,
-    kind: Option<Kind>,
+    kind: Kind,
     /// It has been told to begin: what it is given now must be what may come late.
     begun: Cell<bool>,
     /// It has said that it is sandboxed and at work.
@@ -205,8 +204,11 @@ impl Process {
     /// Starts it: own uid, no capabilities, no descriptor but its channel, a network namespace of its own.
     ///
     /// # Errors
-    /// The step that failed, and why.
-    pub fn start(start: Start<'_>) -> Result<Self, levee_sys::Error> {
+    /// The step that failed, and why; and where the role has other parts.
+    pub fn start_as<P: Part>(start: Start<'_>) -> Result<Started<P>, levee_sys::Error> {
+        if !P::ROLES.contains(&start.key.role) {
+            return Err(levee_sys::Error::invalid("start a process", "its role has other parts"));
+        }
         let (ours, theirs) = Channel::pair().map_err(|e| levee_sys::Error::new("make a channel", e))?;
         let mut program =
             Program::new(start.programs.join(start.program.unwrap_or(start.key.role.program())));
@@ -225,19 +227,9 @@ impl Process {
         }
         let group = Group::make(bounds::name(&start.key, start.program), start.uid)?;
         program.cgroups = group.cgroup().procs().collect();
-        let (child, key) = (program.start()?, start.key);
-        Ok(Self { key, child, group, control: ours, kind: None, begun: Cell::new(false), ready: false })
-    }
-
-    /// As [`Process::start`], for a role whose parts have a type.
-    ///
-    /// # Errors
-    /// As there; and where the role has other parts.
-    pub fn start_as<P: Part>(start: Start<'_>) -> Result<Started<P>, levee_sys::Error> {
-        if !P::ROLES.contains(&start.key.role) {
-            return Err(levee_sys::Error::invalid("start a process", "its role has other parts"));
-        }
-        let process = Self { kind: Some(Kind::of::<P>()), ..Self::start(start)? };
+        let child = program.start()?;
+        let (kind, begun) = (Kind::of::<P>(), Cell::new(false));
+        let process = Self { key: start.key, child, group, control: ours, kind, begun, ready: false };
         Ok(Started { process, of: PhantomData })
     }
 
@@ -246,7 +238,7 @@ impl Process {
     /// # Errors
     /// As [`To::give`]; and where the part is another role's.
     pub fn tell_as<P: Part>(&self, part: P, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
-        if self.kind.is_none_or(|kind| kind.part != TypeId::of::<P>()) {
+        if self.kind.part != TypeId::of::<P>() {
             return Err(refused("the part is another role's"));
         }
         To::<P> { process: self, of: PhantomData }.give(part, fds)
@@ -257,13 +249,7 @@ impl Process {
     /// # Errors
     /// As [`To::give`]; and where the two do not speak.
     pub fn connect(&self, to: &Peer, fd: OwnedFd) -> Result<(), SendError> {
-        match self.kind {
-            Some(kind) => (kind.connect)(self, to, fd),
-            None => {
-                let (role, label, slot) = (to.role, to.label.clone(), to.slot);
-                self.give(Attachment::Peer { role, label, slot }, fd)
-            }
-        }
+        (self.kind.connect)(self, to, fd)
     }
 
     /// Its process id, as the host numbers it.
@@ -281,32 +267,13 @@ impl Process {
         self.control.as_fd()
     }
 
-    /// Hands it a descriptor.
-    ///
-    /// # Errors
-    /// It is gone, or does not read what it is sent.
-    pub fn attach(&self, what: Attachment, fd: &impl AsFd) -> Result<(), SendError> {
-        self.control.try_send_with(&FromWarden::Attach(what), &[fd.as_fd()])
-    }
-
-    /// As [`Process::attach`], for a descriptor that is its alone.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn give(&self, what: Attachment, fd: OwnedFd) -> Result<(), SendError> {
-        self.attach(what, &fd)
-    }
-
     /// Tells it to begin.
     ///
     /// # Errors
-    /// As [`Process::attach`].
+    /// As [`To::give`].
     pub fn begin(&self, place: Place) -> Result<(), SendError> {
         self.begun.set(true);
-        match self.kind {
-            Some(_) => self.control.try_send(&Order::<Nothing>::Begin(place)),
-            None => self.tell(&FromWarden::Begin(place)),
-        }
+        self.control.try_send(&Order::<Nothing>::Begin(place))
     }
 
     /// Tells it to end in good order.
@@ -314,18 +281,7 @@ impl Process {
     /// # Errors
     /// As [`To::give`].
     pub fn stop(&self) -> Result<(), SendError> {
-        match self.kind {
-            Some(_) => self.control.try_send(&Order::<Nothing>::Stop),
-            None => self.tell(&FromWarden::Stop),
-        }
-    }
-
-    /// Tells it something. The warden never waits for a process: one that does not read is as good as dead.
-    ///
-    /// # Errors
-    /// As [`Process::attach`].
-    pub fn tell(&self, message: &FromWarden) -> Result<(), SendError> {
-        self.control.try_send(message)
+        self.control.try_send(&Order::<Nothing>::Stop)
     }
 
     /// What it says next, as its role may.
@@ -336,12 +292,15 @@ impl Process {
         let heard = match self.key.role {
             Role::Signer => self.hear_as(|Unusable(why)| Heard::Unusable(why)),
             Role::Sessiond => self.hear_as(Heard::Sessiond),
-            Role::Tps | Role::Keyer | Role::Vault | Role::Stack | Role::Witness | Role::Mediator => {
-                self.hear_as(|nothing: Nothing| match nothing {})
-            }
+            Role::Tps
+            | Role::Keyer
+            | Role::Vault
+            | Role::Stack
+            | Role::Witness
+            | Role::Mediator
+            | Role::Fsd => self.hear_as(|nothing: Nothing| match nothing {}),
             Role::Snapshot | Role::Copy => self.hear_as(Heard::Upflow),
             Role::Tpe => self.hear_as(Heard::Tpe),
-            Role::Fsd => self.hear_untyped(),
         }?;
         if matches!(heard.message, Heard::Ready) && std::mem::replace(&mut self.ready, true) {
             return Err(RecvError::Malformed);
@@ -359,12 +318,6 @@ impl Process {
             Said::Says(what) => says(what),
         };
         Ok(Received { message, fds })
-    }
-
-    fn hear_untyped(&self) -> Result<Received<Heard>, RecvError> {
-        let Received { message, fds } = self.hear_it::<ToWarden>()?;
-        let ToWarden::Ready = message;
-        Ok(Received { message: Heard::Ready, fds })
     }
 
     fn hear_it<T: DeserializeOwned>(&self) -> Result<Received<T>, RecvError> {

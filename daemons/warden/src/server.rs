@@ -25,7 +25,7 @@ use crate::upflow::Upflow;
 use crate::{Fatal, log, outer, poll, stacks, state, upflow};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::sessiond::SessiondPart;
-use levee_ipc::warden::{Attachment, FromWarden, LabelEvent, Place, Role, SessiondRequest};
+use levee_ipc::warden::{LabelEvent, Place, Role, SessiondRequest};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
 use levee_policy::{HostName, LabelName, Site};

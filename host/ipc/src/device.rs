@@ -5,6 +5,7 @@
 //! site's authority has signed about the device, its [`Passport`]. Both are of one fixed form, signed as they stand here; sessiond
 //! checks two signatures and parses no certificate.
 
+use crate::armour;
 use levee_policy::{DomainName, HostName};
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +15,10 @@ const PASSPORT: &[u8] = b"levee device passport\0";
 const PROOF: &[u8] = b"levee device proof\0";
 /// The label under which a connection's number is drawn from its keys (RFC 8446 7.5).
 pub const EXPORTER: &[u8] = b"EXPORTER-levee-device-proof";
-/// Around a passport in a bundle's `chain.pem`, behind the certificates.
-const BEGIN: &str = "-----BEGIN LEVEE PASSPORT-----";
-const END: &str = "-----END LEVEE PASSPORT-----";
+/// How a passport is called in a bundle's `chain.pem`, behind the certificates.
+const KIND: &str = "LEVEE PASSPORT";
 /// The most bytes of a serial number (RFC 5280 4.1.2.2).
 const MAX_SERIAL: usize = 20;
-/// The most bytes of a passport on the wire.
-const MAX_SEALED: usize = 1024;
 
 /// The curve of a device's key; its hash is the one of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +27,16 @@ pub enum Curve {
     P256,
     /// P-384, SHA-384.
     P384,
+}
+
+impl Curve {
+    /// The length of an uncompressed point.
+    pub fn point(self) -> usize {
+        match self {
+            Self::P256 => 65,
+            Self::P384 => 97,
+        }
+    }
 }
 
 /// What the site's authority says about a device.
@@ -51,11 +59,7 @@ pub struct Passport {
 impl Passport {
     /// The bytes that the authority signs: no two passports have the same. `None` if a field is too long.
     pub fn message(&self) -> Option<Vec<u8>> {
-        let points = match self.curve {
-            Curve::P256 => 65,
-            Curve::P384 => 97,
-        };
-        if self.serial.len() > MAX_SERIAL || self.point.len() != points {
+        if self.serial.len() > MAX_SERIAL || self.point.len() != self.curve.point() {
             return None;
         }
         let (name, curve) = (self.device.as_str().as_bytes(), self.curve as u8);
@@ -84,33 +88,12 @@ pub struct Sealed {
 impl Sealed {
     /// As it stands in a bundle's `chain.pem`.
     pub fn to_text(&self) -> Option<String> {
-        use std::fmt::Write as _;
-        let bytes = postcard::to_allocvec(self).ok()?;
-        let mut text = format!("{BEGIN}\n");
-        for line in bytes.chunks(32) {
-            for byte in line {
-                let _ = write!(text, "{byte:02x}");
-            }
-            text.push('\n');
-        }
-        text.push_str(END);
-        text.push('\n');
-        Some(text)
+        armour::write(KIND, self)
     }
 
     /// The one in a bundle's `chain.pem`, if there is one.
     pub fn from_text(text: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(text).ok()?;
-        let (_, rest) = text.split_once(BEGIN)?;
-        let (digits, _) = rest.split_once(END)?;
-        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        if digits.len() > 2 * MAX_SEALED || !digits.len().is_multiple_of(2) {
-            return None;
-        }
-        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-        let bytes: Vec<u8> = digits.chunks(2).map(byte).collect::<Option<_>>()?;
-        let (sealed, rest) = postcard::take_from_bytes(&bytes).ok()?;
-        rest.is_empty().then_some(sealed)
+        armour::read(KIND, text)
     }
 }
 
@@ -155,8 +138,8 @@ mod tests {
         assert_eq!(Sealed::from_text(chain.as_bytes()), Some(sealed()));
         for wrong in [
             text.replacen("01", "0x", 1),
-            text.replace(END, ""),
-            text.replace(&format!("\n{END}"), &format!("00\n{END}")),
+            text.replace("-----END", ""),
+            text.replace("\n-----END", "00\n-----END"),
             text.replacen("01", "", 1),
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned(),
         ] {

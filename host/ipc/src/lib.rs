@@ -29,6 +29,7 @@ macro_rules! say {
 }
 
 pub mod agree;
+mod armour;
 mod channel;
 pub mod client;
 pub mod device;

@@ -3,6 +3,7 @@
 //! The warden says which [`Use`] a channel has when it attaches it; a request of another use is refused.
 
 use crate::Secret;
+use crate::federation::Statement;
 use levee_policy::{DomainName, PpkId};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,8 @@ pub enum Use {
     Ike,
     /// A checkpoint of the audit log.
     Audit,
-    /// TLS 1.3 CertificateVerify of a server of a federation as etcd's client.
+    /// TLS 1.3 CertificateVerify of a server of a federation as etcd's client. The key also signs what the server says to the others, but
+    /// not on this channel.
     Federation,
 }
 
@@ -47,6 +49,9 @@ pub enum ToSigner {
         /// The keys, each as long as the prf's output.
         keys: PpkKeys,
     },
+    /// On sessiond's channel, that for the audit log: sign what this server says to the others of its site, with the key for the
+    /// federation. In one run of the signer, each has a later run and number than the one before. Answered by [`FromSigner::Stated`].
+    Statement(Box<Statement>),
     /// How far is the audit log, as the signer knows it? Answered by [`FromSigner::Chained`].
     AuditChain,
     /// These records are in the log, and on the disk. The signer chains their digests by itself; those that do not follow the last
@@ -69,6 +74,15 @@ pub const DIGESTS: usize = 1024;
 pub enum FromSigner {
     /// An ASN.1 ECDSA signature (RFC 3279 2.2.3).
     Signature(Vec<u8>),
+    /// An ASN.1 ECDSA signature over a statement of this run and number; `None` if it is not to be signed.
+    Stated {
+        /// The statement's run.
+        epoch: u64,
+        /// Its number.
+        number: u64,
+        /// With the hash of the key's curve.
+        signature: Option<Vec<u8>>,
+    },
     /// The keys, with the PPK in them: prf+ (PPK, key) for each.
     Mixed(PpkKeys),
     /// The audit log as the signer knows it.

@@ -2,6 +2,7 @@
 
 use crate::Secret;
 use ipnet::IpNet;
+use levee_policy::DomainName;
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -41,13 +42,25 @@ pub struct SessionRecord {
 pub enum SessiondToVault {
     /// This session exists; keys for it may now be taken. Sent again, it replaces the record.
     Open(SessionRecord),
+    /// As [`SessiondToVault::Open`], for a session of another server: its packets pass no longer than that server's sessions may.
+    OpenTheirs {
+        /// The session.
+        record: SessionRecord,
+        /// The server where its person signed on.
+        owner: DomainName,
+    },
     /// This session is over: erase its keys, drop its waiting packets, then answer [`VaultToSessiond::Closed`].
     Close(SessionId),
     /// Every live session has been named on this channel; close all others.
     Synced,
-    /// Sessions may pass packets until the monotonic clock of this host (CLOCK_MONOTONIC) shows this, and no longer unless it is
-    /// said again: then erase all of them. A vault that has never been told has no such end.
-    Until(Duration),
+    /// Sessions may pass packets until then, and no longer unless it is said again: then erase them. A vault that has never been
+    /// told about all sessions has no such end for its server's own.
+    Until {
+        /// Of which other server; `None`: all sessions.
+        owner: Option<DomainName>,
+        /// On the monotonic clock of this host (CLOCK_MONOTONIC).
+        until: Duration,
+    },
     /// Answer with the same number, to show that you live.
     Ping(u64),
     /// Answer with [`VaultToSessiond::Report`].

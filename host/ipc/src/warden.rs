@@ -22,12 +22,10 @@ pub use sessiond::{CompartmentStatus, IsolationForm, LabelEvent, SessiondRequest
 pub use tpe::{TpeRequest, WorkstationEvent};
 pub use upflow::{UpflowCounters, UpflowReport};
 
-use crate::signer::Use;
-use levee_policy::{DomainName, LabelName, SiteName};
+use levee_policy::LabelName;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
-use std::net::SocketAddr;
 
 /// The descriptor at which a process finds its channel to the warden.
 pub const CONTROL_FD: i32 = 3;
@@ -140,56 +138,4 @@ pub enum Said<S> {
     Ready,
     /// What its role has to say.
     Says(S),
-}
-
-/// What the client of the servers' table is given, until its kit is typed, too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Attachment {
-    /// A channel to another process. A second one for the same role replaces the first.
-    Peer {
-        /// Who is at the other end.
-        role: Role,
-        /// Of no use here.
-        label: Option<LabelName>,
-        /// Of no use here.
-        slot: Option<u16>,
-    },
-    /// To the signer: a channel, and what may be signed on it.
-    SignerClient(Use),
-    /// A sealed memory file with PEM certificates: own chain first.
-    Chain,
-    /// A sealed memory file with PEM certificates: etcd's authority.
-    Authority,
-    /// The site whose servers share a table, and this server. No descriptor comes along.
-    Member {
-        /// The site.
-        site: SiteName,
-        /// This server.
-        server: DomainName,
-    },
-    /// A member of etcd. No descriptor comes along.
-    Server {
-        /// Address and port.
-        address: SocketAddr,
-        /// The name that the certificate must have.
-        name: DomainName,
-    },
-}
-
-/// The warden → that process.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum FromWarden {
-    /// A descriptor for the process, which comes along where there is one.
-    Attach(Attachment),
-    /// Everything that the process needs to begin with has been attached.
-    Begin(Place),
-    /// End in good order.
-    Stop,
-}
-
-/// That process → the warden.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum ToWarden {
-    /// Sandboxed, and at work.
-    Ready,
 }

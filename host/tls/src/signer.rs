@@ -58,6 +58,7 @@ impl SignerHandle {
             Ok(received) => match received.message {
                 FromSigner::Signature(signature) => Ok(signature),
                 FromSigner::Refused
+                | FromSigner::Stated { .. }
                 | FromSigner::Mixed(_)
                 | FromSigner::Chained { .. }
                 | FromSigner::Checkpoint { .. } => Err(failed("refused")),

@@ -11,6 +11,9 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// The enemy between etcd and the servers.
+const CARRIER: &str = include_str!("carrier.py");
+
 /// What the first server's site file has more, and what the second's has in the place of its own.
 const FIRST: &str = r#"
 [federation]
@@ -47,6 +50,8 @@ fn sites(site: &str) -> (String, String) {
 pub struct Two {
     second: Option<Child>,
     etcd: Option<Child>,
+    /// Who stands between etcd and the servers.
+    carrier: Option<Child>,
     namespaces: Vec<String>,
     /// The first server and the workstations.
     pub world: World,
@@ -56,13 +61,24 @@ impl Two {
     /// All of it running; both servers are members.
     #[track_caller]
     pub fn up(name: &str, site: &str, workstations: &[&str]) -> Self {
+        Self::up_by(name, site, workstations, false)
+    }
+
+    /// As [`Two::up`]; between etcd and the servers stands an enemy ([`Two::order`]), who begins by being honest.
+    #[track_caller]
+    pub fn up_by_an_enemy(name: &str, site: &str, workstations: &[&str]) -> Self {
+        Self::up_by(name, site, workstations, true)
+    }
+
+    #[track_caller]
+    fn up_by(name: &str, site: &str, workstations: &[&str], enemy: bool) -> Self {
         let (first, second) = sites(site);
         let world = World::new(name, &first, workstations);
         fs::write(world.path("second.toml"), second).expect("write the site file");
-        let mut two = Self { second: None, etcd: None, namespaces: Vec::new(), world };
+        let mut two = Self { second: None, etcd: None, carrier: None, namespaces: Vec::new(), world };
         two.host("etcd", "10.77.0.9/24");
         two.host("two", "10.77.0.2/24");
-        two.start_etcd();
+        two.start_etcd(enemy);
         let (site, state) = (text(&two.world.path("second.toml")), text(&two.world.path("second-state")));
         fs::create_dir_all(&state).expect("the second server's state");
         let authority = text(&two.world.path("state").join("authority"));
@@ -104,26 +120,51 @@ impl Two {
         self.world.outside(of, "ip", &["link", "set", "outer", "up"]).ok();
     }
 
-    /// Starts etcd, with what it had before.
+    /// Starts etcd, with what it had before; with an enemy before it, where only that one reaches it.
     #[track_caller]
-    fn start_etcd(&mut self) {
-        let file = |name: &str| text(&self.world.path("state").join("etcd").join(name));
+    fn start_etcd(&mut self, enemy: bool) {
+        let state = self.world.path("state").join("etcd");
+        let file = |name: &str| text(&state.join(name));
         let log = fs::File::create(self.world.log("etcd")).expect("etcd's log");
-        let child = Command::new("nsenter")
-            .arg(format!("--net=/run/netns/{}", self.world.namespace("etcd")))
-            .args(["etcd", "--log-level", "warn", "--unsafe-no-fsync", "--data-dir"])
+        let in_namespace = || {
+            let mut command = Command::new("nsenter");
+            command.arg(format!("--net=/run/netns/{}", self.world.namespace("etcd")));
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command
+        };
+        let mut etcd = in_namespace();
+        etcd.args(["etcd", "--log-level", "warn", "--unsafe-no-fsync", "--data-dir"])
             .arg(self.world.path("etcd-data"))
-            .args(["--listen-client-urls", "https://10.77.0.9:2379"])
-            .args(["--advertise-client-urls", "https://10.77.0.9:2379"])
-            .args(["--listen-peer-urls", "http://127.0.0.1:2380", "--client-cert-auth"])
-            .args(["--cert-file", &file("chain.pem"), "--key-file", &file("tls.key")])
-            .args(["--trusted-ca-file", &file("authority.pem")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("start etcd (scripts/need test installs it)");
-        self.etcd = Some(child);
+            .args(["--listen-peer-urls", "http://127.0.0.1:2380", "--listen-client-urls"]);
+        match enemy {
+            true => {
+                etcd.args(["http://127.0.0.1:23790", "--advertise-client-urls", "http://127.0.0.1:23790"])
+            }
+            false => etcd
+                .args(["https://10.77.0.9:2379", "--advertise-client-urls", "https://10.77.0.9:2379"])
+                .args([
+                    "--client-cert-auth",
+                    "--cert-file",
+                    &file("chain.pem"),
+                    "--key-file",
+                    &file("tls.key"),
+                ])
+                .args(["--trusted-ca-file", &file("authority.pem")]),
+        };
+        let log_of_enemy = log.try_clone().expect("etcd's log");
+        self.etcd = Some(etcd.stderr(log).spawn().expect("start etcd (scripts/need test installs it)"));
+        if enemy {
+            let mut carrier = in_namespace();
+            carrier.args(["python3", "-c", CARRIER]).arg(state).arg(self.world.path("orders"));
+            self.carrier = Some(carrier.stderr(log_of_enemy).spawn().expect("start the carrier"));
+        }
+    }
+
+    /// What the enemy is to do from now on: lines as its first page says.
+    #[track_caller]
+    pub fn order(&self, orders: &str) {
+        let (next, file) = (self.world.path("orders-next"), self.world.path("orders"));
+        fs::write(&next, orders).and_then(|()| fs::rename(next, file)).expect("the enemy's orders");
     }
 
     #[track_caller]
@@ -165,7 +206,8 @@ impl Drop for Two {
                 eprintln!("--- log of {of}\n{}", fs::read_to_string(self.world.log(of)).unwrap_or_default());
             }
         }
-        for child in self.second.take().into_iter().chain(self.etcd.take()) {
+        let children = [self.second.take(), self.carrier.take(), self.etcd.take()];
+        for child in children.into_iter().flatten() {
             terminate(child);
         }
         for namespace in &self.namespaces {

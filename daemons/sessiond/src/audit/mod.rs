@@ -440,7 +440,10 @@ impl AuditLog {
                 }
                 same
             }
-            FromSigner::Refused | FromSigner::Signature(_) | FromSigner::Mixed(_) => false,
+            FromSigner::Refused
+            | FromSigner::Signature(_)
+            | FromSigner::Stated { .. }
+            | FromSigner::Mixed(_) => false,
         };
         if !heard && !self.broken {
             levee_ipc::say!(

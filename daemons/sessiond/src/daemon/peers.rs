@@ -5,7 +5,7 @@ use crate::audit::Weight;
 use levee_daemon::{Fatal, Lost, TURN};
 use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
-use levee_ipc::signer::FromSigner;
+use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest};
 use levee_policy::audit::{Event as Entry, Verdict};
@@ -204,6 +204,9 @@ impl Daemon {
     pub(super) fn hear_signer(&mut self) {
         for _ in 0..TURN {
             match self.signer.hear::<FromSigner>() {
+                Ok(Some(FromSigner::Stated { epoch, number, signature })) => {
+                    self.stated(epoch, number, signature);
+                }
                 Ok(Some(message)) => self.audit.heard_signer(message, self.clock.now()),
                 Ok(None) => return,
                 Err(why) => {
@@ -212,6 +215,11 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// What is lost with the signer is asked for again by who needs it.
+    pub(crate) fn ask_to_sign(&mut self, question: ToSigner) {
+        self.signer.send(question);
     }
 
     /// Tells the signer what is new in the log, or has it sign a checkpoint. True if it is asked something, now or before.

@@ -225,7 +225,7 @@ fn vault(label: &LabelName, channel: &Channel, message: SessiondToVault, shared:
             sessions.remove(&id);
             VaultToSessiond::Closed(id)
         }
-        SessiondToVault::Until(_) => return,
+        SessiondToVault::Until { .. } | SessiondToVault::OpenTheirs { .. } => return,
         SessiondToVault::Synced => {
             shared.trace.push(format!("synced {label}"));
             return;

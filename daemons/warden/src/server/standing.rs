@@ -1,6 +1,7 @@
 //! The processes that every server has, whoever uses it.
 
 use super::*;
+use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::signer::SignerPart;
@@ -87,6 +88,11 @@ impl Server {
         if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
             sessiond.give(SessiondPart::Revocations, list)?;
         }
+        if self.site.federation().is_some() {
+            let file = |name: &str| state::copy(&directory.join("server").join(name));
+            sessiond.give(SessiondPart::Federation, file("federation-chain.pem")?)?;
+            sessiond.give(SessiondPart::FederationAuthority, file("federation-authority.pem")?)?;
+        }
         sessiond.give(SessiondPart::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
         sessiond.give(SessiondPart::Operators, &self.operators)?;
         Ok(sessiond.into_process())
@@ -118,18 +124,18 @@ impl Server {
     }
 
     fn give_fsd(&self, start: Start<'_>) -> Given {
-        let process = Process::start(start)?;
+        let fsd = Process::start_as::<FsdPart>(start)?;
         let federation = self.site.federation().ok_or("the site has one server")?;
         for address in federation.etcd() {
-            let name = federation.etcd_name().clone();
-            process.tell(&FromWarden::Attach(Attachment::Server { address: *address, name }))?;
+            let (address, name) = (*address, federation.etcd_name().clone());
+            fsd.to().give(FsdPart::Server { address, name }, &[])?;
         }
         let (site, server) = (self.site.name().clone(), self.site.server().name().clone());
-        process.tell(&FromWarden::Attach(Attachment::Member { site, server }))?;
+        fsd.to().give(FsdPart::Member { site, server }, &[])?;
         let file = |name: &str| state::copy(&self.options.state.join("server").join(name));
-        process.give(Attachment::Chain, file("federation-chain.pem")?)?;
-        process.give(Attachment::Authority, file("federation-authority.pem")?)?;
-        Ok(process)
+        fsd.give(FsdPart::Chain, file("federation-chain.pem")?)?;
+        fsd.give(FsdPart::Authority, file("federation-authority.pem")?)?;
+        Ok(fsd.into_process())
     }
 
     fn give_tps(&self, start: Start<'_>) -> Given {

@@ -16,6 +16,10 @@ pub enum SessiondPart {
     Auditor,
     /// A sealed memory file with PEM certificates: the site's authority, by which devices are believed.
     Authority,
+    /// A sealed memory file with the server's passport of the federation, behind its certificate. Where the site has several servers.
+    Federation,
+    /// A sealed memory file with PEM certificates: the authority by which the site's other servers are believed. As there.
+    FederationAuthority,
     /// The operators' listening socket (Unix `SOCK_SEQPACKET`).
     Operators,
     /// A channel to the signer, for the audit log's checkpoints.
@@ -63,7 +67,16 @@ impl Part for SessiondPart {
     }
 
     fn is_late(&self) -> bool {
-        !matches!(self, Self::Site | Self::Directory | Self::Auditor | Self::Authority | Self::Operators)
+        !matches!(
+            self,
+            Self::Site
+                | Self::Directory
+                | Self::Auditor
+                | Self::Authority
+                | Self::Federation
+                | Self::FederationAuthority
+                | Self::Operators
+        )
     }
 }
 
