@@ -39,7 +39,7 @@ test:
 	@scripts/test
 
 test-pure:
-	$(CARGO) test -p levee-policy -p levee-session -p levee-esp -p levee-ike
+	$(CARGO) test -p levee-policy -p levee-session -p levee-esp -p levee-ike -p levee-labelled
 
 fuzz:
 	@scripts/fuzz

@@ -12,6 +12,7 @@ mod explain;
 mod init;
 mod keys;
 mod lab;
+mod label;
 mod log;
 mod operator;
 mod output;
@@ -52,6 +53,7 @@ enum Command {
     Check(check::Check),
     Why(why::Why),
     Matrix(why::Matrix),
+    Label(label::LabelCommand),
     Audit(audit::Audit),
     Doctor(doctor::Doctor),
     User(user::User),
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Check(command) => command.run(),
         Command::Why(command) => command.run(),
         Command::Matrix(command) => command.run(),
+        Command::Label(command) => command.run(),
         Command::Audit(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::User(command) => command.run(),

@@ -7,6 +7,7 @@
 pub mod audit;
 mod categories;
 pub mod decision;
+mod domain;
 mod label;
 mod names;
 pub mod selinux;
@@ -15,6 +16,7 @@ mod vocabulary;
 
 pub use categories::{CategorySet, MAX_CATEGORIES};
 pub use decision::{Denial, DenialKind, Grant, Who};
+pub use domain::{Domain, TagForm, Untranslated};
 pub use label::{Class, Label, Range, flow_allowed};
 pub use names::{
     DomainName, HostName, InterfaceName, InvalidName, LabelName, PpkId, ServiceName, SiteName, UserName,

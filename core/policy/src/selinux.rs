@@ -77,7 +77,19 @@ pub fn parse_range(vocabulary: &Vocabulary, text: &str) -> Result<Range, Selinux
     Ok(range)
 }
 
-fn print_class(class: &Class) -> String {
+/// Reads an SELinux level as the numbers that stand in it, of which a [`Domain`](crate::Domain) says what they mean.
+///
+/// # Errors
+/// [`SelinuxError::Syntax`]; [`SelinuxError::Unknown`] for a level above 255 or a category above 1023.
+pub fn parse_class(text: &str) -> Result<Class, SelinuxError> {
+    let mut reader = Reader { text, at: 0 };
+    let class = reader.class()?;
+    reader.end()?;
+    Ok(class)
+}
+
+/// Numbers of a [`Domain`](crate::Domain) as an SELinux level: `s5:c0.c1023`.
+pub fn print_class(class: &Class) -> String {
     let mut text = format!("s{}", class.level);
     let mut separator = ':';
     let mut numbers = class.categories.iter().peekable();
@@ -135,6 +147,11 @@ impl Reader<'_> {
         if vocabulary.has_integrity() {
             return Err(SelinuxError::Integrity);
         }
+        let label = Label::new(self.class()?, Class::bottom());
+        if vocabulary.knows(&label) { Ok(label) } else { Err(SelinuxError::Unknown) }
+    }
+
+    fn class(&mut self) -> Result<Class, SelinuxError> {
         let level = u8::try_from(self.number('s')?).map_err(|_| SelinuxError::Unknown)?;
         let mut categories = CategorySet::empty();
         let mut more = self.eat(':');
@@ -153,8 +170,7 @@ impl Reader<'_> {
             }
             more = self.eat(',');
         }
-        let label = Label::confidential(level, categories);
-        if vocabulary.knows(&label) { Ok(label) } else { Err(SelinuxError::Unknown) }
+        Ok(Class::new(level, categories))
     }
 
     fn end(&self) -> Result<(), SelinuxError> {

@@ -10,3 +10,4 @@ pub mod esp_open;
 pub mod esp_send;
 pub mod ike_exchange;
 pub mod ike_parse;
+pub mod labelled;

@@ -155,6 +155,7 @@ targets! {
     ike_initiator: levee_fuzz_targets::ike_exchange::initiator;
     ike_parse: levee_fuzz_targets::ike_parse::run;
     ike_responder: levee_fuzz_targets::ike_exchange::responder;
+    labelled: levee_fuzz_targets::labelled::run;
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod audit;
 mod check;
 mod crypto;
+mod domains;
 mod federation;
 mod isolation;
 mod needs;
@@ -31,6 +32,7 @@ pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};
 
 use crate::decision::Direction;
+use crate::domain::Domain;
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, LabelName, ServiceName, SiteName, UserName};
 use crate::vocabulary::Vocabulary;
@@ -440,6 +442,7 @@ pub struct Site {
     services: BTreeMap<ServiceName, Service>,
     networks: Vec<Network>,
     federation: Option<Federation>,
+    domains: Vec<Domain>,
 }
 
 impl Site {
@@ -562,6 +565,16 @@ impl Site {
     /// All single-level networks, in the file's order.
     pub fn networks(&self) -> &[Network] {
         &self.networks
+    }
+
+    /// The domains of interpretation, in the file's order.
+    pub fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    /// The domain that packets name by this number.
+    pub fn domain(&self, doi: u32) -> Option<&Domain> {
+        self.domains.iter().find(|domain| domain.doi() == doi)
     }
 
     /// Whether a mediator decides about connections to any service at a label.

@@ -13,8 +13,8 @@ use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost,
-    Passed, Program, Protocol, Server, Service, Site, User, Vault, check, federation, needs, quantity,
-    reference,
+    Passed, Program, Protocol, Server, Service, Site, User, Vault, check, domains, federation, needs,
+    quantity, reference,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -168,6 +168,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let services = Part::of(services.iter().map(|keys| service(reader, words, keys)).collect());
     let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
     let networks = Part::of(networks.iter().map(|keys| network(reader, words, keys)).collect());
+    let domains = domains::read(reader, &root, words);
     let whole_federation = federation.is_some();
     let federation = federation.flatten();
     let draft = Draft { vocabulary, server, users, hosts, services, networks, federation };
@@ -235,6 +236,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             })
             .collect(),
         federation: draft.federation.map(|draft| draft.federation),
+        domains: domains?,
     })
 }
 

@@ -51,7 +51,7 @@ const fn may(name: &'static str, form: &'static str, default: &'static str, mean
 
 const RANGE: &str = "a range of labels: \"LOW..HIGH\", or one label";
 const RANGES: &str = "a list of ranges of labels";
-const DOMAIN: &str = "a DNS name in lower case";
+const DNS_NAME: &str = "a DNS name in lower case";
 const ADDRESS: &str = "an IPv4 or IPv6 address";
 const ADDRESSES: &str = "an address, or a list with one IPv4 and one IPv6 address";
 const POOLS: &str = "a network with its prefix length, or a list of them";
@@ -108,7 +108,7 @@ pub(super) const SERVER: Section = Section {
     needed: true,
     means: "The server itself. The host's firewall must let in 7443/tcp, 500/udp and 4500/udp, or what is written here instead.",
     keys: &[
-        must("name", DOMAIN, "Its name: what its certificate says and workstations check."),
+        must("name", DNS_NAME, "Its name: what its certificate says and workstations check."),
         must(
             "addresses",
             "a list of IPv4 and IPv6 addresses",
@@ -451,6 +451,28 @@ pub(super) const NETWORK_HOST: Section = Section {
     ],
 };
 
+/// `[[domain]]`
+pub(super) const DOMAIN: Section = Section {
+    head: "[[domain]]",
+    needed: false,
+    means: "A domain of interpretation: which numbers other hosts' labels (CIPSO, CALIPSO, SELinux) have for this site's. `levee label` translates by it. A label that has no numbers here is refused.",
+    keys: &[
+        must("doi", "1 to 4294967295", "The number that packets name the domain by."),
+        may(
+            "tag",
+            "\"bitmap\", \"enumerated\", \"ranged\" or \"permissive\"",
+            "\"bitmap\"",
+            "How its labels are written in CIPSO: tag 1, 2, 5 or 6 (FIPS 188).",
+        ),
+        must(
+            "levels",
+            "a table: LEVEL = 0 to 255",
+            "Their numbers for levels. A higher level has a higher number.",
+        ),
+        may("categories", "a table: CATEGORY = 0 to 1023", "none", "Their numbers for categories."),
+    ],
+};
+
 /// `[federation]`
 pub(super) const FEDERATION: Section = Section {
     head: "[federation]",
@@ -458,7 +480,7 @@ pub(super) const FEDERATION: Section = Section {
     means: "Other servers of the same site, whose sessions this one takes as well.",
     keys: &[
         must("etcd", "a list of 1 to 9 addresses with their ports", "etcd's members."),
-        must("etcd-name", DOMAIN, "The name in their certificates."),
+        must("etcd-name", DNS_NAME, "The name in their certificates."),
         may(
             "lease",
             "whole seconds from \"3s\" to \"60s\"",
@@ -475,7 +497,7 @@ pub(super) const PEER: Section = Section {
     needed: false,
     means: "Another server of the site.",
     keys: &[
-        must("name", DOMAIN, "Its `[server] name`."),
+        must("name", DNS_NAME, "Its `[server] name`."),
         must("address", ADDRESS, "Its outer address."),
         may("tunnel-port", PORT, "4500", "Its tunnel port."),
         must("inner-address", ADDRESSES, "Its inner address."),
@@ -500,6 +522,7 @@ pub const SECTIONS: &[&Section] = &[
     &SERVICE,
     &NETWORK,
     &NETWORK_HOST,
+    &DOMAIN,
     &FEDERATION,
     &PEER,
 ];

@@ -1,0 +1,71 @@
+//! `levee label translate`.
+
+use std::process::Command;
+
+const SITE: &str = r#"
+site = { name = "harbour" }
+labels = { levels = ["LOW", "MIDDLE", "HIGH"], categories = ["A", "B", "C"] }
+[server]
+name = "server.harbour.example"
+addresses = ["192.0.2.1"]
+inner-address = "10.80.0.1"
+inner-pool = "10.80.1.0/24"
+[[user]]
+name = "ada"
+clearance = "LOW"
+[[host]]
+name = "ws1"
+accreditation = "LOW"
+[[service]]
+name = "web"
+port = 80
+protocol = "tcp"
+range = "LOW"
+mode = "handoff"
+command = ["/bin/cat"]
+[[domain]]
+doi = 16
+levels = { LOW = 0, HIGH = 5 }
+categories = { A = 7, B = 0, C = 240 }
+"#;
+
+/// Exit code, and what was printed on either output.
+fn translate(arguments: &[&str]) -> (Option<i32>, String) {
+    let site = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(site.path(), SITE).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_levee"));
+    command.args(["label", "translate"]).args(arguments).arg("--site").arg(site.path());
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn every_form_of_a_label_leads_to_the_same_and_what_would_be_lost_is_refused() {
+    let (code, text) = translate(&["16", "high//a,b"]);
+    assert_eq!(code, Some(0), "{text}");
+    let said = |form: &str| {
+        let line = text.lines().find(|line| line.starts_with(&format!("{form} "))).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    assert_eq!((said("label"), said("selinux")), ("HIGH//A,B".to_owned(), "s5:c0,c7".to_owned()));
+    assert_eq!(said("cipso"), "860b000000100105000581");
+    for form in ["selinux", "cipso", "calipso"] {
+        assert_eq!(translate(&["16", &said(form), "--from", form]), (Some(0), text.clone()));
+    }
+    // Tag 1 has no bit for category 240; the others say it.
+    let (code, text) = translate(&["16", "LOW//C"]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("s0:c240") && text.contains("LOW//C would be lost in CIPSO"), "{text}");
+    let (code, text) = translate(&["16", "MIDDLE"]);
+    assert_eq!((code, text.matches("MIDDLE would be lost").count()), (Some(1), 3), "{text}");
+    for (arguments, why) in [
+        (&["17", "LOW"][..], "it has 16"),
+        (&["16", "s1", "--from", "selinux"], "level 1 means nothing"),
+        (&["16", "860b00000011010500058", "--from", "cipso"], "not octets"),
+        (&["16", "860b000000110105000581", "--from", "cipso"], "domain 17"),
+    ] {
+        let (code, text) = translate(arguments);
+        assert!(code == Some(2) && text.contains(why), "{arguments:?}: {text}");
+    }
+}

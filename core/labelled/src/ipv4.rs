@@ -1,0 +1,150 @@
+//! The IPv4 header (RFC 791 3.1) and its options.
+
+use crate::Drop;
+use crate::cipso;
+use crate::fragments::Key;
+
+const HEAD: usize = 20;
+/// Labels by RFC 1108 (basic and extended), which levee does not speak and does not let out.
+const BASIC: u8 = 130;
+const EXTENDED: u8 = 133;
+
+/// A packet in its parts.
+pub(crate) struct Packet<'a> {
+    head: &'a [u8; HEAD],
+    options: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Octets behind the packet's own length are the link's padding.
+    pub(crate) fn parse(octets: &'a [u8]) -> Result<Self, Drop> {
+        let (head, _) = octets.split_first_chunk::<HEAD>().ok_or(Drop::Malformed)?;
+        let length = usize::from(head[0] & 15) * 4;
+        let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let whole = octets.get(..total).ok_or(Drop::Malformed)?;
+        let (header, payload) = whole.split_at_checked(length).ok_or(Drop::Malformed)?;
+        let options = header.get(HEAD..).ok_or(Drop::Malformed)?;
+        if head[0] >> 4 != 4 {
+            return Err(Drop::Malformed);
+        }
+        if sum(header) != 0xffff {
+            return Err(Drop::Checksum);
+        }
+        Ok(Self { head, options, payload })
+    }
+
+    /// The one CIPSO option; `None` if there is none. Beside it only octets that say nothing are taken.
+    pub(crate) fn label(&self) -> Result<Option<&'a [u8]>, Drop> {
+        let mut found = None;
+        for option in options(self.options) {
+            let option = option?;
+            match option.first() {
+                Some(&cipso::TYPE) if found.is_some() => return Err(Drop::Duplicate),
+                Some(&cipso::TYPE) => found = Some(option),
+                _ => return Err(Drop::OtherOption),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The datagram that it is a fragment of, if it is one.
+    pub(crate) fn datagram(&self) -> Option<Key> {
+        let head = self.head;
+        let is_fragment = u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0;
+        let wide = |at: usize| {
+            let mut address = [0; 16];
+            for (to, from) in address.iter_mut().zip(head.iter().skip(at).take(4)) {
+                *to = *from;
+            }
+            address
+        };
+        let id = u32::from(u16::from_be_bytes([head[4], head[5]]));
+        is_fragment.then(|| (wide(12), wide(16), head[9], id))
+    }
+
+    /// The same packet with this option alone, or with none.
+    pub(crate) fn with(&self, option: &[u8]) -> Result<Vec<u8>, Drop> {
+        let padded = option.len().next_multiple_of(4);
+        let header = HEAD + padded;
+        let total = u16::try_from(header + self.payload.len()).map_err(|_| Drop::TooLarge)?;
+        let mut head = *self.head;
+        head[0] = 0x40 | u8::try_from(header / 4).ok().filter(|n| *n <= 15).ok_or(Drop::TooLarge)?;
+        head[2..4].copy_from_slice(&total.to_be_bytes());
+        head[10..12].fill(0);
+        let mut packet = Vec::with_capacity(usize::from(total));
+        packet.extend(head);
+        packet.extend(option);
+        // 0 is the end of the options.
+        packet.resize(header, 0);
+        let checksum = !sum(&packet);
+        if let Some(place) = packet.get_mut(10..12) {
+            place.copy_from_slice(&checksum.to_be_bytes());
+        }
+        packet.extend(self.payload);
+        Ok(packet)
+    }
+}
+
+/// Options in their order, without those that say nothing (0, the end, and 1).
+fn options(mut rest: &[u8]) -> impl Iterator<Item = Result<&[u8], Drop>> {
+    std::iter::from_fn(move || {
+        loop {
+            match *rest {
+                [] | [0, ..] => return None,
+                [1, ref more @ ..] => rest = more,
+                [_, length, ..] if length >= 2 && usize::from(length) <= rest.len() => {
+                    let (option, more) = rest.split_at(usize::from(length));
+                    rest = more;
+                    return Some(Ok(option));
+                }
+                _ => {
+                    rest = &[];
+                    return Some(Err(Drop::Truncated));
+                }
+            }
+        }
+    })
+}
+
+/// Overwrites every label with octets that say nothing. Whether there was one.
+pub(crate) fn strip(octets: &mut [u8]) -> Result<bool, Drop> {
+    let length = {
+        let packet = Packet::parse(octets)?;
+        HEAD + packet.options.len()
+    };
+    let header = octets.get_mut(..length).ok_or(Drop::Malformed)?;
+    let (mut at, mut found) = (HEAD, false);
+    while let Some(&kind) = header.get(at) {
+        let length = match kind {
+            0 => break,
+            1 => 1,
+            _ => usize::from(*header.get(at + 1).ok_or(Drop::Truncated)?),
+        };
+        let option = header.get_mut(at..at + length).ok_or(Drop::Truncated)?;
+        if kind != 1 && length < 2 {
+            return Err(Drop::Truncated);
+        }
+        if [BASIC, EXTENDED, cipso::TYPE].contains(&kind) {
+            option.fill(1);
+            found = true;
+        }
+        at += length;
+    }
+    if found {
+        header.get_mut(10..12).ok_or(Drop::Malformed)?.fill(0);
+        let checksum = !sum(header);
+        header.get_mut(10..12).ok_or(Drop::Malformed)?.copy_from_slice(&checksum.to_be_bytes());
+    }
+    Ok(found)
+}
+
+/// The ones' complement sum (RFC 1071); 0xffff over a header with its checksum. A header is at most 60 octets.
+fn sum(header: &[u8]) -> u16 {
+    let (words, _) = header.as_chunks::<2>();
+    let mut sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::try_from(sum).unwrap_or(0)
+}

@@ -1,0 +1,201 @@
+//! The IPv6 header and those behind it (RFC 8200 3, 4).
+
+use std::ops::Range;
+
+use crate::Drop;
+use crate::calipso;
+use crate::fragments::Key;
+
+const HEAD: usize = 40;
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const ICMP: u8 = 58;
+const DESTINATION: u8 = 60;
+/// Headers behind each other that are looked through; a packet with more is dropped.
+const MOST_HEADERS: usize = 8;
+
+/// A packet in its parts.
+pub(crate) struct Packet<'a> {
+    head: &'a [u8; HEAD],
+    /// The options of the hop-by-hop header.
+    options: &'a [u8],
+    /// What the hop-by-hop header, or without one the packet's, says to come next.
+    next: u8,
+    payload: &'a [u8],
+    fragment: Option<u32>,
+    neighbour: bool,
+}
+
+impl<'a> Packet<'a> {
+    pub(crate) fn parse(octets: &'a [u8]) -> Result<Self, Drop> {
+        let (head, rest) = octets.split_first_chunk::<HEAD>().ok_or(Drop::Malformed)?;
+        let length = usize::from(u16::from_be_bytes([head[4], head[5]]));
+        let body = rest.get(..length).ok_or(Drop::Malformed)?;
+        if head[0] >> 4 != 6 {
+            return Err(Drop::Malformed);
+        }
+        let (next, options, payload): (_, &[u8], _) = if head[6] == HOP_BY_HOP {
+            let (next, header, payload) = extension(body)?;
+            (next, header.get(2..).unwrap_or_default(), payload)
+        } else {
+            (head[6], &[], body)
+        };
+        let (fragment, neighbour) = look_through(next, payload, head[7])?;
+        Ok(Self { head, options, next, payload, fragment, neighbour })
+    }
+
+    /// The one CALIPSO option; `None` if there is none. Beside it only padding is taken.
+    pub(crate) fn label(&self) -> Result<Option<&'a [u8]>, Drop> {
+        let mut found = None;
+        for place in options(self.options) {
+            let option = self.options.get(place?).ok_or(Drop::Truncated)?;
+            match option.first() {
+                Some(&calipso::TYPE) if found.is_some() => return Err(Drop::Duplicate),
+                Some(&calipso::TYPE) => found = Some(option),
+                _ => return Err(Drop::OtherOption),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The datagram that it is a fragment of, if it is one.
+    pub(crate) fn datagram(&self) -> Option<Key> {
+        let address = |at: usize| {
+            let mut address = [0; 16];
+            for (to, from) in address.iter_mut().zip(self.head.iter().skip(at)) {
+                *to = *from;
+            }
+            address
+        };
+        self.fragment.map(|id| (address(8), address(24), 0, id))
+    }
+
+    /// Whether it speaks of the link (RFC 4861 4): solicitations, advertisements, redirects.
+    pub(crate) fn is_neighbours(&self) -> bool {
+        self.neighbour
+    }
+
+    /// The same packet with a hop-by-hop header of this option alone, or with none.
+    pub(crate) fn with(&self, option: &[u8]) -> Result<Vec<u8>, Drop> {
+        let mut head = *self.head;
+        let mut header = Vec::new();
+        if option.is_empty() {
+            head[6] = self.next;
+        } else {
+            head[6] = HOP_BY_HOP;
+            let length = (2 + option.len()).next_multiple_of(8);
+            header.extend([self.next, u8::try_from(length / 8 - 1).map_err(|_| Drop::TooLarge)?]);
+            header.extend(option);
+            // Pad1 for one octet, PadN for more (RFC 8200 4.2).
+            match length - header.len() {
+                0 => {}
+                1 => header.push(0),
+                more => header.extend([1, u8::try_from(more - 2).unwrap_or(0)]),
+            }
+            header.resize(length, 0);
+        }
+        let length = u16::try_from(header.len() + self.payload.len()).map_err(|_| Drop::TooLarge)?;
+        head[4..6].copy_from_slice(&length.to_be_bytes());
+        Ok([&head[..], &header, self.payload].concat())
+    }
+}
+
+/// What comes behind an extension header, the header, and the rest.
+fn extension(body: &[u8]) -> Result<(u8, &[u8], &[u8]), Drop> {
+    let &[next, length, ..] = body else { return Err(Drop::Malformed) };
+    let (header, rest) = body.split_at_checked((usize::from(length) + 1) * 8).ok_or(Drop::Malformed)?;
+    Ok((next, header, rest))
+}
+
+/// Looks through what is behind the hop-by-hop header: the identification of a fragment, and whether it is neighbours' talk.
+fn look_through(mut next: u8, mut body: &[u8], hop_limit: u8) -> Result<(Option<u32>, bool), Drop> {
+    let mut fragment = None;
+    for _ in 0..MOST_HEADERS {
+        match next {
+            // It stands first or nowhere (RFC 8200 4.1).
+            HOP_BY_HOP => return Err(Drop::Malformed),
+            // The one names other destinations, the other's sum covers the option that is put on and taken off.
+            ROUTING | AUTHENTICATION => return Err(Drop::OtherOption),
+            DESTINATION => {
+                let (after, header, rest) = extension(body)?;
+                let inner = header.get(2..).unwrap_or_default();
+                for place in options(inner) {
+                    if inner.get(place?).and_then(<[u8]>::first) == Some(&calipso::TYPE) {
+                        return Err(Drop::Misplaced);
+                    }
+                }
+                (next, body) = (after, rest);
+            }
+            FRAGMENT => {
+                let Some((&[after, _, high, low, a, b, c, d], rest)) = body.split_first_chunk::<8>() else {
+                    return Err(Drop::Malformed);
+                };
+                if fragment.is_some() {
+                    return Err(Drop::Malformed);
+                }
+                fragment = Some(u32::from_be_bytes([a, b, c, d]));
+                if u16::from_be_bytes([high, low]) & 0xfff8 != 0 {
+                    return Ok((fragment, false));
+                }
+                (next, body) = (after, rest);
+            }
+            ICMP => {
+                // RFC 4861 6.1, 7.1, 8.1: a hop limit of 255 shows that no router forwarded it; RFC 6980: it is in one piece.
+                let of_link = body.first().is_some_and(|kind| (133..=137).contains(kind));
+                return Ok((fragment, of_link && hop_limit == 255 && fragment.is_none()));
+            }
+            _ => return Ok((fragment, false)),
+        }
+    }
+    Err(Drop::Malformed)
+}
+
+/// Places of the options, without padding.
+fn options(all: &[u8]) -> impl Iterator<Item = Result<Range<usize>, Drop>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            match *all.get(at..)? {
+                [] => return None,
+                [0, ..] => at += 1,
+                [kind, length, ref rest @ ..] if usize::from(length) <= rest.len() => {
+                    let place = at..at + 2 + usize::from(length);
+                    at = place.end;
+                    if kind != 1 {
+                        return Some(Ok(place));
+                    }
+                }
+                _ => {
+                    at = all.len();
+                    return Some(Err(Drop::Truncated));
+                }
+            }
+        }
+    })
+}
+
+/// Overwrites every label with padding. Whether there was one.
+pub(crate) fn strip(octets: &mut [u8]) -> Result<bool, Drop> {
+    let places: Vec<Range<usize>> = {
+        let packet = Packet::parse(octets)?;
+        let mut labels = Vec::new();
+        for place in options(packet.options) {
+            let place = place?;
+            if packet.options.get(place.start) == Some(&calipso::TYPE) {
+                labels.push(place);
+            }
+        }
+        labels
+    };
+    for place in &places {
+        // The options begin behind the hop-by-hop header's first two octets.
+        let from = HEAD + 2 + place.start;
+        if let Some([kind, _, data @ ..]) = octets.get_mut(from..from + place.len()) {
+            *kind = 1;
+            data.fill(0);
+        }
+    }
+    Ok(!places.is_empty())
+}

@@ -1,0 +1,16 @@
+//! Labels in packets: CIPSO in IPv4 and CALIPSO (RFC 5570) in IPv6, and what becomes of a packet that carries one.
+//!
+//! Pure: octets go in, octets, a label or the reason of a drop come out. The invariant it keeps: a packet is delivered at
+//! a label only if it carries exactly that one, whole, known in the link's domain and within its range; and a packet leaves
+//! with the label of the compartment that it comes from, whatever the compartment wrote into it.
+
+pub mod calipso;
+pub mod cipso;
+mod fault;
+pub mod filter;
+mod fragments;
+mod ipv4;
+mod ipv6;
+
+pub use fault::Fault;
+pub use filter::{Arrived, Drop, Drops, Filter, strip};

@@ -1,0 +1,263 @@
+//! What becomes of packets on a link that carries labels.
+
+mod packets;
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use levee_labelled::{Arrived, Drop, Filter, calipso, cipso, strip};
+use levee_policy::{CategorySet, Domain, Label, Range, TagForm};
+use packets::{Dice, bare, fragment_of, with_hop_by_hop, with_options};
+use proptest::prelude::*;
+
+const NOW: Duration = Duration::ZERO;
+const MTU: usize = 1_500;
+/// Packets that each reason is tried with.
+const EACH: u32 = 10_000;
+
+fn label(level: u8, categories: impl IntoIterator<Item = u16>) -> Label {
+    Label::confidential(level, CategorySet::from_numbers(categories).unwrap())
+}
+
+fn domain() -> &'static Domain {
+    static DOMAIN: LazyLock<Domain> = LazyLock::new(|| {
+        let levels = [(0, 0), (1, 3), (2, 5), (3, 9)];
+        Domain::new(16, TagForm::Bitmap, levels, (0..8).map(|n| (n, n * 3))).unwrap()
+    });
+    &DOMAIN
+}
+
+/// Levels 1 and 2, categories 0 to 3.
+fn filter() -> Filter {
+    Filter::new(domain().clone(), Range::new(label(1, []), label(2, 0..4)).unwrap())
+}
+
+/// A label of the link's range.
+fn allowed(dice: &mut Dice) -> Label {
+    label(1 + dice.below(2) as u8, (0..4).filter(|_| dice.below(2) == 0))
+}
+
+#[test]
+fn the_reasons_are_all_listed_in_their_order() {
+    assert!(Drop::ALL.iter().zip(0usize..).all(|(reason, at)| *reason as usize == at));
+}
+
+#[test]
+fn what_is_sent_arrives_at_its_label_as_it_was() {
+    let (mut dice, mut filter) = (Dice(1), filter());
+    for _ in 0..EACH {
+        let (label, packet) = (allowed(&mut dice), bare(&mut dice));
+        let sent = filter.send(&label, &packet, MTU).unwrap();
+        assert!(sent.len() > packet.len());
+        // Padding of the link is not the packet's.
+        let arrived = filter.receive(&[&sent[..], &[0; 6]].concat(), NOW).unwrap();
+        assert_eq!(arrived, Arrived::At(label, packet));
+    }
+    assert_eq!(filter.drops().all(), 0);
+}
+
+/// Every way in which `make` spoils a packet is dropped for this reason, and counted.
+fn all_dropped(reason: Drop, make: impl Fn(&mut Dice, &mut Filter) -> Vec<u8>) {
+    let (mut dice, mut filter) = (Dice(reason as u64), filter());
+    for n in 0..EACH {
+        let packet = make(&mut dice, &mut filter);
+        assert_eq!(filter.receive(&packet, NOW), Err(reason), "packet {n}: {packet:02x?}");
+    }
+    assert_eq!((filter.drops().of(reason), filter.drops().all()), (EACH.into(), EACH.into()));
+}
+
+/// A packet with these octets as its label's option: one for IPv4 and one for IPv6.
+fn with_label(dice: &mut Dice, cipso: &[u8], calipso: &[u8]) -> Vec<u8> {
+    let packet = bare(dice);
+    if packet[0] >> 4 == 4 { with_options(&packet, cipso) } else { with_hop_by_hop(&packet, calipso) }
+}
+
+fn options(label: &Label) -> (Vec<u8>, Vec<u8>) {
+    (cipso::encode(domain(), label).unwrap(), calipso::encode(domain(), label).unwrap())
+}
+
+#[test]
+fn of_ten_thousand_hostile_packets_of_each_kind_none_is_delivered() {
+    all_dropped(Drop::Unlabelled, |dice, _| bare(dice));
+    all_dropped(Drop::Malformed, |dice, filter| {
+        let label = allowed(dice);
+        let packet = bare(dice);
+        let mut sent = filter.send(&label, &packet, MTU).unwrap();
+        sent.truncate(dice.below(sent.len() as u64) as usize);
+        sent
+    });
+    all_dropped(Drop::Checksum, |dice, filter| {
+        let (label, packet) = (allowed(dice), packets::ipv4(dice));
+        let mut sent = filter.send(&label, &packet, MTU).unwrap();
+        // Any octet but those of version and lengths.
+        let at = 4 + dice.below(16) as usize;
+        sent[at] ^= 1 << dice.below(8);
+        sent
+    });
+    all_dropped(Drop::Duplicate, |dice, _| {
+        let (a, b) = (options(&allowed(dice)), options(&allowed(dice)));
+        with_label(dice, &[a.0, b.0].concat(), &[a.1, b.1].concat())
+    });
+    all_dropped(Drop::Truncated, |dice, _| {
+        let (mut four, mut six) = options(&allowed(dice));
+        four[1] = 41 + dice.below(200) as u8;
+        six[1] = 30 + dice.below(200) as u8;
+        with_label(dice, &four, &six)
+    });
+    all_dropped(Drop::BadOption, |dice, _| {
+        let (mut four, mut six) = options(&allowed(dice));
+        four[8] = 1 + dice.below(255) as u8;
+        let at = 2 + dice.below(six.len() as u64 - 2) as usize;
+        // The bitmap's length is another fault of the same kind.
+        six[at] ^= 1 << dice.below(8);
+        with_label(dice, &four, &six)
+    });
+    all_dropped(Drop::OtherDomain, |dice, _| {
+        let other = Domain::new(
+            17 + dice.below(1 << 30) as u32,
+            TagForm::Bitmap,
+            [(1, 3), (2, 5)],
+            (0..4).map(|n| (n, n * 3)),
+        );
+        let (other, label) = (other.unwrap(), allowed(dice));
+        let (four, six) = (cipso::encode(&other, &label).unwrap(), calipso::encode(&other, &label).unwrap());
+        with_label(dice, &four, &six)
+    });
+    all_dropped(Drop::UnknownTag, |dice, _| {
+        let packet = packets::ipv4(dice);
+        let (mut four, _) = options(&label(1, []));
+        four[6] = [0, 3, 4, 7, 127, 129, 255][dice.below(7) as usize];
+        with_options(&packet, &four)
+    });
+    all_dropped(Drop::UnknownTag, |dice, _| {
+        let packet = packets::ipv4(dice);
+        let secid = (dice.bits() as u32).to_ne_bytes();
+        with_options(&packet, &[&[134, 12, 0, 0, 0, 16, 128, 6][..], &secid].concat())
+    });
+    all_dropped(Drop::UnknownLabel, |dice, _| {
+        let other = Domain::new(16, TagForm::Bitmap, [(0, 4)], (0..4).map(|n| (n, n * 3 + 1))).unwrap();
+        let label = label(0, (0..4).filter(|_| dice.below(2) == 0));
+        let (four, six) = (cipso::encode(&other, &label).unwrap(), calipso::encode(&other, &label).unwrap());
+        with_label(dice, &four, &six)
+    });
+    all_dropped(Drop::OutOfRange, |dice, _| {
+        let outside = match dice.below(3) {
+            0 => label(0, []),
+            1 => label(3, [dice.below(4) as u16]),
+            _ => label(2, [4 + dice.below(4) as u16]),
+        };
+        let (four, six) = options(&outside);
+        with_label(dice, &four, &six)
+    });
+    all_dropped(Drop::OtherOption, |dice, _| {
+        // Source routes, record route, time stamp, RFC 1108's labels, router alert; jumbo, router alert, quick start.
+        let four = [131, 137, 7, 68, 130, 133, 148][dice.below(7) as usize];
+        let six = [0xc2, 0x05, 0x26][dice.below(3) as usize];
+        let label = options(&allowed(dice));
+        let (four, six) = ([four, 4, 0, 0], [six, 4, 0, 0, 0, 0]);
+        let first = dice.below(2) == 0;
+        let join = |a: &[u8], b: &[u8]| if first { [a, b].concat() } else { [b, a].concat() };
+        with_label(dice, &join(&label.0, &four), &join(&label.1, &six))
+    });
+    all_dropped(Drop::Misplaced, |dice, _| {
+        let option = options(&allowed(dice)).1;
+        packets::with_destination_options(&packets::ipv6(dice), &option)
+    });
+    all_dropped(Drop::Disagrees, |dice, filter| {
+        let packet = fragment_of(&bare(dice), dice);
+        let (one, other) = (label(1, [1]), label(2, (0..4).filter(|_| dice.below(2) == 0)));
+        let first = filter.send(&one, &packet, MTU).unwrap();
+        assert_eq!(filter.receive(&first, NOW), Ok(Arrived::At(one, packet.clone())));
+        filter.send(&other, &packet, MTU).unwrap()
+    });
+}
+
+#[test]
+fn a_compartment_neither_forges_a_label_nor_leaves_its_range() {
+    let (mut dice, mut filter) = (Dice(7), filter());
+    for n in 0..u64::from(EACH) {
+        let (four, six) = options(&allowed(&mut dice));
+        let mut four = four;
+        // Forged well or badly, it is one of its own making.
+        if dice.below(2) == 0 {
+            four[5] ^= 1;
+        }
+        let packet = with_label(&mut dice, &four, &six);
+        assert_eq!(filter.send(&label(1, []), &packet, MTU), Err(Drop::Forged), "{packet:02x?}");
+        assert_eq!(filter.drops().of(Drop::Forged), n + 1);
+    }
+    let packet = bare(&mut dice);
+    assert_eq!(filter.send(&label(3, []), &packet, MTU), Err(Drop::OutOfRange));
+    assert_eq!(filter.send(&label(2, []), &packet, packet.len()), Err(Drop::TooLarge));
+    // A link on which the domain's form has no room for the label.
+    let wide = Domain::new(16, TagForm::Bitmap, [(0, 0)], [(0, 240)]).unwrap();
+    let mut link = Filter::new(wide, Range::single(label(0, [0])));
+    let packet = packets::ipv4(&mut dice);
+    assert_eq!(link.send(&label(0, [0]), &packet, MTU), Err(Drop::Unwritable));
+    assert_eq!(link.drops().of(Drop::Unwritable), 1);
+}
+
+#[test]
+fn what_hosts_of_the_link_say_about_it_reaches_no_compartment_and_none_says_it() {
+    let mut filter = filter();
+    for kind in 133..=137 {
+        let packet = packets::icmpv6(kind, 255);
+        assert_eq!(filter.receive(&packet, NOW), Ok(Arrived::Link));
+        let option = options(&label(1, [])).1;
+        assert_eq!(filter.receive(&with_hop_by_hop(&packet, &option), NOW), Ok(Arrived::Link));
+        assert_eq!(filter.send(&label(1, []), &packet, MTU), Err(Drop::Neighbour));
+        // A router forwarded it.
+        assert_eq!(filter.receive(&packets::icmpv6(kind, 254), NOW), Err(Drop::Unlabelled));
+    }
+    assert_eq!(filter.receive(&packets::icmpv6(1, 255), NOW), Err(Drop::Unlabelled));
+}
+
+#[test]
+fn a_datagram_s_label_is_forgotten_with_it() {
+    let (mut dice, mut filter) = (Dice(3), filter());
+    let packet = fragment_of(&packets::ipv4(&mut dice), &mut dice);
+    let low = filter.send(&label(1, []), &packet, MTU).unwrap();
+    let high = filter.send(&label(2, []), &packet, MTU).unwrap();
+    assert!(filter.receive(&low, NOW).is_ok());
+    assert_eq!(filter.receive(&high, Duration::from_secs(29)), Err(Drop::Disagrees));
+    assert!(filter.receive(&high, Duration::from_secs(30)).is_ok());
+}
+
+#[test]
+fn what_leaves_for_a_network_without_labels_has_none() {
+    let (mut dice, mut filter) = (Dice(5), filter());
+    for _ in 0..1_000 {
+        let (label, packet) = (allowed(&mut dice), bare(&mut dice));
+        let mut sent = filter.send(&label, &packet, MTU).unwrap();
+        let length = sent.len();
+        assert_eq!(strip(&mut sent), Ok(true));
+        assert_eq!(sent.len(), length);
+        assert_eq!(strip(&mut sent), Ok(false));
+        // Nothing but padding is left in the place of the option.
+        assert_eq!(filter.receive(&sent, NOW), Err(Drop::Unlabelled));
+        assert_eq!(filter.send(&label, &sent, MTU).map(|sent| sent.len()), Ok(length));
+    }
+    // RFC 1108's labels go as well, a route alert stays.
+    let mut packet = with_options(&packets::ipv4(&mut dice), &[130, 4, 0xab, 0, 133, 3, 1, 148, 4, 0, 0]);
+    assert_eq!(strip(&mut packet), Ok(true));
+    assert_eq!(packet[20..32], [1, 1, 1, 1, 1, 1, 1, 148, 4, 0, 0, 0]);
+}
+
+proptest! {
+    #[test]
+    fn any_octets_are_dropped_or_delivered_within_the_range(
+        mut octets in proptest::collection::vec(any::<u8>(), 0..120),
+        version in prop_oneof![Just(4u8), Just(6)],
+    ) {
+        if let Some(first) = octets.first_mut() {
+            *first = version << 4 | *first & 15;
+        }
+        let mut filter = filter();
+        if let Ok(Arrived::At(label, packet)) = filter.receive(&octets, NOW) {
+            prop_assert!(label.dominates(&self::label(1, [])));
+            prop_assert!(packet.len() <= octets.len());
+        }
+        let _ = filter.send(&label(1, []), &octets, MTU);
+        let _ = strip(&mut octets);
+    }
+}

@@ -1,0 +1,120 @@
+//! Packets made at random: TCP, UDP and ICMP over IPv4 and IPv6, whole.
+
+/// SplitMix64.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.bits() % n
+    }
+
+    fn octets(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.bits() as u8).collect()
+    }
+}
+
+/// A packet of either version.
+pub fn bare(dice: &mut Dice) -> Vec<u8> {
+    if dice.below(2) == 0 { ipv4(dice) } else { ipv6(dice) }
+}
+
+/// An IPv4 packet without options, whole.
+pub fn ipv4(dice: &mut Dice) -> Vec<u8> {
+    let n = 8 + dice.below(200) as usize;
+    let mut packet = vec![0x45, dice.bits() as u8, 0, 0];
+    packet.extend(dice.octets(2));
+    packet.extend([0x40, 0, 64, [1, 6, 17][dice.below(3) as usize], 0, 0]);
+    packet.extend(dice.octets(8 + n));
+    finished(packet)
+}
+
+/// An IPv6 packet without extension headers.
+pub fn ipv6(dice: &mut Dice) -> Vec<u8> {
+    let n = 8 + dice.below(200) as usize;
+    let mut packet = vec![0x60, dice.bits() as u8 & 15, 0, 0, 0, 0, [6, 17, 58][dice.below(3) as usize], 64];
+    packet.extend(dice.octets(32 + n));
+    finished(packet)
+}
+
+/// An ICMPv6 message with a hop limit.
+pub fn icmpv6(kind: u8, hop_limit: u8) -> Vec<u8> {
+    let mut packet = vec![0x60, 0, 0, 0, 0, 0, 58, hop_limit];
+    packet.extend([0xfe; 32]);
+    packet.extend([kind, 0, 0, 0, 0, 0, 0, 0]);
+    finished(packet)
+}
+
+/// The packet with its length and, in IPv4, its checksum.
+fn finished(mut packet: Vec<u8>) -> Vec<u8> {
+    if packet[0] >> 4 == 6 {
+        let length = packet.len() as u16 - 40;
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
+        return packet;
+    }
+    let header = usize::from(packet[0] & 15) * 4;
+    let total = packet.len() as u16;
+    packet[2..4].copy_from_slice(&total.to_be_bytes());
+    packet[10..12].fill(0);
+    let words = packet[..header].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    packet
+}
+
+/// An IPv4 packet without options, with these. At most 40 octets stand there: what is beyond is cut off.
+pub fn with_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
+    let mut options = options.to_vec();
+    options.resize(options.len().next_multiple_of(4).min(40), 0);
+    let mut packet = [&packet[..20], &options, &packet[20..]].concat();
+    packet[0] = 0x40 | (5 + options.len() / 4) as u8;
+    finished(packet)
+}
+
+fn extension(next: u8, options: &[u8]) -> Vec<u8> {
+    let mut header = vec![next, 0];
+    header.extend(options);
+    while !header.len().is_multiple_of(8) {
+        header.push(0);
+    }
+    header[1] = (header.len() / 8 - 1) as u8;
+    header
+}
+
+/// An IPv6 packet with a hop-by-hop header of these options.
+pub fn with_hop_by_hop(packet: &[u8], options: &[u8]) -> Vec<u8> {
+    let mut packet = [&packet[..40], &extension(packet[6], options), &packet[40..]].concat();
+    packet[6] = 0;
+    finished(packet)
+}
+
+/// An IPv6 packet with a destination options header of these.
+pub fn with_destination_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
+    let mut packet = [&packet[..40], &extension(packet[6], options), &packet[40..]].concat();
+    packet[6] = 60;
+    finished(packet)
+}
+
+/// The packet as a fragment of a datagram of its own.
+pub fn fragment_of(packet: &[u8], dice: &mut Dice) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    let offset = (dice.below(100) as u16) << 3;
+    if packet[0] >> 4 == 4 {
+        packet[6..8].copy_from_slice(&(offset >> 3 | 0x2000).to_be_bytes());
+        return finished(packet);
+    }
+    let [high, low] = (offset | 1).to_be_bytes();
+    let mut header = vec![packet[6], 0, high, low];
+    header.extend(dice.octets(4));
+    packet.splice(40..40, header);
+    packet[6] = 44;
+    finished(packet)
+}
