@@ -6,13 +6,14 @@
 //! | `epoch/NAME/LEASE` | nothing: written again, it makes every publishing that is still under way fail | the server's |
 //! | `session/HOST` | the session of this TPE, and whose it is | its server's |
 
-use crate::http::{Connection, Target};
+use super::http::{Answer, Connection, Target};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use levee_ipc::federation::{Entry, Shared, TableChange};
 use levee_policy::{DomainName, HostName, SiteName};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 
 /// What a server says of itself.
 type Beat = (u64, u64);
@@ -404,9 +405,9 @@ impl Client {
 }
 
 /// The watch from a revision on.
-pub struct Watch {
-    connection: Connection,
-    answer: crate::http::Answer,
+pub struct Watch<C = Connection> {
+    connection: C,
+    answer: Answer,
     rest: Vec<u8>,
 }
 
@@ -421,7 +422,14 @@ impl Watch {
             return Err(std::io::Error::other(format!("etcd refuses the watch: {}", answer.status)));
         }
         connection.patience(std::time::Duration::from_millis(500))?;
-        Ok(Self { connection, answer, rest: Vec::new() })
+        Ok(Self::over(connection, answer))
+    }
+}
+
+impl<S: Read + Write> Watch<Connection<S>> {
+    /// What this answer on this connection goes on saying.
+    pub fn over(connection: Connection<S>, answer: Answer) -> Self {
+        Self { connection, answer, rest: Vec::new() }
     }
 
     /// The next message; `None` if none has come within half a second.
