@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere test test-pure fuzz reference book lint bench bench-full study build install uninstall packages packages-test clean
+.PHONY: help run crowd elsewhere test test-pure fuzz reference book lint bench bench-full study build install uninstall packages packages-test clean mutants soak
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -11,6 +11,8 @@ help:
 	@echo 'make test         everything that CI runs'
 	@echo 'make test-pure    the tests that need no privilege'
 	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
+	@echo 'make soak         a server of which one label is wholly hostile, for half an hour: what others lose, what grows'
+	@echo 'make mutants      changes what decides, one place at a time, and shows what no test notices: hours'
 	@echo 'make lint         formatting, clippy, licences'
 	@echo 'make bench        the vault beside other user-mode tunnels, IKEv2 beside strongSwan: a quarter of an hour and more, out/bench/report.md, ike.jsonl'
 	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
@@ -43,6 +45,12 @@ test-pure:
 
 fuzz:
 	@scripts/fuzz
+
+soak: build
+	@target/release/soak
+
+mutants:
+	@scripts/mutants
 
 # The page of docs that comes from what the parser of site files reads.
 reference:

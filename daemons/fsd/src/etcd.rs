@@ -7,7 +7,7 @@
 //!
 //! No value is looked into. What is no such key, of a server of the site, is counted and passed over.
 
-use crate::http::{Connection, Target};
+use super::http::{Answer, Connection, Target};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use levee_ipc::federation::{ENVELOPE, PAGE, PAGES, PEERS};
@@ -15,6 +15,7 @@ use levee_policy::{DomainName, SiteName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::time::Duration;
 
 /// Bytes of one message of the watch: etcd's own bound on a request is 1.5 MiB.
@@ -267,9 +268,9 @@ impl Client {
 }
 
 /// The watch from a revision on.
-pub struct Watch {
-    connection: Connection,
-    answer: crate::http::Answer,
+pub struct Watch<C = Connection> {
+    connection: C,
+    answer: Answer,
     rest: Vec<u8>,
 }
 
@@ -284,7 +285,14 @@ impl Watch {
             return Err(std::io::Error::other(format!("etcd refuses the watch: {}", answer.status)));
         }
         connection.patience(Duration::from_millis(500))?;
-        Ok(Self { connection, answer, rest: Vec::new() })
+        Ok(Self::over(connection, answer))
+    }
+}
+
+impl<S: Read + Write> Watch<Connection<S>> {
+    /// What this answer on this connection goes on saying.
+    pub fn over(connection: Connection<S>, answer: Answer) -> Self {
+        Self { connection, answer, rest: Vec::new() }
     }
 
     /// The next message; `None` if none has come in a while.

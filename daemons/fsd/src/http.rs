@@ -27,9 +27,12 @@ pub struct Target {
     pub members: Vec<SocketAddr>,
 }
 
+/// TLS on TCP.
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
 /// A connection to one of the members.
-pub struct Connection {
-    stream: StreamOwned<ClientConnection, TcpStream>,
+pub struct Connection<S = Tls> {
+    stream: S,
     host: String,
     buffer: Vec<u8>,
 }
@@ -85,13 +88,19 @@ impl Connection {
                 stream.conn.process_new_packets().map_err(other)?;
             }
         }
-        let host = target.name.to_str().into_owned();
-        Ok(Self { stream, host, buffer: Vec::new() })
+        Ok(Self::over(stream, target.name.to_str().into_owned()))
     }
 
     /// How long a read waits for bytes.
     pub fn patience(&self, time: Duration) -> std::io::Result<()> {
         self.stream.sock.set_read_timeout(Some(time))
+    }
+}
+
+impl<S: Read + Write> Connection<S> {
+    /// To `host`, which is at the other end of this stream.
+    pub fn over(stream: S, host: String) -> Self {
+        Self { stream, host, buffer: Vec::new() }
     }
 
     /// Sends a request and reads the head of its answer.

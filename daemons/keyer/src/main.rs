@@ -5,6 +5,7 @@
 //! It has no long-term key: the signer signs.
 #![forbid(unsafe_code)]
 
+mod accreditation;
 mod children;
 mod keyer;
 mod net;

@@ -1,5 +1,6 @@
 //! A server's part: whoever has a certificate of the site may have an IKE SA; who may have a child, sessiond says.
 
+use crate::accreditation;
 use crate::keyer::Keyer;
 use crate::start::revocations;
 use levee_ike::{
@@ -16,8 +17,6 @@ use std::sync::Arc;
 
 /// The certificate extension with a host's accreditation: `docs/accreditation.md`.
 const ACCREDITATION: &str = "1.2.840.113556.1.8000.2554.36053.36488.38356.17904.41662.1017755.10205640";
-/// The longest accreditation that is passed on, in bytes.
-const LONGEST: usize = 1_024;
 /// Children of one session at a time, beyond which no further one is given for a resource.
 const MOST_CHILDREN: usize = 32;
 /// IKE SAs of one host at a time; the oldest gives way.
@@ -63,20 +62,9 @@ fn host(identity: &PeerIdentity) -> Option<HostName> {
     HostName::new(name).ok()
 }
 
-/// The accreditation in a peer's certificate: a DER UTF8String (X.690 8.23).
+/// The accreditation in a peer's certificate.
 fn accreditation(identity: &PeerIdentity) -> Option<String> {
-    let value = identity.certificate.as_ref()?.extension(ACCREDITATION)?;
-    let text = match value.as_slice() {
-        [0x0c, length @ 0..=0x7f, text @ ..] if text.len() == usize::from(*length) => text,
-        [0x0c, 0x81, length @ 0x80..=0xff, text @ ..] if text.len() == usize::from(*length) => text,
-        [0x0c, 0x82, high @ 1..=0xff, low, text @ ..]
-            if text.len() == usize::from(u16::from_be_bytes([*high, *low])) =>
-        {
-            text
-        }
-        _ => return None,
-    };
-    std::str::from_utf8(text).ok().filter(|text| text.len() <= LONGEST).map(ToOwned::to_owned)
+    accreditation::read(&identity.certificate.as_ref()?.extension(ACCREDITATION)?)
 }
 
 impl Keyer {

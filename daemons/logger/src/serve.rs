@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 
-use levee_ipc::log::{CHANNEL_FD, FILES, ToLogger};
+use levee_ipc::log::{CHANNEL_FD, FILES, LARGEST, ToLogger};
 use levee_ipc::{Channel, RecvError};
 use levee_sys::fork::inherited;
 use levee_sys::sandbox::Sandbox;
@@ -16,8 +16,6 @@ use time::OffsetDateTime;
 use crate::pair::Pair;
 use crate::source::Source;
 
-/// The most bytes that one of the two files has.
-const LIMIT: u64 = 1 << 20;
 /// Bytes taken from one pipe in one turn.
 const TURN: usize = 16 << 10;
 /// Turns that are made over what is left when the warden is gone.
@@ -49,7 +47,7 @@ pub fn serve() -> Result<(), String> {
     let take = |number| inherited(number).map_err(|e| e.to_string());
     let channel = Channel::from_fd(take(CHANNEL_FD)?);
     let files = [File::from(take(FILES[0])?), File::from(take(FILES[1])?)];
-    let pair = Pair::new(files, LIMIT).map_err(|e| e.to_string())?;
+    let pair = Pair::new(files, LARGEST).map_err(|e| e.to_string())?;
     Sandbox::new(seccomp::LOGGER).enter().map_err(|e| e.to_string())?;
     let mut log = Log { pair, began: Instant::now(), lost: 0 };
     let mut pipes: Vec<Pipe> = Vec::new();

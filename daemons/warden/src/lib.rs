@@ -36,6 +36,7 @@ mod wiring;
 mod workstation;
 
 pub use options::{Options, USAGE};
+pub use workstation::Bundle;
 
 use levee_ipc::Secret;
 use levee_ipc::warden::Place;

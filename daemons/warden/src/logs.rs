@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::rest::Rest;
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log};
-use levee_ipc::log::ToLogger;
+use levee_ipc::log::{LARGEST, ToLogger};
 use levee_ipc::{Channel, Rate};
 use levee_policy::LabelName;
 use levee_sys::pidfd::{Child, Exit};
@@ -82,6 +82,8 @@ impl Logs {
         program.stdio = [Some(input.as_fd()), Some(output.as_fd()), Some(output.as_fd())];
         program.identity = Some((Uid::from_raw(self.uid), Gid::from_raw(self.uid)));
         program.limits.push((Resource::Nofile, DESCRIPTORS));
+        // One that is taken over fills its two files, and not the disk.
+        program.limits.push((Resource::Fsize, LARGEST));
         program.new_keyring = true;
         program.new_namespaces = Program::ISOLATED;
         let group = Group::make("logger", self.uid)?;

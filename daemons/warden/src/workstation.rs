@@ -46,7 +46,7 @@ const SLOT: u16 = 1;
 /// `workstation.toml`, as `levee enrol host` writes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Bundle {
+pub struct Bundle {
     /// The site's name.
     #[allow(dead_code, reason = "checked by being parsed; shown to people who read the file")]
     site: SiteName,
@@ -66,6 +66,16 @@ struct Bundle {
     suites: Suites,
     /// The group of this host whose members may use `levee-tpe`, one of them at a time; without it, root alone.
     people: Option<String>,
+}
+
+impl Bundle {
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// It is not as it should be; in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|e| e.to_string())
+    }
 }
 
 /// Who makes the session's tunnel.
@@ -144,7 +154,7 @@ impl Workstation {
     pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
         let path = options.config.join("workstation.toml");
         let read = || -> Result<Bundle, Box<dyn std::error::Error>> {
-            Ok(toml::from_str(&std::fs::read_to_string(&path)?)?)
+            Ok(Bundle::parse(&std::fs::read_to_string(&path)?)?)
         };
         let bundle = read().map_err(|e| {
             Fatal::new(format!("read {}", path.display()), format!("{e} (`levee enrol host` makes it)"))

@@ -197,10 +197,18 @@ impl Channel {
         if result.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(RecvError::Malformed);
         }
-        match postcard::take_from_bytes(room.filled()) {
-            Ok((message, [])) => Ok(Received { message, fds }),
-            _ => Err(RecvError::Malformed),
-        }
+        decode(room.filled()).map(|message| Received { message, fds })
+    }
+}
+
+/// What a whole message says.
+///
+/// # Errors
+/// [`RecvError::Malformed`]: it is none of this type, or has bytes left over.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RecvError> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(RecvError::Malformed),
     }
 }
 

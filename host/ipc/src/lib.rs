@@ -48,7 +48,7 @@ pub mod tpe;
 pub mod vault;
 pub mod warden;
 
-pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError};
+pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError, decode};
 pub use frame::{CLASSES, FrameError, FrameReader, encode_frame};
 pub use levee_session::Rate;
 pub use room::erase;

@@ -8,6 +8,9 @@ pub const CHANNEL_FD: i32 = 3;
 /// Where it finds its two files.
 pub const FILES: [i32; 2] = [4, 5];
 
+/// The most bytes that one of them has.
+pub const LARGEST: u64 = 1 << 20;
+
 /// What a logger is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToLogger {

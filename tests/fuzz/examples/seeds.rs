@@ -1,4 +1,4 @@
-//! Writes the IKE targets' corpora from conversations of an honest endpoint with the tests' own peer:
+//! Writes the IKE targets' corpora from conversations of an honest endpoint with the tests' own peer, and the audit log's:
 //! `cargo run -p levee-fuzz-targets --example seeds -- fuzz/corpus`.
 
 use levee_fuzz_targets::attacker::{Seen, chain};
@@ -37,6 +37,10 @@ fn main() {
         std::fs::create_dir_all(&dir).expect("a directory");
         std::fs::write(dir.join(name), input).expect("a file");
     };
+    let log = levee_fuzz_targets::audit_log::honest();
+    for (name, options) in [("sealed", 0), ("without-key", 1)] {
+        write("audit_log", name, &[&[options], log].concat());
+    }
     let wire = |s: &Seen| [&[0; 16], &[s.first][..], &[0; 11], s.chain.as_slice()].concat();
     let framed = |m: &[u8]| [&u16::try_from(m.len()).expect("short").to_be_bytes(), m].concat();
 

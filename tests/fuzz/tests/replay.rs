@@ -1,4 +1,4 @@
-//! Every fuzz target with an ordinary compiler: over its saved corpus, and then for `LEVEE_FUZZ_SECONDS` (5) over random changes of
+//! Every fuzz target with an ordinary compiler: over its saved corpus, and then for `LEVEE_FUZZ_SECONDS` (3) over random changes of
 //! it. The changes are blind: nothing here measures coverage as libFuzzer does in `make fuzz`.
 //!
 //! `LEVEE_CORPUS=DIR` replays another directory's files, each by every target; `LEVEE_FUZZ_SEED=n` repeats a run.
@@ -102,7 +102,7 @@ fn mutate(input: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
 
 fn change(name: &str, target: Target) {
     let variable = |n: &str| std::env::var(n).ok().map(|v| v.parse::<u64>().expect("a number"));
-    let seconds = variable("LEVEE_FUZZ_SECONDS").unwrap_or(5);
+    let seconds = variable("LEVEE_FUZZ_SECONDS").unwrap_or(3);
     let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos();
     let seed = variable("LEVEE_FUZZ_SEED").unwrap_or_else(|| clock() as u64);
     let corpus: Vec<Vec<u8>> = corpus(name).into_iter().map(|(_, input)| input).collect();
@@ -148,14 +148,23 @@ macro_rules! targets {
 }
 
 targets! {
+    audit_log: levee_fuzz_targets::audit_log::run;
+    certificate: levee_fuzz_targets::certificate::run;
     esp_aggfrag: levee_fuzz_targets::esp_aggfrag::run;
     esp_coalesce: levee_fuzz_targets::esp_coalesce::run;
     esp_open: levee_fuzz_targets::esp_open::run;
     esp_send: levee_fuzz_targets::esp_send::run;
+    etcd: levee_fuzz_targets::etcd::run;
     ike_initiator: levee_fuzz_targets::ike_exchange::initiator;
     ike_parse: levee_fuzz_targets::ike_parse::run;
     ike_responder: levee_fuzz_targets::ike_exchange::responder;
     labelled: levee_fuzz_targets::labelled::run;
+    ipc_frame: levee_fuzz_targets::ipc_frame::run;
+    ipc_message: levee_fuzz_targets::ipc_message::run;
+    logger_lines: levee_fuzz_targets::logger_lines::run;
+    site_file: levee_fuzz_targets::site_file::run;
+    terminal: levee_fuzz_targets::terminal::run;
+    upflow_receive: levee_fuzz_targets::upflow_receive::run;
 }
 
 #[test]

@@ -42,3 +42,24 @@ pub fn flood<T: Serialize>(channel: &Channel, limit: Duration, message: impl Fn(
     }
     Flood { said, cut: false }
 }
+
+/// Sends octets that are no message on all of these channels in turn, for so long or until all are cut off; how many were taken.
+pub fn flood_all(channels: &[&Channel], limit: Duration, octets: &Vec<u8>) -> u64 {
+    let until = Instant::now() + limit;
+    let (mut said, mut open) = (0, channels.to_vec());
+    while Instant::now() < until && !open.is_empty() {
+        let mut full = true;
+        open.retain(|channel| match channel.try_send(octets) {
+            Ok(()) => {
+                (said, full) = (said + 1, false);
+                true
+            }
+            Err(SendError::Full) => true,
+            Err(_) => false,
+        });
+        if full {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+    said
+}

@@ -13,6 +13,7 @@ pub mod crowd;
 pub mod federation;
 pub mod host;
 pub mod senders;
+pub mod soak;
 pub mod swan;
 
 use std::fs;
@@ -66,6 +67,8 @@ pub struct World {
     agents: Vec<(String, Child)>,
     path: Option<PathBuf>,
     under: Vec<String>,
+    /// Where the warden is told that levee's programs are, if not where they are.
+    replaced: Option<PathBuf>,
 }
 
 /// What a command gave.
@@ -171,6 +174,7 @@ impl World {
             agents: Vec::new(),
             path: None,
             under: Vec::new(),
+            replaced: None,
         };
         fs::write(world.path("site.toml"), carrying(site)).expect("write the site file");
         let server = world.namespace("server");
@@ -242,6 +246,33 @@ impl World {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
     }
 
+    /// Has a server that is started afterwards find these of levee's programs to be the twin (`tests/hostile`), which is the real one
+    /// until `hostile` in the directory that this gives says otherwise.
+    #[track_caller]
+    pub fn replace_by_twins(&mut self, names: &[&str]) -> PathBuf {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let (real, directory) = (programs(), self.path("programs"));
+        // Processes of every uid look for the file in it.
+        for open in [self.directory.path(), &directory, &directory.join("real")] {
+            fs::create_dir_all(open).expect("a directory");
+            fs::set_permissions(open, fs::Permissions::from_mode(0o755)).expect("open to all");
+        }
+        for entry in fs::read_dir(&real).expect("the programs").flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("levee") && entry.path().is_file() && !name.contains('.') {
+                let twin = names.contains(&name.as_str());
+                symlink(entry.path(), directory.join(if twin { "real" } else { "" }).join(&name))
+                    .expect("a link");
+                if twin {
+                    // It looks for what lies beside it, so it lies there itself.
+                    fs::copy(real.join("levee-twin"), directory.join(&name)).expect("a twin");
+                }
+            }
+        }
+        self.replaced = Some(directory.clone());
+        directory
+    }
+
     /// Starts the server's warden and waits until it is at work.
     #[track_caller]
     pub fn start_server(&mut self) {
@@ -269,7 +300,8 @@ impl World {
 
     #[track_caller]
     fn warden(&self, namespace: &str, what: [&str; 2], state: &Path, run: &Path) -> Child {
-        let programs = programs();
+        let replaced = self.replaced.clone().filter(|_| namespace == "server");
+        let programs = replaced.unwrap_or_else(programs);
         let log = self.log(namespace);
         let net = format!("--net=/run/netns/{}", self.namespace(namespace));
         let until = Instant::now() + UIDS;

@@ -148,7 +148,7 @@ impl Drop for Parser {
     }
 }
 
-fn bounded(size: u16) -> NonZeroU16 {
+pub(super) fn bounded(size: u16) -> NonZeroU16 {
     NonZeroU16::new(size.min(MAX_SIZE)).unwrap_or(NonZeroU16::MIN)
 }
 
@@ -221,7 +221,7 @@ fn finish(parser: &vt100::Parser<Kept>, channel: &Channel) {
 }
 
 /// Every row, and the cursor at the end.
-fn picture(screen: &vt100::Screen) -> Vec<News> {
+pub(super) fn picture(screen: &vt100::Screen) -> Vec<News> {
     let (rows, columns) = screen.size();
     let mut news: Vec<News> = (0..rows.get())
         .map(|row| {

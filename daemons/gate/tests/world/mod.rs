@@ -1,4 +1,5 @@
 //! A gate with its two stacks, a compartment behind its TUN device, and a client that speaks ESP by `levee-esp`.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,6 +45,8 @@ pub enum Which {
 
 /// Changes what the gate asks a stack.
 pub type Change = Box<dyn FnMut(ToStack) -> ToStack + Send>;
+/// What is said behind an answer.
+pub type Unasked = fn(&FromStack) -> Option<FromStack>;
 
 pub fn session(n: u8) -> SessionId {
     SessionId::from_random([n; 16])
@@ -138,6 +141,11 @@ impl World {
 
     /// With somebody between the gate and one stack who changes what it is asked.
     pub fn with(between: Option<(Which, Change)>) -> Self {
+        Self::taken_over(between, |_| None)
+    }
+
+    /// As [`World::with`], and what this gives is said behind each answer, unasked.
+    pub fn taken_over(between: Option<(Which, Change)>, unasked: Unasked) -> Self {
         let [outer, compartment] = [(); 2].map(|()| ns::new_net().expect("needs root"));
         Net::in_ns(outer.as_fd()).unwrap().set_up("lo").unwrap();
         let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: false };
@@ -179,7 +187,7 @@ impl World {
                         let (_, change) = between.take().unwrap();
                         let (near, far) = Channel::pair().unwrap();
                         give(&warden, part(), &near);
-                        std::thread::spawn(move || relay(&far, &gates, change));
+                        std::thread::spawn(move || relay(&far, &gates, change, unasked));
                     } else {
                         give(&warden, part(), &gates);
                     }
@@ -433,7 +441,7 @@ impl Drop for World {
 }
 
 /// Carries questions one way, changed, and answers the other way, until either end is gone.
-fn relay(gate: &Channel, stack: &Channel, mut change: Change) {
+fn relay(gate: &Channel, stack: &Channel, mut change: Change, unasked: Unasked) {
     use rustix::event::{PollFd, PollFlags, poll};
     loop {
         let mut fds = [PollFd::new(gate, PollFlags::IN), PollFd::new(stack, PollFlags::IN)];
@@ -442,7 +450,10 @@ fn relay(gate: &Channel, stack: &Channel, mut change: Change) {
         let carried = (!asked
             || gate.try_recv().is_ok_and(|question| stack.send(&change(question.message)).is_ok()))
             && (!answered
-                || stack.try_recv::<FromStack>().is_ok_and(|answer| gate.send(&answer.message).is_ok()));
+                || stack.try_recv::<FromStack>().is_ok_and(|answer| {
+                    let more = unasked(&answer.message);
+                    gate.send(&answer.message).is_ok() && more.is_none_or(|more| gate.send(&more).is_ok())
+                }));
         if !carried {
             return;
         }
