@@ -490,8 +490,7 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
         Some(value) => u32::try_from(reader.integer(value, key, 1..=100_000)?).ok(),
         None => Some(default),
     };
-    let changes = rate("changes", default.changes);
-    let carried = rate("carried", default.carried);
+    let (changes, carried) = (rate("changes", default.changes), rate("carried", default.carried));
     let connections = rate("connections", default.connections);
     Some(Limits {
         memory: memory?,
