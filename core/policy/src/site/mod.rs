@@ -189,6 +189,21 @@ pub struct Limits {
     pub connections: u32,
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: 512 << 20,
+            processes: 256,
+            cpu_percent: 100,
+            store: 64 << 20,
+            stores: 64 << 30,
+            changes: 30,
+            carried: 600,
+            connections: 50,
+        }
+    }
+}
+
 /// A person.
 #[derive(Clone, Debug)]
 pub struct User {

@@ -442,16 +442,7 @@ pub(super) fn quantity(
 }
 
 fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
-    let default = Limits {
-        memory: 512 << 20,
-        processes: 256,
-        cpu_percent: 100,
-        store: 64 << 20,
-        stores: 64 << 30,
-        changes: 30,
-        carried: 600,
-        connections: 50,
-    };
+    let default = Limits::default();
     let Some(value) = root.get("limits") else { return Some(default) };
     let keys = reader.subtable(value, "[limits]", &reference::LIMITS.names())?;
     let memory = match keys.get("memory") {
