@@ -50,7 +50,7 @@ impl Form {
     pub fn port(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Compartment(_) => None,
-            Self::Machine { machine, .. } => Some(machine.port()),
+            Self::Machine { machine, .. } => machine.port(),
         }
     }
 

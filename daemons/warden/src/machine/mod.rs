@@ -81,6 +81,8 @@ pub struct Machine {
     booting: Option<Instant>,
     /// Until it has booted: what it is to be.
     whole: Option<Box<Whole>>,
+    /// Nobody is at the other end of its port.
+    hung_up: bool,
     /// How it has ended, if it has.
     over: Option<String>,
     services: usize,
@@ -173,6 +175,7 @@ impl Machine {
             waiting: Some((start, given)),
             booting: Some(Instant::now() + PATIENCE),
             whole: Some(Box::new(plan.whole.clone())),
+            hung_up: false,
             over: None,
             services: plan.whole.services.len(),
             documents: Documents { out: Some(out), below },
@@ -219,9 +222,9 @@ impl Machine {
         &self.compartment
     }
 
-    /// Readable when process 1 of the machine has said something.
-    pub fn port(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+    /// Readable when process 1 of the machine has said something; none once nothing more can come.
+    pub fn port(&self) -> Option<BorrowedFd<'_>> {
+        (!self.hung_up && self.over.is_none()).then(|| self.stream.as_fd())
     }
 
     /// The host's ends of the ports for documents.
@@ -258,7 +261,10 @@ impl Machine {
                 Ok(Some(said)) => events.push(self.judge(said)?),
                 Ok(None) => break,
                 // QEMU has ended; how, its compartment tells.
-                Err(e) if is_end(&e) => break,
+                Err(e) if is_end(&e) => {
+                    self.hung_up = true;
+                    break;
+                }
                 Err(e) => {
                     self.over = Some(e.to_string());
                     break;

@@ -77,9 +77,9 @@ fn vault(warden: &Channel, round: u32) {
         }
     }
     let (first, second): (Vec<_>, Vec<_>) =
-        kit.into_iter().partition(|(part, _)| matches!(part, VaultPart::Sessiond { .. }));
+        kit.into_iter().partition(|(part, _)| matches!(part, VaultPart::Sessiond));
     let sessiond = channels(first, |_| true);
-    let keyer = channels(second, |part| matches!(part, VaultPart::Keyer { .. }));
+    let keyer = channels(second, |part| matches!(part, VaultPart::Keyer));
     let (Some(sessiond), Some(keyer)) = (sessiond.first(), keyer.first()) else { return };
     match round % 5 {
         0 => drop(flood(sessiond, span, |n| match n % 3 {
@@ -147,7 +147,7 @@ fn main() {
     }
     // Nothing is kept from one start to the next; the clock tells them apart.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let round = now.subsec_nanos() / 1_000;
+    let round = now.subsec_micros();
     if name == "levee-logger" {
         drop(inherited(CHANNEL_FD));
         return logger(round);
