@@ -24,7 +24,7 @@ pub struct Limits {
 
 impl Limits {
     /// As much processor time as there is.
-    pub const ANY_TIME: u32 = 0;
+    pub const ANY_TIME: u32 = u32::MAX;
 }
 
 /// A group of processes, in every hierarchy that the host has for it. Dropping it removes nothing.
@@ -131,7 +131,9 @@ impl Cgroup {
             }
             fs::create_dir(directory).step(|| format!("make {}", directory.display()))?;
         }
-        let quota = PERIOD.saturating_mul(limits.cpu_percent.into()) / 100;
+        // A quota of none is for the kernel to refuse.
+        let quota = (limits.cpu_percent != Limits::ANY_TIME)
+            .then(|| PERIOD.saturating_mul(limits.cpu_percent.into()) / 100);
         let (memory, processes) = (limits.memory.to_string(), limits.processes.to_string());
         match self.v1.as_slice() {
             [memory_dir, pids_dir, cpu_dir] => {
@@ -141,7 +143,7 @@ impl Cgroup {
                     set(memory_dir, "memory.memsw.limit_in_bytes", &memory)?;
                 }
                 set(pids_dir, "pids.max", &processes)?;
-                if quota > 0 {
+                if let Some(quota) = quota {
                     set(cpu_dir, "cpu.cfs_period_us", &PERIOD.to_string())?;
                     set(cpu_dir, "cpu.cfs_quota_us", &quota.to_string())?;
                 }
@@ -152,7 +154,7 @@ impl Cgroup {
                     set(&self.unified, "memory.swap.max", "0")?;
                 }
                 set(&self.unified, "pids.max", &processes)?;
-                if quota > 0 {
+                if let Some(quota) = quota {
                     set(&self.unified, "cpu.max", &format!("{quota} {PERIOD}"))?;
                 }
             }

@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -186,6 +187,13 @@ fn take_over(world: &World, twins: &Path, before: &BTreeSet<String>) -> Vec<host
     others
 }
 
+/// What the operator is told.
+fn alarms(world: &World) -> Vec<String> {
+    let status = world.status();
+    let alarms = status["alarms"].as_array().into_iter().flatten();
+    alarms.filter_map(|alarm| alarm.as_str().map(str::to_owned)).collect()
+}
+
 /// Runs all of it, with an attack that lasts so long.
 ///
 /// # Panics
@@ -227,7 +235,18 @@ pub fn run(lasts: Duration) -> Findings {
         // Whoever is at the hostile label goes on trying.
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
-                world.level("ws4", HOSTILE);
+                // It may wait for a minute to be told that the label does not start.
+                let mut asked = world.tpe_command("ws4", &["level", HOSTILE]);
+                let asked = asked.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+                let mut asked = asked.expect("run levee-tpe");
+                while !over.load(Ordering::Relaxed) && asked.try_wait().expect("look at it").is_none() {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                let _ = asked.kill();
+                asked.wait().expect("reap it");
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
                 world.run("ws4", &["curl", "-s", "--max-time", "1", "telnet://www.harbour.example:7"]);
                 std::thread::sleep(Duration::from_secs(2));
             }
@@ -272,6 +291,10 @@ pub fn run(lasts: Duration) -> Findings {
                     *most = now.max(*most);
                 }
             }
+            // A label that rests is told of while it does.
+            if found.alarms.is_empty() {
+                found.alarms = alarms(world);
+            }
             std::thread::sleep((lasts / 40).min(Duration::from_secs(5)));
         }
         over.store(true, Ordering::Relaxed);
@@ -296,9 +319,6 @@ pub fn run(lasts: Duration) -> Findings {
     for process in good.iter().filter(|process| TWINS.contains(&process.name.as_str()) && !process.runs()) {
         found.lost.push(format!("{} of another label ended", process.name));
     }
-    let status = world.status();
-    let alarms = status["alarms"].as_array().cloned().unwrap_or_default();
-    found.alarms = alarms.iter().filter_map(|alarm| alarm.as_str().map(str::to_owned)).collect();
     let log = fs::read_to_string(world.log("server")).unwrap_or_default();
     found.ends = log.lines().filter(|line| line.contains(HOSTILE) && line.contains("ended")).count();
     let files = sh("find", &[&text(&world.path("state/logs")), "-type", "f", "-printf", "%s %p\n"]).ok();

@@ -185,6 +185,10 @@ impl Agent {
 
     /// Waits until something comes, or `until`, and sorts it.
     fn pump(&mut self, until: Instant) -> Result<(), Fatal> {
+        // Before anybody is let in: whoever has been told that nobody is signed on any more counts on it.
+        if self.login.is_none() {
+            self.people.left();
+        }
         let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
         for (source, _) in self.events.wait(Some(left))? {
             match source {
@@ -201,9 +205,6 @@ impl Agent {
                     }
                 }
             }
-        }
-        if self.login.is_none() {
-            self.people.left();
         }
         for wish in self.people.late() {
             self.grant(wish);
