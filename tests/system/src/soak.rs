@@ -187,6 +187,26 @@ fn take_over(world: &World, twins: &Path, before: &BTreeSet<String>) -> Vec<host
     others
 }
 
+/// Whoever is at the hostile label asks for it again and again.
+fn goes_on_trying(world: &World, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        // It may wait for a minute to be told that the label does not start.
+        let mut asked = world.tpe_command("ws4", &["level", HOSTILE]);
+        let asked = asked.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut asked = asked.expect("run levee-tpe");
+        while !over.load(Ordering::Relaxed) && asked.try_wait().expect("look at it").is_none() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let _ = asked.kill();
+        asked.wait().expect("reap it");
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
+        world.run("ws4", &["curl", "-s", "--max-time", "1", "telnet://www.harbour.example:7"]);
+        std::thread::sleep(Duration::from_secs(2));
+    }
+}
+
 /// What the operator is told.
 fn alarms(world: &World) -> Vec<String> {
     let status = world.status();
@@ -232,25 +252,7 @@ pub fn run(lasts: Duration) -> Findings {
     std::thread::scope(|scope| {
         let (world, over, sent, seats) = (&world, &over, &sent, &seats);
         scope.spawn(move || strangers(world, over, sent));
-        // Whoever is at the hostile label goes on trying.
-        scope.spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                // It may wait for a minute to be told that the label does not start.
-                let mut asked = world.tpe_command("ws4", &["level", HOSTILE]);
-                let asked = asked.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-                let mut asked = asked.expect("run levee-tpe");
-                while !over.load(Ordering::Relaxed) && asked.try_wait().expect("look at it").is_none() {
-                    std::thread::sleep(Duration::from_millis(100));
-                }
-                let _ = asked.kill();
-                asked.wait().expect("reap it");
-                if over.load(Ordering::Relaxed) {
-                    return;
-                }
-                world.run("ws4", &["curl", "-s", "--max-time", "1", "telnet://www.harbour.example:7"]);
-                std::thread::sleep(Duration::from_secs(2));
-            }
-        });
+        scope.spawn(move || goes_on_trying(world, over));
         let people: Vec<_> = seats
             .iter()
             .map(|seat| {
