@@ -125,7 +125,7 @@ impl Matrix {
 }
 
 /// A name that the site has, or what was probably meant.
-fn named<'a, T: AsName, E: std::fmt::Display>(
+fn named<'a, T: std::fmt::Display, E: std::fmt::Display>(
     text: &str,
     what: &str,
     read: impl Fn(&str) -> Result<T, E>,
@@ -133,28 +133,12 @@ fn named<'a, T: AsName, E: std::fmt::Display>(
 ) -> Result<T, String> {
     let known: Vec<&str> = known.collect();
     let name = read(text).map_err(|e| format!("{}: {e}", shown(text)))?;
-    if known.contains(&name.name()) {
+    if known.contains(&name.to_string().as_str()) {
         return Ok(name);
     }
     let near =
         nearest(text, known.into_iter()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     Err(format!("the site has no {what} `{}`{near}", shown(text)))
-}
-
-trait AsName {
-    fn name(&self) -> &str;
-}
-
-impl AsName for UserName {
-    fn name(&self) -> &str {
-        self.as_str()
-    }
-}
-
-impl AsName for HostName {
-    fn name(&self) -> &str {
-        self.as_str()
-    }
 }
 
 /// The policy's decision, and each of its conditions by itself. `None` if the label's name is too long to be one.

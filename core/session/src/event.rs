@@ -212,8 +212,9 @@ pub enum ToVault {
 /// A session for which keys may be agreed, once. Only a grant of the policy makes one:
 ///
 /// ```compile_fail,E0451
-/// fn forge(id: levee_session::SessionId) -> levee_session::KeyRecord {
-///     levee_session::KeyRecord { id, inner: vec![], grant: todo!() }
+/// use levee_policy::{Grant, decision::Keys};
+/// fn forge(id: levee_session::SessionId, grant: Grant<Keys>) -> levee_session::KeyRecord {
+///     levee_session::KeyRecord { id, inner: vec![], grant }
 /// }
 /// ```
 #[derive(Debug, PartialEq, Eq)]
