@@ -1,42 +1,47 @@
-//! A message as text: between two lines that say what it is, in hexadecimal digits. So it can stand behind certificates in a file.
+//! A message as text (RFC 7468), so that it can stand behind certificates in a file. Other programs that read such a file decode every block of
+//! it, also those whose kind they do not know: what stands there has to be base64.
 
+use pem_rfc7468::LineEnding;
 use serde::{Serialize, de::DeserializeOwned};
-use std::fmt::Write as _;
 
 /// The most bytes of one.
 const MAX: usize = 1024;
 
-fn lines(kind: &str) -> (String, String) {
-    (format!("-----BEGIN {kind}-----"), format!("-----END {kind}-----"))
-}
-
 /// The text; `None` if it cannot be written.
 pub(crate) fn write(kind: &str, what: &impl Serialize) -> Option<String> {
     let bytes = postcard::to_allocvec(what).ok().filter(|bytes| bytes.len() <= MAX)?;
-    let (begin, end) = lines(kind);
-    let mut text = format!("{begin}\n");
-    for line in bytes.chunks(32) {
-        for byte in line {
-            let _ = write!(text, "{byte:02x}");
-        }
-        text.push('\n');
-    }
-    text.push_str(&end);
-    text.push('\n');
-    Some(text)
+    pem_rfc7468::encode_string(kind, LineEnding::LF, &bytes).ok()
 }
 
 /// The one in a text, to the last octet.
 pub(crate) fn read<T: DeserializeOwned>(kind: &str, text: &[u8]) -> Option<T> {
-    let (begin, end) = lines(kind);
-    let (_, rest) = std::str::from_utf8(text).ok()?.split_once(&begin)?;
-    let (digits, _) = rest.split_once(&end)?;
-    let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    if digits.len() > 2 * MAX || !digits.len().is_multiple_of(2) {
+    let (begin, end) = (format!("-----BEGIN {kind}-----"), format!("-----END {kind}-----"));
+    let text = std::str::from_utf8(text).ok()?;
+    let from = text.find(&begin)?;
+    let block = text.get(from..)?;
+    let block = block.get(..block.find(&end)?.checked_add(end.len())?)?;
+    if block.len() > 2 * MAX {
         return None;
     }
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Vec<u8> = digits.chunks(2).map(byte).collect::<Option<_>>()?;
+    let (_, bytes) = pem_rfc7468::decode_vec(block.as_bytes()).ok()?;
     let (what, rest) = postcard::take_from_bytes(&bytes).ok()?;
     rest.is_empty().then_some(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_any_length_is_base64_in_whole_lines() {
+        for length in 0..200 {
+            let what: Vec<u8> = (0..length).collect();
+            let text = write("LEVEE TEST", &what).unwrap();
+            assert_eq!(read("LEVEE TEST", text.as_bytes()), Some(what));
+            let body: Vec<&str> = text.lines().filter(|line| !line.starts_with('-')).collect();
+            assert_eq!(body.concat().len() % 4, 0, "{text}");
+            assert!(body.iter().all(|line| line.len() <= 64), "{text}");
+        }
+        assert_eq!(write("LEVEE TEST", &vec![0_u8; MAX]), None);
+    }
 }

@@ -136,11 +136,13 @@ mod tests {
         let text = sealed().to_text().unwrap();
         let chain = format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{text}");
         assert_eq!(Sealed::from_text(chain.as_bytes()), Some(sealed()));
+        let longer = armour::write(KIND, &(sealed(), 0_u8)).unwrap();
         for wrong in [
-            text.replacen("01", "0x", 1),
+            text.replacen("AQEB", "AQ*B", 1),
             text.replace("-----END", ""),
-            text.replace("\n-----END", "00\n-----END"),
-            text.replacen("01", "", 1),
+            text.replacen("AQEB", "AQB", 1),
+            text.replacen("AQEB", "", 1),
+            longer,
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned(),
         ] {
             assert_eq!(Sealed::from_text(wrong.as_bytes()), None, "{wrong}");
