@@ -14,7 +14,8 @@ use crate::{Error, Result};
 /// What a group may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory in bytes, page cache included; no swap on top.
+    /// Memory in bytes, page cache included; no swap on top. On a hybrid host the buffers of sockets are not in it, and are limited to a
+    /// quarter of it besides.
     pub memory: u64,
     /// Processes and threads.
     pub processes: u64,
@@ -47,6 +48,8 @@ struct Hierarchies {
 }
 
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// On a hybrid host, the part of a group's memory that its sockets may have on top: a quarter.
+const SOCKETS: u64 = 4;
 /// Period of processor limits, in microseconds.
 const PERIOD: u64 = 100_000;
 /// How long processes that were killed may take to be gone.
@@ -142,6 +145,9 @@ impl Cgroup {
                 if memory_dir.join("memory.memsw.limit_in_bytes").exists() {
                     set(memory_dir, "memory.memsw.limit_in_bytes", &memory)?;
                 }
+                // v1 charges what waits in TCP's and UDP's sockets to this counter alone. Without a limit nothing counts it, and a
+                // group holds what the whole machine may.
+                set(memory_dir, "memory.kmem.tcp.limit_in_bytes", &(limits.memory / SOCKETS).to_string())?;
                 set(pids_dir, "pids.max", &processes)?;
                 if let Some(quota) = quota {
                     set(cpu_dir, "cpu.cfs_period_us", &PERIOD.to_string())?;

@@ -1,0 +1,102 @@
+//! What a control group's limits hold, with processes that try to have more. Needs root.
+
+use levee_sys::cgroup::{Cgroup, Limits};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+
+/// A group's memory, in bytes.
+const MEMORY: u64 = 64 << 20;
+/// Set for the process that is in the group: what it is to fill.
+const FILL: &str = "LEVEE_TEST_FILL";
+/// A test that has this process do that.
+const FILLS: &str = "what_waits_in_sockets_is_within_a_groups_limit";
+
+/// Sends into connections that nobody reads; returns the bytes that wait there. Ends where nothing more is taken, or at twice the limit.
+fn fill_tcp() -> u64 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (mut held, mut waits) = (Vec::new(), 0);
+    for _ in 0..300 {
+        let Ok(mut from) = TcpStream::connect(address) else { break };
+        from.set_nonblocking(true).unwrap();
+        let (to, _) = listener.accept().unwrap();
+        loop {
+            match from.write(&[0; 65_536]) {
+                Ok(bytes) => waits += bytes as u64,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => panic!("{e}"),
+            }
+            if waits > 2 * MEMORY {
+                return waits;
+            }
+        }
+        held.push((from, to));
+    }
+    waits
+}
+
+/// The same with datagrams. What is not taken is dropped, so what is there is counted by receiving it.
+fn fill_udp() -> u64 {
+    let from = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let sockets: Vec<UdpSocket> = (0..900)
+        .map(|_| {
+            let to = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address: SocketAddr = to.local_addr().unwrap();
+            for _ in 0..4 {
+                // It may find no room: that is what is looked for.
+                let _ = from.send_to(&[0; 60_000], address);
+            }
+            to.set_nonblocking(true).unwrap();
+            to
+        })
+        .collect();
+    let mut waits = 0;
+    let mut buffer = vec![0; 65_536];
+    for socket in sockets {
+        while let Ok(bytes) = socket.recv(&mut buffer) {
+            waits += bytes as u64;
+        }
+    }
+    waits
+}
+
+/// Bytes that a process in a group of its own got to wait in sockets.
+fn held(what: &str) -> u64 {
+    let name = format!("levee-test-{}-{what}", std::process::id());
+    let limits = Limits { memory: MEMORY, processes: 64, cpu_percent: Limits::ANY_TIME };
+    let mut group = Cgroup::create(&name, limits).expect("a control group; run as root");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", FILLS, "--nocapture"])
+        .env(FILL, what)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for procs in group.procs() {
+        rustix::io::write(procs, child.id().to_string().as_bytes()).unwrap();
+    }
+    drop(child.stdin.take());
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success(), "{said}");
+    group.remove().unwrap();
+    let number = said.lines().find_map(|line| line.split_once("waits: ")).expect("what waits");
+    number.1.trim().parse().unwrap()
+}
+
+#[test]
+fn what_waits_in_sockets_is_within_a_groups_limit() {
+    if let Ok(what) = std::env::var(FILL) {
+        // Until it is in the group.
+        let mut nothing = Vec::new();
+        std::io::stdin().read_to_end(&mut nothing).unwrap();
+        println!("\nwaits: {}", if what == "tcp" { fill_tcp() } else { fill_udp() });
+        return;
+    }
+    for what in ["tcp", "udp"] {
+        let bytes = held(what);
+        assert!(bytes > 0, "{what}: nothing waits, so nothing was tried");
+        assert!(bytes < MEMORY, "{what}: {bytes} bytes wait in sockets of a group that may have {MEMORY}");
+    }
+}
