@@ -1,11 +1,13 @@
 //! `levee doctor`: what this host has and lacks, found out by trying it, each lack with its remedy.
 
+use std::borrow::Cow;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use levee_policy::Site;
 use levee_sys::cgroup::{Cgroup, Limits};
 use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
@@ -15,6 +17,7 @@ use levee_sys::{sandbox, sockdiag, tun, udp};
 use serde::Serialize;
 
 use crate::output::{self, Paint, shown};
+use crate::pools::Pool;
 
 /// Say what this host has and lacks for levee, each lack with its remedy
 ///
@@ -27,6 +30,9 @@ pub struct Doctor {
     /// Where state is kept, the audit log among it; a site's is below it
     #[arg(long, value_name = "DIR", default_value = crate::site::STATES)]
     state: PathBuf,
+    /// A site file: say too whether what the kernel has once for all labels is enough for its labels
+    #[arg(long, value_name = "FILE")]
+    site: Option<PathBuf>,
 }
 
 /// How one thing stands.
@@ -45,13 +51,17 @@ enum State {
 
 #[derive(Debug, Serialize)]
 struct Finding {
-    what: &'static str,
+    what: Cow<'static, str>,
     state: State,
     /// What was found, or what went wrong.
     detail: String,
     /// What to do; empty where nothing is to be done.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    remedy: &'static str,
+    #[serde(skip_serializing_if = "is_nothing")]
+    remedy: Cow<'static, str>,
+}
+
+fn is_nothing(text: &Cow<'_, str>) -> bool {
+    text.is_empty()
 }
 
 #[derive(Serialize)]
@@ -265,7 +275,38 @@ fn room(state: &Path) -> Finding {
             (State::Weaker, detail, remedy)
         }
     };
-    Finding { what: "a file system of its own for the audit log", state, detail, remedy }
+    Finding {
+        what: "a file system of its own for the audit log".into(),
+        state,
+        detail,
+        remedy: remedy.into(),
+    }
+}
+
+/// What the kernel has once for all labels, each pool with what the site's labels could take.
+fn pools(site: &Site) -> Vec<Finding> {
+    let Some((labels, pools)) = crate::pools::of(site) else { return Vec::new() };
+    let finding = |pool: Pool| {
+        let (short, own) = (pool.is_short(), pool.is_one_labels());
+        let state = if short { State::Weaker } else { State::Has };
+        let detail = format!(
+            "{} for levee's labels: one may take {}, {labels} at once {}{}",
+            pool.host,
+            pool.one,
+            pool.all,
+            if own { "; one label alone can take half" } else { "" },
+        );
+        let remedy = if short {
+            Cow::Owned(format!(
+                "raise {} (sysctl), or lower memory, processes or slots in the site file",
+                pool.raise
+            ))
+        } else {
+            Cow::Borrowed("")
+        };
+        Finding { what: pool.what.into(), state, detail, remedy }
+    };
+    pools.into_iter().map(finding).collect()
 }
 
 /// What a TUN device leaves to its reader, in a network namespace of its own.
@@ -292,8 +333,16 @@ impl Doctor {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let is_root = rustix::process::geteuid().is_root();
-        let findings: Vec<Finding> =
-            TRIALS.iter().map(|trial| trial.find(is_root)).chain([room(&self.state)]).collect();
+        let site = match self.site.as_deref().map(crate::site::read).transpose() {
+            Ok(site) => site,
+            Err(e) => return output::exit(Err(e)),
+        };
+        let findings: Vec<Finding> = TRIALS
+            .iter()
+            .map(|trial| trial.find(is_root))
+            .chain([room(&self.state)])
+            .chain(site.iter().flat_map(pools))
+            .collect();
         let fit = findings.iter().all(|finding| matches!(finding.state, State::Has | State::Weaker));
         let shown = if self.json {
             output::json(&Answer { fit, findings: &findings })
@@ -326,17 +375,17 @@ impl Trial {
     fn find(&self, is_root: bool) -> Finding {
         if self.root && !is_root {
             return Finding {
-                what: self.what,
+                what: self.what.into(),
                 state: State::Untried,
                 detail: "only root can find out".to_owned(),
-                remedy: "run `levee doctor` as root",
+                remedy: "run `levee doctor` as root".into(),
             };
         }
         match (self.try_it)() {
-            Ok(detail) => Finding { what: self.what, state: State::Has, detail, remedy: "" },
+            Ok(detail) => Finding { what: self.what.into(), state: State::Has, detail, remedy: "".into() },
             Err(detail) => {
                 let state = if self.needed { State::Lacks } else { State::Weaker };
-                Finding { what: self.what, state, detail, remedy: self.remedy }
+                Finding { what: self.what.into(), state, detail, remedy: self.remedy.into() }
             }
         }
     }
@@ -509,7 +558,7 @@ mod tests {
             remedy: "buy it",
         };
         let found = trial(true, false).find(true);
-        assert_eq!((found.state, found.detail.as_str(), found.remedy), (State::Lacks, "gone", "buy it"));
+        assert_eq!((found.state, found.detail.as_str(), &*found.remedy), (State::Lacks, "gone", "buy it"));
         assert_eq!(trial(false, false).find(true).state, State::Weaker);
         assert_eq!(trial(true, true).find(false).state, State::Untried);
         assert_eq!(
@@ -525,7 +574,7 @@ mod tests {
         assert!(beside.detail.contains("file system of /") && !beside.remedy.is_empty(), "{}", beside.detail);
         // /proc is a file system in which nobody can fill anything.
         let own = room("/proc/self".as_ref());
-        assert_eq!((own.state, own.remedy), (State::Has, ""), "{}", own.detail);
+        assert_eq!((own.state, &*own.remedy), (State::Has, ""), "{}", own.detail);
         // A directory that is to be made is judged by where it will be.
         assert_eq!(room("/proc/self/no/such".as_ref()).state, State::Has);
     }

@@ -17,6 +17,7 @@ mod log;
 mod operator;
 mod output;
 mod pin;
+mod pools;
 mod reference;
 mod reload;
 mod session;

@@ -132,6 +132,18 @@ fn filled(text: &[u8]) -> Result<Stdio, String> {
     Ok(out.into())
 }
 
+/// Says which of the kernel's tables one label could take half of: that two labels together take it all is then a matter of wanting it.
+fn warn_of_pools(site: &levee_policy::Site) {
+    let Some((_, pools)) = crate::pools::of(site) else { return };
+    for pool in pools.iter().filter(|pool| pool.is_one_labels()) {
+        eprintln!(
+            "levee: warning: one label alone could take {} of this machine's {} {}: raise {}, or lower its limits \
+             (`levee doctor --site FILE` shows all)",
+            pool.one, pool.host, pool.what, pool.raise
+        );
+    }
+}
+
 impl Up {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
@@ -151,10 +163,11 @@ impl Up {
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
         if !self.workstation {
             // A site file with problems is the warden's to tell of.
-            if let Ok(site) = crate::site::read(&self.config)
-                && state.is_dir()
-            {
-                crate::pin::hold(&site, &state)?;
+            if let Ok(site) = crate::site::read(&self.config) {
+                if state.is_dir() {
+                    crate::pin::hold(&site, &state)?;
+                }
+                warn_of_pools(&site);
             }
             crate::doctor::fit()?;
         }

@@ -323,3 +323,19 @@ fn lab_becomes_the_laboratory_beside_it_and_says_so_where_there_is_none() {
     let there = lab(&["run", "mysea", "--quick", "--help"]);
     assert_eq!((there.status.code(), text(&there.stdout)), (Some(7), "run mysea --quick --help\n"));
 }
+
+#[test]
+fn doctor_adds_up_what_a_sites_labels_could_take_of_the_kernels_tables() {
+    let done = levee(&["doctor", "--json", "--site", "conf/large/site.toml"], "");
+    let answer: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let findings = answer["findings"].as_array().unwrap();
+    for what in
+        ["processes and threads", "open files", "pages of TCP's buffers", "TCP connections that nobody holds"]
+    {
+        let one =
+            findings.iter().find(|one| one["what"] == what).unwrap_or_else(|| panic!("{what}: {answer}"));
+        assert!(one["detail"].as_str().unwrap().contains("1000 at once"), "{one}");
+    }
+    let wrong = levee(&["doctor", "--site", "no/such/file"], "");
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+}

@@ -221,6 +221,14 @@ impl Cgroup {
     }
 }
 
+/// How many bytes may wait in the sockets of a group that may have this much memory: within it, or on a hybrid host on top of it.
+///
+/// # Errors
+/// The host has no control groups.
+pub fn sockets(memory: u64) -> Result<u64> {
+    Ok(if Hierarchies::find()?.v1.is_some() { memory / SOCKETS } else { memory })
+}
+
 /// What a group of processes uses, and may use; `None` where there is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
