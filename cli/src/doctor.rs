@@ -56,12 +56,8 @@ struct Finding {
     /// What was found, or what went wrong.
     detail: String,
     /// What to do; empty where nothing is to be done.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "str::is_empty")]
     remedy: Cow<'static, str>,
-}
-
-fn is_nothing(text: &Cow<'_, str>) -> bool {
-    text.is_empty()
 }
 
 #[derive(Serialize)]
