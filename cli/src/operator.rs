@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use levee_ipc::operator::{Answer, Command, ServerStatus};
 use levee_ipc::{Channel, RecvError};
+use levee_policy::LabelName;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// Longer than a server takes to end a session whose label's vault must be killed for it.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A label's first start makes its store, and a kernel of its own may have to boot.
+const TRIAL: Duration = Duration::from_secs(120);
 
 /// The operators' socket, in a server's run directory.
 const CONTROL: &str = "control";
@@ -34,7 +38,7 @@ impl Which {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can ask a server; run this with sudo".to_owned());
         }
-        ask(&self.run()?.join(CONTROL), command)
+        ask(&self.run()?.join(CONTROL), command, PATIENCE)
     }
 
     /// Everything that runs.
@@ -47,7 +51,19 @@ impl Which {
     }
 }
 
-fn ask(socket: &Path, command: &Command) -> Result<Answer, String> {
+/// Whether a label starts at the server that runs here.
+///
+/// # Errors
+/// It does not, and why; or nobody says so in time.
+pub fn try_label(run: &Path, label: &LabelName) -> Result<(), String> {
+    match ask(&run.join(CONTROL), &Command::Try(label.clone()), TRIAL)? {
+        Answer::Ended => Ok(()),
+        Answer::Failed(reason) => Err(reason),
+        Answer::Status(_) => Err("the server answered another question".to_owned()),
+    }
+}
+
+fn ask(socket: &Path, command: &Command, patience: Duration) -> Result<Answer, String> {
     let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", socket.display());
     let at = |e: rustix::io::Errno| match e {
         rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED => {
@@ -57,15 +73,15 @@ fn ask(socket: &Path, command: &Command) -> Result<Answer, String> {
     };
     let fd =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(at)?;
-    set_socket_timeout(&fd, Timeout::Recv, Some(PATIENCE)).map_err(at)?;
-    set_socket_timeout(&fd, Timeout::Send, Some(PATIENCE)).map_err(at)?;
+    set_socket_timeout(&fd, Timeout::Recv, Some(patience)).map_err(at)?;
+    set_socket_timeout(&fd, Timeout::Send, Some(patience)).map_err(at)?;
     connect(&fd, &SocketAddrUnix::new(socket).map_err(at)?).map_err(at)?;
     let channel = Channel::from_fd(fd);
     channel.send(command).map_err(|e| fault(&e))?;
     match channel.recv() {
         Ok(received) => Ok(received.message),
         // With a time limit, that is what "no message yet" means.
-        Err(RecvError::Empty) => Err(fault(&format!("no answer within {PATIENCE:?}"))),
+        Err(RecvError::Empty) => Err(fault(&format!("no answer within {patience:?}"))),
         Err(e) => Err(fault(&e)),
     }
 }
@@ -88,7 +104,7 @@ mod tests {
             channel.send(&Answer::Failed("no such session".into())).unwrap();
             asked
         });
-        let answer = ask(&path, &Command::End("0123456789ab".into())).unwrap();
+        let answer = ask(&path, &Command::End("0123456789ab".into()), PATIENCE).unwrap();
         assert!(matches!(answer, Answer::Failed(reason) if reason == "no such session"));
         assert!(matches!(server.join().unwrap(), Command::End(id) if id == "0123456789ab"));
     }
@@ -96,7 +112,7 @@ mod tests {
     #[test]
     fn that_no_server_runs_is_said_with_what_to_do() {
         let directory = tempfile::tempdir().unwrap();
-        let error = ask(&directory.path().join("control"), &Command::Status).unwrap_err();
+        let error = ask(&directory.path().join("control"), &Command::Status, PATIENCE).unwrap_err();
         assert!(error.ends_with("no server runs there; `levee up` starts one"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! `levee up`, `levee down`, `levee plan`: start and stop a warden.
 
 use crate::user::{ask, line};
+use levee_policy::{LabelName, Range};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
@@ -32,6 +33,9 @@ pub struct Up {
     /// logs (`levee log`) alone
     #[arg(long)]
     foreground: bool,
+    /// Do not wait until one label has been started on trial
+    #[arg(long, conflicts_with = "foreground")]
+    no_trial: bool,
     /// Read the passphrase of encrypted private keys from the first line of this file; `-` is standard input. Without it the
     /// passphrase is asked for on the terminal, where a key is encrypted
     #[arg(long, value_name = "FILE")]
@@ -132,6 +136,16 @@ fn filled(text: &[u8]) -> Result<Stdio, String> {
     Ok(out.into())
 }
 
+/// The label that is started on trial: the lowest at which somebody may have a session, and none that boots a kernel for it if there is another.
+fn to_try(config: &Path) -> Option<LabelName> {
+    let site = crate::site::read(config).ok()?;
+    let pairs = site.users().flat_map(|user| site.hosts().map(move |host| (user.name(), host.name())));
+    let ranges: Vec<Range> = pairs.filter_map(|(user, host)| site.session_range(user, host)).collect();
+    let lowest = ranges.iter().map(Range::low).filter(|label| !site.reachable(label).is_empty());
+    let label = lowest.min_by_key(|label| site.isolation().has_own_kernel(label))?;
+    site.label_name(label)
+}
+
 /// Says which of the kernel's tables one label could take half of: that two labels together take it all is then a matter of wanting it.
 fn warn_of_pools(site: &levee_policy::Site) {
     let Some((_, pools)) = crate::pools::of(site) else { return };
@@ -171,6 +185,7 @@ impl Up {
             }
             crate::doctor::fit()?;
         }
+        let to_try = if self.workstation || self.no_trial { None } else { to_try(&self.config) };
         let programs = programs()?;
         let mut warden = Command::new(programs.join("levee-warden"));
         warden
@@ -214,8 +229,23 @@ impl Up {
             BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
         }
         if line.trim() == "ready" {
+            let tried = match &to_try {
+                Some(label) => format!("; {label} was started on trial"),
+                None => String::new(),
+            };
+            if let Some(label) = &to_try
+                && let Err(why) = crate::operator::try_label(&run, label)
+            {
+                // What cannot serve does not stay, and nothing is hidden behind «is up».
+                let _ = Down { run: Some(run) }.stop();
+                return Err(format!(
+                    "{name} is stopped again: {label} was started on trial, and does not start: {}\n\
+                     `levee log` shows what its processes said; with --no-trial the server stays up all the same",
+                    crate::output::shown(&why)
+                ));
+            }
             // It is up, whether or not anybody reads of it.
-            let _ = crate::output::print(&format!("{name} is up; `levee log` shows what it says\n"));
+            let _ = crate::output::print(&format!("{name} is up{tried}; `levee log` shows what it says\n"));
             return Ok(ExitCode::SUCCESS);
         }
         let _ = child.wait();

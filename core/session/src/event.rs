@@ -86,6 +86,8 @@ pub enum Event {
     KeyerCame,
     /// An operator says that this person may not sign on, or may again: their sessions end, and nobody who has signed on so is any more.
     Disable(OperatorId, UserName, bool),
+    /// Whether this label can run here is to be found out by running it. It is stopped again if nobody has a session there.
+    Try(OperatorId, LabelName),
     /// An operator ends the session shown by this name.
     End(OperatorId, String),
     /// Answer to [`Output::Publish`].
@@ -183,7 +185,7 @@ pub enum Output {
     Withdraw(Stored),
     /// Nothing is left of a session that [`Event::Appeared`] told of.
     Over(SessionId),
-    /// Answer to [`Event::End`] and [`Event::Disable`]: it is so, and what it ends is over; or why not.
+    /// Answer to [`Event::End`], [`Event::Disable`] and [`Event::Try`]: it is so, and what it ends is over; or why not.
     Operator(OperatorId, Result<(), String>),
 }
 

@@ -9,6 +9,7 @@ use levee_policy::audit::{Event as Entry, Verdict};
 
 impl Sessions {
     pub(crate) fn label_up(&mut self, label: &LabelName, now: Time) {
+        self.tried(label, &Ok(()));
         let Some(place) = self.places.get_mut(label) else {
             return self.say(Output::Release(label.clone()));
         };
@@ -47,6 +48,7 @@ impl Sessions {
     }
 
     pub(crate) fn label_failed(&mut self, label: &LabelName, reason: &str, now: Time) {
+        self.tried(label, &Err(reason.to_owned()));
         // Nothing of vault and compartment is left: no keys, no sockets. The next session asks for them anew.
         let Some(place) = self.places.remove(label) else { return };
         for id in place.sessions {

@@ -24,6 +24,7 @@ mod sessions;
 mod shared;
 mod state;
 mod time;
+mod trial;
 
 pub use address::REST;
 pub use delay::LONGEST as LONGEST_DELAY;

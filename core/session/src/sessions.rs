@@ -71,6 +71,8 @@ pub struct Sessions {
     pub(crate) disabled: BTreeSet<UserName>,
     /// Operators who wait for the ends of so many sessions.
     pub(crate) disabling: BTreeMap<OperatorId, usize>,
+    /// Operators who wait whether a label starts.
+    pub(crate) trials: BTreeMap<LabelName, Vec<OperatorId>>,
     pub(crate) pace: Pace,
     /// Refused negotiations since then.
     pub(crate) denials: Option<(Time, u32)>,
@@ -125,6 +127,7 @@ impl Sessions {
             coming: BTreeMap::new(),
             disabled: disabled.into_iter().collect(),
             disabling: BTreeMap::new(),
+            trials: BTreeMap::new(),
             pace: Pace::default(),
             denials: None,
             commits: BTreeMap::new(),
@@ -173,6 +176,7 @@ impl Sessions {
             Event::Renew(session) => self.renew(session),
             Event::KeyerCame => self.keyer_came(),
             Event::Disable(operator, user, disable) => self.disable(operator, user, disable),
+            Event::Try(operator, label) => self.try_label(operator, label),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),
             Event::Published(session, what) => self.published(session, what, now),
             Event::Withdrawn(session) => self.withdrawn(session, now),

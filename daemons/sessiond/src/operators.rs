@@ -26,7 +26,7 @@ enum State {
     Silent,
     /// A status, until everybody has answered.
     Collecting { missing: BTreeSet<LabelName>, compartments: Option<Vec<CompartmentStatus>>, until: Time },
-    /// The end of a session.
+    /// The end of a session, or of a trial.
     Ending,
 }
 
@@ -135,7 +135,7 @@ impl Operators {
         }
     }
 
-    /// A session's end that an operator asked for is over.
+    /// A session's end that an operator asked for is over, or a trial.
     pub fn ended(&mut self, id: OperatorId, result: Result<(), String>) {
         if let Some(mut operator) = self.open.remove(&id) {
             operator.link.send(result.map_or_else(Answer::Failed, |()| Answer::Ended));
@@ -162,6 +162,10 @@ impl Daemon {
                 Command::Disable(user, disable) => {
                     operator.state = State::Ending;
                     self.handle(Event::Disable(id, user, disable));
+                }
+                Command::Try(label) => {
+                    operator.state = State::Ending;
+                    self.handle(Event::Try(id, label));
                 }
                 Command::End(shown) => {
                     operator.state = State::Ending;

@@ -15,6 +15,8 @@ pub enum Command {
     End(String),
     /// This person may not sign on from now on, and their sessions end; or they may again.
     Disable(UserName, bool),
+    /// Start this label, to see whether it can run here; it is stopped again if nobody has a session there.
+    Try(LabelName),
 }
 
 /// sessiond → the `levee` command.

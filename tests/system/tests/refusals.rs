@@ -161,3 +161,42 @@ fn a_wrong_passphrase_is_one_error_with_its_remedy_and_so_is_a_key_that_others_m
     started.ok();
     stopped.ok();
 }
+
+#[test]
+fn a_server_whose_labels_cannot_start_says_so_at_up_and_does_not_stay() {
+    let world = World::new("trial", SITE, &[]);
+    let (site, state, run) =
+        (text(&world.path("site.toml")), text(&world.path("state")), text(&world.path("run")));
+    let levee = text(&programs().join("levee"));
+    let up = |more: &[&str]| {
+        world.server_sh(&levee, &[&["up", &site, "--state", &state, "--run", &run], more].concat())
+    };
+    let down = || world.levee(&["down", "--run", &run]);
+    // No room for any label's store.
+    let stores = world.path("state/stores");
+    fs::create_dir_all(&stores).expect("a directory");
+    world.server_sh("mount", &["-t", "tmpfs", "-o", "size=64k,mode=700", "none", &text(&stores)]).ok();
+    let said = up(&[]);
+    let status = world.levee(&["status", "--run", &run]);
+    let untried = up(&["--no-trial"]);
+    let stopped = down();
+    world.server_sh("umount", &[&text(&stores)]).ok();
+    let said = said.refused();
+    for part in
+        ["UNCLASSIFIED was started on trial, and does not start:", "No space left", "--no-trial", "levee log"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    status.refused();
+    assert!(!untried.ok().contains("trial"));
+    stopped.ok();
+
+    let tried = up(&[]);
+    let status = world.levee(&["status", "--json", "--run", &run]);
+    let stopped = down();
+    assert!(tried.ok().contains("is up; UNCLASSIFIED was started on trial"));
+    status.ok();
+    stopped.ok();
+    let shown = world.levee(&["audit", "show", "--state", &state]).ok();
+    assert_eq!(shown.lines().filter(|line| line.contains("trial")).count(), 2, "{shown}");
+}
