@@ -452,11 +452,11 @@ fn a_label_has_one_worker_unless_the_site_says_more_and_no_more_than_there_are_s
 #[test]
 fn a_vaults_library_and_poll_become_its_arguments_and_by_default_there_are_none() {
     assert!(Site::parse(SOUND).unwrap().vault().arguments().is_empty());
-    let text = SOUND.replace("[limits]", "[vault]\naead = \"aws-lc\"\npoll = \"100us\"\n[limits]");
+    let text = SOUND.replace("[limits]", "[vault]\naead = \"aws-lc\"\npoll = \"20us\"\n[limits]");
     let site = Site::parse(&text).unwrap();
     let vault = site.vault();
     assert_eq!(vault.aead(), AeadLibrary::AwsLc);
-    assert_eq!(vault.arguments(), ["--aead", "aws-lc", "--latency", "100"]);
+    assert_eq!(vault.arguments(), ["--aead", "aws-lc", "--poll", "20"]);
 }
 
 #[test]

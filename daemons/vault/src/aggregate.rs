@@ -85,7 +85,7 @@ impl Plane {
         let (joint, device, piece) = (&mut self.joint, &mut self.device, &mut self.piece);
         let mut lost = 0;
         // A drop is counted where it is found.
-        let _ = self.sad.open_aggregate(now, buffer, 0, from, outer_ecn, |_, inner, packet| {
+        let opened = self.sad.open_aggregate(now, buffer, 0, from, outer_ecn, |_, inner, packet| {
             let joins = device.joins(inner);
             let mut added = joint.add(packet, inner, joins);
             if !added {
@@ -101,6 +101,7 @@ impl Plane {
                 lost += device.deliver(bytes, packets, piece);
             }
         });
+        self.moved = self.moved.wrapping_add(u64::from(opened.is_ok()));
         self.sad.counters.count_many(DropReason::NotTaken, lost);
     }
 }

@@ -13,6 +13,7 @@ mod aggregate;
 mod convert;
 mod device;
 mod lease;
+mod looking;
 mod plane;
 mod serve;
 mod stack;

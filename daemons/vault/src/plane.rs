@@ -88,7 +88,8 @@ pub struct Plane {
     pub(crate) batch: Batch,
     /// Sessions whose first packet waits: the keyer is to be asked.
     pub acquire: Vec<SessionId>,
-    /// Counts what has been read from the queue and the sockets.
+    /// Counts what has been read from the queue, and what was authentic of what came from outside: a stranger's datagrams are
+    /// no reason to look for more.
     pub moved: u64,
 }
 
@@ -319,7 +320,6 @@ impl Plane {
                 continue;
             }
             bytes += received.length;
-            self.moved = self.moved.wrapping_add(1);
             let from = Outer { address: received.from, socket: number };
             let step = received.segment.map_or(received.length.max(1), usize::from);
             let (mut at, mut joined) = (0, None);
@@ -355,6 +355,7 @@ impl Plane {
         let Some(mut joined) = joined else {
             let datagram = self.from_net.get_mut(begin..end)?;
             let opened = self.sad.open(now, datagram, 0, from, outer_ecn).ok()?;
+            self.moved = self.moved.wrapping_add(1);
             return self.begin(begin, opened.inner);
         };
         let headers = joined.run.headers();
@@ -372,6 +373,7 @@ impl Plane {
                 return Some(joined);
             }
         };
+        self.moved = self.moved.wrapping_add(1);
         let packet = self.from_net.get(place..place + opened.inner.length)?;
         if joined.run.append(&mut joined.first, packet, &opened.inner) {
             self.from_net.get_mut(place..tail)?.copy_from_slice(under);
@@ -545,5 +547,95 @@ impl Batch {
         }
         self.clear();
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use levee_daemon::Events;
+    use levee_esp::{
+        AddressRange, ESP_HEADER, Install, PortRange, SaKeys, Selector, SelectorSet, SessionPolicy, Side,
+        Spi, sealed_length,
+    };
+
+    use super::*;
+
+    const SPIS: [u32; 2] = [0x100, 0x200];
+
+    /// The end of a session with these inbound and outbound SPIs.
+    fn end(side: Side, [inbound, outbound]: [u32; 2]) -> Sad<SessionId> {
+        let any = AddressRange::prefix("0.0.0.0".parse().unwrap(), 0).unwrap();
+        let ports = PortRange::ANY;
+        let all =
+            Selector { local: any, remote: any, protocol: None, local_ports: ports, remote_ports: ports };
+        let policy = SessionPolicy {
+            inner: vec!["10.0.0.2".parse().unwrap()],
+            selectors: SelectorSet::new(vec![all]),
+        };
+        let (mut sad, session) = (Sad::new(side), SessionId::from_random([1; 16]));
+        sad.open_session(session, policy).unwrap();
+        let sa = |spi: u32| {
+            let material = vec![spi as u8 | (spi >> 8) as u8; Suite::Aes256Gcm.keying_material()];
+            (Spi::new(spi).unwrap(), SaKeys::new(Suite::Aes256Gcm, &material).unwrap())
+        };
+        let pair = Install {
+            session,
+            extended: true,
+            inbound: sa(inbound),
+            outbound: sa(outbound),
+            peer: Some(Outer { address: "127.0.0.1:9".parse().unwrap(), socket: 0 }),
+            aggregation: None,
+        };
+        sad.install(Duration::ZERO, pair, &Library::Ring).unwrap();
+        sad
+    }
+
+    #[test]
+    fn a_datagram_that_is_not_authentic_is_no_reason_to_look_for_more() {
+        let mut events = Events::new().unwrap();
+        let mut watch = |fd: OwnedFd| events.watch(fd, ()).unwrap();
+        let (queue, compartment) = UnixDatagram::pair().unwrap();
+        queue.set_nonblocking(true).unwrap();
+        let (socket, peer) =
+            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
+        let tun = Tun { fd: watch(queue.into()), mtu: 1_400, vnet: false };
+        let sockets = vec![Socket { fd: watch(socket.into()), address }];
+        let mut plane = Plane::new(tun, sockets, end(Side::Server, SPIS));
+
+        // From the client to the server: 28 bytes of UDP.
+        let packet = [
+            &[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1][..],
+            &[0, 9, 0, 9, 0, 8, 0, 0],
+        ]
+        .concat();
+        let mut client = end(Side::Workstation, [SPIS[1], SPIS[0]]);
+        let Ok(Route::Through(mut lane)) = client.route(Duration::ZERO, &Inner::parse(&packet).unwrap())
+        else {
+            panic!("no way")
+        };
+        let mut datagram = vec![0; sealed_length(packet.len())];
+        datagram[ESP_HEADER..][..packet.len()].copy_from_slice(&packet);
+        lane.seal(&mut datagram, packet.len()).unwrap();
+
+        let mut forged = datagram.clone();
+        *forged.last_mut().unwrap() ^= 1;
+        for bad in [&forged[..], &[0; 64], &[]] {
+            peer.send_to(bad, address).unwrap();
+            plane.turn_socket(Duration::ZERO, 0);
+            assert_eq!(plane.moved, 0);
+        }
+        peer.send_to(&datagram, address).unwrap();
+        plane.turn_socket(Duration::ZERO, 0);
+        assert_eq!(plane.moved, 1);
+        assert_eq!(compartment.recv(&mut [0; 100]).unwrap(), packet.len());
+        peer.send_to(&datagram, address).unwrap();
+        plane.turn_socket(Duration::ZERO, 0);
+        assert_eq!(plane.moved, 1, "a repetition");
     }
 }

@@ -15,6 +15,7 @@ use levee_sys::clock::monotonic;
 
 use crate::convert;
 use crate::lease::Leases;
+use crate::looking::Looking;
 use crate::plane::{Libraries, Plane, Turn};
 use crate::start::{Source, Started};
 
@@ -31,11 +32,9 @@ struct Vault {
     libraries: Libraries,
     began: Instant,
     swept: Duration,
-    /// How long to look for more before blocking.
-    latency: Duration,
-    /// When there was last something on the TUN queue or a socket, where it matters.
-    active: Option<Instant>,
-    /// Looks since then.
+    /// Whether to look for more before sleeping.
+    looking: Looking,
+    /// Looks so far.
     looks: u32,
     leases: Leases,
 }
@@ -58,8 +57,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         libraries: Libraries(started.libraries),
         began: Instant::now(),
         swept: Duration::ZERO,
-        latency: started.latency,
-        active: None,
+        looking: Looking::new(started.poll),
         looks: 0,
         leases: Leases::default(),
     };
@@ -136,15 +134,10 @@ impl Vault {
         }
     }
 
-    /// A wake from idle costs more than the way through the vault: for a while it is worth not to sleep. To try the queue
-    /// and the sockets then costs less than to ask first whether there is something.
-    fn look_on(&mut self, last: &Ready) -> Option<Ready> {
-        let active = self.active.filter(|_| !last.busy && last.blocked.is_none())?;
-        if active.elapsed() >= self.latency
-            || self.plane.sad.next_due().is_some()
-            || self.plane.sad.has_waiting()
-        {
-            self.active = None;
+    /// What to do without waiting: to try the queue and the sockets costs less than to ask first whether there is something.
+    /// Every so often it asks all the same, for the channels.
+    fn look_on(&mut self, looks_on: bool) -> Option<Ready> {
+        if !looks_on {
             return None;
         }
         self.looks = self.looks.wrapping_add(1);
@@ -156,7 +149,12 @@ impl Vault {
     }
 
     fn wait(&mut self, last: Ready) -> Result<Ready, Fatal> {
-        if let Some(ready) = self.look_on(&last) {
+        let looks_on = !last.busy
+            && last.blocked.is_none()
+            && self.looking.looks(self.now())
+            && self.plane.sad.next_due().is_none()
+            && !self.plane.sad.has_waiting();
+        if let Some(ready) = self.look_on(looks_on) {
             return Ok(ready);
         }
         // While a socket is full nothing is read that would have to go there.
@@ -165,7 +163,7 @@ impl Vault {
         for (number, socket) in self.plane.sockets().iter().enumerate() {
             socket.fd.wait_for(true, last.blocked == Some(number)).map_err(fault)?;
         }
-        let limit = if last.busy {
+        let limit = if last.busy || looks_on {
             Some(Duration::ZERO)
         } else if let (None, Some(due)) = (last.blocked, self.plane.sad.next_due()) {
             // At a constant rate.
@@ -175,12 +173,10 @@ impl Vault {
         } else {
             None
         };
-        let looking_on = limit.is_none() && self.active.is_some();
         // Keys are erased at the lease's end even if nothing comes.
         let left =
             self.leases.next().map(|until| until.saturating_sub(monotonic())).filter(|left| !left.is_zero());
         let limit = limit.or_else(|| Some(left?.saturating_add(Duration::from_millis(1))));
-        let limit = if looking_on { Some(Duration::ZERO) } else { limit };
         self.events.wait_into(&mut self.turn, limit)?;
 
         let mut ready = Ready { blocked: last.blocked, ..Ready::default() };
@@ -246,9 +242,12 @@ impl Vault {
             self.peers.keyer.send(VaultToKeyer::Expiring { spi: spi.get(), session });
         }
         if self.plane.moved != before {
-            self.active = (!self.latency.is_zero()).then(Instant::now);
+            self.looking.came(now, self.now());
         } else if ready.looked {
+            let offered = self.now();
             std::thread::yield_now();
+            let back = self.now();
+            self.looking.offered(back.saturating_sub(offered), back);
         }
         Ok(())
     }

@@ -65,8 +65,8 @@ pub struct Started {
     pub place: Place,
     /// The library for each suite, in the order of [`Suite::ALL`].
     pub libraries: [Library; 3],
-    /// How long to look for more before blocking.
-    pub latency: Duration,
+    /// The longest time to look for more before sleeping.
+    pub poll: Duration,
 }
 
 /// Takes the kit, chooses the AEAD libraries, enters the sandbox and tells the warden. `None`: it needs no vault any more.
@@ -74,7 +74,7 @@ pub struct Started {
 /// # Errors
 /// The step that failed; the process must then end.
 pub fn start() -> Result<Option<Started>, Fatal> {
-    let Options { libraries, latency } = options(std::env::args().skip(1))?;
+    let Options { libraries, poll } = options(std::env::args().skip(1))?;
     let Some((given, beginning)) = begin::<Given>()? else { return Ok(None) };
     let mut events = Events::new()?;
     let (tun, mtu) = given.tun.needed("TUN queue")?;
@@ -93,23 +93,26 @@ pub fn start() -> Result<Option<Started>, Fatal> {
         peers.keyer.replace(channel, &mut events, Source::Keyer)?;
     }
     let tun = Tun { fd: tun, mtu, vnet };
-    Ok(Some(Started { events, warden, peers, tun, sockets, place, libraries, latency }))
+    Ok(Some(Started { events, warden, peers, tun, sockets, place, libraries, poll }))
 }
 
 /// What the warden says on the command line.
 #[derive(Debug)]
 struct Options {
     libraries: [Library; 3],
-    latency: Duration,
+    poll: Duration,
 }
 
-/// Longest time to poll before blocking; more would burn a processor for next to nothing.
+/// The longest time that may be asked for; more would burn a processor for next to nothing.
 const LONGEST_POLL: Duration = Duration::from_millis(10);
 
-/// `--aead NAME` takes one library for every suite, else the faster one for each; `--latency MICROSECONDS` polls for
-/// so long before it blocks, else not at all.
+/// Unless it is said: what a wake costs at both ends of a round trip between two vaults of one host, and more.
+const POLL: Duration = Duration::from_micros(100);
+
+/// `--aead NAME` takes one library for every suite, else the faster one for each; `--poll MICROSECONDS` is the longest time to
+/// look for more before sleeping, where that pays ([`Looking`](crate::looking::Looking)); with 0 it sleeps at once.
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Fatal> {
-    let (mut named, mut latency) = (None, Duration::ZERO);
+    let (mut named, mut poll) = (None, POLL);
     while let Some(flag) = arguments.next() {
         let value =
             arguments.next().ok_or_else(|| Fatal::new("read the arguments", format!("{flag} alone")))?;
@@ -117,9 +120,9 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Fatal
             "--aead" => {
                 named = Some(value.parse::<Library>().map_err(|why| Fatal::new("read --aead", why))?);
             }
-            "--latency" => {
+            "--poll" => {
                 let time = value.parse().map(Duration::from_micros).ok().filter(|time| *time <= LONGEST_POLL);
-                latency = time.ok_or_else(|| Fatal::new("read --latency", "microseconds, up to 10000"))?;
+                poll = time.ok_or_else(|| Fatal::new("read --poll", "microseconds, up to 10000"))?;
             }
             _ => return Err(Fatal::new("read the arguments", format!("{flag} is unknown"))),
         }
@@ -132,7 +135,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Fatal
             })?;
         }
     }
-    Ok(Options { libraries, latency })
+    Ok(Options { libraries, poll })
 }
 
 #[cfg(test)]
@@ -145,20 +148,20 @@ mod tests {
 
     #[test]
     fn a_library_and_a_time_to_poll_are_read_in_any_order() {
-        let read = read("--latency 100 --aead aws-lc").unwrap();
+        let read = read("--poll 20 --aead aws-lc").unwrap();
         assert_eq!(read.libraries, [Library::AwsLc; 3]);
-        assert_eq!(read.latency, Duration::from_micros(100));
+        assert_eq!(read.poll, Duration::from_micros(20));
     }
 
     #[test]
-    fn without_arguments_a_library_is_chosen_and_nothing_is_polled() {
-        assert_eq!(read("").unwrap().latency, Duration::ZERO);
+    fn without_arguments_a_library_is_chosen_and_it_looks_for_as_long_as_a_wake_costs() {
+        assert_eq!(read("").unwrap().poll, POLL);
+        assert_eq!(read("--poll 0").unwrap().poll, Duration::ZERO);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for line in ["--aead", "--aead openssl", "--latency -1", "--latency 10001", "--latency x", "--fast 1"]
-        {
+        for line in ["--aead", "--aead openssl", "--poll -1", "--poll 10001", "--poll x", "--fast 1"] {
             assert!(read(line).is_err(), "{line}");
         }
     }

@@ -38,8 +38,8 @@ pub enum Arm {
 pub enum Variant {
     /// Nothing.
     Plain,
-    /// It polls before it blocks.
-    Polling,
+    /// It sleeps as soon as there is nothing.
+    Blocking,
     /// This library for every suite.
     Aead(&'static str),
     /// So many labels, each with a vault of its own at both ends.
@@ -59,7 +59,7 @@ impl Arm {
     pub const ALL: [Self; 17] = [
         Self::Bare,
         Self::Levee(Variant::Plain),
-        Self::Levee(Variant::Polling),
+        Self::Levee(Variant::Blocking),
         Self::WireguardGo,
         Self::Boringtun,
         Self::Libipsec,
@@ -81,7 +81,7 @@ impl Arm {
         match self {
             Self::Bare => "bare".into(),
             Self::Levee(Variant::Plain) => "levee".into(),
-            Self::Levee(Variant::Polling) => "levee-polling".into(),
+            Self::Levee(Variant::Blocking) => "levee-blocking".into(),
             Self::Levee(Variant::Aead(library)) => format!("levee-{library}"),
             Self::Levee(Variant::Labels(labels)) => format!("levee-{labels}-labels"),
             Self::Levee(Variant::Associations(count)) => format!("levee-{count}-sas"),
@@ -102,7 +102,7 @@ impl Arm {
 
     /// Whether it stands only while it is measured: what is idle beside another may cost it something.
     fn is_passing(self) -> bool {
-        matches!(self, Self::Levee(variant) if !matches!(variant, Variant::Plain | Variant::Polling))
+        matches!(self, Self::Levee(variant) if !matches!(variant, Variant::Plain | Variant::Blocking))
     }
 
     /// Whether the case means something for it.
@@ -129,7 +129,7 @@ impl Arm {
     /// Whether the plan has it in this case.
     pub fn is_measured(self, case: Case, full: bool) -> bool {
         let main = match self {
-            Self::Levee(variant) => matches!(variant, Variant::Plain | Variant::Polling),
+            Self::Levee(variant) => matches!(variant, Variant::Plain | Variant::Blocking),
             _ => true,
         };
         let variant_too = match self {

@@ -247,7 +247,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
     let mut arguments: Vec<&str> = Vec::new();
     match variant {
         Variant::Plain => {}
-        Variant::Polling => arguments.extend(["--latency", "100"]),
+        Variant::Blocking => arguments.extend(["--poll", "0"]),
         Variant::Aead(library) => arguments.extend(["--aead", library]),
         Variant::Labels(count) => labels = count,
         Variant::Associations(count) => associations = count,

@@ -202,8 +202,8 @@ pub(super) const VAULT: Section = Section {
         may(
             "poll",
             "a time from \"0us\" to \"10ms\"",
-            "\"0us\"",
-            "A vault looks for more packets this long before it sleeps. Round trips are shorter; a processor is busy for as long after each packet.",
+            "\"100us\"",
+            "A vault looks for more packets at most this long before it sleeps, only while they come so soon and nobody else wants the processor. \"0us\": never.",
         ),
         may(
             "workers",

@@ -13,6 +13,9 @@ use crate::vocabulary::Vocabulary;
 /// The longest time to poll: beyond it a processor burns for next to nothing.
 const LONGEST_POLL: Duration = Duration::from_millis(10);
 
+/// And unless the site says otherwise: about what a wake costs at both ends.
+const POLL: Duration = Duration::from_micros(100);
+
 /// The most workers of one label's vault. Each is a process with a slot, a TUN queue and associations of its own.
 const MOST_WORKERS: u64 = 16;
 /// Bytes of the longest inner packet: what ESP in UDP adds still fits 1,500, with room for one more tunnel beneath.
@@ -54,7 +57,7 @@ pub struct Vault {
 impl Default for Vault {
     fn default() -> Self {
         let (agree, aggfrag, constant) = (Vec::new(), Vec::new(), Vec::new());
-        let (aead, poll) = (AeadLibrary::default(), Duration::ZERO);
+        let (aead, poll) = (AeadLibrary::default(), POLL);
         Self { aead, poll, workers: 1, agree, aggfrag, aggfrag_mtu: AGGFRAG_MTU, constant, rate: RATE }
     }
 }
@@ -68,8 +71,8 @@ impl Vault {
         self.aead
     }
 
-    /// How long a vault looks for more before it blocks, at most 10 ms; zero, unless the site says otherwise. Round
-    /// trips get shorter, and a processor is busy for that long after each packet.
+    /// The longest time for which a vault looks for more before it sleeps, at most 10 ms; 100 µs, unless the site says
+    /// otherwise. It looks only while packets come so soon and nobody else wants the processor; with zero it never does.
     pub fn poll(&self) -> Duration {
         self.poll
     }
@@ -115,8 +118,8 @@ impl Vault {
         if let Some((name, _)) = named.filter(|_| self.aead != AeadLibrary::Fastest) {
             arguments.extend(["--aead".to_owned(), name.to_owned()]);
         }
-        if !self.poll.is_zero() {
-            arguments.extend(["--latency".to_owned(), self.poll.as_micros().to_string()]);
+        if self.poll != POLL {
+            arguments.extend(["--poll".to_owned(), self.poll.as_micros().to_string()]);
         }
         arguments
     }
@@ -146,7 +149,7 @@ impl Vault {
             }),
         };
         let poll = match keys.get("poll") {
-            None => Some(0),
+            None => u64::try_from(POLL.as_micros()).ok(),
             Some(value) => {
                 let read = |text: &str| brief(text).and_then(|time| u64::try_from(time.as_micros()).ok());
                 let longest = u64::try_from(LONGEST_POLL.as_micros()).unwrap_or(0);

@@ -1,0 +1,208 @@
+//! Whether it pays to look for more packets before sleeping. A wake from sleep costs more than the way through the vault,
+//! but a processor that looks is one that nobody else has. So a vault looks on only while packets have come soon of late,
+//! never longer than its bound, and not where something else wants the processor.
+//!
+//! Time is an argument; nothing here waits.
+
+use std::time::Duration;
+
+/// What is found so soon had come already: it says nothing of how long the next pause will be.
+const THERE: Duration = Duration::from_micros(3);
+/// A pause counts as at most so many bounds, so that a long one is forgotten after some short ones.
+const LONGEST: u32 = 4;
+/// Each pause moves the mean by a part in so many.
+const WEIGHT: u32 = 8;
+/// Who yields the processor and has it back only after this has taken it from somebody: a wake would have cost less.
+const AWAY: Duration = Duration::from_micros(50);
+/// So long it then sleeps whenever there is nothing.
+const REST: Duration = Duration::from_millis(1);
+/// Twice as long each further time, up to 1 s: on a processor that is wanted for long, looking would only use up the share of
+/// it by which the kernel wakes the vault before others.
+const DOUBLINGS: u32 = 10;
+/// Unless so long has passed since the last rest, longer than a turn of whoever computes all the time: then half as long.
+const CALM: Duration = Duration::from_millis(5);
+
+/// What has been seen of late.
+#[derive(Debug)]
+pub struct Looking {
+    /// The longest time to look; zero for never.
+    bound: Duration,
+    /// Moving mean of the pauses.
+    mean: Duration,
+    /// When the last packet had been dealt with.
+    last: Option<Duration>,
+    /// Before this it does not look, because somebody wanted the processor.
+    rest: Duration,
+    /// How often the rest has doubled.
+    wanted: u32,
+}
+
+impl Looking {
+    /// Looks for up to `bound`. At first nothing is known, so it sleeps.
+    pub fn new(bound: Duration) -> Self {
+        Self { bound, mean: bound * LONGEST, last: None, rest: Duration::ZERO, wanted: 0 }
+    }
+
+    /// Packets were found at `found` and dealt with by `done`.
+    pub fn came(&mut self, found: Duration, done: Duration) {
+        let pause = self.last.map(|last| found.saturating_sub(last));
+        if let Some(pause) = pause.filter(|pause| *pause >= THERE) {
+            let pause = pause.min(self.bound * LONGEST);
+            self.mean = (self.mean * (WEIGHT - 1) + pause) / WEIGHT;
+        }
+        self.last = Some(done);
+    }
+
+    /// Whether to look again rather than to sleep.
+    pub fn looks(&self, now: Duration) -> bool {
+        self.mean <= self.bound
+            && now >= self.rest
+            && self.last.is_some_and(|last| now.saturating_sub(last) < self.bound)
+    }
+
+    /// The processor was offered to whoever wants it, and came back at `now` after `away`.
+    pub fn offered(&mut self, away: Duration, now: Duration) {
+        if away > AWAY {
+            let calm = now.saturating_sub(self.rest) >= CALM;
+            self.wanted = if calm { self.wanted.saturating_sub(1) } else { (self.wanted + 1).min(DOUBLINGS) };
+            self.rest = now + REST * 2_u32.pow(self.wanted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Duration = micros(100);
+    /// What one look takes.
+    const LOOK: Duration = micros(1);
+
+    const fn micros(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    /// A vault whose packets come after these pauses, with how often it looks in vain in each.
+    struct Life {
+        looking: Looking,
+        now: Duration,
+        /// How long each offer of the processor takes.
+        away: Duration,
+    }
+
+    impl Life {
+        fn new() -> Self {
+            Self { looking: Looking::new(BOUND), now: micros(1_000), away: Duration::ZERO }
+        }
+
+        /// The next packet comes after `pause`, which is spent looking or asleep; how often it looked.
+        fn packet_after(&mut self, pause: Duration) -> u32 {
+            let (comes, mut looks) = (self.now + pause, 0);
+            while self.now < comes && self.looking.looks(self.now) {
+                looks += 1;
+                self.now += LOOK + self.away;
+                self.looking.offered(self.away, self.now);
+            }
+            self.now = self.now.max(comes);
+            self.looking.came(self.now, self.now + micros(2));
+            self.now += micros(2);
+            looks
+        }
+
+        fn packets_after(&mut self, pause: Duration, count: usize) -> Vec<u32> {
+            (0..count).map(|_| self.packet_after(pause)).collect()
+        }
+    }
+
+    #[test]
+    fn where_packets_come_soon_it_looks_until_the_next_one_is_there() {
+        let mut life = Life::new();
+        assert_eq!(life.packet_after(micros(60)), 0, "nothing is known yet");
+        let looks = life.packets_after(micros(60), 40);
+        assert_eq!(looks[0], 0);
+        assert!(looks[20..].iter().all(|looks| *looks == 60), "{looks:?}");
+    }
+
+    #[test]
+    fn when_nothing_comes_any_more_it_looks_for_its_bound_once_and_never_again() {
+        let mut life = Life::new();
+        life.packets_after(micros(20), 100);
+        assert_eq!(life.packet_after(Duration::from_secs(3_600)), 100, "a turn a microsecond, for the bound");
+    }
+
+    #[test]
+    fn packets_that_come_later_than_the_bound_are_slept_for() {
+        for pause in [150, 250, 1_000, 1_000_000] {
+            let mut life = Life::new();
+            life.packets_after(micros(20), 100);
+            let looks = life.packets_after(micros(pause), 1_000);
+            assert!(looks[20..].iter().all(|looks| *looks == 0), "{pause}: {looks:?}");
+        }
+    }
+
+    #[test]
+    fn bursts_with_long_pauses_between_them_are_slept_for_however_many_packets_a_burst_has() {
+        let mut life = Life::new();
+        let mut looks = 0;
+        for _ in 0..200 {
+            for _ in 0..50 {
+                looks += life.packet_after(micros(1));
+            }
+            looks += life.packet_after(micros(2_000));
+        }
+        assert_eq!(looks, 0);
+    }
+
+    #[test]
+    fn one_long_pause_is_forgiven_and_two_are_not() {
+        let mut life = Life::new();
+        life.packets_after(micros(30), 100);
+        assert_eq!(life.packet_after(micros(50_000)), 100);
+        assert_eq!(life.packet_after(micros(30)), 30);
+        life.packets_after(micros(50_000), 2);
+        assert_eq!(life.packet_after(micros(30)), 0);
+    }
+
+    #[test]
+    fn whoever_else_wants_the_processor_has_it() {
+        let mut life = Life::new();
+        life.packets_after(micros(20), 100);
+        life.away = Duration::from_millis(3);
+        let looks: u32 = life.packets_after(micros(20), 200_000).iter().sum();
+        // 4.4 s of packets: 1, 2, 4, to 1,024 ms without a look between two that cost something, then 1,024 again.
+        assert!((10..=15).contains(&looks), "{looks}");
+        life.away = Duration::ZERO;
+        life.packets_after(micros(20), 50_000);
+        assert_eq!(life.packet_after(micros(20)), 20, "nobody wants it any more");
+    }
+
+    #[test]
+    fn whoever_wants_the_processor_for_a_moment_now_and_then_puts_off_little() {
+        let mut life = Life::new();
+        life.packets_after(micros(20), 100);
+        let mut found = 0;
+        for _ in 0..1_000 {
+            life.away = micros(200);
+            life.packet_after(micros(20));
+            life.away = Duration::ZERO;
+            found += life.packets_after(micros(20), 500).iter().filter(|looks| **looks > 0).count();
+        }
+        assert!(found > 400_000, "{found} of 500,000");
+    }
+
+    #[test]
+    fn a_peers_turn_on_the_same_processor_is_no_reason_to_sleep() {
+        let mut life = Life::new();
+        life.away = micros(15);
+        assert!(life.packets_after(micros(40), 100)[50..].iter().all(|looks| *looks > 0));
+    }
+
+    #[test]
+    fn with_no_bound_it_never_looks() {
+        let mut looking = Looking::new(Duration::ZERO);
+        for n in 0..100 {
+            looking.came(micros(n * 10), micros(n * 10 + 1));
+            assert!(!looking.looks(micros(n * 10 + 1)));
+        }
+    }
+}
