@@ -137,6 +137,7 @@ const CASES: &[Case] = &[
     case("mode = \"direct\"\ncommand", "mode = \"handoff\"\nsocket = \"stdoi\"\ncommand", "\"stdoi\"", "unknown-name", Some("stdio"), "`stdoi` is no way to pass a socket", "did you mean `stdio`?"),
     case("mode = \"direct\"\ncommand", "mode = \"relay\"\nsocket = \"stdio\"\ncommand", "\"stdio\"", "bad-value", None, "the mode is `relay`", "remove `socket`"),
     case("mode = \"direct\"\nprogram", "mode = \"handoff\"\nprogram", "\"web\"", "bad-value", None, "`web` runs nginx, which takes no connection", "write `mode = \"relay\"`"),
+    case("mode = \"direct\"\nprogram", "mode = \"itself\"\nprogram", "\"web\"", "bad-value", None, "`web` runs nginx, which levee gives its sockets", "write `mode = \"direct\"`"),
     case("protocol = \"tcp\"\nrange = \"MID..HIGH//MED\"\nmode = \"direct\"", "protocol = \"udp\"\nrange = \"MID..HIGH//MED\"\nmode = \"relay\"", "\"mail\"", "bad-value", None, "none can go by `relay`", "write `mode = \"direct\"`"),
     case("protocol = \"tcp\"\nrange = \"LOW", "protocol = \"tpc\"\nrange = \"LOW", "\"tpc\"", "unknown-name", Some("tcp"), "`tpc` is no protocol", "did you mean `tcp`?"),
     case("\"nginx\"", "\"ngnix\"", "\"ngnix\"", "unknown-name", Some("nginx"), "`ngnix` is no program", "command = ["),
@@ -224,6 +225,10 @@ fn a_sound_site_has_no_problem_and_says_what_its_file_says() {
     let high = site.vocabulary().parse("HIGH//NATO").unwrap();
     assert_eq!(site.colour(&high), Some(Colour::Red));
     assert_eq!(site.colour(&site.vocabulary().parse("MID").unwrap()), None);
+    let itself = SOUND.replace("mode = \"direct\"\ncommand", "mode = \"itself\"\ncommand");
+    let itself = Site::parse(&itself).unwrap();
+    assert_eq!(itself.service(&"mail".parse().unwrap()).unwrap().mode(), Mode::Itself);
+    assert!(!itself.mediates(&itself.vocabulary().parse("MID//MED").unwrap()));
     let mail = site.service(&"mail".parse().unwrap()).unwrap();
     assert_eq!((mail.port(), mail.protocol(), mail.mode()), (143, Protocol::Tcp, Mode::Direct));
     for (mode, is) in [

@@ -48,7 +48,9 @@ impl Kit for Given {
                 let relayed = match mode {
                     Mode::Handoff(_) => false,
                     Mode::Relay => true,
-                    Mode::Direct => return Err(Fatal::new("take a listener", "nothing mediates `direct`")),
+                    Mode::Direct | Mode::Itself => {
+                        return Err(Fatal::new("take a listener", "nothing mediates `direct`"));
+                    }
                 };
                 self.listeners.put((name, relayed, address, with.one()?))
             }

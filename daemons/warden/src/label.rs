@@ -198,12 +198,14 @@ impl Label {
                 (Protocol::Udp, _) => datagrams(&network, *address),
             };
             // A machine opens its own.
-            let addresses = if own_kernel { Vec::new() } else { addresses };
+            let itself = service.mode() == Mode::Itself;
+            let addresses = if own_kernel || itself { Vec::new() } else { addresses };
             let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
             let launch = launch(name, &below, site, service);
             let log =
                 logs.end(service.name().as_str(), resources.uids.service(slot), !own_kernel).map_err(step)?;
-            services.push(Service::new(grant, launch, listeners.map_err(step)?, log));
+            let one = Service::new(grant, launch, listeners.map_err(step)?, log);
+            services.push(one.itself(itself));
         }
         let init = resources.options.programs.join("levee-init");
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
@@ -418,12 +420,25 @@ impl Label {
 
     /// What has become of services that were started: each is told once, when it is clear.
     pub fn settle(&mut self, now: Instant) -> Vec<Note> {
-        self.services.iter_mut().filter_map(|service| service.settle(now)).collect()
+        let notes = self.services.iter_mut().filter_map(|service| service.settle(now)).collect();
+        self.start_due(now);
+        notes
+    }
+
+    /// Starts the services that run as long as the label does; a machine does that by itself.
+    fn start_due(&mut self, now: Instant) {
+        if self.form.is_building() || matches!(self.form, Form::Machine { .. }) {
+            return;
+        }
+        let due: Vec<usize> =
+            (0..).zip(&self.services).filter(|(_, service)| service.is_due(now)).map(|(at, _)| at).collect();
+        due.into_iter().for_each(|index| self.start_service(index));
     }
 
     /// Whether [`Label::settle`] is to be asked.
     pub fn has_unsettled_services(&self) -> bool {
-        self.services.iter().any(Service::is_unsettled)
+        let here = matches!(self.form, Form::Compartment(_));
+        self.services.iter().any(|service| service.is_unsettled() || (here && service.is_missing()))
     }
 
     /// What an operator is to know.
@@ -589,6 +604,7 @@ fn addresses(site: &Site, service: &levee_policy::site::Service) -> Vec<SocketAd
 fn launch(name: &LabelName, below: &Below, site: &Site, service: &levee_policy::site::Service) -> Launch {
     match nginx(name, below, site, service) {
         Some(nginx) => nginx.launch(),
+        None if service.mode() == Mode::Itself => itself(site, service),
         None => inherit(service, site.server().inner_addresses().len()),
     }
 }
@@ -614,6 +630,17 @@ fn nginx(
         uploads: service.uploads(),
         needs: service.needs().clone(),
     })
+}
+
+/// A service given as a command that binds its port itself, and is told which.
+fn itself(site: &Site, service: &levee_policy::site::Service) -> Launch {
+    let addresses: Vec<String> =
+        addresses(site, service).iter().map(|address| address.ip().to_string()).collect();
+    let mut launch = inherit(service, 0);
+    launch.env.remove(0);
+    launch.env.push(format!("LEVEE_PORT={}", service.port()));
+    launch.env.push(format!("LEVEE_ADDRESSES={}", addresses.join(" ")));
+    launch
 }
 
 /// A service given as a command: its listeners are descriptors 3, 4, …, as systemd passes them (sd_listen_fds(3)).

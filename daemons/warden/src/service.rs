@@ -56,6 +56,8 @@ pub struct Service {
 /// What a service does, without its descriptors.
 #[derive(Debug, Default)]
 struct Life {
+    /// It binds its port itself, and runs as long as its label does.
+    itself: bool,
     ticket: Option<u64>,
     starts: u32,
     /// When it was started, as long as it is not clear whether it runs.
@@ -119,11 +121,10 @@ impl Life {
             return Settled::No;
         }
         self.told = Some(now);
+        let by = if self.itself { "with its label" } else { "by its first connection" };
         Settled::Started(match std::mem::take(&mut self.untold) {
-            0 => "started by its first connection".into(),
-            count => {
-                format!("started by its first connection, and {count} times before since the last record")
-            }
+            0 => format!("started {by}"),
+            count => format!("started {by}, and {count} times before since the last record"),
         })
     }
 
@@ -143,6 +144,12 @@ impl Service {
     /// One in a label's machine, whose warden has decided that there is one.
     pub fn within(name: ServiceName, launch: Launch, listeners: Vec<OwnedFd>, log: OwnedFd) -> Self {
         Self { right: Right::Outside(name), launch, listeners, log, life: Life::default() }
+    }
+
+    /// As it is, but that it binds its port itself (`mode = "itself"`), if so.
+    pub fn itself(mut self, itself: bool) -> Self {
+        self.life.itself = itself;
+        self
     }
 
     /// Its name.
@@ -188,6 +195,16 @@ impl Service {
     /// Its label's machine has started it.
     pub fn began(&mut self, now: Instant) {
         self.life.begin(now);
+    }
+
+    /// Whether it is to be started without anybody asking: it binds its port itself, and does not run.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.is_missing() && self.life.is_offered(now)
+    }
+
+    /// Whether it is to run, and does not.
+    pub fn is_missing(&self) -> bool {
+        self.life.itself && self.life.ticket.is_none()
     }
 
     /// What was started under this ticket has ended: how, and whether well. Whether that is this service.

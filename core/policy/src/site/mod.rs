@@ -264,6 +264,9 @@ impl Host {
 pub enum Mode {
     /// The daemon listens in its compartment; the security association's selectors decide.
     Direct,
+    /// As there, but the program binds its port itself: it takes no socket that is there already. So no first connection can start it,
+    /// and it runs as long as its label does.
+    Itself,
     /// The label's mediator accepts each connection, has it granted and recorded, and hands it to a server process of its
     /// own.
     Handoff(Passed),
@@ -277,6 +280,7 @@ impl Mode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Itself => "itself",
             Self::Handoff(_) => "handoff",
             Self::Relay => "relay",
         }
@@ -284,7 +288,7 @@ impl Mode {
 
     /// Whether a mediator decides about each connection.
     pub fn is_mediated(self) -> bool {
-        self != Self::Direct
+        !matches!(self, Self::Direct | Self::Itself)
     }
 }
 

@@ -602,6 +602,14 @@ fn service(
             "write `mode = \"direct\"`, by which every packet is checked, or `protocol = \"tcp\"`",
         );
     }
+    if service.program == Program::Nginx && service.mode == Mode::Itself {
+        reader.problem(
+            ProblemKind::BadValue,
+            &service.name.span,
+            format!("`{}` runs nginx, which levee gives its sockets", service.name.value),
+            "write `mode = \"direct\"`, by which it is started when somebody comes",
+        );
+    }
     if service.program == Program::Nginx && matches!(service.mode, Mode::Handoff(_)) {
         reader.problem(
             ProblemKind::BadValue,
@@ -618,7 +626,7 @@ fn service(
 
 /// How a service is mediated, and how its connections are passed on.
 fn mode(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Mode> {
-    const MODES: [&str; 3] = ["direct", "handoff", "relay"];
+    const MODES: [&str; 4] = ["direct", "itself", "handoff", "relay"];
     const SOCKETS: [&str; 2] = ["stdio", "listen-fds"];
     let word = reader.need(keys, "mode", "\"direct\"").and_then(|value| reader.string(value, "mode"))?;
     let socket = match keys.get("socket") {
@@ -637,6 +645,7 @@ fn mode(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Mode> {
     };
     let mode = match word.value {
         "direct" => Mode::Direct,
+        "itself" => Mode::Itself,
         "handoff" => Mode::Handoff(passed),
         "relay" => Mode::Relay,
         _ => {
@@ -644,7 +653,7 @@ fn mode(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Mode> {
             return None;
         }
     };
-    if let (Some(socket), Mode::Direct | Mode::Relay) = (&socket, mode) {
+    if let (Some(socket), Mode::Direct | Mode::Itself | Mode::Relay) = (&socket, mode) {
         reader.problem(
             ProblemKind::BadValue,
             &socket.span,

@@ -148,7 +148,7 @@ pub(super) fn spec(
     let offered = |service: &site::Service| Offered {
         name: service.name().clone(),
         protocol: service.protocol(),
-        listen: addresses(site, service),
+        listen: if service.mode() == site::Mode::Itself { Vec::new() } else { addresses(site, service) },
         launch: launch(name, below, site, service),
     };
     Ok(machine::Spec {

@@ -83,7 +83,7 @@ pub struct Offered {
     pub name: ServiceName,
     /// The protocol of its listeners.
     pub protocol: Protocol,
-    /// Where it listens, in the order in which it inherits the listeners.
+    /// Where it listens, in the order in which it inherits the listeners; nowhere, if it binds its port itself.
     pub listen: Vec<SocketAddr>,
     /// How it is started.
     pub launch: Launch,

@@ -39,7 +39,8 @@ impl Services {
             let listeners: levee_sys::Result<Vec<_>> = offered.listen.iter().map(listen).collect();
             let listeners = listeners.map_err(|e| e.to_string())?;
             let (output, end) = Output::new().map_err(|e| format!("make a service's output: {e}"))?;
-            Ok((Service::within(offered.name, offered.launch, listeners, end), output))
+            let itself = offered.listen.is_empty();
+            Ok((Service::within(offered.name, offered.launch, listeners, end).itself(itself), output))
         };
         let all = offered.into_iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { all, tickets: 0 })
@@ -99,6 +100,9 @@ impl Services {
 }
 
 fn is_wanted(service: &Service, now: Instant) -> bool {
+    if service.is_due(now) {
+        return true;
+    }
     let mut fds: Vec<PollFd<'_>> =
         service.waiting(now).map(|listener| PollFd::from_borrowed_fd(listener, PollFlags::IN)).collect();
     !fds.is_empty() && poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
