@@ -13,6 +13,7 @@ mod problem;
 mod quantity;
 mod read;
 pub mod reference;
+mod services;
 mod vault;
 
 use std::collections::BTreeMap;
