@@ -13,7 +13,7 @@ use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::net::Net;
 use levee_sys::ns::{self, IdRange};
-use levee_sys::{sandbox, sockdiag, tun, udp};
+use levee_sys::{ports, sandbox, sockdiag, tun, udp};
 use serde::Serialize;
 
 use crate::output::{self, Paint, shown};
@@ -190,6 +190,13 @@ const TRIALS: &[Trial] = &[
         needed: true,
         try_it: limits,
         remedy: "mount the unified hierarchy with memory, pids and cpu (systemd does), or the v1 controllers of these names",
+    },
+    Trial {
+        what: "source ports (programs for cgroups)",
+        root: true,
+        needed: true,
+        try_it: source_ports,
+        remedy: "the kernel needs CONFIG_CGROUP_BPF=y",
     },
     Trial {
         what: "seccomp filters",
@@ -482,6 +489,15 @@ fn limits() -> Result<String, String> {
     let mut group =
         Cgroup::create(&format!("levee-doctor-{}", std::process::id()), limits).map_err(|e| e.to_string())?;
     tried(group.remove())
+}
+
+fn source_ports() -> Result<String, String> {
+    let limits = Limits { memory: 16 << 20, processes: 8, cpu_percent: 100 };
+    let name = format!("levee-doctor-ports-{}", std::process::id());
+    let mut group = Cgroup::create(&name, limits).map_err(|e| e.to_string())?;
+    let drawn = ports::draw_apart(&group);
+    let removed = group.remove();
+    tried(drawn.and(removed))
 }
 
 fn landlock_scopes() -> Result<String, String> {

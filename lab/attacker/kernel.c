@@ -196,6 +196,17 @@ static double socket_number(void) {
     return inode(socket(AF_UNIX, SOCK_STREAM, 0));
 }
 
+static double port_number(void) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)}, own = to;
+    to.sin_addr.s_addr = htonl(0x7f000009);
+    socklen_t length = sizeof own;
+    int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    connect(s, (struct sockaddr *)&to, sizeof to); // nobody listens there
+    int got = getsockname(s, (struct sockaddr *)&own, &length);
+    close(s);
+    return got || !own.sin_port ? NAN : ntohs(own.sin_port);
+}
+
 static double memfd_number(void) {
     return inode(memfd_create("x", 0));
 }
@@ -277,8 +288,9 @@ static const struct counter {
     double (*number)(void);
     int each;
 } COUNTERS[] = {{"pipe", pipe_number, 4},           {"socket", socket_number, 4},
-                {"memfd", memfd_number, 4},         {"process", process_number, 1},
-                {"autogroup", autogroup_number, 1}, {"audit-session", audit_number, 1}};
+                {"memfd", memfd_number, 4},         {"port", port_number, 4},
+                {"process", process_number, 1},     {"autogroup", autogroup_number, 1},
+                {"audit-session", audit_number, 1}};
 
 static const char *counter_open(const char *name, int above) {
     (void)above;

@@ -124,7 +124,7 @@ pub fn serve(child: Child, prepared: &Prepared) {
                     heard: now,
                     stuck: None,
                 }
-                .run(&parent)
+                .run(&parent, &prepared.handle)
             }
             Err(_) => End::Handshake,
         },
@@ -148,8 +148,11 @@ struct Client {
 }
 
 impl Client {
-    fn run(mut self, parent: &Channel) -> End {
-        match self.handshake().and_then(|()| self.introduce(parent)).and_then(|()| self.converse()) {
+    fn run(mut self, parent: &Channel, signer: &SignerHandle) -> End {
+        let handshake = self.handshake();
+        // The server signs once. Whoever takes this process over later has nothing signed, and the signer keeps its room for those who come.
+        signer.close();
+        match handshake.and_then(|()| self.introduce(parent)).and_then(|()| self.converse()) {
             Ok(end) | Err(end) => {
                 self.tls.send_close_notify();
                 let _ = self.tls.write_tls(&mut self.stream);

@@ -62,6 +62,27 @@ fn a_device_is_introduced_and_its_requests_and_their_answers_pass() {
 }
 
 #[test]
+fn who_is_let_in_takes_no_place_at_the_signer_and_its_child_signs_nothing_any_more() {
+    let server = Server::new();
+    let descriptors = || {
+        let directory = format!("/proc/{}/fd", server.signer.process.pid.as_raw_nonzero());
+        std::fs::read_dir(directory).unwrap().count()
+    };
+    let before = descriptors();
+    let mut clients: Vec<(Client, Channel)> = (0..8).map(|_| let_in(&server)).collect();
+    let until = Instant::now() + PATIENCE;
+    while descriptors() > before {
+        assert!(Instant::now() < until, "{before} descriptors became {}", descriptors());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // They are all there still.
+    for (client, channel) in &mut clients {
+        client.send(&Request::Status);
+        assert!(matches!(request(channel), Request::Status));
+    }
+}
+
+#[test]
 fn requests_are_handed_on_one_at_a_time_and_notices_pass_at_any_time() {
     let server = Server::new();
     let (mut client, channel) = let_in(&server);

@@ -216,6 +216,11 @@ impl Cgroup {
         Ok(())
     }
 
+    /// Its directory in the unified hierarchy.
+    pub(crate) fn unified(&self) -> &Path {
+        &self.unified
+    }
+
     fn directories(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&self.unified).chain(&self.v1).map(PathBuf::as_path)
     }

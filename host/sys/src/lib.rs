@@ -18,6 +18,7 @@ pub mod net;
 pub mod ns;
 pub mod pidfd;
 pub mod pipe;
+pub mod ports;
 pub mod sandbox;
 pub mod seccomp;
 pub mod signals;

@@ -183,6 +183,22 @@ fn a_service_is_refused_what_namespaces_do_not_separate() {
         ("open_by_handle_at", libc::SYS_open_by_handle_at, [-1, 0, 0, 0, 0], libc::EPERM),
         ("TIOCSTI", libc::SYS_ioctl, [-1, 0x5412, 0, 0, 0], libc::EPERM),
         ("personality", libc::SYS_personality, [0x0008_0000, 0, 0, 0, 0], libc::EPERM),
+        ("a program for a socket", libc::SYS_setsockopt, [-1, 1, 26, 0, 0], libc::EPERM),
+        ("a program for sockets that share a port", libc::SYS_setsockopt, [-1, 1, 51, 0, 0], libc::EPERM),
+        ("the times of packets", libc::SYS_setsockopt, [-1, 1, 29, 0, 0], libc::EPERM),
+        ("SO_TIMESTAMPING_NEW", libc::SYS_setsockopt, [-1, 1, 65, 0, 0], libc::EPERM),
+        ("the time of a packet", libc::SYS_ioctl, [-1, 0x8906, 0, 0, 0], libc::EPERM),
+        ("SIOCGSTAMPNS_NEW", libc::SYS_ioctl, [-1, 0x8010_8907, 0, 0, 0], libc::EPERM),
+        ("TCP_MD5SIG", libc::SYS_setsockopt, [-1, 6, 14, 0, 0], libc::EPERM),
+        ("a flow label", libc::SYS_setsockopt, [-1, 41, 32, 0, 0], libc::EPERM),
+        ("TCP_NODELAY", libc::SYS_setsockopt, [-1, 6, 1, 0, 0], libc::EBADF),
+        ("IPV6_V6ONLY", libc::SYS_setsockopt, [-1, 41, 26, 0, 0], libc::EBADF),
+        ("SO_KEEPALIVE", libc::SYS_setsockopt, [-1, 1, 9, 0, 0], libc::EBADF),
+        ("IP_TOS", libc::SYS_setsockopt, [-1, 0, 1, 0, 0], libc::EBADF),
+        ("huge pages", libc::SYS_mmap, [0, 2 << 20, 3, 0x40022, -1], libc::EPERM),
+        ("a file of huge pages", libc::SYS_memfd_create, [0, 4, 0, 0, 0], libc::EPERM),
+        ("pages made one", libc::SYS_madvise, [0, 4096, 12, 0, 0], libc::EPERM),
+        ("all pages made one", libc::SYS_prctl, [67, 1, 0, 0, 0], libc::EPERM),
     ] {
         assert_eq!(under(seccomp::SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");
     }

@@ -28,6 +28,11 @@ impl SignerHandle {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(channel);
     }
 
+    /// Signs nothing from now on, and lets go of the channel.
+    pub fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Which device this is, signed for one connection to this server.
     ///
     /// # Errors

@@ -288,6 +288,42 @@ class Pages:
         return there
 
 
+def source_port():
+    """The port that the kernel gives a connection: drawn from a counter for each pair of ends, whichever label's they are."""
+    with socket.socket() as s:
+        s.setblocking(False)
+        s.connect_ex(("127.0.0.9", 9))
+        return s.getsockname()[1]
+
+
+class Stamps:
+    """Whether anybody on the machine wants to know when packets came: then all have a time from when they did."""
+
+    held = None
+
+    def send(self, bit):
+        if bit and not self.held:
+            self.held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            refused(lambda: self.held.setsockopt(socket.SOL_SOCKET, 29, 1))  # SO_TIMESTAMP
+        elif not bit and self.held:
+            self.held.close()
+            self.held = None
+
+    def look(self):
+        kinds = (socket.AF_INET, socket.SOCK_DGRAM)
+        with socket.socket(*kinds) as to, socket.socket(*kinds) as by:
+            to.bind(("127.0.0.1", 0))
+            by.sendto(b"x", to.getsockname())
+            time.sleep(0.0005)
+            asked = time.time()
+            try:
+                to.setsockopt(socket.SOL_SOCKET, 29, 1)
+            except OSError:
+                return None
+            seconds, rest = struct.unpack("qq", to.recvmsg(1, 64)[1][0][2])
+            return int(seconds + rest / 1e6 < asked - 0.0003)
+
+
 def null():
     return os.open("/dev/null", os.O_RDWR)
 
@@ -312,6 +348,8 @@ CHANNELS = {
     "inode of a pidfd from a socket": lambda: Counter(child, peer_pidfd),
     "audit sessions": lambda: Counter(session, session_number),
     "neighbours looked up": lambda: Counter(arp, lookups),
+    "source ports": lambda: Counter(source_port, source_port),
+    "time stamps": Stamps,
     "page cache, timed": lambda: Pages("timed"),
     "page cache, without waiting": lambda: Pages("at_once"),
 }

@@ -20,7 +20,7 @@ use serde_json::json;
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 
 /// What was shown on levee as it once was, each with the window that it needs, in seconds.
-const CHANNELS: [(&str, f64); 20] = [
+const CHANNELS: [(&str, f64); 22] = [
     ("locks on /dev/null", 0.02),
     ("locks on what is inherited", 0.02),
     ("locks on an eventfd", 0.02),
@@ -39,6 +39,8 @@ const CHANNELS: [(&str, f64); 20] = [
     ("inode of a pidfd from a socket", 0.03),
     ("audit sessions", 0.03),
     ("neighbours looked up", 0.02),
+    ("source ports", 0.02),
+    ("time stamps", 0.08),
     ("page cache, timed", 0.02),
     ("page cache, without waiting", 0.02),
 ];

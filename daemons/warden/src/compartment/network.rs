@@ -29,9 +29,12 @@ pub struct Network {
 }
 
 /// Settings of the namespace, under `/proc/sys/net`; the ones for IPv6 only where the host has IPv6.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 8] = [
     // Services bind low ports without privilege: every port in here is the compartment's.
     ("ipv4/ip_unprivileged_port_start", "0"),
+    // What is remembered of earlier connections has a table of the machine's (`net/ipv4/tcp_metrics.c`), where one label's pushes out another's.
+    ("ipv4/tcp_no_metrics_save", "1"),
+    ("ipv4/tcp_fastopen", "0"),
     // Nothing is forwarded from one interface to another.
     ("ipv4/conf/all/forwarding", "0"),
     ("ipv6/conf/all/forwarding", "0"),

@@ -36,6 +36,8 @@ pub enum Outside {
         /// Hundredths of one processor.
         cpu_percent: u32,
     },
+    /// Have the source ports of its connections drawn without the machine's counters.
+    SourcePorts,
     /// Make the user namespace, for idmapped mounts now and to be joined last.
     UserNamespace {
         /// The host's uid for 0 inside.
@@ -175,6 +177,7 @@ impl Plan {
         let Limits { memory, processes, cpu_percent } = spec.limits;
         let mut outside = vec![
             Outside::ControlGroup { name: spec.cgroup.clone(), memory, processes, cpu_percent },
+            Outside::SourcePorts,
             Outside::UserNamespace { base: spec.uid_base, count: UIDS },
         ];
         if let Files::Store { own, below } = &spec.files {
@@ -244,6 +247,7 @@ impl fmt::Display for Outside {
                 "make control group {name}: memory {} MiB, {processes} processes, {cpu_percent} % of a processor",
                 memory / (1 << 20)
             ),
+            Self::SourcePorts => f.write_str("draw its connections' source ports apart from others'"),
             Self::UserNamespace { base, count } => {
                 write!(f, "make a user namespace: 0 to {} inside are {base} on", count.saturating_sub(1))
             }

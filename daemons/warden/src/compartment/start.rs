@@ -14,6 +14,7 @@ use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::{self, IdRange};
 use levee_sys::pidfd::{self, Child};
 use levee_sys::pipe;
+use levee_sys::ports;
 use levee_sys::spawn::Program;
 use levee_sys::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -158,6 +159,7 @@ impl Compartment {
                     let limits = Limits { memory: *memory, processes: *processes, cpu_percent: *cpu_percent };
                     Cgroup::create(name, limits).map(|group| parts.cgroup = Some(group))
                 }
+                Outside::SourcePorts => source_ports(parts.cgroup.as_ref()),
                 Outside::UserNamespace { base, count } => {
                     ns::new_user(IdRange { inside: 0, outside: *base, count: *count })
                         .map(|ns| user = Some(ns))
@@ -336,6 +338,11 @@ impl Drop for Parts {
         // Whoever drops instead of stopping has no use for the error.
         let _ = self.undo();
     }
+}
+
+fn source_ports(group: Option<&Cgroup>) -> Result<()> {
+    let none = || Error::invalid("draw source ports", "it has no control group");
+    group.ok_or_else(none).and_then(ports::draw_apart)
 }
 
 fn image(path: &Path, read_only: bool, user: Option<&OwnedFd>) -> Result<(Store, Mount)> {

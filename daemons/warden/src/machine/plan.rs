@@ -9,7 +9,7 @@ use levee_sys::cgroup::Limits;
 
 use super::proto::{Offered, Whole, Wire};
 use super::qemu::{Accelerator, Hardware, IMAGE, PROGRAM};
-use crate::compartment::{self, Files, Inside, Programs};
+use crate::compartment::{self, Files, Inside, Outside, Programs};
 
 /// Mebibytes that a machine has beyond what its services may use: for its kernel, and what it keeps of programs.
 const KERNEL: u64 = 192;
@@ -108,7 +108,8 @@ impl Plan {
         let within = compartment::Plan::new(&within);
         let whole = Whole {
             label: within.label,
-            outside: within.outside,
+            // Whose counters its kernel has, nobody else sees.
+            outside: within.outside.into_iter().filter(|step| *step != Outside::SourcePorts).collect(),
             wire: spec.wire,
             services: spec.services,
             below: below.is_some(),
