@@ -436,6 +436,8 @@ struct Told {
     unread: u64,
     /// The number of the next record.
     next: u64,
+    /// Whether any record was of the person who is asked for.
+    of_user: bool,
 }
 
 /// How often a log that is followed is looked at.
@@ -477,7 +479,14 @@ impl Show {
             eprintln!("levee: {} lines are no records; `levee audit verify` says more", told.unread);
             return Ok(ExitCode::FAILURE);
         }
-        Ok(if told.shown > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        if told.shown > 0 {
+            return Ok(ExitCode::SUCCESS);
+        }
+        match &self.user {
+            Some(user) if !told.of_user => eprintln!("levee: the log has no record of a person `{user}`"),
+            _ => eprintln!("levee: no record of the log matches"),
+        }
+        Ok(ExitCode::FAILURE)
     }
 
     /// Prints a line's record, if it is wanted and its number is not below `next`.
@@ -498,6 +507,11 @@ impl Show {
             return Ok(());
         }
         told.next = record.seq.saturating_add(1);
+        let user = match &record.body {
+            Body::Event(event) => event.user.as_ref(),
+            Body::Checkpoint(_) => None,
+        };
+        told.of_user |= user.is_some() && user == self.user.as_ref();
         if !self.wants(&record) {
             return Ok(());
         }

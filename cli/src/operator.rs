@@ -16,14 +16,14 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const TRIAL: Duration = Duration::from_secs(120);
 
 /// The operators' socket, in a server's run directory.
-const CONTROL: &str = "control";
+pub const CONTROL: &str = "control";
 
 /// Which running server.
 #[derive(Debug, clap::Args)]
 pub struct Which {
     /// Its run directory [default: the only one below /run/levee]
     #[arg(long, value_name = "DIR")]
-    run: Option<PathBuf>,
+    pub run: Option<PathBuf>,
 }
 
 impl Which {

@@ -17,7 +17,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use crate::enrol::files::{self, Mode};
-use crate::operator::Which;
+use crate::operator::{CONTROL, Which};
 use crate::{output, site};
 
 /// Passwords are of so many bytes, here as over the trusted path.
@@ -76,6 +76,9 @@ struct Args {
     /// The state directory [default: /var/lib/levee/SITE]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// The run directory of the server, which records the change [default: /run/levee/SITE]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
 }
 
 impl User {
@@ -108,6 +111,21 @@ impl Args {
         let password = password(&name)?;
         store(&directory, &name, &password, replace).map_err(|e| format!("{}: {e}", file.display()))?;
         output::print(&format!("{name}: password {}\n", if replace { "replaced" } else { "set" }))?;
+        self.record(&site, name)
+    }
+
+    /// Has the running server record the change; one that does not run does so when it starts.
+    fn record(&self, site: &Site, name: UserName) -> Result<ExitCode, String> {
+        let run = self.run.clone().unwrap_or_else(|| Path::new("/run/levee").join(site.name().as_str()));
+        if !run.join(CONTROL).exists() {
+            output::print("no server runs: the audit log has the change at its next start\n")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        match (Which { run: Some(run) }).ask(&operator::Command::Changed(name))? {
+            Answer::Ended => output::print("the audit log has the change\n")?,
+            Answer::Failed(why) => return Err(why),
+            Answer::Status(_) => return Err("the server answered another question".to_owned()),
+        }
         Ok(ExitCode::SUCCESS)
     }
 

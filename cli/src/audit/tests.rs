@@ -87,7 +87,7 @@ fn seals_are_checked_with_the_auditors_key_alone_and_without_it_that_is_said() {
     let told = with(Some(state.path().join("auditor.key"))).unwrap();
     assert!(told.is_sound() && told.statement[0].starts_with("Each of the 6 records"), "{told:#?}");
     let told = with(None).unwrap();
-    assert!(told.is_sound() && told.statement[0].starts_with("Seals were not checked"), "{told:#?}");
+    assert!(told.is_sound() && told.statement[0].contains("Seals were not checked"), "{told:#?}");
     // Another auditor's, one for another use, and none at all.
     let other = pki::key(Curve::P384).unwrap();
     std::fs::write(state.path().join("other.key"), other.serialize_pem()).unwrap();

@@ -350,6 +350,8 @@ pub enum Change {
     Put(Stored),
     /// This person may not sign on, or may again.
     Disabled(UserName, bool),
+    /// Of something that others write, by its name, the log knows this digest now; `None`: that it is gone.
+    Known(String, Option<[u8; 32]>),
     /// This session does not exist, and at this label these addresses rest for [`crate::REST`] from now on.
     Remove(SessionId, LabelName, Vec<IpAddr>),
 }

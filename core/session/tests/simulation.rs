@@ -503,7 +503,7 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
-                    Change::Disabled(..) => {}
+                    Change::Disabled(..) | Change::Known(..) => {}
                     Change::Remove(id, label, addresses) => {
                         let Some(gone) = self.store.remove(&id) else { continue };
                         for address in addresses {

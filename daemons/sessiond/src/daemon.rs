@@ -1,5 +1,6 @@
 //! The loop: hears every channel, hands what it hears to the state machine, and carries out what that says.
 
+mod changes;
 mod clients;
 mod peers;
 
@@ -11,6 +12,7 @@ use crate::convert;
 use crate::counts::Counts;
 use crate::devices::Devices;
 use crate::federation::Federated;
+use crate::known::{Digest, Known};
 use crate::mediation::Connection;
 use crate::notes::Notes;
 use crate::operators::Operators;
@@ -42,6 +44,13 @@ pub(crate) struct Batch {
     commits: Vec<CommitId>,
     changes: Vec<Change>,
     pub(crate) connections: Vec<Connection>,
+}
+
+impl Batch {
+    /// Whether it must be on the disk before anything else happens.
+    fn is_waited_for(&self) -> bool {
+        !self.commits.is_empty() || !self.connections.is_empty() || !self.changes.is_empty()
+    }
 }
 
 /// Everything that sessiond holds.
@@ -79,6 +88,9 @@ pub struct Daemon {
     /// Whether the warden still has to say what ran before sessiond started.
     unswept: bool,
     away: Away,
+    /// What the log knows of what others write.
+    known: Known,
+    site_digest: Digest,
 }
 
 /// Who can be heard.
@@ -105,7 +117,7 @@ impl Daemon {
         warden: Warden<SessiondPart>,
         site: Site,
         clock: Clock,
-        (mut store, (away, was_away)): (Store, (Away, Option<Duration>)),
+        (mut store, (away, was_away), site_digest): (Store, (Away, Option<Duration>), Digest),
         federated: Federated,
         audit: AuditLog,
         passwords: Passwords,
@@ -120,6 +132,7 @@ impl Daemon {
         let mut secret = [0; 16];
         passwords::fill_random(&mut secret).map_err(|e| Fatal::new("draw a number", e))?;
         let disabled = store.disabled().map_err(|e| Fatal::new("read the store", e))?;
+        let known = Known::new(store.known().map_err(|e| Fatal::new("read the store", e))?);
         let machine =
             Sessions::resumed(Arc::clone(&site), sessions, resting, disabled, secret, was_away, now);
         Ok(Self {
@@ -151,6 +164,8 @@ impl Daemon {
             batch: Batch::default(),
             unswept: true,
             away,
+            known,
+            site_digest,
         })
     }
 
@@ -158,6 +173,7 @@ impl Daemon {
     pub fn run(mut self) -> Result<(), Fatal> {
         self.warden.say(SessiondRequest::Compartments);
         self.batch.entries.push((Weight::Note, server("start", "the log goes on")));
+        self.look_at_all().map_err(|e| Fatal::new("read the credentials", e))?;
         self.carry_out();
         while self.turn()? {}
         self.finish();
@@ -317,7 +333,7 @@ impl Daemon {
             while let Some(output) = self.machine.poll() {
                 self.carry_out_one(output);
             }
-            if self.batch.commits.is_empty() && self.batch.connections.is_empty() {
+            if !self.batch.is_waited_for() {
                 if !self.batch.entries.is_empty() {
                     self.flush();
                 }
@@ -330,7 +346,7 @@ impl Daemon {
     fn flush(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         let now = self.clock.now();
-        let needed = !batch.commits.is_empty() || !batch.connections.is_empty();
+        let needed = batch.is_waited_for();
         self.audit.expect_ends(self.machine.shown().len() as u64);
         let mut durable = self.audit.write(&batch.entries, now, false);
         // A log that has no room for connections may have some for the rest.
@@ -350,6 +366,7 @@ impl Daemon {
             levee_ipc::say!("levee-sessiond: {error}");
             durable = false;
         }
+        self.keep_known(&batch.changes, durable);
         for commit in batch.commits {
             self.handle(Event::Committed(commit, durable));
         }

@@ -1,5 +1,6 @@
 //! Which device is at the other end of a trusted path: believed of nobody but the device's own key and the site's authority.
 
+use crate::known::Digest;
 use crate::revoked;
 use levee_ipc::device::{Curve, Passport, Proof, proof_message};
 use levee_policy::DomainName;
@@ -22,6 +23,8 @@ pub struct Devices {
     server: DomainName,
     authority: UnparsedPublicKey<Vec<u8>>,
     revoked: BTreeSet<Vec<u8>>,
+    /// Of the revocation list, if there is one.
+    list: Option<Digest>,
 }
 
 impl Devices {
@@ -31,7 +34,7 @@ impl Devices {
     /// If one of them cannot be used.
     pub fn new(server: DomainName, authority: OwnedFd, list: Option<OwnedFd>) -> Result<Self, String> {
         let authority = self::authority(authority)?;
-        let mut devices = Self { server, authority, revoked: BTreeSet::new() };
+        let mut devices = Self { server, authority, revoked: BTreeSet::new(), list: None };
         if let Some(list) = list {
             devices.believe(&list).map_err(|e| format!("the revocation list: {e}"))?;
         }
@@ -43,8 +46,14 @@ impl Devices {
     /// # Errors
     /// If it cannot be read; the one before it holds.
     pub fn believe(&mut self, list: &OwnedFd) -> Result<(), String> {
-        self.revoked = revoked::serials(list)?;
+        let (revoked, digest) = revoked::serials(list)?;
+        (self.revoked, self.list) = (revoked, Some(digest));
         Ok(())
+    }
+
+    /// The digest of the revocation list that it goes by.
+    pub fn list(&self) -> Option<Digest> {
+        self.list
     }
 
     /// Whether a certificate of this serial number is revoked.

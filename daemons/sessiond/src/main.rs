@@ -13,6 +13,7 @@ mod counts;
 mod daemon;
 mod devices;
 mod federation;
+mod known;
 mod mediation;
 mod notes;
 mod offer;

@@ -167,6 +167,10 @@ impl Daemon {
                     operator.state = State::Ending;
                     self.handle(Event::Try(id, label));
                 }
+                Command::Changed(user) => {
+                    let recorded = self.changed(user);
+                    self.operators.ended(id, recorded);
+                }
                 Command::End(shown) => {
                     operator.state = State::Ending;
                     self.handle(Event::End(id, shown));

@@ -2,13 +2,14 @@
 //!
 //! `credentials/USER` has one line, an argon2id hash as a PHC string; `levee user add` writes the same.
 
+use crate::known::{Digest, digest_of};
 use argon2::password_hash::{Output, ParamsString, PasswordHash, Salt, SaltString};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use levee_ipc::Secret;
 use levee_policy::UserName;
 use levee_session::{ClientId, Verified};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,6 +35,8 @@ pub enum Job {
 pub struct Done {
     /// Whose request it was.
     pub client: ClientId,
+    /// Whose password was looked at.
+    pub user: UserName,
     /// Whether the password is the user's.
     pub verified: Verified,
     /// The new password's hash, where one was to be made and the present password is right.
@@ -91,20 +94,34 @@ impl Passwords {
         }
     }
 
-    /// Puts a new hash in the user's file: it is there whole, or not at all.
-    pub fn store(&self, user: &UserName, hash: &str) -> std::io::Result<()> {
+    /// The digest of the user's file, as it is now; `None` if there is none.
+    pub fn digest(&self, user: &UserName) -> std::io::Result<Option<Digest>> {
+        Ok(read(self.directory.as_fd(), user)?.map(|text| digest_of(text.as_bytes())))
+    }
+
+    /// Everybody who has a file.
+    pub fn people(&self) -> std::io::Result<Vec<UserName>> {
+        let mut people = Vec::new();
+        for entry in Dir::read_from(&*self.directory)? {
+            people.extend(entry?.file_name().to_str().ok().and_then(|name| UserName::new(name).ok()));
+        }
+        Ok(people)
+    }
+
+    /// Puts a new hash in the user's file: it is there whole, or not at all. Gives what the file has then.
+    pub fn store(&self, user: &UserName, hash: &str) -> std::io::Result<Zeroizing<String>> {
         // No user's name begins with a dot, so this is nobody's file.
         const NEW: &str = ".new";
         let directory = self.directory.as_fd();
         let _ = unlinkat(directory, NEW, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut file = File::from(openat(directory, NEW, flags, Mode::RUSR | Mode::WUSR)?);
-        file.write_all(hash.as_bytes())?;
-        file.write_all(b"\n")?;
+        let text = Zeroizing::new(format!("{hash}\n"));
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         renameat(directory, NEW, directory, user.as_str())?;
         rustix::fs::fsync(directory)?;
-        Ok(())
+        Ok(text)
     }
 }
 
@@ -242,7 +259,7 @@ fn work(
                 Err(_) => verified = Verified::Unavailable,
             }
         }
-        if report.send(Done { client, verified, hash: made }).is_err() {
+        if report.send(Done { client, user, verified, hash: made }).is_err() {
             return;
         }
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());

@@ -3,6 +3,7 @@
 //! It is the operator's file, from the warden. Whether it is the authority's own is checked by who believes certificates by it, the
 //! trusted path and the keyer; a list that is not leaves nobody whom they believe.
 
+use crate::known::{Digest, digest_of};
 use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject as _;
 use std::collections::BTreeSet;
@@ -10,11 +11,11 @@ use std::os::fd::OwnedFd;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
 
-/// The serial numbers on the lists in a file that is positioned at its beginning, as they are encoded.
+/// The serial numbers on the lists in a file that is positioned at its beginning, as they are encoded; and the file's digest.
 ///
 /// # Errors
 /// It cannot be read, or has something else in it.
-pub fn serials(fd: &OwnedFd) -> Result<BTreeSet<Vec<u8>>, String> {
+pub fn serials(fd: &OwnedFd) -> Result<(BTreeSet<Vec<u8>>, Digest), String> {
     let text = levee_daemon::revocations(fd).map_err(|e| e.to_string())?;
     let mut serials = BTreeSet::new();
     for list in CertificateRevocationListDer::pem_slice_iter(&text) {
@@ -22,5 +23,5 @@ pub fn serials(fd: &OwnedFd) -> Result<BTreeSet<Vec<u8>>, String> {
         let (_, list) = CertificateRevocationList::from_der(&list).map_err(|e| e.to_string())?;
         serials.extend(list.iter_revoked_certificates().map(|entry| entry.raw_serial().to_vec()));
     }
-    Ok(serials)
+    Ok((serials, digest_of(&text)))
 }

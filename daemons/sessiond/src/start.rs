@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::daemon::{Daemon, Source};
 use crate::devices::Devices;
 use crate::federation::Federated;
+use crate::known::{Digest, digest_of};
 use crate::passwords::Passwords;
 use crate::statements::Statements;
 use crate::store::Store;
@@ -83,7 +84,7 @@ pub fn serve() -> Result<(), Fatal> {
     let sandbox = Sandbox { filter: levee_sys::seccomp::SESSIOND, files: &files, tcp: false };
     let confined = beginning.confine(&sandbox)?;
 
-    let site = read_site(site).map_err(fault)?;
+    let (site, site_digest) = read_site(site).map_err(fault)?;
     let authority = given.authority.needed("certificate of the authority")?;
     let devices =
         Devices::new(site.server().name().clone(), authority, given.revoked.get()).map_err(fault)?;
@@ -106,8 +107,17 @@ pub fn serve() -> Result<(), Fatal> {
         Passwords::start(credentials, bell).map_err(|e| Fatal::new("start the password threads", e))?;
     let federated = Federated::new(statements);
     let warden = confined.ready(&mut events, Source::Warden)?;
-    let mut daemon =
-        Daemon::new(events, warden, site, clock, (store, away), federated, audit, passwords, devices)?;
+    let mut daemon = Daemon::new(
+        events,
+        warden,
+        site,
+        clock,
+        (store, away, site_digest),
+        federated,
+        audit,
+        passwords,
+        devices,
+    )?;
     daemon.signer_came(signer)?;
     for (part, with) in given.others.all() {
         daemon.take(part, with)?;
@@ -132,7 +142,7 @@ fn log_of(signer: &Channel) -> Result<Chain, String> {
     }
 }
 
-fn read_site(fd: OwnedFd) -> Result<Site, String> {
+fn read_site(fd: OwnedFd) -> Result<(Site, Digest), String> {
     let file = File::from(fd);
     let mut text = vec![0u8; MAX_SITE];
     let mut length = 0;
@@ -145,11 +155,13 @@ fn read_site(fd: OwnedFd) -> Result<Site, String> {
         }
     }
     text.truncate(length);
+    let digest = digest_of(&text);
     let text = String::from_utf8(text).map_err(|e| format!("the site file: {e}"))?;
-    Site::parse(&text).map_err(|problems| {
+    let site = Site::parse(&text).map_err(|problems| {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
         format!("the site file has {} problems; the first: {first}", problems.len())
-    })
+    })?;
+    Ok((site, digest))
 }
 
 /// The directory with one file for each user; made if it is not there.

@@ -18,6 +18,8 @@ const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("ses
 const RESTING: TableDefinition<'_, &str, u64> = TableDefinition::new("resting");
 /// Users who may not sign on.
 const DISABLED: TableDefinition<'_, &str, ()> = TableDefinition::new("disabled");
+/// What others write → the digest of it that the log knows.
+const KNOWN: TableDefinition<'_, &str, [u8; 32]> = TableDefinition::new("known");
 const FILE: &str = "sessions.redb";
 /// Bytes that the store keeps on the disk to grow into.
 const SPARE: u64 = 2 << 20;
@@ -128,6 +130,7 @@ impl Store {
         change.open_table(SESSIONS)?;
         change.open_table(RESTING)?;
         change.open_table(DISABLED)?;
+        change.open_table(KNOWN)?;
         change.commit()?;
         rustix::fs::fsync(directory).map_err(other)?;
         Ok(store)
@@ -185,6 +188,17 @@ impl Store {
         Ok(users)
     }
 
+    /// What the log knows of what others write.
+    pub fn known(&mut self) -> Result<Vec<(String, [u8; 32])>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        let mut rows = Vec::new();
+        for row in read.open_table(KNOWN)?.iter()? {
+            let (key, digest) = row?;
+            rows.push((key.value().to_owned(), digest.value()));
+        }
+        Ok(rows)
+    }
+
     /// Makes the changes, all or none, and syncs them.
     pub fn apply(&mut self, changes: &[Change], now: Time) -> Result<(), StoreError> {
         let applied = self.try_apply(changes, now);
@@ -200,10 +214,13 @@ impl Store {
             let mut sessions = transaction.open_table(SESSIONS)?;
             let mut resting = transaction.open_table(RESTING)?;
             let mut disabled = transaction.open_table(DISABLED)?;
+            let mut known = transaction.open_table(KNOWN)?;
             for change in changes {
                 match change {
                     Change::Disabled(user, true) => drop(disabled.insert(user.as_str(), ())?),
                     Change::Disabled(user, false) => drop(disabled.remove(user.as_str())?),
+                    Change::Known(key, Some(digest)) => drop(known.insert(key.as_str(), *digest)?),
+                    Change::Known(key, None) => drop(known.remove(key.as_str())?),
                     Change::Put(record) => {
                         let bytes = postcard::to_allocvec(record).map_err(other)?;
                         sessions.insert(*record.id.as_bytes(), bytes.as_slice())?;

@@ -17,6 +17,8 @@ pub enum Command {
     Disable(UserName, bool),
     /// Start this label, to see whether it can run here; it is stopped again if nobody has a session there.
     Try(LabelName),
+    /// This person's credentials are others now: to be recorded.
+    Changed(UserName),
 }
 
 /// sessiond → the `levee` command.

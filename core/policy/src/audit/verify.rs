@@ -259,10 +259,11 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
                 self.next
             ));
         } else {
-            said.push(
-                "Seals were not checked, because the first key was not given: against root nothing is proved."
-                    .to_owned(),
-            );
+            said.push(format!(
+                "Nothing is wrong with the {}: their numbers follow each other. Seals were not checked, because the first \
+                 key was not given; with the auditor's key the log can be proved against root as well.",
+                number(self.next, "record")
+            ));
         }
         if self.signed > 0 {
             said.push(format!(
@@ -272,6 +273,12 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
                 number(self.signed, "record"),
                 number(self.checkpoints, "checkpoint")
             ));
+        } else if self.faults.is_empty() {
+            said.push(
+                "The signer has signed no checkpoint yet. A log that has begun is signed within two minutes; until then \
+                 who has the first key could have written it anew."
+                    .to_owned(),
+            );
         } else {
             said.push(
                 "No checkpoint holds: who has the first key could have written the whole log anew."
@@ -289,7 +296,10 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
             (true, _) => said.push(format!(
                 "Since the last checkpoint there are {tail}: they rest on seals alone, and more may have been cut off."
             )),
-            (false, _) => said.push(format!("Nothing is proved of what stands since the last checkpoint ({tail}).")),
+            (false, _) if self.signed > 0 => {
+                said.push(format!("What stands since the last checkpoint is not proved yet ({tail})."));
+            }
+            (false, _) => {}
         }
         said.push(
             "What a levee-sessiond wrote after it was taken over may be false: nothing proves it.".to_owned(),

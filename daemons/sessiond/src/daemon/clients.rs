@@ -2,6 +2,7 @@
 
 use super::{Daemon, Source};
 use crate::convert;
+use crate::known::{Subject, digest_of};
 use crate::passwords::{self, Job};
 use levee_daemon::{Bound, Can, Lost, Outbox, TURN};
 use levee_ipc::client::{ChildToSessiond, Dropped, Request as Asked, TpsToSessiond};
@@ -246,6 +247,8 @@ impl Daemon {
 
     pub(super) fn hear_passwords(&mut self) {
         for done in self.passwords.finished() {
+            // Nobody signs on with what the log does not know.
+            self.look_at(&Subject::Password(done.user));
             if let Some(client) = self.clients.get_mut(&done.client) {
                 client.kept = done.hash.map(Kept::Hash);
             }
@@ -291,6 +294,9 @@ impl Daemon {
             }),
             _ => Err(std::io::ErrorKind::NotFound.into()),
         };
+        if let Ok(file) = &stored {
+            self.batch.changes.push(Subject::Password(user.clone()).is(Some(digest_of(file.as_bytes()))));
+        }
         self.handle(Event::PasswordStored(id, stored.is_ok()));
     }
 }

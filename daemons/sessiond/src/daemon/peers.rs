@@ -2,6 +2,7 @@
 
 use super::{Daemon, Source};
 use crate::audit::Weight;
+use crate::known::Subject;
 use levee_daemon::{Fatal, Lost, TURN};
 use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
@@ -52,6 +53,7 @@ impl Daemon {
             // The trusted path and the keyer go by the one before it, too.
             return self.counts.add_many("revocation lists that cannot be read", 1, self.clock.now());
         }
+        self.look_at(&Subject::Revocations);
         let named = self.certificates.iter().filter(|(_, serial)| self.devices.is_revoked(serial));
         let named: Vec<HostName> = named.map(|(device, _)| device.clone()).collect();
         for device in named {
