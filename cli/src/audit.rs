@@ -482,11 +482,16 @@ impl Show {
         if told.shown > 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        match &self.user {
-            Some(user) if !told.of_user => eprintln!("levee: the log has no record of a person `{user}`"),
-            _ => eprintln!("levee: no record of the log matches"),
-        }
+        eprintln!("levee: {}", self.nothing(&told));
         Ok(ExitCode::FAILURE)
+    }
+
+    /// Why nothing was shown.
+    fn nothing(&self, told: &Told) -> String {
+        match &self.user {
+            Some(user) if !told.of_user => format!("the log has no record of a person `{user}`"),
+            _ => "no record of the log matches".to_owned(),
+        }
     }
 
     /// Prints a line's record, if it is wanted and its number is not below `next`.

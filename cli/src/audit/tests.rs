@@ -282,3 +282,30 @@ fn records_are_shown_once_each_and_an_instant_is_always_as_wide() {
         shown.lines().map(|line| serde_json::from_str::<Record>(line).unwrap().seq).collect();
     assert_eq!((numbers, told.shown, told.unread), ((0..6).collect(), 6, 0));
 }
+
+#[test]
+fn that_a_person_has_no_record_is_told_from_that_none_of_theirs_matches() {
+    let log = std::fs::read_to_string(state().path().join("sessiond/audit.jsonl")).unwrap();
+    let nothing = |user: &str| {
+        let show = Show {
+            which: Which { files: Vec::new(), state: None },
+            user: Some(user.parse().unwrap()),
+            host: None,
+            label: None,
+            action: Some("no-such-action".to_owned()),
+            verdict: None,
+            since: None,
+            until: None,
+            follow: false,
+            json: false,
+        };
+        let (mut told, mut out) = (Told::default(), Vec::new());
+        for line in log.split_inclusive('\n') {
+            show.tell(line.as_bytes(), 0, &mut told, Paint::plain(), &mut out).unwrap();
+        }
+        assert!(out.is_empty());
+        show.nothing(&told)
+    };
+    assert_eq!(nothing("ada"), "no record of the log matches");
+    assert_eq!(nothing("nosuch"), "the log has no record of a person `nosuch`");
+}

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 /// Session's name → postcard of [`Stored`].
 const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("sessions");
@@ -77,8 +77,11 @@ impl StorageBackend for Allocated {
     }
 
     fn set_len(&self, len: u64) -> std::io::Result<()> {
-        if len < self.len()? {
+        let before = self.0.metadata()?;
+        if len < before.len() {
             self.0.set_len(len)?;
+            // What it had it keeps: on a full disk nobody else is to have it.
+            let _ = fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, before.blocks().saturating_mul(512));
         }
         self.allocate(len)
     }

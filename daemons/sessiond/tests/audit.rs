@@ -193,8 +193,12 @@ fn on_a_full_disk_a_session_of_the_run_before_does_not_go_on() {
     client.sign_on("ada", ADA);
     client.open("SECRET");
     let filler = disk.fill();
-    // Until there is no room for a grant.
+    // Until there is no room for a grant, nor for a shorter one: the restoring's is between them.
     while matches!(client.level("SECRET"), Reply::Opened(_)) {}
+    let other = world.connect("ws2");
+    while matches!(other.login("ugo", UGO), Reply::LoggedIn(_)) {
+        assert!(matches!(other.call(Request::Logout), Reply::LoggedOut));
+    }
     assert_eq!(world.sessions_in_vaults(), 1, "what it has, it keeps");
     let world = World::start(world.kill());
     world.until("its end", |shared| shared.vaults.values().all(|sessions| sessions.is_empty()));
