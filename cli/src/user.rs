@@ -110,23 +110,23 @@ impl Args {
         }
         let password = password(&name)?;
         store(&directory, &name, &password, replace).map_err(|e| format!("{}: {e}", file.display()))?;
-        output::print(&format!("{name}: password {}\n", if replace { "replaced" } else { "set" }))?;
-        self.record(&site, name)
+        let recorded = self.record(&site, &name)?;
+        let done = if replace { "replaced" } else { "set" };
+        output::print(&format!("{name}: password {done}{recorded}\n"))?;
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Has the running server record the change; one that does not run does so when it starts.
-    fn record(&self, site: &Site, name: UserName) -> Result<ExitCode, String> {
+    fn record(&self, site: &Site, name: &UserName) -> Result<&'static str, String> {
         let run = self.run.clone().unwrap_or_else(|| Path::new("/run/levee").join(site.name().as_str()));
         if !run.join(CONTROL).exists() {
-            output::print("no server runs: the audit log has the change at its next start\n")?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok("");
         }
-        match (Which { run: Some(run) }).ask(&operator::Command::Changed(name))? {
-            Answer::Ended => output::print("the audit log has the change\n")?,
-            Answer::Failed(why) => return Err(why),
-            Answer::Status(_) => return Err("the server answered another question".to_owned()),
+        match (Which { run: Some(run) }).ask(&operator::Command::Changed(name.clone()))? {
+            Answer::Ended => Ok("; the audit log says so"),
+            Answer::Failed(why) => Err(why),
+            Answer::Status(_) => Err("the server answered another question".to_owned()),
         }
-        Ok(ExitCode::SUCCESS)
     }
 
     /// The person, if the site file names them.
