@@ -4,7 +4,7 @@
 //! Two stages, each a process under a uid of its own:
 //!
 //! 1. *Snapshot*, one per label, while that label runs: from the label's store to a [`area::Area`] that no
-//!    compartment sees. Its schedule depends on the store alone ([`schedule`]), so a writer learns nothing from it
+//!    compartment sees. It sleeps until the kernel tells it of a change in the store. Its schedule depends on the store alone ([`schedule`]), so a writer learns nothing from it
 //!    about who reads.
 //! 2. *Copy*, one per reading label, while that label runs: from the snapshots of the labels it dominates to areas of
 //!    its own, whose trees its compartment mounts read-only.

@@ -7,6 +7,7 @@ use crate::area::{self, Area};
 use crate::beneath;
 use crate::file::{self, Outcome, Version};
 use levee_ipc::warden::UpflowCounters;
+use levee_sys::notices::Notices;
 use rustix::fs::{AtFlags, FileType, Mode, RawDir, mkdirat, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -91,6 +92,8 @@ pub struct Passed {
     pub looked: u64,
     /// Whether the area is as the source was: nothing has to be tried again.
     pub complete: bool,
+    /// Whether there will be a notice of every change from now on.
+    pub watched: bool,
 }
 
 impl Mirror {
@@ -112,6 +115,11 @@ impl Mirror {
 
     /// Makes the area like the directory `source`, as far as the limits go.
     pub fn pass(&mut self, source: BorrowedFd<'_>) -> Passed {
+        self.pass_watching(source, None)
+    }
+
+    /// The same, and has every directory of the source watched before it is listed.
+    pub fn pass_watching(&mut self, source: BorrowedFd<'_>, notices: Option<&Notices>) -> Passed {
         let before = (self.counters.copied, self.counters.removed);
         let totals = UpflowCounters {
             passes: self.counters.passes.wrapping_add(1),
@@ -120,16 +128,17 @@ impl Mirror {
             ..UpflowCounters::default()
         };
         let Self { area, limits, root, .. } = self;
-        let mut pass = Pass::new(area, *limits, totals);
+        let mut pass = Pass { notices, ..Pass::new(area, *limits, totals) };
         match own_view(source).and_then(|source| Ok((source, own_view(area.tree())?))) {
             Ok((from, to)) => pass.directory(from.as_fd(), to.as_fd(), root, 0),
             Err(_) => pass.failed(),
         }
+        let watched = pass.notices.is_some();
         let Pass { counters, looked, again, .. } = pass;
         self.counters = counters;
         let changed = before != (self.counters.copied, self.counters.removed);
         let told = !changed || self.area.advance().is_ok();
-        Passed { looked, complete: !again && told }
+        Passed { looked, complete: !again && told, watched }
     }
 }
 
@@ -145,11 +154,13 @@ struct Pass<'a> {
     counters: UpflowCounters,
     looked: u64,
     again: bool,
+    /// As long as all that was seen could be watched.
+    notices: Option<&'a Notices>,
 }
 
 impl<'a> Pass<'a> {
     fn new(area: &'a Area, limits: Limits, counters: UpflowCounters) -> Self {
-        Self { area, limits, buffer: Vec::new(), counters, looked: 0, again: false }
+        Self { area, limits, buffer: Vec::new(), counters, looked: 0, again: false, notices: None }
     }
 
     fn failed(&mut self) {
@@ -161,6 +172,9 @@ impl<'a> Pass<'a> {
         if !directory.known && self.learn(to, directory).is_err() {
             self.failed();
             return;
+        }
+        if self.notices.is_some_and(|notices| notices.watch(from).is_err()) {
+            self.notices = None;
         }
         let Ok((names, all)) = self.list(from, directory) else {
             self.failed();
@@ -182,6 +196,7 @@ impl<'a> Pass<'a> {
             }
         }
         if !all {
+            self.notices = None;
             return; // not seen in a listing that was cut short says nothing
         }
         let number = self.number();

@@ -1,34 +1,42 @@
 //! When the next pass begins: a function of the source alone.
 //!
-//! A pass over many entries costs more, so it comes less often, but by the number of entries and not by measured
-//! time: measured time would depend on what else the processor does, a reader's work included.
+//! A first stage that has notices of every change waits for one; where it has not, and behind a copy, the beat decides. A pass
+//! over many entries costs more, so it comes less often, but by the number of entries and not by measured time: measured time
+//! would depend on what else the processor does, a reader's work included.
 
 use std::time::{Duration, Instant};
 
-/// The time from the beginning of one pass to the beginning of the next, for up to [`ENTRIES`] entries.
+/// The time from the beginning of one pass over a store to the beginning of the next, for up to [`ENTRIES`] entries.
 pub const PERIOD: Duration = Duration::from_millis(300);
-/// Each so many entries, begun, cost one more [`PERIOD`] between passes.
+/// The same of a second stage, which looks at a number for each label below.
+pub const COPIES: Duration = Duration::from_millis(400);
+/// Each so many entries, begun, cost one more period between passes.
 pub const ENTRIES: u64 = 20_000;
-/// The longest time between passes.
+/// The longest time between passes, also where nothing was noticed: a file may change by a mapping, or by a name elsewhere.
 pub const LONGEST: Duration = Duration::from_secs(6);
+/// After a first notice it waits for so long: few changes come alone.
+pub const SETTLE: Duration = Duration::from_millis(30);
 
 /// The time between the beginnings of two passes over `entries` entries.
-pub fn period(entries: u64) -> Duration {
+fn period(base: Duration, entries: u64) -> Duration {
     let steps = u32::try_from(entries.div_ceil(ENTRIES).max(1)).unwrap_or(u32::MAX);
-    PERIOD.checked_mul(steps).map_or(LONGEST, |period| period.min(LONGEST))
+    base.checked_mul(steps).map_or(LONGEST, |period| period.min(LONGEST))
 }
 
 /// Keeps the beat: passes begin at whole periods after each other; one that takes longer than a period makes the
 /// next ones fall out, not bunch up.
 #[derive(Debug)]
 pub struct Schedule {
+    base: Duration,
     next: Instant,
+    /// The next beat, before which no notice brings a pass.
+    beat: Instant,
 }
 
 impl Schedule {
-    /// The first pass begins at once.
-    pub fn new(now: Instant) -> Self {
-        Self { next: now }
+    /// The first pass begins at once, those after it a `base` apart.
+    pub fn new(base: Duration, now: Instant) -> Self {
+        Self { base, next: now, beat: now }
     }
 
     /// How long until the next pass begins.
@@ -36,15 +44,21 @@ impl Schedule {
         self.next.saturating_duration_since(now)
     }
 
-    /// A pass over `entries` entries has ended: sets when the next begins.
-    pub fn passed(&mut self, now: Instant, entries: u64) {
-        let period = period(entries);
+    /// A pass over `entries` entries has ended: sets when the next begins. If every change from now on is noticed, that is late.
+    pub fn passed(&mut self, now: Instant, entries: u64, noticed: bool) {
+        let period = period(self.base, entries);
         let late = now.saturating_duration_since(self.next);
         let missed = u32::try_from(late.as_nanos() / period.as_nanos().max(1)).unwrap_or(u32::MAX - 1);
-        self.next = period
+        self.beat = period
             .checked_mul(missed.saturating_add(1))
             .and_then(|step| self.next.checked_add(step))
             .unwrap_or(now + period);
+        self.next = if noticed { self.beat.max(now + LONGEST) } else { self.beat };
+    }
+
+    /// Something has changed.
+    pub fn noticed(&mut self, now: Instant) {
+        self.next = self.next.min(self.beat.max(now + SETTLE));
     }
 }
 
@@ -55,19 +69,36 @@ mod tests {
     #[test]
     fn passes_keep_the_beat_and_a_slow_one_makes_others_fall_out() {
         let start = Instant::now();
-        let mut schedule = Schedule::new(start);
+        let mut schedule = Schedule::new(PERIOD, start);
         assert_eq!(schedule.wait(start), Duration::ZERO);
-        schedule.passed(start + Duration::from_millis(20), 10);
+        schedule.passed(start + Duration::from_millis(20), 10, false);
         assert_eq!(schedule.wait(start), PERIOD);
-        schedule.passed(start + PERIOD * 4 + Duration::from_millis(50), 10);
+        schedule.passed(start + PERIOD * 4 + Duration::from_millis(50), 10, false);
         assert_eq!(schedule.wait(start), PERIOD * 5);
     }
 
     #[test]
     fn more_entries_mean_fewer_passes_up_to_a_limit() {
+        let period = |entries| period(PERIOD, entries);
         assert_eq!(period(0), PERIOD);
         assert_eq!(period(ENTRIES), PERIOD);
         assert_eq!(period(ENTRIES + 1), PERIOD * 2);
         assert_eq!(period(u64::MAX), LONGEST);
+    }
+    #[test]
+    fn where_every_change_is_noticed_a_pass_follows_a_notice_and_else_comes_late() {
+        let start = Instant::now();
+        let after = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut schedule = Schedule::new(PERIOD, start);
+        schedule.passed(after(10), 10, true);
+        assert_eq!(schedule.wait(after(10)), LONGEST);
+        schedule.noticed(after(50));
+        assert_eq!(schedule.wait(start), PERIOD, "not before the beat");
+        schedule.passed(after(310), 10, true);
+        schedule.noticed(after(2_000));
+        schedule.noticed(after(2_020));
+        assert_eq!(schedule.wait(after(2_000)), SETTLE);
+        schedule.passed(after(2_040), 10, false);
+        assert_eq!(schedule.wait(after(2_030)), PERIOD, "what could not be finished comes with the beat");
     }
 }

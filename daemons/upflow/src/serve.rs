@@ -3,11 +3,12 @@
 use crate::area::Source;
 use crate::mirror::{Limits, Mirror, Passed};
 use crate::receive::Receiver;
-use crate::schedule::Schedule;
+use crate::schedule::{COPIES, PERIOD, Schedule};
 use crate::send::Sender;
 use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
 use levee_ipc::warden::{Part, UpflowReport};
 use levee_policy::LabelName;
+use levee_sys::notices::Notices;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ const REPORTED: usize = 64;
 
 /// From where a job reads.
 pub enum From {
-    /// The label's store itself.
-    Store(OwnedFd),
+    /// The label's store itself, and where changes in it are told, if the kernel tells them.
+    Store(OwnedFd, Option<Watched<Notices>>),
     /// What the first stage wrote. With the generation up to which all of it has been copied.
     Snapshot(Source, Option<u64>),
 }
@@ -89,19 +90,25 @@ fn copy<P: Part<Says = Vec<UpflowReport>>>(
     events: &mut Events<()>,
     mut jobs: Vec<Job>,
 ) -> Result<(), Fatal> {
-    let mut schedule = Schedule::new(Instant::now());
+    let base = if jobs.iter().any(Job::is_of_store) { PERIOD } else { COPIES };
+    let mut schedule = Schedule::new(base, Instant::now());
     loop {
         events.wait(Some(schedule.wait(Instant::now())))?;
+        if jobs.iter_mut().any(Job::has_changed) {
+            schedule.noticed(Instant::now());
+        }
         let report = |job: &Job| UpflowReport { label: job.label.clone(), counters: *job.mirror.counters() };
         if let Asked::Stop = asked(warden, || jobs.iter().map(report).collect())? {
-            for job in jobs.iter_mut().filter(|job| matches!(job.from, From::Store(_))) {
+            for job in jobs.iter_mut().filter(|job| job.is_of_store()) {
                 job.pass();
             }
             return Ok(());
         }
         if schedule.wait(Instant::now()).is_zero() {
-            let looked = jobs.iter_mut().map(|job| job.pass().looked).sum();
-            schedule.passed(Instant::now(), looked);
+            let passed: Vec<Passed> = jobs.iter_mut().map(Job::pass).collect();
+            let looked = passed.iter().map(|passed| passed.looked).sum();
+            let noticed = passed.iter().all(|passed| passed.complete && passed.watched);
+            schedule.passed(Instant::now(), looked, noticed);
         }
     }
 }
@@ -113,7 +120,7 @@ fn tell<P: Part<Says = Vec<UpflowReport>>>(
     mut sender: Sender,
     last_pass: bool,
 ) -> Result<(), Fatal> {
-    let mut schedule = Schedule::new(Instant::now());
+    let mut schedule = Schedule::new(PERIOD, Instant::now());
     let gone = |why| Fatal::new("tell of documents", format!("{label}: {why}"));
     loop {
         events.wait(Some(schedule.wait(Instant::now())))?;
@@ -124,7 +131,7 @@ fn tell<P: Part<Says = Vec<UpflowReport>>>(
         }
         if schedule.wait(Instant::now()).is_zero() {
             let looked = sender.pass().map_err(gone)?;
-            schedule.passed(Instant::now(), looked);
+            schedule.passed(Instant::now(), looked, false);
         }
     }
 }
@@ -186,10 +193,35 @@ pub fn limits(tree: &OwnedFd) -> Limits {
 }
 
 impl Job {
+    fn is_of_store(&self) -> bool {
+        matches!(self.from, From::Store(..))
+    }
+
+    /// Whether there was a notice since the last pass began. Until the next one begins no other is waited for: however many there
+    /// are, they are one.
+    fn has_changed(&mut self) -> bool {
+        let From::Store(_, Some(notices)) = &self.from else { return false };
+        // What cannot be read is as good as changed; the pass then does without.
+        let changed = notices.take().unwrap_or(true);
+        if changed {
+            let _ = notices.wait_for(false, false);
+        }
+        changed
+    }
+
     fn pass(&mut self) -> Passed {
-        let nothing = Passed { looked: 0, complete: true };
+        let nothing = Passed { looked: 0, complete: true, watched: false };
         match &mut self.from {
-            From::Store(store) => self.mirror.pass(store.as_fd()),
+            From::Store(store, notices) => {
+                // What was told so far this pass will see.
+                let told = notices
+                    .as_ref()
+                    .is_none_or(|notices| notices.take().is_ok() && notices.wait_for(true, false).is_ok());
+                if !told {
+                    *notices = None;
+                }
+                self.mirror.pass_watching(store.as_fd(), notices.as_deref())
+            }
             From::Snapshot(source, copied) => {
                 // Read before the tree is: a change during the pass gives another number after it.
                 let generation = source.generation().ok().flatten();

@@ -10,6 +10,7 @@ use levee_ipc::Stream;
 use levee_ipc::warden::Part;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart, UpflowReport};
 use levee_policy::LabelName;
+use levee_sys::notices::Notices;
 use levee_sys::sandbox::{Access, Sandbox};
 use std::ffi::CString;
 use std::fmt::Display;
@@ -90,10 +91,12 @@ fn first() -> Result<(), Fatal> {
     let confine = |files: &[_]| beginning.confine(&sandbox(files));
     let (confined, work) = match (given.store.get(), given.snapshot.get(), given.documents.get()) {
         (Some((label, store)), Some((of, snapshot)), None) if label == of => {
+            // A kernel that tells nothing is looked at all the more often.
+            let notices = Notices::new().and_then(|notices| events.watch(notices, ())).ok();
             let confined = confine(&[(store.as_fd(), Access::Read), (snapshot.as_fd(), Access::ReadWrite)])?;
             let area = Area::snapshot(snapshot).map_err(laid_out(&label))?;
             let mirror = Mirror::new(area, limits(&store));
-            (confined, Work::Copies(vec![Job { label, from: From::Store(store), mirror }]))
+            (confined, Work::Copies(vec![Job { label, from: From::Store(store, notices), mirror }]))
         }
         (Some((label, store)), None, Some((of, stream))) if label == of => {
             let confined = confine(&[(store.as_fd(), Access::Read)])?;

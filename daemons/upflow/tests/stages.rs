@@ -204,6 +204,65 @@ fn an_idle_second_stage_looks_at_nothing_but_the_generation() {
 }
 
 #[test]
+fn an_idle_first_stage_sleeps_and_sees_a_change_however_deep_at_once() {
+    let places = Places::new();
+    fs::create_dir_all(places.at("store/a/b/c")).unwrap();
+    for name in ["store/a", "store/a/b", "store/a/b/c"] {
+        chown(places.at(name), Some(FIRST), Some(FIRST)).unwrap();
+    }
+    places.write("report", b"r");
+    let (first, _second) = (places.first(), places.second());
+    places.wait_for("report", b"r");
+    // Once more, since a copy this fresh is made again; then it sleeps for six seconds, when it looks for what nobody told it.
+    let passes = || first.counters().passes;
+    let quiet = |limit: Duration| {
+        let (begun, mut last) = (Instant::now(), passes());
+        while begun.elapsed() < limit {
+            std::thread::sleep(Duration::from_secs(1));
+            if passes() == std::mem::replace(&mut last, passes()) {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(quiet(Duration::from_secs(15)), "it looks on though nothing has changed");
+    for (round, name) in ["a/b/c/deep", "report", "a/new"].into_iter().enumerate() {
+        places.write(name, &[round as u8; 9]);
+        let time = places.wait_for(name, &[round as u8; 9]);
+        assert!(time < Duration::from_secs(2), "{name}: {time:?}");
+    }
+    // A directory that was made is watched as well, once it has been seen.
+    fs::create_dir(places.at("store/later")).unwrap();
+    chown(places.at("store/later"), Some(FIRST), Some(FIRST)).unwrap();
+    assert!(quiet(Duration::from_secs(15)));
+    places.write("later/on", b"on");
+    let time = places.wait_for("later/on", b"on");
+    assert!(time < Duration::from_secs(2), "{time:?}");
+}
+
+#[test]
+fn what_a_mapping_changes_without_a_notice_is_found_all_the_same() {
+    let places = Places::new();
+    places.write("mapped", &[b'a'; 4096]);
+    let (_first, _second) = (places.first(), places.second());
+    places.wait_for("mapped", &[b'a'; 4096]);
+    std::thread::sleep(Duration::from_millis(1_500));
+    let script = "import mmap,sys,time\nf=open(sys.argv[1],'r+b')\nm=mmap.mmap(f.fileno(),4096)\nm[:]=b'b'*4096\nm.flush()\nprint(flush=True)\ntime.sleep(60)";
+    let mut python = std::process::Command::new("python3")
+        .args(["-c", script])
+        .arg(places.at("store/mapped"))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0];
+    std::io::Read::read_exact(python.stdout.as_mut().unwrap(), &mut line).unwrap();
+    let time = places.wait_for("mapped", &[b'b'; 4096]);
+    python.kill().unwrap();
+    python.wait().unwrap();
+    println!("{time:?}");
+}
+
+#[test]
 fn nothing_below_shows_whether_a_reader_runs_and_reads() {
     let places = Places::new();
     places.write("report", b"r");

@@ -15,6 +15,7 @@ pub mod creds;
 pub mod loopdev;
 pub mod mount;
 pub mod net;
+pub mod notices;
 pub mod ns;
 pub mod pidfd;
 pub mod pipe;

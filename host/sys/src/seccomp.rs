@@ -15,7 +15,8 @@
 //! group and what it `leaks`. A call may be in `allow` and in groups: any of the alternatives is enough.
 //!
 //! `when` lists alternatives; in each, conditions joined by `and` must all hold. A condition compares the low
-//! 32 bits of an argument: `argN == V`, `argN != V`, `argN & MASK == V`; numbers are decimal or `0x…`.
+//! 32 bits of an argument: `argN == V`, `argN != V`, `argN & MASK == V`; numbers are decimal or `0x…`. `argN is null` compares all
+//! of it, for a pointer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -263,12 +264,13 @@ fn conditions(text: &str) -> std::result::Result<String, String> {
     let mut json = String::new();
     for condition in text.split(" and ") {
         let words: Vec<&str> = condition.split_whitespace().collect();
-        let (argument, op, value) = match words.as_slice() {
-            [argument, "==", value] => (argument, "\"eq\"".to_owned(), value),
-            [argument, "!=", value] => (argument, "\"ne\"".to_owned(), value),
+        let (argument, op, value, length) = match words.as_slice() {
+            [argument, "==", value] => (argument, "\"eq\"".to_owned(), *value, "dword"),
+            [argument, "!=", value] => (argument, "\"ne\"".to_owned(), *value, "dword"),
             [argument, "&", mask, "==", value] => {
-                (argument, format!("{{\"masked_eq\":{}}}", number(mask)?), value)
+                (argument, format!("{{\"masked_eq\":{}}}", number(mask)?), *value, "dword")
             }
+            [argument, "is", "null"] => (argument, "\"eq\"".to_owned(), "0", "qword"),
             _ => return Err(format!("not a condition: {condition:?}")),
         };
         let index = argument
@@ -278,7 +280,7 @@ fn conditions(text: &str) -> std::result::Result<String, String> {
             .ok_or_else(|| format!("not an argument: {argument:?}"))?;
         let comma = if json.is_empty() { "" } else { "," };
         let value = number(value)?;
-        write!(json, "{comma}{{\"index\":{index},\"type\":\"dword\",\"op\":{op},\"val\":{value}}}")
+        write!(json, "{comma}{{\"index\":{index},\"type\":\"{length}\",\"op\":{op},\"val\":{value}}}")
             .map_err(|e| e.to_string())?;
     }
     Ok(json)

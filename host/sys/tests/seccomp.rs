@@ -96,6 +96,27 @@ fn a_vault_or_keyer_that_touches_its_socket_or_a_process_dies() {
 }
 
 #[test]
+fn an_upflow_stage_that_watches_what_has_only_a_name_dies() {
+    let (add, only_directories) = (libc::FAN_MARK_ADD, libc::FAN_MARK_ONLYDIR);
+    let flags = i64::from(add | only_directories);
+    let mark = |flags, directory, path| {
+        move || errno(libc::SYS_fanotify_mark, [-1, flags, libc::FAN_MODIFY.cast_signed(), directory, path])
+    };
+    // The descriptor is none; a filter that lets the call through shows in that.
+    assert_eq!(under(seccomp::UPFLOW, mark(flags, 0, 0)), Exit::Status(libc::EBADF));
+    // The second path has zeros in its low half.
+    for (flags, directory, path) in [
+        (flags, 0, 1),
+        (flags, 0, 1 << 32),
+        (flags, i64::from(libc::AT_FDCWD), 0),
+        (i64::from(add | libc::FAN_MARK_FILESYSTEM), 0, 0),
+    ] {
+        let exit = under(seccomp::UPFLOW, mark(flags, directory, path));
+        assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{flags} {directory} {path}");
+    }
+}
+
+#[test]
 fn a_thread_that_gives_back_much_memory_at_once_goes_on() {
     // The allocator of a second thread asks a file of /proc how to shrink its heap: 300 sessions that ended at once killed fsd.
     for (name, text) in [("fsd", seccomp::FSD), ("sessiond", seccomp::SESSIOND)] {
