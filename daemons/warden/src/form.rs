@@ -4,7 +4,8 @@ use crate::compartment::{Compartment, Store};
 use crate::machine::Machine;
 use levee_ipc::warden::{IsolationForm, Role};
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a machine may take to destroy a session's sockets. One that is silent for longer is ended, and its sockets with it.
@@ -47,11 +48,16 @@ impl Form {
     }
 
     /// Where its machine speaks, if it is one.
-    pub fn port(&self) -> Option<BorrowedFd<'_>> {
+    pub fn port(&self) -> Option<&Arc<OwnedFd>> {
         match self {
             Self::Compartment(_) => None,
             Self::Machine { machine, .. } => machine.port(),
         }
+    }
+
+    /// Whether its machine has said more than was heard in its turn.
+    pub fn has_more(&self) -> bool {
+        matches!(self, Self::Machine { machine, .. } if machine.has_more())
     }
 
     /// The stores that the host has mounted for it: of a machine none.

@@ -1,6 +1,7 @@
 //! A label that runs on a server: its network namespace and TUN device, its compartment, its services' listeners.
 
 mod own_kernel;
+mod watching;
 
 pub use own_kernel::{CutDone, boot, plan};
 
@@ -29,6 +30,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use watching::Watches;
 
 /// Bytes that each scratch file system of a compartment may hold.
 const SCRATCH: u64 = 16 << 20;
@@ -73,6 +75,7 @@ pub struct Label {
     services: Vec<Service>,
     mediation: Option<Mediation>,
     logs: Logs,
+    watches: Watches,
     below: Below,
     /// Hosts on a single-level network use its services whether or not there is a session.
     kept: bool,
@@ -232,6 +235,7 @@ impl Label {
             services,
             mediation,
             logs,
+            watches: Watches::default(),
             below,
             kept: resources.attached.is_some_and(Attached::serves),
             upflow: BTreeMap::new(),
@@ -314,28 +318,6 @@ impl Label {
     /// Counts a start of the vault.
     pub fn vault_started(&mut self) {
         self.vault_starts += 1;
-    }
-
-    /// Readable when the compartment's first process has said something.
-    pub fn control(&self) -> BorrowedFd<'_> {
-        self.form.outer().channel()
-    }
-
-    /// Readable when its machine has said something, if it is one.
-    pub fn port(&self) -> Option<BorrowedFd<'_>> {
-        self.form.port()
-    }
-
-    /// Readable when the compartment has ended.
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.form.outer().process().map(|child| child.pidfd.as_fd())
-    }
-
-    /// Listeners of services that do not run, each with its service's index.
-    pub fn waiting(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
-        let now = Instant::now();
-        let all = self.services.iter().enumerate().filter(|_| !self.is_building());
-        all.flat_map(move |(i, s)| s.waiting(now).map(move |listener| (i, listener)))
     }
 
     /// Whether it has a mediator.
@@ -435,12 +417,6 @@ impl Label {
         due.into_iter().for_each(|index| self.start_service(index));
     }
 
-    /// Whether [`Label::settle`] is to be asked.
-    pub fn has_unsettled_services(&self) -> bool {
-        let here = matches!(self.form, Form::Compartment(_));
-        self.services.iter().any(|service| service.is_unsettled() || (here && service.is_missing()))
-    }
-
     /// What an operator is to know.
     pub fn alarms(&self, name: &LabelName) -> impl Iterator<Item = String> {
         let now = Instant::now();
@@ -471,11 +447,6 @@ impl Label {
     /// A session is there again.
     pub fn keep(&mut self) {
         self.idle = None;
-    }
-
-    /// Whether no session is left.
-    pub fn is_idle(&self) -> bool {
-        self.idle.is_some()
     }
 
     /// For how long no session has been there.

@@ -19,7 +19,6 @@ pub mod networks;
 mod options;
 mod outer;
 mod parting;
-mod poll;
 mod process;
 pub mod programs;
 mod rest;
@@ -30,8 +29,10 @@ mod session;
 mod stacks;
 mod state;
 mod supervisor;
+mod tended;
 mod uids;
 mod upflow;
+mod waits;
 mod wiring;
 mod workstation;
 

@@ -6,6 +6,7 @@ use crate::bounds::Group;
 use crate::options::Options;
 use crate::rest::Rest;
 use crate::uids::{Own, Uids};
+use crate::waits::{Source, Waits, WatchedChild};
 use crate::{Fatal, log};
 use levee_ipc::log::{LARGEST, ToLogger};
 use levee_ipc::{Channel, Rate};
@@ -20,8 +21,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -44,15 +46,23 @@ pub struct Logs {
     programs: PathBuf,
     files: [OwnedFd; 2],
     uid: u32,
-    logger: Option<(Child, Channel, Group)>,
+    logger: Option<Logger>,
     pipes: RefCell<BTreeMap<String, Pipe>>,
     rest: Rest,
+}
+
+#[derive(Debug)]
+struct Logger {
+    child: Arc<Child>,
+    channel: Channel,
+    group: Group,
+    ended: Option<WatchedChild>,
 }
 
 /// A logger that is writing down the last of what was said.
 #[derive(Debug)]
 pub struct LastWords {
-    child: Child,
+    child: Arc<Child>,
     _group: Group,
     until: Instant,
 }
@@ -88,12 +98,12 @@ impl Logs {
         program.new_namespaces = Program::ISOLATED;
         let group = Group::make("logger", self.uid)?;
         program.cgroups = group.cgroup().procs().collect();
-        let child = program.start()?;
+        let child = Arc::new(program.start()?);
         self.rest.began(Instant::now());
         for (source, pipe) in self.pipes.borrow().iter() {
             give(&ours, source, pipe);
         }
-        self.logger = Some((child, ours, group));
+        self.logger = Some(Logger { child, channel: ours, group, ended: None });
         Ok(())
     }
 
@@ -109,7 +119,7 @@ impl Logs {
             if !waits {
                 pipe::never_waits(&pipe.write)?;
             }
-            if let Some((_, channel, _)) = &self.logger {
+            if let Some(Logger { channel, .. }) = &self.logger {
                 give(channel, source, &pipe);
             }
             pipes.insert(source.to_owned(), pipe);
@@ -119,15 +129,26 @@ impl Logs {
         pipe.write.try_clone().map_err(|e| levee_sys::Error::new(format!("open the log of {source}"), e))
     }
 
-    /// Readable once the logger has ended.
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.logger.as_ref().map(|(child, ..)| child.pidfd.as_fd())
+    /// Has the end of the logger waited for.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch(&mut self, waits: &mut Waits, source: impl FnOnce() -> Source) -> std::io::Result<()> {
+        if let Some(Logger { child, ended: ended @ None, .. }) = &mut self.logger {
+            *ended = Some(waits.watch(Arc::clone(child), source())?);
+        }
+        Ok(())
+    }
+
+    /// Its end is nobody's concern any more.
+    pub fn unwatch(&mut self) {
+        self.logger.iter_mut().for_each(|logger| logger.ended = None);
     }
 
     /// Sees to a logger that has ended: another takes its place, later each time that one ends at once.
     pub fn see_to(&mut self) {
         let now = Instant::now();
-        if let Some((child, _, group)) = &self.logger {
+        if let Some(Logger { child, group, .. }) = &self.logger {
             let how = match child.try_wait() {
                 Ok(None) => return,
                 Ok(Some(Exit::Status(status))) => format!("status {status}"),
@@ -156,7 +177,7 @@ impl Logs {
     /// Nobody writes any more: the logger ends by itself when it has written down what there is.
     pub fn finish(self) -> Option<LastWords> {
         // The channel is closed with this.
-        let (child, _, group) = self.logger?;
+        let Logger { child, group, .. } = self.logger?;
         Some(LastWords { child, _group: group, until: Instant::now() + LAST_WORDS })
     }
 }

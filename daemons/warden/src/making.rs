@@ -3,6 +3,7 @@
 
 use crate::Fatal;
 use crate::machine::image::Recipe;
+use crate::waits::{self, Waits, WatchedChild};
 use levee_policy::LabelName;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::spawn::Program;
@@ -11,8 +12,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Resource;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So many are made at once; it is the disk that they wait for.
@@ -67,7 +69,8 @@ pub type Boot = (Recipe, PathBuf);
 /// A process that makes the images of one label.
 #[derive(Debug)]
 struct Maker {
-    child: Child,
+    child: Arc<Child>,
+    _ended: WatchedChild,
     images: Vec<Image>,
     /// What it says, if it fails.
     said: OwnedFd,
@@ -112,12 +115,12 @@ impl Makers {
     }
 
     /// Begins what has its turn. Answers the labels for which no maker could be started, and why.
-    pub fn begin(&mut self, programs: &Path) -> Vec<(LabelName, Fatal)> {
+    pub fn begin(&mut self, programs: &Path, waits: &mut Waits) -> Vec<(LabelName, Fatal)> {
         let mut failed = Vec::new();
         while self.running.len() < AT_ONCE
             && let Some((label, images)) = self.waiting.pop_front()
         {
-            match Maker::start(images, self.machines.remove(&label).as_ref(), programs) {
+            match Maker::start(images, self.machines.remove(&label).as_ref(), programs, waits) {
                 Ok(maker) => drop(self.running.insert(label, maker)),
                 Err(e) => failed.push((label, Fatal::new("make a store", e))),
             }
@@ -131,11 +134,6 @@ impl Makers {
         let running = self.running.values().flat_map(|maker| &maker.images);
         let missing = waiting.chain(running.filter(|(path, _)| !path.exists()));
         missing.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
-    }
-
-    /// Each that runs: readable once it has ended.
-    pub fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.running.values().map(|maker| maker.child.pidfd.as_fd())
     }
 
     /// Takes those that have ended, and ends those that take too long.
@@ -177,7 +175,12 @@ impl Makers {
 }
 
 impl Maker {
-    fn start(images: Vec<Image>, boot: Option<&Boot>, programs: &Path) -> levee_sys::Result<Self> {
+    fn start(
+        images: Vec<Image>,
+        boot: Option<&Boot>,
+        programs: &Path,
+        waits: &mut Waits,
+    ) -> levee_sys::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (said, says) = pipe.map_err(|e| levee_sys::Error::new("make a pipe", e))?;
         let mut program = Program::new(programs.join("levee-store"));
@@ -200,8 +203,10 @@ impl Maker {
         program.new_namespaces = Program::ISOLATED;
         // Not the warden's own.
         program.limits.push((Resource::Nofile, DESCRIPTORS));
-        let child = program.start()?;
-        Ok(Self { child, images, said, until: Instant::now() + PATIENCE, wanted: true })
+        let child = Arc::new(program.start()?);
+        let ended = waits::made(&child, waits)?;
+        let until = Instant::now() + PATIENCE;
+        Ok(Self { child, _ended: ended, images, said, until, wanted: true })
     }
 
     fn reason(&self, how: Exit) -> String {

@@ -6,7 +6,6 @@ use crate::logs::LastWords;
 use crate::process::Process;
 use levee_policy::LabelName;
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// How long a machine may take to end. Then it is ended, and what it had not written is lost to its label.
@@ -41,8 +40,9 @@ pub struct Parted {
 
 impl Partings {
     /// This one has been asked to end.
-    pub fn add(&mut self, name: LabelName, label: Label, snapshot: Option<Process>) {
+    pub fn add(&mut self, name: LabelName, mut label: Label, snapshot: Option<Process>) {
         let until = Instant::now() + PATIENCE;
+        label.watch_end_alone();
         self.0.insert(name, Parting { label, snapshot, until, wanted: false });
     }
 
@@ -69,13 +69,6 @@ impl Partings {
     /// The steering slots, and so the uids, that they still have.
     pub fn slots(&self) -> impl Iterator<Item = u16> {
         self.0.values().flat_map(|parting| parting.label.slots().iter().copied())
-    }
-
-    /// To be waited on.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.0
-            .values()
-            .flat_map(|parting| std::iter::once(parting.label.control()).chain(parting.label.pidfd()))
     }
 
     /// Takes those that have ended, and ends those that take too long.

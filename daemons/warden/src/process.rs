@@ -21,6 +21,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Descriptors that a process may have: sessiond and tps hold a few for each client.
 const DESCRIPTORS: u64 = 16_384;
@@ -63,11 +64,6 @@ impl Key {
         };
         if self.worker > 0 { format!("{name}-{}", self.worker + 1) } else { name.to_owned() }
     }
-
-    /// Whether it is a worker of the vault at `label`.
-    pub fn is_vault_at(&self, label: &LabelName) -> bool {
-        self.role == Role::Vault && self.label.as_ref() == Some(label)
-    }
 }
 
 impl fmt::Display for Key {
@@ -83,10 +79,10 @@ impl fmt::Display for Key {
 pub struct Process {
     /// Which.
     pub key: Key,
-    child: Child,
+    child: Arc<Child>,
     /// What it may use: gone with it.
     group: Group,
-    control: Channel,
+    control: Arc<Channel>,
     kind: Kind,
     /// It has been told to begin: what it is given now must be what may come late.
     begun: Cell<bool>,
@@ -227,9 +223,9 @@ impl Process {
         }
         let group = Group::make(bounds::name(&start.key, start.program), start.uid)?;
         program.cgroups = group.cgroup().procs().collect();
-        let child = program.start()?;
+        let (child, control) = (Arc::new(program.start()?), Arc::new(ours));
         let (kind, begun) = (Kind::of::<P>(), Cell::new(false));
-        let process = Self { key: start.key, child, group, control: ours, kind, begun, ready: false };
+        let process = Self { key: start.key, child, group, control, kind, begun, ready: false };
         Ok(Started { process, of: PhantomData })
     }
 
@@ -258,13 +254,13 @@ impl Process {
     }
 
     /// Readable once it has ended.
-    pub fn pidfd(&self) -> BorrowedFd<'_> {
-        self.child.pidfd.as_fd()
+    pub fn pidfd(&self) -> Arc<Child> {
+        Arc::clone(&self.child)
     }
 
     /// Readable when it has said something.
-    pub fn control(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+    pub fn control(&self) -> Arc<Channel> {
+        Arc::clone(&self.control)
     }
 
     /// Tells it to begin.

@@ -20,15 +20,18 @@ use crate::process::{Heard, Key, Process, Start};
 use crate::programs::{Images, Wanted};
 use crate::service::Note;
 use crate::supervisor::Processes;
+use crate::tended::Tended;
 use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
-use crate::{Fatal, log, outer, poll, stacks, state, upflow};
+use crate::waits::{Asked, Source, asked};
+use crate::{Fatal, log, outer, stacks, state, upflow};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::{LabelEvent, Place, Role, SessiondRequest};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
 use levee_policy::{HostName, LabelName, Site};
+use levee_sys::signals::Signals;
 use levee_sys::udp::{SteeringGroup, SteeringKey};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -64,7 +67,7 @@ pub struct Server {
     trusted_path: OwnedFd,
     operators: OwnedFd,
     processes: Processes,
-    labels: BTreeMap<LabelName, Label>,
+    labels: Tended<LabelName, Label>,
     /// Of labels that run for the first time.
     makers: Makers,
     images: Images,
@@ -113,7 +116,8 @@ impl Server {
         let step = |e: levee_sys::Error| Fatal::new("keep the services' programs in memory", e);
         let mut images = Images::new().map_err(step)?;
         // Long before the first person has signed on.
-        images.begin(&Wanted::of(&site), &options.programs)?;
+        let mut processes = Processes::new()?;
+        images.begin(&Wanted::of(&site), &options.programs, &mut processes.waits)?;
         let mut server = Self {
             options,
             passphrase,
@@ -126,8 +130,8 @@ impl Server {
             ike,
             trusted_path,
             operators,
-            processes: Processes::default(),
-            labels: BTreeMap::new(),
+            processes,
+            labels: Tended::default(),
             makers: Makers::default(),
             images,
             upflow: Upflow::default(),
@@ -150,9 +154,11 @@ impl Server {
     ///
     /// # Errors
     /// What failed.
-    pub fn run(&mut self, signals: &levee_sys::signals::Signals, ready: impl FnOnce()) -> Result<(), Fatal> {
+    pub fn run(&mut self, signals: &Signals, ready: impl FnOnce()) -> Result<(), Fatal> {
         let mut ready = Some(ready);
         let since = Instant::now();
+        let signal = self.processes.waits.watch(signals, Source::Signal);
+        let _signal = signal.map_err(|e| Fatal::new("wait for signals", e))?;
         loop {
             if ready.is_some() {
                 match self.processes.unready(self.standing()) {
@@ -168,26 +174,21 @@ impl Server {
                     Some(_) => {}
                 }
             }
-            let (sources, asked) = self.wait(signals)?;
-            if asked.stop {
-                return Ok(());
-            }
-            if asked.reload {
-                self.reload();
-            }
-            for source in sources {
-                self.handle(source)?;
+            self.see_to_loggers()?;
+            let limit = self.longest_wait();
+            let turn = self.processes.waits.wait(Some(limit)).map_err(|e| Fatal::new("wait", e))?;
+            for (source, _) in turn {
+                if self.handle(source, signals)?.stop {
+                    return Ok(());
+                }
             }
             self.see_to_makers();
             self.see_to_images(ready.is_some())?;
             self.see_to_upflow();
-            self.see_to_builders();
             self.see_to_partings();
             self.see_to_stacks();
-            self.see_to_loggers();
             self.see_to_rests();
-            self.see_to_services();
-            self.reap_idle();
+            self.see_to_labels();
         }
     }
 
@@ -203,7 +204,7 @@ impl Server {
         sessiond.into_iter().for_each(|sessiond| sessiond.end(Duration::from_secs(2)));
         self.makers.stop();
         self.images.stop();
-        for name in self.labels.keys().cloned().collect::<Vec<_>>() {
+        for name in self.labels.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.end_label(&name);
         }
         while !self.partings.is_empty() {
@@ -222,73 +223,45 @@ impl Server {
         self.logs.finish().into_iter().for_each(LastWords::wait);
     }
 
-    fn wait(&self, signals: &levee_sys::signals::Signals) -> Result<(Vec<Source>, poll::Asked), Fatal> {
-        let mut set = poll::Set::default();
-        set.add(signals.as_fd(), None);
-        for process in self.processes.iter() {
-            set.add(process.control(), Some(Source::Said(process.key.clone())));
-            set.add(process.pidfd(), Some(Source::Ended(process.key.clone())));
-        }
-        for (name, label) in &self.labels {
-            set.add(label.control(), Some(Source::Inside(name.clone())));
-            if let Some(port) = label.port() {
-                set.add(port, Some(Source::Inside(name.clone())));
-            }
-            if let Some(pidfd) = label.pidfd() {
-                set.add(pidfd, Some(Source::CompartmentEnded(name.clone())));
-            }
-            for (index, listener) in label.waiting() {
-                set.add(listener, Some(Source::Wanted(name.clone(), index)));
-            }
-        }
-        let makers = self.makers.pidfds().chain(self.images.pidfd());
-        for pidfd in makers.chain(self.upflow.pidfds()).chain(self.partings.descriptors()) {
-            set.add(pidfd, Some(Source::Made));
-        }
-        for logs in self.labels.values().map(Label::logs).chain([&self.logs]) {
-            logs.pidfd().into_iter().for_each(|pidfd| set.add(pidfd, Some(Source::LoggerEnded)));
-        }
-        let due = self.labels.values().any(|l| l.is_idle() || l.is_awaited() || l.logs().is_resting())
+    /// How long nothing is to be done if nothing happens.
+    fn longest_wait(&self) -> Duration {
+        let due = self.labels.is_unsettled()
             || self.logs.is_resting()
             || self.keeping.is_busy()
-            || self.labels.values().any(Label::has_unsettled_services)
+            || self.upflow.is_finishing()
             || !self.last_words.is_empty();
-        let limit = match () {
-            () if self.upflow.is_opening() => 0,
+        Duration::from_millis(match () {
+            () if self.upflow.is_opening() || self.labels.is_changed() => 0,
             () if !self.ending.is_empty() || !self.partings.is_empty() => 100,
-            () if due || self.upflow.is_finishing() => 500,
+            () if due => 500,
             () => 5_000,
-        };
-        let ready = set.wait(Duration::from_millis(limit)).map_err(|e| Fatal::new("wait", e))?;
-        let asked = if ready.iter().any(Option::is_none) {
-            poll::asked(signals).map_err(|e| Fatal::new("read a signal", e))?
-        } else {
-            poll::Asked::default()
-        };
-        Ok((ready.into_iter().flatten().collect(), asked))
+        })
     }
 
-    fn handle(&mut self, source: Source) -> Result<(), Fatal> {
+    fn handle(&mut self, source: Source, signals: &Signals) -> Result<Asked, Fatal> {
         match source {
-            Source::Said(key) => self.said(&key),
-            Source::Ended(key) => self.ended(&key),
-            Source::Inside(label) => {
-                self.hear_compartment(&label);
-                Ok(())
+            Source::Signal => {
+                let asked = asked(signals).map_err(|e| Fatal::new("read a signal", e))?;
+                if asked.reload && !asked.stop {
+                    self.reload();
+                }
+                return Ok(asked);
             }
-            Source::CompartmentEnded(label) => {
-                self.compartment_ended(&label);
-                Ok(())
-            }
+            Source::Said(key) => self.said(&key)?,
+            Source::Ended(key) => self.ended(&key)?,
+            Source::Inside(label) => self.hear_compartment(&label),
+            Source::CompartmentEnded(label) => self.compartment_ended(&label),
             Source::Wanted(label, index) => {
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.start_service(index);
                 }
-                Ok(())
             }
+            // To be seen to at the end of the turn.
+            Source::LabelsLogger(label) => drop(self.labels.get_mut(&label)),
             // Seen to with every turn.
-            Source::Made | Source::LoggerEnded => Ok(()),
+            Source::Made | Source::OwnLogger => {}
         }
+        Ok(Asked::default())
     }
 
     fn said(&mut self, key: &Key) -> Result<(), Fatal> {
@@ -427,19 +400,49 @@ impl Server {
         }
     }
 
-    /// A compartment that takes too long says nothing: it must be asked. So does a machine that is to cut.
-    fn see_to_builders(&mut self) {
-        let building = self.labels.iter().filter(|(_, label)| label.is_building());
-        for name in building.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.hear_compartment(&name);
+    /// Sees to the labels of which something has changed, and from time to time to those that time alone changes.
+    fn see_to_labels(&mut self) {
+        let now = Instant::now();
+        for name in self.labels.due(now) {
+            self.see_to(&name, now);
+            let unsettled = self.labels.get(&name).is_some_and(|label| label.is_unsettled(now));
+            self.labels.seen(&name, unsettled);
         }
-        self.labels.values().for_each(Label::see_to_cuts);
     }
 
-    /// Loggers that have ended are started again, and those of labels that have ended are reaped.
-    fn see_to_loggers(&mut self) {
-        self.labels.values_mut().map(Label::logs_mut).chain([&mut self.logs]).for_each(Logs::see_to);
+    fn see_to(&mut self, name: &LabelName, now: Instant) {
+        // A compartment that takes too long says nothing: it must be asked. So does a machine that is to cut.
+        if self.labels.get(name).is_some_and(Label::is_building) {
+            self.hear_compartment(name);
+        }
+        let Some(label) = self.labels.get_mut(name) else { return };
+        label.see_to_cuts();
+        label.logs_mut().see_to();
+        let notes = label.settle(now);
+        let watched = label.watch(name, &mut self.processes.waits, now);
+        let is_over = label.idle_for() > Some(LINGER);
+        for Note { object, done, reason } in notes {
+            self.tell_sessiond(LabelEvent::Note { label: Some(name.clone()), object, done, reason });
+        }
+        if let Err(e) = watched {
+            return self.compartment_again(name, &format!("it cannot be waited for: {e}"));
+        }
+        if is_over {
+            self.end_label(name);
+            self.keeping.release(name, now);
+            // So that nothing waits for an answer of workers that are gone, when the label runs again in other slots.
+            self.tell_sessiond(LabelEvent::Died(name.clone()));
+            self.note_compartment(name, true, "stopped: no session is left");
+        }
+    }
+
+    /// A logger that has ended is started again, and those of labels that have ended are reaped.
+    fn see_to_loggers(&mut self) -> Result<(), Fatal> {
+        self.logs.see_to();
+        let watched = self.logs.watch(&mut self.processes.waits, || Source::OwnLogger);
+        watched.map_err(|e| Fatal::new("wait for levee's own logger", e))?;
         self.last_words.retain(|last_words| !last_words.are_over());
+        Ok(())
     }
 
     fn tell_if_up(&mut self, name: &LabelName) {
@@ -458,17 +461,6 @@ impl Server {
         let Some(label) = self.labels.get(name) else { return Ok(()) };
         let started = label.start_mediator(&self.options, &self.uids)?;
         started.map_or(Ok(()), |process| self.admit(process))
-    }
-
-    /// Says what became of services that were started.
-    fn see_to_services(&mut self) {
-        let now = Instant::now();
-        let notes: Vec<(LabelName, Note)> = (self.labels.iter_mut())
-            .flat_map(|(name, label)| label.settle(now).into_iter().map(|note| (name.clone(), note)))
-            .collect();
-        for (label, Note { object, done, reason }) in notes {
-            self.tell_sessiond(LabelEvent::Note { label: Some(label), object, done, reason });
-        }
     }
 
     /// Ends a label's vault, compartment and upflow.
@@ -504,19 +496,8 @@ impl Server {
             }
         }
         // Nobody writes there any more: what it sees now is what readers find until the label runs again.
-        self.upflow.finish(name, self.processes.remove(&Key::at(Role::Snapshot, name)));
-    }
-
-    fn reap_idle(&mut self) {
-        let over: Vec<LabelName> =
-            self.labels.iter().filter(|(_, l)| l.idle_for() > Some(LINGER)).map(|(n, _)| n.clone()).collect();
-        for name in over {
-            self.end_label(&name);
-            self.keeping.release(&name, Instant::now());
-            // So that nothing waits for an answer of workers that are gone, when the label runs again in other slots.
-            self.tell_sessiond(LabelEvent::Died(name.clone()));
-            self.note_compartment(&name, true, "stopped: no session is left");
-        }
+        let snapshot = self.processes.remove(&Key::at(Role::Snapshot, name));
+        self.upflow.finish(name, snapshot, &mut self.processes.waits);
     }
 
     /// Wires a started process to its partners and tells it to begin.
@@ -542,23 +523,4 @@ impl Server {
             sessiond.kill();
         }
     }
-}
-
-/// What a descriptor of the poll loop belongs to.
-#[derive(Clone, Debug)]
-enum Source {
-    /// A process said something.
-    Said(Key),
-    /// A process ended.
-    Ended(Key),
-    /// A compartment's first process said something.
-    Inside(LabelName),
-    /// A compartment ended.
-    CompartmentEnded(LabelName),
-    /// A maker of stores ended, or a last pass is over.
-    Made,
-    /// A logger ended.
-    LoggerEnded,
-    /// The first connection or datagram for a service that does not run: its index.
-    Wanted(LabelName, usize),
 }

@@ -4,11 +4,14 @@ use crate::compartment::Compartment;
 use crate::compartment::service::Launch;
 use crate::log;
 use crate::rest::Rest;
+use crate::waits::{Source, Waits, WatchedFd};
 use levee_policy::decision::Connect;
 use levee_policy::{Grant, ServiceName};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketType, listen, recv, shutdown, sockopt};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What runs so long after its start has started.
@@ -47,7 +50,9 @@ enum Right {
 pub struct Service {
     right: Right,
     launch: Launch,
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<Arc<OwnedFd>>,
+    /// Those that are waited for.
+    watched: Vec<WatchedFd>,
     /// Its standard output and error.
     log: OwnedFd,
     life: Life,
@@ -138,12 +143,17 @@ impl Life {
 impl Service {
     /// One that does not run.
     pub fn new(grant: Grant<Connect>, launch: Launch, listeners: Vec<OwnedFd>, log: OwnedFd) -> Self {
-        Self { right: Right::Granted(grant), launch, listeners, log, life: Life::default() }
+        Self::of(Right::Granted(grant), launch, listeners, log)
     }
 
     /// One in a label's machine, whose warden has decided that there is one.
     pub fn within(name: ServiceName, launch: Launch, listeners: Vec<OwnedFd>, log: OwnedFd) -> Self {
-        Self { right: Right::Outside(name), launch, listeners, log, life: Life::default() }
+        Self::of(Right::Outside(name), launch, listeners, log)
+    }
+
+    fn of(right: Right, launch: Launch, listeners: Vec<OwnedFd>, log: OwnedFd) -> Self {
+        let listeners = listeners.into_iter().map(Arc::new).collect();
+        Self { right, launch, listeners, watched: Vec::new(), log, life: Life::default() }
     }
 
     /// As it is, but that it binds its port itself (`mode = "itself"`), if so.
@@ -169,6 +179,20 @@ impl Service {
     pub fn waiting(&self, now: Instant) -> impl Iterator<Item = BorrowedFd<'_>> {
         let offered = self.life.is_offered(now);
         self.listeners.iter().filter(move |_| offered).map(AsFd::as_fd)
+    }
+
+    /// Has its listeners waited for, as long as somebody who waits would start it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch(&mut self, waits: &mut Waits, source: impl Fn() -> Source, now: Instant) -> io::Result<()> {
+        if !self.life.is_offered(now) {
+            self.watched.clear();
+        } else if self.watched.is_empty() {
+            let watched = self.listeners.iter().map(|listener| waits.watch(Arc::clone(listener), source()));
+            self.watched = watched.collect::<io::Result<_>>()?;
+        }
+        Ok(())
     }
 
     /// Whether [`Service::settle`] is to be asked.
@@ -255,7 +279,7 @@ impl Service {
     }
 
     fn each_listener(&self, what: &str, act: fn(&OwnedFd) -> rustix::io::Result<()>) {
-        if let Err(e) = self.listeners.iter().try_for_each(act) {
+        if let Err(e) = self.listeners.iter().try_for_each(|listener| act(listener)) {
             log!("cannot {what} {}: {e}", self.name());
         }
     }

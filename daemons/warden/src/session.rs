@@ -5,6 +5,7 @@ use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Pr
 use crate::logs::{LastWords, Logs};
 use crate::options::Options;
 use crate::uids::{Own, Uids};
+use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 use crate::{Fatal, log, outer};
 use ipnet::IpNet;
 use levee_ipc::warden::WorkstationEvent;
@@ -16,6 +17,7 @@ use levee_sys::tun::{self, Queue};
 use levee_sys::udp::{SteeringGroup, SteeringKey, steering_group};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes that the session's files may hold in all.
@@ -63,6 +65,7 @@ pub struct Session {
     /// When what the server has answered last was asked: time since the host's start, suspended or not.
     heard: Duration,
     logs: Logs,
+    watches: Option<(WatchedChannel, WatchedChild)>,
     /// The vault is at work.
     vault: bool,
     up: bool,
@@ -139,6 +142,7 @@ impl Session {
             patience: open.patience,
             heard: clock::since_boot(),
             logs,
+            watches: None,
             vault: false,
             up: false,
         })
@@ -189,14 +193,18 @@ impl Session {
         self.tun.as_fd()
     }
 
-    /// Readable when the compartment's first process has said something.
-    pub fn control(&self) -> BorrowedFd<'_> {
-        self.compartment.channel()
-    }
-
-    /// Readable when the compartment has ended.
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.compartment.process().map(|child| child.pidfd.as_fd())
+    /// Has waited for what its compartment says, for its end and for its logger's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch(&mut self, waits: &mut Waits) -> std::io::Result<()> {
+        if let (None, Some(process)) = (&self.watches, self.compartment.process()) {
+            let said = Source::Inside(self.label.clone());
+            let said = waits.watch(Arc::clone(self.compartment.channel()), said)?;
+            let ended = Source::CompartmentEnded(self.label.clone());
+            self.watches = Some((said, waits.watch(Arc::clone(process), ended)?));
+        }
+        self.logs.watch(waits, || Source::LabelsLogger(self.label.clone()))
     }
 
     /// Whether the compartment is still being built.

@@ -1,10 +1,13 @@
 //! What server and workstation have in common: the processes, how they are wired to each other, and what
 //! becomes of one that ends.
 
+use crate::Fatal;
 use crate::process::{Key, Process};
+use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 use crate::wiring::wired;
 use levee_ipc::warden::{Peer, Role};
 use levee_ipc::{Channel, SendError};
+use levee_policy::LabelName;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -14,26 +17,50 @@ const MOST_RESTARTS: usize = 8;
 const PERIOD: Duration = Duration::from_secs(20);
 
 /// Every process of this warden, by key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Processes {
-    running: BTreeMap<Key, Process>,
+    /// What the warden waits for: what these say, their ends, and whatever else there is.
+    pub waits: Waits,
+    running: BTreeMap<Key, Running>,
     ends: BTreeMap<Key, VecDeque<Instant>>,
 }
 
+#[derive(Debug)]
+struct Running {
+    process: Process,
+    _said: WatchedChannel,
+    _ended: WatchedChild,
+}
+
 impl Processes {
+    /// None yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> Result<Self, Fatal> {
+        let waits = Waits::new().map_err(|e| Fatal::new("wait", e))?;
+        Ok(Self { waits, running: BTreeMap::new(), ends: BTreeMap::new() })
+    }
+
     /// The process of this key, if it runs.
     pub fn get(&self, key: &Key) -> Option<&Process> {
-        self.running.get(key)
+        self.running.get(key).map(|running| &running.process)
     }
 
     /// As [`Processes::get`], to change it.
     pub fn get_mut(&mut self, key: &Key) -> Option<&mut Process> {
-        self.running.get_mut(key)
+        self.running.get_mut(key).map(|running| &mut running.process)
     }
 
     /// All that run.
     pub fn iter(&self) -> impl Iterator<Item = &Process> {
-        self.running.values()
+        self.running.values().map(|running| &running.process)
+    }
+
+    /// Every worker of the vault at `label` that runs.
+    pub fn vault_at(&self, label: &LabelName) -> impl Iterator<Item = &Process> {
+        let workers = Key::vault(label, 0)..=Key::vault(label, u16::MAX);
+        self.running.range(workers).map(|(_, running)| &running.process)
     }
 
     /// The first of these roles whose process has not said yet that it is at work.
@@ -47,7 +74,7 @@ impl Processes {
     /// # Errors
     /// When the new process itself cannot be reached; a partner that cannot is killed.
     pub fn admit(&mut self, process: Process, slot: impl Fn(&Key) -> Option<u16>) -> Result<(), SendError> {
-        for other in self.running.values() {
+        for other in self.iter() {
             if !wired(process.key.role, other.key.role) {
                 continue;
             }
@@ -59,13 +86,16 @@ impl Processes {
                 other.kill();
             }
         }
-        self.running.insert(process.key.clone(), process);
+        let key = || process.key.clone();
+        let said = self.waits.watch(process.control(), Source::Said(key())).map_err(SendError::Io)?;
+        let ended = self.waits.watch(process.pidfd(), Source::Ended(key())).map_err(SendError::Io)?;
+        self.running.insert(key(), Running { process, _said: said, _ended: ended });
         Ok(())
     }
 
     /// Forgets a process that has ended. Says whether it may be started again, or has ended too often.
     pub fn ended(&mut self, key: &Key, now: Instant) -> Option<(Process, bool)> {
-        let process = self.running.remove(key)?;
+        let Running { process, .. } = self.running.remove(key)?;
         let ends = self.ends.entry(key.clone()).or_default();
         ends.push_back(now);
         while ends.front().is_some_and(|first| now.duration_since(*first) > PERIOD) {
@@ -77,6 +107,6 @@ impl Processes {
     /// Takes a process out whose end is wanted.
     pub fn remove(&mut self, key: &Key) -> Option<Process> {
         self.ends.remove(key);
-        self.running.remove(key)
+        self.running.remove(key).map(|running| running.process)
     }
 }

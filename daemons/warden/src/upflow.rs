@@ -11,6 +11,7 @@ use crate::log;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::uids::{Own, Uids};
+use crate::waits::{Source, Waits, WatchedChild};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
 use levee_ipc::{MAX_FDS, SendError};
@@ -18,7 +19,6 @@ use levee_policy::LabelName;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,7 @@ struct Snapshot {
 #[derive(Debug)]
 struct Finishing {
     process: Process,
+    _ended: Option<WatchedChild>,
     until: Instant,
     /// Somebody waits for the label again.
     wanted: bool,
@@ -193,12 +194,15 @@ impl Upflow {
 
     /// A label's compartment has ended, and nobody writes to its store any more: its first stage, if it has one, makes its
     /// last pass. Nobody waits for that; [`Upflow::ended`] says when it is over.
-    pub fn finish(&mut self, name: &LabelName, snapshot: Option<Process>) {
+    pub fn finish(&mut self, name: &LabelName, snapshot: Option<Process>, waits: &mut Waits) {
         if let Some(process) = snapshot {
             if process.stop().is_err() {
                 process.kill();
             }
-            let finishing = Finishing { process, until: Instant::now() + LAST_PASS, wanted: false };
+            // One that cannot be waited for is found when the time is looked at.
+            let ended = waits.watch(process.pidfd(), Source::Made).ok();
+            let until = Instant::now() + LAST_PASS;
+            let finishing = Finishing { process, _ended: ended, until, wanted: false };
             self.finishing.insert(name.clone(), finishing);
         }
         self.opening.remove(name);
@@ -225,11 +229,6 @@ impl Upflow {
         if let Some(finishing) = self.finishing.get_mut(name) {
             finishing.wanted = false;
         }
-    }
-
-    /// Each last pass: readable once it is over.
-    pub fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.finishing.values().map(|finishing| finishing.process.pidfd())
     }
 
     /// Whether a last pass goes on: the time must be looked at.
@@ -359,7 +358,7 @@ mod tests {
             background: false,
         };
         let uids = Uids::claim(&directory.path().join("uids"), Place::Server).unwrap();
-        let mut upflow = Upflow::default();
+        let (mut upflow, mut waits) = (Upflow::default(), Waits::new().unwrap());
         let low = run(&mut upflow, "UNCLASSIFIED", 3001, &options, &uids);
         assert_eq!(low.stages.len(), 1, "the lowest label has nothing below it to copy");
         let high = run(&mut upflow, "SECRET", 3002, &options, &uids);
@@ -387,7 +386,7 @@ mod tests {
         drop(store);
         low.label.stop().1.unwrap();
         let mut stages = low.stages;
-        upflow.finish(&low.name, stages.pop());
+        upflow.finish(&low.name, stages.pop(), &mut waits);
         assert!(upflow.is_finishing());
         wait_for(&at(&below, "UNCLASSIFIED/last"), b"word");
         let until = Instant::now() + Duration::from_secs(5);
@@ -405,7 +404,7 @@ mod tests {
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
         low.label.stop().1.unwrap();
         let begun = Instant::now();
-        upflow.finish(&low.name, Some(snapshot));
+        upflow.finish(&low.name, Some(snapshot), &mut waits);
         assert!(upflow.ended().is_empty() && upflow.is_finishing());
         assert!(begun.elapsed() < LAST_PASS / 2, "finishing is not waiting");
         assert!(upflow.is_in_the_way(&low.name));

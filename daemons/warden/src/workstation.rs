@@ -8,7 +8,8 @@ use crate::server::DECRYPTION;
 use crate::session::{Open, Remains, SLOTS, Session};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log, outer, poll, state};
+use crate::waits::{Asked, Source, asked};
+use crate::{Fatal, log, outer, state};
 use levee_ipc::signer::Use;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::signer::SignerPart;
@@ -19,6 +20,7 @@ use levee_ipc::{Secret, SendError};
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, PpkId, SiteName};
 use levee_session::SessionId;
+use levee_sys::signals::Signals;
 use levee_sys::udp::SteeringKey;
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
@@ -129,23 +131,6 @@ pub struct Workstation {
     last_words: Vec<LastWords>,
 }
 
-/// What a descriptor of the poll loop belongs to.
-#[derive(Clone, Debug)]
-enum Source {
-    /// A signal came.
-    Signal,
-    /// A process said something.
-    Said(Key),
-    /// A process ended.
-    Ended(Key),
-    /// The compartment's first process said something.
-    Inside,
-    /// The compartment ended.
-    CompartmentEnded,
-    /// A logger ended.
-    LoggerEnded,
-}
-
 impl Workstation {
     /// Starts the standing processes.
     ///
@@ -174,7 +159,7 @@ impl Workstation {
         }
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
-        let processes = Processes::default();
+        let processes = Processes::new()?;
         let enrolled = certificates(&options.config)
             .map_err(|e| Fatal::new(format!("read the certificates in {}", options.config.display()), e))?;
         let mut workstation = Self {
@@ -216,9 +201,11 @@ impl Workstation {
     ///
     /// # Errors
     /// What failed.
-    pub fn run(&mut self, signals: &levee_sys::signals::Signals, ready: impl FnOnce()) -> Result<(), Fatal> {
+    pub fn run(&mut self, signals: &Signals, ready: impl FnOnce()) -> Result<(), Fatal> {
         let mut ready = Some(ready);
         let since = Instant::now();
+        let signal = self.processes.waits.watch(signals, Source::Signal);
+        let _signal = signal.map_err(|e| Fatal::new("wait for signals", e))?;
         loop {
             if ready.is_some() {
                 match self.processes.unready(&STANDING) {
@@ -229,68 +216,79 @@ impl Workstation {
                     Some(_) => {}
                 }
             }
-            let mut set = poll::Set::default();
-            set.add(signals.as_fd(), Source::Signal);
-            for process in self.processes.iter() {
-                set.add(process.control(), Source::Said(process.key.clone()));
-                set.add(process.pidfd(), Source::Ended(process.key.clone()));
-            }
-            for logs in self.session.iter().map(Session::logs).chain([&self.logs]) {
-                logs.pidfd().into_iter().for_each(|pidfd| set.add(pidfd, Source::LoggerEnded));
-            }
-            if let Some(session) = &self.session {
-                set.add(session.control(), Source::Inside);
-                if let Some(pidfd) = session.pidfd() {
-                    set.add(pidfd, Source::CompartmentEnded);
-                }
-            }
-            let building = self.session.as_ref().is_some_and(Session::is_building);
-            let resting = self.session.iter().map(Session::logs).chain([&self.logs]).any(Logs::is_resting);
-            let soon = building || resting || !self.remains.is_empty() || !self.last_words.is_empty();
-            let wait = Duration::from_millis(if soon { 200 } else { 5_000 });
-            // A wait does not go on while the host is suspended, and is to end soon after.
-            let left = self.session.as_ref().map(|session| session.left().min(TICK));
-            let wait = left.map_or(wait, |left| wait.min(left));
-            let sources = set.wait(wait).map_err(|e| Fatal::new("wait", e))?;
-            if sources.is_empty() {
+            self.watch()?;
+            let limit = self.longest_wait();
+            let turn = self.processes.waits.wait(Some(limit)).map_err(|e| Fatal::new("wait", e))?;
+            if turn.is_empty() {
                 self.remains.clear();
             }
-            for source in sources {
-                match source {
-                    Source::Signal => {
-                        let asked = poll::asked(signals).map_err(|e| Fatal::new("read a signal", e))?;
-                        if asked.stop {
-                            return Ok(());
-                        }
-                        if asked.reload {
-                            self.reload();
-                        }
-                    }
-                    Source::Said(key) => self.said(&key)?,
-                    Source::Ended(key) => self.ended(&key)?,
-                    Source::Inside => self.hear_compartment(),
-                    Source::CompartmentEnded if self.session.as_ref().is_some_and(Session::is_building) => {
-                        self.hear_compartment();
-                    }
-                    Source::CompartmentEnded => self.died("its compartment ended"),
-                    // Seen to with every turn.
-                    Source::LoggerEnded => {}
+            for (source, _) in turn {
+                if self.handle(source, signals)?.stop {
+                    return Ok(());
                 }
             }
             if self.renewal && self.session.is_none() && self.heard.elapsed() >= QUIET {
                 self.renew()?;
             }
-            self.session.iter_mut().map(Session::logs_mut).chain([&mut self.logs]).for_each(Logs::see_to);
-            self.last_words.retain(|last_words| !last_words.are_over());
+            self.see_to_loggers();
             if self.session.as_ref().is_some_and(|session| session.left().is_zero()) {
                 // Not left to the agent, which may hang: the server ends the session by its own clock, too.
                 self.died("the server has not been heard for longer than it keeps a session");
             }
-            if building {
+            if self.session.as_ref().is_some_and(Session::is_building) {
                 // One that takes too long says nothing: it must be asked.
                 self.hear_compartment();
             }
         }
+    }
+
+    /// How long nothing is to be done if nothing happens.
+    fn longest_wait(&self) -> Duration {
+        let building = self.session.as_ref().is_some_and(Session::is_building);
+        let resting = self.session.iter().map(Session::logs).chain([&self.logs]).any(Logs::is_resting);
+        let soon = building || resting || !self.remains.is_empty() || !self.last_words.is_empty();
+        let wait = Duration::from_millis(if soon { 200 } else { 5_000 });
+        // A wait does not go on while the host is suspended, and is to end soon after.
+        let left = self.session.as_ref().map(|session| session.left().min(TICK));
+        left.map_or(wait, |left| wait.min(left))
+    }
+
+    fn handle(&mut self, source: Source, signals: &Signals) -> Result<Asked, Fatal> {
+        match source {
+            Source::Signal => {
+                let asked = asked(signals).map_err(|e| Fatal::new("read a signal", e))?;
+                if asked.reload && !asked.stop {
+                    self.reload();
+                }
+                return Ok(asked);
+            }
+            Source::Said(key) => self.said(&key)?,
+            Source::Ended(key) => self.ended(&key)?,
+            Source::Inside(_) => self.hear_compartment(),
+            Source::CompartmentEnded(_) if self.session.as_ref().is_some_and(Session::is_building) => {
+                self.hear_compartment();
+            }
+            Source::CompartmentEnded(_) => self.died("its compartment ended"),
+            // Loggers are seen to with every turn; the others a workstation does not have.
+            Source::OwnLogger | Source::LabelsLogger(_) | Source::Wanted(..) | Source::Made => {}
+        }
+        Ok(Asked::default())
+    }
+
+    fn see_to_loggers(&mut self) {
+        self.session.iter_mut().map(Session::logs_mut).chain([&mut self.logs]).for_each(Logs::see_to);
+        self.last_words.retain(|last_words| !last_words.are_over());
+    }
+
+    /// Has waited for what there is to wait for now.
+    fn watch(&mut self) -> Result<(), Fatal> {
+        let waits = &mut self.processes.waits;
+        let watched = self.session.as_mut().map_or(Ok(()), |session| session.watch(waits));
+        if let Err(e) = watched {
+            self.died(&format!("it cannot be waited for: {e}"));
+        }
+        let watched = self.logs.watch(&mut self.processes.waits, || Source::OwnLogger);
+        watched.map_err(|e| Fatal::new("wait for levee's own logger", e))
     }
 
     /// Ends everything.

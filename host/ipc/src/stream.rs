@@ -19,8 +19,8 @@ const CHUNK: usize = 16 << 10;
 
 /// One end of a stream of messages, on a descriptor that does not block.
 #[derive(Debug)]
-pub struct Stream {
-    fd: OwnedFd,
+pub struct Stream<F = OwnedFd> {
+    fd: F,
     read: Vec<u8>,
 }
 
@@ -33,10 +33,20 @@ pub enum Full {
     Waits,
 }
 
-impl Stream {
+impl<F: AsFd> Stream<F> {
     /// Takes over a descriptor that does not block.
-    pub fn new(fd: OwnedFd) -> Self {
+    pub fn new(fd: F) -> Self {
         Self { fd, read: Vec::new() }
+    }
+
+    /// Its descriptor.
+    pub fn descriptor(&self) -> &F {
+        &self.fd
+    }
+
+    /// Whether there is something to receive that the kernel does not know of any more.
+    pub fn has_more(&self) -> bool {
+        self.whole().is_some_and(|whole| whole.is_none_or(|end| self.read.len() >= end))
     }
 
     /// Sends one message, whole.
@@ -92,22 +102,29 @@ impl Stream {
 
     fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-        let Some(Ok(prefix)) = self.read.get(..HEADER).map(<[u8; HEADER]>::try_from) else { return Ok(None) };
-        let length = usize::try_from(u32::from_be_bytes(prefix)).unwrap_or(usize::MAX);
-        if length > MAX_STREAMED {
-            return Err(invalid("a message that is too long"));
-        }
-        let Some(body) = self.read.get(HEADER..HEADER + length) else { return Ok(None) };
+        let end = match self.whole() {
+            None => return Ok(None),
+            Some(None) => return Err(invalid("a message that is too long")),
+            Some(Some(end)) => end,
+        };
+        let Some(body) = self.read.get(HEADER..end) else { return Ok(None) };
         let (message, rest) = postcard::take_from_bytes(body).map_err(|_| invalid("a malformed message"))?;
         if !rest.is_empty() {
             return Err(invalid("a message with more behind it"));
         }
-        self.read.drain(..HEADER + length);
+        self.read.drain(..end);
         Ok(Some(message))
+    }
+
+    /// Where the first message ends, once its length is there; `Some(None)` where it is too long.
+    fn whole(&self) -> Option<Option<usize>> {
+        let prefix = self.read.first_chunk::<HEADER>()?;
+        let length = usize::try_from(u32::from_be_bytes(*prefix)).unwrap_or(usize::MAX);
+        Some((length <= MAX_STREAMED).then_some(HEADER.saturating_add(length)))
     }
 }
 
-impl AsFd for Stream {
+impl<F: AsFd> AsFd for Stream<F> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -139,6 +156,25 @@ mod tests {
         assert_eq!(b.receive::<String>().unwrap().unwrap(), "abc");
         drop(a);
         assert_eq!(b.receive::<String>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_has_been_read_and_not_been_received_is_known_though_the_kernel_has_nothing_more() {
+        let (a, mut b) = pair();
+        (0..100).for_each(|n| a.send(&n, Full::Fails).unwrap());
+        let mut received = 0;
+        assert!(!b.has_more());
+        while let Some(n) = b.receive::<i32>().unwrap() {
+            assert_eq!(n, received);
+            received += 1;
+            assert_eq!(b.has_more(), received < 100);
+        }
+        assert_eq!(received, 100);
+        // A piece is nothing to be received, an end that must be told is.
+        rustix::io::write(&a, &[0, 0, 0]).unwrap();
+        assert!(b.receive::<i32>().unwrap().is_none() && !b.has_more());
+        rustix::io::write(&a, &[9]).unwrap();
+        assert!(b.receive::<i32>().unwrap().is_none() && !b.has_more());
     }
 
     #[test]

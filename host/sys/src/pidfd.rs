@@ -1,6 +1,6 @@
 //! Processes by descriptor: a pidfd names one process for ever, a number only until it is reused.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,6 +16,12 @@ pub struct Child {
     pub pid: Pid,
     /// The process itself; readable once it has ended.
     pub pidfd: OwnedFd,
+}
+
+impl AsFd for Child {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
 }
 
 /// How a process ended.

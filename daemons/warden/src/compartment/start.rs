@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levee_ipc::{Channel, RecvError};
@@ -67,7 +68,7 @@ impl std::error::Error for StartError {}
 #[derive(Debug)]
 pub struct Compartment {
     label: LabelName,
-    channel: Channel,
+    channel: Arc<Channel>,
     /// Tickets of programs that were asked for and have not ended.
     running: BTreeSet<u64>,
     /// Until when process 1 may still be carrying out its steps; `None` once it has.
@@ -78,7 +79,7 @@ pub struct Compartment {
 /// What exists on the host for a compartment; dropped, it is undone.
 #[derive(Debug, Default)]
 struct Parts {
-    child: Option<Child>,
+    child: Option<Arc<Child>>,
     cgroup: Option<Cgroup>,
     images: Vec<Store>,
 }
@@ -174,7 +175,7 @@ impl Compartment {
                 Outside::Process1 => {
                     let cgroup = parts.cgroup.as_ref();
                     process_1(init, network, user.as_ref(), &mounts, cgroup, log).map(|(child, ours)| {
-                        parts.child = Some(child);
+                        parts.child = Some(Arc::new(child));
                         channel = Some(ours);
                     })
                 }
@@ -186,7 +187,13 @@ impl Compartment {
         };
         hand(plan, &channel, mounts.len()).map_err(|e| failed(&"hand process 1 its steps", &e))?;
         let building = Some(Instant::now() + PATIENCE);
-        Ok(Self { label: plan.label.clone(), channel, running: BTreeSet::new(), building, parts })
+        Ok(Self {
+            label: plan.label.clone(),
+            channel: Arc::new(channel),
+            running: BTreeSet::new(),
+            building,
+            parts,
+        })
     }
 
     /// Whether process 1 is still carrying out its steps.
@@ -200,12 +207,12 @@ impl Compartment {
     }
 
     /// Readable when [`Compartment::events`] has something to say.
-    pub fn channel(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+    pub fn channel(&self) -> &Arc<Channel> {
+        &self.channel
     }
 
     /// Process 1: readable once the compartment has ended.
-    pub fn process(&self) -> Option<&Child> {
+    pub fn process(&self) -> Option<&Arc<Child>> {
         self.parts.child.as_ref()
     }
 

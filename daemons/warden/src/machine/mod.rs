@@ -26,6 +26,7 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -74,7 +75,7 @@ pub fn accelerator(processor: Processor) -> Accelerator {
 #[derive(Debug)]
 pub struct Machine {
     compartment: Compartment,
-    stream: Stream,
+    stream: Stream<Arc<OwnedFd>>,
     /// Until QEMU has them: what it is started with.
     waiting: Option<(Start, Vec<OwnedFd>)>,
     /// Until when its services must be there; `None` once they are.
@@ -171,7 +172,7 @@ impl Machine {
         };
         let this = Self {
             compartment,
-            stream: Stream::new(ours),
+            stream: Stream::new(Arc::new(ours)),
             waiting: Some((start, given)),
             booting: Some(Instant::now() + PATIENCE),
             whole: Some(Box::new(plan.whole.clone())),
@@ -223,8 +224,13 @@ impl Machine {
     }
 
     /// Readable when process 1 of the machine has said something; none once nothing more can come.
-    pub fn port(&self) -> Option<BorrowedFd<'_>> {
-        (!self.hung_up && self.over.is_none()).then(|| self.stream.as_fd())
+    pub fn port(&self) -> Option<&Arc<OwnedFd>> {
+        (!self.hung_up && self.over.is_none()).then(|| self.stream.descriptor())
+    }
+
+    /// Whether [`Machine::events`] has more to say than it said in its turn.
+    pub fn has_more(&self) -> bool {
+        self.port().is_some() && self.stream.has_more()
     }
 
     /// The host's ends of the ports for documents.

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levee_policy::site::Program as Runs;
@@ -32,6 +33,7 @@ pub use build::make;
 use inventory::Inventory;
 
 use crate::Fatal;
+use crate::waits::{self, Waits, WatchedChild};
 
 /// Images that have been made on this host, by name.
 pub const CACHE: &str = "/var/cache/levee/programs";
@@ -164,7 +166,8 @@ pub struct Images {
 
 #[derive(Debug)]
 struct Maker {
-    child: Child,
+    child: Arc<Child>,
+    _ended: WatchedChild,
     said: OwnedFd,
     until: Instant,
 }
@@ -194,9 +197,9 @@ impl Images {
     ///
     /// # Errors
     /// The maker cannot be started.
-    pub fn begin(&mut self, wanted: &Wanted, programs: &Path) -> Result<(), Fatal> {
+    pub fn begin(&mut self, wanted: &Wanted, programs: &Path, waits: &mut Waits) -> Result<(), Fatal> {
         if self.maker.is_none() {
-            let maker = Maker::start(wanted, programs, self.memory.root());
+            let maker = Maker::start(wanted, programs, self.memory.root(), waits);
             self.maker = Some(maker.map_err(|e| Fatal::new("make the image of the services' programs", e))?);
         }
         Ok(())
@@ -220,11 +223,6 @@ impl Images {
     /// Nobody waits for a label any more.
     pub fn release(&mut self, label: &LabelName) {
         self.waiting.remove(label);
-    }
-
-    /// The maker: readable once it has ended.
-    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.maker.as_ref().map(|maker| maker.child.pidfd.as_fd())
     }
 
     /// What became of the image that was being made, once, and the labels that waited for it.
@@ -251,7 +249,12 @@ impl Images {
 }
 
 impl Maker {
-    fn start(wanted: &Wanted, programs: &Path, memory: BorrowedFd<'_>) -> levee_sys::Result<Self> {
+    fn start(
+        wanted: &Wanted,
+        programs: &Path,
+        memory: BorrowedFd<'_>,
+        waits: &mut Waits,
+    ) -> levee_sys::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (said, says) = pipe.map_err(|e| levee_sys::Error::new("make a pipe", e))?;
         let mut program = Program::new(programs.join("levee-programs"));
@@ -261,8 +264,9 @@ impl Maker {
         program.fds = vec![memory];
         program.privileged = true;
         program.new_namespaces = Program::ISOLATED;
-        let child = program.start()?;
-        Ok(Self { child, said, until: Instant::now() + PATIENCE })
+        let child = Arc::new(program.start()?);
+        let ended = waits::made(&child, waits)?;
+        Ok(Self { child, _ended: ended, said, until: Instant::now() + PATIENCE })
     }
 
     fn reason(&self, how: Exit) -> String {

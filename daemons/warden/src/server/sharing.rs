@@ -39,7 +39,7 @@ impl Server {
     pub(super) fn show_above(&mut self, name: &LabelName) {
         let Some(label) = self.site.label(name) else { return };
         let (labels, site, upflow) = (&mut self.labels, &self.site, &self.upflow);
-        let learn = labels.iter_mut().filter_map(|(reader, running)| {
+        let learn = labels.iter_quietly_mut().filter_map(|(reader, running)| {
             let lacks = running.learns_of(&label, site) || running.reads(name);
             (lacks && !upflow.has(reader, name)).then(|| reader.clone())
         });

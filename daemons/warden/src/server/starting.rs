@@ -37,7 +37,7 @@ impl Server {
 
     /// Begins the stores that have their turn.
     fn begin_making(&mut self) {
-        for (name, why) in self.makers.begin(&self.options.programs) {
+        for (name, why) in self.makers.begin(&self.options.programs, &mut self.processes.waits) {
             self.not_started(&name, &why.to_string());
         }
     }
@@ -79,7 +79,7 @@ impl Server {
         let wanted = Wanted::of(&self.site);
         let Some(image) = self.images.find(&wanted) else {
             self.images.want(name.clone());
-            return self.images.begin(&wanted, &self.options.programs);
+            return self.images.begin(&wanted, &self.options.programs, &mut self.processes.waits);
         };
         let resources = Resources {
             options: &self.options,
@@ -124,8 +124,8 @@ impl Server {
     fn free_slots(&self, count: usize) -> Option<Vec<u16>> {
         let taken: BTreeSet<u16> = self
             .labels
-            .values()
-            .flat_map(|label| label.slots().iter().copied())
+            .iter()
+            .flat_map(|(_, label)| label.slots().iter().copied())
             .chain(self.partings.slots())
             .collect();
         let mut free: Vec<u16> =
@@ -152,7 +152,7 @@ impl Server {
         let mut again = Vec::new();
         for Parted { name, snapshot, last_words, wanted } in self.partings.ended() {
             self.last_words.extend(last_words);
-            self.upflow.finish(&name, snapshot);
+            self.upflow.finish(&name, snapshot, &mut self.processes.waits);
             if wanted {
                 again.push(name);
             }

@@ -81,8 +81,7 @@ impl Server {
 
     /// Kills every worker of a label's vault; whether there was one.
     pub(super) fn kill_vault(&self, name: &LabelName) -> bool {
-        let workers = self.processes.iter().filter(|process| process.key.is_vault_at(name));
-        workers.map(Process::kill).count() > 0
+        self.processes.vault_at(name).map(Process::kill).count() > 0
     }
 
     /// Lets datagrams reach the vault once every worker is there, and tells sessiond if with it the label is up.

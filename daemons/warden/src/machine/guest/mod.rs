@@ -118,7 +118,7 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
     let documents = Documents::start(&label, whole.read, whole.below, &compartment)?;
     tell(warden, &FromGuest::Built)?;
     loop {
-        let mut fds = vec![warden.as_fd(), compartment.channel(), signals.as_fd()];
+        let mut fds = vec![warden.as_fd(), compartment.channel().as_fd(), signals.as_fd()];
         fds.extend(compartment.process().map(|child| child.pidfd.as_fd()));
         fds.extend(services.descriptors());
         wait(&fds, services.turn())?;
