@@ -27,6 +27,7 @@ mod server;
 mod service;
 mod session;
 mod stacks;
+mod standing;
 mod state;
 mod supervisor;
 mod tended;

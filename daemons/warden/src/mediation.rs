@@ -103,16 +103,10 @@ impl Mediation {
         let failed = |e: &dyn std::fmt::Display| Fatal::new(format!("start the mediator at {name}"), e);
         self.fronts.iter().try_for_each(|front| service::offer(&front.listener)).map_err(|e| failed(&e))?;
         let most = self.most.to_string();
-        let process = Process::start_as::<MediatorPart>(Start {
-            key: Key::at(Role::Mediator, name),
-            programs: &options.programs,
-            program: None,
-            arguments: &["--most", &most],
-            uid: uids.own(Own::Mediator(slot)),
-            network: self.network.as_ref().map(Network::ns),
-            logs,
-        })
-        .map_err(|e| failed(&e))?;
+        let start = Start::new(Key::at(Role::Mediator, name), uids.own(Own::Mediator(slot)), options, logs);
+        let (arguments, network) = (["--most", &most], self.network.as_ref().map(Network::ns));
+        let process = Process::start_as::<MediatorPart>(Start { arguments: &arguments, network, ..start })
+            .map_err(|e| failed(&e))?;
         let (ours, theirs) = Channel::pair().map_err(|e| failed(&e))?;
         let log = logs.end("handoff", uids.service(slot), true).map_err(|e| failed(&e))?;
         compartment.mediate(self.servers.clone(), ours, log.as_fd()).map_err(|e| failed(&e))?;

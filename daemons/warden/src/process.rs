@@ -2,6 +2,7 @@
 
 use crate::bounds::{self, Group};
 use crate::logs::Logs;
+use crate::options::Options;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
     Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest, UpflowReport,
@@ -194,6 +195,14 @@ pub struct Start<'a> {
     pub network: Option<BorrowedFd<'a>>,
     /// Where what it says goes.
     pub logs: &'a Logs,
+}
+
+impl<'a> Start<'a> {
+    /// One with its role's own program, without arguments and without a network.
+    pub fn new(key: Key, uid: u32, options: &'a Options, logs: &'a Logs) -> Self {
+        let programs = &options.programs;
+        Self { key, programs, program: None, arguments: &[], uid, network: None, logs }
+    }
 }
 
 impl Process {

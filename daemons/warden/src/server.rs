@@ -25,10 +25,11 @@ use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
 use crate::waits::{Asked, Source, asked};
 use crate::{Fatal, log, outer, stacks, state, upflow};
+use levee_daemon::TURN;
+use levee_ipc::Secret;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::{LabelEvent, Place, Role, SessiondRequest};
-use levee_ipc::{Secret, SendError};
 use levee_policy::site::HostPpk;
 use levee_policy::{HostName, LabelName, Site};
 use levee_sys::signals::Signals;
@@ -42,13 +43,6 @@ use std::time::{Duration, Instant};
 /// changes level and comes back does not wait, short enough that nothing lingers.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Most messages taken from one process in one turn, so that none keeps the warden from the others.
-const TURN: usize = 64;
-
-/// How long the standing processes may take to say that they are at work.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-pub use standing::DECRYPTION;
 use standing::STANDING;
 
 /// A running server.
@@ -160,19 +154,13 @@ impl Server {
         let signal = self.processes.waits.watch(signals, Source::Signal);
         let _signal = signal.map_err(|e| Fatal::new("wait for signals", e))?;
         loop {
-            if ready.is_some() {
-                match self.processes.unready(self.standing()) {
-                    // Without the services' programs no label could start.
-                    None if self.images.is_making() => {}
-                    None => {
-                        ready.take().into_iter().for_each(|ready| ready());
-                        self.tell_last_run();
-                    }
-                    Some(slow) if since.elapsed() > PATIENCE => {
-                        return Err(Fatal::new("start", format!("{} is not at work", slow.program())));
-                    }
-                    Some(_) => {}
-                }
+            // Without the services' programs no label could start.
+            if ready.is_some()
+                && self.processes.are_ready(self.standing(), since)?
+                && !self.images.is_making()
+            {
+                ready.take().into_iter().for_each(|ready| ready());
+                self.tell_last_run();
             }
             self.see_to_loggers()?;
             let limit = self.longest_wait();
@@ -213,12 +201,7 @@ impl Server {
         }
         std::mem::take(&mut self.upflow).stop();
         self.networks.detach();
-        for process in self.processes.iter() {
-            process.kill();
-        }
-        for process in self.processes.iter() {
-            process.wait(Duration::from_secs(5));
-        }
+        self.processes.end();
         self.last_words.into_iter().for_each(LastWords::wait);
         self.logs.finish().into_iter().for_each(LastWords::wait);
     }
@@ -508,19 +491,11 @@ impl Server {
         }
         let labels = &self.labels;
         let slot = |key: &Key| labels.get(key.label.as_ref()?)?.worker(key.worker).map(|(slot, _)| slot);
-        let step = |e: SendError| Fatal::new(format!("hand {key} its channels"), e);
-        self.processes.admit(process, slot).map_err(step)?;
-        let admitted = self.processes.get(&key).ok_or_else(|| step(SendError::Closed))?;
-        admitted.begin(Place::Server).map_err(step)
+        self.processes.admit(process, Place::Server, slot)
     }
 
     fn tell_sessiond(&self, event: LabelEvent) {
-        if let Some(sessiond) = self.processes.get(&Key::of(Role::Sessiond))
-            && sessiond.tell_as(SessiondPart::Label(event), &[]).is_err()
-        {
-            // It does not read: it cannot be trusted to have cut what it should. A new one reads its store.
-            log!("sessiond does not read what it is told: killing it");
-            sessiond.kill();
-        }
+        // One that does not read cannot be trusted to have cut what it should. A new one reads its store.
+        self.processes.tell(Role::Sessiond, SessiondPart::Label(event));
     }
 }

@@ -36,16 +36,9 @@ pub fn start(
             Role::Stack => (Own::Stack(slot), &["--stack"][..]),
             _ => (Own::Witness(slot), &[][..]),
         };
-        let process = Process::start_as::<StackPart>(Start {
-            key: Key::at(role, name),
-            programs: &options.programs,
-            program: None,
-            arguments,
-            uid: uids.own(own),
-            network: None,
-            logs,
-        })
-        .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
+        let start = Start::new(Key::at(role, name), uids.own(own), options, logs);
+        let process = Process::start_as::<StackPart>(Start { arguments, ..start })
+            .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
         let peer = |role| Peer { role, label: Some(name.clone()), slot: None };
         let process = process.into_process();
         let wire = || -> Result<(), Box<dyn std::error::Error>> {
@@ -57,7 +50,7 @@ pub fn start(
         };
         wire().map_err(|e| Fatal::new(format!("hand {} its channel", process.key), e))?;
         // None that runs is wired to it.
-        processes.admit(process, |_| None).map_err(|e| Fatal::new("keep a stack", e))?;
+        processes.keep(process, |_| None).map_err(|e| Fatal::new("keep a stack", e))?;
     }
     Ok(())
 }

@@ -1,15 +1,18 @@
 //! What server and workstation have in common: the processes, how they are wired to each other, and what
 //! becomes of one that ends.
 
-use crate::Fatal;
 use crate::process::{Key, Process};
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 use crate::wiring::wired;
-use levee_ipc::warden::{Peer, Role};
+use crate::{Fatal, log};
+use levee_ipc::warden::{Part, Peer, Place, Role};
 use levee_ipc::{Channel, SendError};
 use levee_policy::LabelName;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
+
+/// How long the standing processes may take to say that they are at work.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// This many ends of one process within [`PERIOD`] are a fault that starting it again does not mend.
 const MOST_RESTARTS: usize = 8;
@@ -63,9 +66,51 @@ impl Processes {
         self.running.range(workers).map(|(_, running)| &running.process)
     }
 
-    /// The first of these roles whose process has not said yet that it is at work.
-    pub fn unready(&self, roles: &[Role]) -> Option<Role> {
-        roles.iter().copied().find(|role| self.get(&Key::of(*role)).is_none_or(|process| !process.ready))
+    /// Whether the processes of these roles have all said that they are at work.
+    ///
+    /// # Errors
+    /// One of them takes too long.
+    pub fn are_ready(&self, roles: &[Role], since: Instant) -> Result<bool, Fatal> {
+        let is_unready = |role: &&Role| self.get(&Key::of(**role)).is_none_or(|process| !process.ready);
+        match roles.iter().find(is_unready) {
+            None => Ok(true),
+            Some(slow) if since.elapsed() > PATIENCE => {
+                Err(Fatal::new("start", format!("{} is not at work", slow.program())))
+            }
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// Tells the one process of a role something. One that does not read is killed: another takes its place.
+    pub fn tell<P: Part>(&self, role: Role, part: P) {
+        if let Some(process) = self.get(&Key::of(role))
+            && process.tell_as(part, &[]).is_err()
+        {
+            log!("{} does not read what it is told: killing it", role.program());
+            process.kill();
+        }
+    }
+
+    /// Takes over a started process, wires it, and tells it to begin.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub fn admit(
+        &mut self,
+        process: Process,
+        place: Place,
+        slot: impl Fn(&Key) -> Option<u16>,
+    ) -> Result<(), Fatal> {
+        let key = process.key.clone();
+        let step = |e: SendError| Fatal::new(format!("hand {key} its channels"), e);
+        self.keep(process, slot).map_err(step)?;
+        self.get(&key).map_or(Err(SendError::Closed), |admitted| admitted.begin(place)).map_err(step)
+    }
+
+    /// Ends all.
+    pub fn end(&self) {
+        self.iter().for_each(Process::kill);
+        self.iter().for_each(|process| process.wait(Duration::from_secs(5)));
     }
 
     /// Takes over a started process, and wires it to every running one that it speaks with. `slot` is the
@@ -73,7 +118,7 @@ impl Processes {
     ///
     /// # Errors
     /// When the new process itself cannot be reached; a partner that cannot is killed.
-    pub fn admit(&mut self, process: Process, slot: impl Fn(&Key) -> Option<u16>) -> Result<(), SendError> {
+    pub fn keep(&mut self, process: Process, slot: impl Fn(&Key) -> Option<u16>) -> Result<(), SendError> {
         for other in self.iter() {
             if !wired(process.key.role, other.key.role) {
                 continue;

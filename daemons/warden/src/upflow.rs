@@ -121,8 +121,7 @@ impl Upflow {
         let slot = label.slot();
         let uid = uids.own(if role == Role::Snapshot { Own::Snapshot(slot) } else { Own::Copy(slot) });
         let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
-        let (key, programs, logs) = (Key::at(role, name), &options.programs, label.logs());
-        let start = Start { key, programs, program: None, arguments: &[], uid, network: None, logs };
+        let start = Start::new(Key::at(role, name), uid, options, label.logs());
         if role == Role::Snapshot {
             let Some(snapshot) = self.used(name, name, options)? else { return Ok(None) };
             let snapshot = snapshot.mount(Attributes::DATA, seen)?;

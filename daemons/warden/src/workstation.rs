@@ -4,12 +4,13 @@
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::options::Options;
 use crate::process::{Heard, Key, Process, Start};
-use crate::server::DECRYPTION;
 use crate::session::{Open, Remains, SLOTS, Session};
+use crate::standing::{self, Given};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use crate::waits::{Asked, Source, asked};
 use crate::{Fatal, log, outer, state};
+use levee_daemon::TURN;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::signer::SignerPart;
@@ -26,12 +27,6 @@ use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-
-/// Most messages taken from one process in one turn, so that none keeps the warden from the others.
-const TURN: usize = 64;
-
-/// How long the standing processes may take to say that they are at work.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The time that a session may go on is looked at so often.
 const TICK: Duration = Duration::from_millis(500);
@@ -185,13 +180,9 @@ impl Workstation {
         };
         for role in STANDING {
             workstation.start_standing(role)?;
-            // As on a server.
-            if role == Role::Signer
-                && workstation.passphrase.is_some()
-                && let Some(signer) = workstation.processes.get_mut(&Key::of(role))
-                && let Some(why) = signer.begins_within(DECRYPTION)
-            {
-                return Err(Fatal::keys(&workstation.options.config, why));
+            if role == Role::Signer {
+                let Self { processes, options, .. } = &mut workstation;
+                standing::wait_for_signer(processes, options, &options.config)?;
             }
         }
         Ok(workstation)
@@ -207,14 +198,8 @@ impl Workstation {
         let signal = self.processes.waits.watch(signals, Source::Signal);
         let _signal = signal.map_err(|e| Fatal::new("wait for signals", e))?;
         loop {
-            if ready.is_some() {
-                match self.processes.unready(&STANDING) {
-                    None => ready.take().into_iter().for_each(|ready| ready()),
-                    Some(slow) if since.elapsed() > PATIENCE => {
-                        return Err(Fatal::new("start", format!("{} is not at work", slow.program())));
-                    }
-                    Some(_) => {}
-                }
+            if ready.is_some() && self.processes.are_ready(&STANDING, since)? {
+                ready.take().into_iter().for_each(|ready| ready());
             }
             self.watch()?;
             let limit = self.longest_wait();
@@ -294,12 +279,7 @@ impl Workstation {
     /// Ends everything.
     pub fn stop(mut self) {
         self.close();
-        for process in self.processes.iter() {
-            process.kill();
-        }
-        for process in self.processes.iter() {
-            process.wait(Duration::from_secs(5));
-        }
+        self.processes.end();
         self.last_words.into_iter().for_each(LastWords::wait);
         self.logs.finish().into_iter().for_each(LastWords::wait);
     }
@@ -319,23 +299,9 @@ impl Workstation {
                 "the bundle was enrolled anew: its keys and certificates count as soon as nobody is signed on"
             );
         }
-        for role in [Role::Keyer, Role::Tpe] {
-            let Some(process) = self.processes.get(&Key::of(role)) else { continue };
-            match state::revocations(&self.options.config.join(state::WORKSTATION_REVOCATIONS)) {
-                Ok(Some(list)) => {
-                    let given = match role {
-                        Role::Keyer => process.tell_as(KeyerPart::Revocations, &[list.as_fd()]),
-                        _ => process.tell_as(TpePart::Revocations, &[list.as_fd()]),
-                    };
-                    if given.is_err() {
-                        // It reads the list when it is started again.
-                        log!("{} does not read what it is told: killing it", role.program());
-                        process.kill();
-                    }
-                }
-                Ok(None) => log!("there is no {} in the bundle", state::WORKSTATION_REVOCATIONS),
-                Err(e) => log!("the revocation list is not read: {e}"),
-            }
+        let list = self.options.config.join(state::WORKSTATION_REVOCATIONS);
+        if let Err(why) = standing::revoke(&self.processes, &[Role::Keyer, Role::Tpe], &list) {
+            log!("the revocation list of the bundle is not read: {why}");
         }
     }
 
@@ -454,16 +420,9 @@ impl Workstation {
     fn open(&mut self, open: Open) -> Result<(), Fatal> {
         let label = open.label.clone();
         let session = Session::start(open, &self.options, &self.uids, SLOT, self.server.0, &self.steering)?;
-        let vault = Process::start_as::<VaultPart>(Start {
-            key: Key::at(Role::Vault, &label),
-            programs: &self.options.programs,
-            program: None,
-            arguments: &[],
-            uid: self.uids.own(Own::Vault(SLOT)),
-            network: None,
-            logs: session.logs(),
-        })
-        .map_err(|e| Fatal::new("start the vault", e))?;
+        let (key, uid) = (Key::at(Role::Vault, &label), self.uids.own(Own::Vault(SLOT)));
+        let vault = Process::start_as::<VaultPart>(Start::new(key, uid, &self.options, session.logs()))
+            .map_err(|e| Fatal::new("start the vault", e))?;
         let handed = |e: SendError| Fatal::new("hand the vault its descriptors", e);
         vault.give(VaultPart::Tun { mtu: session.mtu() }, session.tun()).map_err(handed)?;
         let group = session.group();
@@ -521,27 +480,28 @@ impl Workstation {
     }
 
     fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
-        let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
-        match role {
-            Role::Signer => self.start_signer(),
-            Role::Keyer => self.start_keyer(),
-            _ => self.start_tpe().map_err(|e| step(&*e)).and_then(|tpe| self.admit(tpe)),
-        }
+        let (own, arguments) = match role {
+            Role::Signer => (Own::Signer, Vec::new()),
+            Role::Keyer => (Own::Keyer, self.suites.arguments().to_vec()),
+            _ => {
+                let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
+                (Own::Tpe, [&["agent"], tunnel, self.suites.arguments()].concat())
+            }
+        };
+        // The agent alone opens a connection: to the trusted path of the server.
+        let network = (role == Role::Tpe).then(|| self.network.as_fd());
+        let start = Start::new(Key::of(role), self.uids.own(own), &self.options, &self.logs);
+        let start = Start { arguments: &arguments, network, ..start };
+        let process = match role {
+            Role::Signer => self.give_signer(start),
+            Role::Keyer => self.give_keyer(start),
+            _ => self.give_tpe(start),
+        };
+        let process = process.map_err(|e| standing::not_started(role, &e))?;
+        self.admit(process)
     }
 
-    fn start_tpe(&self) -> Result<Process, Box<dyn std::error::Error>> {
-        let suites = self.suites.arguments();
-        let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
-        let start = Start {
-            key: Key::of(Role::Tpe),
-            programs: &self.options.programs,
-            program: None,
-            arguments: &[&["agent"], tunnel, suites].concat(),
-            uid: self.uids.own(Own::Tpe),
-            // It alone opens a connection: to the trusted path of the server.
-            network: Some(self.network.as_fd()),
-            logs: &self.logs,
-        };
+    fn give_tpe(&self, start: Start<'_>) -> Given {
         let tpe = Process::start_as::<TpePart>(start)?;
         let file = |name: &str| self.options.config.join(name);
         tpe.give(TpePart::Chain, state::copy(&file("chain.pem"))?)?;
@@ -555,85 +515,48 @@ impl Workstation {
         Ok(tpe.into_process())
     }
 
-    fn start_keyer(&mut self) -> Result<(), Fatal> {
-        let step = |e: &dyn std::fmt::Display| Fatal::new("start levee-keyer", e);
-        let start = Start {
-            key: Key::of(Role::Keyer),
-            programs: &self.options.programs,
-            program: None,
-            arguments: self.suites.arguments(),
-            uid: self.uids.own(Own::Keyer),
-            network: None,
-            logs: &self.logs,
-        };
-        let keyer = Process::start_as::<KeyerPart>(start).map_err(|e| step(&e))?;
-        let give = || -> Result<(), Box<dyn std::error::Error>> {
-            let file = |name: &str| self.options.config.join(name);
-            if let Some(id) = self.ppk.clone() {
-                keyer.to().give(KeyerPart::Ppk { host: None, id, mandatory: true }, &[])?;
-            }
-            keyer.give(KeyerPart::Chain, state::copy(&file("ike-chain.pem"))?)?;
-            if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
-                keyer.give(KeyerPart::Revocations, list)?;
-            }
-            keyer.give(KeyerPart::Authority, state::copy(&file("authority.pem"))?)?;
-            keyer.to().give(KeyerPart::Server(self.server.1.clone()), &[])?;
-            keyer.to().give(outer::steering(&self.steering, SLOTS).ok_or("no steering key")?, &[])?;
-            // One that is started again goes on with the session there is.
-            if let Some(group) = self.session.as_ref().map(Session::group) {
-                let socket = group.keyer().ok_or("the steering group has no first socket")?;
-                keyer.give(KeyerPart::Udp(group.address()), socket)?;
-            }
-            Ok(())
-        };
-        give().map_err(|e| step(&e))?;
-        self.admit(keyer.into_process())
+    fn give_keyer(&self, start: Start<'_>) -> Given {
+        let keyer = Process::start_as::<KeyerPart>(start)?;
+        let file = |name: &str| self.options.config.join(name);
+        if let Some(id) = self.ppk.clone() {
+            keyer.to().give(KeyerPart::Ppk { host: None, id, mandatory: true }, &[])?;
+        }
+        keyer.give(KeyerPart::Chain, state::copy(&file("ike-chain.pem"))?)?;
+        if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
+            keyer.give(KeyerPart::Revocations, list)?;
+        }
+        keyer.give(KeyerPart::Authority, state::copy(&file("authority.pem"))?)?;
+        keyer.to().give(KeyerPart::Server(self.server.1.clone()), &[])?;
+        keyer.to().give(outer::steering(&self.steering, SLOTS).ok_or("no steering key")?, &[])?;
+        // One that is started again goes on with the session there is.
+        if let Some(group) = self.session.as_ref().map(Session::group) {
+            let socket = group.keyer().ok_or("the steering group has no first socket")?;
+            keyer.give(KeyerPart::Udp(group.address()), socket)?;
+        }
+        Ok(keyer.into_process())
     }
 
-    fn start_signer(&mut self) -> Result<(), Fatal> {
-        let step = |e: &dyn std::fmt::Display| Fatal::new("start levee-signer", e);
-        let start = Start {
-            key: Key::of(Role::Signer),
-            programs: &self.options.programs,
-            program: None,
-            arguments: &[],
-            uid: self.uids.own(Own::Signer),
-            network: None,
-            logs: &self.logs,
-        };
-        let signer = Process::start_as::<SignerPart>(start).map_err(|e| step(&e))?;
-        let give = || -> Result<(), Box<dyn std::error::Error>> {
-            let file = |name: &str| state::secret(&self.options.config.join(name));
-            if let Some(passphrase) = &self.passphrase {
-                signer.to().give(SignerPart::Passphrase(passphrase.clone()), &[])?;
-            }
-            signer.give(SignerPart::PrivateKey(Use::Tls), file("device.key")?)?;
-            signer.give(SignerPart::PrivateKey(Use::Ike), file("ike.key")?)?;
-            if let Some(id) = &self.ppk {
-                signer.give(SignerPart::Ppk(id.clone()), file("ppk.key")?)?;
-            }
-            Ok(())
-        };
-        give().map_err(|e| step(&e))?;
-        self.admit(signer.into_process())
+    fn give_signer(&self, start: Start<'_>) -> Given {
+        let signer = Process::start_as::<SignerPart>(start)?;
+        let file = |name: &str| state::secret(&self.options.config.join(name));
+        if let Some(passphrase) = &self.passphrase {
+            signer.to().give(SignerPart::Passphrase(passphrase.clone()), &[])?;
+        }
+        signer.give(SignerPart::PrivateKey(Use::Tls), file("device.key")?)?;
+        signer.give(SignerPart::PrivateKey(Use::Ike), file("ike.key")?)?;
+        if let Some(id) = &self.ppk {
+            signer.give(SignerPart::Ppk(id.clone()), file("ppk.key")?)?;
+        }
+        Ok(signer.into_process())
     }
 
     /// Wires a started process to its partners and tells it to begin.
     fn admit(&mut self, process: Process) -> Result<(), Fatal> {
-        let key = process.key.clone();
         let slot = |key: &Key| (key.role == Role::Vault).then_some(SLOT);
-        let step = |e: SendError| Fatal::new(format!("hand {key} its channels"), e);
-        self.processes.admit(process, slot).map_err(step)?;
-        let admitted = self.processes.get(&key).ok_or_else(|| step(SendError::Closed))?;
-        admitted.begin(Place::Workstation).map_err(step)
+        self.processes.admit(process, Place::Workstation, slot)
     }
 
     fn tell_tpe(&self, event: WorkstationEvent) {
-        if let Some(tpe) = self.processes.get(&Key::of(Role::Tpe))
-            && tpe.tell_as(TpePart::Workstation(event), &[]).is_err()
-        {
-            log!("the tpe does not read what it is told: killing it");
-            tpe.kill();
-        }
+        self.processes.tell(Role::Tpe, TpePart::Workstation(event));
     }
 }

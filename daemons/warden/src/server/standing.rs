@@ -1,20 +1,15 @@
 //! The processes that every server has, whoever uses it.
 
 use super::*;
+use crate::standing::{self, Given};
 use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::signer::SignerPart;
 use levee_ipc::warden::tps::TpsPart;
 
-/// How long the signer may take to decrypt its keys.
-pub const DECRYPTION: Duration = Duration::from_secs(120);
-
 /// Processes that every server has, in the order in which they are started; the last where the site has several servers.
 pub(super) const STANDING: [Role; 5] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Fsd];
-
-/// A process with its kit, or the step that failed.
-type Given = Result<Process, Box<dyn std::error::Error>>;
 
 impl Server {
     pub(super) fn standing(&self) -> &'static [Role] {
@@ -25,13 +20,9 @@ impl Server {
     pub(super) fn start_all(&mut self) -> Result<(), Fatal> {
         for role in self.standing() {
             self.start_standing(*role)?;
-            // With a passphrase it takes its time, and whether it was the right one is known before anything else is started.
-            if *role == Role::Signer
-                && self.passphrase.is_some()
-                && let Some(why) =
-                    self.processes.get_mut(&Key::of(*role)).and_then(|p| p.begins_within(DECRYPTION))
-            {
-                return Err(Fatal::keys(&self.options.state.join("server"), why));
+            if *role == Role::Signer {
+                let keys = self.options.state.join("server");
+                standing::wait_for_signer(&mut self.processes, &self.options, &keys)?;
             }
         }
         for name in self.networks.serving().cloned().collect::<Vec<_>>() {
@@ -41,13 +32,13 @@ impl Server {
     }
 
     pub(super) fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
-        let step = |e: &dyn std::fmt::Display| Fatal::new(format!("start {}", role.program()), e);
-        let own = match role {
-            Role::Signer => return self.start_signer(),
-            Role::Sessiond => Own::Sessiond,
-            Role::Keyer => Own::Keyer,
-            Role::Fsd => Own::Fsd,
-            _ => Own::Tps,
+        let step = |e: &dyn std::fmt::Display| standing::not_started(role, e);
+        let (own, arguments) = match role {
+            Role::Signer => (Own::Signer, &[][..]),
+            Role::Sessiond => (Own::Sessiond, &[][..]),
+            Role::Keyer => (Own::Keyer, self.site.crypto().suites().arguments()),
+            Role::Fsd => (Own::Fsd, self.site.crypto().suites().arguments()),
+            _ => (Own::Tps, self.site.crypto().suites().arguments()),
         };
         // It alone opens connections: to etcd.
         let network = match role {
@@ -55,20 +46,10 @@ impl Server {
             _ => None,
         };
         let uid = self.uids.own(own);
-        let arguments = match role {
-            Role::Keyer | Role::Tps | Role::Fsd => self.site.crypto().suites().arguments(),
-            _ => &[],
-        };
-        let start = Start {
-            key: Key::of(role),
-            programs: &self.options.programs,
-            program: None,
-            arguments,
-            uid,
-            network: network.as_ref().map(AsFd::as_fd),
-            logs: &self.logs,
-        };
+        let start = Start::new(Key::of(role), uid, &self.options, &self.logs);
+        let start = Start { arguments, network: network.as_ref().map(AsFd::as_fd), ..start };
         let process = match role {
+            Role::Signer => self.give_signer(start),
             Role::Sessiond => self.give_sessiond(start, uid),
             Role::Keyer => self.give_keyer(start),
             Role::Fsd => self.give_fsd(start),
@@ -150,40 +131,26 @@ impl Server {
         Ok(tps.into_process())
     }
 
-    fn start_signer(&mut self) -> Result<(), Fatal> {
-        let step = |e: &dyn std::fmt::Display| Fatal::new("start levee-signer", e);
-        let start = Start {
-            key: Key::of(Role::Signer),
-            programs: &self.options.programs,
-            program: None,
-            arguments: &[],
-            uid: self.uids.own(Own::Signer),
-            network: None,
-            logs: &self.logs,
-        };
-        let signer = Process::start_as::<SignerPart>(start).map_err(|e| step(&e))?;
-        let give = || -> Result<(), Box<dyn std::error::Error>> {
-            let directory = self.options.state.join("server");
-            if let Some(passphrase) = &self.passphrase {
-                signer.to().give(SignerPart::Passphrase(passphrase.clone()), &[])?;
-            }
-            let mut keys = vec![(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")];
-            keys.extend(self.site.federation().map(|_| (Use::Federation, "federation.key")));
-            for (what, file) in keys {
-                signer.give(SignerPart::PrivateKey(what), state::secret(&directory.join(file))?)?;
-            }
-            signer.give(SignerPart::AuditChain, state::audit_chain(&self.options.state)?)?;
-            for place in self.site.audit().checkpoints() {
-                signer.give(SignerPart::Checkpoints, state::checkpoints(place)?)?;
-            }
-            for (host, ppk) in self.ppks() {
-                let file = directory.join("ppk").join(format!("{host}.key"));
-                signer.give(SignerPart::Ppk(ppk.id().clone()), state::secret(&file)?)?;
-            }
-            Ok(())
-        };
-        give().map_err(|e| step(&e))?;
-        self.admit(signer.into_process())
+    fn give_signer(&self, start: Start<'_>) -> Given {
+        let signer = Process::start_as::<SignerPart>(start)?;
+        let directory = self.options.state.join("server");
+        if let Some(passphrase) = &self.passphrase {
+            signer.to().give(SignerPart::Passphrase(passphrase.clone()), &[])?;
+        }
+        let mut keys = vec![(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")];
+        keys.extend(self.site.federation().map(|_| (Use::Federation, "federation.key")));
+        for (what, file) in keys {
+            signer.give(SignerPart::PrivateKey(what), state::secret(&directory.join(file))?)?;
+        }
+        signer.give(SignerPart::AuditChain, state::audit_chain(&self.options.state)?)?;
+        for place in self.site.audit().checkpoints() {
+            signer.give(SignerPart::Checkpoints, state::checkpoints(place)?)?;
+        }
+        for (host, ppk) in self.ppks() {
+            let file = directory.join("ppk").join(format!("{host}.key"));
+            signer.give(SignerPart::Ppk(ppk.id().clone()), state::secret(&file)?)?;
+        }
+        Ok(signer.into_process())
     }
 
     /// The hosts that share a PPK with the server.
@@ -193,27 +160,10 @@ impl Server {
 
     /// Hands out the revocation list that there is now.
     pub(super) fn reload(&mut self) {
-        let (mut done, mut reason) = (true, "read anew".to_owned());
+        let list = self.options.state.join(state::REVOCATIONS);
         // sessiond first: it ends the sessions of whom the list names, the others what they have with them.
-        for role in [Role::Sessiond, Role::Keyer, Role::Tps] {
-            let Some(process) = self.processes.get(&Key::of(role)) else { continue };
-            match state::revocations(&self.options.state.join(state::REVOCATIONS)) {
-                Ok(Some(list)) => {
-                    let given = match role {
-                        Role::Keyer => process.tell_as(KeyerPart::Revocations, &[list.as_fd()]),
-                        Role::Tps => process.tell_as(TpsPart::Revocations, &[list.as_fd()]),
-                        _ => process.tell_as(SessiondPart::Revocations, &[list.as_fd()]),
-                    };
-                    if given.is_err() {
-                        // It reads the list when it is started again.
-                        log!("{} does not read what it is told: killing it", role.program());
-                        process.kill();
-                    }
-                }
-                Ok(None) => (done, reason) = (false, format!("there is no {}", state::REVOCATIONS)),
-                Err(e) => (done, reason) = (false, e.to_string()),
-            }
-        }
+        let given = standing::revoke(&self.processes, &[Role::Sessiond, Role::Keyer, Role::Tps], &list);
+        let (done, reason) = (given.is_ok(), given.map_or_else(|why| why, |()| "read anew".to_owned()));
         let object = "revocation list".to_owned();
         self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
     }

@@ -31,15 +31,9 @@ impl Server {
         let agree = label.agrees();
         let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let start = Start {
-            key: Key::vault(name, worker),
-            programs: &self.options.programs,
-            program: agree.then_some(stacks::GATE),
-            arguments: &arguments,
-            uid: self.uids.own(Own::Vault(slot)),
-            network: None,
-            logs: label.logs(),
-        };
+        let uid = self.uids.own(Own::Vault(slot));
+        let start = Start::new(Key::vault(name, worker), uid, &self.options, label.logs());
+        let start = Start { program: agree.then_some(stacks::GATE), arguments: &arguments, ..start };
         let failed = |e: &dyn std::fmt::Display| Fatal::new("start a vault", e);
         let handed = |e: SendError| Fatal::new("hand a vault its descriptors", e);
         let sockets = self.tunnels.iter().map(|group| Some((group.address(), group.slot(slot)?)));

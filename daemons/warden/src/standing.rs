@@ -1,0 +1,62 @@
+//! What the standing processes of a server and of a workstation have in common.
+
+use crate::options::Options;
+use crate::process::{Key, Process};
+use crate::supervisor::Processes;
+use crate::{Fatal, log, state};
+use levee_ipc::warden::Role;
+use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::sessiond::SessiondPart;
+use levee_ipc::warden::tpe::TpePart;
+use levee_ipc::warden::tps::TpsPart;
+use std::error::Error;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the signer may take to decrypt its keys.
+const DECRYPTION: Duration = Duration::from_secs(120);
+
+/// A process with its kit, or the step that failed.
+pub type Given = Result<Process, Box<dyn Error>>;
+
+/// What goes wrong as a process of this role is started.
+pub fn not_started(role: Role, why: &dyn std::fmt::Display) -> Fatal {
+    Fatal::new(format!("start {}", role.program()), why)
+}
+
+/// With a passphrase the signer takes its time, and whether it was the right one is known before anything else is started.
+///
+/// # Errors
+/// It cannot use its keys, which are in `directory`.
+pub fn wait_for_signer(processes: &mut Processes, options: &Options, directory: &Path) -> Result<(), Fatal> {
+    let signer = processes.get_mut(&Key::of(Role::Signer)).filter(|_| options.passphrase);
+    let why = signer.and_then(|signer| signer.begins_within(DECRYPTION));
+    why.map_or(Ok(()), |why| Err(Fatal::keys(directory, why)))
+}
+
+/// Hands these the revocation list that there is now. One that does not read what it is told is killed, and reads the list when it is
+/// started again.
+///
+/// # Errors
+/// There is none, or it is not read: why, in words.
+pub fn revoke(processes: &Processes, roles: &[Role], list: &Path) -> Result<(), String> {
+    for role in roles {
+        let list = state::revocations(list).map_err(|e| e.to_string())?.ok_or_else(|| {
+            format!("there is no {}", list.file_name().unwrap_or_default().to_string_lossy())
+        })?;
+        let Some(process) = processes.get(&Key::of(*role)) else { continue };
+        let list = [list.as_fd()];
+        let given = match role {
+            Role::Keyer => process.tell_as(KeyerPart::Revocations, &list),
+            Role::Tps => process.tell_as(TpsPart::Revocations, &list),
+            Role::Tpe => process.tell_as(TpePart::Revocations, &list),
+            _ => process.tell_as(SessiondPart::Revocations, &list),
+        };
+        if given.is_err() {
+            log!("{} does not read what it is told: killing it", role.program());
+            process.kill();
+        }
+    }
+    Ok(())
+}
