@@ -10,6 +10,7 @@
 pub mod analysis;
 mod block;
 pub mod client;
+mod compartment;
 pub mod counters;
 pub mod design;
 pub mod experiment;
@@ -26,5 +27,6 @@ pub mod sample;
 pub mod serve;
 pub mod stand;
 pub mod stats;
+pub mod study;
 pub mod tools;
 pub mod workload;

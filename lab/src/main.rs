@@ -11,6 +11,7 @@ use levee_lab::role::Role;
 use levee_lab::run::{self, End};
 use levee_lab::sample::Common;
 use levee_lab::serve::{Source, WORKERS, serve};
+use levee_lab::study::{self, Study};
 use levee_lab::workload::{Closer, Task};
 use rand::{Rng, SeedableRng};
 use std::ffi::OsString;
@@ -223,6 +224,15 @@ fn list(json: bool) -> io::Result<()> {
         }
         all.push((e.name, e.question, forms));
     }
+    for s in Study::all().map_err(io::Error::other)? {
+        let mut forms = Vec::new();
+        for (form, f) in ["quick", "full", "paper"].into_iter().filter_map(|n| Some((n, s.forms.get(n)?))) {
+            let (arms, trials) = (s.arms_of(f).count(), s.trials(f));
+            let minutes = trials as f64 * (f.seconds + run::BETWEEN) / 60.0;
+            forms.push(Listed { form, blocks: f.blocks, arms, arms_here: arms, trials, minutes });
+        }
+        all.push((s.study, s.question, forms));
+    }
     if json {
         let value: Vec<_> = all
             .iter()
@@ -232,7 +242,7 @@ fn list(json: bool) -> io::Result<()> {
         return writeln!(out);
     }
     for (name, question, forms) in all {
-        writeln!(out, "{name:<8} {question}")?;
+        writeln!(out, "{name:<9} {question}")?;
         for f in forms {
             writeln!(
                 out,
@@ -244,7 +254,62 @@ fn list(json: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// The study that is asked for, if it is one: by name, or a file with a key `study`.
+fn study_of(name: &str) -> io::Result<Option<Study>> {
+    let parsed = if name.ends_with(".toml") {
+        let text =
+            std::fs::read_to_string(name).map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))?;
+        let is_study = text.lines().any(|l| l.starts_with("study = "));
+        is_study.then(|| Study::parse(&text).map_err(|e| format!("{name}: {e}")))
+    } else {
+        Study::named(name)
+    };
+    parsed.transpose().map_err(io::Error::other)
+}
+
+fn run_study(r: &Run, study: &Study, form: &str) -> io::Result<ExitCode> {
+    if r.layout.is_some() || r.two_minutes || r.wait.is_some() {
+        return Err(io::Error::other("a study has no layouts and no waits"));
+    }
+    let stamp: String = levee_lab::host::now().chars().filter(char::is_ascii_alphanumeric).collect();
+    let dir = match (&r.out, r.resume) {
+        (Some(out), _) => out.clone(),
+        (None, true) => return Err(io::Error::other("--resume of a study needs --out")),
+        (None, false) => PathBuf::from("lab-results").join(format!("{}-{form}-{stamp}", study.study)),
+    };
+    if r.resume != study::run::is_study(&dir) {
+        let why = if r.resume {
+            "holds no run to go on with"
+        } else {
+            "holds a run; use --resume to go on with it"
+        };
+        return Err(io::Error::other(format!("{} {why}", dir.display())));
+    }
+    let seed = r.seed.unwrap_or_else(|| rand::rngs::StdRng::from_os_rng().random());
+    eprintln!("{}: {form} form into {}", study.title, dir.display());
+    if study::run::go(&dir, study, form, seed)? == End::Stopped {
+        eprintln!(
+            "stopped; what was measured is kept. Go on with: levee lab run {} --{form} --resume --out {}",
+            r.name,
+            dir.display()
+        );
+        return Ok(ExitCode::from(130));
+    }
+    println!("{}", study::run::report(&dir)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
 fn run(r: &Run) -> io::Result<ExitCode> {
+    let form = if r.paper {
+        "paper"
+    } else if r.full {
+        "full"
+    } else {
+        "quick"
+    };
+    if let Some(study) = study_of(&r.name)? {
+        return run_study(r, &study, form);
+    }
     let e = if r.name.ends_with(".toml") {
         let text = std::fs::read_to_string(&r.name)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", r.name)))?;
@@ -253,13 +318,6 @@ fn run(r: &Run) -> io::Result<ExitCode> {
         Experiment::named(&r.name)
     }
     .map_err(io::Error::other)?;
-    let form = if r.paper {
-        "paper"
-    } else if r.full {
-        "full"
-    } else {
-        "quick"
-    };
     let root = PathBuf::from("lab-results");
     let (dir, mut manifest) = if r.resume {
         let dir = r.out.clone().map_or_else(|| run::unfinished(&root, &e.name, form), Ok)?;
@@ -305,6 +363,9 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
         Cmd::Record(ask) => leak::differ(&ask)?,
         Cmd::Leak(ask) => {
             return Ok(if leak::run(&ask)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Cmd::Report { dir } if study::run::is_study(&dir) => {
+            println!("{}", study::run::report(&dir)?.display())
         }
         Cmd::Report { dir } => println!("{}", levee_lab::report::write(&dir)?.display()),
         Cmd::Compare { before, after, json } => {

@@ -1,12 +1,12 @@
 //! The attacker's program (`lab/attacker`), which this one carries, and jobs for it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fs, thread};
 
 use super::capacity::Windows;
+use crate::compartment::{self, leave};
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/attacker"));
 
@@ -15,13 +15,12 @@ const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/attacker"));
 /// # Errors
 /// When it cannot be written.
 pub fn place(path: &Path) -> io::Result<()> {
-    fs::write(path, PROGRAM)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+    leave(path, PROGRAM)
 }
 
 /// Where a compartment sees it.
 pub(crate) fn visible() -> PathBuf {
-    PathBuf::from(format!("/usr/local/bin/levlab{}attacker", std::process::id()))
+    compartment::visible("attacker")
 }
 
 /// One end: what it is told and what it answers.

@@ -1,0 +1,49 @@
+// The small operations of the studies: each is timed by itself, by one static program that runs unchanged natively, in a compartment,
+// and in what others use to keep programs apart.
+//
+// It is C, and a program of its own, because it times single instructions, system calls and faults: nothing of a language's
+// run-time may stand between, and it must run wherever there is a kernel.
+#ifndef OPERATIONS_H
+#define OPERATIONS_H
+
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdint.h>
+
+// One operation.
+struct op {
+    const char *name;
+    // Prepares. Null, or why it cannot be had here. May be null.
+    const char *(*open)(void);
+    // Does it `n` times. May be null, where `measure` is not.
+    void (*run)(size_t n);
+    // How many operations are in one of `n`; 0 for 1.
+    double divide;
+    // Nanoseconds for one operation, from about `seconds` of work, where counting runs is not enough.
+    double (*measure)(double seconds);
+};
+
+extern const struct op ARITHMETIC[], SYSTEM[], FILES[], MEMORY[], SWITCHES[], CALCULATIONS[], STORAGE[],
+    COMMANDS[];
+
+// Nanoseconds of CLOCK_MONOTONIC.
+int64_t now(void);
+// What a quarter of short batches do not exceed, in nanoseconds for one run, from about `seconds` of work.
+double timed(void (*run)(size_t), double seconds);
+// The value that a quarter of them do not exceed; puts them in order. On a busy host the middle one is often a batch from which the
+// processor was taken away, and says nothing of the operation.
+double quarter(double *values, size_t count);
+// The last error in words, after what failed.
+const char *refused(const char *what);
+// A writable directory on a tmpfs. Null: there is none.
+const char *scratch(void);
+// A directory of a file system that lasts: the compartment's own store, unless the job says another.
+extern const char *store;
+// This program's own path.
+extern const char *self;
+// Ends the process: an operation failed while it was being timed.
+void failed(const char *what) __attribute__((noreturn));
+// Memory latency at `size` bytes with one load in each `stride`; 0: all cache lines in random order.
+double latency(size_t size, size_t stride, double seconds);
+
+#endif

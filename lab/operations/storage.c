@@ -1,0 +1,238 @@
+// A file system: a tree walked, a file read and written in large blocks and a byte at a time; and streams on the loopback.
+#include "operations.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DIRECTORIES 64
+#define FILES_EACH 32
+#define LARGE (8u << 20)
+#define MIB (1u << 20)
+
+const char *store = "/srv/own";
+static int from = -1, to = -1;
+static char *block;
+
+static const char *place(const char *what) {
+    static char text[400];
+    snprintf(text, sizeof text, "%s/%s", store, what);
+    return text;
+}
+
+// A tree of 2,048 files in 64 directories, once for a run.
+static const char *open_tree(void) {
+    struct stat s;
+    if (!stat(place("tree-whole"), &s))
+        return NULL;
+    if (mkdir(place("tree"), 0755) && errno != EEXIST)
+        return refused("a tree in the store");
+    for (int d = 0; d < DIRECTORIES; d++) {
+        char name[40];
+        snprintf(name, sizeof name, "tree/%d", d);
+        if (mkdir(place(name), 0755) && errno != EEXIST)
+            return refused("a directory in the store");
+        for (int f = 0; f < FILES_EACH; f++) {
+            snprintf(name, sizeof name, "tree/%d/%d", d, f);
+            int file = open(place(name), O_CREAT | O_WRONLY, 0644);
+            if (file < 0 || close(file))
+                return refused("a file in the store");
+        }
+    }
+    int file = open(place("tree-whole"), O_CREAT | O_WRONLY, 0644);
+    return file < 0 || close(file) ? refused("the tree's end") : NULL;
+}
+
+static size_t walk(const char *path) {
+    DIR *d = opendir(path);
+    if (!d)
+        failed("a directory of the tree");
+    size_t seen = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        char name[500];
+        struct stat s;
+        snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+        if (lstat(name, &s))
+            failed("a file of the tree");
+        seen += 1 + (S_ISDIR(s.st_mode) ? walk(name) : 0);
+    }
+    closedir(d);
+    return seen;
+}
+
+static void find(size_t n) {
+    char root[400];
+    snprintf(root, sizeof root, "%s", place("tree"));
+    for (size_t i = 0; i < n; i++)
+        if (walk(root) != DIRECTORIES * (FILES_EACH + 1))
+            failed("the tree is not whole");
+}
+
+// Once: the laboratory has just emptied the kernel's caches.
+static double find_cold(double seconds) {
+    (void)seconds;
+    int64_t a = now();
+    find(1);
+    return (double)(now() - a);
+}
+
+static const char *open_large(void) {
+    block = malloc(MIB);
+    to = open(place("large"), O_CREAT | O_RDWR, 0644);
+    struct stat s;
+    if (!block || to < 0 || fstat(to, &s))
+        return refused("a file in the store");
+    memset(block, 7, MIB);
+    for (off_t at = s.st_size; at < LARGE; at += MIB)
+        if (pwrite(to, block, MIB, at) != MIB)
+            return refused("filling a file in the store");
+    return fsync(to) ? refused("syncing a file in the store") : NULL;
+}
+
+// 8 MiB of it, a MiB at a time.
+static void read_large(size_t n) {
+    for (size_t i = 0; i < n; i++)
+        for (off_t at = 0; at < LARGE; at += MIB)
+            if (pread(to, block, MIB, at) != MIB)
+                failed("reading the large file");
+}
+
+static void read_uncached(size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (posix_fadvise(to, 0, 0, POSIX_FADV_DONTNEED))
+            failed("leaving the cache");
+        read_large(1);
+    }
+}
+
+// What is to be copied lies on a tmpfs.
+static const char *open_copy(void) {
+    char name[300];
+    if (!scratch())
+        return "no directory on a tmpfs that can be written";
+    const char *why = open_large();
+    snprintf(name, sizeof name, "%s/levee-op-copy-%d", scratch(), (int)getpid());
+    from = open(name, O_CREAT | O_EXCL | O_RDWR, 0600);
+    if (why || from < 0 || unlink(name))
+        return why ? why : refused("a file to copy");
+    for (off_t at = 0; at < LARGE; at += MIB)
+        if (pwrite(from, block, MIB, at) != MIB)
+            return refused("filling a file to copy");
+    return NULL;
+}
+
+static void copy_large(size_t n) {
+    for (size_t i = 0; i < n; i++)
+        for (off_t at = 0; at < LARGE; at += MIB)
+            if (pread(from, block, MIB, at) != MIB || pwrite(to, block, MIB, at) != MIB)
+                failed("copying the large file");
+}
+
+// A byte.
+static void copy_small(size_t n) {
+    char byte;
+    lseek(from, 0, SEEK_SET);
+    lseek(to, 0, SEEK_SET);
+    for (size_t i = 0; i < n; i++) {
+        if (i % LARGE == LARGE - 1) {
+            lseek(from, 0, SEEK_SET);
+            lseek(to, 0, SEEK_SET);
+        }
+        if (read(from, &byte, 1) != 1 || write(to, &byte, 1) != 1)
+            failed("copying a byte");
+    }
+}
+
+#define PIECE (128u << 10)
+static int near = -1;
+static pid_t reader;
+
+// A stream over the loopback to a reader on the same processor.
+static const char *open_loopback(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    block = malloc(PIECE);
+    if (!block || listener < 0 || bind(listener, (struct sockaddr *)&at, size) || listen(listener, 1) ||
+        getsockname(listener, (struct sockaddr *)&at, &size))
+        return refused("a listener on the loopback");
+    near = socket(AF_INET, SOCK_STREAM, 0);
+    if (near < 0 || connect(near, (struct sockaddr *)&at, size))
+        return refused("a connection on the loopback");
+    memset(block, 1, PIECE);
+    reader = fork();
+    if (reader < 0)
+        return refused("a reader");
+    if (reader == 0) {
+        int far = accept(listener, NULL, NULL);
+        close(near);
+        size_t had = 0;
+        for (ssize_t n; (n = read(far, block, PIECE)) > 0;)
+            for (had += (size_t)n; had >= PIECE; had -= PIECE) // each piece is acknowledged when it has come whole
+                if (write(far, block, 1) != 1)
+                    _exit(1);
+        _exit(0);
+    }
+    close(listener);
+    return NULL;
+}
+
+static void send_piece(void) {
+    for (size_t sent = 0; sent < PIECE;) {
+        ssize_t n = write(near, block, PIECE - sent);
+        if (n <= 0)
+            failed("writing to the loopback");
+        sent += (size_t)n;
+    }
+}
+
+static void take_word(void) {
+    char word;
+    if (read(near, &word, 1) != 1)
+        failed("the reader on the loopback");
+}
+
+// Eight pieces are on their way, so that both ends have work.
+static void loopback_stream(size_t n) {
+    size_t ahead = n < 8 ? n : 8;
+    for (size_t i = 0; i < ahead; i++)
+        send_piece();
+    for (size_t i = ahead; i < n; i++) {
+        take_word();
+        send_piece();
+    }
+    for (size_t i = 0; i < ahead; i++)
+        take_word();
+}
+
+// A piece there and its word back.
+static void loopback_request(size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        send_piece();
+        take_word();
+    }
+}
+
+const struct op STORAGE[] = {
+    {"find-warm", open_tree, find, 0, NULL},
+    {"find-cold", open_tree, NULL, 0, find_cold},
+    {"read-cached", open_large, read_large, LARGE, NULL},
+    {"read-uncached", open_large, read_uncached, LARGE, NULL},
+    {"copy-large", open_copy, copy_large, LARGE, NULL},
+    {"copy-small", open_copy, copy_small, 0, NULL},
+    {"loopback-stream", open_loopback, loopback_stream, PIECE, NULL},
+    {"loopback-request", open_loopback, loopback_request, 0, NULL},
+    {NULL, NULL, NULL, 0, NULL},
+};

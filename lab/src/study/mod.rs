@@ -1,0 +1,328 @@
+//! Studies of single operations: the same work, in what keeps programs apart and without it.
+//!
+//! A study is data (`studies/*.toml`): arms, of which the first is the baseline, and tables of rows, each with what the paper
+//! printed. It is laid out as an experiment is ([`crate::design`]): each block holds every row, each row every arm once and the baseline
+//! twice, in random order; the two give the noise floor ([`crate::analysis`]). What an arm is, and how a row is measured in it, is the
+//! study's own ([`Stand`]).
+
+mod places;
+mod report;
+pub mod run;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+
+/// The studies that come with the program.
+const FILES: &[(&str, &str)] = &[
+    ("partition", include_str!("../../studies/partition.toml")),
+    ("labelled", include_str!("../../studies/labelled.toml")),
+];
+
+/// A way to run the operations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// A word.
+    pub name: String,
+    /// After "Here, " in the report's first sentence.
+    pub words: String,
+    /// What it is.
+    pub note: String,
+}
+
+/// An operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// As its program knows it.
+    pub id: String,
+    /// As the paper calls it.
+    pub what: String,
+    /// What the paper printed, in its table's columns; fewer where it did not.
+    #[serde(default)]
+    pub paper: Vec<f64>,
+    /// What is wrong with that.
+    #[serde(default)]
+    pub fault: Option<String>,
+    /// Its unit, where it is not its table's.
+    #[serde(default)]
+    pub unit: Option<Unit>,
+}
+
+/// What values are in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unit {
+    /// Of the values.
+    pub unit: String,
+    /// How many of the unit are in a second; of a rate's, what one unit of work is in it.
+    pub scale: f64,
+    /// Whether values are rates and not times.
+    #[serde(default)]
+    pub rate: bool,
+}
+
+/// A table of the paper's, or one beyond it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// As in the paper; `beyond` where it has none.
+    pub number: String,
+    /// What it shows.
+    pub title: String,
+    /// Of its values.
+    pub unit: String,
+    /// How many of the unit are in a second; of a rate's, what one unit of work is in it.
+    pub scale: f64,
+    /// Whether values are rates and not times.
+    #[serde(default)]
+    pub rate: bool,
+    /// Whether the mean over its rows is told, too.
+    #[serde(default)]
+    pub average: bool,
+    /// The paper's columns; the first is its baseline, the last what it recommends.
+    #[serde(default)]
+    pub columns: Vec<String>,
+    /// Its rows.
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    /// A row's unit, scale, and whether it is a rate.
+    pub fn unit<'a>(&'a self, row: &'a Row) -> (&'a str, f64, bool) {
+        row.unit.as_ref().map_or((&self.unit, self.scale, self.rate), |u| (&u.unit, u.scale, u.rate))
+    }
+
+    /// A time for one unit of a row's work, in its unit.
+    pub fn shown(&self, row: &Row, seconds: f64) -> f64 {
+        let (_, scale, rate) = self.unit(row);
+        if rate { scale / seconds } else { scale * seconds }
+    }
+
+    /// The paper's last column over its first, as time for the same work.
+    pub fn ratio(&self, row: &Row) -> Option<f64> {
+        let (first, last) = (row.paper.first()?, row.paper.last()?);
+        let ratio = if self.unit(row).2 { first / last } else { last / first };
+        (row.paper.len() > 1).then_some(ratio)
+    }
+}
+
+/// An average that the paper printed, made again from its own rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recomputed {
+    /// What it is an average of.
+    pub what: String,
+    /// As printed.
+    pub printed: f64,
+    /// The rows, as printed.
+    pub values: Vec<f64>,
+    /// How many of the first ones the paper left out.
+    pub left_out: usize,
+    /// Why it differs.
+    pub why: String,
+}
+
+/// What was to be reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// In this arm.
+    pub arm: String,
+    /// These rows.
+    pub rows: Vec<String>,
+    /// Take at most so many times the baseline.
+    pub most: f64,
+}
+
+/// How much is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Form {
+    /// Blocks.
+    pub blocks: usize,
+    /// Seconds of work in a trial.
+    pub seconds: f64,
+    /// Its rows, where they are not all.
+    #[serde(default)]
+    pub rows: Option<Vec<String>>,
+    /// Its arms, where they are not all.
+    #[serde(default)]
+    pub arms: Option<Vec<String>>,
+}
+
+/// A study.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    /// Which: it says how arms are built and rows measured.
+    pub study: String,
+    /// For the report.
+    pub title: String,
+    /// What it answers.
+    pub question: String,
+    /// The paper.
+    pub cite: String,
+    /// What the paper got wrong, or left open.
+    pub faults: Vec<String>,
+    /// What is not as in the paper, or not measured.
+    pub absent: Vec<String>,
+    /// Averages made again.
+    #[serde(default)]
+    pub recomputed: Vec<Recomputed>,
+    /// The first is the baseline.
+    #[serde(rename = "arm")]
+    pub arms: Vec<Arm>,
+    /// Of rows.
+    #[serde(rename = "table")]
+    pub tables: Vec<Table>,
+    /// To be reached.
+    #[serde(default, rename = "goal")]
+    pub goals: Vec<Goal>,
+    /// By name.
+    #[serde(rename = "form")]
+    pub forms: BTreeMap<String, Form>,
+}
+
+impl Study {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(text: &str) -> Result<Study, String> {
+        let s: Study = toml::from_str(text).map_err(|e| e.to_string())?;
+        if !FILES.iter().any(|(name, _)| *name == s.study) {
+            return Err(format!("no study is called {:?}", s.study));
+        }
+        s.baseline()?;
+        let arm = |name: &String| s.arms.iter().any(|a| a.name == *name);
+        let row = |id: &String| s.rows().any(|(_, r)| r.id == *id);
+        for (name, form) in &s.forms {
+            if form.blocks < 3 || !(form.seconds > 0.0 && form.seconds <= 600.0) {
+                return Err(format!("form {name}: at least three blocks, of trials of at most 600 s"));
+            }
+            if let Some(what) = form.arms.iter().flatten().find(|a| !arm(a)) {
+                return Err(format!("form {name}: there is no arm {what:?}"));
+            }
+            if let Some(what) = form.rows.iter().flatten().find(|r| !row(r)) {
+                return Err(format!("form {name}: there is no row {what:?}"));
+            }
+            if form.arms.as_ref().is_some_and(|a| !a.contains(&s.arms[0].name)) {
+                return Err(format!("form {name} is without the baseline"));
+            }
+        }
+        for goal in &s.goals {
+            if let Some(what) = goal.rows.iter().find(|r| !row(r)) {
+                return Err(format!("a goal names {what:?}, which is no row"));
+            }
+        }
+        for table in &s.tables {
+            if let Some(r) = table.rows.iter().find(|r| r.paper.len() > table.columns.len()) {
+                return Err(format!("{}: more values than the paper's columns", r.id));
+            }
+        }
+        Ok(s)
+    }
+
+    /// One of those that come with the program; `None`: there is none of this name.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn named(name: &str) -> Option<Result<Study, String>> {
+        FILES
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(n, text)| Study::parse(text).map_err(|e| format!("{n}: {e}")))
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn all() -> Result<Vec<Study>, String> {
+        FILES.iter().map(|(n, text)| Study::parse(text).map_err(|e| format!("{n}: {e}"))).collect()
+    }
+
+    /// The first arm.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn baseline(&self) -> Result<&Arm, String> {
+        self.arms.first().ok_or_else(|| "no arms".to_owned())
+    }
+
+    /// Every row with its table.
+    pub fn rows(&self) -> impl Iterator<Item = (&Table, &Row)> {
+        self.tables.iter().flat_map(|t| t.rows.iter().map(move |r| (t, r)))
+    }
+
+    /// The rows of a form.
+    pub fn rows_of<'a>(&'a self, form: &'a Form) -> impl Iterator<Item = (&'a Table, &'a Row)> {
+        self.rows().filter(|(_, r)| form.rows.as_ref().is_none_or(|all| all.contains(&r.id)))
+    }
+
+    /// The arms of a form.
+    pub fn arms_of<'a>(&'a self, form: &'a Form) -> impl Iterator<Item = &'a Arm> {
+        self.arms.iter().filter(|a| form.arms.as_ref().is_none_or(|all| all.contains(&a.name)))
+    }
+
+    /// How many trials a form has when every arm can be built.
+    pub fn trials(&self, form: &Form) -> usize {
+        form.blocks * self.rows_of(form).count() * (self.arms_of(form).count() + 1)
+    }
+}
+
+/// What one trial found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// For one unit of the row's work.
+    pub seconds: f64,
+    /// How often the kernel took the processor away meanwhile, where the program says so.
+    pub preempted: Option<u64>,
+    /// What else was counted, by name.
+    pub counted: BTreeMap<String, f64>,
+}
+
+/// What stands while a study runs.
+pub trait Stand {
+    /// Arms that cannot be had here, each with the reason.
+    fn absent(&self) -> &[(String, String)];
+
+    /// Makes a trial: about `seconds` of a row's work in an arm.
+    ///
+    /// # Errors
+    /// When the arm refuses it or ends.
+    fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured>;
+}
+
+/// Builds what a study's arms need.
+fn build(study: &Study, arms: &[&Arm]) -> io::Result<Box<dyn Stand>> {
+    match study.study.as_str() {
+        "partition" | "labelled" => Ok(Box::new(places::Places::build(arms)?)),
+        other => Err(io::Error::other(format!("no study is called {other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_study_can_be_read_and_has_three_forms() {
+        for s in Study::all().expect("built in") {
+            for (form, least) in [("quick", 12), ("full", 30), ("paper", 100)] {
+                assert!(s.forms.get(form).expect(form).blocks >= least, "{} {form}", s.study);
+            }
+        }
+    }
+
+    #[test]
+    fn a_form_without_the_baseline_and_one_with_an_unknown_row_are_refused() {
+        let (_, text) = FILES[0];
+        let without = text.replace("[form.quick]", "[form.quick]\narms = [\"bubblewrap\"]");
+        assert!(Study::parse(&without).expect_err("no baseline").contains("without the baseline"));
+        let unknown = text.replace("[form.quick]", "[form.quick]\nrows = [\"teleport\"]");
+        assert!(Study::parse(&unknown).expect_err("no such row").contains("no row \"teleport\""));
+    }
+}

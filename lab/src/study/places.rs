@@ -1,0 +1,329 @@
+//! What keeps programs apart, and what it costs (`levee lab run partition`, `labelled`): the same program (`lab/operations`) does its
+//! operations natively, as a service in a compartment of levee's, and in what others use.
+
+use super::{Arm, Measured, Stand};
+use crate::compartment::{Compartments, Service, inside, leave, visible};
+use crate::host::processors;
+use crate::levee::{Removed, text, wait_for};
+use crate::netns::{Namespace, tool};
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/operations"));
+const LABEL: &str = "LOW";
+const PORT: u16 = 7200;
+
+/// Of the plain arm's link.
+const LINK: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 215, 0, 1), Ipv4Addr::new(10, 215, 0, 2)];
+/// As large as a compartment's store.
+const STORE: u64 = 32 << 20;
+
+/// One running program of operations: jobs in, answers out.
+struct Place {
+    /// A directory that lasts, where it is not the compartment's own.
+    store: Option<String>,
+    /// Until the end: a program that reads no more jobs ends by itself.
+    to: Option<Box<dyn Write>>,
+    answers: Receiver<String>,
+    child: Option<Child>,
+}
+
+/// A job's first words. Its processor is the last: interrupts tend to come to the first.
+fn words(row: &str, seconds: f64) -> String {
+    format!("{row} {} {}", (seconds * 1e3).ceil() as u64, processors() - 1)
+}
+
+impl Place {
+    fn new(to: Box<dyn Write>, from: Box<dyn Read + Send>, child: Option<Child>) -> Place {
+        let (tell, answers) = channel();
+        // The thread ends with what it reads.
+        thread::spawn(move || {
+            for line in BufReader::new(from).lines().map_while(Result::ok) {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Place { store: None, to: Some(to), answers, child }
+    }
+
+    fn of(stream: TcpStream) -> io::Result<Place> {
+        stream.set_nodelay(true)?;
+        Ok(Place::new(Box::new(stream.try_clone()?), Box::new(stream), None))
+    }
+
+    /// A program that does jobs on its standard input.
+    fn spawn(mut command: Command) -> io::Result<Place> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let missing = || io::Error::other("no pipe");
+        let (to, from) = (child.stdin.take().ok_or_else(missing)?, child.stdout.take().ok_or_else(missing)?);
+        Ok(Place::new(Box::new(to), Box::new(from), Some(child)))
+    }
+
+    fn ask(&mut self, row: &str, seconds: f64) -> io::Result<Measured> {
+        let store = self.store.as_deref().unwrap_or_default();
+        let job = format!("{} {store}\n", words(row, seconds));
+        let to = self.to.as_mut().ok_or_else(|| io::Error::other("it has been told to end"))?;
+        to.write_all(job.as_bytes())?;
+        to.flush()?;
+        let patience = Duration::from_secs_f64(30.0 + 20.0 * seconds);
+        let said = self.answers.recv_timeout(patience).map_err(|e| match e {
+            RecvTimeoutError::Timeout => io::Error::other("no answer in time"),
+            RecvTimeoutError::Disconnected => io::Error::other("it has ended"),
+        })?;
+        if let Some(why) = said.strip_prefix("refused: ") {
+            return Err(io::Error::other(why.to_owned()));
+        }
+        let mut words = said.split(' ');
+        let (ns, preempted) = (words.next().and_then(|w| w.parse::<f64>().ok()), words.next());
+        let ns = ns.ok_or_else(|| io::Error::other(format!("it said {said:?}")))?;
+        let preempted = preempted.and_then(|w| w.parse().ok());
+        Ok(Measured { seconds: ns / 1e9, preempted, counted: BTreeMap::new() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.to = None;
+        if let Some(child) = &mut self.child {
+            let end = Instant::now() + Duration::from_secs(2);
+            while Instant::now() < end && matches!(child.try_wait(), Ok(None)) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// A mount, undone when dropped; then its directory goes.
+struct Mounted(Removed);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(e) = tool("umount", &[&text(&self.0.0)]) {
+            eprintln!("levee-lab: {e}");
+        }
+    }
+}
+
+/// The program as a plain service over a link like the compartment's, with a store of the same kind and size. Fields drop in
+/// order.
+struct Plain {
+    _served: Ended,
+    store: Mounted,
+    _image: Removed,
+    client: Namespace,
+    _server: Namespace,
+}
+
+/// A process, killed when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+impl Plain {
+    fn start(program: &Path) -> io::Result<Plain> {
+        let (client, server) = (Namespace::new("pc")?, Namespace::new("ps")?);
+        client.link(&server, LINK[0], LINK[1], "eth0")?;
+        let listener = inside(&server.path(), || TcpListener::bind((LINK[1], PORT)))?;
+        let mut serve = Command::new("sh");
+        serve.args(["-c", "exec \"$0\" serve 3<&0 </dev/null"]).arg(program);
+        let served = Ended(serve.stdin(OwnedFd::from(listener)).process_group(0).spawn()?);
+        let beside = |what: &str| std::env::temp_dir().join(format!("levlab{}{what}", std::process::id()));
+        let image = Removed(beside("image"));
+        let file = fs::File::create_new(&image.0)?;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, STORE)?;
+        tool("mkfs.ext4", &["-q", "-F", &text(&image.0)])?;
+        let directory = Removed(beside("store"));
+        fs::create_dir(&directory.0)?;
+        tool("mount", &["-o", "loop,nosuid,nodev", &text(&image.0), &text(&directory.0)])?;
+        Ok(Plain { _served: served, store: Mounted(directory), _image: image, client, _server: server })
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        inside(&self.client.path(), || {
+            TcpStream::connect_timeout(&(LINK[1], PORT).into(), Duration::from_secs(2))
+        })
+    }
+}
+
+/// A stream from an arm's program, or requests of a byte to it, over the arm's link: seconds for a byte, or for a request.
+fn link(mut stream: TcpStream, row: &str, seconds: f64) -> io::Result<Measured> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs_f64(10.0 + 10.0 * seconds)))?;
+    stream.write_all(format!("{}\n", words(row, seconds)).as_bytes())?;
+    let mut piece = vec![0_u8; 128 << 10];
+    // the first answer is no part of what is measured
+    stream.read_exact(piece.get_mut(..1).unwrap_or_default())?;
+    let begin = Instant::now();
+    let mut done = 0_u64;
+    if row == "link-stream" {
+        loop {
+            match stream.read(&mut piece)? {
+                0 => break,
+                n => done += n as u64,
+            }
+        }
+    } else {
+        while begin.elapsed().as_secs_f64() < seconds {
+            stream.write_all(b"x")?;
+            stream.read_exact(piece.get_mut(..1).unwrap_or_default())?;
+            done += 1;
+        }
+    }
+    if done == 0 {
+        return Err(io::Error::other("nothing came"));
+    }
+    Ok(Measured { seconds: begin.elapsed().as_secs_f64() / done as f64, ..Measured::default() })
+}
+
+/// Everything that stands during a run. Fields drop in order.
+pub(super) struct Places {
+    places: BTreeMap<String, Place>,
+    absent: Vec<(String, String)>,
+    compartments: Option<Compartments>,
+    plain: Option<Plain>,
+    _roots: Vec<Removed>,
+    _program: Removed,
+}
+
+/// Bubblewrap as its manual has it for an untrusted program: every namespace, the host's programs read-only, a new uid.
+fn bubblewrap(program: &Path) -> Command {
+    let mut c = Command::new("bwrap");
+    c.args(["--unshare-all", "--die-with-parent", "--new-session", "--uid", "1000", "--gid", "1000"]);
+    c.args(["--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib"]);
+    c.args(["--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]);
+    c.arg(program).arg("jobs");
+    c
+}
+
+/// systemd-nspawn with users of its own, no network but the loopback, and the host's programs read-only.
+fn nspawn(program: &Path) -> io::Result<(Command, Removed)> {
+    let root = Removed(std::env::temp_dir().join(format!("levlab{}root", std::process::id())));
+    for dir in ["usr", "etc", "tmp", "proc", "sys", "dev", "run", "root", "var"] {
+        fs::create_dir_all(root.0.join(dir))?;
+    }
+    for dir in ["bin", "lib", "lib64", "sbin"] {
+        std::os::unix::fs::symlink(format!("usr/{dir}"), root.0.join(dir))?;
+    }
+    // it refuses a directory that does not say which system it is
+    fs::write(root.0.join("etc/os-release"), "ID=laboratory\n")?;
+    let mut c = Command::new("systemd-nspawn");
+    c.args(["--quiet", "--register=no", "--keep-unit", "--private-network", "--as-pid2", "--pipe", "-U"]);
+    c.args(["--bind-ro=/usr", "--directory", &text(&root.0)]).arg(program).arg("jobs");
+    Ok((c, root))
+}
+
+impl Places {
+    /// Builds the arms.
+    ///
+    /// # Errors
+    /// When the program cannot be left where compartments see it.
+    pub(super) fn build(arms: &[&Arm]) -> io::Result<Places> {
+        let program = visible("operations");
+        let removed = Removed(program.clone());
+        leave(&program, PROGRAM)?;
+        let mut p = Places {
+            places: BTreeMap::new(),
+            absent: Vec::new(),
+            compartments: None,
+            plain: None,
+            _roots: Vec::new(),
+            _program: removed,
+        };
+        for arm in arms {
+            let place = p.place(&arm.name, &program).and_then(|mut place| {
+                // an arm that starts and cannot do the least is no arm
+                place
+                    .ask("null-call", 0.001)
+                    .map_err(|e| io::Error::other(format!("it does not run here: {e}")))?;
+                Ok(place)
+            });
+            match place {
+                Ok(place) => drop(p.places.insert(arm.name.clone(), place)),
+                Err(e) if matches!(arm.name.as_str(), "native" | "plain") => return Err(e),
+                Err(e) => p.absent.push((arm.name.clone(), e.to_string())),
+            }
+        }
+        Ok(p)
+    }
+
+    /// A new connection over an arm's link.
+    fn connect(&self, arm: &str) -> io::Result<TcpStream> {
+        match (arm, &self.plain, &self.compartments) {
+            ("plain", Some(p), _) => p.connect(),
+            ("compartment", _, Some(c)) => c.connect(0, PORT),
+            _ => Err(io::Error::other("it has no link")),
+        }
+    }
+
+    fn place(&mut self, arm: &str, program: &Path) -> io::Result<Place> {
+        let named = |what: &str, e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+        match arm {
+            "native" => {
+                let mut c = Command::new(program);
+                c.arg("jobs");
+                Place::spawn(c).map_err(|e| named("the program", e))
+            }
+            "plain" => {
+                let plain = Plain::start(program)?;
+                let stream = wait_for("the plain service", || plain.connect().ok())?;
+                let mut place = Place::of(stream)?;
+                place.store = Some(text(&plain.store.0.0));
+                self.plain = Some(plain);
+                Ok(place)
+            }
+            "compartment" => {
+                let services = [Service { name: "operations".into(), port: PORT, word: "serve".into() }];
+                let c = Compartments::start(&[LABEL], program, &services, &[])?;
+                let stream = wait_for("the compartment's service", || c.connect(0, PORT).ok())?;
+                self.compartments = Some(c);
+                Place::of(stream)
+            }
+            "bubblewrap" => Place::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
+            "nspawn" => {
+                let (c, root) = nspawn(program)?;
+                self._roots.push(root);
+                Place::spawn(c).map_err(|e| named("systemd-nspawn", e))
+            }
+            other => Err(io::Error::other(format!("no way is known to build {other:?}"))),
+        }
+    }
+}
+
+impl Stand for Places {
+    fn absent(&self) -> &[(String, String)] {
+        &self.absent
+    }
+
+    fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
+        if row.starts_with("link-") {
+            return link(self.connect(arm)?, row, seconds);
+        }
+        if row == "find-cold" {
+            // names and inodes of the whole host, and the pages of what is forgotten
+            fs::write("/proc/sys/vm/drop_caches", "2")?;
+        }
+        let place = self.places.get_mut(arm);
+        place.ok_or_else(|| io::Error::other("the arm was not built"))?.ask(row, seconds)
+    }
+}

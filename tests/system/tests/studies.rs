@@ -1,0 +1,64 @@
+//! The laboratory's studies with levee itself as an arm, in their smallest form.
+//!
+//! Needs root, e2fsprogs, bubblewrap and levee's own programs (`cargo build --workspace --bins`).
+
+use levee_lab::study::Study;
+use levee_lab::study::run::{Sample, manifest, samples};
+use levee_system::programs;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs a study in three blocks of short trials; answers its directory.
+fn smallest(dir: &Path, name: &str, rows: &[&str], arms: &[&str]) -> PathBuf {
+    let mut study = Study::named(name).unwrap().unwrap();
+    let quick = study.forms.get_mut("quick").unwrap();
+    (quick.blocks, quick.seconds) = (3, 0.004);
+    quick.rows = Some(rows.iter().map(|r| (*r).to_owned()).collect());
+    quick.arms = Some(arms.iter().map(|a| (*a).to_owned()).collect());
+    let file = dir.join("study.toml");
+    fs::write(&file, toml::to_string(&study).unwrap()).unwrap();
+    let out = dir.join("run");
+    let lab = Command::new(programs().join("levee-lab"))
+        .arg("run")
+        .arg(&file)
+        .args(["--quick", "--seed", "3", "--out"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert!(lab.status.success(), "{}", String::from_utf8_lossy(&lab.stderr));
+    out
+}
+
+/// Asserts that every arm was there, and that each measured every row at least once.
+fn whole(run: &Path, rows: &[&str], arms: &[&str]) {
+    let m = manifest(run).unwrap();
+    assert_eq!(m.absent, []);
+    let all = samples(run).unwrap();
+    assert_eq!(all.len(), m.plan().len());
+    for (row, arm) in rows.iter().flat_map(|r| arms.iter().map(move |a| (*r, *a))) {
+        let here: Vec<&Sample> = all.iter().filter(|s| s.row == row && s.arm == arm).collect();
+        assert!(here.iter().any(|s| s.seconds.is_some()), "{row} in {arm}: {here:?}");
+    }
+    assert!(fs::read_to_string(run.join("report.md")).unwrap().contains("Here, "));
+}
+
+#[test]
+fn small_operations_are_measured_natively_in_a_compartment_and_in_bubblewrap() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = ["int-div", "null-io", "select-tcp", "exec", "shell", "create-10K", "page-fault"];
+    let arms = ["native", "compartment", "bubblewrap"];
+    let run = smallest(dir.path(), "partition", &rows, &arms);
+    whole(&run, &rows, &arms);
+}
+
+#[test]
+fn calculation_storage_and_network_are_measured_plain_and_in_a_compartment() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows =
+        ["ray-trace", "fourier", "find-warm", "read-uncached", "copy-large", "copy-small", "loopback-stream"];
+    let rows = [&rows[..], &["link-stream", "link-request"]].concat();
+    let arms = ["plain", "compartment"];
+    let run = smallest(dir.path(), "labelled", &rows, &arms);
+    whole(&run, &rows, &arms);
+}
