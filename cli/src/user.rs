@@ -10,8 +10,11 @@ use std::process::ExitCode;
 
 use argon2::password_hash::{PasswordHasher, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
+use data_encoding::BASE32_NOPAD;
 use levee_ipc::operator::{self, Answer};
 use levee_policy::{Site, UserName, nearest};
+use qrcode::QrCode;
+use qrcode::render::unicode::Dense1x2;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
@@ -36,6 +39,8 @@ enum Command {
     Add(Args),
     /// Replace a person's password
     Passwd(Args),
+    /// Make the seed of the codes that a person shows beside their password (TOTP), and show it, once
+    Totp(Totp),
     /// Cut a person off: their sessions end at once, and they cannot sign on until they are enabled, restarts or not
     Disable(Person),
     /// Let a person sign on again
@@ -49,6 +54,51 @@ struct Person {
     name: String,
     #[command(flatten)]
     which: Which,
+}
+
+/// The seed is printed as an otpauth:// address, which programs that show codes take; at a terminal as a picture for a camera, too.
+#[derive(Debug, clap::Args)]
+struct Totp {
+    #[command(flatten)]
+    of: Args,
+    /// Make another one where there is one: what shows codes by that is of no use any more
+    #[arg(long)]
+    replace: bool,
+}
+
+impl Totp {
+    fn make(&self) -> Result<ExitCode, String> {
+        let site = site::read(&self.of.site)?;
+        let name = self.of.known(&site)?;
+        let directory = site::state(self.of.state.as_deref(), site.name()).join("sessiond/second-factors");
+        let file = directory.join(name.as_str());
+        if file.exists() && !self.replace {
+            return Err(format!("`{name}` has a seed; --replace makes another"));
+        }
+        // RFC 4226 4, R6: 160 bits are recommended.
+        let mut seed = Zeroizing::new([0u8; 20]);
+        SystemRandom::new().fill(&mut *seed).map_err(|_| "no random bytes".to_owned())?;
+        let seed = Zeroizing::new(BASE32_NOPAD.encode(&*seed));
+        let line = Zeroizing::new(format!("totp {}\n", *seed));
+        write(&directory, &name, line.as_bytes(), self.replace)
+            .map_err(|e| format!("{}: {e}", file.display()))?;
+        let recorded = self.of.record(&site, &name)?;
+        let place = site.name();
+        let address =
+            Zeroizing::new(format!("otpauth://totp/{place}:{name}?secret={}&issuer={place}", *seed));
+        output::print(&format!("{}\n", *address))?;
+        if io::stdout().is_terminal() {
+            let picture = QrCode::new(address.as_bytes()).map_err(|e| e.to_string())?;
+            output::print(&format!("{}\n", picture.render::<Dense1x2>().build()))?;
+        }
+        output::print(&format!("{name}: this is shown once{recorded}\n"))?;
+        if site.user(&name).and_then(|user| user.second_factor()).is_none() {
+            output::print(&format!(
+                "{name} is asked for no code before the site file says second-factor = \"totp\"\n"
+            ))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 impl Person {
@@ -87,6 +137,7 @@ impl User {
         output::exit(match &self.command {
             Command::Add(args) => args.set(false),
             Command::Passwd(args) => args.set(true),
+            Command::Totp(totp) => totp.make(),
             Command::Disable(person) => person.set(true),
             Command::Enable(person) => person.set(false),
         })
@@ -143,9 +194,14 @@ impl Args {
 }
 
 fn store(directory: &Path, name: &UserName, password: &[u8], replace: bool) -> io::Result<()> {
-    files::directory(directory)?;
     let line = Zeroizing::new(format!("{}\n", hash(password)?.as_str()));
-    files::write(&directory.join(name.as_str()), line.as_bytes(), Mode::Private, replace)?;
+    write(directory, name, line.as_bytes(), replace)
+}
+
+/// A person's file in a directory of sessiond's.
+fn write(directory: &Path, name: &UserName, content: &[u8], replace: bool) -> io::Result<()> {
+    files::directory(directory)?;
+    files::write(&directory.join(name.as_str()), content, Mode::Private, replace)?;
     // While levee is up the directory is sessiond's, under a uid of its own; at the next start all in it is
     // given to sessiond again.
     let owner = std::fs::metadata(directory)?;

@@ -15,7 +15,7 @@ use levee_ipc::tpe::{Answer, Command};
 use levee_policy::site::Suites;
 use levee_policy::{LabelName, UserName};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Exit status of a command that was refused or failed; `run` uses [`RUN_FAILED`].
@@ -128,7 +128,8 @@ enum Action {
 /// Where passwords come from; without either, from the terminal.
 #[derive(Args)]
 struct Password {
-    /// Read the password from this file's first line (`passwd`: the old; the new from the second file)
+    /// Read the password from this file's first line (`passwd`: the old, and the new from the second file; `login`: the code from the
+    /// second, where the site asks for one)
     #[arg(long, value_name = "FILE", num_args = 1..=2, conflicts_with = "password_stdin")]
     password_file: Vec<PathBuf>,
     /// Read it from standard input, one line each
@@ -248,7 +249,15 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
             return Err(Fault::Local("this asks no agent".into()));
         }
         Action::Login { user, password } => {
-            Command::Login { user: user.clone(), password: password.source(0).read("Password")? }
+            let secret = password.source(0).read("Password")?;
+            let login = |code| Command::Login { user: user.clone(), password: secret.clone(), code };
+            return match ask(&socket, arguments, &login(None)) {
+                Err(Fault::Refused(RefusalKind::Code, _)) => {
+                    let code = password.source(1).read("Code (Enter if you have none)")?;
+                    ask(&socket, arguments, &login(Some(code)))
+                }
+                answered => answered,
+            };
         }
         Action::Level { label } => Command::Level(label.clone()),
         Action::Run { argv, export, import } => {
@@ -262,18 +271,23 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
         },
         Action::Logout => Command::Logout,
     };
-    // Standard output is the answer's alone.
-    let answer = Agent::connect(&socket)?.ask(&command, |why| {
-        if !arguments.quiet {
-            let _ = writeln!(std::io::stderr(), "levee-tpe: {why}");
-        }
-    })?;
+    let answer = ask(&socket, arguments, &command)?;
     match &answer {
         Answer::Status(status) if status.user.is_none() && matches!(action, Action::Labels) => Err(
             Fault::Refused(RefusalKind::NotLoggedIn, "nobody is signed on here: levee-tpe login NAME".into()),
         ),
         _ => Ok(answer),
     }
+}
+
+/// Asks the agent, and says meanwhile what it waits for.
+fn ask(socket: &Path, arguments: &Arguments, command: &Command) -> Result<Answer, Fault> {
+    // Standard output is the answer's alone.
+    Agent::connect(socket)?.ask(command, |why| {
+        if !arguments.quiet {
+            let _ = writeln!(std::io::stderr(), "levee-tpe: {why}");
+        }
+    })
 }
 
 #[cfg(test)]

@@ -59,6 +59,23 @@ fn a_person_signs_on_opens_a_session_and_the_keyer_negotiates_what_the_server_gr
 }
 
 #[test]
+fn where_the_site_asks_for_a_code_the_next_line_is_it() {
+    let world = World::new();
+    let login = |lines: &str| world.tpe(&["login", "ada", "--password-stdin"], lines);
+    let refused = login("a code beside it\n654321\n");
+    assert_eq!(text(&refused.stderr), "levee-tpe: unknown user or wrong password\n");
+    assert_eq!(login("a code beside it\n").status.code(), Some(1), "no code is no code");
+    let place = tempfile::tempdir().unwrap();
+    let files = ["password", "code"].map(|name| place.path().join(name).to_str().unwrap().to_owned());
+    std::fs::write(&files[0], "a code beside it\n").unwrap();
+    std::fs::write(&files[1], "123456\n").unwrap();
+    assert!(world.tpe(&["login", "ada", "--password-file", &files[0], &files[1]], "").status.success());
+    assert!(world.tpe(&["logout"], "").status.success());
+    assert!(login("a code beside it\n123456\n").status.success());
+    assert_eq!(world.status()["user"], "ada");
+}
+
+#[test]
 fn refusals_come_through_in_words_and_change_nothing() {
     let world = World::new();
     let output = world.tpe(&["level", "SECRET"], "");

@@ -151,6 +151,22 @@ fn a_person_signs_on_and_works_under_the_banner_of_their_level() {
 }
 
 #[test]
+fn where_the_site_asks_for_a_code_the_form_does_and_keeps_the_password_for_it() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    terminal.shows("Sign on");
+    terminal.keys(&["ada", "Enter", "a code beside it", "Enter"]);
+    terminal.shows("> Code");
+    terminal.keys(&["654321", "Enter"]);
+    terminal.shows("unknown user or wrong password");
+    terminal.keys(&["a code beside it", "Enter", "123456"]);
+    terminal.shows("> Code      ******");
+    assert!(!terminal.text().contains("123456"));
+    terminal.keys(&["Enter"]);
+    terminal.shows("Trusted menu");
+}
+
+#[test]
 fn a_screen_that_starts_when_somebody_is_signed_on_offers_their_levels() {
     let world = World::new();
     assert!(world.tpe(&["login", "ada", "--password-stdin"], "correct horse\n").status.success());

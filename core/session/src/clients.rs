@@ -5,12 +5,14 @@ use crate::sessions::{CLIENTS_PER_DEVICE, NOT_RECORDED, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::site::SecondFactor;
 use levee_policy::{HostName, UserName};
 
 const NOBODY: &str = "nobody is signed on here";
 const SOMEBODY: &str = "somebody is signed on at this workstation";
 const NO_SESSION: &str = "no such session at this workstation";
 const CREDENTIALS: &str = "unknown user or wrong password";
+const CREDENTIALS_OR_CODE: &str = "unknown user, wrong password or wrong code";
 
 impl Sessions {
     pub(crate) fn hello(&mut self, client: ClientId, device: HostName, fingerprint: [u8; 32]) {
@@ -171,10 +173,12 @@ impl Sessions {
 
     fn sign_on_verified(&mut self, client: ClientId, device: HostName, user: UserName, verified: Verified) {
         match verified {
-            Verified::Right => {}
-            Verified::Wrong => {
-                self.say(Output::Audit(entry(&user, &device, "sign-on", Verdict::Denied, CREDENTIALS)));
-                return self.refuse(client, RefusalKind::Credentials, CREDENTIALS);
+            Verified::Right(step) if self.takes_code(&user, step) => {}
+            // One answer and one record, whichever of them was wrong.
+            Verified::Right(_) | Verified::Wrong => {
+                let why = if self.site.asks_codes() { CREDENTIALS_OR_CODE } else { CREDENTIALS };
+                self.say(Output::Audit(entry(&user, &device, "sign-on", Verdict::Denied, why)));
+                return self.refuse(client, RefusalKind::Credentials, why);
             }
             Verified::Unavailable => {
                 self.count("a password that could not be looked at", Some(device), Some(user));
@@ -201,6 +205,20 @@ impl Sessions {
         if let Some(entry) = self.clients.get_mut(&client) {
             entry.busy = Some(Busy::SigningOn(user, SigningOn::Recording(grant, commit)));
         }
+    }
+
+    /// Whether somebody whose password was right has shown their second factor, if they have one. A code is taken once: it, and every
+    /// earlier one, is used up from here on, and in the store before anything is granted by it.
+    fn takes_code(&mut self, user: &UserName, step: Option<u64>) -> bool {
+        let Some(SecondFactor::Totp) = self.site.user(user).and_then(|user| user.second_factor()) else {
+            return true;
+        };
+        let Some(step) = step.filter(|step| self.codes.get(user).is_none_or(|last| last < step)) else {
+            return false;
+        };
+        self.codes.insert(user.clone(), step);
+        self.commit(Purpose::Nothing, vec![], vec![Change::Code(user.clone(), step)]);
+        true
     }
 
     pub(crate) fn sign_on_recorded(&mut self, client: ClientId, commit: CommitId, durable: bool, now: Time) {
@@ -243,7 +261,7 @@ impl Sessions {
 
     fn passwd_verified(&mut self, client: ClientId, device: HostName, user: UserName, verified: Verified) {
         match verified {
-            Verified::Right => {
+            Verified::Right(_) => {
                 self.delays.succeeded(&device, &user);
                 let granted = entry(&user, &device, "change-password", Verdict::Granted, "password");
                 let commit = self.commit(Purpose::Password(client), vec![granted], vec![]);

@@ -137,8 +137,8 @@ pub enum Request {
 /// What became of a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verified {
-    /// It is the user's.
-    Right,
+    /// It is the user's. With it came the code of a second factor: the step of time that this is the code of, if any.
+    Right(Option<u64>),
     /// It is not, or there is no such user.
     Wrong,
     /// It could not be looked at.
@@ -278,7 +278,7 @@ pub enum Reply {
 /// What a refusal is about; the client hears it so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
-    /// Unknown user or wrong password; which of them is not said.
+    /// Unknown user, wrong password or wrong code; which of them is not said.
     Credentials,
     /// Nobody is signed on here.
     NotLoggedIn,
@@ -294,6 +294,8 @@ pub enum RefusalKind {
     Unavailable,
     /// What was asked makes no sense here. Said by whoever reads the client's words, never by [`crate::Sessions`].
     Protocol,
+    /// The site has people with a second factor: sign on with a code, whoever you are. Said by whoever reads the client's words.
+    Code,
 }
 
 /// What is so now.
@@ -350,6 +352,8 @@ pub enum Change {
     Put(Stored),
     /// This person may not sign on, or may again.
     Disabled(UserName, bool),
+    /// The user's code of this step of time has been taken, and none of it or of an earlier one will be again.
+    Code(UserName, u64),
     /// Of something that others write, by its name, the log knows this digest now; `None`: that it is gone.
     Known(String, Option<[u8; 32]>),
     /// This session does not exist, and at this label these addresses rest for [`crate::REST`] from now on.

@@ -73,6 +73,8 @@ pub struct Sessions {
     pub(crate) disabling: BTreeMap<OperatorId, usize>,
     /// Operators who wait whether a label starts.
     pub(crate) trials: BTreeMap<LabelName, Vec<OperatorId>>,
+    /// The last step of time of which a person's code was taken.
+    pub(crate) codes: BTreeMap<UserName, u64>,
     pub(crate) pace: Pace,
     /// Refused negotiations since then.
     pub(crate) denials: Option<(Time, u32)>,
@@ -128,6 +130,7 @@ impl Sessions {
             disabled: disabled.into_iter().collect(),
             disabling: BTreeMap::new(),
             trials: BTreeMap::new(),
+            codes: BTreeMap::new(),
             pace: Pace::default(),
             denials: None,
             commits: BTreeMap::new(),
@@ -139,6 +142,11 @@ impl Sessions {
             machine.restore(record, now);
         }
         machine
+    }
+
+    /// The last step of time of which each person's code was taken, as the store has it.
+    pub fn remember_codes(&mut self, taken: impl IntoIterator<Item = (UserName, u64)>) {
+        self.codes.extend(taken);
     }
 
     /// Takes in what happened at this time.

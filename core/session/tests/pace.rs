@@ -33,7 +33,7 @@ impl Server {
                     self.machine.handle(Event::Committed(commit, true), self.now);
                 }
                 Output::Verify(client, _) => {
-                    self.machine.handle(Event::Verified(client, Verified::Right), self.now);
+                    self.machine.handle(Event::Verified(client, Verified::Right(None)), self.now);
                 }
                 Output::Audit(entry) if entry.verdict == Verdict::Denied => self.refused += 1,
                 Output::Need(label) => {

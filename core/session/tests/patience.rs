@@ -41,7 +41,7 @@ impl Server {
             match output {
                 Output::Commit(commit, ..) => self.machine.handle(Event::Committed(commit, true), self.now),
                 Output::Verify(client, _) => {
-                    self.machine.handle(Event::Verified(client, Verified::Right), self.now);
+                    self.machine.handle(Event::Verified(client, Verified::Right(None)), self.now);
                 }
                 output => self.said.push(output),
             }

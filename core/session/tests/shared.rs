@@ -51,7 +51,7 @@ impl Server {
                 }
                 Output::Audit(entry) => self.log.push((entry.action, entry.verdict)),
                 Output::Verify(client, _) => {
-                    self.machine.handle(Event::Verified(client, Verified::Right), self.now);
+                    self.machine.handle(Event::Verified(client, Verified::Right(None)), self.now);
                 }
                 Output::Cut(cut, ..) => self.machine.handle(Event::Cut(cut, Some(0)), self.now),
                 output => self.said.push(output),

@@ -196,7 +196,7 @@ impl World {
                 let verified = match user.as_str() {
                     "nobody" => Verified::Wrong,
                     _ if self.faults && self.random.one_in(8) => Verified::Wrong,
-                    _ => Verified::Right,
+                    _ => Verified::Right(None),
                 };
                 self.shell.push_back(Event::Verified(client, verified));
             }
@@ -503,7 +503,7 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
-                    Change::Disabled(..) | Change::Known(..) => {}
+                    Change::Disabled(..) | Change::Known(..) | Change::Code(..) => {}
                     Change::Remove(id, label, addresses) => {
                         let Some(gone) = self.store.remove(&id) else { continue };
                         for address in addresses {

@@ -133,8 +133,9 @@ impl Daemon {
         passwords::fill_random(&mut secret).map_err(|e| Fatal::new("draw a number", e))?;
         let disabled = store.disabled().map_err(|e| Fatal::new("read the store", e))?;
         let known = Known::new(store.known().map_err(|e| Fatal::new("read the store", e))?);
-        let machine =
+        let mut machine =
             Sessions::resumed(Arc::clone(&site), sessions, resting, disabled, secret, was_away, now);
+        machine.remember_codes(store.codes().map_err(|e| Fatal::new("read the store", e))?);
         Ok(Self {
             events,
             site,

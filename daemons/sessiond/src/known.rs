@@ -24,6 +24,8 @@ pub enum Subject {
     Revocations,
     /// A person's password.
     Password(UserName),
+    /// The seed of a person's codes.
+    SecondFactor(UserName),
 }
 
 impl Subject {
@@ -33,13 +35,14 @@ impl Subject {
             Self::Site => "site".into(),
             Self::Revocations => "revocations".into(),
             Self::Password(user) => format!("password {user}"),
+            Self::SecondFactor(user) => format!("second-factor {user}"),
         }
     }
 
     fn user(&self) -> Option<&UserName> {
         match self {
             Self::Site | Self::Revocations => None,
-            Self::Password(user) => Some(user),
+            Self::Password(user) | Self::SecondFactor(user) => Some(user),
         }
     }
 
@@ -48,6 +51,7 @@ impl Subject {
             Self::Site => "site file",
             Self::Revocations => "revocation list",
             Self::Password(_) => "password",
+            Self::SecondFactor(_) => "second factor",
         }
     }
 
@@ -66,9 +70,9 @@ impl Known {
         Self(rows.into_iter().collect())
     }
 
-    /// Whose password there was.
+    /// Who had a password or a second factor.
     pub fn people(&self) -> impl Iterator<Item = UserName> {
-        self.0.keys().filter_map(|key| UserName::new(key.strip_prefix("password ")?).ok())
+        self.0.keys().filter_map(|key| UserName::new(key.split_once(' ')?.1).ok())
     }
 
     /// Whether the log has it that this is so.

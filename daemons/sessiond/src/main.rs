@@ -8,6 +8,7 @@ mod audit;
 mod auditor;
 mod away;
 mod clock;
+mod codes;
 mod convert;
 mod counts;
 mod daemon;

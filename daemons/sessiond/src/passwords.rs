@@ -2,6 +2,7 @@
 //!
 //! `credentials/USER` has one line, an argon2id hash as a PHC string; `levee user add` writes the same.
 
+use crate::codes;
 use crate::known::{Digest, digest_of};
 use argon2::password_hash::{Output, ParamsString, PasswordHash, Salt, SaltString};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
@@ -25,8 +26,8 @@ const MAX_FILE: u64 = 1024;
 
 /// Something to be done with passwords.
 pub enum Job {
-    /// Is this the user's?
-    Verify(Secret),
+    /// Is this the user's? And of which step of time is the code, if one came with it?
+    Verify(Secret, Option<Secret>),
     /// Is the first the user's? Then make a hash of the second.
     Change(Secret, Secret),
 }
@@ -46,6 +47,7 @@ pub struct Done {
 /// Threads that look at passwords. They end with the process.
 pub struct Passwords {
     directory: Arc<OwnedFd>,
+    factors: Arc<OwnedFd>,
     jobs: Sender<(ClientId, UserName, Job)>,
     done: Receiver<Done>,
     wake: Arc<OwnedFd>,
@@ -57,10 +59,10 @@ impl Passwords {
         Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
     }
 
-    /// Starts the threads; `directory` is where the credential files are. Call it inside the sandbox, which
+    /// Starts the threads; `directory` is where the credential files are, `factors` where the seeds of codes are. Call it inside the sandbox, which
     /// threads inherit.
-    pub fn start(directory: OwnedFd, bell: OwnedFd) -> std::io::Result<Self> {
-        let directory = Arc::new(directory);
+    pub fn start(directory: OwnedFd, factors: OwnedFd, bell: OwnedFd) -> std::io::Result<Self> {
+        let (directory, factors) = (Arc::new(directory), Arc::new(factors));
         let wake = Arc::new(bell);
         let (jobs, queue) = channel();
         let (report, done) = channel();
@@ -68,12 +70,13 @@ impl Passwords {
         let dummy: Arc<str> = Hasher::default().dummy()?.into();
         for _ in 0..THREADS {
             let (queue, report, wake) = (Arc::clone(&queue), report.clone(), Arc::clone(&wake));
-            let (directory, dummy) = (Arc::clone(&directory), Arc::clone(&dummy));
+            let (directory, factors) = (Arc::clone(&directory), Arc::clone(&factors));
+            let dummy = Arc::clone(&dummy);
             // Without a name: the sandbox has no prctl.
             std::thread::Builder::new()
-                .spawn(move || work(&queue, &report, &wake, directory.as_fd(), &dummy))?;
+                .spawn(move || work(&queue, &report, &wake, [directory.as_fd(), factors.as_fd()], &dummy))?;
         }
-        Ok(Self { directory, jobs, done, wake })
+        Ok(Self { directory, factors, jobs, done, wake })
     }
 
     /// Hands a job in; its result comes by [`Passwords::finished`].
@@ -99,11 +102,18 @@ impl Passwords {
         Ok(read(self.directory.as_fd(), user)?.map(|text| digest_of(text.as_bytes())))
     }
 
-    /// Everybody who has a file.
+    /// The digest of the file with the user's seed, as it is now; `None` if there is none.
+    pub fn factor_digest(&self, user: &UserName) -> std::io::Result<Option<Digest>> {
+        Ok(read(self.factors.as_fd(), user)?.map(|text| digest_of(text.as_bytes())))
+    }
+
+    /// Everybody who has a file of either kind.
     pub fn people(&self) -> std::io::Result<Vec<UserName>> {
         let mut people = Vec::new();
-        for entry in Dir::read_from(&*self.directory)? {
-            people.extend(entry?.file_name().to_str().ok().and_then(|name| UserName::new(name).ok()));
+        for directory in [&self.directory, &self.factors] {
+            for entry in Dir::read_from(directory)? {
+                people.extend(entry?.file_name().to_str().ok().and_then(|name| UserName::new(name).ok()));
+            }
         }
         Ok(people)
     }
@@ -220,12 +230,9 @@ impl Hasher {
         let chosen = chosen(stored.as_ref().map(|text| text.as_str()), dummy);
         let checked = chosen.and_then(|(hash, known)| Some((self.matches(password, &hash)?, known)));
         // Both are always worked out: `&` and not `&&`.
-        checked.map_or(
-            Verified::Unavailable,
-            |(matches, known)| {
-                if matches & known { Verified::Right } else { Verified::Wrong }
-            },
-        )
+        checked.map_or(Verified::Unavailable, |(matches, known)| {
+            if matches & known { Verified::Right(None) } else { Verified::Wrong }
+        })
     }
 }
 
@@ -233,7 +240,7 @@ fn work(
     queue: &Mutex<Receiver<(ClientId, UserName, Job)>>,
     report: &Sender<Done>,
     wake: &OwnedFd,
-    directory: BorrowedFd<'_>,
+    [directory, factors]: [BorrowedFd<'_>; 2],
     dummy: &str,
 ) {
     let mut hasher = Hasher::default();
@@ -245,13 +252,16 @@ fn work(
         };
         let Ok((client, user, job)) = job else { return };
         let stored = read(directory, &user);
-        let (password, new) = match &job {
-            Job::Verify(password) => (password, None),
-            Job::Change(old, new) => (old, Some(new)),
+        let (password, code, new) = match &job {
+            Job::Verify(password, code) => (password, code.as_ref(), None),
+            Job::Change(old, new) => (old, None, Some(new)),
         };
         let mut verified = hasher.verify(stored, password.expose(), dummy);
+        if let Some(code) = code {
+            verified = with_code(verified, step(factors, &user, code.expose()));
+        }
         let mut made = None;
-        if verified == Verified::Right
+        if matches!(verified, Verified::Right(_))
             && let Some(new) = new
         {
             match hasher.hash(new.expose()) {
@@ -266,7 +276,29 @@ fn work(
     }
 }
 
-/// The user's hash; `None` if there is no such user.
+/// The step of time whose code this is. Where there is no seed it is looked for all the same, with one that is nobody's: it takes
+/// as long.
+fn step(factors: BorrowedFd<'_>, user: &UserName, typed: &[u8]) -> std::io::Result<Option<u64>> {
+    const NOBODYS: [u8; 20] = [0; 20];
+    let text = read(factors, user)?;
+    let seed = match &text {
+        Some(text) => Some(codes::seed(text).ok_or(std::io::ErrorKind::InvalidData)?),
+        None => None,
+    };
+    let step = codes::step(seed.as_ref().map_or(&NOBODYS[..], |seed| seed), typed, codes::now());
+    Ok(step.filter(|_| seed.is_some()))
+}
+
+/// Whether a password is right is said with the step of its code alone, and with neither where one could not be looked at.
+fn with_code(verified: Verified, step: std::io::Result<Option<u64>>) -> Verified {
+    match (verified, step) {
+        (_, Err(_)) => Verified::Unavailable,
+        (Verified::Right(_), Ok(step)) => Verified::Right(step),
+        (verified, Ok(_)) => verified,
+    }
+}
+
+/// The user's file; `None` if there is none.
 fn read(directory: BorrowedFd<'_>, user: &UserName) -> std::io::Result<Option<Zeroizing<String>>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match openat(directory, user.as_str(), flags, Mode::empty()) {
@@ -315,7 +347,7 @@ mod tests {
         let known = hasher.hash(b"correct horse").unwrap();
         let stored = || Ok(Some(known.clone()));
         let mut verify = |stored, password: &[u8], dummy: &str| hasher.verify(stored, password, dummy);
-        assert_eq!(verify(stored(), b"correct horse", &dummy), Verified::Right);
+        assert_eq!(verify(stored(), b"correct horse", &dummy), Verified::Right(None));
         assert_eq!(verify(stored(), b"correct hors", &dummy), Verified::Wrong);
         assert_eq!(verify(Ok(None), b"correct horse", &dummy), Verified::Wrong);
         let broken = Ok(Some(Zeroizing::new("not a hash".to_owned())));
@@ -334,7 +366,7 @@ mod tests {
         let theirs = Argon2::default().hash_password(b"correct horse", &salt).unwrap().to_string();
         let mut hasher = Hasher::default();
         let stored = || Ok(Some(Zeroizing::new(theirs.clone())));
-        assert_eq!(hasher.verify(stored(), b"correct horse", &theirs), Verified::Right);
+        assert_eq!(hasher.verify(stored(), b"correct horse", &theirs), Verified::Right(None));
         assert!(hasher.0.iter().all(|block| block.as_ref().iter().all(|word| *word == 0)));
         // One that would need more memory than there is, or is of another kind, is nobody's.
         for (from, to) in [("m=19456", "m=4000000"), ("argon2id", "argon2i"), ("v=19", "v=16")] {
@@ -347,7 +379,7 @@ mod tests {
     fn a_stored_hash_replaces_the_file_and_leaves_no_other() {
         let place = tempfile::tempdir().unwrap();
         let open = || File::open(place.path()).unwrap().into();
-        let passwords = Passwords::start(open(), Passwords::bell().unwrap()).unwrap();
+        let passwords = Passwords::start(open(), open(), Passwords::bell().unwrap()).unwrap();
         let ann = UserName::new("ann").unwrap();
         for text in ["first", "second"] {
             passwords.store(&ann, text).unwrap();
@@ -360,7 +392,7 @@ mod tests {
     fn jobs_are_done_on_threads_and_reported() {
         let place = tempfile::tempdir().unwrap();
         let open = || File::open(place.path()).unwrap().into();
-        let passwords = Passwords::start(open(), Passwords::bell().unwrap()).unwrap();
+        let passwords = Passwords::start(open(), open(), Passwords::bell().unwrap()).unwrap();
         let ann = UserName::new("ann").unwrap();
         passwords.store(&ann, &Hasher::default().hash(b"old password").unwrap()).unwrap();
         let secret = |text: &str| Secret::new(text.as_bytes().to_vec()).unwrap();
@@ -374,10 +406,10 @@ mod tests {
             }
         };
         let done = run(Job::Change(secret("old password"), secret("new password")));
-        assert_eq!(done.verified, Verified::Right);
+        assert_eq!(done.verified, Verified::Right(None));
         passwords.store(&ann, &done.hash.unwrap()).unwrap();
-        assert_eq!(run(Job::Verify(secret("old password"))).verified, Verified::Wrong);
-        assert_eq!(run(Job::Verify(secret("new password"))).verified, Verified::Right);
+        assert_eq!(run(Job::Verify(secret("old password"), None)).verified, Verified::Wrong);
+        assert_eq!(run(Job::Verify(secret("new password"), None)).verified, Verified::Right(None));
         let wrong = run(Job::Change(secret("old password"), secret("third password")));
         assert!(wrong.verified == Verified::Wrong && wrong.hash.is_none());
     }

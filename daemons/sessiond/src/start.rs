@@ -102,9 +102,9 @@ pub fn serve() -> Result<(), Fatal> {
     let store = Store::open(directory.as_fd()).map_err(|e| Fatal::new("open the store", e))?;
     let audit = AuditLog::open(directory.as_fd(), &auditor, known, clock.now())
         .map_err(|e| Fatal::new("open the audit log", e))?;
-    let credentials = credentials(directory.as_fd()).map_err(|e| Fatal::new("open the credentials", e))?;
-    let passwords =
-        Passwords::start(credentials, bell).map_err(|e| Fatal::new("start the password threads", e))?;
+    let open = |name| place(directory.as_fd(), name).map_err(|e| Fatal::new("open the credentials", e));
+    let passwords = Passwords::start(open("credentials")?, open("second-factors")?, bell)
+        .map_err(|e| Fatal::new("start the password threads", e))?;
     let federated = Federated::new(statements);
     let warden = confined.ready(&mut events, Source::Warden)?;
     let mut daemon = Daemon::new(
@@ -164,12 +164,11 @@ fn read_site(fd: OwnedFd) -> Result<(Site, Digest), String> {
     Ok((site, digest))
 }
 
-/// The directory with one file for each user; made if it is not there.
-fn credentials(directory: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
-    const NAME: &str = "credentials";
-    match mkdirat(directory, NAME, Mode::RWXU) {
+/// A directory with one file for each user; made if it is not there.
+fn place(directory: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    match mkdirat(directory, name, Mode::RWXU) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(e) => return Err(e),
     }
-    openat(directory, NAME, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+    openat(directory, name, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
 }

@@ -20,6 +20,8 @@ const RESTING: TableDefinition<'_, &str, u64> = TableDefinition::new("resting");
 const DISABLED: TableDefinition<'_, &str, ()> = TableDefinition::new("disabled");
 /// What others write → the digest of it that the log knows.
 const KNOWN: TableDefinition<'_, &str, [u8; 32]> = TableDefinition::new("known");
+/// User → the last step of time of which a code of theirs was taken.
+const CODES: TableDefinition<'_, &str, u64> = TableDefinition::new("codes");
 const FILE: &str = "sessions.redb";
 /// Bytes that the store keeps on the disk to grow into.
 const SPARE: u64 = 2 << 20;
@@ -134,6 +136,7 @@ impl Store {
         change.open_table(RESTING)?;
         change.open_table(DISABLED)?;
         change.open_table(KNOWN)?;
+        change.open_table(CODES)?;
         change.commit()?;
         rustix::fs::fsync(directory).map_err(other)?;
         Ok(store)
@@ -202,6 +205,17 @@ impl Store {
         Ok(rows)
     }
 
+    /// The last step of time of which each user's code was taken.
+    pub fn codes(&mut self) -> Result<Vec<(UserName, u64)>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        let mut taken = Vec::new();
+        for row in read.open_table(CODES)?.iter()? {
+            let (user, step) = row?;
+            taken.push((UserName::new(user.value()).map_err(other)?, step.value()));
+        }
+        Ok(taken)
+    }
+
     /// Makes the changes, all or none, and syncs them.
     pub fn apply(&mut self, changes: &[Change], now: Time) -> Result<(), StoreError> {
         let applied = self.try_apply(changes, now);
@@ -218,10 +232,12 @@ impl Store {
             let mut resting = transaction.open_table(RESTING)?;
             let mut disabled = transaction.open_table(DISABLED)?;
             let mut known = transaction.open_table(KNOWN)?;
+            let mut codes = transaction.open_table(CODES)?;
             for change in changes {
                 match change {
                     Change::Disabled(user, true) => drop(disabled.insert(user.as_str(), ())?),
                     Change::Disabled(user, false) => drop(disabled.remove(user.as_str())?),
+                    Change::Code(user, step) => drop(codes.insert(user.as_str(), *step)?),
                     Change::Known(key, Some(digest)) => drop(known.insert(key.as_str(), *digest)?),
                     Change::Known(key, None) => drop(known.remove(key.as_str())?),
                     Change::Put(record) => {

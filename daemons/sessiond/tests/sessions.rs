@@ -107,6 +107,7 @@ fn failures_slow_down_that_person_at_that_workstation_and_nobody_else() {
     guesser.ask(Request::Login {
         user: "ada".parse().unwrap(),
         password: levee_ipc::Secret::new(b"a guess".to_vec()).unwrap(),
+        code: None,
     });
     let elsewhere = world.connect("ws2");
     let own = Instant::now();
@@ -468,7 +469,9 @@ fn a_taken_over_tps_child_cannot_say_whose_connection_it_has() {
     let child = world.child();
     let password = Secret::new(ADA.as_bytes().to_vec()).unwrap();
     child.challenge(mine);
-    assert!(child.call_quietly(Request::Login { user: "ada".parse().unwrap(), password }).is_none());
+    assert!(
+        child.call_quietly(Request::Login { user: "ada".parse().unwrap(), password, code: None }).is_none()
+    );
     let child = world.connect("ws1");
     let again = devices.proof("ws2", &nonce, &mine);
     assert!(child.call_quietly(Request::Prove(Box::new(again))).is_none());

@@ -49,9 +49,9 @@ fn a_device_is_introduced_and_its_requests_and_their_answers_pass() {
     let server = Server::new();
     let (mut client, channel) = let_in(&server);
     let password = Secret::new(b"correct horse".to_vec()).unwrap();
-    client.send(&Request::Login { user: UserName::new("ada").unwrap(), password });
+    client.send(&Request::Login { user: UserName::new("ada").unwrap(), password, code: None });
     match request(&channel) {
-        Request::Login { user, password } => {
+        Request::Login { user, password, code: None } => {
             assert_eq!(user.as_str(), "ada");
             assert_eq!(password.expose(), b"correct horse");
         }

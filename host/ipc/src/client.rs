@@ -78,6 +78,8 @@ pub enum Request {
         user: UserName,
         /// Their password.
         password: Secret,
+        /// The code of their second factor, where the site asks for one.
+        code: Option<Secret>,
     },
     /// Take a session up again after the trusted path was lost.
     Resume(SessionId),

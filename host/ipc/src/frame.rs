@@ -184,7 +184,10 @@ mod tests {
         let mut requests = vec![Request::KeepAlive, Request::Status, Request::Logout];
         for length in [1, 2, 31, 32] {
             let user = levee_policy::UserName::new(&"u".repeat(length)).unwrap();
-            requests.push(Request::Login { user, password: secret(length * 16) });
+            for code in [None, Some(secret(6))] {
+                let (user, password) = (user.clone(), secret(length * 16));
+                requests.push(Request::Login { user, password, code });
+            }
         }
         for length in [1, 6, 100, 255] {
             requests.push(Request::Level(levee_policy::LabelName::new(&"L".repeat(length)).unwrap()));

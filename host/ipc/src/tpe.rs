@@ -15,6 +15,8 @@ pub enum Command {
         user: UserName,
         /// Their password.
         password: Secret,
+        /// The code of their second factor, where the site asks for one.
+        code: Option<Secret>,
     },
     /// Open a session at this label, ending the one there is.
     Level(LabelName),

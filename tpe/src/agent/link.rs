@@ -361,7 +361,8 @@ mod tests {
         }
         assert_eq!(patience(&Request::KeepAlive), SILENCE);
         let password = levee_ipc::Secret::new(b"right".to_vec()).unwrap();
-        let login = Request::Login { user: levee_policy::UserName::new("ada").unwrap(), password };
+        let login =
+            Request::Login { user: levee_policy::UserName::new("ada").unwrap(), password, code: None };
         assert!(
             patience(&login) > levee_session::LONGEST_DELAY + Duration::from_secs(20),
             "the right one is waited for"

@@ -5,6 +5,7 @@ use super::link::patience;
 use super::people::{Person, Program};
 use super::{Agent, Live, Part, granted};
 use levee_daemon::Fatal;
+use levee_ipc::Secret;
 use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
@@ -70,7 +71,7 @@ impl Agent {
     /// Carries out one command.
     pub(super) fn carry_out(&mut self, command: Command) -> Result<Answer, Fatal> {
         let done = match command {
-            Command::Login { user, password } => self.log_in(user, password),
+            Command::Login { user, password, code } => self.log_in(user, password, code),
             Command::Level(label) => self.level(label),
             Command::Passwd { old, new } => self.passwd(old, new),
             Command::Logout => self.log_out(),
@@ -91,12 +92,12 @@ impl Agent {
         }
     }
 
-    fn log_in(&mut self, user: UserName, password: levee_ipc::Secret) -> Done<Answer> {
+    fn log_in(&mut self, user: UserName, password: Secret, code: Option<Secret>) -> Done<Answer> {
         if let Some(Login { user, .. }) = &self.login {
             return Err(Fault::Refused(RefusalKind::AlreadyLoggedIn, format!("{user} is signed on here")));
         }
         self.link.connect(&mut self.events).or_else(unavailable)?;
-        match self.ask(&Request::Login { user, password }) {
+        match self.ask(&Request::Login { user, password, code }) {
             Ok(Reply::LoggedIn(login)) => {
                 let Login { labels, lattice, clearance, .. } = login.clone();
                 let answer = Answer::LoggedIn { labels, lattice, clearance };

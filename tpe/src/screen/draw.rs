@@ -53,17 +53,21 @@ fn parts(frame: &mut Frame<'_>, area: Rect, message: &str, keys: &[&str]) -> Rec
 /// Draws the login form.
 pub fn form(frame: &mut Frame<'_>, area: Rect, form: &Form, message: &str, keys: &[&str]) {
     let body = parts(frame, area, message, keys);
-    let stars = "*".repeat(form.password.chars().count());
-    let mark = |on: bool| if on { ">" } else { " " };
-    let text = vec![
+    let (rows, at) = form.shown();
+    let mut text = vec![
         Line::raw(""),
         Line::styled("  Sign on", Style::default().add_modifier(Modifier::BOLD)),
         Line::raw(""),
-        Line::raw(format!(" {} Name      {}", mark(!form.in_password), form.user)),
-        Line::raw(format!(" {} Password  {stars}", mark(form.in_password))),
     ];
+    let (mut row, mut typed) = (0, 0);
+    for (number, (name, value)) in rows.iter().enumerate() {
+        let mark = if number == at { ">" } else { " " };
+        if number == at {
+            (row, typed) = (u16::try_from(text.len()).unwrap_or(u16::MAX), value.chars().count());
+        }
+        text.push(Line::raw(format!(" {mark} {name:<9} {value}")));
+    }
     frame.render_widget(Paragraph::new(Text::from(text)), body);
-    let (row, typed) = if form.in_password { (4, stars.len()) } else { (3, form.user.chars().count()) };
     let column = u16::try_from(typed).unwrap_or(u16::MAX).saturating_add(13);
     frame.set_cursor_position(Position::new(
         body.x.saturating_add(column).min(body.right().saturating_sub(1)),

@@ -6,6 +6,7 @@
 mod banner;
 mod choices;
 mod draw;
+mod form;
 mod keys;
 mod labels;
 mod once;
@@ -15,13 +16,15 @@ mod text;
 use crate::command::{Agent, Fault};
 use crate::run::pseudo_terminal;
 use choices::{Choice, Chosen, Menu, Search};
+use form::{Form, Typed};
 use labels::{Offer, Picker};
+use levee_ipc::RecvError;
+use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Input, Output, Status};
-use levee_ipc::{RecvError, Secret};
 use levee_policy::UserName;
 use levee_sys::fork::Forker;
 use parser::{News, Parser, Span};
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use ratatui::{DefaultTerminal, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -29,27 +32,11 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use zeroize::{Zeroize, Zeroizing};
 
 /// The banner is never older than this.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Bytes that keys may have waiting for a program that does not read.
 const MAX_TYPED: usize = 64 * 1024;
-
-/// What is typed to sign on.
-struct Form {
-    user: String,
-    password: Zeroizing<String>,
-    in_password: bool,
-}
-
-impl Form {
-    fn new(user: String) -> Self {
-        let in_password = !user.is_empty();
-        // Sized beforehand: a string that grows would leave unerased copies behind.
-        Self { user, password: Zeroizing::new(String::with_capacity(Secret::MAX)), in_password }
-    }
-}
 
 /// What a program's terminal shows.
 #[derive(Default)]
@@ -372,44 +359,24 @@ impl Screen {
 
     fn type_into_form(&mut self, key: &KeyEvent, terminal: &mut DefaultTerminal) -> io::Result<()> {
         let View::Form(form) = &mut self.view else { return Ok(()) };
-        match key.code {
-            KeyCode::Char(_) if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {}
-            KeyCode::Char(character) => {
-                if form.in_password {
-                    // Within the capacity, so that it never moves.
-                    if form.password.len() + character.len_utf8() <= Secret::MAX {
-                        form.password.push(character);
-                    }
-                } else if form.user.len() < 64 {
-                    form.user.push(character);
-                }
-            }
-            KeyCode::Backspace if form.in_password => drop(form.password.pop()),
-            KeyCode::Backspace => drop(form.user.pop()),
-            KeyCode::Tab | KeyCode::Up | KeyCode::Down | KeyCode::BackTab => {
-                form.in_password = !form.in_password
-            }
-            KeyCode::Enter if !form.in_password => form.in_password = true,
-            KeyCode::Enter => self.sign_on(terminal)?,
-            KeyCode::Esc => self.leave = true,
-            _ => {}
+        match form.key(key) {
+            Typed::Nothing => {}
+            Typed::Whole => self.sign_on(terminal)?,
+            Typed::Leave => self.leave = true,
         }
         Ok(())
     }
 
     fn sign_on(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         let View::Form(form) = &mut self.view else { return Ok(()) };
-        let password = Secret::new(form.password.as_bytes().to_vec());
-        form.password.zeroize();
-        form.password.reserve(Secret::MAX);
-        let user = form.user.clone();
+        let (user, password, code) = form.whole();
         self.message = "signing on …".into();
         self.draw(terminal)?;
         let answer = match (UserName::new(&user), password) {
             (Ok(user), Some(password)) => {
                 let agent = Agent::connect(&self.socket);
                 agent.and_then(|agent| {
-                    agent.ask(&Command::Login { user, password }, |why| {
+                    agent.ask(&Command::Login { user, password, code }, |why| {
                         self.message = why.to_owned();
                         // What cannot be drawn now is drawn with the answer.
                         let _ = self.draw(terminal);
@@ -425,7 +392,18 @@ impl Screen {
                 self.open_menu();
             }
             Ok(_) => self.message = "the agent answered something else".into(),
-            Err(fault) => self.message = fault.to_string(),
+            Err(Fault::Refused(RefusalKind::Code, _)) => {
+                if let View::Form(form) = &mut self.view {
+                    form.ask_code();
+                }
+                self.message = "Type the code that your second factor shows; Enter if you have none".into();
+            }
+            Err(fault) => {
+                if let View::Form(form) = &mut self.view {
+                    form.clear();
+                }
+                self.message = fault.to_string();
+            }
         }
         Ok(())
     }

@@ -109,7 +109,13 @@ impl Sessiond {
         match request {
             Request::Hello => Reply::Challenge([7; 32]),
             Request::Prove(_) => Reply::Alive,
-            Request::Login { user, password } if password.expose() == b"correct horse" => {
+            Request::Login { password, code: None, .. } if password.expose() == b"a code beside it" => {
+                Reply::Refused { kind: RefusalKind::Code, reason: "this site asks for a code as well".into() }
+            }
+            Request::Login { user, password, code }
+                if password.expose() == b"correct horse"
+                    || code.as_ref().is_some_and(|code| code.expose() == b"123456") =>
+            {
                 note(&self.seen, format!("login {user}"));
                 let (labels, lattice) = (self.labels.clone(), self.lattice.clone());
                 Reply::LoggedIn(Login { user, labels, lattice, clearance: "UNCLASSIFIED..SECRET".into() })

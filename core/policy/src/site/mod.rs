@@ -212,6 +212,14 @@ pub struct User {
     clearance: Range,
     export: Option<Range>,
     import: Option<Range>,
+    second_factor: Option<SecondFactor>,
+}
+
+/// What a person shows beside their password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecondFactor {
+    /// A code that is good for 30 seconds, and once (TOTP, RFC 6238).
+    Totp,
 }
 
 impl User {
@@ -223,6 +231,11 @@ impl User {
     /// The labels at which the person may work.
     pub fn clearance(&self) -> &Range {
         &self.clearance
+    }
+
+    /// What the person shows beside their password, if anything.
+    pub fn second_factor(&self) -> Option<SecondFactor> {
+        self.second_factor
     }
 
     /// The labels at which this person may carry files out of a session or into one, if any: each is recorded.
@@ -560,6 +573,11 @@ impl Site {
     /// All users, by name.
     pub fn users(&self) -> impl ExactSizeIterator<Item = &User> {
         self.users.values()
+    }
+
+    /// Whether anybody has a second factor: then everybody is asked for a code, so that the question tells nobody who has one.
+    pub fn asks_codes(&self) -> bool {
+        self.users.values().any(|user| user.second_factor.is_some())
     }
 
     /// A host by name.

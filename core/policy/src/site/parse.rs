@@ -14,7 +14,8 @@ use super::read::{At, Keys, Reader};
 use super::services::service;
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost,
-    Program, Protocol, Server, Service, Site, User, Vault, check, domains, federation, quantity, reference,
+    Program, Protocol, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation,
+    quantity, reference,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -70,6 +71,7 @@ pub(super) struct DraftUser {
     pub clearance: At<Range>,
     /// Labels from and to which files may be carried.
     pub carried: [Option<Range>; 2],
+    pub second_factor: Option<SecondFactor>,
 }
 
 pub(super) struct DraftHost {
@@ -206,7 +208,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             .map(|user| {
                 let (name, clearance, [export, import]) =
                     (user.name.value, user.clearance.value, user.carried);
-                (name.clone(), User { name, clearance, export, import })
+                let second_factor = user.second_factor;
+                (name.clone(), User { name, clearance, export, import, second_factor })
             })
             .collect(),
         hosts: (draft.hosts.read.into_iter())
@@ -524,7 +527,21 @@ fn user(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_
         None => Some(None),
     };
     let (export, import) = (carried("export"), carried("import"));
-    Some(DraftUser { name: name?, clearance: clearance?, carried: [export?, import?] })
+    let second_factor = match keys.get("second-factor") {
+        Some(value) => second_factor(reader, value).map(Some),
+        None => Some(None),
+    };
+    let carried = [export?, import?];
+    Some(DraftUser { name: name?, clearance: clearance?, carried, second_factor: second_factor? })
+}
+
+fn second_factor(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<SecondFactor> {
+    let word = reader.string(value, "second-factor")?;
+    if word.value == "totp" {
+        return Some(SecondFactor::Totp);
+    }
+    unknown_word(reader, &word, "second factor", ["totp"].into_iter());
+    None
 }
 
 fn host(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<DraftHost> {

@@ -320,6 +320,12 @@ pub(super) const USER: Section = Section {
             "At which labels they may carry files out of sessions (`levee-tpe run --export`). Each is recorded.",
         ),
         may("import", RANGE, "nowhere", "At which labels they may carry files into sessions."),
+        may(
+            "second-factor",
+            "\"totp\"",
+            "none",
+            "What they show at sign-on beside their password. \"totp\": a code of six digits that their telephone shows (RFC 6238). `levee user totp` makes its seed.",
+        ),
     ],
 };
 

@@ -2,7 +2,7 @@
 
 use super::Daemon;
 use crate::audit::Weight;
-use crate::known::{Known, Subject};
+use crate::known::{Digest, Known, Subject};
 use levee_policy::UserName;
 use levee_session::Change;
 use std::collections::BTreeSet;
@@ -17,27 +17,40 @@ impl Daemon {
         let there = self.passwords.people()?.into_iter();
         let people: BTreeSet<UserName> = there.chain(self.known.people()).collect();
         for user in people {
-            self.look_at(&Subject::Password(user));
+            self.look_at_person(user);
         }
         Ok(())
     }
 
+    /// Records what was changed of what this person signs on with.
+    pub(super) fn look_at_person(&mut self, user: UserName) {
+        self.look_at(&Subject::Password(user.clone()));
+        self.look_at(&Subject::SecondFactor(user));
+    }
+
     /// Records a change of this, if there was one.
     pub(super) fn look_at(&mut self, subject: &Subject) {
-        let now = match subject {
-            Subject::Site => Some(self.site_digest),
-            Subject::Revocations => self.devices.list(),
-            Subject::Password(user) => match self.passwords.digest(user) {
-                Ok(now) => now,
-                // Nor is it a password that anybody signs on with.
-                Err(error) => {
-                    return levee_ipc::say!("levee-sessiond: the credential file of {user}: {error}");
-                }
-            },
+        let now = match self.is_now(subject) {
+            Ok(now) => now,
+            // Nor does anybody sign on with it.
+            Err(error) => return levee_ipc::say!("levee-sessiond: {error}"),
         };
         if let Some((entry, change)) = self.known.look(subject, now) {
             self.batch.entries.push((Weight::Grant, entry));
             self.batch.changes.push(change);
+        }
+    }
+
+    fn is_now(&self, subject: &Subject) -> Result<Option<Digest>, String> {
+        match subject {
+            Subject::Site => Ok(Some(self.site_digest)),
+            Subject::Revocations => Ok(self.devices.list()),
+            Subject::Password(user) => {
+                self.passwords.digest(user).map_err(|e| format!("the credential file of {user}: {e}"))
+            }
+            Subject::SecondFactor(user) => {
+                self.passwords.factor_digest(user).map_err(|e| format!("the second factor of {user}: {e}"))
+            }
         }
     }
 
@@ -55,14 +68,14 @@ impl Daemon {
 
     /// An operator says that they have changed this person's credentials.
     pub(crate) fn changed(&mut self, user: UserName) -> Result<(), String> {
-        let subject = Subject::Password(user);
-        self.look_at(&subject);
+        self.look_at_person(user.clone());
         self.carry_out();
-        let Subject::Password(user) = &subject else { return Err(LOST.to_owned()) };
-        match self.passwords.digest(user) {
-            Ok(now) if self.known.has(&subject, now) => Ok(()),
-            Ok(_) => Err(LOST.to_owned()),
-            Err(error) => Err(format!("the credential file of {user}: {error}")),
+        for subject in [Subject::Password(user.clone()), Subject::SecondFactor(user)] {
+            let now = self.is_now(&subject)?;
+            if !self.known.has(&subject, now) {
+                return Err(LOST.to_owned());
+            }
         }
+        Ok(())
     }
 }

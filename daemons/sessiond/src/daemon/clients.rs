@@ -25,7 +25,7 @@ const MAX_DROPPED: usize = 512;
 const ORDINARY: [&str; 4] = ["closed", "lost", "idle", "must_show_its_certificate_again"];
 /// What a client sent along that the state machine does not see.
 pub(super) enum Kept {
-    Login(Secret),
+    Login(Secret, Option<Secret>),
     Passwd(Secret, Secret),
     /// The new password's hash, until it may be stored.
     Hash(Zeroizing<String>),
@@ -204,8 +204,13 @@ impl Daemon {
                 self.counts.add_many("a trusted path out of order", 1, self.clock.now());
                 return self.drop_client(id);
             }
-            Asked::Login { user, password } => {
-                client.kept = Some(Kept::Login(password));
+            // Whoever it is: that they are asked tells nobody who has one.
+            Asked::Login { code: None, .. } if self.site.asks_codes() => {
+                let why = "this site asks for a code as well".to_owned();
+                return self.reply(id, Reply::Refused(RefusalKind::Code, why));
+            }
+            Asked::Login { user, password, code } => {
+                client.kept = Some(Kept::Login(password, code.filter(|_| self.site.asks_codes())));
                 Request::Login(user)
             }
             Asked::Resume(session) => Request::Resume(session),
@@ -248,7 +253,7 @@ impl Daemon {
     pub(super) fn hear_passwords(&mut self) {
         for done in self.passwords.finished() {
             // Nobody signs on with what the log does not know.
-            self.look_at(&Subject::Password(done.user));
+            self.look_at_person(done.user);
             if let Some(client) = self.clients.get_mut(&done.client) {
                 client.kept = done.hash.map(Kept::Hash);
             }
@@ -276,7 +281,7 @@ impl Daemon {
     pub(super) fn verify(&mut self, id: ClientId, user: UserName) {
         let kept = self.clients.get_mut(&id).and_then(|client| client.kept.take());
         let job = match kept {
-            Some(Kept::Login(password)) => Some(Job::Verify(password)),
+            Some(Kept::Login(password, code)) => Some(Job::Verify(password, code)),
             Some(Kept::Passwd(old, new)) => Some(Job::Change(old, new)),
             Some(Kept::Hash(_)) | None => None,
         };

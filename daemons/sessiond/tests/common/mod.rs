@@ -151,7 +151,7 @@ impl Site {
     }
 }
 
-fn phc(password: &str) -> String {
+pub fn phc(password: &str) -> String {
     use argon2::password_hash::{PasswordHasher as _, SaltString};
     let salt = SaltString::encode_b64(&[7; 16]).unwrap();
     argon2::Argon2::default().hash_password(password.as_bytes(), &salt).unwrap().to_string()
@@ -442,8 +442,13 @@ impl Client {
     }
 
     pub fn login(&self, user: &str, password: &str) -> Reply {
-        let password = Secret::new(password.as_bytes().to_vec()).unwrap();
-        self.call(Request::Login { user: UserName::new(user).unwrap(), password })
+        self.login_with(user, password, None)
+    }
+
+    pub fn login_with(&self, user: &str, password: &str, code: Option<&str>) -> Reply {
+        let secret = |text: &str| Secret::new(text.as_bytes().to_vec()).unwrap();
+        let (user, password, code) = (UserName::new(user).unwrap(), secret(password), code.map(secret));
+        self.call(Request::Login { user, password, code })
     }
 
     pub fn sign_on(&self, user: &str, password: &str) -> Login {

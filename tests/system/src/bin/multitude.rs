@@ -110,7 +110,7 @@ impl TrustedPath {
         let mut path = Self::open(number, hosts, namespace).map_err(|e| format!("trusted path: {e}"))?;
         let user = UserName::new(&format!("user{:02}", number % USERS)).map_err(|e| e.to_string())?;
         let password = Secret::new(PASSWORD.as_bytes().to_vec()).ok_or("a password")?;
-        match path.ask(&Request::Login { user, password }) {
+        match path.ask(&Request::Login { user, password, code: None }) {
             Ok(Reply::LoggedIn(_)) => {}
             other => return Err(format!("sign-on: {other:?}")),
         }
