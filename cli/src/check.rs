@@ -47,6 +47,8 @@ struct Summary {
     services: usize,
     networks: usize,
     other_servers: usize,
+    partitions: usize,
+    channels: usize,
     /// What each label at which there are services is made of.
     forms: Forms,
 }
@@ -139,6 +141,8 @@ fn summary(site: &Site) -> Summary {
         services: site.services().len(),
         networks: site.networks().len(),
         other_servers: site.federation().map_or(0, |federation| federation.peers().len()),
+        partitions: site.partitions().len(),
+        channels: site.channels().len(),
         forms: Forms::of(site),
     }
 }
@@ -232,10 +236,14 @@ fn misfits(unfit: &[Unfit], paint: Paint) -> String {
 fn render(file: &str, text: &str, site: Option<&Summary>, problems: &[Problem], paint: Paint) -> String {
     let file = shown(file);
     if let Some(site) = site {
-        let others = match site.other_servers {
-            0 => String::new(),
-            number => format!(", {}", count(number, "other server", "other servers")),
-        };
+        let more = [
+            (site.other_servers, "other server", "other servers"),
+            (site.partitions, "partition", "partitions"),
+            (site.channels, "channel", "channels"),
+        ];
+        let some = more.into_iter().filter(|(number, ..)| *number > 0);
+        let others: String =
+            some.map(|(number, one, many)| format!(", {}", count(number, one, many))).collect();
         return format!(
             "{}: site `{}` is sound: {}, {}, {}, {}, {}, {}{others}\n",
             file,

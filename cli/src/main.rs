@@ -16,6 +16,7 @@ mod label;
 mod log;
 mod operator;
 mod output;
+mod partition;
 mod pin;
 mod pools;
 mod reference;
@@ -51,6 +52,7 @@ enum Command {
     Status(status::Status),
     Log(log::Log),
     Session(session::Session),
+    Partition(partition::Partition),
     Check(check::Check),
     Why(why::Why),
     Matrix(why::Matrix),
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Status(command) => command.run(),
         Command::Log(command) => command.run(),
         Command::Session(command) => command.run(),
+        Command::Partition(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Why(command) => command.run(),
         Command::Matrix(command) => command.run(),

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use levee_ipc::operator::{FederationStatus, ServerStatus, SessionStatus};
 use levee_ipc::vault::Suite;
-use levee_ipc::warden::CompartmentStatus;
+use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use serde::Serialize;
 
 use crate::check::count;
 use crate::operator::Which;
 use crate::output::{self, shown};
 use crate::usage::{self, Daemon};
+use levee_sys::cgroup::Usage;
 
 /// Show what runs on a server: sessions, compartments, vaults, security associations, counters
 #[derive(Debug, clap::Args)]
@@ -34,6 +35,7 @@ pub struct View<'a> {
     session_count: u64,
     pub sessions: &'a [SessionStatus],
     compartments: &'a [CompartmentStatus],
+    pub partitions: &'a [PartitionStatus],
     vaults: BTreeMap<&'a str, VaultView<'a>>,
     counters: BTreeMap<&'a str, u64>,
     steering: BTreeMap<&'a str, u64>,
@@ -112,6 +114,7 @@ pub fn view(status: &ServerStatus) -> View<'_> {
         session_count: status.session_count,
         sessions: &status.sessions,
         compartments: &status.compartments,
+        partitions: &status.partitions,
         vaults: (status.vaults.iter())
             .map(|(label, report)| {
                 let sas = (report.sas.iter())
@@ -224,6 +227,33 @@ pub fn sessions(status: &ServerStatus) -> String {
     out
 }
 
+/// The partitions as a table.
+pub fn partitions(partitions: &[PartitionStatus]) -> String {
+    let mib = |bytes: u64| format!("{}M", bytes.div_ceil(1 << 20));
+    let rows = partitions.iter().map(|partition| {
+        let PartitionStatus { name, label, state, init, age, starts, weight, cpu_percent, reserved } =
+            partition;
+        // What the kernel says of a process that has just ended is nothing.
+        let used = Usage::of(*init).ok().filter(|_| *init > 0);
+        let memory = used.map(|usage| {
+            let (now, most) = usage.memory;
+            most.map_or_else(|| mib(now), |most| format!("{} of {}", mib(now), mib(most)))
+        });
+        vec![
+            name.to_string(),
+            label.to_string(),
+            if *init > 0 { time(age / 1_000) } else { "-".to_owned() },
+            starts.to_string(),
+            format!("{weight}, {cpu_percent}%"),
+            memory.unwrap_or_else(|| "-".to_owned()),
+            mib(*reserved),
+            state.clone(),
+        ]
+    });
+    let heading = ["PARTITION", "LABEL", "SINCE", "STARTS", "WEIGHT, CPU", "MEMORY", "RESERVED", "STATE"];
+    table(&heading, rows.collect())
+}
+
 fn render(status: &ServerStatus) -> String {
     let mut out = format!(
         "site {}: {}, {}, {}\n\nsessions\n{}",
@@ -295,6 +325,9 @@ fn render(status: &ServerStatus) -> String {
     });
     let heading =
         ["LABEL", "SESSION", "SPI IN", "SPI OUT", "SUITE", "PEER", "PACKETS IN/OUT", "BYTES IN/OUT"];
+    if !status.partitions.is_empty() {
+        out.push_str(&format!("\npartitions\n{}", partitions(&status.partitions)));
+    }
     out.push_str(&format!("\nsecurity associations\n{}", table(&heading, sas.collect())));
     // A counter that stands at zero has nothing to say.
     let counted = |of: &str, counters: &[(String, u64)]| -> Vec<Vec<String>> {
@@ -336,6 +369,7 @@ mod tests {
                 attached: false,
             }],
             session_count: 3,
+            partitions: Vec::new(),
             compartments: vec![CompartmentStatus {
                 label: label.clone(),
                 form: IsolationForm::Machine,

@@ -8,6 +8,7 @@ pub mod audit;
 mod categories;
 pub mod decision;
 mod domain;
+pub mod flow;
 mod label;
 mod names;
 pub mod selinux;
@@ -19,7 +20,8 @@ pub use decision::{Denial, DenialKind, Grant, Who};
 pub use domain::{Domain, TagForm, Untranslated};
 pub use label::{Class, Label, Range, flow_allowed};
 pub use names::{
-    DomainName, HostName, InterfaceName, InvalidName, LabelName, PpkId, ServiceName, SiteName, UserName,
+    ChannelName, DomainName, HostName, InterfaceName, InvalidName, LabelName, PartitionName, PpkId,
+    ServiceName, SiteName, UserName,
 };
 pub use site::{Problem, Site};
 pub use vocabulary::{MAX_LEVELS, NameList, SyntaxError, SyntaxKind, Vocabulary, VocabularyError, nearest};

@@ -119,6 +119,23 @@ name_type! {
     |text| plain(text, 64)
 }
 
+/// `[a-z][a-z0-9-]*`, at most 32 bytes: safe as a host's name and as one component of a path.
+fn word(text: &str) -> bool {
+    text.len() <= 32
+        && text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
+        && text.bytes().all(|byte| lower_or_digit(byte) || byte == b'-')
+}
+
+name_type! {
+    /// A partition's name, which is its host name, too.
+    PartitionName, "partition name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", word
+}
+
+name_type! {
+    /// The name of a channel between partitions.
+    ChannelName, "channel name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", word
+}
+
 name_type! {
     /// A service's name.
     ServiceName, "service name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",

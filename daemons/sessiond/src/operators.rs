@@ -7,7 +7,7 @@ use levee_ipc::Channel;
 use levee_ipc::mediator::SessiondToMediator;
 use levee_ipc::operator::{Answer, Command, ServerStatus, SessionStatus};
 use levee_ipc::vault::{Report, SessiondToVault};
-use levee_ipc::warden::{CompartmentStatus, SessiondRequest};
+use levee_ipc::warden::{CompartmentStatus, PartitionStatus, SessiondRequest};
 use levee_policy::LabelName;
 use levee_session::{Event, OperatorId, Shown, Time};
 use rustix::net::SocketFlags;
@@ -26,7 +26,7 @@ enum State {
     Silent,
     /// A status, until everybody has answered.
     Collecting { missing: BTreeSet<LabelName>, compartments: Option<Vec<CompartmentStatus>>, until: Time },
-    /// The end of a session, or of a trial.
+    /// The end of a session, of a trial, or of what is asked of a partition.
     Ending,
 }
 
@@ -42,6 +42,8 @@ pub struct Operators {
     reports: BTreeMap<LabelName, Report>,
     /// What each mediator said last.
     mediated: BTreeMap<LabelName, Vec<(String, u64)>>,
+    /// What the warden said last of the partitions.
+    partitions: Vec<PartitionStatus>,
     /// What the warden said last of the tunnel's port.
     steering: Vec<(String, u64)>,
     /// What the warden said last of what is in trouble.
@@ -53,7 +55,8 @@ impl Operators {
     /// None yet.
     pub fn new() -> Self {
         let (open, reports, mediated) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { listener: None, open, reports, mediated, steering: Vec::new(), alarms: Vec::new(), next: 0 }
+        let (partitions, steering, alarms) = (Vec::new(), Vec::new(), Vec::new());
+        Self { listener: None, open, reports, mediated, partitions, steering, alarms, next: 0 }
     }
 
     /// Takes the listening socket from the warden.
@@ -124,10 +127,11 @@ impl Operators {
     pub fn compartments(
         &mut self,
         running: Vec<CompartmentStatus>,
+        partitions: Vec<PartitionStatus>,
         steering: Vec<(String, u64)>,
         alarms: Vec<String>,
     ) {
-        (self.steering, self.alarms) = (steering, alarms);
+        (self.partitions, self.steering, self.alarms) = (partitions, steering, alarms);
         for operator in self.open.values_mut() {
             if let State::Collecting { compartments, .. } = &mut operator.state {
                 *compartments = Some(running.clone());
@@ -158,6 +162,10 @@ impl Daemon {
                     }
                     operator.state = State::Collecting { missing, compartments: None, until };
                     self.ask_warden(SessiondRequest::Compartments);
+                }
+                Command::Partition(name, run) => {
+                    operator.state = State::Ending;
+                    self.ask_warden(SessiondRequest::Partition { name, run, ticket: id.0 });
                 }
                 Command::Disable(user, disable) => {
                     operator.state = State::Ending;
@@ -223,6 +231,7 @@ impl Daemon {
             session_count: sessions.len() as u64,
             sessions: sessions.take(MAX_SESSIONS).map(row).collect(),
             compartments,
+            partitions: self.operators.partitions.clone(),
             vaults: self
                 .operators
                 .reports
@@ -282,6 +291,7 @@ mod tests {
             sessions: vec![session; MAX_SESSIONS],
             session_count: 10_000,
             compartments: Vec::new(),
+            partitions: Vec::new(),
             vaults: vec![(label, report); MAX_VAULTS],
             counters: Vec::new(),
             steering: Vec::new(),

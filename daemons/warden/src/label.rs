@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use watching::Watches;
 
 /// Bytes that each scratch file system of a compartment may hold.
-const SCRATCH: u64 = 16 << 20;
+pub(crate) const SCRATCH: u64 = 16 << 20;
 
 /// What a label needs to start.
 #[derive(Debug)]

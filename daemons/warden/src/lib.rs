@@ -19,6 +19,7 @@ pub mod networks;
 mod options;
 mod outer;
 mod parting;
+mod partition;
 mod process;
 pub mod programs;
 mod rest;

@@ -3,6 +3,7 @@
 
 mod again;
 mod keeping;
+mod partitions;
 mod sharing;
 mod standing;
 mod starting;
@@ -16,6 +17,7 @@ use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
 use crate::parting::Partings;
+use crate::partition::Partition;
 use crate::process::{Heard, Key, Process, Start};
 use crate::programs::{Images, Wanted};
 use crate::service::Note;
@@ -79,6 +81,9 @@ pub struct Server {
     last_run: Option<String>,
     /// Labels whose machines are ending.
     partings: Partings,
+    partitions: Vec<Partition>,
+    /// Of partitions' files.
+    partition_makers: Makers,
 }
 
 impl Server {
@@ -112,6 +117,7 @@ impl Server {
         // Long before the first person has signed on.
         let mut processes = Processes::new()?;
         images.begin(&Wanted::of(&site), &options.programs, &mut processes.waits)?;
+        let partitions = Partition::all(&site)?;
         let mut server = Self {
             options,
             passphrase,
@@ -136,6 +142,8 @@ impl Server {
             keeping: Keeping::default(),
             last_run,
             partings: Partings::default(),
+            partitions,
+            partition_makers: Makers::default(),
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -174,6 +182,9 @@ impl Server {
             self.see_to_images(ready.is_some())?;
             self.see_to_upflow();
             self.see_to_partings();
+            if ready.is_none() {
+                self.see_to_partitions();
+            }
             self.see_to_stacks();
             self.see_to_rests();
             self.see_to_labels();
@@ -191,7 +202,10 @@ impl Server {
         let sessiond = self.processes.remove(&Key::of(Role::Sessiond));
         sessiond.into_iter().for_each(|sessiond| sessiond.end(Duration::from_secs(2)));
         self.makers.stop();
+        self.partition_makers.stop();
         self.images.stop();
+        let last_words = std::mem::take(&mut self.partitions).into_iter().filter_map(Partition::finish);
+        self.last_words.extend(last_words);
         for name in self.labels.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.end_label(&name);
         }
@@ -212,6 +226,7 @@ impl Server {
             || self.logs.is_resting()
             || self.keeping.is_busy()
             || self.upflow.is_finishing()
+            || self.partitions.iter().any(Partition::is_unsettled)
             || !self.last_words.is_empty();
         Duration::from_millis(match () {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
@@ -241,6 +256,7 @@ impl Server {
             }
             // To be seen to at the end of the turn.
             Source::LabelsLogger(label) => drop(self.labels.get_mut(&label)),
+            Source::Partition(at) => self.hear_partition(at),
             // Seen to with every turn.
             Source::Made | Source::OwnLogger => {}
         }
@@ -325,6 +341,7 @@ impl Server {
                     self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
                 }
             }
+            SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),
             SessiondRequest::Compartments => {
                 let status = self.labels.iter().map(|(name, running)| {
                     let vault = self.processes.get(&Key::at(Role::Vault, name)).map_or(0, Process::pid);
@@ -336,7 +353,8 @@ impl Server {
                 let running = status.collect();
                 let steering = outer::dropped(&self.tunnels);
                 let alarms = self.alarms();
-                self.tell_sessiond(LabelEvent::Compartments { running, steering, alarms });
+                let partitions = self.partitions.iter().map(Partition::status).collect();
+                self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
                 // What they answer is told the next time: nobody is waited for.
                 for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
                     if upflow::ask(stage).is_err() {

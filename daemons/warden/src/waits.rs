@@ -27,6 +27,8 @@ pub enum Source {
     CompartmentEnded(LabelName),
     /// The first connection or datagram for a service that does not run: its index.
     Wanted(LabelName, usize),
+    /// Something has happened in a partition, or its logger has ended: its place among them.
+    Partition(usize),
     /// A label's logger has ended.
     LabelsLogger(LabelName),
     /// The logger of the standing processes has ended.

@@ -1,8 +1,8 @@
 //! The `levee` command ↔ sessiond, on a Unix socket that only root can open.
 
 use crate::vault::Report;
-use crate::warden::CompartmentStatus;
-use levee_policy::{DomainName, HostName, LabelName, SiteName, UserName};
+use crate::warden::{CompartmentStatus, PartitionStatus};
+use levee_policy::{DomainName, HostName, LabelName, PartitionName, SiteName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -13,6 +13,8 @@ pub enum Command {
     Status,
     /// End the session shown by this name.
     End(String),
+    /// This partition is to run, or not to.
+    Partition(PartitionName, bool),
     /// This person may not sign on from now on, and their sessions end; or they may again.
     Disable(UserName, bool),
     /// Start this label, to see whether it can run here; it is stopped again if nobody has a session there.
@@ -26,7 +28,7 @@ pub enum Command {
 pub enum Answer {
     /// Answer to [`Command::Status`].
     Status(Box<ServerStatus>),
-    /// It is done; of a session that was to end no packet will pass any more.
+    /// It is done, or ordered; of a session that was to end no packet will pass any more.
     Ended,
     /// It cannot be done, and why.
     Failed(String),
@@ -43,6 +45,8 @@ pub struct ServerStatus {
     pub session_count: u64,
     /// Compartments.
     pub compartments: Vec<CompartmentStatus>,
+    /// Partitions, whether they run or not.
+    pub partitions: Vec<PartitionStatus>,
     /// Each vault's last report; at most 64 of them.
     pub vaults: Vec<(LabelName, Report)>,
     /// sessiond's own counters: what was refused or dropped, by reason.

@@ -18,7 +18,7 @@ pub mod tps;
 pub mod upflow;
 pub mod vault;
 
-pub use sessiond::{CompartmentStatus, IsolationForm, LabelEvent, SessiondRequest};
+pub use sessiond::{CompartmentStatus, IsolationForm, LabelEvent, PartitionStatus, SessiondRequest};
 pub use tpe::{TpeRequest, WorkstationEvent};
 pub use upflow::{UpflowCounters, UpflowReport};
 

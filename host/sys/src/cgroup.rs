@@ -173,6 +173,34 @@ impl Cgroup {
         Ok(())
     }
 
+    /// Gives the group its share of the processors while others want them, too (a group that nobody gave one has 100), and bytes of
+    /// memory that others' need does not take from it; `of_all` is the sum of what its siblings have so. Version 1 has for the latter
+    /// only a soft limit, which is no guarantee.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn share(&self, weight: u32, reserved: u64, of_all: u64) -> Result<()> {
+        if let [memory, _, cpu] = self.v1.as_slice() {
+            // There a group has 1024.
+            set(cpu, "cpu.shares", &(u64::from(weight) * 1024 / 100).max(2).to_string())?;
+            return match reserved {
+                0 => Ok(()),
+                bytes => set(memory, "memory.soft_limit_in_bytes", &bytes.to_string()),
+            };
+        }
+        set(&self.unified, "cpu.weight", &weight.to_string())?;
+        if reserved == 0 {
+            return Ok(());
+        }
+        // No group has more kept for it than those above it; the topmost has no such file.
+        for above in self.unified.ancestors().skip(1).take_while(|path| path.join("memory.min").exists()) {
+            if number(&above.join("memory.min"))?.is_some_and(|kept| kept < of_all) {
+                set(above, "memory.min", &of_all.to_string())?;
+            }
+        }
+        set(&self.unified, "memory.min", &reserved.to_string())
+    }
+
     /// `cgroup.procs` of every hierarchy: a process that writes `0` to each is in the group.
     pub fn procs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.procs.iter().map(AsFd::as_fd)

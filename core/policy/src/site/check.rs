@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::parse::{Draft, DraftServer};
+use super::partition;
 use super::problem::ProblemKind;
 use super::read::{At, Reader};
 use crate::label::Range;
@@ -18,6 +19,10 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
     duplicates(reader, "PPK", draft.hosts.read.iter().filter_map(|host| host.ppk.as_ref()));
     duplicates(reader, "service", draft.services.read.iter().map(|service| &service.name));
     duplicates(reader, "interface", draft.networks.read.iter().map(|network| &network.interface));
+    if let Some(parts) = &draft.parts {
+        duplicates(reader, "partition", parts.partitions.iter().map(|(name, ..)| name));
+        duplicates(reader, "channel", parts.channels.iter().map(|(name, ..)| name));
+    }
     if let Some(vocabulary) = &draft.vocabulary {
         let clearances = draft.users.read.iter().map(|user| &user.clearance);
         for range in clearances {
@@ -32,6 +37,14 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
         }
         service_ports(reader, draft, vocabulary);
         networks(reader, draft, vocabulary);
+        if let Some(parts) = &draft.parts {
+            for (_, label, _) in &parts.partitions {
+                let range = At::new(Range::single(label.value.clone()), label.span.clone());
+                name_length(reader, vocabulary, &range);
+            }
+            let slots = draft.server.as_ref().map(|server| server.slots);
+            partition::check(reader, parts, slots, vocabulary);
+        }
     }
     if let Some(server) = &draft.server {
         server_addresses(reader, server, draft.hosts.read.len());

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::parse::{Draft, DraftService, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
-use super::reference;
 use super::vault::ranges;
+use super::{partition, reference};
 use crate::label::{Label, Range};
 use crate::vocabulary::Vocabulary;
 
@@ -128,8 +128,9 @@ fn word<T: Copy + Default>(
     meant
 }
 
-/// What a machine does not have yet: mediators and single-level networks.
+/// What a machine does not have yet: mediators, single-level networks and partitions.
 pub(super) fn check(reader: &mut Reader<'_>, own_kernel: &[At<Range>], draft: &Draft) {
+    draft.parts.iter().for_each(|parts| partition::outside(reader, parts, own_kernel));
     for range in own_kernel {
         let mediated = |service: &&DraftService| {
             service.mode.is_mediated() && service.range.value.intersection(&range.value).is_some()

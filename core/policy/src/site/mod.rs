@@ -8,12 +8,14 @@ mod federation;
 mod isolation;
 mod needs;
 mod parse;
+mod partition;
 mod ppk;
 mod problem;
 mod quantity;
 mod read;
 pub mod reference;
 mod services;
+mod values;
 mod vault;
 
 use std::collections::BTreeMap;
@@ -28,6 +30,7 @@ pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
 pub use isolation::{Assurance, Isolation, Processor};
 pub use needs::{Need, Needs};
+pub use partition::{Channel, Partition, Restart};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};
@@ -476,6 +479,8 @@ pub struct Site {
     networks: Vec<Network>,
     federation: Option<Federation>,
     domains: Vec<Domain>,
+    partitions: Vec<Partition>,
+    channels: Vec<Channel>,
 }
 
 impl Site {
@@ -603,6 +608,16 @@ impl Site {
     /// All single-level networks, in the file's order.
     pub fn networks(&self) -> &[Network] {
         &self.networks
+    }
+
+    /// The partitions, in the file's order.
+    pub fn partitions(&self) -> &[Partition] {
+        &self.partitions
+    }
+
+    /// The channels between partitions, in the file's order.
+    pub fn channels(&self) -> &[Channel] {
+        &self.channels
     }
 
     /// The domains of interpretation, in the file's order.

@@ -12,10 +12,11 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::services::service;
+use super::values::label;
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost,
     Program, Protocol, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation,
-    quantity, reference,
+    partition, quantity, reference,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -35,6 +36,7 @@ pub(super) struct Draft {
     pub services: Part<DraftService>,
     pub networks: Part<DraftNetwork>,
     pub federation: Option<federation::Draft>,
+    pub parts: Option<partition::Draft>,
 }
 
 /// Everything of one kind that could be read.
@@ -173,12 +175,13 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let domains = domains::read(reader, &root, words);
     let whole_federation = federation.is_some();
     let federation = federation.flatten();
-    let draft = Draft { vocabulary, server, users, hosts, services, networks, federation };
+    let parts = partition::read(reader, &root, words, limits.as_ref());
+    let draft = Draft { vocabulary, server, users, hosts, services, networks, federation, parts };
     check::all(reader, &draft);
     if let Some((_, own_kernel)) = &isolation {
         super::isolation::check(reader, own_kernel, &draft);
     }
-    let server = draft.server?;
+    let (server, parts) = (draft.server?, draft.parts?);
     if !whole_federation {
         return None;
     }
@@ -240,6 +243,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             .collect(),
         federation: draft.federation.map(|draft| draft.federation),
         domains: domains?,
+        partitions: parts.partitions.into_iter().map(|(.., partition)| partition).collect(),
+        channels: parts.channels.into_iter().map(|(.., channel)| channel).collect(),
     })
 }
 
@@ -581,16 +586,7 @@ fn network(
     let interface = reader.need(keys, "interface", "\"ship0\"").and_then(|value| {
         reader.parsed(value, "interface name", "1 to 15 letters, digits, '.', '_', '-' or '@'")
     });
-    let label = reader.need(keys, "label", "\"SECRET\"").and_then(|value| {
-        let text = reader.string(value, "label")?;
-        match vocabulary?.parse(text.value) {
-            Ok(label) => Some(At::new(label, text.span)),
-            Err(error) => {
-                reader.label_fault(&text, error);
-                None
-            }
-        }
-    });
+    let label = label(reader, vocabulary, keys);
     let addresses = reader.need(keys, "address", "\"192.168.7.1/24\"").and_then(|value| {
         reader.one_or_more(value, "address", "an address with its prefix length, such as \"192.168.7.1/24\"")
     });

@@ -30,6 +30,8 @@ pub enum ProblemKind {
     Overlap,
     /// Something that nobody could ever reach or use.
     Unreachable,
+    /// A way for information to where the lattice forbids it.
+    Flow,
     /// Not enough of something.
     TooSmall,
     /// Too much of something.

@@ -458,6 +458,107 @@ pub(super) const NETWORK_HOST: Section = Section {
     ],
 };
 
+/// `[[partition]]`
+pub(super) const PARTITION: Section = Section {
+    head: "[[partition]]",
+    needed: false,
+    means: "A compartment that is there as long as the server runs, with or without sessions: a host name, processes, files, an empty network and a \
+            share of the machine of its own. Nobody reaches it but by channels.",
+    keys: &[
+        must(
+            "name",
+            "a lower-case letter, then up to 31 of a-z, 0-9 and '-'",
+            "Its name, and its host name.",
+        ),
+        must("label", "one label", "What everything in it is."),
+        must(
+            "command",
+            "a list: the program's absolute path, then its arguments",
+            "What runs in it. When it ends, the partition ends.",
+        ),
+        may("memory", "a size from \"16M\" to \"1T\"", "that of [limits]", "Memory that it may use."),
+        may(
+            "reserved",
+            "a size from \"1M\" to \"1T\"",
+            "nothing",
+            "Memory that others' need does not take from it: memory.min with cgroup v2; a soft limit with v1, which is no guarantee.",
+        ),
+        may("processes", "8 to 32768", "that of [limits]", "Processes and threads."),
+        may(
+            "cpu",
+            "a share of one processor from \"1%\" to \"102400%\"",
+            "that of [limits]",
+            "Processor time that it may use.",
+        ),
+        may(
+            "weight",
+            "1 to 10000",
+            "100",
+            "Its share of the processors while others want them, too; a label's compartment has 100.",
+        ),
+        may(
+            "disk",
+            "a size from \"4M\" to \"1T\"",
+            "`store` of [limits]",
+            "Its files, at /srv/own. Allocated when they are made.",
+        ),
+        may(
+            "restart",
+            "how often in what time: 0 to 100 times in 1s to 1h",
+            "\"3 in 60s\"",
+            "How often it is started again when it ends; then it is off until `levee partition start`.",
+        ),
+        may(
+            "needs",
+            "as those of a service",
+            "[]",
+            "Groups of system calls that it has beyond what every service has.",
+        ),
+        may(
+            "software",
+            "as that of a service",
+            "[]",
+            "What it needs of the host's programs beside its own package.",
+        ),
+    ],
+};
+
+/// `[[channel]]`
+pub(super) const CHANNEL: Section = Section {
+    head: "[[channel]]",
+    needed: false,
+    means: "A way for messages from one partition to another, and none back. No server runs channels yet: each refuses a site that has one. levee check closes \
+            the flow by all channels together and shows the shortest way to where the lattice forbids it.",
+    keys: &[
+        must("name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", "Its name."),
+        must(
+            "kind",
+            "\"oneway\" or \"guard\"",
+            "\"oneway\": to a label that dominates. \"guard\": to one that does not, which is an exception; the partition that writes is the one that filters.",
+        ),
+        must("from", "the name of a partition", "Who writes."),
+        must("to", "the name of a partition", "Who reads."),
+        may(
+            "size",
+            "a size from \"1K\" to \"64K\"",
+            "\"64K\"",
+            "What one message may have. A larger one is not passed, and counted.",
+        ),
+        may(
+            "rate",
+            "a size from \"1K\" to \"1G\"",
+            "\"1M\"",
+            "Bytes that it takes from the writer in a second, whatever the reader does.",
+        ),
+        may(
+            "numbered",
+            "true or false",
+            "false",
+            "Whether each message begins with its number (eight bytes, big end first), so that the reader knows of those that are missing.",
+        ),
+    ],
+};
+
 /// `[[domain]]`
 pub(super) const DOMAIN: Section = Section {
     head: "[[domain]]",
@@ -529,6 +630,8 @@ pub const SECTIONS: &[&Section] = &[
     &SERVICE,
     &NETWORK,
     &NETWORK_HOST,
+    &PARTITION,
+    &CHANNEL,
     &DOMAIN,
     &FEDERATION,
     &PEER,

@@ -4,6 +4,7 @@ use super::needs;
 use super::parse::{DraftService, NAME, port, protocol, range, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{Keys, Reader};
+use super::values::command;
 use super::{Mode, Passed, Program, Protocol};
 use crate::vocabulary::{Vocabulary, nearest};
 
@@ -133,30 +134,7 @@ fn program(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Program> {
             );
             None
         }
-        (None, Some(value)) => {
-            let words = reader.strings(value, "command")?;
-            let fault = match words.first() {
-                None => Some("`command` is empty".to_owned()),
-                Some(first) if !first.value.starts_with('/') => {
-                    Some(format!("`{}` is not an absolute path", first.value))
-                }
-                // An argument ends at a NUL: what follows would be silently lost (execve(2)).
-                Some(_) if words.iter().any(|word| word.value.contains('\0')) => {
-                    Some("a NUL in `command`".to_owned())
-                }
-                Some(_) => None,
-            };
-            if let Some(what) = fault {
-                reader.problem(
-                    ProblemKind::BadValue,
-                    &value.span(),
-                    what,
-                    "write the program's absolute path, then its arguments",
-                );
-                return None;
-            }
-            Some(Program::Command(words.iter().map(|word| word.value.to_owned()).collect()))
-        }
+        (None, Some(value)) => command(reader, value).map(Program::Command),
         (None, None) => {
             reader.need(keys, "program", "\"nginx\"` or `command = [\"/path/to/program\"]");
             None

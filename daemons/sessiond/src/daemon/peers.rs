@@ -11,7 +11,7 @@ use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest};
 use levee_policy::audit::{Event as Entry, Verdict};
 use levee_policy::{HostName, LabelName};
-use levee_session::{CutId, Event};
+use levee_session::{CutId, Event, OperatorId};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -78,11 +78,12 @@ impl Daemon {
                 self.handle(Event::LabelDied(label));
             }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
-            LabelEvent::Compartments { running, steering, alarms } => {
+            LabelEvent::Compartments { running, partitions, steering, alarms } => {
                 self.begin_federation(!running.is_empty());
                 self.sweep(&running);
-                self.operators.compartments(running, steering, alarms);
+                self.operators.compartments(running, partitions, steering, alarms);
             }
+            LabelEvent::Partition { ticket, result } => self.operators.ended(OperatorId(ticket), result),
             LabelEvent::Note { label, object, done, reason } => {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };
                 let entry =

@@ -160,7 +160,16 @@ impl StandIns {
                 };
                 let running = shared.vaults.keys().map(status).collect();
                 let steering = vec![("an SPI that none may have".to_owned(), 3)];
-                self.say(LabelEvent::Compartments { running, steering, alarms: Vec::new() });
+                self.say(LabelEvent::Compartments {
+                    running,
+                    partitions: Vec::new(),
+                    steering,
+                    alarms: Vec::new(),
+                });
+            }
+            Said::Says(SessiondRequest::Partition { name, run, ticket }) => {
+                shared.trace.push(format!("partition {name} {run}"));
+                self.say(LabelEvent::Partition { ticket, result: Err("there is none".to_owned()) });
             }
             Said::Says(SessiondRequest::Replace(role)) => shared.trace.push(format!("replace {role:?}")),
         }

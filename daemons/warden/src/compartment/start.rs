@@ -211,6 +211,14 @@ impl Compartment {
         &self.channel
     }
 
+    /// Gives it its share of the host beside others, as [`Cgroup::share`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn share(&self, weight: u32, reserved: u64, of_all: u64) -> Result<()> {
+        self.parts.cgroup.as_ref().map_or(Ok(()), |group| group.share(weight, reserved, of_all))
+    }
+
     /// Process 1: readable once the compartment has ended.
     pub fn process(&self) -> Option<&Arc<Child>> {
         self.parts.child.as_ref()

@@ -68,7 +68,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What a site's services need.
+    /// What a site's services and partitions need.
     pub fn of(site: &Site) -> Self {
         let mut programs = BTreeSet::new();
         let mut software = BTreeSet::new();
@@ -80,6 +80,11 @@ impl Wanted {
                 }
             }
             software.extend(service.software().iter().cloned());
+        }
+        for partition in site.partitions() {
+            let words = partition.command().iter();
+            programs.extend(words.flat_map(|word| inventory::paths(word)).map(str::to_owned));
+            software.extend(partition.software().iter().cloned());
         }
         Self::new(programs, software)
     }

@@ -4,6 +4,7 @@ use super::{STANDING, Server};
 use crate::Fatal;
 use crate::label::Label;
 use crate::log;
+use crate::partition::Partition;
 use crate::process::{Key, Process};
 use crate::server::keeping::{Kept, Verdict};
 use crate::{stacks, state};
@@ -137,7 +138,12 @@ impl Server {
     pub(super) fn alarms(&self) -> Vec<String> {
         let last = self.last_run.iter().map(|why| format!("the last run ended by itself: {why}"));
         let services = self.labels.iter().flat_map(|(name, label)| label.alarms(name));
-        last.chain(self.keeping.alarms(Instant::now())).chain(services).take(MOST_ALARMS).collect()
+        let partitions = self.partitions.iter().filter_map(Partition::alarm);
+        last.chain(self.keeping.alarms(Instant::now()))
+            .chain(services)
+            .chain(partitions)
+            .take(MOST_ALARMS)
+            .collect()
     }
 
     /// Has it in the audit log that the last run ended by itself. That is once: the next start is after this one.

@@ -1,7 +1,7 @@
 //! The warden ↔ sessiond.
 
 use super::{Part, Peer, Role};
-use levee_policy::LabelName;
+use levee_policy::{LabelName, PartitionName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -102,6 +102,15 @@ pub enum SessiondRequest {
         /// The asker's own number.
         ticket: u64,
     },
+    /// An operator wants this partition to run, or not to. Answered by [`LabelEvent::Partition`].
+    Partition {
+        /// Which.
+        name: PartitionName,
+        /// Whether it is to run.
+        run: bool,
+        /// The asker's own number.
+        ticket: u64,
+    },
     /// Answered by [`LabelEvent::Compartments`].
     Compartments,
 }
@@ -136,10 +145,19 @@ pub enum LabelEvent {
     Compartments {
         /// Each compartment.
         running: Vec<CompartmentStatus>,
+        /// Each partition, whether it runs or not.
+        partitions: Vec<PartitionStatus>,
         /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
         steering: Vec<(String, u64)>,
         /// What an operator must know of: what ends again and again, or cannot start. At most [`MOST_ALARMS`].
         alarms: Vec<String>,
+    },
+    /// A partition is what it is to be, or why it cannot.
+    Partition {
+        /// The asker's number.
+        ticket: u64,
+        /// Whether the order was carried out; a partition that is turned on starts as soon as it can.
+        result: Result<(), String>,
     },
     /// Something the warden did that belongs in the audit log.
     Note {
@@ -171,6 +189,29 @@ impl std::fmt::Display for IsolationForm {
             Self::Machine => "machine",
         })
     }
+}
+
+/// One partition as the warden sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionStatus {
+    /// Its name.
+    pub name: PartitionName,
+    /// Its label.
+    pub label: LabelName,
+    /// `runs`, `waits`, or `off: ` and why.
+    pub state: String,
+    /// Its first process, as the host numbers it; 0 where there is none.
+    pub init: u32,
+    /// Milliseconds since it was started.
+    pub age: u64,
+    /// How often it was started.
+    pub starts: u32,
+    /// Its share of the processors, where a label's compartment has 100.
+    pub weight: u32,
+    /// Processor time that it may use, in percent of one processor.
+    pub cpu_percent: u32,
+    /// Bytes of memory that are kept for it.
+    pub reserved: u64,
 }
 
 /// One compartment as the warden sees it.

@@ -1,0 +1,81 @@
+//! `levee partition`: the partitions of a running server.
+
+use std::process::ExitCode;
+
+use levee_ipc::operator::{Answer, Command as Ask};
+use levee_policy::PartitionName;
+
+use crate::operator::Which;
+use crate::output;
+use crate::status::{partitions, view};
+
+/// List the partitions of a running server, stop one, or start one that is off
+#[derive(Debug, clap::Args)]
+pub struct Partition {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List the partitions
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End everything in a partition: when this returns, nothing of it runs. It stays off until the server is started anew
+    Stop(One),
+    /// Start a partition that is off, however often it has ended. It starts as soon as it can
+    Start(One),
+}
+
+/// Which partition.
+#[derive(Debug, clap::Args)]
+struct One {
+    #[command(flatten)]
+    which: Which,
+    /// The partition, as the site file names it
+    partition: PartitionName,
+}
+
+impl Partition {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(match &self.command {
+            Command::List { which, json } => list(which, *json),
+            Command::Stop(one) => one.order(false),
+            Command::Start(one) => one.order(true),
+        })
+    }
+}
+
+fn list(which: &Which, json: bool) -> Result<ExitCode, String> {
+    let status = which.status()?;
+    if json {
+        output::json(&view(&status).partitions)?;
+    } else {
+        output::print(&partitions(&status.partitions))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl One {
+    fn order(&self, run: bool) -> Result<ExitCode, String> {
+        let Self { which, partition } = self;
+        match which.ask(&Ask::Partition(partition.clone(), run))? {
+            Answer::Ended => {
+                let is = if run { "is turned on" } else { "is off" };
+                output::print(&format!("partition {partition} {is}\n"))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Answer::Failed(reason) => {
+                eprintln!("levee: {}", output::shown(&reason));
+                Ok(ExitCode::FAILURE)
+            }
+            _ => Err("the server answered another question".to_owned()),
+        }
+    }
+}

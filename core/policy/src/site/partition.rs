@@ -1,0 +1,426 @@
+//! `[[partition]]` and `[[channel]]`: compartments that are always there, and the only ways between them.
+
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::parse::{quantity as read_quantity, unknown_word};
+use super::problem::ProblemKind;
+use super::read::{At, Keys, Reader};
+use super::values::{command, label};
+use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference};
+use crate::flow::{self, Passage, Step};
+use crate::label::{Label, Range};
+use crate::names::{ChannelName, PartitionName};
+use crate::vocabulary::{Vocabulary, nearest};
+
+/// Partitions at most.
+const MOST_PARTITIONS: usize = 64;
+/// Channels at most.
+const MOST_CHANNELS: usize = 64;
+/// Channels that one partition has an end of, at most: each is a descriptor of its program.
+const MOST_ENDS: usize = 16;
+
+/// How often a partition that ends is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// So often within the time.
+    pub times: u32,
+    /// The time.
+    pub within: Duration,
+}
+
+impl Default for Restart {
+    fn default() -> Self {
+        Self { times: 3, within: Duration::from_secs(60) }
+    }
+}
+
+impl Restart {
+    /// From `3 in 60s`.
+    fn parse(text: &str) -> Option<Self> {
+        let (times, within) = text.split_once(" in ")?;
+        let (times, within) = (times.parse().ok()?, quantity::duration(within)?);
+        let sound = times <= 100 && (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&within);
+        sound.then_some(Self { times, within })
+    }
+}
+
+/// A compartment that is there as long as the server runs, whether or not there are sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    name: PartitionName,
+    label: Label,
+    command: Vec<String>,
+    memory: u64,
+    reserved: u64,
+    processes: u32,
+    cpu_percent: u32,
+    weight: u32,
+    disk: u64,
+    restart: Restart,
+    needs: Needs,
+    software: Vec<String>,
+}
+
+impl Partition {
+    /// Its name, which is its host name, too.
+    pub fn name(&self) -> &PartitionName {
+        &self.name
+    }
+
+    /// The label of everything in it.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// Its program's absolute path and arguments: at least the former.
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// Bytes of memory that it may have.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Bytes of memory that others' need does not take from it; no more than [`Partition::memory`].
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Processes and threads that it may have.
+    pub fn processes(&self) -> u32 {
+        self.processes
+    }
+
+    /// Processor time that it may have, in percent of one processor.
+    pub fn cpu_percent(&self) -> u32 {
+        self.cpu_percent
+    }
+
+    /// Its share of the processors while others want them, where a label's compartment has 100.
+    pub fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    /// Bytes of its files.
+    pub fn disk(&self) -> u64 {
+        self.disk
+    }
+
+    /// How often it is started again.
+    pub fn restart(&self) -> Restart {
+        self.restart
+    }
+
+    /// Groups of system calls that it asks for.
+    pub fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    /// What of the host's software it needs beside the program itself: names of packages, and paths beneath `/usr`.
+    pub fn software(&self) -> &[String] {
+        &self.software
+    }
+}
+
+/// A way from one partition to another; nothing comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    name: ChannelName,
+    passage: Passage,
+    from: PartitionName,
+    to: PartitionName,
+    size: u32,
+    rate: u64,
+    numbered: bool,
+}
+
+impl Channel {
+    /// Its name.
+    pub fn name(&self) -> &ChannelName {
+        &self.name
+    }
+
+    /// Whether it is an exception to the lattice.
+    pub fn passage(&self) -> Passage {
+        self.passage
+    }
+
+    /// The partition that writes.
+    pub fn from(&self) -> &PartitionName {
+        &self.from
+    }
+
+    /// The partition that reads.
+    pub fn to(&self) -> &PartitionName {
+        &self.to
+    }
+
+    /// Bytes that one message may have.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Bytes that it takes from the writer in a second.
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Whether the reader gets each message's number before it, so that it knows of those that are missing.
+    pub fn is_numbered(&self) -> bool {
+        self.numbered
+    }
+}
+
+/// A channel as read, with the places of its name and of its two ends.
+pub(super) type ReadChannel = (At<ChannelName>, At<PartitionName>, At<PartitionName>, Channel);
+
+/// As read, with places.
+pub(super) struct Draft {
+    pub partitions: Vec<(At<PartitionName>, At<Label>, Partition)>,
+    pub channels: Vec<ReadChannel>,
+}
+
+const NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";
+
+/// Reads every `[[partition]]` and `[[channel]]`; `None` if one could not be read.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    root: &Keys<'_>,
+    vocabulary: Option<&Vocabulary>,
+    limits: Option<&Limits>,
+) -> Option<Draft> {
+    let limits = limits.copied().unwrap_or_default();
+    let partitions = reader.tables(root.get("partition"), "[partition]", &reference::PARTITION.names());
+    let partitions: Vec<_> =
+        partitions.iter().map(|keys| partition(reader, vocabulary, &limits, keys)).collect();
+    let channels = reader.tables(root.get("channel"), "[channel]", &reference::CHANNEL.names());
+    let channels: Vec<_> = channels.iter().map(|keys| channel(reader, keys)).collect();
+    for (count, most, value, what) in [
+        (partitions.len(), MOST_PARTITIONS, root.get("partition"), "partitions"),
+        (channels.len(), MOST_CHANNELS, root.get("channel"), "channels"),
+    ] {
+        if let Some(value) = value.filter(|_| count > most) {
+            let told = format!("there are {count} {what}");
+            reader.problem(ProblemKind::TooLarge, &value.span(), told, format!("have {most} at most"));
+        }
+    }
+    let partitions = partitions.into_iter().collect::<Option<_>>()?;
+    Some(Draft { partitions, channels: channels.into_iter().collect::<Option<_>>()? })
+}
+
+fn partition(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    limits: &Limits,
+    keys: &Keys<'_>,
+) -> Option<(At<PartitionName>, At<Label>, Partition)> {
+    let name = (reader.need(keys, "name", "\"sensor\""))
+        .and_then(|value| reader.parsed::<PartitionName>(value, "partition name", NAME));
+    let label = label(reader, vocabulary, keys);
+    let command =
+        (reader.need(keys, "command", "[\"/path/to/program\"]")).and_then(|value| command(reader, value));
+    let mut size = |key, least: u64, default| match keys.get(key) {
+        Some(value) => bytes(reader, value, key, least),
+        None => Some(default),
+    };
+    let memory = size("memory", 16 << 20, limits.memory);
+    let reserved = size("reserved", 1 << 20, 0);
+    let disk = size("disk", 4 << 20, limits.store);
+    let processes = match keys.get("processes") {
+        Some(value) => reader.integer(value, "processes", 8..=32_768),
+        None => Some(limits.processes.into()),
+    };
+    let cpu = match keys.get("cpu") {
+        Some(value) => {
+            let form = "a share of one processor from \"1%\" to \"102400%\"";
+            read_quantity(reader, value, "cpu", quantity::percent, 1..=102_400, form)
+        }
+        None => Some(limits.cpu_percent.into()),
+    };
+    let weight = match keys.get("weight") {
+        Some(value) => reader.integer(value, "weight", 1..=10_000),
+        None => Some(100),
+    };
+    let restart = match keys.get("restart") {
+        Some(value) => restart(reader, value),
+        None => Some(Restart::default()),
+    };
+    let needs = needs::needs(reader, keys);
+    let software = needs::software(reader, keys);
+    let (name, label, reserved, memory) = (name?, label?, reserved?, memory?);
+    if reserved > memory {
+        let what = format!("`{}` has more memory reserved than it may use", name.value);
+        reader.problem(ProblemKind::TooLarge, &name.span, what, "lower `reserved`, or raise `memory`");
+    }
+    let partition = Partition {
+        name: name.value.clone(),
+        label: label.value.clone(),
+        command: command?,
+        memory,
+        reserved,
+        processes: u32::try_from(processes?).ok()?,
+        cpu_percent: u32::try_from(cpu?).ok()?,
+        weight: u32::try_from(weight?).ok()?,
+        disk: disk?,
+        restart: restart?,
+        needs: needs?,
+        software: software?,
+    };
+    Some((name, label, partition))
+}
+
+fn bytes(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, key: &str, least: u64) -> Option<u64> {
+    let form = format!("a size from \"{}M\" to \"1T\"", least >> 20);
+    read_quantity(reader, value, key, quantity::size, least..=1 << 40, &form)
+}
+
+fn restart(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Restart> {
+    let text = reader.string(value, "restart")?;
+    let restart = Restart::parse(text.value);
+    if restart.is_none() {
+        let what = format!("`{}` is not a rule for starting again", text.value);
+        let remedy = "write how often in what time, such as \"3 in 60s\": 0 to 100 times in 1s to 1h";
+        reader.problem(ProblemKind::BadValue, &text.span, what, remedy);
+    }
+    restart
+}
+
+fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
+    const KINDS: [(&str, Passage); 2] = [("oneway", Passage::OneWay), ("guard", Passage::Guard)];
+    let name = (reader.need(keys, "name", "\"readings\""))
+        .and_then(|value| reader.parsed::<ChannelName>(value, "channel name", NAME));
+    let passage = reader.need(keys, "kind", "\"oneway\"").and_then(|value| {
+        let word = reader.string(value, "kind")?;
+        let kind = KINDS.iter().find(|(kind, _)| *kind == word.value).map(|(_, passage)| *passage);
+        if kind.is_none() {
+            unknown_word(reader, &word, "kind of channel", KINDS.iter().map(|(kind, _)| *kind));
+        }
+        kind
+    });
+    let mut end = |key| {
+        let value = reader.need(keys, key, "\"sensor\"")?;
+        reader.parsed::<PartitionName>(value, "partition name", NAME)
+    };
+    let (from, to) = (end("from"), end("to"));
+    let size = match keys.get("size") {
+        Some(value) => {
+            let form = "a size from \"1K\" to \"64K\"";
+            read_quantity(reader, value, "size", quantity::size, 1 << 10..=64 << 10, form)
+        }
+        None => Some(64 << 10),
+    };
+    let rate = match keys.get("rate") {
+        Some(value) => {
+            let form = "bytes a second from \"1K\" to \"1G\"";
+            read_quantity(reader, value, "rate", quantity::size, 1 << 10..=1 << 30, form)
+        }
+        None => Some(1 << 20),
+    };
+    let numbered = match keys.get("numbered") {
+        Some(value) => reader.boolean(value, "numbered"),
+        None => Some(false),
+    };
+    let (name, from, to) = (name?, from?, to?);
+    let channel = Channel {
+        name: name.value.clone(),
+        passage: passage?,
+        from: from.value.clone(),
+        to: to.value.clone(),
+        size: u32::try_from(size?).ok()?,
+        rate: rate?,
+        numbered: numbered?,
+    };
+    Some((name, from, to, channel))
+}
+
+/// A partition has the host's kernel.
+pub(super) fn outside(reader: &mut Reader<'_>, draft: &Draft, own_kernel: &[At<Range>]) {
+    let within = |label: &Label| own_kernel.iter().any(|range| range.value.contains(label));
+    for (name, label, _) in draft.partitions.iter().filter(|(_, label, _)| within(&label.value)) {
+        let what = format!("the partition `{}` is at a label with a kernel of its own", name.value);
+        let remedy = "leave its label out of `own-kernel`: a partition has the host's kernel";
+        reader.problem(ProblemKind::Overlap, &label.span, what, remedy);
+    }
+}
+
+/// Holds partitions and channels against each other, and the flow by all channels together against the lattice.
+pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, vocabulary: &Vocabulary) {
+    let Draft { partitions, channels } = draft;
+    let places = usize::from(slots.unwrap_or(0)).saturating_add(partitions.len());
+    if let Some((name, ..)) = partitions.first().filter(|_| places > usize::from(MAX_SLOTS)) {
+        let what = format!("partitions and labels that run at once are {places} together");
+        let remedy = format!("lower `slots` of [server]: have {MAX_SLOTS} of both");
+        reader.problem(ProblemKind::TooLarge, &name.span, what, remedy);
+    }
+    for (name, ..) in partitions {
+        let ends = channels.iter().filter(|(_, from, to, _)| [&from.value, &to.value].contains(&&name.value));
+        if ends.count() > MOST_ENDS {
+            let what = format!("the partition `{}` has more than {MOST_ENDS} channels", name.value);
+            reader.problem(ProblemKind::TooLarge, &name.span, what, "part it in two");
+        }
+    }
+    let place = |name: &PartitionName| partitions.iter().position(|(known, ..)| known.value == *name);
+    let mut steps = Vec::new();
+    for (name, from, to, channel) in channels {
+        for end in [from, to].into_iter().filter(|end| place(&end.value).is_none()) {
+            let near = nearest(end.value.as_str(), partitions.iter().map(|(known, ..)| known.value.as_str()));
+            let remedy = match &near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "declare it under [[partition]], or remove the channel".to_owned(),
+            };
+            let what = format!("the site has no partition `{}`", end.value);
+            reader.problem_near(ProblemKind::UnknownName, &end.span, what, near, remedy);
+        }
+        let (Some(from), Some(to)) = (place(&from.value), place(&to.value)) else { continue };
+        if from == to {
+            let what = format!("the channel `{}` leads from a partition to itself", name.value);
+            reader.problem(ProblemKind::BadValue, &name.span, what, "name two partitions");
+            continue;
+        }
+        let up = partitions
+            .get(to)
+            .zip(partitions.get(from))
+            .is_some_and(|(to, from)| to.1.value.dominates(&from.1.value));
+        if channel.passage == Passage::Guard && up {
+            let what = format!("the guard `{}` is no exception: the lattice allows this flow", name.value);
+            reader.problem(ProblemKind::BadValue, &name.span, what, "write `kind = \"oneway\"`");
+        }
+        steps.push((name, Step { from, to, passage: channel.passage }));
+    }
+    forbidden(reader, draft, &steps, vocabulary);
+}
+
+/// Tells the shortest way by which information gets where it must not.
+fn forbidden(
+    reader: &mut Reader<'_>,
+    draft: &Draft,
+    steps: &[(&At<ChannelName>, Step)],
+    vocabulary: &Vocabulary,
+) {
+    let labels: Vec<Label> = draft.partitions.iter().map(|(_, label, _)| label.value.clone()).collect();
+    let plain: Vec<Step> = steps.iter().map(|(_, step)| *step).collect();
+    let Some(way) = flow::forbidden(&labels, &plain) else { return };
+    let at = |place: usize| {
+        let (name, label, _) = draft.partitions.get(place)?;
+        let label = vocabulary.text(&label.value).unwrap_or_default();
+        Some(format!("{} ({label})", name.value))
+    };
+    let way: Vec<_> = way.iter().filter_map(|number| steps.get(*number)).collect();
+    let Some((last, Step { to, .. })) = way.last() else { return };
+    let mut text = String::new();
+    for (name, step) in &way {
+        text.push_str(&format!("{} -[{}]-> ", at(step.from).unwrap_or_default(), name.value));
+    }
+    text.push_str(&at(*to).unwrap_or_default());
+    let what = format!("information gets where the lattice forbids it: {text}");
+    let remedy = if way.len() == 1 {
+        "turn the channel round, or declare the exception with `kind = \"guard\"`"
+    } else {
+        "remove one of these channels, or declare the whole way as one guard"
+    };
+    reader.problem(ProblemKind::Flow, &last.span, what, remedy);
+}

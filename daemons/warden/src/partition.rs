@@ -1,0 +1,379 @@
+//! A partition: a compartment that is there without sessions. It is started again by the site's rule when it ends, and then is off.
+
+use crate::compartment::service::Launch;
+use crate::compartment::{Compartment, Event, Files, Network, Plan, Programs, Spec};
+use crate::label::SCRATCH;
+use crate::logs::{LastWords, Logs};
+use crate::making::Image;
+use crate::options::Options;
+use crate::uids::{Own, Uids};
+use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
+use crate::{Fatal, log};
+use levee_ipc::warden::sessiond::PartitionStatus;
+use levee_policy::site::{MAX_SLOTS, Restart};
+use levee_policy::{LabelName, PartitionName, Site, site};
+use levee_sys::cgroup::Limits;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The number of the one program in it.
+const TICKET: u64 = 1;
+
+/// When what has ended is started again.
+#[derive(Debug)]
+struct Rule {
+    restart: Restart,
+    /// When it was started again, as far as that counts still.
+    again: VecDeque<Instant>,
+}
+
+impl Rule {
+    /// It has ended: whether it is started again.
+    fn allows(&mut self, now: Instant) -> bool {
+        while self.again.front().is_some_and(|at| now.saturating_duration_since(*at) > self.restart.within) {
+            self.again.pop_front();
+        }
+        let allows = u32::try_from(self.again.len()).is_ok_and(|times| times < self.restart.times);
+        if allows {
+            self.again.push_back(now);
+        }
+        allows
+    }
+}
+
+/// What a partition does.
+#[derive(Debug)]
+enum State {
+    /// It waits for its files, or for the image of the programs.
+    Waits,
+    /// Its compartment is there.
+    Runs(Box<Running>),
+    /// It is off, and why.
+    Off(String),
+}
+
+#[derive(Debug)]
+struct Running {
+    compartment: Compartment,
+    since: Instant,
+    said: Option<WatchedChannel>,
+    ended: Option<WatchedChild>,
+    /// Kept for as long as the compartment is there.
+    _network: Network,
+}
+
+/// A partition of the site.
+#[derive(Debug)]
+pub struct Partition {
+    asked: site::Partition,
+    label: LabelName,
+    /// Its log's and its maker's name, which no label has.
+    log_name: LabelName,
+    /// Which block of uids is its own: none that a label can have.
+    slot: u16,
+    rule: Rule,
+    state: State,
+    logs: Option<Logs>,
+    starts: u32,
+}
+
+/// What starting one takes.
+#[derive(Debug)]
+pub struct Resources<'a> {
+    /// How the warden runs.
+    pub options: &'a Options,
+    /// The site.
+    pub site: &'a Site,
+    /// The warden's uids.
+    pub uids: &'a Uids,
+    /// The image of the site's programs.
+    pub image: PathBuf,
+}
+
+impl Partition {
+    /// All of a site's, none of which runs.
+    ///
+    /// # Errors
+    /// The site has channels; or a label has no name, which a site that has been read has not.
+    pub fn all(site: &Site) -> Result<Vec<Self>, Fatal> {
+        if let Some(channel) = site.channels().first() {
+            return Err(Fatal::new(
+                format!("start the channel {}", channel.name()),
+                "this version checks channels and runs none",
+            ));
+        }
+        // From the last slot downwards; the site's check has left room.
+        let slots = (0..=MAX_SLOTS).rev();
+        (site.partitions().iter().zip(slots))
+            .map(|(asked, slot)| {
+                let step = || format!("name the partition {}", asked.name());
+                let label = site.label_name(asked.label());
+                let label = label.ok_or_else(|| Fatal::new(step(), "its label has no name"))?;
+                let log_name = LabelName::new(&format!("partition/{}", asked.name()));
+                let rule = Rule { restart: asked.restart(), again: VecDeque::new() };
+                Ok(Self {
+                    asked: asked.clone(),
+                    label,
+                    log_name: log_name.map_err(|e| Fatal::new(step(), e))?,
+                    slot,
+                    rule,
+                    state: State::Waits,
+                    logs: None,
+                    starts: 0,
+                })
+            })
+            .collect()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &PartitionName {
+        self.asked.name()
+    }
+
+    /// What its log and the maker of its files are called: no label's name has one slash.
+    pub fn log_name(&self) -> &LabelName {
+        &self.log_name
+    }
+
+    /// Whether it is to be started, once all that it needs is there.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waits)
+    }
+
+    /// Whether it is off.
+    pub fn is_off(&self) -> bool {
+        matches!(self.state, State::Off(_))
+    }
+
+    /// Whether its compartment is being built: [`Partition::hear`] is to be asked.
+    pub fn is_building(&self) -> bool {
+        matches!(&self.state, State::Runs(running) if running.compartment.is_building())
+    }
+
+    /// The image of its files, where it is not there yet. It is its label's, too: under another label it begins anew.
+    ///
+    /// # Errors
+    /// Its directory cannot be made.
+    pub fn missing(&self, options: &Options) -> Result<Option<Image>, Fatal> {
+        let (directory, path) = self.files(options);
+        if path.exists() {
+            return Ok(None);
+        }
+        std::fs::create_dir_all(&directory)
+            .map_err(|e| Fatal::new(format!("make {}", directory.display()), e))?;
+        Ok(Some((path, self.asked.disk())))
+    }
+
+    fn files(&self, options: &Options) -> (PathBuf, PathBuf) {
+        let directory = options.state.join("partitions").join(self.label.file_name());
+        let path = directory.join(format!("{}.img", self.name()));
+        (directory, path)
+    }
+
+    fn spec(&self, resources: &Resources<'_>) -> Spec {
+        let Resources { options, site, uids, image } = resources;
+        Spec {
+            label: self.label.clone(),
+            cgroup: format!("levee/{}-{}/{}", site.name(), uids.block(), self.slot),
+            uid_base: uids.compartment(self.slot),
+            limits: Limits {
+                memory: self.asked.memory(),
+                processes: self.asked.processes().into(),
+                cpu_percent: self.asked.cpu_percent(),
+            },
+            hostname: self.name().to_string(),
+            hosts: Vec::new(),
+            files: Files::Store { own: self.files(options).1, below: None },
+            extra: Vec::new(),
+            scratch: SCRATCH,
+            programs: Programs::Image(image.clone()),
+            needs: self.asked.needs().clone(),
+        }
+    }
+
+    /// Begins its compartment; its program is started when that is built.
+    ///
+    /// # Errors
+    /// The step that failed; then nothing of it is left.
+    pub fn start(&mut self, resources: &Resources<'_>) -> Result<(), Fatal> {
+        let step = format!("start the partition {}", self.name());
+        let fault = |e: &dyn std::fmt::Display| Fatal::new(&step, e);
+        let Resources { options, site, uids, .. } = resources;
+        let logs = match self.logs.take() {
+            Some(logs) => logs,
+            None => Logs::start(Some(&self.log_name), uids.own(Own::Logger(self.slot)), options)?,
+        };
+        let logs = self.logs.insert(logs);
+        let log = logs.end("process-1", uids.compartment(self.slot), false).map_err(|e| fault(&e))?;
+        let network = Network::new().map_err(|e| fault(&e))?;
+        let init = options.programs.join("levee-init");
+        let plan = Plan::new(&self.spec(resources));
+        let compartment = Compartment::begin(&plan, &network, &init, log.as_fd()).map_err(|e| fault(&e))?;
+        let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
+        compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;
+        let since = Instant::now();
+        let running = Running { compartment, since, said: None, ended: None, _network: network };
+        self.state = State::Runs(Box::new(running));
+        self.starts = self.starts.saturating_add(1);
+        Ok(())
+    }
+
+    /// Whether it is to be looked at again soon, though nothing happens.
+    pub fn is_unsettled(&self) -> bool {
+        self.is_waiting() || self.is_building() || self.logs.as_ref().is_some_and(Logs::is_resting)
+    }
+
+    /// Has waited for what there is to wait for now, as the partition that has this place; sees to its logger.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn see_to(&mut self, place: usize, waits: &mut Waits) -> io::Result<()> {
+        let source = || Source::Partition(place);
+        if let Some(logs) = &mut self.logs {
+            logs.see_to();
+            logs.watch(waits, source)?;
+        }
+        let State::Runs(running) = &mut self.state else { return Ok(()) };
+        let Running { compartment, said, ended, .. } = running.as_mut();
+        if said.is_none() {
+            *said = Some(waits.watch(Arc::clone(compartment.channel()), source())?);
+        }
+        if let (None, Some(process)) = (&ended, compartment.process()) {
+            *ended = Some(waits.watch(Arc::clone(process), source())?);
+        }
+        Ok(())
+    }
+
+    /// Takes what has happened in it. Why it has ended, if it has: then it is to be stopped.
+    pub fn hear(&mut self, uids: &Uids) -> Option<String> {
+        let State::Runs(running) = &mut self.state else { return None };
+        let events = match running.compartment.events() {
+            Ok(events) => events,
+            Err(e) => return Some(e.to_string()),
+        };
+        for event in events {
+            match event {
+                Event::Built => {
+                    if let Err(e) =
+                        launch(&self.asked, self.slot, &mut running.compartment, self.logs.as_ref(), uids)
+                    {
+                        return Some(e.to_string());
+                    }
+                }
+                Event::Started(_) => {}
+                Event::Failed(why) | Event::Refused(_, why) => return Some(why),
+                Event::Exited(_, status) => return Some(format!("its program ended with status {status}")),
+            }
+        }
+        None
+    }
+
+    /// It has ended, and is stopped. Whether it is started again.
+    pub fn ended(&mut self, how: &str, now: Instant) -> bool {
+        self.stop(how);
+        let again = self.rule.allows(now);
+        if again {
+            self.state = State::Waits;
+        } else {
+            let Restart { times, within } = self.rule.restart;
+            let why = format!("{how}; it was started again {times} times in {} s", within.as_secs());
+            self.state = State::Off(why);
+        }
+        again
+    }
+
+    /// Ends everything in it; it is off for this reason.
+    pub fn stop(&mut self, why: &str) {
+        if let State::Runs(running) = std::mem::replace(&mut self.state, State::Off(why.to_owned()))
+            && let Err(e) = running.compartment.stop()
+        {
+            log!("stopping the partition {}: {e}", self.name());
+        }
+    }
+
+    /// It is to run, however often it has ended.
+    pub fn turn_on(&mut self) {
+        if self.is_off() {
+            self.rule.again.clear();
+            self.state = State::Waits;
+        }
+    }
+
+    /// Nothing of it is needed any more.
+    pub fn finish(mut self) -> Option<LastWords> {
+        self.stop("the server ends");
+        self.logs.take().and_then(Logs::finish)
+    }
+
+    /// Why it is off by itself.
+    pub fn alarm(&self) -> Option<String> {
+        match &self.state {
+            State::Off(why) if !self.rule.again.is_empty() || self.rule.restart.times == 0 => {
+                Some(format!("the partition {} is off: {why}", self.name()))
+            }
+            _ => None,
+        }
+    }
+
+    /// As operators see it.
+    pub fn status(&self) -> PartitionStatus {
+        let (state, init, since) = match &self.state {
+            State::Waits => ("waits".to_owned(), None, None),
+            State::Off(why) => (format!("off: {why}"), None, None),
+            State::Runs(running) => ("runs".to_owned(), running.compartment.process(), Some(running.since)),
+        };
+        let age = since.map_or(Duration::ZERO, |since| since.elapsed());
+        PartitionStatus {
+            name: self.name().clone(),
+            label: self.label.clone(),
+            state,
+            init: init.map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
+            age: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            starts: self.starts,
+            weight: self.asked.weight(),
+            cpu_percent: self.asked.cpu_percent(),
+            reserved: self.asked.reserved(),
+        }
+    }
+}
+
+/// Starts its program.
+fn launch(
+    asked: &site::Partition,
+    slot: u16,
+    compartment: &mut Compartment,
+    logs: Option<&Logs>,
+    uids: &Uids,
+) -> levee_sys::Result<()> {
+    let missing = || levee_sys::Error::invalid("start its program", "it has no log");
+    let log = logs.ok_or_else(missing)?.end("program", uids.service(slot), true)?;
+    let argv = asked.command().to_vec();
+    let launch = Launch {
+        program: argv.first().cloned().unwrap_or_default(),
+        argv,
+        env: vec!["PATH=/usr/bin:/usr/sbin".into(), "HOME=/srv/own".into()],
+        needs: asked.needs().clone(),
+    };
+    compartment.run(launch.start(TICKET), &[log.as_fd(), log.as_fd()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_started_again_so_often_in_the_time_and_no_more_until_that_has_passed() {
+        let restart = Restart { times: 2, within: Duration::from_secs(10) };
+        let (mut rule, start) = (Rule { restart, again: VecDeque::new() }, Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!([0, 1, 2, 10].map(|second| rule.allows(at(second))), [true, true, false, false]);
+        // The first of the two is over.
+        assert_eq!([11, 11, 12].map(|second| rule.allows(at(second))), [true, false, true]);
+        let mut never = Rule { restart: Restart { times: 0, ..restart }, again: VecDeque::new() };
+        assert!(!never.allows(start));
+    }
+}

@@ -1,0 +1,106 @@
+//! Partitions: when each is started, what becomes of one that ends, and what an operator orders.
+
+use super::Server;
+use crate::log;
+use crate::partition::{Partition, Resources};
+use crate::programs::Wanted;
+use levee_ipc::warden::LabelEvent;
+use levee_policy::PartitionName;
+use std::time::Instant;
+
+impl Server {
+    /// Starts partitions that wait and have all that they need; has made what they need, and ends what takes too long.
+    pub(super) fn see_to_partitions(&mut self) {
+        for (name, made) in self.partition_makers.ended() {
+            if let Err(why) = made.result {
+                let at = self.partitions.iter().position(|partition| *partition.log_name() == name);
+                at.into_iter().for_each(|at| self.partition_over(at, &why));
+            }
+        }
+        for at in 0..self.partitions.len() {
+            if self.partitions.get(at).is_some_and(Partition::is_waiting)
+                && let Err(e) = self.start_partition(at)
+            {
+                self.partition_over(at, &e.to_string());
+            }
+            if self.partitions.get(at).is_some_and(Partition::is_building) {
+                self.hear_partition(at);
+            }
+            let watched = self.partitions.get_mut(at).map(|one| one.see_to(at, &mut self.processes.waits));
+            if let Some(Err(e)) = watched {
+                self.partition_over(at, &format!("it cannot be waited for: {e}"));
+            }
+        }
+        for (name, why) in self.partition_makers.begin(&self.options.programs, &mut self.processes.waits) {
+            log!("{name}: {why}");
+        }
+    }
+
+    fn start_partition(&mut self, at: usize) -> Result<(), crate::Fatal> {
+        let wanted = Wanted::of(&self.site);
+        let Some(image) = self.images.find(&wanted) else {
+            return self.images.begin(&wanted, &self.options.programs, &mut self.processes.waits);
+        };
+        let Some(partition) = self.partitions.get_mut(at) else { return Ok(()) };
+        if self.partition_makers.keep(partition.log_name()) {
+            return Ok(());
+        }
+        if let Some(missing) = partition.missing(&self.options)? {
+            self.partition_makers.want(partition.log_name().clone(), vec![missing], None);
+            return Ok(());
+        }
+        let (options, site, uids) = (&self.options, &self.site, &self.uids);
+        partition.start(&Resources { options, site, uids, image })
+    }
+
+    /// Takes what has happened in a partition.
+    pub(super) fn hear_partition(&mut self, at: usize) {
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        let was_building = partition.is_building();
+        match partition.hear(&self.uids) {
+            Some(how) => self.partition_over(at, &how),
+            None if was_building && !partition.is_building() => {
+                let name = partition.name().clone();
+                self.note_partition(&name, true, "started");
+            }
+            None => {}
+        }
+    }
+
+    /// It has ended, or could not be started.
+    fn partition_over(&mut self, at: usize, how: &str) {
+        let Some(partition) = self.partitions.get_mut(at) else { return };
+        let (name, again) = (partition.name().clone(), partition.ended(how, Instant::now()));
+        let next = if again { "it is started again" } else { "it is off" };
+        log!("the partition {name} ended: {how}; {next}");
+        self.note_partition(&name, false, &format!("ended: {how}; {next}"));
+    }
+
+    fn note_partition(&self, name: &PartitionName, done: bool, reason: &str) {
+        let (object, reason) = (format!("partition {name}"), reason.to_owned());
+        self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
+    }
+
+    /// An operator wants it to run, or not to.
+    pub(super) fn order_partition(&mut self, name: &PartitionName, run: bool, ticket: u64) {
+        let result = match self.partitions.iter_mut().find(|partition| partition.name() == name) {
+            None => Err(format!("the site has no partition {name}")),
+            Some(partition) if run => {
+                partition.turn_on();
+                Ok(())
+            }
+            Some(partition) => {
+                partition.stop("stopped by an operator");
+                Ok(())
+            }
+        };
+        if result.is_ok() {
+            self.note_partition(
+                name,
+                true,
+                if run { "turned on by an operator" } else { "stopped by an operator" },
+            );
+        }
+        self.tell_sessiond(LabelEvent::Partition { ticket, result });
+    }
+}

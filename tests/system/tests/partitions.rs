@@ -1,0 +1,100 @@
+//! Partitions: compartments that are there without sessions, each with a share of its own that no other takes.
+//!
+//! Needs root, python3, iproute2, and levee's own programs (`cargo build --workspace --bins`).
+
+use levee_system::{World, eventually, text};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says every moment that it runs.
+const BEATS: &str = "import time
+while True:
+    print('beat', flush=True)
+    time.sleep(0.1)
+";
+/// Has as many processes as there can be, each of which eats memory and computes; ends after a while.
+const GREEDY: &str = "import os, time
+def eat():
+    held = []
+    while True:
+        try: held.append(bytearray(1 << 20))
+        except MemoryError: pass
+while True:
+    try:
+        if os.fork() == 0: eat()
+    except OSError: break
+time.sleep(0.5)
+os._exit(3)
+";
+
+fn partition(name: &str, label: &str, program: &str, more: &str) -> String {
+    format!(
+        "\n[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\n\
+         command = [\"/usr/bin/python3\", \"-c\", '''\n{program}''']\nmemory = \"96M\"\ndisk = \"8M\"\n{more}\n"
+    )
+}
+
+fn of(world: &World, name: &str) -> Value {
+    let all = world.status()["partitions"].clone();
+    let found = all.as_array().and_then(|all| all.iter().find(|one| one["name"] == name));
+    found.expect("the partition").clone()
+}
+
+fn is(world: &World, name: &str, state: &str) -> bool {
+    of(world, name)["state"].as_str().is_some_and(|is| is.starts_with(state))
+}
+
+fn beats(world: &World) -> usize {
+    let directory = world.path("state/logs/labels/partition+steady");
+    let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
+    ["0.log", "1.log"].map(read).iter().map(|text| text.matches("beat").count()).sum()
+}
+
+#[test]
+fn a_partition_that_takes_all_it_can_costs_another_nothing_and_is_off_when_the_sites_rule_says_so() {
+    let site = SITE.replace("\"harbour\"", "\"partitions\"")
+        + &partition("steady", "SECRET", BEATS, "reserved = \"32M\"\nweight = 1000")
+        + &partition(
+            "greedy",
+            "UNCLASSIFIED",
+            GREEDY,
+            "processes = 32\ncpu = \"50%\"\nrestart = \"1 in 1h\"",
+        );
+    let mut world = World::up("parts", &site, &[]);
+    let run = text(&world.path("run"));
+    eventually(PATIENCE, "both have run", || {
+        is(&world, "steady", "runs") && of(&world, "greedy")["starts"].as_u64() >= Some(1)
+    });
+    let init = of(&world, "steady")["init"].as_u64().expect("a process");
+    eventually(PATIENCE, "the greedy one has ended twice", || is(&world, "greedy", "off: "));
+    let greedy = of(&world, "greedy");
+    assert_eq!(greedy["starts"], 2, "{greedy}");
+    let alarms = world.status()["alarms"].to_string();
+    assert!(alarms.contains("the partition greedy is off"), "{alarms}");
+    // All the while the other ran on.
+    let steady = of(&world, "steady");
+    assert_eq!((steady["starts"].as_u64(), steady["init"].as_u64()), (Some(1), Some(init)), "{steady}");
+    let before = beats(&world);
+    eventually(PATIENCE, "it says more", || beats(&world) > before + 10);
+
+    // Killed, it is started again. Stopped, nothing of it is left, and it stays off.
+    assert_eq!(levee_system::sh("kill", &["-KILL", &init.to_string()]).status, 0);
+    eventually(PATIENCE, "it runs again", || {
+        let steady = of(&world, "steady");
+        steady["starts"] == 2 && steady["init"].as_u64().is_some_and(|pid| pid != 0 && pid != init)
+    });
+    let init = of(&world, "steady")["init"].as_u64().expect("a process");
+    world.levee(&["partition", "stop", "--run", &run, "steady"]).ok();
+    assert!(!Path::new(&format!("/proc/{init}")).exists(), "its first process is there still");
+    assert!(is(&world, "steady", "off: stopped by an operator"), "{}", of(&world, "steady"));
+    world.levee(&["partition", "start", "--run", &run, "steady"]).ok();
+    eventually(PATIENCE, "it runs again", || is(&world, "steady", "runs"));
+    let unknown = world.levee(&["partition", "stop", "--run", &run, "nobody"]).refused();
+    assert!(unknown.contains("no partition nobody"), "{unknown}");
+    world.stop_server();
+}
