@@ -102,13 +102,8 @@ pub fn start() -> Result<Option<Started>, Fatal> {
         }
     }
     let warden = confined.ready(&mut events, Source::Warden)?;
-    let mut peers = Peers::default();
-    if let Some(channel) = given.sessiond.get() {
-        peers.sessiond_came(channel, &mut events, Source::Sessiond)?;
-    }
-    if let Some(channel) = given.keyer.get() {
-        peers.keyer.replace(channel, &mut events, Source::Keyer)?;
-    }
+    let sources = [Source::Sessiond, Source::Keyer];
+    let peers = Peers::given(given.sessiond, given.keyer, &mut events, sources)?;
     Ok(Some(Started { events, warden, peers, tun, sockets, first, second }))
 }
 

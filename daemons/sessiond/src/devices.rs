@@ -2,6 +2,7 @@
 
 use crate::known::Digest;
 use crate::revoked;
+use levee_daemon::pem;
 use levee_ipc::device::{Curve, Passport, Proof, proof_message};
 use levee_policy::DomainName;
 use levee_session::Time;
@@ -9,14 +10,9 @@ use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, EcdsaVerificationAlgorithm, UnparsedPublicKey,
 };
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::x509::SubjectPublicKeyInfo;
-
-/// The most bytes of the authority's certificate in PEM.
-const MAX_PEM: usize = 64 << 10;
 
 /// Who vouches for devices, and for whom they do no more.
 pub struct Devices {
@@ -92,25 +88,14 @@ impl Devices {
     }
 }
 
-/// What is in a file with certificates.
-///
-/// # Errors
-/// The kernel's.
-pub fn text(file: OwnedFd) -> std::io::Result<Vec<u8>> {
-    let mut text = vec![0; MAX_PEM];
-    let length = File::from(file).read_at(&mut text, 0)?;
-    text.truncate(length);
-    Ok(text)
-}
-
 /// The key of an authority, by its certificate in PEM.
 ///
 /// # Errors
 /// If it cannot be used.
 pub fn authority(file: OwnedFd) -> Result<UnparsedPublicKey<Vec<u8>>, String> {
-    let text = text(file).map_err(|e| format!("the authority: {e}"))?;
-    let (_, pem) = parse_x509_pem(&text).map_err(|e| format!("the authority: {e}"))?;
-    let certificate = pem.parse_x509().map_err(|e| format!("the authority: {e}"))?;
+    let text = pem(&file).map_err(|e| format!("the authority: {e}"))?;
+    let (_, block) = parse_x509_pem(&text).map_err(|e| format!("the authority: {e}"))?;
+    let certificate = block.parse_x509().map_err(|e| format!("the authority: {e}"))?;
     key(certificate.public_key())
         .ok_or_else(|| "the authority's key is on neither P-256 nor P-384".to_owned())
 }

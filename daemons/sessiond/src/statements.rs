@@ -1,6 +1,7 @@
 //! What servers of the site say to each other: sealed here, and opened here. Nothing that etcd or its client bring is believed otherwise.
 
-use crate::devices::{algorithm, authority, text};
+use crate::devices::{algorithm, authority};
+use levee_daemon::pem;
 use levee_ipc::federation::{Envelope, Sealed, Statement};
 use levee_policy::DomainName;
 use levee_session::Time;
@@ -22,7 +23,7 @@ impl Statements {
     /// # Errors
     /// If one of them cannot be used.
     pub fn new(me: &DomainName, own: OwnedFd, authority_file: OwnedFd) -> Result<Self, String> {
-        let own = text(own).map_err(|e| format!("the federation's certificate: {e}"))?;
+        let own = pem(&own).map_err(|e| format!("the federation's certificate: {e}"))?;
         let own = Sealed::from_text(&own)
             .filter(|sealed| sealed.passport.server == *me)
             .ok_or("the federation's certificate has no passport of this server: levee enrol server")?;

@@ -85,13 +85,8 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     let sockets = Socket::all(given.sockets.needed("UDP socket")?, &mut events, Source::Socket)?;
     let place = beginning.place;
     let warden = beginning.confine(&Sandbox::new(seccomp::VAULT))?.ready(&mut events, Source::Warden)?;
-    let mut peers = Peers::default();
-    if let Some(channel) = given.sessiond.get() {
-        peers.sessiond_came(channel, &mut events, Source::Sessiond)?;
-    }
-    if let Some(channel) = given.keyer.get() {
-        peers.keyer.replace(channel, &mut events, Source::Keyer)?;
-    }
+    let sources = [Source::Sessiond, Source::Keyer];
+    let peers = Peers::given(given.sessiond, given.keyer, &mut events, sources)?;
     let tun = Tun { fd: tun, mtu, vnet };
     Ok(Some(Started { events, warden, peers, tun, sockets, place, libraries, poll }))
 }

@@ -60,7 +60,7 @@ impl Resources<'_> {
 
 /// A label that runs.
 #[derive(Debug)]
-pub struct Label {
+pub struct RunningLabel {
     /// The first of `slots`.
     slot: u16,
     agree: bool,
@@ -95,7 +95,7 @@ pub struct Label {
 pub enum Cutting {
     /// How many sockets there were; `None` if that failed.
     Done(Option<u32>),
-    /// [`Label::cuts_done`] tells.
+    /// [`RunningLabel::cuts_done`] tells.
     Later,
 }
 
@@ -144,8 +144,8 @@ fn spec_with(
     })
 }
 
-impl Label {
-    /// Makes, once no image is [`missing`], the namespace, its TUN device and listeners, then begins the compartment: [`Label::hear`] says when it
+impl RunningLabel {
+    /// Makes, once no image is [`missing`], the namespace, its TUN device and listeners, then begins the compartment: [`RunningLabel::hear`] says when it
     /// is built. Nobody waits for that here, since every other label would wait with them.
     ///
     /// # Errors
@@ -390,7 +390,7 @@ impl Label {
         self.form.is_building()
     }
 
-    /// Starts the service at `index`, for which somebody waits. What becomes of it is told by [`Label::settle`].
+    /// Starts the service at `index`, for which somebody waits. What becomes of it is told by [`RunningLabel::settle`].
     pub fn start_service(&mut self, index: usize) {
         self.tickets += 1;
         if let (Some(service), Form::Compartment(compartment)) =
@@ -511,7 +511,7 @@ impl Label {
         &self.logs
     }
 
-    /// As [`Label::logs`], to see to it.
+    /// As [`RunningLabel::logs`], to see to it.
     pub fn logs_mut(&mut self) -> &mut Logs {
         &mut self.logs
     }

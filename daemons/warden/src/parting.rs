@@ -1,6 +1,6 @@
 //! Labels whose machines are ending: they write what they have to their disks, and nobody waits for that.
 
-use crate::label::Label;
+use crate::label::RunningLabel;
 use crate::log;
 use crate::logs::LastWords;
 use crate::process::Process;
@@ -17,7 +17,7 @@ pub struct Partings(BTreeMap<LabelName, Parting>);
 
 #[derive(Debug)]
 struct Parting {
-    label: Label,
+    label: RunningLabel,
     /// Its first stage of upflow, which hears the rest.
     snapshot: Option<Process>,
     until: Instant,
@@ -40,7 +40,7 @@ pub struct Parted {
 
 impl Partings {
     /// This one has been asked to end.
-    pub fn add(&mut self, name: LabelName, mut label: Label, snapshot: Option<Process>) {
+    pub fn add(&mut self, name: LabelName, mut label: RunningLabel, snapshot: Option<Process>) {
         let until = Instant::now() + PATIENCE;
         label.watch_end_alone();
         self.0.insert(name, Parting { label, snapshot, until, wanted: false });

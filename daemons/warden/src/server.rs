@@ -10,7 +10,7 @@ mod starting;
 mod vaults;
 
 use self::keeping::{Keeping, Kept};
-use crate::label::{CutDone, Cutting, Label};
+use crate::label::{CutDone, Cutting, RunningLabel};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::Makers;
 use crate::memfile::sealed;
@@ -63,7 +63,7 @@ pub struct Server {
     trusted_path: OwnedFd,
     operators: OwnedFd,
     processes: Processes,
-    labels: Tended<LabelName, Label>,
+    labels: Tended<LabelName, RunningLabel>,
     /// Of labels that run for the first time.
     makers: Makers,
     images: Images,
@@ -380,8 +380,9 @@ impl Server {
     }
 
     fn hear_compartment(&mut self, name: &LabelName) {
-        let heard = self.labels.get_mut(name).and_then(Label::hear);
-        for CutDone { ticket, sockets } in self.labels.get_mut(name).map(Label::cuts_done).unwrap_or_default()
+        let heard = self.labels.get_mut(name).and_then(RunningLabel::hear);
+        for CutDone { ticket, sockets } in
+            self.labels.get_mut(name).map(RunningLabel::cuts_done).unwrap_or_default()
         {
             self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
         }
@@ -413,7 +414,7 @@ impl Server {
 
     fn see_to(&mut self, name: &LabelName, now: Instant) {
         // A compartment that takes too long says nothing: it must be asked. So does a machine that is to cut.
-        if self.labels.get(name).is_some_and(Label::is_building) {
+        if self.labels.get(name).is_some_and(RunningLabel::is_building) {
             self.hear_compartment(name);
         }
         let Some(label) = self.labels.get_mut(name) else { return };
@@ -447,7 +448,7 @@ impl Server {
     }
 
     fn tell_if_up(&mut self, name: &LabelName) {
-        let is_built = |label: &Label| {
+        let is_built = |label: &RunningLabel| {
             let mediator = self.processes.get(&Key::at(Role::Mediator, name));
             !label.is_building() && (!label.is_mediated() || mediator.is_some_and(|process| process.ready))
         };
@@ -469,7 +470,7 @@ impl Server {
         self.ending.remove(name);
         self.keeping.stopped(name);
         self.kill_vault(name);
-        let workers = self.labels.get(name).into_iter().flat_map(Label::workers);
+        let workers = self.labels.get(name).into_iter().flat_map(RunningLabel::workers);
         let others = [Role::Mediator, Role::Stack, Role::Witness, Role::Copy].map(|role| Key::at(role, name));
         let all: Vec<Key> = workers.map(|worker| Key::vault(name, worker)).chain(others).collect();
         for process in all.iter().filter_map(|key| self.processes.remove(key)) {

@@ -6,7 +6,7 @@
 
 use crate::below;
 use crate::compartment::{SERVICE_UID, Store};
-use crate::label::Label;
+use crate::label::RunningLabel;
 use crate::log;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
@@ -79,7 +79,7 @@ struct Finishing {
 impl Upflow {
     /// A label's second stage is to be started once the snapshots that it reads are open, of which there may be many:
     /// [`Upflow::opens_one`] opens them one at a time, so that nobody waits for all.
-    pub fn prepare(&mut self, name: &LabelName, label: &Label) {
+    pub fn prepare(&mut self, name: &LabelName, label: &RunningLabel) {
         let Some(below) = label.reads_below() else { return };
         self.opening.insert(name.clone(), below.iter().rev().cloned().collect());
     }
@@ -114,7 +114,7 @@ impl Upflow {
         &mut self,
         role: Role,
         name: &LabelName,
-        label: &Label,
+        label: &RunningLabel,
         options: &Options,
         uids: &Uids,
     ) -> Result<Option<Process>, Box<dyn std::error::Error>> {
@@ -288,7 +288,7 @@ mod tests {
 
     struct Running {
         name: LabelName,
-        label: Label,
+        label: RunningLabel,
         stages: Vec<Process>,
     }
 
@@ -305,7 +305,7 @@ mod tests {
         for (path, bytes) in label::missing(&name, &resources).unwrap() {
             Store::create(&path, bytes).unwrap();
         }
-        let label = Label::start(&name, resources).unwrap();
+        let label = RunningLabel::start(&name, resources).unwrap();
         let mut stages = Vec::new();
         upflow.prepare(&name, &label);
         while upflow.is_opening() {

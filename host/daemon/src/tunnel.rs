@@ -76,6 +76,26 @@ impl Default for Peers {
 }
 
 impl Peers {
+    /// Those that the warden has given; either may come later.
+    ///
+    /// # Errors
+    /// One of them cannot be waited for.
+    pub fn given<T: Clone>(
+        sessiond: One<Channel>,
+        keyer: One<Channel>,
+        events: &mut Events<T>,
+        [of_sessiond, of_keyer]: [T; 2],
+    ) -> Result<Self, Fatal> {
+        let mut peers = Self::default();
+        if let Some(channel) = sessiond.get() {
+            peers.sessiond_came(channel, events, of_sessiond)?;
+        }
+        if let Some(channel) = keyer.get() {
+            peers.keyer.replace(channel, events, of_keyer)?;
+        }
+        Ok(peers)
+    }
+
     /// Takes the channel to sessiond. It names every session anew; those that it does not name end with `Synced`.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! site's authority has signed about the device, its [`Passport`]. Both are of one fixed form, signed as they stand here; sessiond
 //! checks two signatures and parses no certificate.
 
-use crate::armour;
+use crate::sealed;
 use levee_policy::{DomainName, HostName};
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,6 @@ const PASSPORT: &[u8] = b"levee device passport\0";
 const PROOF: &[u8] = b"levee device proof\0";
 /// The label under which a connection's number is drawn from its keys (RFC 8446 7.5).
 pub const EXPORTER: &[u8] = b"EXPORTER-levee-device-proof";
-/// How a passport is called in a bundle's `chain.pem`, behind the certificates.
-const KIND: &str = "LEVEE PASSPORT";
 /// The most bytes of a serial number (RFC 5280 4.1.2.2).
 const MAX_SERIAL: usize = 20;
 
@@ -76,26 +74,12 @@ impl Passport {
     }
 }
 
+impl sealed::Passport for Passport {
+    const KIND: &str = "LEVEE PASSPORT";
+}
+
 /// A passport and the authority's signature over [`Passport::message`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sealed {
-    /// What is signed.
-    pub passport: Passport,
-    /// An ASN.1 ECDSA signature with the hash of the authority's curve.
-    pub signature: Vec<u8>,
-}
-
-impl Sealed {
-    /// As it stands in a bundle's `chain.pem`.
-    pub fn to_text(&self) -> Option<String> {
-        armour::write(KIND, self)
-    }
-
-    /// The one in a bundle's `chain.pem`, if there is one.
-    pub fn from_text(text: &[u8]) -> Option<Self> {
-        armour::read(KIND, text)
-    }
-}
+pub type Sealed = sealed::Sealed<Passport>;
 
 /// What a device shows for one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,7 +120,7 @@ mod tests {
         let text = sealed().to_text().unwrap();
         let chain = format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{text}");
         assert_eq!(Sealed::from_text(chain.as_bytes()), Some(sealed()));
-        let longer = armour::write(KIND, &(sealed(), 0_u8)).unwrap();
+        let longer = crate::armour::write(<Passport as sealed::Passport>::KIND, &(sealed(), 0_u8)).unwrap();
         for wrong in [
             text.replacen("AQEB", "AQ*B", 1),
             text.replace("-----END", ""),

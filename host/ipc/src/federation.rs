@@ -3,8 +3,8 @@
 //! fsd and etcd behind it are believed nothing. What they bring is an [`Envelope`], which sessiond opens by the site's authority for its
 //! servers, and pages, which count if a statement in an envelope names them.
 
-use crate::armour;
 use crate::device::Curve;
+use crate::sealed;
 use levee_policy::DomainName;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,6 @@ pub const ENVELOPE: usize = 30 * 1024;
 
 /// What begins a signed passport. No certificate begins so: these are DER, and begin with 0x30; and no passport of a device.
 const PASSPORT: &[u8] = b"levee server passport\0";
-/// How a passport is called in a file with certificates.
-const KIND: &str = "LEVEE SERVER PASSPORT";
 
 /// sessiond → fsd.
 #[derive(Debug, Serialize, Deserialize)]
@@ -117,26 +115,12 @@ impl Passport {
     }
 }
 
+impl sealed::Passport for Passport {
+    const KIND: &str = "LEVEE SERVER PASSPORT";
+}
+
 /// A passport and the authority's signature over [`Passport::message`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sealed {
-    /// What is signed.
-    pub passport: Passport,
-    /// An ASN.1 ECDSA signature with the hash of the authority's curve.
-    pub signature: Vec<u8>,
-}
-
-impl Sealed {
-    /// As it stands in `federation-chain.pem`, behind the certificate.
-    pub fn to_text(&self) -> Option<String> {
-        armour::write(KIND, self)
-    }
-
-    /// The one there, if there is one.
-    pub fn from_text(text: &[u8]) -> Option<Self> {
-        armour::read(KIND, text)
-    }
-}
+pub type Sealed = sealed::Sealed<Passport>;
 
 /// A statement, with all that is needed to believe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,6 +41,7 @@ pub mod log;
 pub mod mediator;
 pub mod operator;
 mod room;
+pub mod sealed;
 mod secret;
 pub mod signer;
 mod stream;

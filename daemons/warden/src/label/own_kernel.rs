@@ -1,7 +1,7 @@
 //! What differs at a label whose compartment is a machine with a kernel of its own: its services' lives and its sockets are told
 //! of by process 1 within, and it is asked to end.
 
-use super::{Cutting, Label, Resources, addresses, inner_addresses, known, launch, spec_with, stores};
+use super::{Cutting, Resources, RunningLabel, addresses, inner_addresses, known, launch, spec_with, stores};
 use crate::below::{self, Below};
 use crate::compartment::{self, Plan};
 use crate::form::{self, Form};
@@ -24,7 +24,7 @@ pub struct CutDone {
     pub sockets: Option<u32>,
 }
 
-impl Label {
+impl RunningLabel {
     pub(super) fn take_from_machine(
         &mut self,
         events: Vec<Event>,

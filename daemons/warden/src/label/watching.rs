@@ -1,6 +1,6 @@
 //! What is waited for of a label, and what time alone changes of it.
 
-use super::Label;
+use super::RunningLabel;
 use crate::form::Form;
 use crate::service::Service;
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild, WatchedFd};
@@ -17,7 +17,7 @@ pub(super) struct Watches {
     port: Option<WatchedFd>,
 }
 
-impl Label {
+impl RunningLabel {
     /// Has waited for what there is to wait for now: what its compartment says and its end, its logger's end, and who comes to a
     /// service that does not run.
     ///

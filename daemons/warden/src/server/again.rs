@@ -2,7 +2,7 @@
 
 use super::{STANDING, Server};
 use crate::Fatal;
-use crate::label::Label;
+use crate::label::RunningLabel;
 use crate::log;
 use crate::partition::Partition;
 use crate::process::{Key, Process};
@@ -28,7 +28,7 @@ impl Server {
         }
         match (&key.role, &key.label) {
             (Role::Vault, Some(label)) => {
-                if self.labels.get(label).is_some_and(Label::agrees) {
+                if self.labels.get(label).is_some_and(RunningLabel::agrees) {
                     self.tell_sessiond(stacks::note(Role::Vault, label, &how));
                 }
                 // What waits in its socket belongs to keys that are gone.
@@ -40,7 +40,7 @@ impl Server {
             }
             (Role::Mediator, Some(label)) => {
                 // Before the next one tells sessiond that this one is dead.
-                self.labels.get(label).into_iter().for_each(Label::mediator_ended);
+                self.labels.get(label).into_iter().for_each(RunningLabel::mediator_ended);
                 self.again(Kept::Process(key.clone()), &how);
                 Ok(())
             }
@@ -54,7 +54,7 @@ impl Server {
     }
 
     pub(super) fn compartment_ended(&mut self, name: &LabelName) {
-        if self.labels.get(name).is_some_and(Label::is_building) {
+        if self.labels.get(name).is_some_and(RunningLabel::is_building) {
             // What it said last is why.
             return self.hear_compartment(name);
         }
@@ -81,7 +81,7 @@ impl Server {
     fn rests(&mut self, what: &Kept, how: &str, wait: Duration) {
         log!("{what} ends again and again ({how}): it rests {wait:?}");
         if let Kept::Process(Key { role: Role::Mediator, label: Some(label), .. }) = what {
-            self.labels.get(label).into_iter().for_each(Label::refuse_mediated);
+            self.labels.get(label).into_iter().for_each(RunningLabel::refuse_mediated);
         }
         self.note(
             what,

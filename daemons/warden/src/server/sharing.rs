@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::Fatal;
-use crate::label::Label;
+use crate::label::RunningLabel;
 use crate::log;
 use crate::process::Key;
 use levee_ipc::warden::Role;
@@ -25,7 +25,7 @@ impl Server {
     /// Starts a label's first stage of upflow, once the label is up: whether a label above has the snapshot open already
     /// makes a difference of milliseconds, and is not to be seen in how long the label takes to start.
     pub(super) fn begin_snapshots(&mut self, name: &LabelName) {
-        if !self.labels.get_mut(name).is_some_and(Label::begins_snapshots) {
+        if !self.labels.get_mut(name).is_some_and(RunningLabel::begins_snapshots) {
             return;
         }
         if let Err(e) = self.start_upflow(Role::Snapshot, name) {

@@ -3,7 +3,7 @@
 use super::Server;
 use super::keeping::Kept;
 use crate::Fatal;
-use crate::label::{self, Label, Resources};
+use crate::label::{self, Resources, RunningLabel};
 use crate::making::{self, Image};
 use crate::parting::Parted;
 use crate::programs::Wanted;
@@ -96,7 +96,7 @@ impl Server {
             self.makers.want(name.clone(), missing, boot);
             return Ok(());
         }
-        let running = Label::start(name, resources)?;
+        let running = RunningLabel::start(name, resources)?;
         self.labels.insert(name.clone(), running);
         self.prepare_copies(name);
         self.start_mediator(name)?;

@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::Fatal;
-use crate::label::Label;
+use crate::label::RunningLabel;
 use crate::log;
 use crate::process::{Key, Process, Start};
 use crate::server::keeping::Kept;
@@ -112,7 +112,7 @@ impl Server {
 
     /// Every process that can be a part of a label's vault.
     pub(super) fn vault_processes(&self, label: &LabelName) -> Vec<Key> {
-        let workers = self.labels.get(label).into_iter().flat_map(Label::workers);
+        let workers = self.labels.get(label).into_iter().flat_map(RunningLabel::workers);
         workers
             .map(|worker| Key::vault(label, worker))
             .chain(stacks::ROLES.map(|role| Key::at(role, label)))
