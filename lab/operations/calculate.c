@@ -58,7 +58,7 @@ static void ray_trace(size_t n) {
     }
 }
 
-#define SIDE 128
+#define SIDE 64
 static double complex *picture, *kept_picture;
 
 // In place, of `count` values `stride` apart; `sign` -1 forward, 1 back.

@@ -72,20 +72,26 @@ static size_t walk(const char *path) {
     return seen;
 }
 
+// One directory after the other.
 static void find(size_t n) {
-    char root[400];
-    snprintf(root, sizeof root, "%s", place("tree"));
-    for (size_t i = 0; i < n; i++)
-        if (walk(root) != DIRECTORIES * (FILES_EACH + 1))
+    static unsigned d;
+    char name[460];
+    for (size_t i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "%s/tree/%u", store, d++ % DIRECTORIES);
+        if (walk(name) != FILES_EACH)
             failed("the tree is not whole");
+    }
 }
 
 // Once: the laboratory has just emptied the kernel's caches.
 static double find_cold(double seconds) {
     (void)seconds;
     int64_t a = now();
-    find(1);
-    return (double)(now() - a);
+    char root[400];
+    snprintf(root, sizeof root, "%s", place("tree"));
+    if (walk(root) != DIRECTORIES * (FILES_EACH + 1))
+        failed("the tree is not whole");
+    return (double)(now() - a) / (DIRECTORIES * (FILES_EACH + 1));
 }
 
 static const char *open_large(void) {
@@ -101,19 +107,25 @@ static const char *open_large(void) {
     return fsync(to) ? refused("syncing a file in the store") : NULL;
 }
 
-// 8 MiB of it, a MiB at a time.
+// The next MiB of it.
+static off_t next(void) {
+    static unsigned n;
+    return (off_t)(n++ % (LARGE / MIB)) * MIB;
+}
+
 static void read_large(size_t n) {
     for (size_t i = 0; i < n; i++)
-        for (off_t at = 0; at < LARGE; at += MIB)
-            if (pread(to, block, MIB, at) != MIB)
-                failed("reading the large file");
+        if (pread(to, block, MIB, next()) != MIB)
+            failed("reading the large file");
 }
 
 static void read_uncached(size_t n) {
     for (size_t i = 0; i < n; i++) {
-        if (posix_fadvise(to, 0, 0, POSIX_FADV_DONTNEED))
+        off_t at = next();
+        if (posix_fadvise(to, at, MIB, POSIX_FADV_DONTNEED))
             failed("leaving the cache");
-        read_large(1);
+        if (pread(to, block, MIB, at) != MIB)
+            failed("reading the large file");
     }
 }
 
@@ -134,10 +146,11 @@ static const char *open_copy(void) {
 }
 
 static void copy_large(size_t n) {
-    for (size_t i = 0; i < n; i++)
-        for (off_t at = 0; at < LARGE; at += MIB)
-            if (pread(from, block, MIB, at) != MIB || pwrite(to, block, MIB, at) != MIB)
-                failed("copying the large file");
+    for (size_t i = 0; i < n; i++) {
+        off_t at = next();
+        if (pread(from, block, MIB, at) != MIB || pwrite(to, block, MIB, at) != MIB)
+            failed("copying the large file");
+    }
 }
 
 // A byte.
@@ -226,11 +239,11 @@ static void loopback_request(size_t n) {
 }
 
 const struct op STORAGE[] = {
-    {"find-warm", open_tree, find, 0, NULL},
+    {"find-warm", open_tree, find, FILES_EACH, NULL},
     {"find-cold", open_tree, NULL, 0, find_cold},
-    {"read-cached", open_large, read_large, LARGE, NULL},
-    {"read-uncached", open_large, read_uncached, LARGE, NULL},
-    {"copy-large", open_copy, copy_large, LARGE, NULL},
+    {"read-cached", open_large, read_large, MIB, NULL},
+    {"read-uncached", open_large, read_uncached, MIB, NULL},
+    {"copy-large", open_copy, copy_large, MIB, NULL},
     {"copy-small", open_copy, copy_small, 0, NULL},
     {"loopback-stream", open_loopback, loopback_stream, PIECE, NULL},
     {"loopback-request", open_loopback, loopback_request, 0, NULL},

@@ -20,6 +20,8 @@ pub(crate) struct Service {
     pub(crate) port: u16,
     /// The program's argument.
     pub(crate) word: String,
+    /// Packages of the host that it wants besides.
+    pub(crate) software: Vec<String>,
 }
 
 /// Where the services of the label at `index` answer.
@@ -38,11 +40,14 @@ fn site(labels: &[&str], program: &str, services: &[Service], needs: &[String]) 
          [[user]]\nname = \"lab\"\nclearance = \"{lowest}..{highest}\"\n\n\
          [[host]]\nname = \"ws1\"\naccreditation = \"{lowest}..{highest}\"\n\n",
     );
-    for Service { name, port, word } in services {
+    for Service { name, port, word, software } in services {
         out.push_str(&format!(
             "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"tcp\"\nrange = \"{lowest}..{highest}\"\nmode = \"direct\"\n\
              command = [\"{program}\", \"{word}\"]\n"
         ));
+        if !software.is_empty() {
+            out.push_str(&format!("software = {software:?}\n"));
+        }
         if !needs.is_empty() {
             out.push_str(&format!("needs = {needs:?}\n"));
         }

@@ -170,7 +170,11 @@ fn next_trial(samples: &[Sample], rules: &Rules) -> usize {
     samples.last().map_or(0, |s| if s.accepted || s.attempt > rules.reruns { s.trial + 1 } else { s.trial })
 }
 
-fn client(place: &Place, task: &Task) -> io::Result<Outcome> {
+/// One trial by a process of its own in a place.
+///
+/// # Errors
+/// What it says, or that it did not end in time.
+pub(crate) fn client(place: &Place, task: &Task) -> io::Result<Outcome> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("client")
         .args(["--task", &serde_json::to_string(task)?])

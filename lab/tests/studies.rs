@@ -59,11 +59,9 @@ fn a_planted_cost_and_a_planted_gain_are_told_first_and_nothing_else_is() {
     made_up(dir.path(), 1.5, 0.66);
     let page = std::fs::read_to_string(report(dir.path()).expect("a report")).expect("it was written");
     let sentence = page.lines().nth(2).expect("a first sentence");
-    assert_eq!(
-        sentence,
-        "Here, in levee's compartment, 1 of 4 rows are dearer: fork (×1.50); 1 cheaper: stat (×0.66); the others within this \
-         machine's noise."
-    );
+    let told = "Here, in levee's compartment, 1 of 4 rows are dearer: fork (×1.50); 1 cheaper: stat (×0.66); the others within \
+                this machine's noise. The noise of the middle row is ±";
+    assert!(sentence.starts_with(told), "{sentence}");
     assert!(
         page.contains("| fork, compartment | at most ×1.05 | ×1.50") && page.contains("**not reached**"),
         "{page}"

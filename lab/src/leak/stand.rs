@@ -31,7 +31,12 @@ impl Stand {
     pub fn start(grant: &[String]) -> io::Result<Stand> {
         let program = Removed(attacker::visible());
         attacker::place(&program.0)?;
-        let service = |name: String, port: u16, word: &str| Service { name, port, word: word.into() };
+        let service = |name: String, port: u16, word: &str| Service {
+            name,
+            port,
+            word: word.into(),
+            software: Vec::new(),
+        };
         let mut services = vec![service("attacker".into(), PORT, "serve")];
         services.extend((0..ONCES).map(|i| service(format!("once-{i}"), ONCE + i, "once")));
         let compartments = Compartments::start(&LABELS, &program.0, &services, grant)?;

@@ -8,6 +8,7 @@
 mod places;
 mod report;
 pub mod run;
+mod vaulted;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::io;
 const FILES: &[(&str, &str)] = &[
     ("partition", include_str!("../../studies/partition.toml")),
     ("labelled", include_str!("../../studies/labelled.toml")),
+    ("vaulted", include_str!("../../studies/vaulted.toml")),
 ];
 
 /// A way to run the operations.
@@ -300,6 +302,7 @@ pub trait Stand {
 fn build(study: &Study, arms: &[&Arm]) -> io::Result<Box<dyn Stand>> {
     match study.study.as_str() {
         "partition" | "labelled" => Ok(Box::new(places::Places::build(arms)?)),
+        "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
         other => Err(io::Error::other(format!("no study is called {other:?}"))),
     }
 }

@@ -120,6 +120,15 @@ fn times(v: f64) -> String {
     format!("×{v:.2}")
 }
 
+/// A noise floor, of a ratio: percent, or so many times.
+fn floor_text(ratio: f64) -> String {
+    match ratio {
+        f if !f.is_finite() => "–".into(),
+        f if f < 2.0 => format!("±{:.1} %", (f - 1.0) * 100.0),
+        f => times(f),
+    }
+}
+
 fn effect<'a>(s: &'a Summary, row: &str, arm: &str) -> Option<&'a Effect> {
     s.effects.iter().find(|e| e.workload == row && e.arm == arm)
 }
@@ -177,6 +186,10 @@ fn sentence(m: &Manifest, s: &Summary) -> String {
             }
         };
     }
+    let floors: Vec<f64> = s.floors.iter().map(|f| f.floor.exp()).filter(|f| f.is_finite()).collect();
+    if let Some(middle) = quantile(&floors, 0.5).filter(|_| !out.is_empty()) {
+        let _ = write!(out, "The noise of the middle row is {}.", floor_text(middle));
+    }
     if out.is_empty() {
         out.push_str("Nothing was measured in enough blocks to be told from this machine's noise.");
     }
@@ -209,11 +222,7 @@ fn row_line(m: &Manifest, s: &Summary, t: &Table, r: &Row, arms: &[&str]) -> Opt
     }
     let own = here.get(&base.name).map_or_else(|| "–".into(), |v| digits(t.shown(r, *v)));
     let floor = s.floors.iter().find(|f| f.workload == r.id).map_or(f64::INFINITY, |f| f.floor);
-    let floor = match floor.exp() {
-        f if !f.is_finite() => "–".into(),
-        f if f < 2.0 => format!("±{:.0} %", (f - 1.0) * 100.0),
-        f => times(f),
-    };
+    let floor = floor_text(floor.exp());
     let _ = write!(line, " {own} | {floor} |");
     for arm in arms {
         let _ = write!(line, " {} |", cell(s, &r.id, arm));
@@ -232,8 +241,11 @@ fn table(m: &Manifest, s: &Summary, t: &Table, arms: &[&str]) -> String {
     heads.extend((t.columns.len() > 1).then(|| "paper: last over first".to_owned()));
     heads.extend([format!("here: {base}"), "noise floor".to_owned()]);
     heads.extend(arms.iter().map(|a| format!("here: {a} over {base}")));
-    let number =
-        if t.number == "beyond" { "Beyond the paper".to_owned() } else { format!("Table {}", t.number) };
+    let number = match t.number.as_str() {
+        "beyond" => "Beyond the paper".to_owned(),
+        n if n.starts_with("figure") => n.replacen('f', "F", 1),
+        n => format!("Table {n}"),
+    };
     let mut out =
         format!("\n## {number}: {}\n\n| {} |\n|{}\n", t.title, heads.join(" | "), "---|".repeat(heads.len()));
     for line in lines {
@@ -359,7 +371,7 @@ pub fn markdown(m: &Manifest, samples: &[Sample], s: &Summary) -> String {
     let taken = known.iter().filter(|n| **n > 0).count();
     if !known.is_empty() {
         let share = 100 * taken / known.len();
-        let busy = if share > 20 { ": the host was busy, and the floors are wide" } else { "" };
+        let busy = if share > 20 { ": the host was busy" } else { "" };
         let _ = writeln!(
             out,
             "In {share} % of the trials the kernel took the processor away at least once{busy}."

@@ -62,3 +62,15 @@ fn calculation_storage_and_network_are_measured_plain_and_in_a_compartment() {
     let run = smallest(dir.path(), "labelled", &rows, &arms);
     whole(&run, &rows, &arms);
 }
+
+#[test]
+fn connections_at_a_rate_are_answered_over_a_link_and_through_the_vaults() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = ["connections@200", "kept@1000", "stream"];
+    let arms = ["link", "vault"];
+    let run = smallest(dir.path(), "vaulted", &rows, &arms);
+    whole(&run, &rows, &arms);
+    for s in samples(&run).unwrap().iter().filter(|s| s.row == "connections@200" && s.seconds.is_some()) {
+        assert!(s.counted["errors, %"] < 100.0 && s.counted["answered in a second"] > 0.0, "{s:?}");
+    }
+}
