@@ -1,5 +1,6 @@
 //! A label that runs on a server: its network namespace and TUN device, its compartment, its services' listeners.
 
+mod cutting;
 mod own_kernel;
 mod watching;
 
@@ -23,7 +24,6 @@ use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
 use levee_policy::site::{Mode, Program, Protocol};
 use levee_policy::{LabelName, Site};
-use levee_sys::sockdiag;
 use levee_sys::tun::{self, Queue};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -70,8 +70,10 @@ pub struct RunningLabel {
     /// One for each slot.
     tuns: Vec<Queue>,
     form: Form,
-    /// What its machine has cut and was not told yet.
+    /// What has been cut and was not told yet.
     cut: Vec<CutDone>,
+    /// What its compartment is to lose yet.
+    cutting: Vec<cutting::Cut>,
     services: Vec<Service>,
     mediation: Option<Mediation>,
     logs: Logs,
@@ -232,6 +234,7 @@ impl RunningLabel {
             tuns,
             form,
             cut: Vec::new(),
+            cutting: Vec::new(),
             services,
             mediation,
             logs,
@@ -428,13 +431,7 @@ impl RunningLabel {
         if let Form::Machine { machine, cuts } = &mut self.form {
             return own_kernel::cut(machine, cuts, inner, ticket);
         }
-        match sockdiag::destroy(self.network.ns(), inner) {
-            Ok(sockets) => Cutting::Done(u32::try_from(sockets).ok()),
-            Err(e) => {
-                log!("the sockets of {inner} cannot be destroyed: {e}");
-                Cutting::Done(None)
-            }
-        }
+        self.begin_to_cut(inner, ticket)
     }
 
     /// No session is left.

@@ -409,6 +409,9 @@ impl Server {
             self.see_to(&name, now);
             let unsettled = self.labels.get(&name).is_some_and(|label| label.is_unsettled(now));
             self.labels.seen(&name, unsettled);
+            if self.labels.get(&name).is_some_and(Label::has_more_to_cut) {
+                self.labels.again(&name);
+            }
         }
     }
 
@@ -419,12 +422,17 @@ impl Server {
         }
         let Some(label) = self.labels.get_mut(name) else { return };
         label.see_to_cuts();
+        label.go_on_cutting();
+        let cut = label.cuts_done();
         label.logs_mut().see_to();
         let notes = label.settle(now);
         let watched = label.watch(name, &mut self.processes.waits, now);
         let is_over = label.idle_for() > Some(LINGER);
         for Note { object, done, reason } in notes {
             self.tell_sessiond(LabelEvent::Note { label: Some(name.clone()), object, done, reason });
+        }
+        for CutDone { ticket, sockets } in cut {
+            self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
         }
         if let Err(e) = watched {
             return self.compartment_again(name, &format!("it cannot be waited for: {e}"));
@@ -486,7 +494,7 @@ impl Server {
                 let snapshot = self.processes.remove(&Key::at(Role::Snapshot, name));
                 return self.partings.add(name.clone(), label, snapshot);
             }
-            // With a machine that is ended at once, what it was to cut is.
+            // With what it runs, which is ended at once, what was to be cut is.
             let uncut = label.uncut();
             let (last_words, stopped) = label.stop();
             self.last_words.extend(last_words);

@@ -89,6 +89,13 @@ impl<K: Clone + Ord, V> Tended<K, V> {
         }
     }
 
+    /// It is to be seen to with the next turn, too.
+    pub fn again(&mut self, key: &K) {
+        if self.all.contains_key(key) {
+            self.changed.insert(key.clone());
+        }
+    }
+
     /// Whether something is to be seen to at once.
     pub fn is_changed(&self) -> bool {
         !self.changed.is_empty()
@@ -115,6 +122,8 @@ mod tests {
         all.get_mut(&3).unwrap();
         assert!(all.is_changed());
         assert_eq!(all.due(now + EVERY), [3]);
+        [3, 2_000].iter().for_each(|key| all.again(key));
+        assert_eq!(all.due(now + EVERY), [3], "what is not there is not seen to");
     }
 
     #[test]

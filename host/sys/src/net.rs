@@ -271,7 +271,20 @@ impl Net {
 
 /// One netlink request and its answers. Datagrams with another sequence number are leftovers of an
 /// earlier request that failed half-way; they are skipped.
-pub(crate) fn exchange<M, A>(socket: &Socket, mut request: NetlinkMessage<M>) -> std::io::Result<Vec<A>>
+pub(crate) fn exchange<M, A>(socket: &Socket, request: NetlinkMessage<M>) -> std::io::Result<Vec<A>>
+where
+    M: netlink_packet_core::NetlinkSerializable,
+    A: netlink_packet_core::NetlinkDeserializable,
+{
+    exchange_some(socket, request, usize::MAX)
+}
+
+/// As [`exchange`], but no more is read once there are `most` answers: then nothing else is to be asked on this socket.
+pub(crate) fn exchange_some<M, A>(
+    socket: &Socket,
+    mut request: NetlinkMessage<M>,
+    most: usize,
+) -> std::io::Result<Vec<A>>
 where
     M: netlink_packet_core::NetlinkSerializable,
     A: netlink_packet_core::NetlinkDeserializable,
@@ -285,7 +298,7 @@ where
     socket.send(&bytes, 0)?;
 
     let mut answers = Vec::new();
-    loop {
+    while answers.len() < most {
         let (datagram, from) = socket.recv_from_full()?;
         if from.port_number() != 0 {
             continue; // only the kernel (port 0) may answer
@@ -310,6 +323,7 @@ where
             }
         }
     }
+    Ok(answers)
 }
 
 impl Link {

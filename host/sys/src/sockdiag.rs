@@ -21,13 +21,69 @@ const SOCK_DESTROY: u16 = 21;
 /// Destroys every TCP and UDP socket in the namespace `net` whose local or remote address is `address`
 /// (also as an IPv4-mapped IPv6 address). Their owners see `ECONNABORTED`; the peer sees a reset, if it
 /// can still be reached. A UDP socket loses its peer and fails its pending call. Listening sockets bound to a wildcard stay. Returns how many were destroyed.
+///
+/// # Errors
+/// The kernel's.
 pub fn destroy(net: BorrowedFd<'_>, address: IpAddr) -> Result<usize> {
-    // A socket in TIME_WAIT carries nothing more and cannot be aborted on the oldest kernels.
-    let states = StateFlags::all() - StateFlags::TIME_WAIT;
-    let of = |id: &SocketId| {
-        id.source_address.to_canonical() == address || id.destination_address.to_canonical() == address
-    };
-    destroy_all(net, &[IPPROTO_TCP, IPPROTO_UDP], states, &address, of)
+    let mut doomed = Doomed::find(net, address, usize::MAX)?.unwrap_or_default();
+    while doomed.destroy(usize::MAX)? {}
+    Ok(doomed.destroyed())
+}
+
+/// Sockets that are to be destroyed, as many at a time as the caller has time for.
+#[derive(Debug, Default)]
+pub struct Doomed {
+    /// What asks for it, while there is any left.
+    socket: Option<Socket>,
+    left: Vec<(u8, u8, SocketId)>,
+    destroyed: usize,
+    sequence: u32,
+}
+
+impl Doomed {
+    /// What [`destroy`] would destroy; `None` if that is more than `most`. The kernel picks them, so that what others have in the namespace costs little.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn find(net: BorrowedFd<'_>, address: IpAddr, most: usize) -> Result<Option<Self>> {
+        let socket = open(net)?;
+        // A socket in TIME_WAIT carries nothing more and cannot be aborted on the oldest kernels.
+        let states = StateFlags::all() - StateFlags::TIME_WAIT;
+        let (mut left, mut sequence) = (Vec::new(), 0);
+        for protocol in [IPPROTO_TCP, IPPROTO_UDP] {
+            for family in [AF_INET, AF_INET6] {
+                sequence += 1;
+                let room = most.saturating_sub(left.len());
+                let wanted = Wanted { family, protocol, states: states.clone(), address };
+                let found = list(&socket, wanted, room.saturating_add(1), sequence).step(LIST)?;
+                if found.len() > room {
+                    return Ok(None);
+                }
+                left.extend(found.into_iter().map(|id| (family, protocol, id)));
+            }
+        }
+        Ok(Some(Self { socket: Some(socket), left, destroyed: 0, sequence }))
+    }
+
+    /// Destroys as many as `most`; whether there are more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn destroy(&mut self, most: usize) -> Result<bool> {
+        let Some(socket) = &self.socket else { return Ok(false) };
+        for _ in 0..most {
+            let Some((family, protocol, id)) = self.left.pop() else { break };
+            self.sequence = self.sequence.wrapping_add(1);
+            let killed = kill(socket, family, protocol, id, self.sequence);
+            self.destroyed += usize::from(killed.step(|| "destroy a socket".into())?);
+        }
+        Ok(!self.left.is_empty())
+    }
+
+    /// How many it has destroyed.
+    pub fn destroyed(&self) -> usize {
+        self.destroyed
+    }
 }
 
 /// Destroys every TCP connection in the namespace `net` whose local end is `local`, and leaves who listens there. Returns how
@@ -35,65 +91,53 @@ pub fn destroy(net: BorrowedFd<'_>, address: IpAddr) -> Result<usize> {
 pub fn destroy_connections(net: BorrowedFd<'_>, local: std::net::SocketAddr) -> Result<usize> {
     let states = StateFlags::all() - StateFlags::TIME_WAIT - StateFlags::LISTEN;
     let of = |id: &SocketId| id.source_address.to_canonical() == local.ip() && id.source_port == local.port();
-    destroy_all(net, &[IPPROTO_TCP], states, &local, of)
-}
-
-fn destroy_all(
-    net: BorrowedFd<'_>,
-    protocols: &[u8],
-    states: StateFlags,
-    what: &dyn std::fmt::Display,
-    of: impl Fn(&SocketId) -> bool,
-) -> Result<usize> {
-    let socket = ns::in_net(net, || {
-        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        Ok::<_, std::io::Error>(socket)
-    })?
-    .step(|| "open a sock_diag socket".into())?;
-
-    let mut destroyed = 0;
-    let mut sequence = 0;
-    for protocol in protocols.iter().copied() {
-        for family in [AF_INET, AF_INET6] {
+    let socket = open(net)?;
+    let (mut destroyed, mut sequence) = (0, 0);
+    for family in [AF_INET, AF_INET6] {
+        sequence += 1;
+        let wanted = Wanted { family, protocol: IPPROTO_TCP, states: states.clone(), address: local.ip() };
+        for id in list(&socket, wanted, usize::MAX, sequence).step(LIST)?.into_iter().filter(of) {
             sequence += 1;
-            for id in list(&socket, family, protocol, states.clone(), sequence)
-                .step(|| "list the sockets of a network namespace".into())?
-            {
-                if !of(&id) {
-                    continue;
-                }
-                sequence += 1;
-                match kill(&socket, family, protocol, id, sequence) {
-                    Ok(()) => destroyed += 1,
-                    // It ended by itself between the listing and now.
-                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
-                    Err(e) => return Err(e).step(|| format!("destroy a socket of {what}")),
-                }
-            }
+            let killed = kill(&socket, family, IPPROTO_TCP, id, sequence);
+            destroyed += usize::from(killed.step(|| format!("destroy a socket of {local}"))?);
         }
     }
     Ok(destroyed)
 }
 
-fn list(
-    socket: &Socket,
+fn open(net: BorrowedFd<'_>) -> Result<Socket> {
+    ns::in_net(net, || {
+        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok::<_, std::io::Error>(socket)
+    })?
+    .step(|| "open a sock_diag socket".into())
+}
+
+/// What is listed.
+struct Wanted {
     family: u8,
     protocol: u8,
     states: StateFlags,
-    sequence: u32,
-) -> std::io::Result<Vec<SocketId>> {
+    /// Only sockets with this address at one end.
+    address: IpAddr,
+}
+
+/// The step.
+const LIST: fn() -> String = || "list the sockets of a network namespace".into();
+
+/// At most about `most`: then the rest is not read, and the socket is good for no other list.
+fn list(socket: &Socket, wanted: Wanted, most: usize, sequence: u32) -> std::io::Result<Vec<SocketId>> {
+    let Wanted { family, protocol, states, address } = wanted;
     let states = if protocol == IPPROTO_TCP { states - StateFlags::CLOSE } else { states };
     let socket_id = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
     let request = InetRequest { family, protocol, extensions: ExtensionFlags::empty(), states, socket_id };
-    let mut message = NetlinkMessage::new(
-        NetlinkHeader::default(),
-        NetlinkPayload::from(SockDiagMessage::InetRequest(request)),
-    );
+    let list = List { request, filter: filter(address) };
+    let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::InnerMessage(list));
     message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
     message.header.sequence_number = sequence;
-    let answers: Vec<SockDiagMessage> = net::exchange(socket, message)?;
+    let answers: Vec<SockDiagMessage> = net::exchange_some(socket, message, most)?;
     Ok(answers
         .into_iter()
         .filter_map(|answer| match answer {
@@ -103,7 +147,37 @@ fn list(
         .collect())
 }
 
-fn kill(socket: &Socket, family: u8, protocol: u8, id: SocketId, sequence: u32) -> std::io::Result<()> {
+/// By which the kernel finds sockets with this address at either end (linux/inet_diag.h, `inet_diag_bc_op` and `inet_diag_hostcond`). It
+/// takes IPv4-mapped addresses for IPv4's.
+fn filter(address: IpAddr) -> Vec<u8> {
+    const JUMP: u8 = 1;
+    const SOURCE: u8 = 7;
+    const DESTINATION: u8 = 8;
+    let (family, octets) = match address.to_canonical() {
+        IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
+    };
+    let bits = if family == AF_INET { 32 } else { 128 };
+    // An instruction has 4 octets, and a condition 8 before its address.
+    let size = if family == AF_INET { 16_u8 } else { 28 };
+    let condition = |code: u8| {
+        let mut bytes = vec![code, size];
+        // Where it does not hold: behind the jump, or, of the second one, behind the end, which is a refusal.
+        bytes.extend((u16::from(size) + 4).to_ne_bytes());
+        bytes.extend([family, bits, 0, 0]);
+        bytes.extend((-1_i32).to_ne_bytes()); // any port
+        bytes.extend(&octets);
+        bytes
+    };
+    let mut filter = condition(DESTINATION);
+    filter.extend([JUMP, 4]);
+    filter.extend((u16::from(size) + 4).to_ne_bytes()); // to the end, which is a yes
+    filter.extend(condition(SOURCE));
+    filter
+}
+
+/// Whether it was there to be destroyed.
+fn kill(socket: &Socket, family: u8, protocol: u8, id: SocketId, sequence: u32) -> std::io::Result<bool> {
     let request = InetRequest {
         family,
         protocol,
@@ -115,7 +189,43 @@ fn kill(socket: &Socket, family: u8, protocol: u8, id: SocketId, sequence: u32) 
         NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::InnerMessage(Destroy(request)));
     message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
     message.header.sequence_number = sequence;
-    net::exchange::<_, SockDiagMessage>(socket, message).map(drop)
+    match net::exchange::<_, SockDiagMessage>(socket, message) {
+        Ok(_) => Ok(true),
+        // It ended by itself between the listing and now.
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// An [`InetRequest`] with a filter.
+struct List {
+    request: InetRequest,
+    filter: Vec<u8>,
+}
+
+/// `INET_DIAG_REQ_BYTECODE` (linux/inet_diag.h).
+const REQ_BYTECODE: u16 = 1;
+/// `SOCK_DIAG_BY_FAMILY` (linux/sock_diag.h).
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+
+impl NetlinkSerializable for List {
+    fn message_type(&self) -> u16 {
+        SOCK_DIAG_BY_FAMILY
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.request.buffer_len() + 4 + self.filter.len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        let (request, attribute) = buffer.split_at_mut(self.request.buffer_len());
+        self.request.emit(request);
+        let (head, filter) = attribute.split_at_mut(4);
+        // 36 or 60 octets.
+        let length = 4 + self.filter.len() as u16;
+        head.copy_from_slice(&[length.to_ne_bytes(), REQ_BYTECODE.to_ne_bytes()].concat());
+        filter.copy_from_slice(&self.filter);
+    }
 }
 
 /// An [`InetRequest`] under the message type that destroys instead of listing.

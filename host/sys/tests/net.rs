@@ -102,6 +102,37 @@ fn destroying_an_address_cuts_its_connections_and_no_others() {
 }
 
 #[test]
+fn an_address_loses_as_many_sockets_at_a_time_as_are_wanted_and_others_are_not_even_listed() {
+    let net = ns::new_net().unwrap();
+    Net::in_ns(net.as_fd()).unwrap().set_up("lo").unwrap();
+    let connected = |to: &'static str, number: usize| {
+        let open = move || {
+            let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+            let socket = std::net::UdpSocket::bind(any).unwrap();
+            socket.connect(to).unwrap();
+            socket
+        };
+        ns::in_net(net.as_fd(), || (0..number).map(|_| open()).collect::<Vec<_>>()).unwrap()
+    };
+    let his = connected("127.0.0.5:9", 60)
+        .into_iter()
+        .chain(connected("[::ffff:127.0.0.5]:9", 40))
+        .collect::<Vec<_>>();
+    let others = connected("127.0.0.6:9", 80).into_iter().chain(connected("[::1]:9", 20)).collect::<Vec<_>>();
+    let find = |most| sockdiag::Doomed::find(net.as_fd(), "127.0.0.5".parse().unwrap(), most).unwrap();
+    assert!(find(99).is_none(), "there are more than that");
+    let mut doomed = find(100).expect("there are as many, and no others");
+    assert!(doomed.destroy(70).unwrap(), "there are more");
+    assert_eq!(doomed.destroyed(), 70);
+    assert!(!doomed.destroy(70).unwrap(), "that was all");
+    assert_eq!(doomed.destroyed(), 100);
+    assert!(his.iter().all(|socket| socket.peer_addr().is_err()), "each has lost its peer");
+    assert!(others.iter().all(|socket| socket.peer_addr().is_ok()));
+    assert_eq!(find(0).expect("nothing is left").destroyed(), 0);
+    assert_eq!(sockdiag::destroy(net.as_fd(), "::1".parse().unwrap()).unwrap(), 20);
+}
+
+#[test]
 fn in_a_range_that_is_local_every_address_is_ones_own_and_connections_to_one_place_are_destroyed_alone() {
     let net = ns::new_net().unwrap();
     let mut handle = Net::in_ns(net.as_fd()).unwrap();

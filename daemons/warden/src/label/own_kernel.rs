@@ -57,14 +57,9 @@ impl RunningLabel {
         Ok(built)
     }
 
-    /// What its machine has cut since the last time.
+    /// What has been cut since the last time.
     pub fn cuts_done(&mut self) -> Vec<CutDone> {
         std::mem::take(&mut self.cut)
-    }
-
-    /// What its machine was told to cut and has not: when it has ended, it has.
-    pub fn uncut(&self) -> Vec<u64> {
-        self.form.uncut()
     }
 
     /// Whether it must be looked at again soon: it is being built, or is to cut something.

@@ -1,0 +1,86 @@
+//! Sockets of sessions that end, destroyed a few at a time: who has opened them in heaps keeps only its own label waiting.
+
+use super::{CutDone, Cutting, Label};
+use crate::form::cut_by;
+use crate::log;
+use levee_sys::sockdiag::Doomed;
+use std::net::IpAddr;
+use std::time::Instant;
+
+/// How many a label's compartment loses in a turn.
+const AT_ONCE: usize = 128;
+/// A compartment that has more of one session is ended at once, and they with it.
+const MOST: usize = 16_384;
+
+/// What is being cut.
+#[derive(Debug)]
+pub(super) struct Cut {
+    ticket: u64,
+    /// `None`: they end with the compartment, which has been killed.
+    doomed: Option<Doomed>,
+    until: Instant,
+}
+
+impl Label {
+    /// Begins to destroy the sockets of a session's inner address in its compartment.
+    pub(super) fn begin_to_cut(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
+        match Doomed::find(self.network.ns(), inner, MOST) {
+            Ok(doomed) => {
+                if doomed.is_none() {
+                    log!("{}: a session has more than {MOST} sockets", self.form.outer().label());
+                    self.form.kill();
+                }
+                let mut cut = Cut { ticket, doomed, until: cut_by() };
+                if let Some(done) = cut.go_on() {
+                    return Cutting::Done(done.sockets);
+                }
+                self.cutting.push(cut);
+                Cutting::Later
+            }
+            Err(e) => {
+                log!("the sockets of {inner} cannot be destroyed: {e}");
+                Cutting::Done(None)
+            }
+        }
+    }
+
+    /// Destroys some more. What takes too long ends with the compartment.
+    pub fn go_on_cutting(&mut self) {
+        let Some(cut) = self.cutting.iter_mut().find(|cut| cut.doomed.is_some()) else { return };
+        let ticket = cut.ticket;
+        if let Some(done) = cut.go_on() {
+            self.cutting.retain(|cut| cut.ticket != ticket);
+            self.cut.push(done);
+        } else if cut.until <= Instant::now() {
+            cut.doomed = None;
+            log!("{}: connections take too long to be cut: ending it", self.form.outer().label());
+            self.form.kill();
+        }
+    }
+
+    /// Whether there is more to destroy at once.
+    pub fn has_more_to_cut(&self) -> bool {
+        self.cutting.iter().any(|cut| cut.doomed.is_some())
+    }
+
+    /// What it was told to cut and has not: when its compartment or machine has ended, it has.
+    pub fn uncut(&self) -> Vec<u64> {
+        self.form.uncut().into_iter().chain(self.cutting.iter().map(|cut| cut.ticket)).collect()
+    }
+}
+
+impl Cut {
+    /// Destroys some; the end, if that was it.
+    fn go_on(&mut self) -> Option<CutDone> {
+        let doomed = self.doomed.as_mut()?;
+        let sockets = match doomed.destroy(AT_ONCE) {
+            Ok(true) => return None,
+            Ok(false) => u32::try_from(doomed.destroyed()).ok(),
+            Err(e) => {
+                log!("sockets cannot be destroyed: {e}");
+                None
+            }
+        };
+        Some(CutDone { ticket: self.ticket, sockets })
+    }
+}
