@@ -236,13 +236,14 @@ pub fn to_json(answer: &Answer) -> Value {
         }
         Answer::Opened(session) => session_json(session),
         Answer::Exited(status) => json!({ "status": status }),
-        Answer::Status(Status { connected, user, labels, lattice, session, ended }) => json!({
+        Answer::Status(Status { connected, user, labels, lattice, session, ended, notice }) => json!({
             "connected": connected,
             "user": user,
             "labels": labels,
             "lattice": lattice,
             "session": session.as_ref().map(session_json),
             "ended": ended,
+            "notice": notice,
         }),
         Answer::PasswordChanged => json!({ "changed": true }),
         Answer::LoggedOut => json!({ "signed_off": true }),
@@ -305,7 +306,7 @@ pub fn to_text(answer: &Answer) -> String {
             list(&session.services)
         ),
         Answer::Exited(status) => format!("ended with status {status}"),
-        Answer::Status(Status { connected, user, session, ended, .. }) => {
+        Answer::Status(Status { connected, user, session, ended, notice, .. }) => {
             let mut lines = vec![format!("trusted path: {}", if *connected { "up" } else { "down" })];
             lines.push(
                 user.as_ref()
@@ -314,6 +315,7 @@ pub fn to_text(answer: &Answer) -> String {
             if let Some(session) = session {
                 lines.push(format!("session {} at {}", session.id, session.label));
             }
+            lines.extend(notice.clone());
             if let Some(reason) = ended {
                 lines.push(format!("the last session was ended: {reason}"));
             }

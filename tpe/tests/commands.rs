@@ -333,6 +333,22 @@ fn a_session_that_the_server_ends_is_purged_here_and_its_person_told() {
 }
 
 #[test]
+fn who_is_warned_sees_it_and_who_is_signed_off_by_the_server_is_so_here_and_may_sign_on_again() {
+    let world = World::new();
+    world.log_in();
+    world.level("SECRET");
+    world.prod(Prod::Notice("five minutes are left".into()));
+    world.until("warned", |world| world.status()["notice"] == "five minutes are left");
+    world.prod(Prod::SignOff("long enough".into()));
+    world.until("purged", |world| world.events().iter().any(|event| event == "purge SECRET"));
+    world.until("signed off", |world| world.status()["user"].is_null());
+    let status = world.status();
+    assert_eq!((&status["ended"], &status["notice"]), (&"long enough".into(), &serde_json::Value::Null));
+    world.log_in();
+    assert_eq!(world.status()["user"], "ada");
+}
+
+#[test]
 fn the_keyer_negotiates_anew_when_the_server_asks_for_it() {
     let world = World::new();
     world.log_in();

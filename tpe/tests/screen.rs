@@ -248,6 +248,8 @@ fn a_session_that_the_server_ends_leaves_the_screen_at_once() {
     terminal.open("SECRET");
     terminal.keys(&["echo the-plan", "Enter"]);
     terminal.shows("the-plan\n");
+    world.prod(Prod::Notice("five minutes are left".into()));
+    terminal.until("the notice in the banner", |terminal| terminal.text().contains("five minutes are left"));
     world.prod(Prod::End("an operator ended it".into()));
     terminal.shows("an operator ended it");
     assert!(!terminal.text().contains("the-plan"));

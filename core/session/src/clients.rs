@@ -1,5 +1,6 @@
 //! Trusted paths: who sits at a TPE, signing on and off, passwords, resuming.
 
+use crate::closing::TOO_LONG;
 use crate::event::*;
 use crate::sessions::{CLIENTS_PER_DEVICE, NOT_RECORDED, Sessions};
 use crate::state::*;
@@ -7,6 +8,7 @@ use crate::{SessionId, Time, rules};
 use levee_policy::audit::{Event as Entry, Verdict};
 use levee_policy::site::SecondFactor;
 use levee_policy::{HostName, UserName};
+use std::time::Duration;
 
 const NOBODY: &str = "nobody is signed on here";
 const SOMEBODY: &str = "somebody is signed on at this workstation";
@@ -40,7 +42,8 @@ impl Sessions {
                 None => return self.say(Output::Disconnect(client)),
             }
         }
-        self.clients.insert(client, Client { device, fingerprint, person: None, busy: None });
+        self.clients
+            .insert(client, Client { device, fingerprint, person: None, since: Time::default(), busy: None });
     }
 
     pub(crate) fn gone(&mut self, client: ClientId, now: Time) {
@@ -151,7 +154,7 @@ impl Sessions {
                     self.say(Output::Verify(client, user));
                 }
             }
-            _ => {}
+            _ => self.stays_too_long(client, now),
         }
     }
 
@@ -235,20 +238,62 @@ impl Sessions {
         entry.busy = Some(Busy::SigningOn(user, SigningOn::Clearing(grant)));
         match self.by_device.get(&device).copied() {
             Some(left) => self.close(left, "somebody signed on anew", Some(Waiter::SignOn(client)), now),
-            None => self.signed_on(client),
+            None => self.signed_on(client, now),
         }
     }
 
     /// The TPE has no session any more: the person is signed on. The one place where that happens: it consumes the grant.
-    pub(crate) fn signed_on(&mut self, client: ClientId) {
+    pub(crate) fn signed_on(&mut self, client: ClientId, now: Time) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         if !matches!(&entry.busy, Some(Busy::SigningOn(_, SigningOn::Clearing(_)))) {
             return;
         }
         let Some(Busy::SigningOn(_, SigningOn::Clearing(grant))) = entry.busy.take() else { return };
         let (granted, _) = grant.into_parts();
-        entry.person = Some(granted.user().clone());
+        (entry.person, entry.since) = (Some(granted.user().clone()), now);
+        self.watch_over(client, now);
         self.answer(client, Reply::LoggedIn(granted.user().clone()));
+    }
+
+    /// Has somebody who is signed on since then warned, and signed off, when the site says so.
+    fn watch_over(&mut self, client: ClientId, since: Time) {
+        let times = [rules::warned(&self.site, since), rules::last(&self.site, since)];
+        for at in times.into_iter().flatten() {
+            self.set_timer(at, Timer::Client(client));
+        }
+    }
+
+    /// Warns, or signs off, who has been signed on for long.
+    fn stays_too_long(&mut self, client: ClientId, now: Time) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let Some(user) = entry.person.clone() else { return };
+        let (Some(warned), Some(last)) =
+            (rules::warned(&self.site, entry.since), rules::last(&self.site, entry.since))
+        else {
+            return;
+        };
+        if now < warned {
+            return;
+        }
+        if now < last {
+            let left = last.since(now).as_secs();
+            let notice = format!(
+                "in {left} seconds your session ends: the site lets none last longer; save what you need"
+            );
+            return self.reply(client, Reply::Notice(notice));
+        }
+        // What is being asked is answered first; nothing new is opened any more.
+        if entry.busy.is_some() {
+            return self.set_timer(now.after(Duration::from_secs(1)), Timer::Client(client));
+        }
+        entry.person = None;
+        let device = entry.device.clone();
+        self.seats.remove(&device);
+        self.say(Output::Audit(self::entry(&user, &device, "sign-off", Verdict::Noted, TOO_LONG)));
+        if let Some(session) = self.by_device.get(&device).copied() {
+            self.close(session, TOO_LONG, None, now);
+        }
+        self.reply(client, Reply::SignedOff(TOO_LONG.to_owned()));
     }
 
     /// The session that the TPE has cannot be ended in good order: nobody else may use it meanwhile.
@@ -371,7 +416,7 @@ impl Sessions {
         }
         open.link = Link::Attached(client);
         let renew = std::mem::take(&mut open.renewing);
-        let user = record.user.clone();
+        let (user, since) = (record.user.clone(), record.opened);
         if let Some(before) = before {
             // The old path of the same TPE: its end has not been noticed yet.
             if let Some(before) = self.clients.remove(&before) {
@@ -381,8 +426,9 @@ impl Sessions {
         }
         self.seats.insert(device, client);
         if let Some(entry) = self.clients.get_mut(&client) {
-            entry.person = Some(user);
+            (entry.person, entry.since) = (Some(user), since);
         }
+        self.watch_over(client, since);
         let status = self.status(client);
         self.answer(client, Reply::Resumed(status));
         if renew {

@@ -225,7 +225,7 @@ impl Sessions {
         match waiter {
             Waiter::LogOut(client) => self.logged_out(client),
             Waiter::Replace(client) => self.replaced(client, now),
-            Waiter::SignOn(client) => self.signed_on(client),
+            Waiter::SignOn(client) => self.signed_on(client, now),
             Waiter::Operator(operator) => self.tell_operator(operator, Ok(())),
             Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.to_owned())),
             Waiter::Refuse(client) => self.refuse_opening(client, reason),
@@ -267,12 +267,7 @@ impl Sessions {
         let over = rules::last(&self.site, session.record.opened).is_some_and(|last| last <= now);
         match &session.phase {
             Phase::Making { .. } | Phase::Open(_) if over => {
-                self.close(
-                    id,
-                    "it has lasted as long as the site lets a session last: sign on again",
-                    None,
-                    now,
-                );
+                self.close(id, TOO_LONG, None, now);
             }
             Phase::Making { deadline, .. } if *deadline <= now => match session.vault {
                 InVault::Absent => self.close(id, "the label could not be started in time", None, now),
@@ -315,6 +310,9 @@ impl Sessions {
         }
     }
 }
+
+/// Said to a person whose time is over.
+pub(crate) const TOO_LONG: &str = "it has lasted as long as the site lets a session last: sign on again";
 
 const NOT_EVERYWHERE: &str = "no packet of the session passes this server any more, but another server of the site has not \
                               said so, and is given up only when its lease has run out";

@@ -271,6 +271,10 @@ pub enum Reply {
     Refused(RefusalKind, String),
     /// Unasked: the session was ended.
     Ended(String),
+    /// Unasked: what the person should know.
+    Notice(String),
+    /// Unasked: nobody is signed on any more, and why.
+    SignedOff(String),
     /// Unasked: the server's keyer does not know the TPE; negotiate anew.
     Renew,
 }
@@ -320,7 +324,7 @@ pub struct Shown {
     pub label: LabelName,
     /// Its inner addresses.
     pub inner: Vec<IpAddr>,
-    /// When it was granted.
+    /// When its person signed on.
     pub opened: Time,
     /// Whether its trusted path is up.
     pub attached: bool,
@@ -341,7 +345,7 @@ pub struct Stored {
     pub label: LabelName,
     /// Its inner addresses.
     pub inner: Vec<IpAddr>,
-    /// When it was granted.
+    /// When its person signed on: a change of level does not begin anew what the site lets a session last.
     pub opened: Time,
 }
 

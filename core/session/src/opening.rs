@@ -26,7 +26,7 @@ impl Sessions {
     ) {
         let Some(path) = self.clients.get(&client) else { return };
         let label = self.site.typed_name(label);
-        let (device, fingerprint) = (path.device.clone(), path.fingerprint);
+        let (device, fingerprint, since) = (path.device.clone(), path.fingerprint, path.since);
         let Some(user) = path.person.clone() else {
             return self.refuse(client, RefusalKind::NotLoggedIn, "nobody is signed on here");
         };
@@ -64,7 +64,7 @@ impl Sessions {
             fingerprint,
             label: label.clone(),
             inner,
-            opened: now,
+            opened: since,
         };
         let event = grant.audit().clone();
         let reason = format!("{}; {}", event.reason, selectors(&record.inner, grant.action().reach()));

@@ -68,9 +68,15 @@ pub(crate) fn grace(site: &Site) -> Duration {
     site.server().grace()
 }
 
-/// When a session that was opened then is over, whoever uses it, if the site says so.
-pub(crate) fn last(site: &Site, opened: Time) -> Option<Time> {
-    site.server().longest_session().map(|span| opened.after(span))
+/// When the sessions of a person who signed on then are over, whoever uses them, if the site says so.
+pub(crate) fn last(site: &Site, signed_on: Time) -> Option<Time> {
+    site.server().longest_session().map(|span| signed_on.after(span))
+}
+
+/// When that person is warned of it.
+pub(crate) fn warned(site: &Site, signed_on: Time) -> Option<Time> {
+    const BEFORE: Duration = Duration::from_secs(5 * 60);
+    site.server().longest_session().map(|span| signed_on.after(span.saturating_sub(BEFORE).max(span / 2)))
 }
 
 /// The site's inner addresses.

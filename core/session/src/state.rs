@@ -10,6 +10,8 @@ pub(crate) struct Client {
     pub device: HostName,
     pub fingerprint: [u8; 32],
     pub person: Option<UserName>,
+    /// When that person signed on: by it is counted how long they stay.
+    pub since: Time,
     /// What the client has asked and waits for; a client asks one thing at a time.
     pub busy: Option<Busy>,
 }

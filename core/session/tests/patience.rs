@@ -48,6 +48,21 @@ impl Server {
         }
     }
 
+    /// It is this late; the vault has lived until then.
+    fn at(&mut self, time: Time) {
+        self.now = time;
+        self.hear(Event::Tick);
+        let ping = |output: &Output| match output {
+            Output::Vault(_, ToVault::Ping(number)) => Some(*number),
+            _ => None,
+        };
+        let pings: Vec<u64> = self.said.iter().filter_map(ping).collect();
+        self.said.retain(|output| ping(output).is_none());
+        for number in pings {
+            self.hear(Event::VaultPong("SECRET".parse().unwrap(), number));
+        }
+    }
+
     /// Time passes, and nobody says anything.
     fn silence(&mut self, time: Duration) {
         let until = self.now.after(time);
@@ -168,4 +183,66 @@ fn a_session_lasts_no_longer_than_the_site_says_whoever_uses_it() {
     server.now = server.now.after(Duration::from_secs(1));
     server.hear(Event::Tick);
     assert!(server.has_said(is_close));
+}
+
+#[test]
+fn who_has_stayed_as_long_as_the_site_lets_a_session_last_signs_on_again_whatever_level_they_changed_to() {
+    let site = SITE.replacen("slots = 64", "longest-session = \"8h\"\nslots = 64", 1);
+    let (mut server, id) = Server::of(&site);
+    let begin = server.now;
+    server.up();
+    server.opened(id);
+    let label = || "SECRET".parse().unwrap();
+    let is_off = |output: &Output| matches!(output, Output::Reply(CLIENT, Reply::SignedOff(_)));
+    let is_notice = |output: &Output| matches!(output, Output::Reply(CLIENT, Reply::Notice(_)));
+    // Another session an hour before the end: the time is the person's and not the session's.
+    server.at(begin.after(Duration::from_secs(7 * 3600)));
+    let next = SessionId::from_random([8; 16]);
+    server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: next, random: 2 }));
+    server.hear(Event::VaultClosed(label(), id));
+    while let Some(Output::Cut(cut, ..)) =
+        server.said.iter().rposition(|o| matches!(o, Output::Cut(..))).map(|at| server.said.remove(at))
+    {
+        server.hear(Event::Cut(cut, Some(0)));
+    }
+    server.hear(Event::VaultOpened(label(), next));
+    assert!(server.has_said(|output| matches!(output, Output::Reply(_, Reply::Opened { .. }))));
+    server.at(begin.after(Duration::from_secs(8 * 3600 - 301)));
+    assert!(!server.has_said(is_notice));
+    server.at(begin.after(Duration::from_secs(8 * 3600 - 300)));
+    assert!(server.has_said(is_notice), "five minutes before");
+    server.at(begin.after(Duration::from_secs(8 * 3600)));
+    let said = std::mem::take(&mut server.said);
+    assert!(said.iter().any(is_off), "{said:?}");
+    assert!(
+        said.iter()
+            .any(|output| matches!(output, Output::Vault(_, ToVault::Close(closed)) if *closed == next))
+    );
+    let again = SessionId::from_random([9; 16]);
+    server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: again, random: 3 }));
+    let is_refused =
+        |output: &Output| matches!(output, Output::Reply(_, Reply::Refused(RefusalKind::NotLoggedIn, _)));
+    assert!(server.has_said(is_refused), "nobody is signed on");
+}
+
+#[test]
+fn who_has_no_session_is_signed_off_all_the_same() {
+    let site = SITE.replacen("slots = 64", "longest-session = \"8h\"\nslots = 64", 1);
+    let (mut server, _) = Server::of(&site);
+    let other = ClientId(2);
+    server.hear(Event::Hello { client: other, device: "ws2".parse().unwrap(), fingerprint: [2; 32] });
+    server.hear(Event::Request(other, Request::Login("ugo".parse().unwrap())));
+    server.now = server.now.after(Duration::from_secs(8 * 3600));
+    server.hear(Event::Tick);
+    assert!(
+        server.has_said(
+            |output| matches!(output, Output::Reply(client, Reply::SignedOff(_)) if *client == other)
+        )
+    );
+    server.hear(Event::Request(other, Request::Login("ugo".parse().unwrap())));
+    assert!(
+        server.has_said(
+            |output| matches!(output, Output::Reply(client, Reply::LoggedIn(_)) if *client == other)
+        )
+    );
 }

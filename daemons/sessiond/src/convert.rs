@@ -137,6 +137,8 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::LoggedOut => client::Reply::LoggedOut,
         Reply::Refused(kind, reason) => client::Reply::Refused { kind, reason },
         Reply::Ended(reason) => client::Reply::Ended { reason },
+        Reply::Notice(reason) => client::Reply::Notice { reason },
+        Reply::SignedOff(reason) => client::Reply::SignedOff { reason },
         // The passes are put in where they are kept.
         Reply::Renew => client::Reply::Renew { passes: Vec::new() },
     })

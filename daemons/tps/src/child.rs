@@ -300,7 +300,7 @@ impl Client {
                 Err(RecvError::Empty) => return Ok(()),
                 Err(_) => return Err(End::Sessiond),
             };
-            if !matches!(reply, Reply::Ended { .. } | Reply::Renew { .. }) {
+            if !reply.is_unasked() {
                 (self.busy, self.heard) = (false, Instant::now());
             }
             let frame = encode_frame(&reply).or_else(|_| {

@@ -102,7 +102,7 @@ pub enum Request {
     Carry(Carry),
 }
 
-/// Server → TPE: one for each request, in order, and [`Reply::Ended`] and [`Reply::Renew`] at any time.
+/// Server → TPE: one for each request, in order; and those for which [`Reply::is_unasked`] at any time.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// Answer to [`Request::Hello`]: a number that nobody has seen, to be signed ([`crate::device::proof_message`]).
@@ -133,6 +133,16 @@ pub enum Reply {
         /// Why, in words for the person.
         reason: String,
     },
+    /// Unasked: what the person should know.
+    Notice {
+        /// In their words.
+        reason: String,
+    },
+    /// Unasked: the server has signed the person off, and what they had is over.
+    SignedOff {
+        /// Why, in words for the person.
+        reason: String,
+    },
     /// Unasked: the server's keyer does not know this TPE any more; negotiate keys anew.
     Renew {
         /// For that.
@@ -140,6 +150,13 @@ pub enum Reply {
     },
     /// The file may pass; that it does is in the audit log.
     Carried,
+}
+
+impl Reply {
+    /// Whether it is no answer to a request.
+    pub fn is_unasked(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Notice { .. } | Self::SignedOff { .. } | Self::Renew { .. })
+    }
 }
 
 /// Somebody signed on.
@@ -235,6 +252,6 @@ pub struct Status {
     pub user: Option<UserName>,
     /// The session's name and label, if one is open.
     pub session: Option<(SessionId, LabelName)>,
-    /// Seconds since the session was opened.
+    /// Seconds since the session's person signed on.
     pub age: u64,
 }

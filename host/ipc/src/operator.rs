@@ -88,7 +88,7 @@ pub struct SessionStatus {
     pub label: LabelName,
     /// Its inner addresses.
     pub inner: Vec<IpAddr>,
-    /// Seconds since it was opened.
+    /// Seconds since its person signed on.
     pub age: u64,
     /// Whether its trusted path is up; if not, it ends after the site's grace time.
     pub attached: bool,

@@ -136,4 +136,6 @@ pub struct Status {
     pub session: Option<Session>,
     /// Why the last session ended, if the server ended it.
     pub ended: Option<String>,
+    /// What the server has said last to whoever is signed on, if anything.
+    pub notice: Option<String>,
 }

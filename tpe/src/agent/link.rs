@@ -313,7 +313,7 @@ impl Up {
         };
         loop {
             while let Some(reply) = self.frames.take::<Reply>().map_err(|_| ())? {
-                if matches!(reply, Reply::Ended { .. } | Reply::Renew { .. }) {
+                if reply.is_unasked() {
                     heard.push(Heard::Notice(reply));
                     continue;
                 }

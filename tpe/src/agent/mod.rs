@@ -108,6 +108,8 @@ impl Mail {
 struct Due {
     /// The server has ended the session.
     ended: Option<String>,
+    /// It has signed the person off as well.
+    signed_off: bool,
     /// The compartment or vault of this session is dead.
     died: Option<SessionId>,
     /// The server's keyer does not know us, or ours is new.
@@ -138,6 +140,8 @@ struct Agent {
     login: Option<Login>,
     session: Option<Live>,
     ended: Option<String>,
+    /// What the server has said last to whoever is signed on.
+    notice: Option<String>,
     mail: Mail,
     due: Due,
     /// The trusted path is down: when to try again, and how long to wait the next time.
@@ -213,6 +217,10 @@ impl Agent {
             match heard {
                 Heard::Answer(reply) => Mail::put(&mut self.mail.answers, reply),
                 Heard::Notice(Reply::Ended { reason }) => self.due.ended = Some(reason),
+                Heard::Notice(Reply::Notice { reason }) => self.notice = Some(reason),
+                Heard::Notice(Reply::SignedOff { reason }) => {
+                    (self.due.ended, self.due.signed_off) = (Some(reason), true);
+                }
                 Heard::Notice(Reply::Renew { passes }) => {
                     self.due.renew = true;
                     if let Some(live) = &mut self.session {
@@ -349,6 +357,7 @@ impl Agent {
             lattice: self.login.as_ref().and_then(|login| login.lattice.clone()),
             session: self.session.as_ref().map(|live| live.shown.clone()),
             ended: self.ended.clone(),
+            notice: self.notice.clone(),
         }
     }
 }

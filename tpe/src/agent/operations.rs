@@ -101,7 +101,7 @@ impl Agent {
             Ok(Reply::LoggedIn(login)) => {
                 let Login { labels, lattice, clearance, .. } = login.clone();
                 let answer = Answer::LoggedIn { labels, lattice, clearance };
-                (self.login, self.ended) = (Some(login), None);
+                (self.login, self.ended, self.notice) = (Some(login), None, None);
                 if let Some(person) = self.person {
                     self.people.sits(person);
                 }
@@ -182,7 +182,7 @@ impl Agent {
         // The server first: it cuts what the session still sends, however long the purge here takes.
         let told = self.ask(&Request::Logout);
         let purged = self.close_here();
-        self.login = None;
+        (self.login, self.notice) = (None, None);
         self.link.close();
         purged?;
         match told {
@@ -391,7 +391,12 @@ impl Agent {
     fn settle_inner(&mut self) -> Done<()> {
         if let Some(reason) = self.due.ended.take() {
             self.ended = Some(reason);
-            self.close_here()?;
+            let purged = self.close_here();
+            if std::mem::take(&mut self.due.signed_off) {
+                (self.login, self.notice) = (None, None);
+                self.link.close();
+            }
+            purged?;
         }
         if let Some(session) = self.due.died.take()
             && self.session.as_ref().is_some_and(|live| live.id == session)

@@ -94,6 +94,7 @@ pub fn serve(no_tunnel: bool, suites: Suites) -> Result<(), Fatal> {
         login: None,
         session: None,
         ended: None,
+        notice: None,
         mail: Mail::default(),
         due: Due::default(),
         down: None,

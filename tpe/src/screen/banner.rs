@@ -44,11 +44,15 @@ pub fn of(status: Option<&Status>, hint: bool, width: u16) -> Banner {
     let idle = style(Color::DarkGray, Color::White, plain);
     let (style, text) = match status {
         None => (idle, "NO AGENT".to_owned()),
-        Some(Status { session: Some(session), user, connected, .. }) => {
+        Some(Status { session: Some(session), user, connected, notice, .. }) => {
             let (background, foreground, pattern) = look(session.colour.as_deref());
             let user = user.as_ref().map_or("", |user| user.as_str());
             let path = if *connected { "" } else { "  (trusted path down)" };
-            (style(background, foreground, plain), format!("{pattern} {}  {user}{path}", session.label))
+            let notice = notice.as_ref().map_or_else(String::new, |notice| format!("  {notice}"));
+            (
+                style(background, foreground, plain),
+                format!("{pattern} {}  {user}{path}{notice}", session.label),
+            )
         }
         Some(Status { user, .. }) => {
             let who = user.as_ref();
@@ -119,6 +123,7 @@ mod tests {
             lattice: None,
             session: Some(session),
             ended: None,
+            notice: None,
         };
         for width in 25..=300 {
             let with = of(Some(&status), true, width);

@@ -40,6 +40,10 @@ pub type Shared = Arc<Mutex<Seen>>;
 pub enum Prod {
     /// End the session.
     End(String),
+    /// Say something to the person.
+    Notice(String),
+    /// Sign the person off.
+    SignOff(String),
     /// Ask for new keys.
     Renew,
     /// Cut the trusted path.
@@ -209,6 +213,13 @@ impl Sessiond {
                 Ok(Prod::End(reason)) => {
                     self.session = None;
                     self.channel.as_ref().unwrap().send(&Reply::Ended { reason }).unwrap();
+                }
+                Ok(Prod::Notice(reason)) => {
+                    self.channel.as_ref().unwrap().send(&Reply::Notice { reason }).unwrap();
+                }
+                Ok(Prod::SignOff(reason)) => {
+                    self.session = None;
+                    self.channel.as_ref().unwrap().send(&Reply::SignedOff { reason }).unwrap();
                 }
                 Ok(Prod::Renew) => {
                     self.channel.as_ref().unwrap().send(&Reply::Renew { passes: Vec::new() }).unwrap()

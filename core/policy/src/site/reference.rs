@@ -135,7 +135,7 @@ pub(super) const SERVER: Section = Section {
             "longest-session",
             "a time from \"1m\" to \"168h\"",
             "no end",
-            "After this a person signs on again.",
+            "So long after they signed on, a person is signed off and must sign on again, whatever levels they changed to. They are told five minutes before.",
         ),
     ],
 };
