@@ -409,7 +409,7 @@ impl Server {
             self.see_to(&name, now);
             let unsettled = self.labels.get(&name).is_some_and(|label| label.is_unsettled(now));
             self.labels.seen(&name, unsettled);
-            if self.labels.get(&name).is_some_and(Label::has_more_to_cut) {
+            if self.labels.get(&name).is_some_and(RunningLabel::has_more_to_cut) {
                 self.labels.again(&name);
             }
         }

@@ -1,6 +1,6 @@
 //! Sockets of sessions that end, destroyed a few at a time: who has opened them in heaps keeps only its own label waiting.
 
-use super::{CutDone, Cutting, Label};
+use super::{CutDone, Cutting, RunningLabel};
 use crate::form::cut_by;
 use crate::log;
 use levee_sys::sockdiag::Doomed;
@@ -21,7 +21,7 @@ pub(super) struct Cut {
     until: Instant,
 }
 
-impl Label {
+impl RunningLabel {
     /// Begins to destroy the sockets of a session's inner address in its compartment.
     pub(super) fn begin_to_cut(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
         match Doomed::find(self.network.ns(), inner, MOST) {
