@@ -465,6 +465,33 @@ fn a_vaults_library_and_poll_become_its_arguments_and_by_default_there_are_none(
 }
 
 #[test]
+fn a_mediated_services_records_are_on_the_disk_before_its_connections_unless_the_site_says_written() {
+    use levee_policy::site::Recorded;
+    let with = |mode: &str, more: &str| {
+        let service = format!(
+            "[[service]]\nname = \"audited\"\nport = 99\nprotocol = \"tcp\"\nrange = \"HIGH\"\nmode = \"{mode}\"\n{more}\n\
+             command = [\"/bin/true\"]\n"
+        );
+        Site::parse(&format!("{SOUND}\n{service}"))
+    };
+    let recorded = |mode: &str, more: &str| {
+        let site = with(mode, more).unwrap();
+        site.service(&"audited".parse().unwrap()).unwrap().recorded()
+    };
+    assert_eq!(recorded("relay", ""), Recorded::Synced);
+    assert_eq!(recorded("handoff", "audit = \"synced\""), Recorded::Synced);
+    assert_eq!(recorded("relay", "audit = \"written\""), Recorded::Written);
+    for (mode, more, expected) in [
+        ("relay", "audit = \"later\"", "later"),
+        ("direct", "audit = \"written\"", "by `direct` none is"),
+        ("itself", "audit = \"synced\"", "by `itself` none is"),
+    ] {
+        let problems = with(mode, more).unwrap_err();
+        assert!(problems.iter().any(|problem| problem.to_string().contains(expected)), "{problems:?}");
+    }
+}
+
+#[test]
 fn the_curve_of_keys_is_p256_unless_the_site_says_p384() {
     let curve = |text: &str| Site::parse(text).unwrap().crypto().keys();
     assert_eq!(curve(SOUND), Curve::P256);

@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The file, in sessiond's directory.
 const FILE: &str = "last-ran";
+/// Its last word where the run ended in good order.
+const ENDED: &str = "end";
 /// Its length in bytes: a boot's name (a UUID), two times in milliseconds, padded.
 const LENGTH: usize = 96;
 /// How often it is written, at most; where the grace time is short, an eighth of that.
@@ -26,6 +28,8 @@ pub struct Away {
     every: Duration,
     /// When it was written last, since the host's start.
     written: Duration,
+    /// The host has been started since the last run, which had not ended in good order.
+    host_failed: bool,
 }
 
 /// A moment, by both clocks.
@@ -34,6 +38,8 @@ struct Moment {
     boot: String,
     since_boot: u64,
     wall: u64,
+    /// The run ended then, in good order.
+    ended: bool,
 }
 
 /// What the kernel calls this run of the host. To be asked before the sandbox is entered.
@@ -59,12 +65,15 @@ impl Away {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = File::from(openat(directory, FILE, flags, Mode::RUSR | Mode::WUSR)?);
         let every = BEAT.min(grace / 8);
-        let now = Moment::now(&boot);
+        let now = Moment::now(&boot, false);
         let mut bytes = [0; LENGTH];
         let last = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| Moment::parse(&bytes));
-        let away = last.and_then(|last| now.after(&last));
-        let mut this = Self { file, boot, every, written: Duration::ZERO };
+        let away = last.as_ref().and_then(|last| now.after(last));
+        let host_failed = last.is_some_and(|last| !last.ended && last.boot != now.boot);
+        let mut this = Self { file, boot, every, written: Duration::ZERO, host_failed };
         this.write()?;
+        // If the host fails before the next write, the disk must not say that a run had ended.
+        this.file.sync_all()?;
         Ok((this, away))
     }
 
@@ -79,15 +88,28 @@ impl Away {
     /// The kernel's.
     pub fn write(&mut self) -> io::Result<()> {
         self.written = since_boot();
-        self.file.write_all_at(&Moment::now(&self.boot).bytes(), 0)
+        self.file.write_all_at(&Moment::now(&self.boot, false).bytes(), 0)
+    }
+
+    /// Writes that sessiond ends in good order: everything else is on the disk.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&Moment::now(&self.boot, true).bytes(), 0)
+    }
+
+    /// Whether the host went down under the last run: what was not on the disk is lost.
+    pub fn host_failed(&self) -> bool {
+        self.host_failed
     }
 }
 
 impl Moment {
-    fn now(boot: &str) -> Self {
+    fn now(boot: &str, ended: bool) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Self { boot: boot.to_owned(), since_boot: millis(since_boot()), wall: millis(wall) }
+        Self { boot: boot.to_owned(), since_boot: millis(since_boot()), wall: millis(wall), ended }
     }
 
     /// How long after `earlier`; `None` where a clock went back.
@@ -101,7 +123,8 @@ impl Moment {
 
     fn bytes(&self) -> [u8; LENGTH] {
         let mut bytes = [b' '; LENGTH];
-        let text = format!("{} {} {} ", self.boot, self.since_boot, self.wall);
+        let ended = if self.ended { ENDED } else { "" };
+        let text = format!("{} {} {} {ended} ", self.boot, self.since_boot, self.wall);
         bytes.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
         if let Some(last) = bytes.last_mut() {
             *last = b'\n';
@@ -115,7 +138,12 @@ impl Moment {
         let boot = words.next()?.to_owned();
         let mut number = || words.next()?.parse().ok();
         let (since_boot, wall) = (number()?, number()?);
-        words.next().is_none().then_some(Self { boot, since_boot, wall })
+        let ended = match words.next() {
+            None => false,
+            Some(ENDED) => words.next().is_none().then_some(true)?,
+            Some(_) => return None,
+        };
+        Some(Self { boot, since_boot, wall, ended })
     }
 }
 
@@ -127,7 +155,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(30);
 
     fn moment(boot: &str, since_boot: u64, wall: u64) -> Moment {
-        Moment { boot: boot.into(), since_boot, wall }
+        Moment { boot: boot.into(), since_boot, wall, ended: false }
     }
 
     #[test]
@@ -148,12 +176,28 @@ mod tests {
     fn what_is_written_is_read_and_what_is_not_whole_is_not_believed() {
         let now = moment("0f5c1f9e-6d3b-4c63-9d1a-5b6c7d8e9f00", u64::MAX, u64::MAX);
         assert_eq!(Moment::parse(&now.bytes()), Some(now.clone()));
+        let ended = Moment { ended: true, ..now.clone() };
+        assert_eq!(Moment::parse(&ended.bytes()), Some(ended));
         let bytes = now.bytes();
         assert_eq!(Moment::parse(&bytes[..LENGTH - 1]), None);
         assert_eq!(Moment::parse(&[0; LENGTH]), None);
         let mut more = bytes;
         more[LENGTH - 2] = b'7';
         assert_ne!(Moment::parse(&more), Some(now));
+    }
+
+    #[test]
+    fn the_host_has_failed_if_it_was_started_since_and_the_run_before_had_not_ended() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let open = |boot: &str| Away::open(directory.as_fd(), boot.to_owned(), GRACE).unwrap().0;
+        assert!(!open("a").host_failed(), "the first run");
+        assert!(!open("a").host_failed(), "a crash of sessiond");
+        assert!(open("b").host_failed());
+        let mut last = open("b");
+        last.end().unwrap();
+        assert!(!open("c").host_failed());
+        assert!(open("d").host_failed(), "that it runs is written at the start");
     }
 
     #[test]

@@ -34,6 +34,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What a start says where the host went down under the run before.
+const UNSURE: &str = "the host has been started anew since the last run, which did not end in good order; grants of connections to services \
+                      whose audit is \"written\" may be missing from its last 10 ms";
 /// How long the signer may take for the last checkpoint.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -47,9 +50,16 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Whether it must be on the disk before anything else happens.
+    /// Whether it must be written before anything else happens.
     fn is_waited_for(&self) -> bool {
         !self.commits.is_empty() || !self.connections.is_empty() || !self.changes.is_empty()
+    }
+
+    /// Whether it must be on the disk before anything else happens.
+    fn waits_for_disk(&self) -> bool {
+        !self.commits.is_empty()
+            || !self.changes.is_empty()
+            || self.connections.iter().any(Connection::waits_for_disk)
     }
 }
 
@@ -173,7 +183,8 @@ impl Daemon {
     /// Serves until the warden says stop or is gone.
     pub fn run(mut self) -> Result<(), Fatal> {
         self.warden.say(SessiondRequest::Compartments);
-        self.batch.entries.push((Weight::Note, server("start", "the log goes on")));
+        let start = if self.away.host_failed() { UNSURE } else { "the log goes on" };
+        self.batch.entries.push((Weight::Note, server("start", start)));
         self.look_at_all().map_err(|e| Fatal::new("read the credentials", e))?;
         self.carry_out();
         while self.turn()? {}
@@ -199,6 +210,12 @@ impl Daemon {
             }
             self.hear_signer();
             self.audit.sync();
+        }
+        if self.audit.sync()
+            && let Err(error) = self.away.end()
+        {
+            // Then the next start says that something may be missing.
+            levee_ipc::say!("levee-sessiond: that it ends: {error}");
         }
     }
 
@@ -347,7 +364,7 @@ impl Daemon {
     fn flush(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         let now = self.clock.now();
-        let needed = batch.is_waited_for();
+        let needed = batch.waits_for_disk();
         self.audit.expect_ends(self.machine.shown().len() as u64);
         let mut durable = self.audit.write(&batch.entries, now, false);
         // A log that has no room for connections may have some for the rest.
@@ -358,6 +375,8 @@ impl Daemon {
             let synced = self.audit.sync();
             durable &= synced;
             recorded &= synced;
+        } else if !connections.is_empty() {
+            self.audit.sync_soon(now);
         }
         // Only what is in the log comes into the store.
         if durable

@@ -9,10 +9,11 @@ use levee_ipc::Channel;
 use levee_ipc::mediator::{self, MediatorToSessiond, SessiondToMediator};
 use levee_ipc::vault::{Report, VaultToSessiond};
 use levee_policy::audit::Event as Entry;
+use levee_policy::site::Recorded;
 use levee_policy::{Grant, LabelName, ServiceName, decision};
 use std::net::SocketAddr;
 
-/// A connection that a mediator waits to pass on, until its grant is durable.
+/// A connection that a mediator waits to pass on, until its grant is recorded as the site has it.
 pub(crate) struct Connection {
     label: LabelName,
     ticket: u64,
@@ -25,6 +26,11 @@ impl Connection {
     pub(crate) fn entry(&self) -> (Weight, Entry) {
         let event = self.grant.audit();
         (Weight::Connection, Entry { reason: format!("{}: {}", event.reason, self.why), ..event.clone() })
+    }
+
+    /// Whether its record must be on the disk before it is passed on; else it must be written.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        self.grant.action().recorded() == Recorded::Synced
     }
 }
 
@@ -79,7 +85,7 @@ impl Daemon {
     }
 
     /// A connection is granted if its session lives at the mediator's label and the session's grant lets it reach the service, or the
-    /// site gives it to the network; the grant takes effect once it is durable.
+    /// site gives it to the network; the grant takes effect once it is recorded.
     fn connect(
         &mut self,
         label: &LabelName,

@@ -133,6 +133,37 @@ fn a_connection_is_granted_to_a_living_session_at_its_label_and_is_in_the_log_by
 }
 
 #[test]
+fn where_the_site_says_written_a_grant_is_in_the_log_before_it_is_answered_and_a_kill_right_then_loses_none()
+{
+    let mut site = site();
+    site.site = site.site.replace("mode = \"handoff\"\n", "mode = \"handoff\"\naudit = \"written\"\n");
+    let world = World::start(site);
+    let mediator = Mediator::attach(&world);
+    mediator.synced();
+    let grants = |log: String| log.matches("\"action\":\"connect\"").count();
+    for count in 1..=20 {
+        let host = "192.168.7.9:5".parse().unwrap();
+        assert!(mediator.connect(Who::Network("ship0".parse().unwrap()), "shell", host));
+        assert_eq!(grants(world.place.log()), count, "it is in the log before it is answered");
+    }
+    let site = world.kill();
+    assert_eq!(grants(site.log()), 20);
+    // The log goes on: each was sealed in its order. Only levee has failed, so nothing can be missing.
+    let world = World::start(site);
+    world.until("it has begun", |_| world.place.log().matches("\"action\":\"start\"").count() == 2);
+    let log = world.place.log();
+    assert!(!log.contains("may be missing"), "{log}");
+    // The host has, if another run of it finds the file that says when sessiond last ran.
+    let site = world.kill();
+    let file = site.directory.join("last-ran");
+    let ran = std::fs::read_to_string(&file).unwrap();
+    let (boot, _) = ran.split_once(' ').unwrap();
+    std::fs::write(&file, ran.replace(boot, &"0".repeat(boot.len()))).unwrap();
+    let log = World::start(site).stop().log();
+    assert_eq!(log.matches("may be missing").count(), 1, "{log}");
+}
+
+#[test]
 fn a_session_is_over_when_its_mediator_has_ended_its_connections_or_is_replaced() {
     for dies in [false, true] {
         let world = World::start(site());

@@ -3,13 +3,14 @@
 use super::{Ask, Denial, DenialKind, Grant, Session, Who};
 use crate::label::Label;
 use crate::names::{InterfaceName, LabelName, ServiceName};
-use crate::site::{Destination, Service, Site};
+use crate::site::{Destination, Recorded, Service, Site};
 
 /// To reach a service at the session's label.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Connect {
     label: Label,
     service: ServiceName,
+    recorded: Recorded,
 }
 
 impl Connect {
@@ -21,6 +22,11 @@ impl Connect {
     /// The service.
     pub fn service(&self) -> &ServiceName {
         &self.service
+    }
+
+    /// When its record is as good as kept; before that it has no effect.
+    pub fn recorded(&self) -> Recorded {
+        self.recorded
     }
 }
 
@@ -49,7 +55,7 @@ impl Site {
             ));
         }
         Ok(ask.grant(
-            Connect { label: session.clone(), service: service.clone() },
+            Connect { label: session.clone(), service: service.clone(), recorded: found.recorded() },
             format!("`{service}` is offered at {}", self.words(session)),
         ))
     }
@@ -64,14 +70,14 @@ impl Site {
         let Session { user, host, label, name, reach } = session.action();
         let who = Who { user: Some(user), host: Some(host) };
         let ask = ask(who, Some(name.clone()), service);
-        self.check_mediated(&ask, service)?;
+        let recorded = self.check_mediated(&ask, service)?.recorded();
         if !reach
             .iter()
             .any(|reach| matches!(&reach.destination, Destination::Service(name) if name == service))
         {
             return Err(ask.deny(DenialKind::NotOffered, format!("the session does not reach `{service}`")));
         }
-        let connect = Connect { label: label.clone(), service: service.clone() };
+        let connect = Connect { label: label.clone(), service: service.clone(), recorded };
         Ok(ask.grant(connect, format!("`{service}` is offered at {name}")))
     }
 
@@ -93,12 +99,12 @@ impl Site {
         self.decide_connect(Who::default(), label, service)
     }
 
-    fn check_mediated(&self, ask: &Ask<'_>, service: &ServiceName) -> Result<(), Box<Denial>> {
+    fn check_mediated(&self, ask: &Ask<'_>, service: &ServiceName) -> Result<&Service, Box<Denial>> {
         let Some(found) = self.service(service) else {
             return Err(ask.deny(DenialKind::UnknownService, format!("the site has no service `{service}`")));
         };
         if found.mode().is_mediated() {
-            return Ok(());
+            return Ok(found);
         }
         let why = format!("nobody decides about connections to `{service}` one by one");
         Err(ask.deny(DenialKind::NotOffered, why))

@@ -309,6 +309,18 @@ impl Mode {
     }
 }
 
+/// When the record of a mediated connection's grant is as good as kept, so that the connection may go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recorded {
+    /// When it is on the disk.
+    #[default]
+    Synced,
+    /// When it is written, in its order; it is on the disk within 10 ms. A crash of the host may lose that much, and the log then
+    /// says so; a crash of levee loses nothing.
+    Written,
+}
+
 /// How a server process finds the connection that it was started for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -341,6 +353,7 @@ pub struct Service {
     uploads: bool,
     needs: Needs,
     software: Vec<String>,
+    recorded: Recorded,
 }
 
 impl Service {
@@ -382,6 +395,11 @@ impl Service {
     /// What of the host's software it needs beside the program itself: names of packages, and paths beneath `/usr`.
     pub fn software(&self) -> &[String] {
         &self.software
+    }
+
+    /// When a connection's record is as good as kept, where a mediator decides about each.
+    pub fn recorded(&self) -> Recorded {
+        self.recorded
     }
 
     /// What it asks for beyond what every service has.

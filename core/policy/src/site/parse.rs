@@ -15,8 +15,8 @@ use super::services::service;
 use super::values::label;
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost,
-    Program, Protocol, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation,
-    partition, quantity, reference,
+    Program, Protocol, Recorded, SecondFactor, Server, Service, Site, User, Vault, check, domains,
+    federation, partition, quantity, reference,
 };
 use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
@@ -92,6 +92,7 @@ pub(super) struct DraftService {
     pub uploads: bool,
     pub needs: Needs,
     pub software: Vec<String>,
+    pub recorded: Recorded,
 }
 
 pub(super) struct DraftNetwork {
@@ -223,13 +224,22 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             .collect(),
         services: (draft.services.read.into_iter())
             .map(|service| {
-                let DraftService { name, port, protocol, range, mode, program, uploads, needs, software } =
+                let DraftService { protocol, mode, program, uploads, needs, software, recorded, .. } =
                     service;
-                let (name, port, range) = (name.value, port.value, range.value);
-                (
-                    name.clone(),
-                    Service { name, port, protocol, range, mode, program, uploads, needs, software },
-                )
+                let (name, port, range) = (service.name.value, service.port.value, service.range.value);
+                let service = Service {
+                    name: name.clone(),
+                    port,
+                    protocol,
+                    range,
+                    mode,
+                    program,
+                    uploads,
+                    needs,
+                    software,
+                    recorded,
+                };
+                (name, service)
             })
             .collect(),
         networks: (draft.networks.read.into_iter())

@@ -385,6 +385,13 @@ pub(super) const SERVICE: Section = Section {
             "\"stdio\"",
             "With \"handoff\": the connection is descriptors 0 and 1, as inetd does; or descriptor 3, as systemd does with Accept=yes.",
         ),
+        may(
+            "audit",
+            "\"synced\" or \"written\"",
+            "\"synced\"",
+            "With \"relay\" or \"handoff\": when a connection goes on. \"synced\": its record is on the disk. \"written\": its record is written, and on the \
+             disk within 10 ms; a crash of the host may lose that much, and the log then says so.",
+        ),
         may("program", "\"nginx\"", "`command` stands instead", "A program that levee configures itself."),
         may(
             "command",

@@ -5,7 +5,7 @@ use super::parse::{DraftService, NAME, port, protocol, range, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{Keys, Reader};
 use super::values::command;
-use super::{Mode, Passed, Program, Protocol};
+use super::{Mode, Passed, Program, Protocol, Recorded};
 use crate::vocabulary::{Vocabulary, nearest};
 
 /// One of them; `None` where something is missing or wrong, which a problem says.
@@ -24,6 +24,7 @@ pub(super) fn service(
     let uploads = needs::uploads(reader, keys);
     let needs = needs::needs(reader, keys);
     let software = needs::software(reader, keys);
+    let recorded = recorded(reader, keys, mode);
     let service = DraftService {
         name: name?,
         port: port?,
@@ -34,6 +35,7 @@ pub(super) fn service(
         uploads: uploads?,
         needs: needs?,
         software: software?,
+        recorded: recorded?,
     };
     if service.program == Program::Nginx && service.protocol != Protocol::Tcp {
         reader.problem(
@@ -115,6 +117,29 @@ fn mode(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Mode> {
         );
     }
     Some(mode)
+}
+
+/// When a mediated connection's record is as good as kept.
+fn recorded(reader: &mut Reader<'_>, keys: &Keys<'_>, mode: Option<Mode>) -> Option<Recorded> {
+    let Some(value) = keys.get("audit") else { return Some(Recorded::default()) };
+    let word = reader.string(value, "audit")?;
+    let recorded = match word.value {
+        "synced" => Recorded::Synced,
+        "written" => Recorded::Written,
+        _ => {
+            unknown_word(reader, &word, "way to record", ["synced", "written"].into_iter());
+            return None;
+        }
+    };
+    if let Some(mode) = mode.filter(|mode| !mode.is_mediated()) {
+        reader.problem(
+            ProblemKind::BadValue,
+            &word.span,
+            format!("`audit` says how connections are recorded, and by `{}` none is", mode.as_str()),
+            "remove `audit`, or write `mode = \"relay\"` or `mode = \"handoff\"`",
+        );
+    }
+    Some(recorded)
 }
 
 fn program(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Program> {

@@ -1,4 +1,5 @@
-//! The audit log: one sealed JSON line a record, on the disk before what it permits takes effect.
+//! The audit log: one sealed JSON line a record, on the disk before what it permits takes effect, or, of a connection to a service
+//! whose audit is `written`, in the file before that and on the disk soon after.
 //!
 //! | file | what |
 //! |---|---|
@@ -48,6 +49,8 @@ const FOR_GRANTS: u64 = 64 << 10;
 const FOR_END: u64 = 512;
 /// How long a record for which nothing waits may lie unsynced.
 const LAZY: Duration = Duration::from_secs(1);
+/// How long one may whose connection goes on already: with the sync itself it is on the disk within 10 ms.
+const SOON: Duration = Duration::from_millis(5);
 /// So many records after a checkpoint, the next is due.
 const CHECKPOINT: u64 = 128;
 /// Records that the signer does not know yet; beyond them nothing but ends is written.
@@ -60,7 +63,7 @@ const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
 pub enum Weight {
     /// Nothing depends on it.
     Note,
-    /// A connection's grant, which must be in the log before it takes effect, and which leaves grants of sessions their room:
+    /// A connection's grant, which must be in the log, on the disk or not, before it takes effect, and which leaves grants of sessions their room:
     /// whoever has a session causes as many as they like.
     Connection,
     /// A grant, which must be in the log before it takes effect.
@@ -337,6 +340,13 @@ impl AuditLog {
             self.allocated = bytes;
         }
         Ok(())
+    }
+
+    /// What was written last is to be on the disk soon, though nothing waits for it.
+    pub fn sync_soon(&mut self, now: Time) {
+        if let Some(due) = &mut self.unsynced {
+            *due = (*due).min(now.after(SOON));
+        }
     }
 
     /// Syncs what was written, and writes the next record's key over the last one's. False if the disk says no;

@@ -179,6 +179,39 @@ fn a_signer_that_knows_another_log_ends_all_grants() {
     }
 }
 
+#[test]
+fn a_record_that_is_only_written_is_on_the_disk_soon_and_a_crash_of_the_host_before_loses_it_and_nothing_else()
+ {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let mut log = open(place, FULL).unwrap();
+    let mut signer = Signer(Chain::START);
+    assert!(log.write(&[(Weight::Connection, lost(1))], START, true));
+    let on_the_disk = std::fs::read(place.join(LOG)).unwrap();
+    assert!(log.write(&[(Weight::Connection, lost(2))], START, false));
+    assert!(log.deadline().is_some_and(|due| due >= START.after(LAZY)), "nobody waits for it");
+    log.sync_soon(START);
+    assert!(log.deadline().is_some_and(|due| due <= START.after(Duration::from_millis(10))));
+    // What is written is there if sessiond is killed, in its place; the signer is told what the disk has.
+    let written = std::fs::read(place.join(LOG)).unwrap();
+    assert!(written.starts_with(&on_the_disk) && written.len() > on_the_disk.len());
+    let state = std::fs::read(place.join(STATE)).unwrap();
+    assert_eq!(open(place, FULL).unwrap().records(), 3);
+    while let Some(question @ ToSigner::AuditRecords { .. }) = log.ask_signer(false, START) {
+        let answer = signer.answer(question);
+        log.heard_signer(answer, START);
+    }
+    assert_eq!(signer.0.count, 2);
+    assert!(log.sync());
+    assert_eq!(log.synced, 3);
+    drop(log);
+    // A crash of the host before that sync.
+    std::fs::write(place.join(LOG), &on_the_disk).unwrap();
+    std::fs::write(place.join(STATE), &state).unwrap();
+    let log = open_after(place, FULL, signer.0).unwrap();
+    assert_eq!(log.records(), 2);
+}
+
 /// A log in `place` whose files are full after so many bytes.
 fn open(place: &Path, full: u64) -> Result<AuditLog, AuditError> {
     open_after(place, full, Chain::START)
