@@ -16,7 +16,7 @@ pub const MOST: usize = 40;
 const HEAD: usize = 6;
 const TAG_HEAD: usize = 4;
 /// Octets of categories that a tag has room for.
-const ROOM: usize = MOST - HEAD - TAG_HEAD;
+pub(crate) const ROOM: usize = MOST - HEAD - TAG_HEAD;
 /// Categories that a bitmap has room for.
 const BITS: u16 = (ROOM * 8) as u16;
 
@@ -162,11 +162,11 @@ pub fn encode(domain: &Domain, label: &Label) -> Result<Vec<u8>, Fault> {
     Ok(option)
 }
 
-fn below(set: &CategorySet) -> Option<Vec<u8>> {
+pub(crate) fn below(set: &CategorySet) -> Option<Vec<u8>> {
     set.last().is_none_or(|last| last < BITS).then(|| bitmap(set))
 }
 
-fn ranges(set: &CategorySet) -> Vec<u8> {
+pub(crate) fn ranges(set: &CategorySet) -> Vec<u8> {
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for number in set.iter() {
         match ranges.last_mut() {

@@ -11,6 +11,9 @@ pub mod filter;
 mod fragments;
 mod ipv4;
 mod ipv6;
+pub mod kernel;
+mod spellings;
 
 pub use fault::Fault;
 pub use filter::{Arrived, Drop, Drops, Filter, strip};
+pub use spellings::spellings;

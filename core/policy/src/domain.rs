@@ -124,6 +124,11 @@ impl Domain {
         &self.all_foreign
     }
 
+    /// Every level of the other side that means something here, low first.
+    pub fn foreign_levels(&self) -> impl Iterator<Item = u8> + '_ {
+        self.foreign_levels.keys().copied()
+    }
+
     /// The label in the other side's numbers.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ pub mod bounds;
 pub mod compartment;
 mod form;
 mod label;
+pub mod labelled;
 mod logs;
 pub mod machine;
 mod making;

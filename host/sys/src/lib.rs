@@ -8,6 +8,7 @@ mod error;
 pub mod fork;
 pub mod lease;
 
+pub mod bpf;
 pub mod cgroup;
 pub mod clock;
 pub mod code;

@@ -1,0 +1,192 @@
+//! What comes from the link.
+
+use levee_policy::Domain;
+
+use super::assembler::{Alu, FRAME, If, Instruction, Size};
+use super::header::{
+    CLOCK, ETHERNET, FOUND, FOUND_LENGTH, HEAD, HEADER, HEADER_LENGTH, LOAD_BYTES, LOOK_UP, OTHER, PACKET,
+    PASS, Program, TOTAL, UPDATE,
+};
+use super::{DATAGRAM, Map, OPTION};
+use crate::Drop;
+
+/// `bpf_redirect_peer`: straight into the namespace at the other end of the wire.
+const REDIRECT_PEER: i32 = 155;
+/// `cb[0]` of `struct __sk_buff`: where the packet goes, for who runs the program on a packet of their own.
+const NOTE: i16 = 48;
+
+/// The stack, below the header: the option, the datagram's name, and what is remembered of it.
+const KEY: i16 = -104;
+const NAME: i16 = -116;
+const VALUE: i16 = -136;
+/// How long a datagram is remembered, in ns, less than 2³¹ each.
+const LIFE: [i32; 2] = [30, 1_000_000_000];
+
+/// The program for what comes from the link: to the compartment of its label, without its option, or nowhere.
+///
+/// `None` if it cannot be made; there is no domain for which that is so.
+pub fn ingress(domain: &Domain) -> Option<Vec<Instruction>> {
+    let mut program = Program::new();
+    let arp = program.asm.place();
+    program.protocols(arp);
+    program.header();
+    program.scan();
+    look_up(&mut program, domain);
+    agree(&mut program);
+    deliver(&mut program);
+    program.asm.here(arp);
+    program.asm.set(Alu::Move, 0, PASS);
+    program.asm.exit();
+    program.finish()
+}
+
+/// Register 9 = the interface that the label's packets go to.
+fn look_up(program: &mut Program, domain: &Domain) {
+    let (unlabelled, malformed) = (program.drop(Drop::Unlabelled), program.drop(Drop::Malformed));
+    let truncated = program.drop(Drop::Truncated);
+    let asm = &mut program.asm;
+    for at in (KEY..HEADER).step_by(8) {
+        asm.put(Size::Double, FRAME, at, 0);
+    }
+    asm.load(Size::Double, 2, FRAME, FOUND);
+    asm.jump_if(2, If::Equal, 0, unlabelled);
+    asm.set(Alu::Add, 2, ETHERNET);
+    asm.load(Size::Double, 4, FRAME, FOUND_LENGTH);
+    // It is neither: the verifier is told so.
+    asm.jump_if(4, If::Greater, OPTION as i32, truncated);
+    asm.jump_if(4, If::Less, 2, truncated);
+    asm.with(Alu::Move, 1, PACKET);
+    asm.stack(3, KEY);
+    asm.call(LOAD_BYTES);
+    asm.jump_if(0, If::Differs, 0, malformed);
+    asm.map(1, Map::Labels as i32);
+    asm.stack(2, KEY);
+    asm.call(LOOK_UP);
+    let known = asm.place();
+    asm.jump_if(0, If::Differs, 0, known);
+    reason(program, domain);
+    program.asm.here(known);
+    program.asm.load(Size::Word, OTHER, 0, 0);
+}
+
+/// Why an option is not in the table. Of tags 2, 5 and 6 only that it is not.
+fn reason(program: &mut Program, domain: &Domain) {
+    let (bad, other) = (program.drop(Drop::BadOption), program.drop(Drop::OtherDomain));
+    let (tag, unknown) = (program.drop(Drop::UnknownTag), program.drop(Drop::UnknownLabel));
+    let outside = program.drop(Drop::OutOfRange);
+    let asm = &mut program.asm;
+    let (bitmap, global, known) = (asm.place(), asm.place(), asm.place());
+    asm.load(Size::Double, 4, FRAME, FOUND_LENGTH);
+    asm.jump_if(4, If::Less, 6, bad);
+    for (half, at) in halves(&domain.doi().to_be_bytes()).zip((KEY + 2..).step_by(2)) {
+        asm.load(Size::Half, 1, FRAME, at);
+        asm.jump_if(1, If::Differs, half, other);
+    }
+    asm.jump_if(4, If::Less, 8, bad);
+    asm.load(Size::Octet, 1, FRAME, KEY + 7);
+    asm.jump_if(1, If::Less, 2, bad);
+    asm.with(Alu::Move, 2, 1);
+    asm.set(Alu::Add, 2, 6);
+    asm.jump_if_register(2, If::Differs, 4, bad);
+    asm.load(Size::Octet, 2, FRAME, KEY + 6);
+    asm.jump_if(2, If::Differs, 128, global);
+    asm.jump_if(1, If::Differs, 6, bad);
+    asm.jump(tag);
+    asm.here(global);
+    for form in [1, 2, 5, 6] {
+        asm.jump_if(2, If::Equal, form, known);
+    }
+    asm.jump(tag);
+    asm.here(known);
+    asm.jump_if(1, If::Less, 4, bad);
+    asm.load(Size::Octet, 1, FRAME, KEY + 8);
+    asm.jump_if(1, If::Differs, 0, bad);
+    asm.jump_if(2, If::Differs, 1, unknown);
+    asm.load(Size::Octet, 1, FRAME, KEY + 9);
+    for level in domain.foreign_levels() {
+        asm.jump_if(1, If::Equal, i32::from(level), bitmap);
+    }
+    asm.jump(unknown);
+    asm.here(bitmap);
+    let mut octets = crate::cipso::bitmap(domain.foreign_categories());
+    octets.resize(OPTION - 10, 0);
+    for (half, at) in halves(&octets).zip((KEY + 10..).step_by(2)) {
+        asm.load(Size::Half, 1, FRAME, at);
+        asm.set(Alu::And, 1, !half & 0xffff);
+        asm.jump_if(1, If::Differs, 0, unknown);
+    }
+    asm.jump(outside);
+}
+
+/// The octets two by two, as the machine loads them.
+fn halves(octets: &[u8]) -> impl Iterator<Item = i32> + '_ {
+    octets.as_chunks::<2>().0.iter().map(|two| i32::from(u16::from_ne_bytes(*two)))
+}
+
+/// A fragment goes where the first of its datagram went, or nowhere.
+fn agree(program: &mut Program) {
+    let disagrees = program.drop(Drop::Disagrees);
+    let asm = &mut program.asm;
+    let (first, done) = (asm.place(), asm.place());
+    asm.load(Size::Half, 1, FRAME, HEADER + 6);
+    asm.swap16(1);
+    asm.set(Alu::And, 1, 0x3fff);
+    asm.jump_if(1, If::Equal, 0, done);
+    for (from, to) in [(12, 0), (16, 4)] {
+        asm.load(Size::Word, 1, FRAME, HEADER + from);
+        asm.store(Size::Word, FRAME, NAME + to, 1);
+    }
+    const { assert!(DATAGRAM == 12) };
+    asm.load(Size::Half, 1, FRAME, HEADER + 4);
+    asm.store(Size::Half, FRAME, NAME + 8, 1);
+    asm.load(Size::Octet, 1, FRAME, HEADER + 9);
+    asm.store(Size::Half, FRAME, NAME + 10, 1);
+    asm.call(CLOCK);
+    asm.with(Alu::Move, TOTAL, 0);
+    asm.map(1, Map::Datagrams as i32);
+    asm.stack(2, NAME);
+    asm.call(LOOK_UP);
+    asm.jump_if(0, If::Equal, 0, first);
+    asm.load(Size::Double, 1, 0, 8);
+    asm.with(Alu::Move, 2, TOTAL);
+    asm.with(Alu::Sub, 2, 1);
+    asm.set(Alu::Move, 3, LIFE[0]);
+    asm.multiply(3, LIFE[1]);
+    asm.jump_if_register(2, If::AtLeast, 3, first);
+    asm.load(Size::Double, 1, 0, 0);
+    asm.jump_if_register(1, If::Differs, OTHER, disagrees);
+    asm.jump(done);
+    asm.here(first);
+    asm.store(Size::Double, FRAME, VALUE, OTHER);
+    asm.store(Size::Double, FRAME, VALUE + 8, TOTAL);
+    asm.map(1, Map::Datagrams as i32);
+    asm.stack(2, NAME);
+    asm.stack(3, VALUE);
+    asm.set(Alu::Move, 4, 0);
+    asm.call(UPDATE);
+    asm.here(done);
+}
+
+/// Without its options, to the other end of the wire.
+fn deliver(program: &mut Program) {
+    let asm = &mut program.asm;
+    asm.set(Alu::Move, 2, HEAD);
+    asm.with(Alu::Sub, 2, HEADER_LENGTH);
+    program.adjust();
+    let asm = &mut program.asm;
+    asm.put(Size::Octet, FRAME, HEADER, 0x45);
+    asm.load(Size::Half, 1, FRAME, HEADER + 2);
+    asm.swap16(1);
+    asm.with(Alu::Sub, 1, HEADER_LENGTH);
+    asm.set(Alu::Add, 1, HEAD);
+    asm.swap16(1);
+    asm.store(Size::Half, FRAME, HEADER + 2, 1);
+    asm.set(Alu::Move, HEADER_LENGTH, HEAD);
+    program.write(HEAD);
+    let asm = &mut program.asm;
+    asm.store(Size::Word, PACKET, NOTE, OTHER);
+    asm.with(Alu::Move, 1, OTHER);
+    asm.set(Alu::Move, 2, 0);
+    asm.call(REDIRECT_PEER);
+    asm.exit();
+}

@@ -1,0 +1,61 @@
+//! The filter of a labelled link as programs of the kernel's (tc, `sched_cls`), which do for IPv4 what [`crate::Filter`] says.
+//!
+//! The kernel's program does not parse labels. It finds the one option in the header, and looks its octets up, as they are, in
+//! a table of every spelling of every label of the link ([`crate::spellings`]): so only what [`crate::cipso`] would take is
+//! taken. A packet that is not in the table is dropped; the program then looks closer, for the reason alone.
+//!
+//! Three programs: [`ingress`] and [`egress`] at the link, and [`compartment`] at the outer end of the wire from a compartment.
+//! Nothing but ARP passes between the link and the namespace that holds it; IPv6 is dropped.
+
+mod assembler;
+mod egress;
+mod header;
+mod ingress;
+
+pub use assembler::{Instruction, LOAD_WIDE, MAP};
+pub use egress::{compartment, egress};
+pub use ingress::ingress;
+
+/// Octets that a label's option has in the tables: those that it lacks are 0.
+pub const OPTION: usize = crate::cipso::MOST;
+/// Datagrams whose fragments are on their way, that are remembered.
+pub const DATAGRAMS: u32 = 1_024;
+
+/// A map that a program uses. Instructions name it by its number here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Map {
+    /// Hash: an option's octets ([`OPTION`] of them) → where it goes (the interface's index, `u32`).
+    Labels = 0,
+    /// Least recently used hash of [`DATAGRAMS`]: a datagram ([`DATAGRAM`] octets) → where its first fragment went (16 octets).
+    Datagrams = 1,
+    /// Array: [`crate::Drop`] as a number → packets dropped (`u64`).
+    Drops = 2,
+    /// Array: a compartment's mark → the option that its packets get ([`Written`]).
+    Options = 3,
+}
+
+/// Octets of what names a datagram: source, destination, identification, protocol, 0.
+pub const DATAGRAM: usize = 12;
+
+/// What stands in [`Map::Options`]: the length with padding as `u32` in the machine's order, then the octets; all 0 for none.
+pub type Written = [u8; 4 + OPTION];
+
+/// What stands in [`Map::Labels`] and [`Map::Options`] for an option.
+///
+/// `None` if it is longer than one can be.
+pub fn padded(option: &[u8]) -> Option<[u8; OPTION]> {
+    let mut padded = [0; OPTION];
+    padded.get_mut(..option.len())?.copy_from_slice(option);
+    Some(padded)
+}
+
+/// The entry of [`Map::Options`] for an option.
+///
+/// `None` if it is longer than one can be.
+pub fn written(option: &[u8]) -> Option<Written> {
+    let length = u32::try_from(option.len().next_multiple_of(4)).ok()?;
+    let mut entry = [0; 4 + OPTION];
+    entry.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
+    entry.get_mut(4..)?.copy_from_slice(&padded(option)?);
+    Some(entry)
+}

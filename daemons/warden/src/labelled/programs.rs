@@ -1,0 +1,124 @@
+//! The kernel's programs of one labelled link, with their tables.
+
+use levee_labelled::kernel::{self, DATAGRAM, DATAGRAMS, OPTION, Written};
+use levee_labelled::{Drop, cipso, spellings};
+use levee_policy::{Domain, Label};
+use levee_sys::bpf::{Instruction, Map, MapKind, Program};
+use levee_sys::{Error, Result};
+
+/// Entries that one label has in the table, at most ([`spellings`]).
+const SPELLINGS: u32 = 64;
+
+/// Programs and tables of a link.
+#[derive(Debug)]
+pub struct Programs {
+    domain: Domain,
+    link: u32,
+    labels: Map,
+    datagrams: Map,
+    options: Map,
+    arrived: Map,
+    left: Map,
+}
+
+/// What the packets were dropped on their way to, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropped {
+    /// They came from the link; else from a compartment.
+    pub arrived: bool,
+    /// Why.
+    pub reason: Drop,
+    /// How many.
+    pub packets: u64,
+}
+
+impl Programs {
+    /// Tables for so many labels of a domain; `link` is the index of the link's interface.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(domain: &Domain, labels: u32, link: u32) -> Result<Self> {
+        let reasons = u32::try_from(Drop::ALL.len()).unwrap_or(u32::MAX);
+        let drops = || Map::new(MapKind::Array, 4, 8, reasons);
+        Ok(Self {
+            domain: domain.clone(),
+            link,
+            labels: Map::new(MapKind::Hash, OPTION, 4, labels.saturating_mul(SPELLINGS).max(1))?,
+            datagrams: Map::new(MapKind::LruHash, DATAGRAM, 16, DATAGRAMS)?,
+            options: Map::new(MapKind::Array, 4, size_of::<Written>(), labels.saturating_add(1))?,
+            arrived: drops()?,
+            left: drops()?,
+        })
+    }
+
+    /// A compartment's label: its packets have this mark, from 1 to the number of labels, and those of its label go to the
+    /// interface with index `wire`. Octets that its label costs a packet.
+    ///
+    /// # Errors
+    /// The domain cannot say the label, or the kernel's.
+    pub fn add(&self, label: &Label, mark: u32, wire: u32) -> Result<u32> {
+        let unsayable = |e: levee_labelled::Fault| Error::invalid("write a label", e.to_string());
+        let too_long = || Error::invalid("write a label", "the option is too long");
+        for option in spellings(&self.domain, label).map_err(unsayable)? {
+            self.labels.set(&kernel::padded(&option).ok_or_else(too_long)?, &wire.to_ne_bytes())?;
+        }
+        let option = cipso::encode(&self.domain, label).map_err(unsayable)?;
+        let entry = kernel::written(&option).ok_or_else(too_long)?;
+        self.options.set(&mark.to_ne_bytes(), &entry)?;
+        Ok(u32::try_from(option.len().next_multiple_of(4)).unwrap_or(u32::MAX))
+    }
+
+    /// What packets from the link go through.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn ingress(&self) -> Result<Program> {
+        self.load(kernel::ingress(&self.domain), &self.arrived)
+    }
+
+    /// What packets to the link go through. `mtu` is the link's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn egress(&self, mtu: u32) -> Result<Program> {
+        self.load(kernel::egress(mtu), &self.left)
+    }
+
+    /// What packets of the compartment with this mark go through first.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn compartment(&self, mark: u32) -> Result<Program> {
+        self.load(kernel::compartment(mark, self.link), &self.left)
+    }
+
+    fn load(&self, program: Option<Vec<kernel::Instruction>>, drops: &Map) -> Result<Program> {
+        let program = program.ok_or_else(|| Error::invalid("make a BPF program", "a jump goes too far"))?;
+        let program: Vec<Instruction> = program.into_iter().map(instruction).collect();
+        // In the order of `kernel::Map`.
+        Program::load(&program, &[&self.labels, &self.datagrams, drops, &self.options])
+    }
+
+    /// What was dropped so far, without what is 0.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn dropped(&self) -> Result<Vec<Dropped>> {
+        let mut dropped = Vec::new();
+        for (arrived, map) in [(true, &self.arrived), (false, &self.left)] {
+            for reason in Drop::ALL {
+                let value = map.get(&(reason as u32).to_ne_bytes())?;
+                let packets = value.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
+                if packets > 0 {
+                    dropped.push(Dropped { arrived, reason, packets });
+                }
+            }
+        }
+        Ok(dropped)
+    }
+}
+
+fn instruction(of: kernel::Instruction) -> Instruction {
+    let kernel::Instruction { code, destination, source, offset, value } = of;
+    Instruction { code, destination, source, offset, value }
+}
