@@ -337,7 +337,7 @@ fn render(status: &ServerStatus) -> String {
             .collect()
     };
     let mut rows = counted("sessiond", &status.counters);
-    rows.extend(counted("tunnel port", &status.steering));
+    rows.extend(counted("outside", &status.steering));
     for compartment in &status.compartments {
         rows.extend(counted(&format!("compartment {}", compartment.label), &compartment.counters));
     }
@@ -431,7 +431,7 @@ mod tests {
             .collect();
         let all = [
             "sessiond a wrong password 5",
-            "tunnel port an SPI that none may have 6",
+            "outside an SPI that none may have 6",
             "compartment SECRET//NATO documents not given upward: leased 4",
             "vault SECRET//NATO replayed 2",
         ];

@@ -67,6 +67,29 @@ impl Drop {
         Self::Unwritable,
         Self::TooLarge,
     ];
+
+    /// In words, for operators.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "not a whole IPv4 packet",
+            Self::Checksum => "a wrong checksum",
+            Self::Unlabelled => "no label",
+            Self::Duplicate => "two labels",
+            Self::Truncated => "a truncated option",
+            Self::BadOption => "a label that is not as it must be",
+            Self::OtherDomain => "a label of another domain",
+            Self::UnknownTag => "an unknown tag",
+            Self::UnknownLabel => "an unknown label",
+            Self::OutOfRange => "a label that the link does not have",
+            Self::OtherOption => "another option",
+            Self::Misplaced => "a label out of its place",
+            Self::Disagrees => "a fragment at another label than the first",
+            Self::Forged => "a label of the compartment's own making",
+            Self::Neighbour => "what is the link's own",
+            Self::Unwritable => "a label that the domain cannot say",
+            Self::TooLarge => "too large with its label",
+        }
+    }
 }
 
 impl From<Fault> for Drop {

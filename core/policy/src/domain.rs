@@ -147,6 +147,23 @@ impl Domain {
         Ok(Class::new(level, categories))
     }
 
+    /// Whether a label can be said in a packet: the domain has numbers for it, and the 30 octets that a CIPSO tag has for
+    /// categories are enough in the domain's form.
+    pub fn has_room(&self, label: &Label) -> bool {
+        let Ok(class) = self.foreign(label) else { return false };
+        let bits = |set: &CategorySet| set.last().is_none_or(|last| last < 240);
+        let set = &class.categories;
+        match self.form {
+            TagForm::Bitmap => bits(set),
+            TagForm::Permissive => bits(&self.all_foreign.difference(set)),
+            TagForm::Enumerated => set.len() <= 15,
+            TagForm::Ranged => {
+                let ranges = set.iter().filter(|n| *n == 0 || !set.contains(n - 1)).count();
+                ranges <= 7 || ranges == 8 && set.contains(0)
+            }
+        }
+    }
+
     /// The label that the other side's numbers mean.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Site files with faults: each is told at its place, with the nearest valid name and a remedy.
 
 use levee_policy::site::{AeadLibrary, Colour, Curve, Mode, Passed, ProblemKind, Program, Protocol, Suites};
-use levee_policy::{Problem, Site};
+use levee_policy::{Problem, Range, Site};
 use std::time::Duration;
 
 /// A sound site, to be spoilt in one place.
@@ -245,7 +245,8 @@ fn a_sound_site_has_no_problem_and_says_what_its_file_says() {
     }
     assert_eq!(mail.program(), &Program::Command(vec!["/usr/sbin/imapd".to_owned(), "-n".to_owned()]));
     let network = &site.networks()[0];
-    assert_eq!((network.interface().as_str(), network.label()), ("ship0", &high));
+    assert_eq!((network.interface().as_str(), network.labels()), ("ship0", &Range::single(high.clone())));
+    assert_eq!(network.domain(), None);
     assert_eq!(network.hosts()[0].address.to_string(), "192.168.7.9");
     assert_eq!(network.services()[0].as_str(), "web");
 }
@@ -321,7 +322,7 @@ fn an_empty_list_means_none() {
     );
     let site = Site::parse(&text).unwrap();
     assert!(site.networks()[0].services().is_empty());
-    let label = site.networks()[0].label();
+    let label = site.networks()[0].labels().low();
     assert!(site.reachable(label).iter().all(|reach| reach.address.to_string() == "10.80.0.1"));
 }
 
@@ -613,4 +614,34 @@ fn a_constant_rate_is_named_by_ranges_goes_in_aggfrag_payloads_and_has_one_worke
     }
     let both = Site::parse(&with("constant-rate = [\"LOW..HIGH\"]\nagree = [\"HIGH\"]")).unwrap_err();
     assert_eq!((both.len(), both[0].kind), (1, ProblemKind::Overlap), "{both:?}");
+}
+
+#[test]
+fn a_network_whose_packets_carry_labels_has_a_domain_that_says_them_all() {
+    let domain = "[[domain]]\ndoi = 16\nlevels = { LOW = 1, MID = 2, HIGH = 5 }\ncategories = { NATO = 3 }\n";
+    let with = |labels: &str| format!("{}{domain}", SOUND.replacen("label = \"HIGH//NATO\"", labels, 1));
+    let site = Site::parse(&with("labels = \"LOW..HIGH//NATO\"\ndomain = 16")).unwrap();
+    let network = &site.networks()[0];
+    assert_eq!(network.domain(), Some(16));
+    for label in network.labels().labels(64).unwrap() {
+        assert_eq!(site.networks_at(&label).count(), 1);
+    }
+    for (labels, told) in [
+        ("labels = \"LOW..HIGH//NATO\"", "domain"),
+        ("label = \"HIGH\"\ndomain = 16", "has no domain"),
+        ("label = \"HIGH\"\nlabels = \"LOW..HIGH\"\ndomain = 16", "both `label` and `labels`"),
+        ("labels = \"LOW..HIGH\"\ndomain = 17", "no domain 17"),
+        ("labels = \"LOW..HIGH//MED\"\ndomain = 16", "has no option in domain 16"),
+        ("labels = \"LOW..HIGH\"\ndomain = 0", "domain"),
+    ] {
+        let found = problems(&with(labels));
+        assert!(found.iter().any(|problem| problem.what.contains(told)), "{labels}: {found:#?}");
+    }
+    let labelled = with("labels = \"LOW..HIGH//NATO\"\ndomain = 16");
+    let six = labelled.replacen(
+        "address = \"192.168.7.1/24\"",
+        "address = [\"192.168.7.1/24\", \"fd07::1/64\"]",
+        1,
+    );
+    assert!(problems(&six).iter().any(|problem| problem.what.contains("IPv4 alone")));
 }

@@ -1,13 +1,16 @@
-//! Single-level networks: an interface of the host that belongs to one label, in that label's namespace.
+//! Single-level networks: an interface of the host that belongs to one label, in that label's namespace. And the ends of labelled
+//! networks' wires there ([`crate::labelled`]).
 //!
 //! The namespace is pinned by a mount in the run directory. A namespace that nothing holds dies, and returns its
 //! interface to the host's network, where it would carry another level's traffic; so the pin outlives compartment and
 //! warden, and a warden that starts after one that was killed takes the namespace up again. Only [`Attached::detach`]
 //! gives an interface back, and sets it down first.
 
-use crate::compartment::Network;
+use crate::compartment::Network as Namespace;
+use crate::labelled::wire::{self, Wire};
 use crate::log;
-use crate::ruleset::{Reason, Ruleset, TABLE, TUNNEL};
+use crate::ruleset::{Edge, Reason, Ruleset, TABLE, TUNNEL};
+use levee_policy::site::Network;
 use levee_policy::{Label, LabelName, Site};
 use levee_sys::net::Net;
 use levee_sys::{Error, Result, ns};
@@ -24,9 +27,13 @@ use std::process::{Command, Stdio};
 /// The kernel's `NSFS_MAGIC`: what a pinned namespace is a file of.
 const NSFS: u64 = 0x6e73_6673;
 
+/// Labels that one network has at most, as the site file's check has it.
+const MOST: u64 = 64;
+
 /// One label's networks, in its namespace.
 #[derive(Debug)]
 pub struct Attached {
+    label: Label,
     rules: Ruleset,
     ns: OwnedFd,
     pin: PathBuf,
@@ -37,7 +44,11 @@ pub struct Attached {
 pub struct Networks {
     outer: OwnedFd,
     attached: BTreeMap<LabelName, Attached>,
+    wires: Vec<Wire>,
 }
+
+/// Below the directory of pins: the namespaces of labelled networks. No label has such a name.
+const LABELLED: &str = "labelled";
 
 impl Networks {
     /// Attaches every network of the site, whose interfaces are in the caller's network namespace or, after a warden
@@ -46,21 +57,64 @@ impl Networks {
     /// # Errors
     /// The first that could not be attached; then none is, and every interface is back and down.
     pub fn attach(site: &Site, pins: &Path) -> Result<Self> {
-        let mut networks = Self { outer: ns::current_net()?, attached: BTreeMap::new() };
-        let labels = site.networks().iter().map(|network| network.label());
-        let wanted: BTreeMap<LabelName, &Label> =
-            labels.filter_map(|label| Some((site.label_name(label)?, label))).collect();
-        give_back_others(pins, &wanted.keys().cloned().collect::<Vec<_>>(), networks.outer.as_fd())?;
-        for (name, label) in wanted {
-            match Attached::attach(site, &name, label, networks.outer.as_fd(), pins) {
-                Ok(attached) => networks.attached.extend(attached.map(|attached| (name, attached))),
-                Err(e) => {
-                    networks.detach();
-                    return Err(e);
-                }
+        let mut networks = Self { outer: ns::current_net()?, attached: BTreeMap::new(), wires: Vec::new() };
+        match networks.attach_all(site, pins) {
+            Ok(()) => Ok(networks),
+            Err(e) => {
+                networks.detach();
+                Err(e)
             }
         }
-        Ok(networks)
+    }
+
+    fn attach_all(&mut self, site: &Site, pins: &Path) -> Result<()> {
+        let outer = self.outer.try_clone().map_err(|e| Error::new("keep a network namespace", e))?;
+        let labelled = pins.with_file_name(LABELLED);
+        let wired = || site.networks().iter().filter(|network| network.domain().is_some());
+        let interfaces: Vec<&str> = wired().map(|network| network.interface().as_str()).collect();
+        wire::clear(&labelled, &interfaces, outer.as_fd())?;
+        let too_many = || Error::invalid("list a network's labels", "there are too many");
+        let mut wanted: BTreeMap<LabelName, Label> = BTreeMap::new();
+        for network in site.networks() {
+            let labels = network.labels().labels(MOST).ok_or_else(too_many)?;
+            wanted.extend(labels.filter_map(|label| Some((site.label_name(&label)?, label))));
+        }
+        give_back_others(pins, &wanted.keys().cloned().collect::<Vec<_>>(), outer.as_fd())?;
+        for (name, label) in wanted {
+            let attached = Attached::attach(site, &name, &label, outer.as_fd(), pins)?;
+            self.attached.extend(attached.map(|attached| (name, attached)));
+        }
+        for network in wired() {
+            self.attach_wire(site, network, &labelled)?;
+        }
+        Ok(())
+    }
+
+    /// The rules are in the labels' namespaces: now the wires to them, and the interface last of all.
+    fn attach_wire(&mut self, site: &Site, network: &Network, pins: &Path) -> Result<()> {
+        let no_domain = || Error::invalid("part a network's packets", "its domain is not the site's");
+        let domain = network.domain().and_then(|doi| site.domain(doi)).ok_or_else(no_domain)?;
+        let edge = Edge::of(site, network, network.labels().low());
+        let labels = u32::try_from(MOST).unwrap_or(u32::MAX);
+        let wire = Wire::take(&edge, domain, labels, self.outer.as_fd(), pins)?;
+        self.wires.push(wire);
+        let Some(wire) = self.wires.last_mut() else { return Ok(()) };
+        for attached in self.attached.values().filter(|one| network.labels().contains(&one.label)) {
+            wire.lay(&attached.label, attached.ns.as_fd())?;
+            attached.raise(&edge)?;
+        }
+        wire.raise(&edge)
+    }
+
+    /// What the programs of labelled networks dropped, for operators; what cannot be read is left out.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let of = |wire: &Wire| {
+            wire.counters().unwrap_or_else(|e| {
+                log!("{}: {e}", wire.interface());
+                Vec::new()
+            })
+        };
+        self.wires.iter().flat_map(of).collect()
     }
 
     /// A label's networks, if it has any.
@@ -75,6 +129,12 @@ impl Networks {
 
     /// Gives every interface back, down. What runs in the labels must have ended.
     pub fn detach(&mut self) {
+        // First, so that no end of a wire is in a label's namespace.
+        for wire in std::mem::take(&mut self.wires) {
+            if let Err(e) = wire.take_away(self.outer.as_fd()) {
+                log!("{}: the interface stays in its namespace: {e}", wire.interface());
+            }
+        }
         for (name, attached) in std::mem::take(&mut self.attached) {
             if let Err(e) = attached.detach(self.outer.as_fd()) {
                 log!("{name}: a network's interface stays in the label's namespace: {e}");
@@ -113,7 +173,7 @@ impl Attached {
         }
         let pin = pins.join(name.file_name());
         let ns = open_or_make(&pin)?;
-        let attached = Self { rules, ns, pin };
+        let attached = Self { label: label.clone(), rules, ns, pin };
         match attached.take(outer) {
             Ok(()) => Ok(Some(attached)),
             Err(e) => {
@@ -135,7 +195,7 @@ impl Attached {
         let network = self.network()?;
         self.apply()?;
         let (mut inside, mut outside) = (network.net()?, Net::in_ns(outer)?);
-        for edge in &self.rules.edges {
+        for edge in self.rules.edges.iter().filter(|edge| !edge.is_labelled) {
             let name = edge.interface.as_str();
             if name == "lo" || name == TUNNEL {
                 return Err(Error::invalid(
@@ -150,30 +210,37 @@ impl Attached {
                 outside.set_down(name)?;
                 outside.move_to(name, self.ns.as_fd())?;
             }
-            self.set(&[
-                // Answer for this interface's addresses alone, not for the inner ones.
-                (format!("ipv4/conf/{name}/arp_ignore"), "1"),
-                (format!("ipv4/conf/{name}/arp_announce"), "2"),
-                (format!("ipv4/conf/{name}/rp_filter"), "1"),
-            ])?;
-            for address in &edge.addresses {
-                match inside.add_address(name, *address) {
-                    Err(e) if e.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
-                    result => result?,
-                }
-            }
-            inside.set_up(name)?;
+            self.raise(edge)?;
         }
         Ok(())
+    }
+
+    /// Sets an interface up that is in the namespace, with its addresses.
+    fn raise(&self, edge: &Edge) -> Result<()> {
+        let name = edge.interface.as_str();
+        let mut inside = Net::in_ns(self.ns.as_fd())?;
+        self.set(&[
+            // Answer for this interface's addresses alone, not for the inner ones.
+            (format!("ipv4/conf/{name}/arp_ignore"), "1"),
+            (format!("ipv4/conf/{name}/arp_announce"), "2"),
+            (format!("ipv4/conf/{name}/rp_filter"), "1"),
+        ])?;
+        for address in &edge.addresses {
+            match inside.add_address(name, *address) {
+                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
+                result => result?,
+            }
+        }
+        inside.set_up(name)
     }
 
     /// The namespace, with the settings of every compartment; once the tunnel is in it, call [`Attached::forward`].
     ///
     /// # Errors
     /// The kernel's.
-    pub fn network(&self) -> Result<Network> {
+    pub fn network(&self) -> Result<Namespace> {
         let ns = self.ns.try_clone().map_err(|e| Error::new("keep a network namespace", e))?;
-        Network::in_ns(ns)
+        Namespace::in_ns(ns)
     }
 
     /// Lets the kernel carry packets between the tunnel and the networks with listed hosts, within the rules.
@@ -298,7 +365,7 @@ pub fn give_back_others(pins: &Path, wanted: &[LabelName], outer: BorrowedFd<'_>
 }
 
 /// Moves every interface but those that levee made to the namespace `outer`, down.
-fn give_back(ns: BorrowedFd<'_>, outer: BorrowedFd<'_>) -> Result<()> {
+pub(crate) fn give_back(ns: BorrowedFd<'_>, outer: BorrowedFd<'_>) -> Result<()> {
     let mut net = Net::in_ns(ns)?;
     for link in net.links()?.into_iter().filter(|link| link.name != "lo" && link.name != TUNNEL) {
         net.set_down(&link.name)?;
@@ -308,7 +375,7 @@ fn give_back(ns: BorrowedFd<'_>, outer: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// The namespace pinned at `pin`; `None` if there is none.
-fn pinned(pin: &Path) -> Result<Option<OwnedFd>> {
+pub(crate) fn pinned(pin: &Path) -> Result<Option<OwnedFd>> {
     let step = || format!("open the namespace pinned at {}", pin.display());
     let file = match File::open(pin) {
         Ok(file) => file,
@@ -319,7 +386,7 @@ fn pinned(pin: &Path) -> Result<Option<OwnedFd>> {
     Ok((u64::try_from(kind) == Ok(NSFS)).then(|| file.into()))
 }
 
-fn open_or_make(pin: &Path) -> Result<OwnedFd> {
+pub(crate) fn open_or_make(pin: &Path) -> Result<OwnedFd> {
     if let Some(ns) = pinned(pin)? {
         return Ok(ns);
     }
@@ -334,7 +401,7 @@ fn open_or_make(pin: &Path) -> Result<OwnedFd> {
     Ok(ns)
 }
 
-fn unpin(pin: &Path) -> Result<()> {
+pub(crate) fn unpin(pin: &Path) -> Result<()> {
     let step = || format!("unpin the namespace at {}", pin.display());
     match unmount(pin, UnmountFlags::DETACH) {
         // Not a mount: a warden was killed before it had made one.

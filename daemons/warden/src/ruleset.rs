@@ -7,7 +7,7 @@
 //! filtered again: the vault has checked every packet of it against its session's selectors.
 
 use ipnet::IpNet;
-use levee_policy::site::{NetworkHost, Protocol};
+use levee_policy::site::{Network, NetworkHost, Protocol};
 use levee_policy::{InterfaceName, Label, Site};
 use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
@@ -40,6 +40,25 @@ pub struct Edge {
     pub services: Vec<(Protocol, u16)>,
     /// Hosts on the network that sessions reach.
     pub hosts: Vec<NetworkHost>,
+    /// Its packets carry labels: what the label's namespace has is the end of a wire.
+    pub is_labelled: bool,
+}
+
+impl Edge {
+    /// What the site says of a network at a label.
+    pub fn of(site: &Site, network: &Network, label: &Label) -> Self {
+        Self {
+            interface: network.interface().clone(),
+            addresses: network.addresses().to_vec(),
+            services: (network.services().iter())
+                .filter_map(|name| site.service(name))
+                .filter(|service| service.range().contains(label))
+                .map(|service| (service.protocol(), service.port()))
+                .collect(),
+            hosts: network.hosts().to_vec(),
+            is_labelled: network.domain().is_some(),
+        }
+    }
 }
 
 /// Why a packet was dropped.
@@ -73,15 +92,7 @@ impl Reason {
 impl Ruleset {
     /// What the site says for a label.
     pub fn of(site: &Site, label: &Label) -> Self {
-        let edges = site.networks_at(label).map(|network| Edge {
-            interface: network.interface().clone(),
-            addresses: network.addresses().to_vec(),
-            services: (network.services().iter())
-                .filter_map(|name| site.service(name))
-                .map(|service| (service.protocol(), service.port()))
-                .collect(),
-            hosts: network.hosts().to_vec(),
-        });
+        let edges = site.networks_at(label).map(|network| Edge::of(site, network, label));
         Self {
             inner: site.server().inner_addresses().to_vec(),
             pools: site.session_pools(),

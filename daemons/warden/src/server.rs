@@ -351,7 +351,8 @@ impl Server {
                     status
                 });
                 let running = status.collect();
-                let steering = outer::dropped(&self.tunnels);
+                let mut steering = outer::dropped(&self.tunnels);
+                steering.extend(self.networks.counters());
                 let alarms = self.alarms();
                 let partitions = self.partitions.iter().map(Partition::status).collect();
                 self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });

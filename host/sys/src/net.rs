@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ipnet::IpNet;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    DefaultNla, Emitable as _, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST,
+    NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
@@ -14,6 +15,7 @@ use netlink_packet_route::link::{
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -25,6 +27,26 @@ const NAME_MAX: usize = 15;
 
 /// The routing table of what is the namespace's own (`RT_TABLE_LOCAL`, linux/rtnetlink.h).
 const LOCAL_TABLE: u8 = 255;
+
+/// Of a tc filter: its options, its program, its name, its flags (linux/pkt_cls.h, linux/rtnetlink.h).
+const TC_OPTIONS: u16 = 2;
+const BPF_FD: u16 = 6;
+const BPF_NAME: u16 = 7;
+const BPF_FLAGS: u16 = 8;
+/// What the program returns is what becomes of the packet (`TCA_BPF_FLAG_ACT_DIRECT`).
+const DIRECT_ACTION: u32 = 1;
+/// The first priority there is, and `ETH_P_ALL`.
+const FIRST: u32 = 1;
+const ALL_PROTOCOLS: u16 = 3;
+
+/// Where a program sees packets of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// As they come from it.
+    From,
+    /// As they go to it.
+    To,
+}
 
 /// An rtnetlink socket: a handle to one network namespace, the one it was opened in.
 pub struct Net {
@@ -225,6 +247,49 @@ impl Net {
         self.exchange(RouteNetlinkMessage::DelLink(message), NLM_F_REQUEST | NLM_F_ACK)
             .step(|| format!("delete interface {name}"))?;
         Ok(())
+    }
+
+    /// Gives `name` the places at which programs see its packets, without those that it had.
+    pub fn add_program_hooks(&mut self, name: &str) -> Result<()> {
+        let mut message = TcMessage::with_index(self.signed_index(name)?);
+        message.header.parent = TcHandle::CLSACT;
+        message.header.handle = TcHandle { major: TcHandle::CLSACT.major, minor: 0 };
+        message.attributes = vec![TcAttribute::Kind("clsact".to_owned())];
+        // Where it has none, there is nothing to delete.
+        let old = RouteNetlinkMessage::DelQueueDiscipline(message.clone());
+        let _ = self.exchange(old, NLM_F_REQUEST | NLM_F_ACK);
+        self.create(RouteNetlinkMessage::NewQueueDiscipline(message), || {
+            format!("make {name} show its packets to programs")
+        })
+    }
+
+    /// Lets a tc program decide about every packet that comes from `name`, or goes to it; it has its hooks.
+    pub fn add_program(&mut self, name: &str, hook: Hook, program: BorrowedFd<'_>) -> Result<()> {
+        let mut message = TcMessage::with_index(self.signed_index(name)?);
+        let minor = match hook {
+            Hook::From => TcHandle::MIN_INGRESS,
+            Hook::To => TcHandle::MIN_EGRESS,
+        };
+        message.header.parent = TcHandle { major: TcHandle::CLSACT.major, minor };
+        message.header.info = FIRST << 16 | u32::from(ALL_PROTOCOLS.to_be());
+        let fd = program.as_raw_fd().to_ne_bytes().to_vec();
+        let options = [
+            DefaultNla::new(BPF_FD, fd),
+            DefaultNla::new(BPF_NAME, b"levee\0".to_vec()),
+            DefaultNla::new(BPF_FLAGS, DIRECT_ACTION.to_ne_bytes().to_vec()),
+        ];
+        let options = options.as_slice();
+        let mut octets = vec![0; options.buffer_len()];
+        options.emit(&mut octets);
+        message.attributes = vec![
+            TcAttribute::Kind("bpf".to_owned()),
+            TcAttribute::Other(DefaultNla::new(TC_OPTIONS, octets)),
+        ];
+        self.create(RouteNetlinkMessage::NewTrafficFilter(message), || format!("put a program at {name}"))
+    }
+
+    fn signed_index(&mut self, name: &str) -> Result<i32> {
+        i32::try_from(self.index(name)?).map_err(|e| Error::invalid("number an interface", e.to_string()))
     }
 
     fn set_flags(&mut self, name: &str, up: bool) -> Result<()> {

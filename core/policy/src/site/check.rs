@@ -29,8 +29,7 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
             name_length(reader, vocabulary, range);
         }
         for network in &draft.networks.read {
-            let range = At::new(Range::single(network.label.value.clone()), network.label.span.clone());
-            name_length(reader, vocabulary, &range);
+            name_length(reader, vocabulary, &network.labels);
         }
         if !reader.is_broken() {
             unreachable(reader, draft, vocabulary);
@@ -135,7 +134,7 @@ fn unreachable(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) 
     for service in draft.services.read.iter().filter(|_| users.whole && networks.whole) {
         let cleared = users.read.iter().any(|user| meets(&user.clearance, &service.range));
         let networked = networks.read.iter().any(|network| {
-            service.range.value.contains(&network.label.value)
+            meets(&network.labels, &service.range)
                 && network.services.iter().any(|name| name.value == service.name.value)
         });
         if !cleared && !networked {
@@ -217,7 +216,11 @@ fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary
 
 fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
     for network in &draft.networks.read {
-        let label = vocabulary.text(&network.label.value).unwrap_or_default();
+        let labels = match network.domain {
+            None => vocabulary.text(network.labels.value.low()),
+            Some(_) => vocabulary.print_range(&network.labels.value),
+        };
+        let labels = labels.unwrap_or_default();
         if network.addresses.is_empty() {
             reader.problem(
                 ProblemKind::TooSmall,
@@ -246,11 +249,11 @@ fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
                 }
                 continue;
             };
-            if !service.range.value.contains(&network.label.value) {
+            if !meets(&network.labels, &service.range) {
                 reader.problem(
                     ProblemKind::Unreachable,
                     &name.span,
-                    format!("`{}` does not run at {label}, the label of this network", name.value),
+                    format!("`{}` does not run at {labels}, the label of this network", name.value),
                     "widen the service's range, or remove it here",
                 );
             }

@@ -146,7 +146,9 @@ pub(super) fn check(reader: &mut Reader<'_>, own_kernel: &[At<Range>], draft: &D
                 "write `mode = \"direct\"` for the service, or part the two ranges",
             );
         }
-        if let Some(network) = draft.networks.read.iter().find(|one| range.value.contains(&one.label.value)) {
+        if let Some(network) =
+            draft.networks.read.iter().find(|one| one.labels.value.intersection(&range.value).is_some())
+        {
             reader.problem(
                 ProblemKind::Overlap,
                 &range.span,

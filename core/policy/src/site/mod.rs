@@ -7,6 +7,7 @@ mod domains;
 mod federation;
 mod isolation;
 mod needs;
+mod networks;
 mod parse;
 mod partition;
 mod ppk;
@@ -419,25 +420,31 @@ pub struct NetworkHost {
     pub protocol: Protocol,
 }
 
-/// A single-level network: an interface that belongs to one label.
+/// A network: an interface that belongs to one label, or whose packets carry one of several each.
 #[derive(Clone, Debug)]
 pub struct Network {
     interface: InterfaceName,
-    label: Label,
+    labels: Range,
+    domain: Option<u32>,
     addresses: Vec<IpNet>,
     services: Vec<ServiceName>,
     hosts: Vec<NetworkHost>,
 }
 
 impl Network {
-    /// The interface that is moved into the label's compartment.
+    /// The interface: it is moved into the label's compartment or, where it has several, to where their packets are parted.
     pub fn interface(&self) -> &InterfaceName {
         &self.interface
     }
 
-    /// Its label, and that of everything on it.
-    pub fn label(&self) -> &Label {
-        &self.label
+    /// Its labels: one, which everything on it has, or those that its packets carry.
+    pub fn labels(&self) -> &Range {
+        &self.labels
+    }
+
+    /// The domain that its packets' labels are of; `None` for a single-level network, whose packets carry none.
+    pub fn domain(&self) -> Option<u32> {
+        self.domain
     }
 
     /// The interface's own addresses there, with the network's prefix length.
@@ -623,7 +630,7 @@ impl Site {
         self.services.values()
     }
 
-    /// All single-level networks, in the file's order.
+    /// All networks, in the file's order.
     pub fn networks(&self) -> &[Network] {
         &self.networks
     }
@@ -663,9 +670,9 @@ impl Site {
         self.services_at(label).fold(Needs::default(), |needs, service| needs.and(&service.needs))
     }
 
-    /// The single-level networks at a label.
+    /// The networks at a label: single-level ones, and those whose packets may carry it.
     pub fn networks_at<'a>(&'a self, label: &'a Label) -> impl Iterator<Item = &'a Network> {
-        self.networks.iter().filter(move |network| network.label == *label)
+        self.networks.iter().filter(move |network| network.labels.contains(label))
     }
 
     /// All that a session at a label may reach, and nothing else.

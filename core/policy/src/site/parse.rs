@@ -9,17 +9,17 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::networks::DraftNetwork;
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::services::service;
-use super::values::label;
 use super::{
-    Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, NetworkHost,
-    Program, Protocol, Recorded, SecondFactor, Server, Service, Site, User, Vault, check, domains,
-    federation, partition, quantity, reference,
+    Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, Program,
+    Protocol, Recorded, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation,
+    networks, partition, quantity, reference,
 };
-use crate::label::{Label, Range};
-use crate::names::{DomainName, HostName, InterfaceName, ServiceName, SiteName, UserName};
+use crate::label::Range;
+use crate::names::{DomainName, HostName, ServiceName, SiteName, UserName};
 use crate::vocabulary::{NameList, Vocabulary, nearest};
 
 /// A site file is not larger than this, in bytes.
@@ -95,14 +95,6 @@ pub(super) struct DraftService {
     pub recorded: Recorded,
 }
 
-pub(super) struct DraftNetwork {
-    pub interface: At<InterfaceName>,
-    pub label: At<Label>,
-    pub addresses: Vec<At<IpNet>>,
-    pub services: Vec<At<ServiceName>>,
-    pub hosts: Vec<At<NetworkHost>>,
-}
-
 pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
     let mut reader = Reader::new(text);
     if text.len() > MAX_TEXT {
@@ -172,13 +164,14 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let services = reader.tables(root.get("service"), "[service]", &reference::SERVICE.names());
     let services = Part::of(services.iter().map(|keys| service(reader, words, keys)).collect());
     let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
-    let networks = Part::of(networks.iter().map(|keys| network(reader, words, keys)).collect());
+    let networks = Part::of(networks.iter().map(|keys| networks::read(reader, words, keys)).collect());
     let domains = domains::read(reader, &root, words);
     let whole_federation = federation.is_some();
     let federation = federation.flatten();
     let parts = partition::read(reader, &root, words, limits.as_ref());
     let draft = Draft { vocabulary, server, users, hosts, services, networks, federation, parts };
     check::all(reader, &draft);
+    networks::check_labelled(reader, &draft, domains.as_deref());
     if let Some((_, own_kernel)) = &isolation {
         super::isolation::check(reader, own_kernel, &draft);
     }
@@ -245,7 +238,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         networks: (draft.networks.read.into_iter())
             .map(|network| Network {
                 interface: network.interface.value,
-                label: network.label.value,
+                labels: network.labels.value,
+                domain: network.domain.map(|domain| domain.value),
                 addresses: values(network.addresses),
                 services: values(network.services),
                 hosts: values(network.hosts),
@@ -375,7 +369,7 @@ pub(super) fn unknown_word<'a>(
 fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
     let value = reader.need(root, "server", "{ name = \"server.harbour.example\", … }")?;
     let keys = reader.subtable(value, "[server]", &reference::SERVER.names())?;
-    const NAME: &str = "a DNS name in lower case, such as \"server.harbour.example\"";
+    pub(super) const NAME: &str = "a DNS name in lower case, such as \"server.harbour.example\"";
     const ADDRESS: &str = "an IPv4 or IPv6 address, such as \"10.80.0.1\"";
     let name = (reader.need(&keys, "name", "\"server.harbour.example\""))
         .and_then(|value| reader.parsed(value, "server name", NAME));
@@ -586,55 +580,4 @@ pub(super) fn protocol(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Proto
 pub(super) fn port(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<At<u16>> {
     let value = reader.need(keys, "port", "80")?;
     reader.port(value, "port").map(|port| At::new(port, value.span()))
-}
-
-fn network(
-    reader: &mut Reader<'_>,
-    vocabulary: Option<&Vocabulary>,
-    keys: &Keys<'_>,
-) -> Option<DraftNetwork> {
-    let interface = reader.need(keys, "interface", "\"ship0\"").and_then(|value| {
-        reader.parsed(value, "interface name", "1 to 15 letters, digits, '.', '_', '-' or '@'")
-    });
-    let label = label(reader, vocabulary, keys);
-    let addresses = reader.need(keys, "address", "\"192.168.7.1/24\"").and_then(|value| {
-        reader.one_or_more(value, "address", "an address with its prefix length, such as \"192.168.7.1/24\"")
-    });
-    let services = match keys.get("services") {
-        Some(value) => reader.parsed_list(value, "service name", NAME),
-        None => Some(Vec::new()),
-    };
-    let hosts = match keys.get("hosts") {
-        Some(value) => network_hosts(reader, value),
-        None => Some(Vec::new()),
-    };
-    Some(DraftNetwork {
-        interface: interface?,
-        label: label?,
-        addresses: addresses?,
-        services: services?,
-        hosts: hosts?,
-    })
-}
-
-fn network_hosts<'t>(
-    reader: &mut Reader<'_>,
-    value: &'t Spanned<DeValue<'t>>,
-) -> Option<Vec<At<NetworkHost>>> {
-    let items = reader.list(value, "hosts")?;
-    let read: Vec<_> = items
-        .iter()
-        .map(|item| {
-            let keys = reader.subtable(item, "a network's host", &reference::NETWORK_HOST.names())?;
-            let address = reader.need(&keys, "address", "\"192.168.7.9\"").and_then(|value| {
-                reader.parsed::<IpAddr>(value, "address", "an IPv4 or IPv6 address, such as \"192.168.7.9\"")
-            });
-            let port = port(reader, &keys);
-            let protocol = protocol(reader, &keys);
-            let (address, port, protocol) = (address?, port?, protocol?);
-            let host = NetworkHost { address: address.value, port: port.value, protocol };
-            Some(At::new(host, address.span))
-        })
-        .collect();
-    read.into_iter().collect()
 }

@@ -425,14 +425,21 @@ pub(super) const SERVICE: Section = Section {
 pub(super) const NETWORK: Section = Section {
     head: "[[network]]",
     needed: false,
-    means: "A single-level network: an interface of the host whose whole network is at one label.",
+    means: "A network of the host's: of one label (`label`), or one whose packets carry a CIPSO label each (`labels` and `domain`).",
     keys: &[
         must(
             "interface",
             "1 to 15 letters, digits, '.', '_', '-' or '@'",
-            "The host's interface. It is moved into the label's network while levee runs.",
+            "The host's interface. It is moved into the label's network while levee runs, or to where its packets are parted.",
         ),
-        must("label", "one label", "What everything on it is."),
+        may("label", "one label", "none", "What everything on it is."),
+        may(
+            "labels",
+            "a range of at most 64 labels",
+            "none",
+            "In place of `label`: which labels its packets carry. Each goes to the compartment of its label; others are dropped.",
+        ),
+        may("domain", "the DOI of a [[domain]]", "none", "What the numbers in its packets' labels mean."),
         must(
             "address",
             "an address with its prefix length, or a list of them",

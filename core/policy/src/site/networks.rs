@@ -1,0 +1,188 @@
+//! `[[network]]`: interfaces that belong to one label, or whose packets carry one each.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::parse::{Draft, NAME, port, protocol, range};
+use super::problem::ProblemKind;
+use super::read::{At, Keys, Reader};
+use super::{NetworkHost, reference};
+use crate::domain::Domain;
+use crate::label::Range;
+use crate::names::{InterfaceName, ServiceName};
+use crate::vocabulary::Vocabulary;
+
+/// Labels that one network has at most: each has a compartment that runs.
+const MOST: u64 = 64;
+
+pub(super) struct DraftNetwork {
+    pub interface: At<InterfaceName>,
+    pub labels: At<Range>,
+    pub domain: Option<At<u32>>,
+    pub addresses: Vec<At<IpNet>>,
+    pub services: Vec<At<ServiceName>>,
+    pub hosts: Vec<At<NetworkHost>>,
+}
+
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    keys: &Keys<'_>,
+) -> Option<DraftNetwork> {
+    let interface = reader.need(keys, "interface", "\"ship0\"").and_then(|value| {
+        reader.parsed(value, "interface name", "1 to 15 letters, digits, '.', '_', '-' or '@'")
+    });
+    let labels = labels(reader, vocabulary, keys);
+    let addresses = reader.need(keys, "address", "\"192.168.7.1/24\"").and_then(|value| {
+        reader.one_or_more(value, "address", "an address with its prefix length, such as \"192.168.7.1/24\"")
+    });
+    let services = match keys.get("services") {
+        Some(value) => reader.parsed_list(value, "service name", NAME),
+        None => Some(Vec::new()),
+    };
+    let hosts = match keys.get("hosts") {
+        Some(value) => network_hosts(reader, value),
+        None => Some(Vec::new()),
+    };
+    Some(DraftNetwork {
+        interface: interface?,
+        labels: labels.0?,
+        domain: labels.1,
+        addresses: addresses?,
+        services: services?,
+        hosts: hosts?,
+    })
+}
+
+fn network_hosts<'t>(
+    reader: &mut Reader<'_>,
+    value: &'t Spanned<DeValue<'t>>,
+) -> Option<Vec<At<NetworkHost>>> {
+    let items = reader.list(value, "hosts")?;
+    let read: Vec<_> = items
+        .iter()
+        .map(|item| {
+            let keys = reader.subtable(item, "a network's host", &reference::NETWORK_HOST.names())?;
+            let address = reader.need(&keys, "address", "\"192.168.7.9\"").and_then(|value| {
+                reader.parsed::<IpAddr>(value, "address", "an IPv4 or IPv6 address, such as \"192.168.7.9\"")
+            });
+            let port = port(reader, &keys);
+            let protocol = protocol(reader, &keys);
+            let (address, port, protocol) = (address?, port?, protocol?);
+            let host = NetworkHost { address: address.value, port: port.value, protocol };
+            Some(At::new(host, address.span))
+        })
+        .collect();
+    read.into_iter().collect()
+}
+
+/// `label`, or `labels` with `domain`.
+fn labels(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    keys: &Keys<'_>,
+) -> (Option<At<Range>>, Option<At<u32>>) {
+    let Some(labels) = keys.get("labels") else {
+        if let Some(domain) = keys.get("domain") {
+            let what = "a network of one label has no domain: nothing on it carries a label";
+            reader.problem(
+                ProblemKind::BadValue,
+                &domain.span(),
+                what,
+                "remove it, or write `labels` for `label`",
+            );
+            return (None, None);
+        }
+        return (single(reader, vocabulary, keys), None);
+    };
+    if let Some(label) = keys.get("label") {
+        reader.problem(
+            ProblemKind::Duplicate,
+            &label.span(),
+            "both `label` and `labels` say what is on the network",
+            "keep `label` where everything on it is at one label, `labels` where each packet carries one",
+        );
+        return (None, None);
+    }
+    let domain = reader.need(keys, "domain", "16");
+    let place = domain.map_or(labels.span(), Spanned::span);
+    let number = domain.and_then(|value| reader.integer(value, "domain", 1..=u64::from(u32::MAX)));
+    let number = number.and_then(|number| u32::try_from(number).ok());
+    let range = range(reader, vocabulary, keys, "labels");
+    match number {
+        Some(number) => (range, Some(At::new(number, place))),
+        None => (None, None),
+    }
+}
+
+fn single(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<At<Range>> {
+    let value = reader.need(keys, "label", "\"SECRET\"")?;
+    let text = reader.string(value, "label")?;
+    match vocabulary?.parse(text.value) {
+        Ok(label) => Some(At::new(Range::single(label), text.span)),
+        Err(error) => {
+            reader.label_fault(&text, error);
+            None
+        }
+    }
+}
+
+/// What holds for networks whose packets carry labels. `domains` is `None` if one could not be read.
+pub(super) fn check_labelled(reader: &mut Reader<'_>, draft: &Draft, domains: Option<&[Domain]>) {
+    let (Some(vocabulary), Some(domains)) = (&draft.vocabulary, domains) else { return };
+    for network in &draft.networks.read {
+        let Some(doi) = &network.domain else { continue };
+        let Some(labels) = network.labels.value.labels(MOST) else {
+            reader.problem(
+                ProblemKind::TooLarge,
+                &network.labels.span,
+                format!("the network `{}` has more than {MOST} labels", network.interface.value),
+                "narrow the range: at each label a compartment runs",
+            );
+            continue;
+        };
+        let Some(domain) = domains.iter().find(|domain| domain.doi() == doi.value) else {
+            reader.problem(
+                ProblemKind::UnknownName,
+                &doi.span,
+                format!("the site has no domain {}", doi.value),
+                "declare it under [[domain]]",
+            );
+            continue;
+        };
+        for label in labels {
+            let words = vocabulary.text(&label).unwrap_or_default();
+            if !domain.has_room(&label) {
+                reader.problem(
+                    ProblemKind::BadValue,
+                    &network.labels.span,
+                    format!("{words} has no option in domain {}: it would be lost", doi.value),
+                    "give its level and categories numbers there, in a form that has room, or narrow the range",
+                );
+            }
+        }
+        for address in network.addresses.iter().filter(|address| address.value.addr().is_ipv6()) {
+            reader.problem(
+                ProblemKind::BadValue,
+                &address.span,
+                "a labelled network carries IPv4 alone",
+                "give it an IPv4 address",
+            );
+        }
+        let mediated = |name: &&At<ServiceName>| {
+            let mut services = draft.services.read.iter();
+            services.any(|service| service.name.value == name.value && service.mode.is_mediated())
+        };
+        for name in network.services.iter().filter(mediated) {
+            reader.problem(
+                ProblemKind::BadValue,
+                &name.span,
+                format!("`{}` is mediated, and a labelled network has no mediated services", name.value),
+                "write `mode = \"direct\"` for the service, or remove it here",
+            );
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! One labelled network: its interface in a namespace of its own, and from there a wire to the compartment of each label.
+//!
+//! In that namespace no process runs. It answers ARP for the interface's addresses, and finds the neighbours that compartments
+//! send to; every other packet is a program's ([`super::programs`]), or dropped. The namespace is pinned, as those of labels are.
+
+use super::programs::{Dropped, Programs};
+use crate::networks::{give_back, open_or_make, pinned, unpin};
+use crate::ruleset::Edge;
+use levee_policy::{Domain, Label};
+use levee_sys::net::{Hook, Net};
+use levee_sys::{Error, Result, ns};
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// What the names of wires' outer ends begin with. No interface of the host's that is given to a network may.
+const WIRE: &str = "levee";
+/// The Ethernet address of both ends: nobody else is on a wire. Locally administered.
+const ADDRESS: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
+
+/// Settings of the namespace, under `/proc/sys/net`.
+const SETTINGS: [(&str, &str); 3] = [
+    ("ipv4/conf/all/forwarding", "0"),
+    // Answer for this interface's addresses alone, from this interface's addresses alone.
+    ("ipv4/conf/all/arp_ignore", "1"),
+    ("ipv4/conf/all/arp_announce", "2"),
+];
+
+/// A labelled network.
+#[derive(Debug)]
+pub struct Wire {
+    interface: String,
+    ns: OwnedFd,
+    pin: PathBuf,
+    mtu: u32,
+    labels: u32,
+    programs: Programs,
+}
+
+impl Wire {
+    /// Moves the network's interface from the namespace `outer` into its own, pinned in the directory `pins`, for so many labels of
+    /// a domain. It stays down, and has nothing but drops at it.
+    ///
+    /// # Errors
+    /// The step that failed; then the interface is back.
+    pub fn take(
+        edge: &Edge,
+        domain: &Domain,
+        labels: u32,
+        outer: BorrowedFd<'_>,
+        pins: &Path,
+    ) -> Result<Self> {
+        let interface = edge.interface.as_str();
+        if interface == "lo" || interface.starts_with(WIRE) {
+            return Err(Error::invalid(
+                format!("part the packets of {interface}"),
+                "levee needs such names itself",
+            ));
+        }
+        let pin = pins.join(interface);
+        let ns = open_or_make(&pin)?;
+        let taken = Self::prepare(interface, ns.as_fd(), domain, labels, outer);
+        match taken {
+            Ok((mtu, programs)) => {
+                Ok(Self { interface: interface.to_owned(), ns, pin, mtu, labels: 0, programs })
+            }
+            Err(e) => {
+                give_back(ns.as_fd(), outer)?;
+                unpin(&pin)?;
+                Err(e)
+            }
+        }
+    }
+
+    fn prepare(
+        interface: &str,
+        ns: BorrowedFd<'_>,
+        domain: &Domain,
+        labels: u32,
+        outer: BorrowedFd<'_>,
+    ) -> Result<(u32, Programs)> {
+        ns::in_net(ns, || {
+            let ipv6 = Path::new("/proc/sys/net/ipv6").exists();
+            let off = ("ipv6/conf/default/disable_ipv6", "1");
+            for (name, value) in SETTINGS.into_iter().chain(ipv6.then_some(off)) {
+                fs::write(format!("/proc/sys/net/{name}"), value)
+                    .map_err(|e| Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e))?;
+            }
+            Ok(())
+        })??;
+        let (mut inside, mut outside) = (Net::in_ns(ns)?, Net::in_ns(outer)?);
+        if inside.find(interface)?.is_some() {
+            // From a warden that was killed.
+            inside.set_down(interface)?;
+        } else {
+            outside.set_down(interface)?;
+            outside.move_to(interface, ns)?;
+        }
+        let link = inside.find(interface)?.ok_or_else(|| Error::invalid("find the link", "it is gone"))?;
+        let programs = Programs::new(domain, labels, link.index)?;
+        inside.add_program_hooks(interface)?;
+        inside.add_program(interface, Hook::From, programs.ingress()?.as_fd())?;
+        inside.add_program(interface, Hook::To, programs.egress(link.mtu)?.as_fd())?;
+        Ok((link.mtu, programs))
+    }
+
+    /// Lays the wire to the compartment of a label, whose namespace is `to`. Its end there has the interface's name, and is down.
+    /// Where rules are, they are there already.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn lay(&mut self, label: &Label, to: BorrowedFd<'_>) -> Result<()> {
+        let mark = self.labels.saturating_add(1);
+        let outer = format!("{WIRE}w{mark}");
+        let (mut here, mut there) = (Net::in_ns(self.ns.as_fd())?, Net::in_ns(to)?);
+        here.add_veth(&outer, &self.interface, Some(to))?;
+        let cost = self.programs.add(label, mark, here.index(&outer)?)?;
+        here.make_wire(&outer, ADDRESS)?;
+        there.make_wire(&self.interface, ADDRESS)?;
+        there.set_mtu(&self.interface, self.mtu.saturating_sub(cost))?;
+        here.add_program_hooks(&outer)?;
+        here.add_program(&outer, Hook::From, self.programs.compartment(mark)?.as_fd())?;
+        here.set_up(&outer)?;
+        self.labels = mark;
+        Ok(())
+    }
+
+    /// Sets the interface up, with its addresses: from here on packets pass.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn raise(&self, edge: &Edge) -> Result<()> {
+        let mut net = Net::in_ns(self.ns.as_fd())?;
+        for address in &edge.addresses {
+            match net.add_address(&self.interface, *address) {
+                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
+                result => result?,
+            }
+        }
+        net.set_up(&self.interface)
+    }
+
+    /// The interface's name.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// What the programs dropped, for operators.
+    pub fn counters(&self) -> Result<Vec<(String, u64)>> {
+        let named = |Dropped { arrived, reason, packets }| {
+            let way = if arrived { "from" } else { "to" };
+            (format!("dropped {way} {}: {}", self.interface, reason.as_str()), packets)
+        };
+        Ok(self.programs.dropped()?.into_iter().map(named).collect())
+    }
+
+    /// Takes every wire away, gives the interface back to the namespace `outer`, down, and unpins its own.
+    ///
+    /// # Errors
+    /// The step that failed; then the interface stays where it is.
+    pub fn take_away(&self, outer: BorrowedFd<'_>) -> Result<()> {
+        cut(self.ns.as_fd())?;
+        give_back(self.ns.as_fd(), outer)?;
+        unpin(&self.pin)
+    }
+}
+
+/// Deletes the wires that a namespace has an outer end of.
+fn cut(ns: BorrowedFd<'_>) -> Result<()> {
+    let mut net = Net::in_ns(ns)?;
+    for link in net.links()?.into_iter().filter(|link| link.name.starts_with(WIRE)) {
+        net.delete(&link.name)?;
+    }
+    Ok(())
+}
+
+/// Cuts the wires that a warden that was killed left behind, so that no label's namespace has an end of one, and gives back the
+/// interfaces that are not `wanted` any more. The others stay, down.
+///
+/// # Errors
+/// The first that failed.
+pub fn clear(pins: &Path, wanted: &[&str], outer: BorrowedFd<'_>) -> Result<()> {
+    let entries = match fs::read_dir(pins) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(Error::new(format!("read {}", pins.display()), e)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(|e| Error::new(format!("read {}", pins.display()), e))?;
+        let ns = pinned(&entry.path())?;
+        if let Some(ns) = &ns {
+            cut(ns.as_fd())?;
+        }
+        if wanted.iter().any(|name| entry.file_name() == *name) {
+            continue;
+        }
+        if let Some(ns) = &ns {
+            give_back(ns.as_fd(), outer)?;
+        }
+        unpin(&entry.path())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! A labelled network of a running site: a host on it whose packets carry CIPSO labels, right and wrong ones.
+
+use levee_system::{World, eventually, sh};
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const NETWORK: &str = r#"
+[[domain]]
+doi = 16
+levels = { UNCLASSIFIED = 1, CONFIDENTIAL = 2, SECRET = 5 }
+categories = { NATO = 0, MED = 9 }
+
+[[network]]
+interface = "ship0"
+labels = "CONFIDENTIAL..SECRET"
+domain = 16
+address = "192.168.7.1/24"
+services = ["web"]
+hosts = [{ address = "192.168.7.9", port = 8080, protocol = "tcp" }]
+"#;
+
+/// A host that speaks CIPSO, by hand: with whatever options it is given in hexadecimal.
+const PEER: &str = include_str!("../probes/cipso.py");
+
+/// The options of the two labels of the link, and of others.
+const CONFIDENTIAL: &str = "860a00000010010400020000";
+const SECRET: &str = "860a00000010010400050000";
+
+/// Packets of each wrong kind.
+const EACH: u64 = 200;
+
+/// What is wrong, the options, and how many packets of it there are.
+const WRONG: [(&str, &str); 9] = [
+    ("no label", ""),
+    ("two labels", "860a0000001001040002860a0000001001040002"),
+    ("a truncated option", "861c0000001001040002"),
+    ("a label that is not as it must be", "860a0000001001040102"),
+    ("a label of another domain", "860a0000001101040002"),
+    ("an unknown tag", "860a0000001007040002"),
+    ("an unknown label", "860a0000001001040003"),
+    ("a label that the link does not have", "860a0000001001040001"),
+    ("another option", "860a000000100104000294040000"),
+];
+
+fn dropped(world: &World, why: &str) -> u64 {
+    let status = world.status();
+    let counters = status["steering"].as_object().expect("counters");
+    counters.get(&format!("dropped from ship0: {why}")).and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+#[test]
+fn each_packet_of_a_labelled_network_reaches_the_compartment_of_its_label_or_none() {
+    let mut world = World::new("labelled", &format!("{SITE}{NETWORK}"), &["ship"]);
+    let ship = world.namespace("ship");
+    world
+        .server_sh("ip", &["link", "add", "ship0", "type", "veth", "peer", "name", "eth0", "netns", &ship])
+        .ok();
+    world.outside("ship", "ip", &["link", "set", "eth0", "up"]).ok();
+    world.start_server();
+    let host = |world: &World, arguments: &[&str]| {
+        world.outside("ship", "python3", &[&["-c", PEER], arguments].concat()).out
+    };
+    let pages = |world: &World| {
+        for (option, label) in [(CONFIDENTIAL, "CONFIDENTIAL"), (SECRET, "SECRET")] {
+            let mut said = String::new();
+            eventually(Duration::from_secs(40), "the host gets the page of its packets' label", || {
+                said = host(world, &["get", option]);
+                said.contains(&format!("<h1>{label}</h1>"))
+            });
+            // Each packet that came back had that label, and no other.
+            assert_eq!(said.lines().last(), Some(format!("labels {option}").as_str()), "{said}");
+        }
+    };
+    pages(&world);
+    // The host's own network has no trace of the interface.
+    world.server_sh("ip", &["link", "show", "ship0"]).refused();
+
+    let mut before = 0;
+    for (why, options) in WRONG {
+        let were = dropped(&world, why);
+        let said = host(&world, &["knock", &EACH.to_string(), options]);
+        assert_eq!(said.trim(), "answers 0", "{why}");
+        let mut are = 0;
+        eventually(Duration::from_secs(5), "the drops are in the status", || {
+            are = dropped(&world, why) - were;
+            are >= EACH
+        });
+        assert_eq!(are, EACH, "{why}");
+        before += are;
+    }
+    assert_eq!(before, EACH * 9);
+    // As many with a right label are answered.
+    let said = host(&world, &["knock", "20", SECRET]);
+    assert!(!said.contains("answers 0"), "{said}");
+
+    // Killed, the warden leaves the interface where it is; the next one takes it up again.
+    world.kill_server();
+    world.server_sh("ip", &["link", "show", "ship0"]).refused();
+    world.start_server();
+    pages(&world);
+
+    // Stopped, it gives the interface back, down, with no program at it.
+    world.stop_server();
+    let link = world.server_sh("ip", &["-o", "link", "show", "ship0"]).ok();
+    assert!(link.contains("state DOWN") && !link.contains("clsact"), "{link}");
+    let mounts = sh("cat", &["/proc/self/mounts"]).ok();
+    let run = world.path("run");
+    assert!(!mounts.contains(run.to_str().expect("UTF-8")), "something is left mounted in {}", run.display());
+}
