@@ -19,6 +19,7 @@ mod output;
 mod partition;
 mod pin;
 mod pools;
+mod posture;
 mod reference;
 mod reload;
 mod session;
@@ -57,6 +58,7 @@ enum Command {
     Why(why::Why),
     Matrix(why::Matrix),
     Label(label::LabelCommand),
+    Posture(posture::Posture),
     Audit(audit::Audit),
     Doctor(doctor::Doctor),
     User(user::User),
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Command::Why(command) => command.run(),
         Command::Matrix(command) => command.run(),
         Command::Label(command) => command.run(),
+        Command::Posture(command) => command.run(),
         Command::Audit(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::User(command) => command.run(),

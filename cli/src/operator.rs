@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// A label's first start makes its store, and a kernel of its own may have to boot.
 const TRIAL: Duration = Duration::from_secs(120);
 
+/// The longest that a posture gives workstations to follow, and then some.
+const MOVING: Duration = Duration::from_secs(90);
+
 /// The operators' socket, in a server's run directory.
 pub const CONTROL: &str = "control";
 
@@ -38,7 +41,8 @@ impl Which {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can ask a server; run this with sudo".to_owned());
         }
-        ask(&self.run()?.join(CONTROL), command, PATIENCE)
+        let patience = if matches!(command, Command::Posture(_)) { MOVING } else { PATIENCE };
+        ask(&self.run()?.join(CONTROL), command, patience)
     }
 
     /// Everything that runs.

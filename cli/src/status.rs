@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
-use levee_ipc::operator::{FederationStatus, ServerStatus, SessionStatus};
+use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus};
 use levee_ipc::vault::Suite;
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use serde::Serialize;
@@ -41,6 +41,9 @@ pub struct View<'a> {
     steering: BTreeMap<&'a str, u64>,
     alarms: &'a [String],
     audit_records: u64,
+    /// The postures in force: where they share a label, the last counts.
+    postures: &'a [InForce],
+    moving: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     federation: Option<&'a FederationStatus>,
 }
@@ -138,6 +141,8 @@ pub fn view(status: &ServerStatus) -> View<'_> {
         steering: map(&status.steering),
         alarms: &status.alarms,
         audit_records: status.audit_records,
+        postures: &status.postures,
+        moving: status.moving,
         federation: status.federation.as_ref(),
     }
 }
@@ -254,6 +259,22 @@ pub fn partitions(partitions: &[PartitionStatus]) -> String {
     table(&heading, rows.collect())
 }
 
+/// What is in force, a line each.
+pub fn postures(status: &ServerStatus) -> String {
+    let line = |one: &InForce| {
+        let left = one.seconds.map_or_else(String::new, |seconds| format!(", {seconds} s more"));
+        format!("  {}{left}\n", one.name)
+    };
+    let mut out: String = status.postures.iter().map(line).collect();
+    if out.is_empty() {
+        out.push_str("  default\n");
+    }
+    if status.moving {
+        out.push_str("  a change is under way\n");
+    }
+    out
+}
+
 fn render(status: &ServerStatus) -> String {
     let mut out = format!(
         "site {}: {}, {}, {}\n\nsessions\n{}",
@@ -263,6 +284,9 @@ fn render(status: &ServerStatus) -> String {
         count(status.audit_records, "audit record", "audit records"),
         sessions(status)
     );
+    if !status.postures.is_empty() || status.moving {
+        out.push_str(&format!("\nposture\n{}", postures(status)));
+    }
     if let Some(federation) = &status.federation {
         out.push_str(&match federation.member {
             true => format!(
@@ -401,6 +425,8 @@ mod tests {
             steering: vec![("an SPI that none may have".into(), 6)],
             alarms: Vec::new(),
             audit_records: 12,
+            postures: Vec::new(),
+            moving: false,
             federation: None,
         }
     }

@@ -4,7 +4,8 @@ use crate::crypto::Secret;
 use crate::crypto::pki::TrustAnchors;
 use crate::crypto::sign::SignatureScheme;
 use crate::crypto::suite::{ChildProposal, IkeProposal};
-use crate::wire::Identity;
+use crate::wire::{Identity, SecurityLabel};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub struct Config {
     pub ike: Vec<IkeProposal>,
     /// Proposals for child SAs, the preferred first.
     pub child: Vec<ChildProposal>,
+    /// The same for child SAs of these labels, in place of those. Where a label has none here, nothing is agreed at it.
+    pub labelled: BTreeMap<SecurityLabel, Vec<ChildProposal>>,
     /// Say a wrong address in NAT detection, so that every peer sends ESP in UDP (RFC 7296 2.23 allows it: "encapsulation may be
     /// forced"). levee's vaults receive nothing else.
     pub force_udp: bool,
@@ -33,10 +36,19 @@ impl Config {
             peers,
             ike: vec![IkeProposal::default()],
             child: vec![ChildProposal::default()],
+            labelled: BTreeMap::new(),
             force_udp: true,
             limits: Limits::default(),
             timers: Timers::default(),
         }
+    }
+
+    /// What may be agreed for a child that has one of these labels: of the first with proposals of its own, if one has.
+    pub(crate) fn child_at<'a>(
+        &self,
+        labels: impl IntoIterator<Item = &'a SecurityLabel>,
+    ) -> &[ChildProposal] {
+        labels.into_iter().find_map(|label| self.labelled.get(label)).unwrap_or(&self.child)
     }
 }
 

@@ -4,11 +4,13 @@ use crate::api::{Command, CommandError, IkeId, NewChild, Now, Output, Path, Rand
 use crate::channel::transmit;
 use crate::config::{Config, Peer, RemoteAuth};
 use crate::crypto::pki::TrustAnchors;
+use crate::crypto::suite::{ChildProposal, Encryption};
 use crate::door::{Door, Knock, Pass, Verdict};
 use crate::drops::{Counters, Drop};
 use crate::sa::{Legacy, Opening, Sa, Standing, Start, State, connect, open};
 use crate::wire::{
-    Chain, Exchange, Fields, HEADER, Header, HeaderError, Notify, NotifyKind, Outer, Problem, kind, outer,
+    Chain, Exchange, Fields, HEADER, Header, HeaderError, Notify, NotifyKind, Outer, Problem, SecurityLabel,
+    kind, outer,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -122,6 +124,18 @@ impl Endpoint {
                 *believed = Arc::clone(&anchors);
             }
         }
+    }
+
+    /// From now on child SAs of this label are agreed with these encryption algorithms alone, as far as the configuration has them, the
+    /// preferred first. Those that are there stay until they are rekeyed.
+    pub fn narrow(&mut self, label: SecurityLabel, encryption: &[Encryption]) {
+        let narrowed = self.config.child.iter().filter_map(|all| {
+            let both = encryption.iter().copied().filter(|one| all.encryption.contains(one));
+            let both: Vec<Encryption> = both.collect();
+            (!both.is_empty()).then(|| ChildProposal { encryption: both, ..all.clone() })
+        });
+        let narrowed = narrowed.collect();
+        self.config.labelled.insert(label, narrowed);
     }
 
     /// How many IKE SAs there are: half-open, established, and on their way out.

@@ -20,8 +20,8 @@ pub use decision::{Denial, DenialKind, Grant, Who};
 pub use domain::{Domain, TagForm, Untranslated};
 pub use label::{Class, Label, Range, flow_allowed};
 pub use names::{
-    ChannelName, DomainName, HostName, InterfaceName, InvalidName, LabelName, PartitionName, PpkId,
-    ServiceName, SiteName, UserName,
+    ChannelName, DomainName, HostName, InterfaceName, InvalidName, LabelName, PartitionName, PostureName,
+    PpkId, ServiceName, SiteName, UserName,
 };
 pub use site::{Problem, Site};
 pub use vocabulary::{MAX_LEVELS, NameList, SyntaxError, SyntaxKind, Vocabulary, VocabularyError, nearest};

@@ -216,6 +216,7 @@ impl Sessions {
             place.sessions.remove(&id);
             if place.sessions.is_empty() {
                 self.places.remove(&record.label);
+                self.moved_with_its_vault(&record.label, now);
                 self.say(Output::Release(record.label));
             }
         }

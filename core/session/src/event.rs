@@ -4,10 +4,11 @@ use crate::federation::{Publication, Shared};
 use crate::{SessionId, Time};
 use levee_policy::audit::Event as Entry;
 use levee_policy::decision::{Carry, Keys};
-use levee_policy::site::Reach;
-use levee_policy::{DomainName, Grant, HostName, LabelName, UserName};
+use levee_policy::site::{Cipher, Reach};
+use levee_policy::{DomainName, Grant, HostName, LabelName, PostureName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// One trusted path: a tps child and the client behind it. The shell never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,6 +91,10 @@ pub enum Event {
     Try(OperatorId, LabelName),
     /// An operator ends the session shown by this name.
     End(OperatorId, String),
+    /// An operator puts a posture in force, or the default back.
+    Posture(OperatorId, Wish),
+    /// At a label nothing is left from before its ciphers were changed; the sessions named had nothing new when the old was erased.
+    Moved(LabelName, u64, Vec<SessionId>),
     /// Answer to [`Output::Publish`].
     Published(SessionId, Publication),
     /// Answer to [`Output::Withdraw`]: no other server passes anything of the session.
@@ -104,6 +109,26 @@ pub enum Event {
     Fence(String),
     /// Time has passed.
     Tick,
+}
+
+/// What an operator wishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Which posture; `None`: the default, and nothing else.
+    pub posture: Option<PostureName>,
+    /// For how long; `None`: until another wish.
+    pub lasting: Option<Duration>,
+    /// Why, in the operator's words.
+    pub reason: String,
+}
+
+/// A posture in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InForce {
+    /// Which.
+    pub name: PostureName,
+    /// Until then, where there is an end.
+    pub until: Option<Time>,
 }
 
 /// What a client asks.
@@ -177,6 +202,8 @@ pub enum Output {
     Keys(u64, Option<KeyRecord>),
     /// To the keyer: this session's keys are gone from its vault, or the keyer does not know it; agree them anew.
     Renew(KeyRecord),
+    /// To the keyer: agree on these ciphers alone at this label, and rekey what is there where it did not have them so before.
+    Ciphers(LabelName, Vec<Cipher>),
     /// To the keyer: this session is over.
     Revoke(SessionId),
     /// Have the site's other servers know this session.
@@ -185,7 +212,7 @@ pub enum Output {
     Withdraw(Stored),
     /// Nothing is left of a session that [`Event::Appeared`] told of.
     Over(SessionId),
-    /// Answer to [`Event::End`], [`Event::Disable`] and [`Event::Try`]: it is so, and what it ends is over; or why not.
+    /// Answer to [`Event::End`], [`Event::Disable`], [`Event::Try`] and [`Event::Posture`]: it is so, and what it ends is over; or why not.
     Operator(OperatorId, Result<(), String>),
 }
 
@@ -209,6 +236,10 @@ pub enum ToVault {
     Synced,
     /// Show that you live.
     Ping(u64),
+    /// Take keys for these ciphers alone from now on; the number is for [`Event::Moved`].
+    Ciphers(u64, Vec<Cipher>),
+    /// Erase what is left from before that.
+    Sever(u64),
 }
 
 /// A session for which keys may be agreed, once. Only a grant of the policy makes one:
@@ -360,6 +391,8 @@ pub enum Change {
     Code(UserName, u64),
     /// Of something that others write, by its name, the log knows this digest now; `None`: that it is gone.
     Known(String, Option<[u8; 32]>),
+    /// These postures are in force, and no others.
+    Postures(Vec<InForce>),
     /// This session does not exist, and at this label these addresses rest for [`crate::REST`] from now on.
     Remove(SessionId, LabelName, Vec<IpAddr>),
 }

@@ -129,6 +129,7 @@ impl Sessions {
 
     /// The keyer is another one: it knows no TPE. The vaults keep the keys that they have.
     pub(crate) fn keyer_came(&mut self) {
+        self.tell_keyer_ciphers();
         let open: Vec<SessionId> = self
             .sessions
             .iter()

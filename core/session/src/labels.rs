@@ -17,6 +17,8 @@ impl Sessions {
         place.vault = Vault::Up { ping: None, next };
         let sessions = place.sessions.clone();
         self.set_timer(next, Timer::Label(label.clone()));
+        // Before any keys.
+        self.tell_ciphers(label);
         for id in sessions {
             match self.sessions.get(&id).map(|session| &session.phase) {
                 Some(Phase::Making { .. } | Phase::Open(_)) => self.tell_vault(id, now),
@@ -29,6 +31,7 @@ impl Sessions {
     }
 
     pub(crate) fn label_died(&mut self, label: &LabelName, now: Time) {
+        self.moved_with_its_vault(label, now);
         let Some(place) = self.places.get_mut(label) else { return };
         place.vault = Vault::Dead;
         for id in place.sessions.clone() {
@@ -49,6 +52,7 @@ impl Sessions {
 
     pub(crate) fn label_failed(&mut self, label: &LabelName, reason: &str, now: Time) {
         self.tried(label, &Err(reason.to_owned()));
+        self.moved_with_its_vault(label, now);
         // Nothing of vault and compartment is left: no keys, no sockets. The next session asks for them anew.
         let Some(place) = self.places.remove(label) else { return };
         for id in place.sessions {

@@ -5,6 +5,7 @@ use crate::address::Pools;
 use crate::delay::Delays;
 use crate::event::*;
 use crate::pace::Pace;
+use crate::posture::Postures;
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::Event as Entry;
@@ -76,6 +77,7 @@ pub struct Sessions {
     /// The last step of time of which a person's code was taken.
     pub(crate) codes: BTreeMap<UserName, u64>,
     pub(crate) pace: Pace,
+    pub(crate) postures: Postures,
     /// Refused negotiations since then.
     pub(crate) denials: Option<(Time, u32)>,
     pub(crate) commits: BTreeMap<CommitId, Purpose>,
@@ -132,6 +134,7 @@ impl Sessions {
             trials: BTreeMap::new(),
             codes: BTreeMap::new(),
             pace: Pace::default(),
+            postures: Postures::default(),
             denials: None,
             commits: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -184,6 +187,8 @@ impl Sessions {
             Event::Renew(session) => self.renew(session),
             Event::KeyerCame => self.keyer_came(),
             Event::Disable(operator, user, disable) => self.disable(operator, user, disable),
+            Event::Posture(operator, wish) => self.posture_wished(operator, wish, now),
+            Event::Moved(label, number, severed) => self.moved(&label, number, severed, now),
             Event::Try(operator, label) => self.try_label(operator, label),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),
             Event::Published(session, what) => self.published(session, what, now),
@@ -289,6 +294,7 @@ impl Sessions {
             Some(Purpose::Disable(operator, user, disable)) => {
                 self.disable_recorded(operator, &user, disable, durable, now);
             }
+            Some(Purpose::Posture(change)) => self.posture_recorded(change, durable, now),
             Some(Purpose::Appear(session)) => self.appear_recorded(session, durable),
             Some(Purpose::Nothing) | None => {}
         }
@@ -303,6 +309,7 @@ impl Sessions {
                 Some((_, Timer::Client(client))) => self.client_due(client, now),
                 Some((_, Timer::Session(session))) => self.session_due(session, now),
                 Some((_, Timer::Label(label))) => self.label_due(&label, now),
+                Some((_, Timer::Posture)) => self.posture_due(now),
                 None => return,
             }
         }

@@ -228,6 +228,8 @@ pub(crate) enum Purpose {
     Restore(SessionId),
     /// What an operator says of a person.
     Disable(OperatorId, UserName, bool),
+    /// A change of posture.
+    Posture(crate::posture::Change),
     /// A session of another server.
     Appear(SessionId),
     /// Nobody waits for it.
@@ -240,6 +242,7 @@ pub(crate) enum Timer {
     Client(ClientId),
     Session(SessionId),
     Label(levee_policy::LabelName),
+    Posture,
 }
 
 pub(crate) type Clients = BTreeMap<ClientId, Client>;

@@ -186,7 +186,7 @@ impl World {
     fn take(&mut self, output: Output) {
         match output {
             Output::Commit(commit, entries, changes) => self.commits.push_back((commit, entries, changes)),
-            Output::Audit(_) | Output::Count(_) | Output::Revoke(_) => {}
+            Output::Audit(_) | Output::Count(_) | Output::Revoke(_) | Output::Ciphers(..) => {}
             Output::Reply(client, reply) => self.replied(client, reply),
             Output::Disconnect(client) => {
                 self.people.remove(&client);
@@ -451,7 +451,10 @@ impl World {
                 vault.sessions.remove(&id);
                 answers.push_back(Event::VaultClosed(label.clone(), id));
             }
-            ToVault::Synced => {}
+            ToVault::Synced | ToVault::Sever(_) => {}
+            ToVault::Ciphers(number, _) => {
+                answers.push_back(Event::Moved(label.clone(), number, Vec::new()));
+            }
             ToVault::Ping(number) => answers.push_back(Event::VaultPong(label.clone(), number)),
         }
     }
@@ -503,7 +506,7 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
-                    Change::Disabled(..) | Change::Known(..) | Change::Code(..) => {}
+                    Change::Disabled(..) | Change::Known(..) | Change::Code(..) | Change::Postures(_) => {}
                     Change::Remove(id, label, addresses) => {
                         let Some(gone) = self.store.remove(&id) else { continue };
                         for address in addresses {

@@ -382,6 +382,11 @@ impl Gate {
                 SessiondToVault::Until { .. } | SessiondToVault::OpenTheirs { .. } => {
                     return Err(Fatal::new("keep a lease", "a gate has none"));
                 }
+                // No site has a posture at a label whose stacks must agree: there is nothing to change.
+                SessiondToVault::Ciphers { number, .. } => {
+                    self.peers.sessiond.send(VaultToSessiond::Moved { number, severed: Vec::new() });
+                }
+                SessiondToVault::Sever(_) => {}
                 SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
                 SessiondToVault::Report => {
                     let report = self.report()?;

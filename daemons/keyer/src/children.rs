@@ -11,6 +11,7 @@ use levee_ipc::keyer::KeyRecord;
 use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, Suite};
 use levee_ipc::warden::Place;
 use levee_policy::LabelName;
+use levee_policy::site::Cipher;
 use levee_session::SessionId;
 use levee_sys::wipe::scrub_stack;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,8 @@ const SERVER_LIFE: Duration = Duration::from_secs(70 * 60);
 const LIFE_JITTER: Duration = Duration::from_secs(10 * 60);
 /// How long packets under keys that were replaced may still arrive.
 const OVERLAP: Duration = Duration::from_secs(5);
+/// The same where a label's ciphers were changed: whoever did that waits for the old keys' end.
+const MOVED_OVERLAP: Duration = Duration::from_secs(1);
 /// A child younger than this may not be in its vault yet.
 const YOUNG: Duration = Duration::from_secs(1);
 /// How long to wait before a rekeying that failed is tried again.
@@ -83,6 +86,8 @@ pub struct Children {
     wanted: BTreeMap<u32, (SessionId, IkeId)>,
     /// The child that each IKE SA's peer was granted last: its inbound SPI.
     granted: BTreeMap<IkeId, (u32, SessionId)>,
+    /// What may be agreed at a label where sessiond has said so, and since when.
+    ciphers: BTreeMap<LabelName, (Vec<Cipher>, Duration)>,
 }
 
 impl Children {
@@ -95,6 +100,7 @@ impl Children {
             sessions: BTreeMap::new(),
             wanted: BTreeMap::new(),
             granted: BTreeMap::new(),
+            ciphers: BTreeMap::new(),
         }
     }
 
@@ -389,7 +395,9 @@ impl Keyer {
             return;
         }
         if replaced {
-            self.at(OVERLAP, Timer::Forget(child.label, inbound));
+            let moved = self.children.ciphers.get(&child.label).is_some_and(|(_, since)| child.made < *since);
+            let overlap = if moved { MOVED_OVERLAP } else { OVERLAP };
+            self.at(overlap, Timer::Forget(child.label, inbound));
         } else {
             self.erase(&child.label, inbound);
         }
@@ -410,6 +418,24 @@ impl Keyer {
         let Some(spi) = self.fresh_spi_at(&label, self.children.slot_of(inbound)) else { return };
         if self.command(Command::RekeyChild { ike, inbound, spi }).is_ok() {
             self.children.wanted.insert(spi, (session, ike));
+        }
+    }
+
+    /// Agrees on these ciphers alone at a label from now on. What is there is replaced, each pair while it carries traffic; the vault
+    /// sees to it that nothing old stays.
+    pub(crate) fn move_to(&mut self, label: LabelName, ciphers: Vec<Cipher>) {
+        if self.children.ciphers.get(&label).is_some_and(|(now, _)| *now == ciphers) {
+            return;
+        }
+        let Ok(narrowed) = SecurityLabel::new(label.as_str().as_bytes()) else { return };
+        let encryption: Vec<Encryption> = ciphers.iter().copied().map(encryption).collect();
+        self.endpoint.narrow(narrowed, &encryption);
+        let now = self.now().monotonic;
+        let there = self.children.all.iter().filter(|(_, child)| child.label == label && !child.stale);
+        let there: Vec<u32> = there.map(|(inbound, _)| *inbound).collect();
+        self.children.ciphers.insert(label, (ciphers, now));
+        for inbound in there {
+            self.rekey(inbound);
         }
     }
 
@@ -486,6 +512,15 @@ impl Keyer {
         for (ike, inbound) in stale.collect::<Vec<_>>() {
             let _ = self.command(Command::CloseChild { ike, inbound });
         }
+    }
+}
+
+/// The same in IKE's words.
+fn encryption(cipher: Cipher) -> Encryption {
+    match cipher {
+        Cipher::Aes256Gcm => Encryption::Aes256Gcm16,
+        Cipher::Aes128Gcm => Encryption::Aes128Gcm16,
+        Cipher::ChaCha20Poly1305 => Encryption::ChaCha20Poly1305,
     }
 }
 

@@ -252,6 +252,7 @@ impl Keyer {
                 (ToKeyer::Admit { record, server, name }, Place::Workstation) => {
                     self.admit(record, server, &name);
                 }
+                (ToKeyer::Ciphers { label, ciphers }, Place::Server) => self.move_to(label, ciphers),
                 (ToKeyer::Revoke(session), _) => self.revoke(session),
                 // Not for this place.
                 _ => self.count("messages of the wrong kind to the keyer"),

@@ -109,7 +109,7 @@ mod tests {
             "-05924",
             "005924\n",
             "99999999999999999999",
-            "          005924",
+            "           005924",
         ] {
             assert_eq!(digits(wrong.as_bytes()), None, "{wrong:?}");
         }

@@ -26,6 +26,8 @@ pub fn to_vault(message: ToVault) -> SessiondToVault {
         ToVault::Close(id) => SessiondToVault::Close(id),
         ToVault::Synced => SessiondToVault::Synced,
         ToVault::Ping(number) => SessiondToVault::Ping(number),
+        ToVault::Ciphers(number, ciphers) => SessiondToVault::Ciphers { number, ciphers },
+        ToVault::Sever(number) => SessiondToVault::Sever(number),
     }
 }
 
@@ -42,6 +44,8 @@ pub fn to_mediator(
         ToVault::Close(id) => SessiondToMediator::Close(*id),
         ToVault::Synced => SessiondToMediator::Synced,
         ToVault::Ping(number) => SessiondToMediator::Ping(*number),
+        // A mediator has no keys.
+        ToVault::Ciphers(..) | ToVault::Sever(_) => return None,
     })
 }
 

@@ -143,9 +143,11 @@ impl Daemon {
         passwords::fill_random(&mut secret).map_err(|e| Fatal::new("draw a number", e))?;
         let disabled = store.disabled().map_err(|e| Fatal::new("read the store", e))?;
         let known = Known::new(store.known().map_err(|e| Fatal::new("read the store", e))?);
+        let postures = store.postures().map_err(|e| Fatal::new("read the store", e))?;
         let mut machine =
             Sessions::resumed(Arc::clone(&site), sessions, resting, disabled, secret, was_away, now);
         machine.remember_codes(store.codes().map_err(|e| Fatal::new("read the store", e))?);
+        machine.take_postures(postures);
         Ok(Self {
             events,
             site,
@@ -434,6 +436,7 @@ impl Daemon {
                 self.tell_keyer(ToKeyer::Answer { ticket, record });
             }
             Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(&self.site, record))),
+            Output::Ciphers(label, ciphers) => self.tell_keyer(ToKeyer::Ciphers { label, ciphers }),
             Output::Revoke(session) => self.tell_keyer(ToKeyer::Revoke(session)),
             Output::Publish(record) if self.federated.machine.is_none() => {
                 let why = "the server has only begun".to_owned();

@@ -5,11 +5,11 @@ use crate::daemon::{Daemon, Source};
 use levee_daemon::{Bound, Events, Fatal, Outbox, Watched};
 use levee_ipc::Channel;
 use levee_ipc::mediator::SessiondToMediator;
-use levee_ipc::operator::{Answer, Command, ServerStatus, SessionStatus};
+use levee_ipc::operator::{self, Answer, Command, ServerStatus, SessionStatus};
 use levee_ipc::vault::{Report, SessiondToVault};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus, SessiondRequest};
 use levee_policy::LabelName;
-use levee_session::{Event, OperatorId, Shown, Time};
+use levee_session::{Event, OperatorId, Shown, Time, Wish};
 use rustix::net::SocketFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -171,6 +171,12 @@ impl Daemon {
                     operator.state = State::Ending;
                     self.handle(Event::Disable(id, user, disable));
                 }
+                Command::Posture(wish) => {
+                    operator.state = State::Ending;
+                    let operator::Posture { name: posture, seconds, reason } = wish;
+                    let lasting = seconds.map(Duration::from_secs);
+                    self.handle(Event::Posture(id, Wish { posture, lasting, reason }));
+                }
                 Command::Try(label) => {
                     operator.state = State::Ending;
                     self.handle(Event::Try(id, label));
@@ -226,6 +232,11 @@ impl Daemon {
             attached: shown.attached,
         };
         let sessions = self.machine.shown();
+        let (in_force, moving) = self.machine.postures();
+        let left = |until: Time| until.since(now).as_secs();
+        let in_force = in_force
+            .iter()
+            .map(|one| operator::InForce { name: one.name.clone(), seconds: one.until.map(left) });
         ServerStatus {
             site: self.site.name().clone(),
             session_count: sessions.len() as u64,
@@ -244,6 +255,8 @@ impl Daemon {
             steering: self.operators.steering.clone(),
             alarms: self.operators.alarms.clone(),
             audit_records: self.audit.records(),
+            postures: in_force.collect(),
+            moving,
             federation: self.federated.status(&self.site),
         }
     }
@@ -297,6 +310,8 @@ mod tests {
             steering: Vec::new(),
             alarms: Vec::new(),
             audit_records: 9,
+            postures: Vec::new(),
+            moving: false,
             federation: None,
         };
         assert!(postcard::to_allocvec(&status).unwrap().len() > levee_ipc::MAX_MESSAGE);

@@ -1,7 +1,7 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
 use levee_policy::{LabelName, UserName};
-use levee_session::{Change, REST, SessionId, Stored, Time};
+use levee_session::{Change, InForce, REST, SessionId, Stored, Time};
 use redb::{
     BackendError, Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition,
 };
@@ -22,6 +22,8 @@ const DISABLED: TableDefinition<'_, &str, ()> = TableDefinition::new("disabled")
 const KNOWN: TableDefinition<'_, &str, [u8; 32]> = TableDefinition::new("known");
 /// User → the last step of time of which a code of theirs was taken.
 const CODES: TableDefinition<'_, &str, u64> = TableDefinition::new("codes");
+/// One row, under an empty key: postcard of the list of [`InForce`].
+const POSTURES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("postures");
 const FILE: &str = "sessions.redb";
 /// Bytes that the store keeps on the disk to grow into.
 const SPARE: u64 = 2 << 20;
@@ -137,6 +139,7 @@ impl Store {
         change.open_table(DISABLED)?;
         change.open_table(KNOWN)?;
         change.open_table(CODES)?;
+        change.open_table(POSTURES)?;
         change.commit()?;
         rustix::fs::fsync(directory).map_err(other)?;
         Ok(store)
@@ -216,6 +219,15 @@ impl Store {
         Ok(taken)
     }
 
+    /// The postures in force.
+    pub fn postures(&mut self) -> Result<Vec<InForce>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        match read.open_table(POSTURES)?.get("")? {
+            None => Ok(Vec::new()),
+            Some(row) => postcard::from_bytes(row.value()).map_err(other),
+        }
+    }
+
     /// Makes the changes, all or none, and syncs them.
     pub fn apply(&mut self, changes: &[Change], now: Time) -> Result<(), StoreError> {
         let applied = self.try_apply(changes, now);
@@ -233,6 +245,7 @@ impl Store {
             let mut disabled = transaction.open_table(DISABLED)?;
             let mut known = transaction.open_table(KNOWN)?;
             let mut codes = transaction.open_table(CODES)?;
+            let mut postures = transaction.open_table(POSTURES)?;
             for change in changes {
                 match change {
                     Change::Disabled(user, true) => drop(disabled.insert(user.as_str(), ())?),
@@ -240,6 +253,10 @@ impl Store {
                     Change::Code(user, step) => drop(codes.insert(user.as_str(), *step)?),
                     Change::Known(key, Some(digest)) => drop(known.insert(key.as_str(), *digest)?),
                     Change::Known(key, None) => drop(known.remove(key.as_str())?),
+                    Change::Postures(in_force) => {
+                        let bytes = postcard::to_allocvec(in_force).map_err(other)?;
+                        postures.insert("", bytes.as_slice())?;
+                    }
                     Change::Put(record) => {
                         let bytes = postcard::to_allocvec(record).map_err(other)?;
                         sessions.insert(*record.id.as_bytes(), bytes.as_slice())?;

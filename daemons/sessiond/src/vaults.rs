@@ -6,7 +6,7 @@ use crate::daemon::Source;
 use levee_daemon::{Events, Fatal, Outbox};
 use levee_ipc::Channel;
 use levee_ipc::mediator::SessiondToMediator;
-use levee_ipc::vault::{Report, SessiondToVault, VaultToSessiond};
+use levee_ipc::vault::{MOST_SEVERED, Report, SessiondToVault, VaultToSessiond};
 use levee_policy::LabelName;
 use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,7 @@ enum Asked {
     Session(SessionId),
     Ping(u64),
     Report,
+    Ciphers(u64),
 }
 
 /// An order on its way.
@@ -30,6 +31,8 @@ struct Order {
     closing: bool,
     /// What those who answered have reported.
     report: Report,
+    /// Sessions that those who answered have severed.
+    severed: BTreeSet<SessionId>,
 }
 
 /// The workers of one label's vault, by steering slot.
@@ -91,6 +94,7 @@ impl Vaults {
                 Asked::Session(id) => VaultToSessiond::Opened(id),
                 Asked::Ping(number) => VaultToSessiond::Pong(number),
                 Asked::Report => VaultToSessiond::Report(order.report),
+                Asked::Ciphers(number) => moved(number, order.severed),
             })
         };
         Ok(done.into_iter().filter_map(answer).collect())
@@ -162,11 +166,17 @@ impl Vaults {
             SessiondToVault::Close(id) => (Some(Asked::Session(id)), true),
             SessiondToVault::Ping(number) => (Some(Asked::Ping(number)), false),
             SessiondToVault::Report => (Some(Asked::Report), false),
-            SessiondToVault::Synced | SessiondToVault::Until { .. } => (None, false),
+            SessiondToVault::Ciphers { number, .. } => (Some(Asked::Ciphers(number)), false),
+            SessiondToVault::Synced | SessiondToVault::Until { .. } | SessiondToVault::Sever(_) => {
+                (None, false)
+            }
         };
         if let Some(asked) = asked {
-            let missing = workers.all().collect();
-            workers.orders.insert(asked, Order { missing, closing, report: Report::default() });
+            // A mediator has no keys.
+            let keys = matches!(asked, Asked::Ciphers(_));
+            let missing = workers.all().filter(|slot| !keys || *slot != MEDIATOR).collect();
+            let (report, severed) = (Report::default(), BTreeSet::new());
+            workers.orders.insert(asked, Order { missing, closing, report, severed });
         }
         workers.links.values_mut().flatten().for_each(|link| link.send(order()));
         if let Some(mediator) = &mut workers.mediator
@@ -195,6 +205,7 @@ impl Vaults {
             VaultToSessiond::Opened(id) | VaultToSessiond::Closed(id) => Asked::Session(*id),
             VaultToSessiond::Pong(number) => Asked::Ping(*number),
             VaultToSessiond::Report(_) => Asked::Report,
+            VaultToSessiond::Moved { number, .. } => Asked::Ciphers(*number),
             // Nobody asked.
             VaultToSessiond::Disagreed(_) => return Some(answer),
         };
@@ -214,6 +225,9 @@ impl Vaults {
                 }
             }
             VaultToSessiond::Report(part) if order.missing.contains(&slot) => add(&mut order.report, part),
+            VaultToSessiond::Moved { severed, .. } if order.missing.contains(&slot) => {
+                order.severed.extend(severed.iter().take(MOST_SEVERED));
+            }
             _ => {}
         }
         order.missing.remove(&slot);
@@ -223,6 +237,7 @@ impl Vaults {
         let order = workers.orders.remove(&asked)?;
         Some(match answer {
             VaultToSessiond::Report(_) => VaultToSessiond::Report(order.report),
+            VaultToSessiond::Moved { number, .. } => moved(number, order.severed),
             other => other,
         })
     }
@@ -233,6 +248,10 @@ impl Workers {
     fn all(&self) -> impl Iterator<Item = u16> {
         self.links.keys().copied().chain(self.mediator.as_ref().map(|_| MEDIATOR))
     }
+}
+
+fn moved(number: u64, severed: BTreeSet<SessionId>) -> VaultToSessiond {
+    VaultToSessiond::Moved { number, severed: severed.into_iter().collect() }
 }
 
 /// Counters of one name add up.

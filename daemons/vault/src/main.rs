@@ -15,6 +15,7 @@ mod device;
 mod lease;
 mod looking;
 mod plane;
+mod posture;
 mod serve;
 mod stack;
 mod start;

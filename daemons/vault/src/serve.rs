@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use levee_daemon::tunnel::{Peers, Socket};
 use levee_daemon::{Can, Events, Fatal, Order, TURN, Warden};
 use levee_esp::{Outer, Sad, Side};
-use levee_ipc::vault::{KeyerToVault, Report, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond};
+use levee_ipc::vault::{
+    KeyerToVault, Refusal, Report, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond,
+};
 use levee_ipc::warden::Place;
 use levee_ipc::warden::vault::VaultPart;
 use levee_policy::DomainName;
@@ -17,6 +19,7 @@ use crate::convert;
 use crate::lease::Leases;
 use crate::looking::Looking;
 use crate::plane::{Libraries, Plane, Turn};
+use crate::posture::Ciphers;
 use crate::start::{Source, Started};
 
 /// While it looks on, every so many looks the channels are asked for as well.
@@ -37,6 +40,7 @@ struct Vault {
     /// Looks so far.
     looks: u32,
     leases: Leases,
+    ciphers: Ciphers,
 }
 
 /// Works until the warden says stop or is gone.
@@ -60,6 +64,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         looking: Looking::new(started.poll),
         looks: 0,
         leases: Leases::default(),
+        ciphers: Ciphers::default(),
     };
     let mut ready = Ready { busy: true, ..Ready::default() };
     loop {
@@ -74,6 +79,11 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         }
         if ready.keyer {
             vault.hear_keyer();
+        }
+        if (ready.sessiond || ready.keyer)
+            && let Some(answer) = vault.ciphers.answer(&vault.plane.sad)
+        {
+            vault.peers.sessiond.send(answer);
         }
         vault.keep_lease();
         vault.carry(&mut ready)?;
@@ -278,6 +288,10 @@ impl Vault {
                 }
                 SessiondToVault::Until { owner, until } => self.leases.set(owner, until),
                 SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
+                SessiondToVault::Ciphers { number, ciphers } => {
+                    self.ciphers.set(number, ciphers, &self.plane.sad);
+                }
+                SessiondToVault::Sever(number) => self.ciphers.sever(number, &mut self.plane.sad),
                 SessiondToVault::Report => {
                     let report = self.report();
                     self.peers.sessiond.send(VaultToSessiond::Report(report));
@@ -303,11 +317,14 @@ impl Vault {
                     let spi = inbound.spi;
                     let peer = peer.and_then(|peer| self.reach(peer));
                     let now = self.now();
-                    let installed =
-                        convert::install(session, suite, esn, &inbound, &outbound, peer, aggregation)
-                            .and_then(|pair| {
-                                self.plane.sad.install(now, pair, &self.libraries).map_err(convert::refusal)
-                            });
+                    let allowed = self.ciphers.allow(suite.cipher()).then_some(()).ok_or(Refusal::Cipher);
+                    let installed = allowed
+                        .and_then(|()| {
+                            convert::install(session, suite, esn, &inbound, &outbound, peer, aggregation)
+                        })
+                        .and_then(|pair| {
+                            self.plane.sad.install(now, pair, &self.libraries).map_err(convert::refusal)
+                        });
                     match installed {
                         Ok(()) => {
                             self.peers.keyer.send(VaultToKeyer::Installed { spi });

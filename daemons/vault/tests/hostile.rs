@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use common::peer::{Peer, echo, install, packet, ports, server_spi};
 use common::*;
-use levee_ipc::vault::{Refusal, VaultToKeyer};
+use levee_ipc::vault::{KeyerToVault, Refusal, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::Place;
+use levee_policy::site::Cipher;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(150);
@@ -220,4 +221,41 @@ fn the_vault_follows_a_peer_that_moves() {
     peer.socket = elsewhere.socket;
     assert!(answered(&mut peer, 2));
     assert_ne!(bench.server.vault.report().sas[0].peer, before);
+}
+
+#[test]
+fn ciphers_that_sessiond_does_not_allow_are_refused_and_what_is_old_goes_when_it_says_so() {
+    let (bench, mut peer) = hostile(false);
+    let vault = &bench.server.vault;
+    let ciphers = |number, ciphers: &[Cipher]| {
+        vault.sessiond.send(&SessiondToVault::Ciphers { number, ciphers: ciphers.to_vec() }).unwrap();
+    };
+    let moved = || match hear(&vault.sessiond) {
+        VaultToSessiond::Moved { number, severed } => (number, severed),
+        other => panic!("{other:?}"),
+    };
+    // From a vault's first word of it on, what there is is old, until it is told the same again.
+    ciphers(1, &[Cipher::ChaCha20Poly1305]);
+    assert!(answered(&mut peer, 1), "old keys pass packets until there are others");
+    let refused = install(vault, session(1), 2, server_spi(2));
+    assert!(matches!(refused, VaultToKeyer::Refused { reason: Refusal::Cipher, .. }), "{refused:?}");
+    vault.sessiond.send(&SessiondToVault::Sever(9)).unwrap();
+    assert_eq!(vault.report().sa_count, 1, "no such order");
+    vault.sessiond.send(&SessiondToVault::Sever(1)).unwrap();
+    assert_eq!(moved(), (1, vec![session(1)]));
+    assert_eq!(vault.report().sa_count, 0);
+    assert!(!answered(&mut peer, 2));
+
+    // Who has something new is not severed; and the keyer's own deletion is an end too.
+    ciphers(2, &[Cipher::Aes256Gcm]);
+    assert_eq!(moved(), (2, vec![]));
+    let taken = |n| matches!(install(vault, session(1), n, server_spi(n)), VaultToKeyer::Installed { .. });
+    assert!(taken(3));
+    ciphers(3, &[Cipher::Aes256Gcm, Cipher::Aes128Gcm]);
+    assert!(taken(4));
+    vault.keyer.send(&KeyerToVault::Delete { spi: server_spi(3) }).unwrap();
+    assert_eq!(moved(), (3, vec![]));
+    assert_eq!(vault.report().sa_count, 1);
+    ciphers(4, &[Cipher::Aes256Gcm, Cipher::Aes128Gcm]);
+    assert_eq!(moved(), (4, vec![]), "the same again makes nothing old");
 }

@@ -3,6 +3,7 @@
 use crate::Secret;
 use crate::vault::Carriage;
 use ipnet::IpNet;
+use levee_policy::site::Cipher;
 use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,14 @@ pub enum ToKeyer {
         server: SocketAddr,
         /// The name that its certificate must have.
         name: DomainName,
+    },
+    /// Server: agree on these ciphers alone at this label, the preferred first, and rekey what is there, where they are others than
+    /// before. Unsaid, it is all that the site's suites have.
+    Ciphers {
+        /// Which.
+        label: LabelName,
+        /// At least one.
+        ciphers: Vec<Cipher>,
     },
     /// This session is over: delete its security associations and forget it.
     Revoke(SessionId),

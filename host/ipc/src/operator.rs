@@ -2,7 +2,7 @@
 
 use crate::vault::Report;
 use crate::warden::{CompartmentStatus, PartitionStatus};
-use levee_policy::{DomainName, HostName, LabelName, PartitionName, SiteName, UserName};
+use levee_policy::{DomainName, HostName, LabelName, PartitionName, PostureName, SiteName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -21,6 +21,28 @@ pub enum Command {
     Try(LabelName),
     /// This person's credentials are others now: to be recorded.
     Changed(UserName),
+    /// Put a posture in force, or the default back; answered when nothing older is left.
+    Posture(Posture),
+}
+
+/// What an operator wishes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Posture {
+    /// Which; `None`: the default.
+    pub name: Option<PostureName>,
+    /// For how many seconds; `None`: until another is set.
+    pub seconds: Option<u64>,
+    /// Why.
+    pub reason: String,
+}
+
+/// A posture in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InForce {
+    /// Which.
+    pub name: PostureName,
+    /// For how many more seconds; `None`: until another is set.
+    pub seconds: Option<u64>,
 }
 
 /// sessiond → the `levee` command.
@@ -57,6 +79,12 @@ pub struct ServerStatus {
     pub alarms: Vec<String>,
     /// Audit records written.
     pub audit_records: u64,
+    /// The postures in force: where they share a label, the last counts.
+    #[serde(default)]
+    pub postures: Vec<InForce>,
+    /// Whether a change of posture is under way.
+    #[serde(default)]
+    pub moving: bool,
     /// How the server is one of several, where it is.
     pub federation: Option<FederationStatus>,
 }

@@ -3,6 +3,7 @@
 use crate::Secret;
 use ipnet::IpNet;
 use levee_policy::DomainName;
+use levee_policy::site::Cipher;
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -65,6 +66,16 @@ pub enum SessiondToVault {
     Ping(u64),
     /// Answer with [`VaultToSessiond::Report`].
     Report,
+    /// From now on take keys for these ciphers alone. Where they are others than before, what there is is old: once none of that is
+    /// left, answer [`VaultToSessiond::Moved`].
+    Ciphers {
+        /// For the answer.
+        number: u64,
+        /// At least one.
+        ciphers: Vec<Cipher>,
+    },
+    /// It has taken long enough: erase what is old, and answer.
+    Sever(u64),
 }
 
 /// Vault → sessiond.
@@ -78,9 +89,19 @@ pub enum VaultToSessiond {
     Pong(u64),
     /// What has passed and what was dropped.
     Report(Report),
+    /// Answer to [`SessiondToVault::Ciphers`]: nothing old is left.
+    Moved {
+        /// As there.
+        number: u64,
+        /// Sessions that had nothing new when what they had was erased, at most [`MOST_SEVERED`] of them.
+        severed: Vec<SessionId>,
+    },
     /// Redundant stacks disagreed about so many packets since this was last said; none of them passed.
     Disagreed(u64),
 }
+
+/// The most sessions that one message names as severed. Those beyond have no keys either, and come back like them.
+pub const MOST_SEVERED: usize = 1_024;
 
 /// A vault's counters and its security associations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +157,15 @@ pub enum Suite {
 }
 
 impl Suite {
+    /// The same in the site's words.
+    pub fn cipher(self) -> Cipher {
+        match self {
+            Self::Aes128Gcm => Cipher::Aes128Gcm,
+            Self::Aes256Gcm => Cipher::Aes256Gcm,
+            Self::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
+        }
+    }
+
     /// Bytes of keying material: the key, then a salt of 4 bytes (RFC 4106 8.1, RFC 7634 2).
     pub fn keying_material(self) -> usize {
         match self {
@@ -265,4 +295,6 @@ pub enum Refusal {
     Full,
     /// Sizes or times of AGGFRAG that make no sense.
     Aggregation,
+    /// The posture in force has not this cipher.
+    Cipher,
 }

@@ -153,13 +153,13 @@ pub struct Peer<'a> {
 }
 
 fn connection(Peer { id, ppk, cnsa }: &Peer<'_>, labels: &[&str]) -> String {
-    let group = if *cnsa { "ecp384" } else { "x25519" };
+    let (group, esp) = if *cnsa { ("ecp384", "aes256gcm16") } else { ("x25519", "aes256gcm16-aes128gcm16") };
     let ppk = ppk.map(|id| format!("ppk_id = {id}\n  ppk_required = yes")).unwrap_or_default();
     let children: String = labels
         .iter()
         .map(|label| {
             format!(
-                "{} {{ local_ts = dynamic\n remote_ts = 10.80.0.1/32\n esp_proposals = aes256gcm16-{group}\n \
+                "{} {{ local_ts = dynamic\n remote_ts = 10.80.0.1/32\n esp_proposals = {esp}-{group}\n \
                  label = {label}\n label_mode = simple }}\n",
                 child(label)
             )

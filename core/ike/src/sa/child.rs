@@ -54,12 +54,14 @@ impl Offered {
         let (Some(sa), Some(ts_i), Some(ts_r)) = (&fields.sa, &fields.ts_i, &fields.ts_r) else {
             return Err(NotifyKind::InvalidSyntax);
         };
-        let Some(chosen) = choose_child(&ctx.config.child, sa, in_auth) else {
+        let labels = common_labels(ts_i, ts_r);
+        let proposals = ctx.config.child_at(labels.iter().flatten());
+        let Some(chosen) = choose_child(proposals, sa, in_auth) else {
             ctx.counters.count(Drop::NoProposal);
             return Err(NotifyKind::NoProposalChosen);
         };
         let outbound = esp_spi(&chosen.spi).ok_or(NotifyKind::NoProposalChosen)?;
-        let labels = common_labels(ts_i, ts_r).ok_or(NotifyKind::TsUnacceptable)?;
+        let labels = labels.ok_or(NotifyKind::TsUnacceptable)?;
         let wants_address = matches!(&fields.cp, Some((CpKind::Request, asked))
             if asked.iter().any(|a| matches!(a, CpAttribute::Address4(_) | CpAttribute::Address6(_))));
         Ok(Self {
@@ -214,7 +216,7 @@ pub(crate) fn push_request_sa(chain: &mut Chain, wanted: &NewChild, with_key_exc
         push_aggfrag(chain);
     }
     let offers: Vec<Proposal> = (1u8..)
-        .zip(&ctx.config.child)
+        .zip(ctx.config.child_at(&wanted.label))
         .map(|(number, p)| Proposal { number, ..p.offer(wanted.spi, with_key_exchange) })
         .collect();
     chain.push(kind::SA, |out| Proposal::write_all(&offers, out));
@@ -258,7 +260,7 @@ pub(crate) fn read_answer(
         return Err(ChildError::BadAnswer("no SA or TS payload"));
     };
     let [proposal] = sa.as_slice() else { return Err(ChildError::BadAnswer("not one proposal")) };
-    let chosen = choose_child(&ctx.config.child, std::slice::from_ref(proposal), in_auth)
+    let chosen = choose_child(ctx.config.child_at(&wanted.label), std::slice::from_ref(proposal), in_auth)
         .ok_or(ChildError::BadAnswer("algorithms that were not offered"))?;
     let outbound = esp_spi(&chosen.spi).ok_or(ChildError::BadAnswer("SPI"))?;
     // RFC 9478 2.2: the answer has the one label that was asked for, in both payloads; none where none was.

@@ -57,7 +57,7 @@ impl Established {
         }
         let (method, mut tried) = match method {
             Some(given) => given,
-            None => match ctx.config.child.iter().find_map(|p| p.key_exchange.first()) {
+            None => match ctx.config.child_at(&wanted.label).iter().find_map(|p| p.key_exchange.first()) {
                 Some(first) => (*first, Vec::new()),
                 None => {
                     return self.child_failed(
@@ -101,7 +101,9 @@ impl Established {
                     let other = <[u8; 2]>::try_from(n.data)
                         .ok()
                         .and_then(|c| KeyExchange::from_code(u16::from_be_bytes(c)));
-                    let ours = |k: &KeyExchange| ctx.config.child.iter().any(|p| p.key_exchange.contains(k));
+                    let ours = |k: &KeyExchange| {
+                        ctx.config.child_at(&wanted.label).iter().any(|p| p.key_exchange.contains(k))
+                    };
                     if let Some(k) = other.filter(|k| ours(k) && !tried.contains(k)) {
                         return self.begin_create(wanted, rekeys, Some((k, tried)), tries, ctx);
                     }

@@ -211,3 +211,48 @@ fn rekeyings_of_the_ike_sa_repeat_its_additional_key_exchanges() {
         assert_eq!(p.children(A).len(), 2);
     }
 }
+
+#[test]
+fn a_label_that_is_narrowed_is_rekeyed_to_what_is_left_by_either_side_and_others_keep_theirs() {
+    let suites = |p: &Pair| p.children(B).iter().map(|child| child.suite.encryption).collect::<Vec<_>>();
+    for side in [A, B] {
+        let (mut p, a, b) = connected(Some("SECRET"));
+        assert_eq!(suites(&p), [Encryption::Aes256Gcm16]);
+        let label = SecurityLabel::new(b"SECRET").unwrap();
+        p.sides[B].endpoint.narrow(label, &[Encryption::ChaCha20Poly1305]);
+        let (ia, ib) = (p.children(A)[0].inbound, p.children(B)[0].inbound);
+        let spi = p.spi(side);
+        p.command(side, Command::RekeyChild { ike: [a, b][side], inbound: [ia, ib][side], spi });
+        p.run();
+        p.assert_children_agree();
+        assert_eq!(suites(&p).last(), Some(&Encryption::ChaCha20Poly1305), "side {side}");
+        // Another label is as before.
+        let child = p.child(A, Some("CONFIDENTIAL"));
+        p.command(A, Command::CreateChild { ike: a, child });
+        p.run();
+        assert_eq!(suites(&p).last(), Some(&Encryption::Aes256Gcm16), "side {side}");
+    }
+}
+
+#[test]
+fn a_peer_that_has_nothing_of_what_a_label_is_narrowed_to_keeps_its_child_and_gets_no_other() {
+    let mut configs = psk_configs();
+    configs[A].child[0].encryption = vec![Encryption::Aes256Gcm16];
+    let mut p = Pair::new(configs, 7);
+    let child = p.child(A, Some("SECRET"));
+    let a = p.connect(A, Some(child));
+    p.run();
+    let label = SecurityLabel::new(b"SECRET").unwrap();
+    p.sides[B].endpoint.narrow(label.clone(), &[Encryption::ChaCha20Poly1305]);
+    let inbound = p.children(A)[0].inbound;
+    let spi = p.spi(A);
+    p.command(A, Command::RekeyChild { ike: a, inbound, spi });
+    p.run();
+    assert_eq!(p.children(A).len(), 1);
+    // Nothing at all is left: nothing is agreed.
+    p.sides[B].endpoint.narrow(label, &[]);
+    let spi = p.spi(A);
+    p.command(A, Command::RekeyChild { ike: a, inbound, spi });
+    p.run();
+    assert_eq!(p.children(A).len(), 1);
+}

@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::parse::unknown_word;
+use super::posture::Cipher;
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::reference;
@@ -63,6 +64,14 @@ impl Suites {
             Self::Default => "default",
             Self::Cnsa => "cnsa",
             Self::CnsaMlKem => "cnsa-ml-kem",
+        }
+    }
+
+    /// The ciphers that tunnels may have, the preferred first, where no posture says otherwise.
+    pub fn ciphers(self) -> &'static [Cipher] {
+        match self {
+            Self::Default => &[Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305],
+            Self::Cnsa | Self::CnsaMlKem => &[Cipher::Aes256Gcm],
         }
     }
 

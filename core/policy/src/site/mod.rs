@@ -10,6 +10,7 @@ mod needs;
 mod networks;
 mod parse;
 mod partition;
+mod posture;
 mod ppk;
 mod problem;
 mod quantity;
@@ -32,6 +33,7 @@ pub use federation::{Federation, Peer};
 pub use isolation::{Assurance, Isolation, Processor};
 pub use needs::{Need, Needs};
 pub use partition::{Channel, Partition, Restart};
+pub use posture::{Cipher, Posture};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use vault::{AeadLibrary, INNER_MTU, Vault};
@@ -39,7 +41,9 @@ pub use vault::{AeadLibrary, INNER_MTU, Vault};
 use crate::decision::Direction;
 use crate::domain::Domain;
 use crate::label::{Label, Range};
-use crate::names::{DomainName, HostName, InterfaceName, LabelName, ServiceName, SiteName, UserName};
+use crate::names::{
+    DomainName, HostName, InterfaceName, LabelName, PostureName, ServiceName, SiteName, UserName,
+};
 use crate::vocabulary::Vocabulary;
 
 /// Steering slots at most. Slot 0 is the keyer's.
@@ -506,6 +510,7 @@ pub struct Site {
     domains: Vec<Domain>,
     partitions: Vec<Partition>,
     channels: Vec<Channel>,
+    postures: Vec<Posture>,
 }
 
 impl Site {
@@ -643,6 +648,23 @@ impl Site {
     /// The channels between partitions, in the file's order.
     pub fn channels(&self) -> &[Channel] {
         &self.channels
+    }
+
+    /// The postures, in the file's order.
+    pub fn postures(&self) -> &[Posture] {
+        &self.postures
+    }
+
+    /// Which ciphers a label's tunnels may have, the preferred first, where these postures are in force, the last of them over those
+    /// before it: those of the last that names the label, else those of `[crypto]`.
+    pub fn ciphers<'a>(
+        &self,
+        label: &Label,
+        in_force: impl DoubleEndedIterator<Item = &'a PostureName>,
+    ) -> &[Cipher] {
+        let postures = in_force.rev().filter_map(|name| self.postures.iter().find(|one| one.name() == name));
+        let mut here = postures.filter(|posture| posture.covers(label));
+        here.next().map_or(self.crypto.suites().ciphers(), Posture::ciphers)
     }
 
     /// The domains of interpretation, in the file's order.

@@ -16,7 +16,7 @@ use super::services::service;
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, Program,
     Protocol, Recorded, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation,
-    networks, partition, quantity, reference,
+    networks, partition, posture, quantity, reference,
 };
 use crate::label::Range;
 use crate::names::{DomainName, HostName, ServiceName, SiteName, UserName};
@@ -166,6 +166,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
     let networks = Part::of(networks.iter().map(|keys| networks::read(reader, words, keys)).collect());
     let domains = domains::read(reader, &root, words);
+    let postures = posture::read(reader, &root, words, vault.as_ref(), crypto.as_ref());
     let whole_federation = federation.is_some();
     let federation = federation.flatten();
     let parts = partition::read(reader, &root, words, limits.as_ref());
@@ -249,6 +250,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         domains: domains?,
         partitions: parts.partitions.into_iter().map(|(.., partition)| partition).collect(),
         channels: parts.channels.into_iter().map(|(.., channel)| channel).collect(),
+        postures: postures?,
     })
 }
 

@@ -628,6 +628,33 @@ pub(super) const PEER: Section = Section {
     ],
 };
 
+/// `[[posture]]`
+pub(super) const POSTURE: Section = Section {
+    head: "[[posture]]",
+    needed: false,
+    means: "What tunnels must have while an operator says so: `levee posture set`, which changes them while they run. `default` is what the other tables say.",
+    keys: &[
+        must("name", "1 to 32 of a-z, 0-9, '.', '_' and '-'", "Its name; not `default`."),
+        may(
+            "labels",
+            RANGES,
+            "all labels",
+            "At which labels. Where postures in force share one, the last that was set counts.",
+        ),
+        must(
+            "ciphers",
+            "a list of \"aes-256-gcm\", \"aes-128-gcm\" and \"chacha20-poly1305\"",
+            "What tunnels are sealed by, the preferred first: some of those that `[crypto] suites` has.",
+        ),
+        may(
+            "follow",
+            "a time from \"2s\" to \"60s\"",
+            "\"10s\"",
+            "How long workstations have to agree on new keys. Then the old ones are gone, and sessions without others end.",
+        ),
+    ],
+};
+
 /// What the file itself has: its tables, in the order in which they are best written.
 pub const SECTIONS: &[&Section] = &[
     &SITE,
@@ -649,6 +676,7 @@ pub const SECTIONS: &[&Section] = &[
     &DOMAIN,
     &FEDERATION,
     &PEER,
+    &POSTURE,
 ];
 
 /// The names of the file's own tables.

@@ -94,6 +94,11 @@ impl Vault {
         self.agree.iter().any(|range| range.contains(label))
     }
 
+    /// Whether some label of this range has two stacks.
+    pub(super) fn agrees_within(&self, range: &Range) -> bool {
+        self.agree.iter().any(|agree| agree.intersection(range).is_some())
+    }
+
     /// Whether a label's packets go in AGGFRAG payloads (RFC 9347) where the peer takes them, which levee's workstations do.
     pub fn aggregates(&self, label: &Label) -> bool {
         self.aggfrag.iter().chain(&self.constant).any(|range| range.contains(label))

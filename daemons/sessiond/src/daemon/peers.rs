@@ -171,6 +171,9 @@ impl Daemon {
             Some(VaultToSessiond::Opened(id)) => self.handle(Event::VaultOpened(label.clone(), id)),
             Some(VaultToSessiond::Closed(id)) => self.handle(Event::VaultClosed(label.clone(), id)),
             Some(VaultToSessiond::Pong(number)) => self.handle(Event::VaultPong(label.clone(), number)),
+            Some(VaultToSessiond::Moved { number, severed }) => {
+                self.handle(Event::Moved(label.clone(), number, severed));
+            }
             Some(VaultToSessiond::Report(report)) => self.operators.report(label, report),
             Some(VaultToSessiond::Disagreed(_)) | None => {}
         }

@@ -186,6 +186,7 @@ impl StandIns {
                 let _ = self.keyer.send(&FromKeyer::NoPeer(record.session));
             }
             ToKeyer::Revoke(_) => shared.trace.push("revoke".into()),
+            ToKeyer::Ciphers { .. } => {}
             other => panic!("sessiond spoke as a tpe: {other:?}"),
         }
     }
@@ -239,6 +240,8 @@ fn vault(label: &LabelName, channel: &Channel, message: SessiondToVault, shared:
             shared.trace.push(format!("synced {label}"));
             return;
         }
+        SessiondToVault::Ciphers { number, .. } => VaultToSessiond::Moved { number, severed: Vec::new() },
+        SessiondToVault::Sever(_) => return,
         SessiondToVault::Ping(number) => VaultToSessiond::Pong(number),
         SessiondToVault::Report => VaultToSessiond::Report(Report::default()),
     };

@@ -1,0 +1,113 @@
+//! `levee posture`: what tunnels must have, changed while they run.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use levee_ipc::operator::{self, Answer};
+use levee_policy::{PostureName, site};
+
+use crate::operator::Which;
+use crate::output;
+use crate::status::postures;
+
+/// Change what the tunnels of a running server must have, or show it
+#[derive(Debug, clap::Args)]
+pub struct Posture {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Put a posture of the site file in force: when this returns, no tunnel has keys from before
+    Set(Set),
+    /// Show what is in force
+    Show {
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Set {
+    /// The posture, as the site file names it; `default` ends all of them
+    name: String,
+    /// For so long, from 1s to 999h; else until another is set, restarts or not
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    lasting: Option<Duration>,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    which: Which,
+}
+
+/// `90s`, `30m` or `2h`.
+fn time(text: &str) -> Result<Duration, String> {
+    let form = || "write a time as 90s, 30m or 2h".to_owned();
+    let unit = match text.bytes().last() {
+        Some(b's') => 1,
+        Some(b'm') => 60,
+        Some(b'h') => 3_600,
+        _ => return Err(form()),
+    };
+    let number: u64 = text.get(..text.len() - 1).and_then(|digits| digits.parse().ok()).ok_or_else(form)?;
+    let seconds = number.checked_mul(unit).filter(|seconds| (1..=999 * 3_600).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| "from 1s to 999h".to_owned())
+}
+
+impl Posture {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(match &self.command {
+            Command::Set(set) => set.run(),
+            Command::Show { which } => show(which),
+        })
+    }
+}
+
+impl Set {
+    fn run(&self) -> Result<ExitCode, String> {
+        let shown = output::shown(&self.name);
+        let name = match self.name.as_str() {
+            site::Posture::DEFAULT if self.lasting.is_some() => {
+                return Err("`default` has no end: it is what is so when every posture has ended".to_owned());
+            }
+            site::Posture::DEFAULT => None,
+            name => Some(PostureName::new(name).map_err(|e| format!("{shown}: {e}"))?),
+        };
+        let seconds = self.lasting.map(|lasting| lasting.as_secs());
+        let wish = operator::Posture { name, seconds, reason: self.reason.clone() };
+        let began = Instant::now();
+        match self.which.ask(&operator::Command::Posture(wish))? {
+            Answer::Ended => {
+                let took = began.elapsed().as_secs_f64();
+                output::print(&format!(
+                    "posture {shown}: no tunnel has keys from before, after {took:.1} s\n"
+                ))?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Answer::Failed(why) => Err(why),
+            Answer::Status(_) => Err("the server answered another question".to_owned()),
+        }
+    }
+}
+
+fn show(which: &Which) -> Result<ExitCode, String> {
+    output::print(&postures(&which.status()?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_number_and_a_unit_and_nothing_else() {
+        assert_eq!(time("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("2h"), Ok(Duration::from_secs(7_200)));
+        for wrong in ["", "s", "0s", "1d", "-1s", "1.5h", "1000h", "99999999999999999999h", "2 h", "\u{e9}"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! `[[posture]]`: what tunnels must have while an operator says so.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::crypto::Crypto;
+use super::parse::{quantity, unknown_word};
+use super::problem::ProblemKind;
+use super::quantity::duration;
+use super::read::{Keys, Reader};
+use super::reference;
+use super::vault::{Vault, ranges};
+use crate::label::{Label, Range};
+use crate::names::PostureName;
+use crate::vocabulary::Vocabulary;
+
+/// The most postures of a site.
+const MOST: usize = 16;
+/// How long workstations have to follow, unless the site says otherwise.
+const FOLLOW: Duration = Duration::from_secs(10);
+/// What that may be, in milliseconds: two seconds are about what a change takes on a busy host.
+const FOLLOWS: std::ops::RangeInclusive<u64> = 2_000..=60_000;
+
+/// What a tunnel is sealed by: an AEAD and its key's length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Cipher {
+    /// AES-GCM with a 256-bit key and a 16-octet tag (RFC 4106).
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    /// AES-GCM with a 128-bit key and a 16-octet tag (RFC 4106).
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    /// ChaCha20-Poly1305 (RFC 7634).
+    #[serde(rename = "chacha20-poly1305")]
+    ChaCha20Poly1305,
+}
+
+impl Cipher {
+    const ALL: [(&str, Self); 3] = [
+        ("aes-256-gcm", Self::Aes256Gcm),
+        ("aes-128-gcm", Self::Aes128Gcm),
+        ("chacha20-poly1305", Self::ChaCha20Poly1305),
+    ];
+
+    /// The word for it in a site file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Aes256Gcm => "aes-256-gcm",
+            Self::Aes128Gcm => "aes-128-gcm",
+            Self::ChaCha20Poly1305 => "chacha20-poly1305",
+        }
+    }
+}
+
+impl std::fmt::Display for Cipher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What tunnels must have while it is in force.
+#[derive(Clone, Debug)]
+pub struct Posture {
+    name: PostureName,
+    labels: Option<Vec<Range>>,
+    ciphers: Vec<Cipher>,
+    follow: Duration,
+}
+
+impl Posture {
+    /// The name of what is in force where no posture is.
+    pub const DEFAULT: &str = "default";
+    /// How long workstations have to follow where a posture ends.
+    pub const FOLLOW: Duration = FOLLOW;
+
+    /// Its name.
+    pub fn name(&self) -> &PostureName {
+        &self.name
+    }
+
+    /// Whether it says anything of this label.
+    pub fn covers(&self, label: &Label) -> bool {
+        self.labels.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(label)))
+    }
+
+    /// What tunnels are sealed by, the preferred first; at least one.
+    pub fn ciphers(&self) -> &[Cipher] {
+        &self.ciphers
+    }
+
+    /// How long workstations have to agree on new keys.
+    pub fn follow(&self) -> Duration {
+        self.follow
+    }
+}
+
+/// Every `[[posture]]`; `None` if one could not be read.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    root: &Keys<'_>,
+    vocabulary: Option<&Vocabulary>,
+    vault: Option<&Vault>,
+    crypto: Option<&Crypto>,
+) -> Option<Vec<Posture>> {
+    let tables = reader.tables(root.get("posture"), "[posture]", &reference::POSTURE.names());
+    let read: Vec<_> = tables.iter().map(|keys| posture(reader, keys, vocabulary, vault, crypto)).collect();
+    let read: Vec<Posture> = read.into_iter().collect::<Option<_>>()?;
+    for (number, (one, keys)) in read.iter().zip(&tables).enumerate() {
+        if read.iter().take(number).any(|other| other.name == one.name) {
+            let what = format!("there are two postures `{}`", one.name);
+            reader.problem(ProblemKind::Duplicate, &keys.span(), what, "give one of them another name");
+        }
+        if number == MOST {
+            let what = format!("there are more than {MOST} postures");
+            reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, "remove some");
+        }
+        if number == 0 && root.get("federation").is_some() {
+            let what = "a posture is one server's, and this site has several";
+            let remedy = "remove the postures: the other servers would go on as before";
+            reader.problem(ProblemKind::BadValue, &keys.span(), what, remedy);
+        }
+    }
+    Some(read)
+}
+
+fn posture(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    vocabulary: Option<&Vocabulary>,
+    vault: Option<&Vault>,
+    crypto: Option<&Crypto>,
+) -> Option<Posture> {
+    let name = reader.need(keys, "name", "\"siege\"");
+    let name = name.and_then(|value| {
+        let form = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
+        let name = reader.parsed::<PostureName>(value, "posture's name", form)?;
+        if name.value.as_str() == Posture::DEFAULT {
+            let what = "`default` is what the other tables say";
+            reader.problem(ProblemKind::BadValue, &name.span, what, "give the posture another name");
+            return None;
+        }
+        Some(name.value)
+    });
+    let labels = match keys.get("labels") {
+        None => Some(None),
+        Some(_) => ranges(reader, keys, "labels", vocabulary).map(Some),
+    };
+    let ciphers = reader.need(keys, "ciphers", "[\"aes-256-gcm\"]");
+    let ciphers = ciphers.and_then(|value| ciphers_of(reader, value, crypto));
+    let follow = match keys.get("follow") {
+        None => u64::try_from(FOLLOW.as_millis()).ok(),
+        Some(value) => {
+            let read = |text: &str| duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
+            quantity(reader, value, "follow", read, FOLLOWS, "a time from \"2s\" to \"60s\"")
+        }
+    };
+    let labels = labels?;
+    let agree = match &labels {
+        None => vault.is_some_and(Vault::agrees_anywhere),
+        Some(ranges) => {
+            ranges.iter().any(|range| vault.is_some_and(|vault| vault.agrees_within(&range.value)))
+        }
+    };
+    if agree {
+        reader.problem(
+            ProblemKind::Overlap,
+            &keys.span(),
+            "`[vault] agree` has labels of this posture, and stacks that must agree cannot be changed while they run",
+            "give the posture `labels` without these",
+        );
+    }
+    let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
+    Some(Posture { name: name?, labels, ciphers: ciphers?, follow: Duration::from_millis(follow?) })
+}
+
+/// At least one, each once, and of those that the site's suites have.
+fn ciphers_of(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    crypto: Option<&Crypto>,
+) -> Option<Vec<Cipher>> {
+    let words = reader.strings(value, "ciphers")?;
+    if words.is_empty() {
+        let what = "a posture without a cipher lets nothing pass";
+        reader.problem(ProblemKind::BadValue, &value.span(), what, "name at least one");
+    }
+    let suites = crypto.map(Crypto::suites);
+    let mut ciphers = Vec::new();
+    for word in words {
+        let known = Cipher::ALL.into_iter().find(|(name, _)| *name == word.value);
+        let Some((_, cipher)) = known else {
+            unknown_word(reader, &word, "cipher", Cipher::ALL.iter().map(|(name, _)| *name));
+            continue;
+        };
+        if let Some(suites) = suites.filter(|suites| !suites.ciphers().contains(&cipher)) {
+            let what = format!("`suites` is `{suites}`, which has no {cipher}");
+            reader.problem(ProblemKind::BadValue, &word.span, what, "take it out, or choose other suites");
+        }
+        if ciphers.contains(&cipher) {
+            let what = format!("`{cipher}` stands here twice");
+            reader.problem(ProblemKind::Duplicate, &word.span, what, "take it out once");
+        }
+        ciphers.push(cipher);
+    }
+    Some(ciphers)
+}

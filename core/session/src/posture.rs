@@ -1,0 +1,244 @@
+//! Which posture is in force, and how it changes while sessions run: it is recorded, every vault is told and then the keyer, and the
+//! change is over when no vault has keys from before. Who has not followed in time is severed.
+
+use crate::event::*;
+use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
+use crate::state::*;
+use crate::{SessionId, Time};
+use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::site::{Cipher, Posture};
+use levee_policy::{LabelName, PostureName};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The longest reason, in octets.
+const MOST_REASON: usize = 200;
+
+/// A change, until it is recorded.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// `None`: time has brought it.
+    operator: Option<OperatorId>,
+    to: Vec<InForce>,
+    name: String,
+    follow: Duration,
+}
+
+/// A change that is recorded, until no vault has keys from before.
+struct Moving {
+    operator: Option<OperatorId>,
+    name: String,
+    began: Time,
+    /// When what is left is erased; `None` once that has been said.
+    sever: Option<Time>,
+    /// Vaults that have not answered, and by which number.
+    pending: BTreeMap<LabelName, u64>,
+    severed: usize,
+}
+
+/// Which postures are in force: where two share a label, the last counts.
+#[derive(Default)]
+pub(crate) struct Postures {
+    in_force: Vec<InForce>,
+    recording: bool,
+    moving: Option<Moving>,
+}
+
+impl Postures {
+    fn names(&self) -> impl DoubleEndedIterator<Item = &PostureName> {
+        self.in_force.iter().map(|one| &one.name)
+    }
+}
+
+fn named(in_force: &[InForce]) -> String {
+    let names: Vec<&str> = in_force.iter().map(|one| one.name.as_str()).collect();
+    if names.is_empty() { Posture::DEFAULT.to_owned() } else { names.join(", ") }
+}
+
+fn entry(name: &str, reason: String) -> Entry {
+    let (action, object, verdict) = ("posture".into(), name.into(), Verdict::Noted);
+    Entry { user: None, host: None, label: None, action, object, verdict, reason }
+}
+
+impl Sessions {
+    /// Takes up what the store has, before anything else happens. What the site does not have any more says nothing.
+    pub fn take_postures(&mut self, in_force: Vec<InForce>) {
+        self.postures.in_force = in_force;
+        self.await_posture_ends();
+    }
+
+    /// What is in force, and whether a change is under way.
+    pub fn postures(&self) -> (&[InForce], bool) {
+        (&self.postures.in_force, self.postures.recording || self.postures.moving.is_some())
+    }
+
+    pub(crate) fn posture_wished(&mut self, operator: OperatorId, wish: Wish, now: Time) {
+        match self.posture_change(operator, &wish, now) {
+            Err(why) => self.say(Output::Operator(operator, Err(why))),
+            Ok(change) => {
+                let lasting =
+                    wish.lasting.map_or_else(String::new, |time| format!(" for {} s", time.as_secs()));
+                let why = if wish.reason.is_empty() { "no reason given" } else { &wish.reason };
+                let from = named(&self.postures.in_force);
+                let said = format!("by an operator{lasting}, after {from}: {why}");
+                self.record_posture(change, said);
+            }
+        }
+    }
+
+    fn posture_change(&self, operator: OperatorId, wish: &Wish, now: Time) -> Result<Change, String> {
+        if self.postures().1 {
+            return Err("another change of posture is under way".to_owned());
+        }
+        if wish.reason.len() > MOST_REASON || wish.reason.chars().any(char::is_control) {
+            return Err(format!("a reason is one line of at most {MOST_REASON} octets"));
+        }
+        let Some(name) = &wish.posture else {
+            let (name, follow) = (Posture::DEFAULT.to_owned(), Posture::FOLLOW);
+            return Ok(Change { operator: Some(operator), to: Vec::new(), name, follow });
+        };
+        let Some(posture) = self.site.postures().iter().find(|one| one.name() == name) else {
+            let all: Vec<&str> = self.site.postures().iter().map(|one| one.name().as_str()).collect();
+            return Err(format!("the site has no posture `{name}`; it has: {} default", all.join(" ")));
+        };
+        let others = self.postures.in_force.iter().filter(|one| one.name != *name);
+        let until = wish.lasting.map(|lasting| now.after(lasting));
+        let to = others.cloned().chain([InForce { name: name.clone(), until }]).collect();
+        Ok(Change { operator: Some(operator), to, name: name.to_string(), follow: posture.follow() })
+    }
+
+    fn record_posture(&mut self, change: Change, said: String) {
+        self.postures.recording = true;
+        let (entries, changes) =
+            (vec![entry(&change.name, said)], vec![crate::Change::Postures(change.to.clone())]);
+        self.commit(Purpose::Posture(change), entries, changes);
+    }
+
+    pub(crate) fn posture_recorded(&mut self, change: Change, durable: bool, now: Time) {
+        self.postures.recording = false;
+        let Change { operator, to, name, follow } = change;
+        if !durable {
+            match operator {
+                Some(operator) => self.say(Output::Operator(operator, Err(NOT_RECORDED.to_owned()))),
+                None => self.set_timer(now.after(RETRY), Timer::Posture),
+            }
+            return;
+        }
+        let up = self.places.iter().filter(|(_, place)| matches!(place.vault, Vault::Up { .. }));
+        let before: Vec<(LabelName, Vec<Cipher>)> =
+            up.map(|(label, _)| (label.clone(), self.ciphers(label))).collect();
+        self.postures.in_force = to;
+        self.await_posture_ends();
+        let mut pending = BTreeMap::new();
+        for (label, ciphers) in before {
+            if self.ciphers(&label) != ciphers {
+                let number = self.tell_ciphers(&label);
+                pending.insert(label, number);
+            }
+        }
+        let sever = now.after(follow);
+        self.set_timer(sever, Timer::Posture);
+        self.postures.moving =
+            Some(Moving { operator, name, began: now, sever: Some(sever), pending, severed: 0 });
+        self.finish_moving(now);
+    }
+
+    /// What a label's tunnels may have now. What is no label of the site has nothing.
+    fn ciphers(&self, label: &LabelName) -> Vec<Cipher> {
+        let label = self.site.label(label);
+        label.map_or_else(Vec::new, |label| self.site.ciphers(&label, self.postures.names()).to_vec())
+    }
+
+    /// Tells a label's vault, and then the keyer: what it agrees on is to find a vault that takes it.
+    pub(crate) fn tell_ciphers(&mut self, label: &LabelName) -> u64 {
+        let (number, ciphers) = (self.number(), self.ciphers(label));
+        self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers.clone())));
+        self.say(Output::Ciphers(label.clone(), ciphers));
+        number
+    }
+
+    /// A keyer that is new has been told nothing.
+    pub(crate) fn tell_keyer_ciphers(&mut self) {
+        let up = self.places.iter().filter(|(_, place)| matches!(place.vault, Vault::Up { .. }));
+        let told: Vec<Output> =
+            up.map(|(label, _)| Output::Ciphers(label.clone(), self.ciphers(label))).collect();
+        self.outputs.extend(told);
+    }
+
+    /// Nothing old is left at a label.
+    pub(crate) fn moved(&mut self, label: &LabelName, number: u64, severed: Vec<SessionId>, now: Time) {
+        let Some(moving) = &mut self.postures.moving else { return };
+        if moving.pending.get(label) != Some(&number) {
+            return;
+        }
+        moving.pending.remove(label);
+        let reason =
+            format!("its workstation did not follow in time when the posture became {}", moving.name);
+        for id in severed {
+            let here = self.sessions.get(&id).is_some_and(|session| session.record.label == *label);
+            if here && self.live(id).is_some() {
+                if let Some(moving) = &mut self.postures.moving {
+                    moving.severed += 1;
+                }
+                self.close(id, &reason, None, now);
+            }
+        }
+        self.finish_moving(now);
+    }
+
+    /// A vault is dead or has no session left: the next one has no keys from before.
+    pub(crate) fn moved_with_its_vault(&mut self, label: &LabelName, now: Time) {
+        if let Some(moving) = &mut self.postures.moving
+            && moving.pending.remove(label).is_some()
+        {
+            self.finish_moving(now);
+        }
+    }
+
+    fn finish_moving(&mut self, now: Time) {
+        let Some(moving) = self.postures.moving.take_if(|moving| moving.pending.is_empty()) else { return };
+        let took = now.since(moving.began).as_millis();
+        let ended = match moving.severed {
+            0 => "every session followed".to_owned(),
+            count => format!("{count} sessions did not follow, and end"),
+        };
+        let said = format!("no keys from before are left, after {took} ms; {ended}");
+        self.say(Output::Audit(entry(&moving.name, said)));
+        if let Some(operator) = moving.operator {
+            self.say(Output::Operator(operator, Ok(())));
+        }
+        // What ended meanwhile.
+        self.posture_due(now);
+    }
+
+    fn await_posture_ends(&mut self) {
+        let ends: Vec<Time> = self.postures.in_force.iter().filter_map(|one| one.until).collect();
+        for end in ends {
+            self.set_timer(end, Timer::Posture);
+        }
+    }
+
+    pub(crate) fn posture_due(&mut self, now: Time) {
+        if let Some(moving) = &mut self.postures.moving {
+            if moving.sever.take_if(|at| *at <= now).is_some() {
+                let late: Vec<(LabelName, u64)> =
+                    moving.pending.iter().map(|(label, number)| (label.clone(), *number)).collect();
+                for (label, number) in late {
+                    self.say(Output::Vault(label, ToVault::Sever(number)));
+                }
+            }
+            return;
+        }
+        if self.postures.recording {
+            return;
+        }
+        let over = |one: &InForce| one.until.is_some_and(|until| until <= now);
+        let (ended, to): (Vec<InForce>, Vec<InForce>) =
+            self.postures.in_force.iter().cloned().partition(over);
+        if ended.is_empty() {
+            return;
+        }
+        let (name, said) = (named(&to), format!("the time of {} is over", named(&ended)));
+        self.record_posture(Change { operator: None, to, name, follow: Posture::FOLLOW }, said);
+    }
+}

@@ -1,0 +1,215 @@
+//! A change of posture: recorded first, told to every vault and then the keyer, over when no vault has keys from before.
+
+use levee_policy::Site;
+use levee_policy::site::Cipher;
+use levee_session::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SITE: &str = concat!(
+    include_str!("../../../conf/small/site.toml"),
+    r#"
+[[posture]]
+name = "siege"
+ciphers = ["chacha20-poly1305"]
+follow = "4s"
+[[posture]]
+name = "elsewhere"
+labels = ["UNCLASSIFIED"]
+ciphers = ["aes-128-gcm"]
+"#
+);
+const LABEL: &str = "SECRET";
+const CLIENT: ClientId = ClientId(1);
+const OPERATOR: OperatorId = OperatorId(9);
+
+/// A server with a session at a label that is up; what it is to record waits for the test.
+struct Server {
+    machine: Sessions,
+    now: Time,
+    durable: bool,
+    said: Vec<Output>,
+    log: Vec<(String, String)>,
+    stored: Vec<Vec<InForce>>,
+}
+
+impl Server {
+    fn new() -> (Self, SessionId) {
+        let now = Time::from_millis(1_000_000_000);
+        let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), vec![], [], [], [7; 16], now);
+        let mut server = Self { machine, now, durable: true, said: vec![], log: vec![], stored: vec![] };
+        let (device, label) = ("ws1".parse().unwrap(), LABEL.parse().unwrap());
+        server.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
+        server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
+        let id = SessionId::from_random([7; 16]);
+        server.hear(Event::Request(CLIENT, Request::Level { label, id, random: 1 }));
+        let said = server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+        // What it may have is known before the session is.
+        let first =
+            said.iter().position(|one| matches!(one, Output::Vault(_, ToVault::Ciphers(..)))).unwrap();
+        let open = said.iter().position(|one| matches!(one, Output::Vault(_, ToVault::Open { .. }))).unwrap();
+        assert!(first < open, "{said:?}");
+        server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
+        assert!(server.machine.live(id).is_some());
+        (server, id)
+    }
+
+    fn hear(&mut self, event: Event) -> Vec<Output> {
+        self.machine.handle(event, self.now);
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::Commit(commit, entries, changes) => {
+                    self.log.extend(entries.into_iter().map(|entry| (entry.object, entry.reason)));
+                    for change in changes {
+                        if let Change::Postures(in_force) = change {
+                            self.stored.push(in_force);
+                        }
+                    }
+                    self.machine.handle(Event::Committed(commit, self.durable), self.now);
+                }
+                Output::Audit(entry) => self.log.push((entry.object, entry.reason)),
+                Output::Verify(client, _) => {
+                    self.machine.handle(Event::Verified(client, Verified::Right(None)), self.now);
+                }
+                Output::Cut(cut, ..) => self.machine.handle(Event::Cut(cut, Some(0)), self.now),
+                output => self.said.push(output),
+            }
+        }
+        std::mem::take(&mut self.said)
+    }
+
+    fn wish(&mut self, posture: Option<&str>, lasting: Option<Duration>) -> Vec<Output> {
+        let posture = posture.map(|name| name.parse().unwrap());
+        self.hear(Event::Posture(OPERATOR, Wish { posture, lasting, reason: "a drill".into() }))
+    }
+
+    fn later(&mut self, time: Duration) -> Vec<Output> {
+        self.now = self.now.after(time);
+        self.hear(Event::Tick)
+    }
+
+    fn moved(&mut self, number: u64, severed: Vec<SessionId>) -> Vec<Output> {
+        self.hear(Event::Moved(LABEL.parse().unwrap(), number, severed))
+    }
+
+    fn in_force(&self) -> Vec<String> {
+        self.machine.postures().0.iter().map(|one| one.name.to_string()).collect()
+    }
+}
+
+/// What the vault was told, which must be what the keyer was told after it.
+fn told(said: &[Output]) -> Option<(u64, Vec<Cipher>)> {
+    let vault = said.iter().position(|one| matches!(one, Output::Vault(_, ToVault::Ciphers(..))))?;
+    let keyer = said.iter().position(|one| matches!(one, Output::Ciphers(..))).expect("the keyer is told");
+    assert!(vault < keyer, "{said:?}");
+    match (&said[vault], &said[keyer]) {
+        (Output::Vault(_, ToVault::Ciphers(number, ciphers)), Output::Ciphers(_, same)) => {
+            assert_eq!(ciphers, same);
+            Some((*number, ciphers.clone()))
+        }
+        _ => None,
+    }
+}
+
+fn answer(said: &[Output]) -> Option<Result<(), String>> {
+    said.iter().find_map(|one| match one {
+        Output::Operator(OPERATOR, result) => Some(result.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_change_is_recorded_first_and_acknowledged_when_the_vault_has_nothing_old() {
+    let (mut server, id) = Server::new();
+    let said = server.wish(Some("siege"), None);
+    let (number, ciphers) = told(&said).unwrap();
+    assert_eq!((ciphers, answer(&said)), (vec![Cipher::ChaCha20Poly1305], None));
+    assert!(server.log.iter().any(|(object, why)| object == "siege" && why.contains("a drill")));
+    assert_eq!((server.in_force(), server.stored.len()), (vec!["siege".to_owned()], 1));
+    // One at a time.
+    assert!(matches!(answer(&server.wish(None, None)), Some(Err(why)) if why.contains("under way")));
+    // Another number is no answer, nor is another label's.
+    assert_eq!(answer(&server.moved(number + 100, vec![id])), None);
+    assert_eq!(answer(&server.moved(number, vec![])), Some(Ok(())));
+    assert!(server.machine.live(id).is_some());
+    // Back, and nothing to do where nothing changes.
+    let (number, ciphers) = told(&server.wish(None, None)).unwrap();
+    assert_eq!(ciphers.len(), 3);
+    assert_eq!(answer(&server.moved(number, vec![])), Some(Ok(())));
+    let said = server.wish(Some("elsewhere"), None);
+    assert_eq!((told(&said), answer(&said)), (None, Some(Ok(()))));
+}
+
+#[test]
+fn what_cannot_be_recorded_is_not_done() {
+    let (mut server, _) = Server::new();
+    server.durable = false;
+    let said = server.wish(Some("siege"), None);
+    assert_eq!(told(&said), None);
+    assert!(matches!(answer(&said), Some(Err(_))));
+    assert!(server.in_force().is_empty() && !server.machine.postures().1);
+}
+
+#[test]
+fn who_does_not_follow_in_time_is_severed_and_its_session_ends_with_the_reason() {
+    let (mut server, id) = Server::new();
+    let (number, _) = told(&server.wish(Some("siege"), None)).unwrap();
+    let severs = |said: &[Output]| {
+        said.iter().any(|one| matches!(one, Output::Vault(_, ToVault::Sever(of)) if *of == number))
+    };
+    assert!(!severs(&server.later(Duration::from_millis(3_900))));
+    assert!(severs(&server.later(Duration::from_millis(200))));
+    assert!(!severs(&server.later(Duration::from_millis(200))), "once");
+    assert_eq!(answer(&server.moved(number, vec![id])), Some(Ok(())));
+    assert!(server.machine.live(id).is_none());
+    let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    let ended =
+        |one: &Output| matches!(one, Output::Reply(_, Reply::Ended(why)) if why.contains("did not follow"));
+    assert!(said.iter().any(ended), "{said:?}");
+}
+
+#[test]
+fn a_vault_that_dies_has_nothing_old_and_the_next_is_told_what_is_in_force() {
+    let (mut server, _) = Server::new();
+    told(&server.wish(Some("siege"), None)).unwrap();
+    let said = server.hear(Event::LabelDied(LABEL.parse().unwrap()));
+    assert_eq!(answer(&said), Some(Ok(())));
+    let (_, ciphers) = told(&server.hear(Event::LabelUp(LABEL.parse().unwrap()))).unwrap();
+    assert_eq!(ciphers, [Cipher::ChaCha20Poly1305]);
+    // And so is a keyer that is new.
+    let said = server.hear(Event::KeyerCame);
+    assert!(
+        matches!(&said[0], Output::Ciphers(_, ciphers) if *ciphers == [Cipher::ChaCha20Poly1305]),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_posture_ends_in_its_time_after_a_restart_as_well() {
+    let (mut server, _) = Server::new();
+    let (number, _) = told(&server.wish(Some("siege"), Some(Duration::from_secs(60)))).unwrap();
+    server.moved(number, vec![]);
+    assert_eq!(told(&server.later(Duration::from_secs(59))), None);
+    let stored = server.stored.last().unwrap().clone();
+    let (_, ciphers) = told(&server.later(Duration::from_secs(2))).unwrap();
+    assert_eq!(ciphers.len(), 3);
+    assert!(server.in_force().is_empty() && server.stored.last().unwrap().is_empty());
+
+    let (mut server, _) = Server::new();
+    server.machine.take_postures(stored);
+    assert_eq!(server.in_force(), ["siege"]);
+    let (_, ciphers) = told(&server.later(Duration::from_secs(61))).unwrap();
+    assert_eq!(ciphers.len(), 3);
+}
+
+#[test]
+fn a_wish_that_makes_no_sense_changes_nothing() {
+    let (mut server, _) = Server::new();
+    assert!(matches!(answer(&server.wish(Some("seige"), None)), Some(Err(why)) if why.contains("siege")));
+    for reason in ["x".repeat(201), "two\nlines".into(), "\u{1b}[2J".into()] {
+        let wish = Wish { posture: Some("siege".parse().unwrap()), lasting: None, reason };
+        let said = server.hear(Event::Posture(OPERATOR, wish));
+        assert!(matches!(answer(&said), Some(Err(_))) && told(&said).is_none());
+    }
+    assert!(server.in_force().is_empty() && server.stored.is_empty());
+}

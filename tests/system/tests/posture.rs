@@ -1,0 +1,157 @@
+//! The posture is changed while sessions at two levels carry traffic: every tunnel has new keys, and nothing is lost.
+
+use levee_system::swan::{Swan, child};
+use levee_system::{Done, World, eventually, text};
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const SITE: &str = concat!(
+    include_str!("../../../conf/small/site.toml"),
+    r#"
+[[posture]]
+name = "siege"
+ciphers = ["chacha20-poly1305"]
+follow = "20s"
+[[posture]]
+name = "alert"
+labels = ["UNCLASSIFIED"]
+ciphers = ["aes-128-gcm"]
+follow = "20s"
+[[posture]]
+name = "swift"
+ciphers = ["chacha20-poly1305"]
+follow = "3s"
+"#
+);
+const LOW: &str = "UNCLASSIFIED";
+const HIGH: &str = "SECRET//NATO,MED";
+const OTHER: &str = "CONFIDENTIAL//MED";
+const PAGE: &str = "http://www.harbour.example/";
+
+fn posture(world: &World, arguments: &[&str]) -> Done {
+    let run = text(&world.path("run"));
+    world.levee(&[&["posture"], arguments, &["--run", &run]].concat())
+}
+
+fn audit(world: &World) -> String {
+    world.levee(&["audit", "show", "--state", &text(&world.path("state"))]).ok()
+}
+
+/// The suites of every pair at a label.
+fn suites(status: &Value, label: &str) -> Vec<String> {
+    let sas = status["vaults"][label]["sas"].as_array().into_iter().flatten();
+    sas.map(|sa| sa["suite"].as_str().expect("a suite").to_owned()).collect()
+}
+
+/// Every packet that a vault could not open, or let through.
+fn lost(world: &World, label: &str) -> u64 {
+    let counters = world.status()["vaults"][label]["counters"].clone();
+    let names = ["unknown-spi", "auth-failed", "replay", "selector", "no-session", "no-sa", "malformed"];
+    names.iter().filter_map(|name| counters[*name].as_u64()).sum()
+}
+
+/// A file goes to the label's own store and comes back the same, again and again until it is over.
+fn carry(world: &World, workstation: &str, over: &AtomicBool, rounds: &AtomicU64) {
+    let there_and_back = format!(
+        "head -c 400000 /dev/urandom >/tmp/a && curl --silent --show-error --fail --max-time 30 -T /tmp/a {PAGE}own/a && \
+         curl --silent --show-error --fail --max-time 30 --output /tmp/b {PAGE}own/a && cmp /tmp/a /tmp/b"
+    );
+    while !over.load(Ordering::Relaxed) {
+        world.run(workstation, &["sh", "-c", &there_and_back]).ok();
+        rounds.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn two_levels_in_traffic_change_their_ciphers_and_change_back_without_losing_a_packet() {
+    let mut world = World::up("posture", SITE, &["ws1", "ws2"]);
+    for (workstation, user, label) in [("ws1", "ada", HIGH), ("ws2", "mia", OTHER)] {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+        assert!(world.fetch(workstation, PAGE).ok().contains(label));
+        assert_eq!(suites(&world.status(), label), ["aes-256-gcm"]);
+    }
+    let (over, rounds) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    std::thread::scope(|scope| {
+        for (workstation, rounds) in ["ws1", "ws2"].into_iter().zip(&rounds) {
+            let (world, over) = (&world, &over);
+            scope.spawn(move || carry(world, workstation, over, rounds));
+        }
+        // However it ends, the threads do.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for (name, suite) in [("siege", "chacha20-poly1305"), ("default", "aes-256-gcm")] {
+                let before: u64 = rounds.iter().map(|one| one.load(Ordering::Relaxed)).sum();
+                let said = posture(&world, &["set", name, "--reason", "a drill"]).ok();
+                assert!(said.contains("no tunnel has keys from before"), "{said}");
+                let status = world.status();
+                for label in [HIGH, OTHER] {
+                    let suites = suites(&status, label);
+                    assert!(
+                        !suites.is_empty() && suites.iter().all(|one| one == suite),
+                        "{name}: {suites:?}"
+                    );
+                }
+                eventually(Duration::from_secs(60), "files go to and fro", || {
+                    rounds.iter().map(|one| one.load(Ordering::Relaxed)).sum::<u64>() > before + 2
+                });
+            }
+        }));
+        over.store(true, Ordering::Relaxed);
+        result.unwrap_or_else(|why| std::panic::resume_unwind(why));
+    });
+    assert!(rounds.iter().all(|rounds| rounds.load(Ordering::Relaxed) > 0));
+    for label in [HIGH, OTHER] {
+        assert_eq!(lost(&world, label), 0, "{label}: {}", world.status()["vaults"][label]["counters"]);
+    }
+    assert_eq!(world.status()["session_count"], 2);
+    let log = audit(&world);
+    assert!(log.contains("a drill") && log.contains("every session followed"), "{log}");
+
+    // It ends by itself, or stays over a restart.
+    posture(&world, &["set", "siege", "--for", "5s"]).ok();
+    eventually(Duration::from_secs(60), "the posture is over", || {
+        let status = world.status();
+        status["postures"].as_array().is_some_and(Vec::is_empty) && status["moving"] == false
+    });
+    assert!(audit(&world).contains("the time of siege is over"));
+    posture(&world, &["set", "seige"]).refused();
+    posture(&world, &["set", "siege"]).ok();
+    world.kill_server();
+    world.start_server();
+    assert!(posture(&world, &["show"]).ok().contains("siege"));
+}
+
+#[test]
+fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
+    let mut world = World::new("follow", SITE, &["ws1"]);
+    world.leave_tunnel_to_others("ws1");
+    world.start_server();
+    world.start_workstation("ws1");
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    let swan = Swan::start(&world, "ws1", &[LOW]);
+    swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
+    eventually(Duration::from_secs(20), "the first child is replaced", || {
+        let sas = swan.sas();
+        sas.contains("AES_GCM_16-256/CURVE_25519") && sas.matches("INSTALLED").count() == 1
+    });
+    let fetch = || {
+        let url = ["--silent", "--show-error", "--fail", "--max-time", "5", "http://10.80.0.1/"];
+        world.outside("ws1", "curl", &url)
+    };
+    assert!(fetch().ok().contains(LOW));
+    posture(&world, &["set", "alert"]).ok();
+    assert_eq!(suites(&world.status(), LOW), ["aes-128-gcm"]);
+    assert!(swan.sas().contains("AES_GCM_16-128/CURVE_25519"), "{}", swan.sas());
+    assert!(fetch().ok().contains(LOW));
+
+    // It has no ChaCha20-Poly1305: its session is over, and the log says why.
+    posture(&world, &["set", "swift"]).ok();
+    assert!(suites(&world.status(), LOW).is_empty());
+    eventually(Duration::from_secs(20), "the session is over", || world.status()["session_count"] == 0);
+    fetch().refused();
+    let log = audit(&world);
+    assert!(log.contains("did not follow in time when the posture became swift"), "{log}");
+    swan.initiate(&child(LOW)).expect_err("there is no session");
+}
