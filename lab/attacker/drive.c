@@ -53,7 +53,10 @@ static int lock(int fd, short kind) {
 // Whatever can be done with an open file that others may have, too.
 static void use(int fd, unsigned turn) {
     static char text[512];
-    struct itimerspec soon = {{0, 0}, {1000 + turn, 0}};
+    // Further away each time, by more than passes until it is looked at: or it would only seem to run down, as it does by itself.
+    struct timespec now = {0, 0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    struct itimerspec soon = {{0, 0}, {1000 + (now.tv_sec * 1000 + now.tv_nsec / 1000000) % 1000000000, 0}};
     if (lock(fd, F_WRLCK) < 0)
         lock(fd, F_RDLCK);
     if (fcntl(fd, F_OFD_SETLK, &(struct flock){.l_type = F_WRLCK, .l_start = 99, .l_len = 1}) < 0)

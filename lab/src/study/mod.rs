@@ -325,7 +325,7 @@ mod tests {
         let (_, text) = FILES[0];
         let without = text.replace("[form.quick]", "[form.quick]\narms = [\"bubblewrap\"]");
         assert!(Study::parse(&without).expect_err("no baseline").contains("without the baseline"));
-        let unknown = text.replace("[form.quick]", "[form.quick]\nrows = [\"teleport\"]");
+        let unknown = text.replace("[form.full]", "[form.full]\nrows = [\"teleport\"]");
         assert!(Study::parse(&unknown).expect_err("no such row").contains("no row \"teleport\""));
     }
 }
