@@ -23,6 +23,7 @@
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const WRITABLE[] = {"/srv/own", "/tmp", "/run", "/var/tmp", "/dev/shm"};
