@@ -2,6 +2,7 @@
 //! sum fits is nobody's promise but the operator's.
 
 use levee_policy::Site;
+use levee_policy::site::Limits;
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -55,8 +56,6 @@ struct Host {
 
 /// Bytes of a page: levee serves on x86-64 and on arm64, where no kernel that is shipped for servers has less.
 const PAGE: u64 = 4_096;
-/// Descriptors that one process of a label may have (the warden's limit).
-const DESCRIPTORS: u64 = 16_384;
 /// The least that an open file costs its control group (`struct file`, Linux 6.1: 232 bytes).
 const FILE: u64 = 232;
 /// Processes of the host's own, and of levee's outside compartments.
@@ -74,7 +73,7 @@ fn pools(label: Label, labels: u64, host: Host) -> [Pool; 5] {
         ),
         pool(
             "open files",
-            label.processes.saturating_mul(DESCRIPTORS).min(label.memory / FILE),
+            label.processes.saturating_mul(Limits::DESCRIPTORS).min(label.memory / FILE),
             host.files,
             "fs.file-max",
         ),

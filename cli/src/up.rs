@@ -237,9 +237,12 @@ impl Up {
                 && let Err(why) = crate::operator::try_label(&run, label)
             {
                 // What cannot serve does not stay, and nothing is hidden behind «is up».
-                let _ = Down { run: Some(run) }.stop();
+                let stopped = match (Down { run: Some(run) }).stop() {
+                    Ok(()) => "is stopped again".to_owned(),
+                    Err(e) => format!("cannot serve, and cannot be stopped ({e})"),
+                };
                 return Err(format!(
-                    "{name} is stopped again: {label} was started on trial, and does not start: {}\n\
+                    "{name} {stopped}: {label} was started on trial, and does not start: {}\n\
                      `levee log` shows what its processes said; with --no-trial the server stays up all the same",
                     crate::output::shown(&why)
                 ));

@@ -217,7 +217,10 @@ impl Sessions {
             if place.sessions.is_empty() {
                 self.places.remove(&record.label);
                 self.moved_with_its_vault(&record.label, now);
-                self.say(Output::Release(record.label));
+                // An operator who waits for its start has it released by that.
+                if !self.trials.contains_key(&record.label) {
+                    self.say(Output::Release(record.label));
+                }
             }
         }
     }

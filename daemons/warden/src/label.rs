@@ -604,15 +604,17 @@ fn nginx(
 fn itself(site: &Site, service: &levee_policy::site::Service) -> Launch {
     let addresses: Vec<String> =
         addresses(site, service).iter().map(|address| address.ip().to_string()).collect();
-    let mut launch = inherit(service, 0);
-    launch.env.remove(0);
-    launch.env.push(format!("LEVEE_PORT={}", service.port()));
-    launch.env.push(format!("LEVEE_ADDRESSES={}", addresses.join(" ")));
-    launch
+    let told = [format!("LEVEE_PORT={}", service.port()), format!("LEVEE_ADDRESSES={}", addresses.join(" "))];
+    command(service, told)
 }
 
 /// A service given as a command: its listeners are descriptors 3, 4, …, as systemd passes them (sd_listen_fds(3)).
 fn inherit(service: &levee_policy::site::Service, listeners: usize) -> Launch {
+    command(service, [format!("LISTEN_FDS={listeners}")])
+}
+
+/// A service given as a command, with this in its environment.
+fn command(service: &levee_policy::site::Service, told: impl IntoIterator<Item = String>) -> Launch {
     let argv = match service.program() {
         Program::Nginx => Vec::new(),
         Program::Command(argv) => argv.to_vec(),
@@ -620,7 +622,7 @@ fn inherit(service: &levee_policy::site::Service, listeners: usize) -> Launch {
     Launch {
         program: argv.first().cloned().unwrap_or_default(),
         argv,
-        env: vec![format!("LISTEN_FDS={listeners}"), "PATH=/usr/bin:/usr/sbin".into()],
+        env: told.into_iter().chain(["PATH=/usr/bin:/usr/sbin".to_owned()]).collect(),
         needs: service.needs().clone(),
     }
 }

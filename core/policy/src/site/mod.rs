@@ -198,6 +198,11 @@ pub struct Limits {
     pub connections: u32,
 }
 
+impl Limits {
+    /// Descriptors that one process of a compartment may have.
+    pub const DESCRIPTORS: u64 = 16_384;
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

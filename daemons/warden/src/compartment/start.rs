@@ -29,9 +29,6 @@ use super::store::Store;
 /// How long process 1 may take to build the compartment.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Descriptors that each process in a compartment may have.
-const DESCRIPTORS: u64 = 16_384;
-
 /// Bytes of steps that go to process 1 in one message, well below what a message may have.
 const BATCH: usize = levee_ipc::MAX_MESSAGE / 2;
 
@@ -406,7 +403,7 @@ fn process_1(
     program.cgroups = cgroup.procs().collect();
     program.new_keyring = true;
     // Not the warden's own, which depends on how it was started.
-    program.limits.push((Resource::Nofile, DESCRIPTORS));
+    program.limits.push((Resource::Nofile, levee_policy::site::Limits::DESCRIPTORS));
     Ok((program.start()?, ours))
 }
 

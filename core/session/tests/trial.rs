@@ -1,0 +1,92 @@
+//! A label that an operator has started on trial: the answer, and what becomes of it.
+
+use levee_policy::{LabelName, Site};
+use levee_session::*;
+use std::sync::Arc;
+
+const OPERATOR: OperatorId = OperatorId(9);
+
+struct Server(Sessions);
+
+impl Server {
+    fn new() -> Self {
+        let site = Site::parse(include_str!("../../../conf/small/site.toml")).unwrap();
+        Self(Sessions::new(Arc::new(site), vec![], [], [], [7; 16], NOW))
+    }
+
+    /// All that it says; what it is to record is recorded, what it is to cut is cut, passwords are right.
+    fn hear(&mut self, event: Event) -> Vec<Output> {
+        self.0.handle(event, NOW);
+        let mut said = Vec::new();
+        while let Some(output) = self.0.poll() {
+            let next = match &output {
+                Output::Commit(commit, ..) => Some(Event::Committed(*commit, true)),
+                Output::Cut(cut, ..) => Some(Event::Cut(*cut, Some(0))),
+                Output::Verify(client, _) => Some(Event::Verified(*client, Verified::Right(None))),
+                _ => None,
+            };
+            next.into_iter().for_each(|next| self.0.handle(next, NOW));
+            said.push(output);
+        }
+        said
+    }
+}
+
+const NOW: Time = Time::from_millis(1_000_000_000);
+
+fn label() -> LabelName {
+    "SECRET".parse().unwrap()
+}
+
+fn answer(said: &[Output]) -> Option<&Result<(), String>> {
+    said.iter().find_map(|output| match output {
+        Output::Operator(OPERATOR, result) => Some(result),
+        _ => None,
+    })
+}
+
+fn asks(said: &[Output]) -> (bool, bool) {
+    let needs = said.iter().any(|output| matches!(output, Output::Need(of) if *of == label()));
+    (needs, said.iter().any(|output| matches!(output, Output::Release(of) if *of == label())))
+}
+
+#[test]
+fn a_label_on_trial_is_started_recorded_and_released_when_it_is_up() {
+    let mut server = Server::new();
+    let said = server.hear(Event::Try(OPERATOR, label()));
+    assert_eq!((asks(&said), answer(&said)), ((true, false), None));
+    let recorded = |output: &Output| matches!(output, Output::Audit(entry) if entry.action == "trial");
+    assert!(said.iter().any(recorded), "{said:?}");
+    let said = server.hear(Event::LabelUp(label()));
+    assert_eq!((asks(&said), answer(&said)), ((false, true), Some(&Ok(()))));
+    assert_eq!(answer(&server.hear(Event::LabelUp(label()))), None, "it is told once");
+}
+
+#[test]
+fn why_a_label_on_trial_cannot_run_is_told_and_one_at_which_nothing_is_reached_is_refused() {
+    let mut server = Server::new();
+    server.hear(Event::Try(OPERATOR, label()));
+    let said = server.hear(Event::LabelFailed(label(), "no room".into()));
+    assert_eq!(answer(&said), Some(&Err("no room".into())));
+    let said = server.hear(Event::Try(OPERATOR, "COSMIC".parse().unwrap()));
+    assert!(answer(&said).is_some_and(Result::is_err) && !asks(&said).0, "{said:?}");
+}
+
+#[test]
+fn a_session_that_ends_meanwhile_does_not_take_the_label_from_who_waits() {
+    let mut server = Server::new();
+    let client = ClientId(1);
+    server.hear(Event::Hello { client, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });
+    server.hear(Event::Request(client, Request::Login("ada".parse().unwrap())));
+    let level = Request::Level { label: label(), id: SessionId::from_random([7; 16]), random: 1 };
+    assert_eq!(asks(&server.hear(Event::Request(client, level))), (true, false));
+    // It is being started for the session; an operator waits, and the session ends before its vault has heard of it.
+    assert_eq!(asks(&server.hear(Event::Try(OPERATOR, label()))), (false, false));
+    let other = OperatorId(8);
+    let said = server.hear(Event::Disable(other, "ada".parse().unwrap(), true));
+    let over = |output: &Output| matches!(output, Output::Operator(operator, Ok(())) if *operator == other);
+    assert!(said.iter().any(over), "{said:?}");
+    assert_eq!((asks(&said), answer(&said)), ((false, false), None));
+    let said = server.hear(Event::LabelUp(label()));
+    assert_eq!((asks(&said).1, answer(&said)), (true, Some(&Ok(()))));
+}
