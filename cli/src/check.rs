@@ -108,6 +108,7 @@ impl Check {
         };
         warnings.extend(parsed.iter().flat_map(missing_programs));
         warnings.extend(parsed.as_ref().ok().and_then(shared_kernel));
+        warnings.extend(parsed.as_ref().ok().and_then(not_served));
         if self.json {
             output::json(&Answer { file, sound, site, problems, unfit: &unfit, warnings: &warnings })?;
         } else {
@@ -119,6 +120,15 @@ impl Check {
         }
         Ok(if sound && unfit.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// What the site file can say, and no server does yet.
+fn not_served(site: &Site) -> Option<String> {
+    let first = site.channels().first()?;
+    Some(format!(
+        "no channel runs yet: its flow is checked, but `levee up` refuses a site that has one, such as `{}`",
+        first.name()
+    ))
 }
 
 /// What the state directory says that it belongs to, where that is not this site.

@@ -26,7 +26,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// End everything in a partition: when this returns, nothing of it runs. It stays off until the server is started anew
+    /// End everything in a partition: when this returns, nothing of it runs. It stays off until `levee partition start`, or the next start of the server
     Stop(One),
     /// Start a partition that is off, however often it has ended. It starts as soon as it can
     Start(One),

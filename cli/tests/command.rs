@@ -339,3 +339,28 @@ fn doctor_adds_up_what_a_sites_labels_could_take_of_the_kernels_tables() {
     let wrong = levee(&["doctor", "--site", "no/such/file"], "");
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
 }
+
+#[test]
+fn check_says_of_a_sound_site_what_no_server_does_yet() {
+    let more = r#"
+[[partition]]
+name = "pump"
+label = "UNCLASSIFIED"
+command = ["/bin/sleep", "9"]
+[[partition]]
+name = "sink"
+label = "SECRET"
+command = ["/bin/sleep", "9"]
+[[channel]]
+name = "readings"
+kind = "oneway"
+from = "pump"
+to = "sink"
+"#;
+    let site = std::fs::read_to_string(root().join("conf/small/site.toml")).unwrap();
+    let checked = levee(&["check", "-"], &format!("{site}{more}"));
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
+    assert!(text(&checked.stdout).contains("no channel runs yet"), "{}", text(&checked.stdout));
+    let without = levee(&["check", "-"], &site);
+    assert!(!text(&without.stdout).contains("channel runs"), "{}", text(&without.stdout));
+}
