@@ -1,9 +1,10 @@
 //! What a control group's limits hold, with processes that try to have more. Needs root.
 
+mod within;
+
 use levee_sys::cgroup::{Cgroup, Limits};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Command, Stdio};
 
 /// A group's memory, in bytes.
 const MEMORY: u64 = 64 << 20;
@@ -66,20 +67,7 @@ fn held(what: &str) -> u64 {
     let name = format!("levee-test-{}-{what}", std::process::id());
     let limits = Limits { memory: MEMORY, processes: 64, cpu_percent: Limits::ANY_TIME };
     let mut group = Cgroup::create(&name, limits).expect("a control group; run as root");
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", FILLS, "--nocapture"])
-        .env(FILL, what)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    for procs in group.procs() {
-        rustix::io::write(procs, child.id().to_string().as_bytes()).unwrap();
-    }
-    drop(child.stdin.take());
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(child.wait().unwrap().success(), "{said}");
+    let said = within::again(&group, FILLS, (FILL, what));
     group.remove().unwrap();
     let number = said.lines().find_map(|line| line.split_once("waits: ")).expect("what waits");
     number.1.trim().parse().unwrap()

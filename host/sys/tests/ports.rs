@@ -1,11 +1,12 @@
 //! Source ports of connections from within a control group, and what somebody outside sees of them: nothing. Needs root.
 
+mod within;
+
 use levee_sys::cgroup::{Cgroup, Limits};
 use levee_sys::ports;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with};
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
 
 /// Set for the process that is in the group.
 const WITHIN: &str = "LEVEE_TEST_PORTS";
@@ -44,21 +45,8 @@ fn group(what: &str) -> Cgroup {
 }
 
 /// This process again, in the group: what it says of its ports, once it has ended.
-fn within(group: &Cgroup) -> String {
-    let mut child: Child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", CONNECTS, "--nocapture"])
-        .env(WITHIN, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    for procs in group.procs() {
-        rustix::io::write(procs, child.id().to_string().as_bytes()).unwrap();
-    }
-    drop(child.stdin.take());
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(child.wait().unwrap().success(), "{said}");
+fn ports_within(group: &Cgroup) -> String {
+    let said = within::again(group, CONNECTS, (WITHIN, "1"));
     said.lines().find_map(|line| line.split_once("ports: ")).expect("ports").1.to_owned()
 }
 
@@ -79,7 +67,7 @@ fn a_connection_from_within_has_a_port_and_keeps_its_address() {
         return;
     }
     let mut group = group("address");
-    let said = within(&group);
+    let said = ports_within(&group);
     assert_eq!(said.split(' ').count(), 400);
     group.remove().unwrap();
 }
@@ -91,7 +79,7 @@ fn connections_from_within_are_not_counted_where_others_look_and_do_not_show_wha
     let (mut seen, mut last) = (Vec::new(), ports(1)[0]);
     let mut drawn = Vec::new();
     for _ in 0..5 {
-        drawn.extend(within(&group).split(' ').map(|port| port.parse::<u16>().unwrap()));
+        drawn.extend(ports_within(&group).split(' ').map(|port| port.parse::<u16>().unwrap()));
         let next = ports(1)[0];
         seen.push((i32::from(next) - i32::from(last)).rem_euclid(28_232));
         last = next;
