@@ -311,15 +311,19 @@ fn the_systemd_units_call_levee_as_it_can_be_called() {
 fn lab_becomes_the_laboratory_beside_it_and_says_so_where_there_is_none() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("levee");
-    std::fs::copy(env!("CARGO_BIN_EXE_levee"), &program).unwrap();
+    // By another process: a descriptor of this one that another test's child inherits would keep the copy from being executed.
+    let install = |from: &str, to: &Path| {
+        assert!(Command::new("install").args(["-m", "755", from]).arg(to).status().unwrap().success());
+    };
+    install(env!("CARGO_BIN_EXE_levee"), &program);
     let lab = |arguments: &[&str]| Command::new(&program).arg("lab").args(arguments).output().unwrap();
     let none = lab(&["list"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none.stderr).contains("levee-lab"), "{}", text(&none.stderr));
     // every word goes on to it, those that look like options too
-    let script = directory.path().join("levee-lab");
+    let script = directory.path().join("script");
     std::fs::write(&script, "#!/bin/sh\necho \"$@\"\nexit 7\n").unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    install(script.to_str().unwrap(), &directory.path().join("levee-lab"));
     let there = lab(&["run", "mysea", "--quick", "--help"]);
     assert_eq!((there.status.code(), text(&there.stdout)), (Some(7), "run mysea --quick --help\n"));
 }

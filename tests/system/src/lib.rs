@@ -131,6 +131,21 @@ pub fn sh(program: &str, arguments: &[&str]) -> Done {
         .into()
 }
 
+/// Copies a program. Another process does, since a descriptor of this one to write it, inherited by what another test starts at
+/// that moment, would keep it from being executed ("text file busy").
+#[track_caller]
+pub fn copy_program(from: &Path, to: &Path) {
+    sh("install", &["-m", "755", &from.to_string_lossy(), &to.to_string_lossy()]).ok();
+}
+
+/// Writes a script that can be executed at once.
+#[track_caller]
+pub fn write_script(to: &Path, script: &str) {
+    let text = to.with_extension("text");
+    fs::write(&text, script).expect("write the script");
+    copy_program(&text, to);
+}
+
 /// Runs a command with one line on its standard input.
 fn typed(command: &mut Command, line: &str) -> Done {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -265,7 +280,7 @@ impl World {
                     .expect("a link");
                 if twin {
                     // It looks for what lies beside it, so it lies there itself.
-                    fs::copy(real.join("levee-twin"), directory.join(&name)).expect("a twin");
+                    copy_program(&real.join("levee-twin"), &directory.join(&name));
                 }
             }
         }

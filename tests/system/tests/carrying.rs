@@ -94,7 +94,7 @@ fn what_the_site_lets_pass_passes_whole_and_its_record_says_who_where_which_way_
 fn as_user(world: &World, uid: &str, group: &str, arguments: &[&str]) -> levee_system::Done {
     let (program, socket) = (world.path("levee-tpe"), world.path("ws1-run").join("tpe.sock"));
     if !program.exists() {
-        fs::copy(levee_system::programs().join("levee-tpe"), &program).unwrap();
+        levee_system::copy_program(&levee_system::programs().join("levee-tpe"), &program);
     }
     let mut all = vec!["--reuid", uid, "--regid", group, "--clear-groups", "--no-new-privs", "env"];
     let socket = format!("LEVEE_TPE_SOCKET={}", text(&socket));

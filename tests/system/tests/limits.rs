@@ -204,8 +204,7 @@ fn no_crash_of_a_service_or_of_levee_carries_memory_to_the_hosts_handler_whateve
     assert!(inside("print(1)").contains("status 0"));
     let (handler, seen) = (world.path("handler"), world.path("seen"));
     let script = format!("#!/bin/sh\necho \"$1 $(wc -c)\" >> {}\n", text(&seen));
-    fs::write(&handler, script).expect("write the handler");
-    sh("chmod", &["+x", &text(&handler)]).ok();
+    levee_system::write_script(&handler, &script);
     let pattern = Pattern::set(&format!("|{} %e", text(&handler)));
     // The handler works: it is given what crashes elsewhere on this host, even with a limit of 0.
     let _ = Command::new("sh").args(["-c", "ulimit -c 0; exec python3 -c 'import os; os.abort()'"]).status();

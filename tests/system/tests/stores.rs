@@ -3,7 +3,6 @@
 
 use levee_system::{World, eventually, text};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -24,8 +23,7 @@ fn world(name: &str) -> World {
          if [ -e {fail} ]; then echo 'no such luck' >&2; exit 1; fi\n\
          PATH=/usr/sbin:/usr/bin:/sbin:/bin exec mkfs.ext4 \"$@\"\n"
     );
-    fs::write(bin.join("mkfs.ext4"), script).unwrap();
-    fs::set_permissions(bin.join("mkfs.ext4"), fs::Permissions::from_mode(0o755)).unwrap();
+    levee_system::write_script(&bin.join("mkfs.ext4"), &script);
     world.find_programs_first_in(&bin);
     world.start_server();
     world.start_workstation("ws1");
