@@ -4,7 +4,7 @@
 //! Needs root, python3, curl, nginx-light, iproute2, and levee's own programs (`cargo build --workspace --bins`).
 
 use levee_system::host::{self, Process};
-use levee_system::{World, eventually, sh, text};
+use levee_system::{World, eventually, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
