@@ -25,6 +25,9 @@ enum Command {
     Show {
         #[command(flatten)]
         which: Which,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -61,7 +64,7 @@ impl Posture {
     pub fn run(self) -> ExitCode {
         output::exit(match &self.command {
             Command::Set(set) => set.run(),
-            Command::Show { which } => show(which),
+            Command::Show { which, json } => show(which, *json),
         })
     }
 }
@@ -93,8 +96,13 @@ impl Set {
     }
 }
 
-fn show(which: &Which) -> Result<ExitCode, String> {
-    output::print(&postures(&which.status()?))?;
+fn show(which: &Which, json: bool) -> Result<ExitCode, String> {
+    let status = which.status()?;
+    if json {
+        output::json(&status.postures)?;
+    } else {
+        output::print(&postures(&status))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

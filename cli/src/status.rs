@@ -247,7 +247,7 @@ pub fn partitions(partitions: &[PartitionStatus]) -> String {
         vec![
             name.to_string(),
             label.to_string(),
-            if *init > 0 { time(age / 1_000) } else { "-".to_owned() },
+            if *init > 0 { time(*age) } else { "-".to_owned() },
             starts.to_string(),
             format!("{weight}, {cpu_percent}%"),
             memory.unwrap_or_else(|| "-".to_owned()),
@@ -327,7 +327,7 @@ fn render(status: &ServerStatus) -> String {
             compartment.init.to_string(),
             compartment.vault.to_string(),
             compartment.vault_starts.to_string(),
-            time(compartment.age / 1_000),
+            time(compartment.age),
             services.collect::<Vec<_>>().join(" "),
         ]
     });

@@ -19,7 +19,9 @@ fn levee(arguments: &[&str], input: &str) -> Output {
         .unwrap();
     // A command that refuses at once ends without reading; what it says is what counts.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    let output = child.wait_with_output().unwrap();
+    levee_system::schema::hold("levee", arguments, text(&output.stdout));
+    output
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -367,4 +369,23 @@ to = "sink"
     assert!(text(&checked.stdout).contains("no channel runs yet"), "{}", text(&checked.stdout));
     let without = levee(&["check", "-"], &site);
     assert!(!text(&without.stdout).contains("channel runs"), "{}", text(&without.stdout));
+}
+
+#[test]
+fn every_command_that_prints_json_prints_what_its_schema_says() {
+    let site = "conf/small/site.toml";
+    for arguments in [
+        &["why", "ada", "ws1", "SECRET", "--site", site, "--json"][..],
+        &["matrix", "--site", site, "--json"],
+        &["doctor", "--json"],
+    ] {
+        let output = levee(arguments, "");
+        assert!(!output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stderr));
+    }
+    // It fails where something is printed that the schema does not know.
+    let more = r#"{ "fit": true, "findings": [], "more": 1 }"#;
+    assert!(
+        std::panic::catch_unwind(|| levee_system::schema::hold("levee", &["doctor", "--json"], more))
+            .is_err()
+    );
 }

@@ -36,6 +36,8 @@ fn translate(arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_levee"));
     command.args(["label", "translate"]).args(arguments).arg("--site").arg(site.path());
     let output = command.output().unwrap();
+    let said: Vec<&str> = [&["label", "translate"], arguments].concat();
+    levee_system::schema::hold("levee", &said, &String::from_utf8_lossy(&output.stdout));
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
@@ -56,6 +58,8 @@ fn every_form_of_a_label_leads_to_the_same_and_what_would_be_lost_is_refused() {
     // Tag 1 has no bit for category 240; the others say it.
     let (code, text) = translate(&["16", "LOW//C"]);
     assert_eq!(code, Some(1));
+    let (_, json) = translate(&["16", "LOW//C", "--json"]);
+    assert!(json.contains("\"cipso\": null"), "{json}");
     assert!(text.contains("s0:c240") && text.contains("LOW//C would be lost in CIPSO"), "{text}");
     let (code, text) = translate(&["16", "MIDDLE"]);
     assert_eq!((code, text.matches("MIDDLE would be lost").count()), (Some(1), 3), "{text}");

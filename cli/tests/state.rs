@@ -13,7 +13,9 @@ const OLD: &str = r#"["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]"#;
 struct Place(tempfile::TempDir);
 
 fn levee(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_levee")).args(arguments).output().unwrap()
+    let output = Command::new(env!("CARGO_BIN_EXE_levee")).args(arguments).output().unwrap();
+    levee_system::schema::hold("levee", arguments, &String::from_utf8_lossy(&output.stdout));
+    output
 }
 
 fn said(output: &Output) -> String {

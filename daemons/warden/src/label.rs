@@ -487,7 +487,7 @@ impl RunningLabel {
                 .process()
                 .map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
             vault,
-            age: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            age: self.since.elapsed().as_secs(),
             services: self.services.iter().map(|s| (s.name().to_string(), s.starts())).collect(),
             vault_starts: self.vault_starts,
             counters: self.left_behind(),

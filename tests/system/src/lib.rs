@@ -12,6 +12,7 @@ pub mod channel;
 pub mod crowd;
 pub mod federation;
 pub mod host;
+pub mod schema;
 pub mod senders;
 pub mod soak;
 pub mod swan;
@@ -386,7 +387,9 @@ impl World {
     /// Runs `levee` as an operator of this host.
     #[track_caller]
     pub fn levee(&self, arguments: &[&str]) -> Done {
-        sh(&text(&programs().join("levee")), arguments)
+        let done = sh(&text(&programs().join("levee")), arguments);
+        schema::hold("levee", arguments, &done.out);
+        done
     }
 
     /// `levee COMMAND --run …`, parsed as JSON.
@@ -399,7 +402,9 @@ impl World {
     /// Runs `levee-tpe` at a workstation.
     #[track_caller]
     pub fn tpe(&self, workstation: &str, arguments: &[&str]) -> Done {
-        self.tpe_command(workstation, arguments).output().expect("run levee-tpe").into()
+        let done: Done = self.tpe_command(workstation, arguments).output().expect("run levee-tpe").into();
+        schema::hold("levee-tpe", arguments, &done.out);
+        done
     }
 
     /// `levee-tpe` at a workstation, not started yet.

@@ -120,6 +120,10 @@ fn two_levels_in_traffic_change_their_ciphers_and_change_back_without_losing_a_p
     world.kill_server();
     world.start_server();
     assert!(posture(&world, &["show"]).ok().contains("siege"));
+    let shown: serde_json::Value = serde_json::from_str(&posture(&world, &["show", "--json"]).ok()).unwrap();
+    assert_eq!((&shown[0]["name"], &shown[0]["seconds"]), (&"siege".into(), &serde_json::Value::Null));
+    let verify = world.levee(&["audit", "verify", "--json", "--state", &text(&world.path("state"))]);
+    assert!(verify.out.contains("\"checkpoints\""), "{}{}", verify.out, verify.err);
 }
 
 #[test]

@@ -456,7 +456,9 @@ impl World {
             .unwrap();
         // A command that refuses at once ends without reading; what it says is what counts.
         let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes());
-        child.wait_with_output().unwrap()
+        let output = child.wait_with_output().unwrap();
+        levee_system::schema::hold("levee-tpe", arguments, &String::from_utf8_lossy(&output.stdout));
+        output
     }
 
     pub fn log_in(&self) {

@@ -202,7 +202,7 @@ pub struct PartitionStatus {
     pub state: String,
     /// Its first process, as the host numbers it; 0 where there is none.
     pub init: u32,
-    /// Milliseconds since it was started.
+    /// Seconds since it was started.
     pub age: u64,
     /// How often it was started.
     pub starts: u32,
@@ -227,7 +227,7 @@ pub struct CompartmentStatus {
     pub init: u32,
     /// Its vault, as the host numbers it.
     pub vault: u32,
-    /// Milliseconds since it started.
+    /// Seconds since it started.
     pub age: u64,
     /// Services that have been started, and how often.
     pub services: Vec<(String, u32)>,

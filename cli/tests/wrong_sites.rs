@@ -1,0 +1,41 @@
+//! Site files with one typical mistake each, as somebody made them who had read README alone: what `levee check` says of each.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// What `levee check` says first of a file: its exit code, then the line, what is wrong, and the remedy.
+fn said(directory: &Path, file: &str) -> String {
+    let check = Command::new(env!("CARGO_BIN_EXE_levee"))
+        .args(["check", "--json", file])
+        .current_dir(directory)
+        .output()
+        .expect("run levee check");
+    let code = check.status.code().expect("an exit code");
+    if code == 2 {
+        let error = String::from_utf8_lossy(&check.stderr);
+        return format!("2: {}", error.trim_end().trim_start_matches(&format!("levee: {file}: ")));
+    }
+    let answer: serde_json::Value = serde_json::from_slice(&check.stdout).expect("JSON");
+    match answer["problems"].as_array().and_then(|problems| problems.first()) {
+        Some(first) => {
+            let text = |key: &str| first[key].as_str().unwrap_or_default().to_owned();
+            format!("{code}: line {}: {}; {}", first["line"], text("what"), text("remedy"))
+        }
+        None => format!("{code}: {}", answer["warnings"][0].as_str().unwrap_or("sound")),
+    }
+}
+
+#[test]
+fn of_each_typical_mistake_check_says_the_line_what_is_wrong_and_the_remedy() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wrong-sites");
+    let expected = fs::read_to_string(directory.join("expected.txt")).expect("what is expected");
+    let mut files = 0;
+    for line in expected.lines() {
+        let (file, expected) = line.split_once(": ").expect("a file, then what is said of it");
+        assert_eq!(said(&directory, file), expected, "{file}");
+        files += 1;
+    }
+    let there = fs::read_dir(&directory).expect("the sites").count() - 1;
+    assert_eq!(files, there, "a file of which nothing is expected");
+}

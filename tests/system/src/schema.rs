@@ -1,0 +1,44 @@
+//! What the commands print with `--json` is what docs/schemas says: looked at wherever a test has them print it.
+
+use std::fs;
+use std::path::Path;
+
+/// The schema of what `program` prints with these arguments; `None` where it prints no JSON.
+fn name(program: &str, arguments: &[&str]) -> Option<String> {
+    if !arguments.contains(&"--json") {
+        return None;
+    }
+    let words = arguments.iter().filter(|word| !word.starts_with('-'));
+    match program {
+        "levee-tpe" if arguments.contains(&"doctor") => Some("levee-doctor".into()),
+        "levee-tpe" => Some("levee-tpe".into()),
+        _ => {
+            let (first, second) = {
+                let mut words = words;
+                (words.next()?, words.next().copied().unwrap_or_default())
+            };
+            let grouped = ["audit", "label", "partition", "posture", "session", "state"].contains(first);
+            Some(if grouped { format!("levee-{first}-{second}") } else { format!("levee-{first}") })
+        }
+    }
+}
+
+/// Fails the test where what was printed is not what the schema of this command says.
+///
+/// # Panics
+/// Where it is not, where it is no JSON, and where there is no such schema.
+#[track_caller]
+pub fn hold(program: &str, arguments: &[&str], printed: &str) {
+    let Some(name) = name(program, arguments).filter(|_| !printed.trim().is_empty()) else { return };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/schemas/{name}.json"));
+    let schema = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let schema = serde_json::from_str(&schema).expect("a schema is JSON");
+    let schema = jsonschema::draft202012::new(&schema).expect("a schema of JSON Schema 2020-12");
+    for value in serde_json::Deserializer::from_str(printed).into_iter::<serde_json::Value>() {
+        let value =
+            value.unwrap_or_else(|e| panic!("{program} {arguments:?} prints no JSON: {e}: {printed}"));
+        let faults: Vec<String> =
+            schema.iter_errors(&value).map(|e| format!("{}: {e}", e.instance_path())).collect();
+        assert!(faults.is_empty(), "{program} {arguments:?} prints what {name} does not allow: {faults:#?}");
+    }
+}
