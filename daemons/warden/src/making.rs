@@ -2,32 +2,24 @@
 //! with everybody else.
 
 use crate::Fatal;
+use crate::compartment::Unfinished;
 use crate::machine::image::Recipe;
-use crate::waits::{self, Waits, WatchedChild};
+use crate::maker::{self, Maker};
+use crate::waits::Waits;
 use levee_policy::LabelName;
-use levee_sys::pidfd::{Child, Exit};
 use levee_sys::spawn::Program;
-use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::Resource;
+use rustix::thread::CapabilitySet;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// So many are made at once; it is the disk that they wait for.
 const AT_ONCE: usize = 4;
 
 /// How long making a label's images may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Descriptors that a maker may have.
-const DESCRIPTORS: u64 = 1024;
-
-/// So much of what a maker says is kept, in bytes.
-const REASON: usize = 512;
 
 /// An image that is not there yet: where it is to be, and its size in bytes.
 pub type Image = (PathBuf, u64);
@@ -57,7 +49,7 @@ fn is_whole(entry: &std::fs::DirEntry) -> bool {
 /// The stores that are being made, and those whose turn comes.
 #[derive(Debug, Default)]
 pub struct Makers {
-    running: BTreeMap<LabelName, Maker>,
+    running: BTreeMap<LabelName, Making>,
     waiting: VecDeque<(LabelName, Vec<Image>)>,
     /// What is to be made beside, for a label with a kernel of its own.
     machines: BTreeMap<LabelName, Boot>,
@@ -66,15 +58,12 @@ pub struct Makers {
 /// What a label's machine boots, and where it is to be.
 pub type Boot = (Recipe, PathBuf);
 
-/// A process that makes the images of one label.
+/// The images of one label, and who makes them.
 #[derive(Debug)]
-struct Maker {
-    child: Arc<Child>,
-    _ended: WatchedChild,
+struct Making {
+    maker: Maker,
     images: Vec<Image>,
-    /// What it says, if it fails.
-    said: OwnedFd,
-    until: Instant,
+    unfinished: Vec<Unfinished>,
     /// Somebody waits for the label.
     wanted: bool,
 }
@@ -99,8 +88,8 @@ impl Makers {
 
     /// Whether images are being made for a label or will be. If so, it is wanted from now on.
     pub fn keep(&mut self, label: &LabelName) -> bool {
-        if let Some(maker) = self.running.get_mut(label) {
-            maker.wanted = true;
+        if let Some(making) = self.running.get_mut(label) {
+            making.wanted = true;
             return true;
         }
         self.waiting.iter().any(|(name, _)| name == label)
@@ -109,8 +98,8 @@ impl Makers {
     /// Nobody waits for a label any more. An image that has been begun is finished all the same.
     pub fn release(&mut self, label: &LabelName) {
         self.waiting.retain(|(name, _)| name != label);
-        if let Some(maker) = self.running.get_mut(label) {
-            maker.wanted = false;
+        if let Some(making) = self.running.get_mut(label) {
+            making.wanted = false;
         }
     }
 
@@ -120,8 +109,8 @@ impl Makers {
         while self.running.len() < AT_ONCE
             && let Some((label, images)) = self.waiting.pop_front()
         {
-            match Maker::start(images, self.machines.remove(&label).as_ref(), programs, waits) {
-                Ok(maker) => drop(self.running.insert(label, maker)),
+            match Making::start(images, self.machines.remove(&label).as_ref(), programs, waits) {
+                Ok(making) => drop(self.running.insert(label, making)),
                 Err(e) => failed.push((label, Fatal::new("make a store", e))),
             }
         }
@@ -131,96 +120,55 @@ impl Makers {
     /// Bytes of the images that are to be made and are not there yet.
     pub fn bytes(&self) -> u64 {
         let waiting = self.waiting.iter().flat_map(|(_, images)| images);
-        let running = self.running.values().flat_map(|maker| &maker.images);
+        let running = self.running.values().flat_map(|making| &making.images);
         let missing = waiting.chain(running.filter(|(path, _)| !path.exists()));
         missing.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
     /// Takes those that have ended, and ends those that take too long.
     pub fn ended(&mut self) -> Vec<(LabelName, Made)> {
-        let now = Instant::now();
-        let over = |maker: &Maker| match maker.child.try_wait() {
-            Ok(None) if now < maker.until => None,
-            Ok(None) => {
-                Some(maker.child.kill().map_err(|e| e.to_string()).and(Err("it takes too long".into())))
-            }
-            Ok(Some(Exit::Status(0))) => Some(Ok(())),
-            Ok(Some(how)) => Some(Err(maker.reason(how))),
-            Err(e) => Some(Err(e.to_string())),
+        let over = |(label, making): (&LabelName, &Making)| Some((label.clone(), making.maker.over()?));
+        let over: Vec<_> = self.running.iter().filter_map(over).collect();
+        let take = |(label, result): (LabelName, Result<(), String>)| {
+            let Making { unfinished, wanted, .. } = self.running.remove(&label)?;
+            let finish =
+                |()| unfinished.into_iter().try_for_each(Unfinished::finish).map_err(|e| e.to_string());
+            let result = result.and_then(finish).map_err(|why| format!("cannot make its store: {why}"));
+            Some((label, Made { result, wanted }))
         };
-        let over: Vec<_> = self
-            .running
-            .iter()
-            .filter_map(|(label, maker)| Some((label.clone(), over(maker)?, maker.wanted)))
-            .collect();
-        over.into_iter()
-            .map(|(label, result, wanted)| {
-                self.running.remove(&label);
-                (
-                    label,
-                    Made { result: result.map_err(|why| format!("cannot make its store: {why}")), wanted },
-                )
-            })
-            .collect()
+        over.into_iter().filter_map(take).collect()
     }
 
     /// Ends all.
     pub fn stop(&mut self) {
         self.waiting.clear();
-        for maker in std::mem::take(&mut self.running).into_values() {
-            // What it had not finished has no name by which it would be taken for finished.
-            let _ = maker.child.kill();
+        for making in std::mem::take(&mut self.running).into_values() {
+            making.maker.kill();
         }
     }
 }
 
-impl Maker {
+impl Making {
     fn start(
         images: Vec<Image>,
         boot: Option<&Boot>,
         programs: &Path,
         waits: &mut Waits,
     ) -> levee_sys::Result<Self> {
-        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        let (said, says) = pipe.map_err(|e| levee_sys::Error::new("make a pipe", e))?;
+        let unfinished = images.iter().map(|(path, _)| Unfinished::begin(path, maker::UID));
+        let unfinished = unfinished.collect::<levee_sys::Result<Vec<_>>>()?;
         let mut program = Program::new(programs.join("levee-store"));
         if let Some((recipe, place)) = boot {
+            maker::directory(place.parent().unwrap_or(place))?;
             program.args.push("--machine".into());
-            program.args.extend(
-                [place, &recipe.kernel_root, &recipe.programs].map(|path| path.clone().into_os_string()),
-            );
+            let paths = [place, &recipe.kernel_root, &recipe.programs];
+            program.args.extend(paths.map(|path| path.clone().into_os_string()));
+            // Distributions keep their kernels from being read.
+            program.capabilities = CapabilitySet::DAC_READ_SEARCH;
         }
-        for (path, bytes) in &images {
-            program.args.extend([path.clone().into_os_string(), bytes.to_string().into()]);
-        }
-        // Where mkfs.ext4 is looked for.
-        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
-        let mut entry = std::ffi::OsString::from("PATH=");
-        entry.push(path);
-        program.env.push(entry);
-        program.stdio[2] = Some(says.as_fd());
-        program.privileged = true;
-        program.new_namespaces = Program::ISOLATED;
-        // Not the warden's own.
-        program.limits.push((Resource::Nofile, DESCRIPTORS));
-        let child = Arc::new(program.start()?);
-        let ended = waits::made(&child, waits)?;
-        let until = Instant::now() + PATIENCE;
-        Ok(Self { child, _ended: ended, images, said, until, wanted: true })
-    }
-
-    fn reason(&self, how: Exit) -> String {
-        let mut text = [0; REASON];
-        let length = loop {
-            match rustix::io::read(&self.said, &mut text) {
-                Err(Errno::INTR) => {}
-                read => break read.unwrap_or(0),
-            }
-        };
-        let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
-        match text.trim() {
-            "" => format!("{how:?}"),
-            said => said.to_owned(),
-        }
+        program.args.extend(images.iter().map(|(_, bytes)| bytes.to_string().into()));
+        program.fds = unfinished.iter().map(Unfinished::as_fd).collect();
+        let maker = Maker::start(program, PATIENCE, waits)?;
+        Ok(Self { maker, images, unfinished, wanted: true })
     }
 }

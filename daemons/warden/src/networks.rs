@@ -9,20 +9,19 @@
 use crate::compartment::Network as Namespace;
 use crate::labelled::wire::{self, Wire};
 use crate::log;
-use crate::ruleset::{Edge, Reason, Ruleset, TABLE, TUNNEL};
+use crate::rules::{Counting, Rules};
+use crate::ruleset::{Edge, Reason, Ruleset, TUNNEL};
+use crate::waits::Waits;
 use levee_policy::site::Network;
 use levee_policy::{Label, LabelName, Site};
 use levee_sys::net::Net;
 use levee_sys::{Error, Result, ns};
 use rustix::fs::fstatfs;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// The kernel's `NSFS_MAGIC`: what a pinned namespace is a file of.
 const NSFS: u64 = 0x6e73_6673;
@@ -37,14 +36,19 @@ pub struct Attached {
     rules: Ruleset,
     ns: OwnedFd,
     pin: PathBuf,
+    /// What was dropped when that was read last: of each interface, for each reason.
+    counted: Vec<u64>,
 }
 
 /// All single-level networks of a site.
 #[derive(Debug)]
 pub struct Networks {
     outer: OwnedFd,
+    rules: Rules,
     attached: BTreeMap<LabelName, Attached>,
     wires: Vec<Wire>,
+    /// The labels whose rules are being read.
+    counting: BTreeMap<LabelName, Counting>,
 }
 
 /// Below the directory of pins: the namespaces of labelled networks. No label has such a name.
@@ -56,8 +60,9 @@ impl Networks {
     ///
     /// # Errors
     /// The first that could not be attached; then none is, and every interface is back and down.
-    pub fn attach(site: &Site, pins: &Path) -> Result<Self> {
-        let mut networks = Self { outer: ns::current_net()?, attached: BTreeMap::new(), wires: Vec::new() };
+    pub fn attach(site: &Site, rules: Rules, pins: &Path) -> Result<Self> {
+        let (attached, wires, counting) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        let mut networks = Self { outer: ns::current_net()?, rules, attached, wires, counting };
         match networks.attach_all(site, pins) {
             Ok(()) => Ok(networks),
             Err(e) => {
@@ -81,7 +86,7 @@ impl Networks {
         }
         give_back_others(pins, &wanted.keys().cloned().collect::<Vec<_>>(), outer.as_fd())?;
         for (name, label) in wanted {
-            let attached = Attached::attach(site, &name, &label, outer.as_fd(), pins)?;
+            let attached = Attached::attach(site, &self.rules, &name, &label, outer.as_fd(), pins)?;
             self.attached.extend(attached.map(|attached| (name, attached)));
         }
         for network in wired() {
@@ -117,6 +122,32 @@ impl Networks {
         self.wires.iter().flat_map(of).collect()
     }
 
+    /// Has what the labels' rules dropped read again, where that does not go on already.
+    pub fn count(&mut self, waits: &mut Waits) {
+        for (name, attached) in &self.attached {
+            if !self.counting.contains_key(name) {
+                match self.rules.count(name, attached.ns.as_fd(), waits) {
+                    Ok(counting) => drop(self.counting.insert(name.clone(), counting)),
+                    Err(e) => log!("{name}: what its networks dropped: {e}"),
+                }
+            }
+        }
+    }
+
+    /// Takes what has been read.
+    pub fn counted(&mut self) {
+        let attached = &mut self.attached;
+        self.counting.retain(|name, counting| {
+            match (counting.over(), attached.get_mut(name)) {
+                (None, Some(_)) => return true,
+                (Some(Ok(counted)), Some(attached)) => attached.counted = counted,
+                (Some(Err(why)), _) => log!("{name}: what its networks dropped: {why}"),
+                (_, None) => {}
+            }
+            false
+        });
+    }
+
     /// A label's networks, if it has any.
     pub fn at(&self, name: &LabelName) -> Option<&Attached> {
         self.attached.get(name)
@@ -143,17 +174,6 @@ impl Networks {
     }
 }
 
-/// What was dropped at an interface for one reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
-    /// The interface.
-    pub interface: String,
-    /// Why.
-    pub reason: Reason,
-    /// How many packets.
-    pub packets: u64,
-}
-
 impl Attached {
     /// Moves the interfaces of a label's networks from the namespace `outer` into the label's own, pinned in the
     /// directory `pins`. `None` if the site has no network at this label.
@@ -162,6 +182,7 @@ impl Attached {
     /// The step that failed; then no interface is in the label's namespace.
     pub fn attach(
         site: &Site,
+        by: &Rules,
         name: &LabelName,
         label: &Label,
         outer: BorrowedFd<'_>,
@@ -173,8 +194,8 @@ impl Attached {
         }
         let pin = pins.join(name.file_name());
         let ns = open_or_make(&pin)?;
-        let attached = Self { label: label.clone(), rules, ns, pin };
-        match attached.take(outer) {
+        let attached = Self { label: label.clone(), rules, ns, pin, counted: Vec::new() };
+        match attached.take(by, name, outer) {
             Ok(()) => Ok(Some(attached)),
             Err(e) => {
                 if let Err(e) = attached.detach(outer) {
@@ -191,9 +212,9 @@ impl Attached {
     }
 
     /// The rules first, then the interfaces: nothing passes that the rules do not let pass.
-    fn take(&self, outer: BorrowedFd<'_>) -> Result<()> {
+    fn take(&self, by: &Rules, name: &LabelName, outer: BorrowedFd<'_>) -> Result<()> {
         let network = self.network()?;
-        self.apply()?;
+        by.load(name, self.ns.as_fd())?;
         let (mut inside, mut outside) = (network.net()?, Net::in_ns(outer)?);
         for edge in self.rules.edges.iter().filter(|edge| !edge.is_labelled) {
             let name = edge.interface.as_str();
@@ -261,35 +282,14 @@ impl Attached {
         self.set(&settings)
     }
 
-    /// What was dropped so far, by interface and reason.
-    ///
-    /// # Errors
-    /// `nft` cannot be run, or says what it should not.
-    pub fn dropped(&self) -> Result<Vec<Dropped>> {
-        let output = self.nft(&["-j", "list", "counters", "table", "inet", TABLE], None)?;
-        let listing: Listing = serde_json::from_slice(&output)
-            .map_err(|e| Error::invalid("read the counters of nft", e.to_string()))?;
-        let all = listing.nftables.into_iter().filter_map(|item| item.counter);
-        let all: Vec<Counter> = all.collect();
-        let mut dropped = Vec::new();
-        for (index, edge) in self.rules.edges.iter().enumerate() {
-            for reason in Reason::ALL {
-                let name = Ruleset::counter(index, reason);
-                let packets = all.iter().find(|counter| counter.name == name).map_or(0, |c| c.packets);
-                dropped.push(Dropped { interface: edge.interface.to_string(), reason, packets });
-            }
-        }
-        Ok(dropped)
-    }
-
-    /// As [`Attached::dropped`], for operators; what is 0 is left out, and so is everything that cannot be read.
+    /// What was dropped, as it was counted last; what is 0 is left out.
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let dropped = self.dropped().unwrap_or_else(|e| {
-            log!("{e}");
-            Vec::new()
-        });
-        let named = |d: Dropped| (format!("dropped at {}: {}", d.interface, d.reason.as_str()), d.packets);
-        dropped.into_iter().filter(|d| d.packets > 0).map(named).collect()
+        let edges = self.rules.edges.iter().flat_map(|edge| Reason::ALL.map(|reason| (edge, reason)));
+        let counted = edges.zip(&self.counted).filter(|(_, packets)| **packets > 0);
+        let named = |((edge, reason), packets): ((&Edge, Reason), &u64)| {
+            (format!("dropped at {}: {}", edge.interface, reason.as_str()), *packets)
+        };
+        counted.map(named).collect()
     }
 
     /// Sets the interfaces down, gives them back to the namespace `outer`, and unpins the label's own. What runs in
@@ -300,34 +300,6 @@ impl Attached {
     pub fn detach(&self, outer: BorrowedFd<'_>) -> Result<()> {
         give_back(self.ns.as_fd(), outer)?;
         unpin(&self.pin)
-    }
-
-    fn apply(&self) -> Result<()> {
-        self.nft(&["-f", "-"], Some(&self.rules.to_string())).map(drop)
-    }
-
-    /// Runs `nft` in the namespace.
-    fn nft(&self, arguments: &[&str], input: Option<&str>) -> Result<Vec<u8>> {
-        let step = || format!("run nft {} (package nftables)", arguments.join(" "));
-        let run = || -> std::io::Result<std::process::Output> {
-            let mut child = Command::new("nft")
-                .args(arguments)
-                .env_clear()
-                .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-                .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()?;
-            if let (Some(text), Some(mut pipe)) = (input, child.stdin.take()) {
-                pipe.write_all(text.as_bytes())?;
-            }
-            child.wait_with_output()
-        };
-        let output = ns::in_net(self.ns.as_fd(), run)?.map_err(|e| Error::new(step(), e))?;
-        if !output.status.success() {
-            return Err(Error::invalid(step(), String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-        }
-        Ok(output.stdout)
     }
 
     fn set(&self, settings: &[(String, &str)]) -> Result<()> {
@@ -410,21 +382,4 @@ pub(crate) fn unpin(pin: &Path) -> Result<()> {
         Err(e) => return Err(Error::new(step(), e)),
     }
     fs::remove_file(pin).map_err(|e| Error::new(step(), e))
-}
-
-/// What `nft -j` prints, as far as it is needed.
-#[derive(Deserialize)]
-struct Listing {
-    nftables: Vec<Item>,
-}
-
-#[derive(Deserialize)]
-struct Item {
-    counter: Option<Counter>,
-}
-
-#[derive(Deserialize)]
-struct Counter {
-    name: String,
-    packets: u64,
 }

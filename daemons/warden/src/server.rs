@@ -20,6 +20,7 @@ use crate::parting::Partings;
 use crate::partition::Partition;
 use crate::process::{Heard, Key, Process, Start};
 use crate::programs::{Images, Wanted};
+use crate::rules::Rules;
 use crate::service::Note;
 use crate::supervisor::Processes;
 use crate::tended::Tended;
@@ -110,7 +111,8 @@ impl Server {
         let trusted_path = outer::trusted_path(first).map_err(|e| Fatal::new("open the trusted path", e))?;
         let operators = outer::local(&options.run.join(state::CONTROL))
             .map_err(|e| Fatal::new("open the operators' socket", e))?;
-        let networks = Networks::attach(&site, &options.run.join(state::NETWORKS))
+        let rules = Rules::new(&site_text, &options.programs);
+        let networks = Networks::attach(&site, rules, &options.run.join(state::NETWORKS))
             .map_err(|e| Fatal::new("give the networks to their labels", e))?;
         let step = |e: levee_sys::Error| Fatal::new("keep the services' programs in memory", e);
         let mut images = Images::new().map_err(step)?;
@@ -356,6 +358,7 @@ impl Server {
                 let alarms = self.alarms();
                 let partitions = self.partitions.iter().map(Partition::status).collect();
                 self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
+                self.networks.count(&mut self.processes.waits);
                 // What they answer is told the next time: nobody is waited for.
                 for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
                     if upflow::ask(stage).is_err() {

@@ -23,6 +23,9 @@ const SMALL_BLOCK: u32 = 2 * PER_SLOT;
 /// How many workstations' blocks there are below the reserved end of the range.
 const SMALL_BLOCKS: u32 = 2048;
 
+/// Who makes images ([`crate::maker`]), for whichever warden of the host. Above all blocks.
+pub const MAKERS: u32 = WORKSTATIONS + SMALL_BLOCKS * SMALL_BLOCK;
+
 /// A block of uids that is this warden's as long as this value lives.
 #[derive(Debug)]
 pub struct Uids {

@@ -5,11 +5,13 @@ use levee_policy::{LabelName, Site};
 use levee_sys::net::Net;
 use levee_sys::ns;
 use levee_warden::networks::{Attached, give_back_others};
+use levee_warden::rules::Rules;
 use levee_warden::ruleset::{Reason, Ruleset};
 use std::fs;
+use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,10 @@ const LABEL: &str = "SECRET";
 
 /// The small site, with IPv6 and one network.
 fn site() -> Site {
+    Site::parse(&text()).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+fn text() -> String {
     let text = include_str!("../../../conf/small/site.toml")
         .replace("inner-address = \"10.80.0.1\"", "inner-address = [\"10.80.0.1\", \"fd80::1\"]")
         .replace("inner-pool = \"10.80.1.0/24\"", "inner-pool = [\"10.80.1.0/24\", \"fd80:1::/64\"]");
@@ -31,7 +37,14 @@ hosts = [
     { address = "fd07::9", port = 8080, protocol = "tcp" },
 ]
 "#;
-    Site::parse(&format!("{text}{network}")).unwrap_or_else(|problems| panic!("{problems:?}"))
+    format!("{text}{network}")
+}
+
+/// Who loads and reads the rules.
+const RULES: &str = env!("CARGO_BIN_EXE_levee-rules");
+
+fn rules() -> Rules {
+    Rules::new(&text(), Path::new(RULES).parent().unwrap())
 }
 
 /// Outside, a host on the network, and the session's end of the tunnel: each a namespace.
@@ -78,7 +91,7 @@ impl World {
 
     fn attach(&self) -> levee_sys::Result<Option<Attached>> {
         let label = self.site.label(&self.label()).unwrap();
-        Attached::attach(&self.site, &self.label(), &label, self.outer.as_fd(), &self.pins())
+        Attached::attach(&self.site, &rules(), &self.label(), &label, self.outer.as_fd(), &self.pins())
     }
 
     /// A link in the tunnel's place, with a session's end; then forwarding, as when a label starts.
@@ -178,8 +191,24 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// What levee-rules counts of the one interface.
 fn dropped(attached: &Attached, reason: Reason) -> u64 {
-    attached.dropped().unwrap().iter().find(|d| d.reason == reason).unwrap().packets
+    let count = || {
+        let mut child = Command::new(RULES)
+            .args(["count", LABEL])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(text().as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let output = ns::in_net(attached.network().unwrap().ns(), count).unwrap();
+    assert!(output.status.success());
+    let at = Reason::ALL.iter().position(|one| *one == reason).unwrap();
+    let counts = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(counts.lines().count(), Reason::ALL.len(), "{counts}");
+    counts.lines().nth(at).unwrap().parse().unwrap()
 }
 
 fn names(ns: BorrowedFd<'_>) -> Vec<String> {
@@ -343,7 +372,8 @@ fn a_label_without_a_network_has_no_rules_and_no_pin() {
     let world = World::new();
     let name: LabelName = "UNCLASSIFIED".parse().unwrap();
     let label = world.site.label(&name).unwrap();
-    let attached = Attached::attach(&world.site, &name, &label, world.outer.as_fd(), &world.pins()).unwrap();
+    let attached =
+        Attached::attach(&world.site, &rules(), &name, &label, world.outer.as_fd(), &world.pins()).unwrap();
     assert!(attached.is_none());
     assert!(!world.pins().exists());
     assert_eq!(Ruleset::of(&world.site, &label).edges, []);

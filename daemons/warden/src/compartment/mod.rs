@@ -7,6 +7,7 @@
 //! | `rootfs` | the steps that build its root file system |
 //! | [`network`](Network) | its network namespace, which outlives it |
 //! | [`store`](Store) | an image that holds a label's files |
+//! | [`fill`] | how it is made, by levee-store |
 //! | `start` | the warden's side: one function that carries the plan out or leaves nothing behind |
 //! | [`inside`] | the other side: process 1 of the compartment, which shuts the door behind itself |
 //! | [`proto`] | what the two sides say to each other |
@@ -16,6 +17,7 @@
 //! that nothing inside has power over them whatever its uid; the compartment's user namespace is joined last,
 //! when there is nothing left to set up.
 
+mod fill;
 pub mod inside;
 mod network;
 mod plan;
@@ -26,8 +28,9 @@ mod spec;
 mod start;
 mod store;
 
+pub use fill::fill;
 pub use network::{Interface, Network};
 pub use plan::{Inside, Outside, Plan};
 pub use spec::{Files, Programs, SERVICE_UID, Spec, UIDS};
 pub use start::{Compartment, Event, StartError};
-pub use store::Store;
+pub use store::{Store, Unfinished};

@@ -4,19 +4,19 @@
 //! both can be read by every label and changed by any.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsFd;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use levee_sys::{Error, Result, ns};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, RenameFlags, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock};
 use rustix::io::Errno;
 
-use super::spec::SERVICE_UID;
+use super::fill::fill;
 
 /// How long the processes of a warden that was killed may keep an image: the kernel is ending them.
 const REMAINS: Duration = Duration::from_secs(10);
@@ -40,34 +40,14 @@ enum Device {
 }
 
 impl Store {
-    /// Makes an image of `bytes` at `path`, which must not exist, with an empty file system that belongs to the
-    /// uid services run as. All of its blocks are allocated at once. It has its name once it is whole: whatever happens,
-    /// nothing is at `path` that is less.
+    /// Makes an image of `bytes` at `path`, which must not exist, as [`Unfinished`] and [`fill`] do in two processes.
     ///
     /// # Errors
-    /// If the space is not there or `mkfs.ext4` (package e2fsprogs) fails; then no file is left.
+    /// As theirs; then no file is left.
     pub fn create(path: &Path, bytes: u64) -> Result<()> {
-        let failed = |e: std::io::Error| Error::new(format!("make the store {}", path.display()), e);
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(UNFINISHED);
-        let unfinished = Path::new(&unfinished);
-        // Of a maker that was killed.
-        match std::fs::remove_file(unfinished) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
-            _ => {}
-        }
-        let made =
-            OpenOptions::new().read(true).write(true).create_new(true).open(unfinished).and_then(|file| {
-                fill(&file, unfinished, bytes)?;
-                file.sync_all()?;
-                rustix::fs::renameat_with(CWD, unfinished, CWD, path, RenameFlags::NOREPLACE)?;
-                Ok(())
-            });
-        if made.is_err() {
-            // The first error is the one to report.
-            let _ = std::fs::remove_file(unfinished);
-        }
-        made.map_err(failed)
+        let unfinished = Unfinished::begin(path, rustix::process::getuid().as_raw())?;
+        fill(&unfinished.file, bytes).map_err(|e| unfinished.failed(e))?;
+        unfinished.finish()
     }
 
     /// Binds the image to a block device, for as long as this value or a mount of it lives.
@@ -140,24 +120,65 @@ impl Store {
     }
 }
 
-fn fill(file: &File, path: &Path, bytes: u64) -> std::io::Result<()> {
-    rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)?;
-    let owner = format!("root_owner={SERVICE_UID}:{SERVICE_UID}");
-    // Nothing is left to do later (lazy_…=0), and the preallocated blocks stay (nodiscard).
-    let options = format!("{owner},lazy_itable_init=0,lazy_journal_init=0,nodiscard");
-    let output = Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-m", "0", "-E", &options])
-        .arg(path)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| std::io::Error::new(e.kind(), format!("run mkfs.ext4 (package e2fsprogs): {e}")))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(std::io::Error::other(format!("mkfs.ext4: {}", said.trim())));
+/// An image that is being made. It has its name once it is whole: whatever happens, nothing that is less has it.
+#[derive(Debug)]
+pub struct Unfinished {
+    file: File,
+    path: PathBuf,
+    to: PathBuf,
+}
+
+impl Unfinished {
+    /// An empty file beside `to`, which must not exist, that belongs to `owner`, who may [`fill`] it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn begin(to: &Path, owner: u32) -> Result<Self> {
+        let mut path = to.as_os_str().to_owned();
+        path.push(UNFINISHED);
+        let path = PathBuf::from(path);
+        let make = || {
+            // Of a warden that was killed.
+            match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+            std::os::unix::fs::fchown(&file, Some(owner), Some(owner))?;
+            Ok(file)
+        };
+        let file = make().map_err(|e| Error::new(format!("make the store {}", to.display()), e))?;
+        Ok(Self { file, path, to: to.to_owned() })
     }
-    let store = Store::open(path).map_err(std::io::Error::other)?;
-    let mount = store.mount_as_is(Attributes::DATA).map_err(std::io::Error::other)?;
-    // fsck makes it again when it needs it; a person's list of documents does not.
-    rustix::fs::unlinkat(mount.root(), "lost+found", AtFlags::REMOVEDIR)?;
-    Ok(())
+
+    /// It is whole, and the caller's: it gets its name.
+    ///
+    /// # Errors
+    /// The kernel's; then no file is left.
+    pub fn finish(self) -> Result<()> {
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        std::os::unix::fs::fchown(&self.file, Some(uid), Some(gid))
+            .and_then(|()| {
+                Ok(rustix::fs::renameat_with(CWD, &self.path, CWD, &self.to, RenameFlags::NOREPLACE)?)
+            })
+            .map_err(|e| self.failed(e))
+    }
+
+    fn failed(&self, why: std::io::Error) -> Error {
+        Error::new(format!("make the store {}", self.to.display()), why)
+    }
+}
+
+impl AsFd for Unfinished {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // One that is finished has this name no more.
+        let _ = std::fs::remove_file(&self.path);
+    }
 }

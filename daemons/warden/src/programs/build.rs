@@ -30,13 +30,13 @@ pub fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
     rustix::fs::chmod(cache, Mode::RWXU).map_err(|e| failed(super::CACHE, &e))?;
     let image = cache.join(wanted.file_name());
     // Another warden of this host may be making the same.
-    let lock = File::create(cache.join("lock")).map_err(|e| failed("lock the images", &e))?;
+    let lock = File::open(cache).map_err(|e| failed("lock the images", &e))?;
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed("lock the images", &e))?;
     if image.exists() {
-        // The oldest go first.
-        touch(&image).map_err(|e| failed("use the image", &e))?;
+        // The oldest go first. One that somebody else has made keeps its time.
+        let _ = touch(&image);
     } else {
-        let stage = cache.join("stage");
+        let stage = cache.join(format!("stage-{}", rustix::process::getuid().as_raw()));
         remove(&stage).map_err(|e| failed("clear the last attempt", &e))?;
         let made = pack(wanted, &stage, &image);
         let cleared = remove(&stage).map_err(|e| failed("clear up", &e));
@@ -56,6 +56,7 @@ fn pack(wanted: &Wanted, stage: &Path, image: &Path) -> Result<(), String> {
         // No attributes, everything root's; compressed, it would be unpacked by every label that reads it.
         .args(["-x-1", "--all-root"])
         .args([&unfinished, &root])
+        .env("TMPDIR", stage)
         .stdin(Stdio::null())
         .output()
         .map_err(|e| format!("run mkfs.erofs (package erofs-utils): {e}"))?;

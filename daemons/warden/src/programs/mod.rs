@@ -15,25 +15,24 @@ mod build;
 mod inventory;
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use levee_policy::site::Program as Runs;
 use levee_policy::{LabelName, Site};
 use levee_sys::mount::{Attributes, Mount};
-use levee_sys::pidfd::{Child, Exit};
 use levee_sys::spawn::Program;
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::thread::CapabilitySet;
 use sha2::{Digest, Sha256};
 
 pub use build::make;
 use inventory::Inventory;
 
 use crate::Fatal;
-use crate::waits::{self, Waits, WatchedChild};
+use crate::maker::{self, Maker};
+use crate::waits::Waits;
 
 /// Images that have been made on this host, by name.
 pub const CACHE: &str = "/var/cache/levee/programs";
@@ -47,15 +46,15 @@ const MEMORY: u64 = 4 << 30;
 /// How long making an image may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// So much of what the maker says is kept, in bytes.
-const REASON: usize = 512;
-
 /// Counts up when the same files would be packed otherwise.
 const FORM: &str = "1";
 
 /// What changes when the host's packages do.
 const STATE: [&str; 6] =
     ["/var/lib/dpkg/status", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/local/bin", "/usr/local/lib"];
+
+/// What its maker reads beside `/usr`.
+pub const READS: [&str; 2] = ["/var/lib/dpkg", inventory::ALTERNATIVES];
 
 /// What an image is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,22 +168,14 @@ pub struct Images {
     waiting: BTreeSet<LabelName>,
 }
 
-#[derive(Debug)]
-struct Maker {
-    child: Arc<Child>,
-    _ended: WatchedChild,
-    said: OwnedFd,
-    until: Instant,
-}
-
 impl Images {
     /// No image yet.
     ///
     /// # Errors
     /// The kernel's.
     pub fn new() -> levee_sys::Result<Self> {
-        let size = MEMORY.to_string();
-        let options = [("size", size.as_str()), ("mode", "700")];
+        let (size, owner) = (MEMORY.to_string(), maker::UID.to_string());
+        let options = [("size", size.as_str()), ("mode", "700"), ("uid", &owner), ("gid", &owner)];
         // Never to be swapped out, which a kernel before 6.4 cannot promise; there the host should have no swap.
         let memory = Mount::new("tmpfs", &[&options[..], &[("noswap", "")]].concat(), Attributes::DATA)
             .or_else(|_| Mount::new("tmpfs", &options, Attributes::DATA))?;
@@ -204,7 +195,7 @@ impl Images {
     /// The maker cannot be started.
     pub fn begin(&mut self, wanted: &Wanted, programs: &Path, waits: &mut Waits) -> Result<(), Fatal> {
         if self.maker.is_none() {
-            let maker = Maker::start(wanted, programs, self.memory.root(), waits);
+            let maker = start(wanted, programs, self.memory.root(), waits);
             self.maker = Some(maker.map_err(|e| Fatal::new("make the image of the services' programs", e))?);
         }
         Ok(())
@@ -232,14 +223,7 @@ impl Images {
 
     /// What became of the image that was being made, once, and the labels that waited for it.
     pub fn ended(&mut self) -> Option<(Result<(), String>, BTreeSet<LabelName>)> {
-        let maker = self.maker.as_ref()?;
-        let result = match maker.child.try_wait() {
-            Ok(None) if Instant::now() < maker.until => return None,
-            Ok(None) => maker.child.kill().map_err(|e| e.to_string()).and(Err("it takes too long".into())),
-            Ok(Some(Exit::Status(0))) => Ok(()),
-            Ok(Some(how)) => Err(maker.reason(how)),
-            Err(e) => Err(e.to_string()),
-        };
+        let result = self.maker.as_ref()?.over()?;
         self.maker = None;
         Some((result, std::mem::take(&mut self.waiting)))
     }
@@ -247,40 +231,22 @@ impl Images {
     /// Ends the maker.
     pub fn stop(&mut self) {
         if let Some(maker) = self.maker.take() {
-            // What it had not finished has no name by which it would be taken for finished.
-            let _ = maker.child.kill();
+            maker.kill();
         }
     }
 }
 
-impl Maker {
-    fn start(
-        wanted: &Wanted,
-        programs: &Path,
-        memory: BorrowedFd<'_>,
-        waits: &mut Waits,
-    ) -> levee_sys::Result<Self> {
-        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        let (said, says) = pipe.map_err(|e| levee_sys::Error::new("make a pipe", e))?;
-        let mut program = Program::new(programs.join("levee-programs"));
-        program.args.extend(wanted.arguments().map(Into::into));
-        program.env.push("PATH=/usr/sbin:/usr/bin:/sbin:/bin".into());
-        program.stdio[2] = Some(says.as_fd());
-        program.fds = vec![memory];
-        program.privileged = true;
-        program.new_namespaces = Program::ISOLATED;
-        let child = Arc::new(program.start()?);
-        let ended = waits::made(&child, waits)?;
-        Ok(Self { child, _ended: ended, said, until: Instant::now() + PATIENCE })
-    }
-
-    fn reason(&self, how: Exit) -> String {
-        let mut text = [0; REASON];
-        let length = rustix::io::retry_on_intr(|| rustix::io::read(&self.said, &mut text)).unwrap_or(0);
-        let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
-        match text.trim() {
-            "" => format!("{how:?}"),
-            said => said.to_owned(),
-        }
-    }
+fn start(
+    wanted: &Wanted,
+    programs: &Path,
+    memory: BorrowedFd<'_>,
+    waits: &mut Waits,
+) -> levee_sys::Result<Maker> {
+    maker::directory(Path::new(CACHE))?;
+    let mut program = Program::new(programs.join("levee-programs"));
+    program.args.extend(wanted.arguments().map(Into::into));
+    program.fds = vec![memory];
+    // A few files of packages are not for everybody to read.
+    program.capabilities = CapabilitySet::DAC_READ_SEARCH;
+    Maker::start(program, PATIENCE, waits)
 }

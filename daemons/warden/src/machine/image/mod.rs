@@ -75,6 +75,12 @@ impl Recipe {
         cache.join(format!("{:016x}", hasher.finish()))
     }
 
+    /// What is read to make it, beside the host's programs.
+    pub fn reads(&self) -> Vec<PathBuf> {
+        let kernel = ["boot", "lib/modules", "usr/lib/modules"].map(|place| self.kernel_root.join(place));
+        kernel.into_iter().chain([self.programs.clone()]).chain(ETC.map(PathBuf::from)).collect()
+    }
+
     /// Makes the image at `to`, which must not exist; others beside it, of a week ago, are removed.
     ///
     /// # Errors

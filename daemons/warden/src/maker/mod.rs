@@ -1,0 +1,121 @@
+//! Makers: processes of their own that make what need not be made by root, while the warden goes on with everybody else: images
+//! (levee-store, levee-programs) and the rules of networks (levee-rules). Their uid is theirs alone, the same for all wardens of a host,
+//! since what they make of the host's packages is kept for all.
+
+mod confine;
+
+use crate::waits::{self, Waits, WatchedChild};
+use levee_sys::pidfd::{Child, Exit};
+use levee_sys::spawn::Program;
+use levee_sys::{Error, Result};
+use rustix::fs::{Gid, Uid};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Resource;
+use std::ffi::OsString;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use crate::uids::MAKERS as UID;
+pub use confine::confine;
+
+/// So much of what a maker says is kept, in bytes.
+const REASON: usize = 512;
+
+/// Of one that has taken longer than it may.
+const LATE: &str = "it takes too long";
+
+/// Descriptors that a maker may have.
+const DESCRIPTORS: u64 = 1024;
+
+/// A maker at work.
+#[derive(Debug)]
+pub struct Maker {
+    child: Arc<Child>,
+    _ended: WatchedChild,
+    /// What it says, if it fails.
+    said: OwnedFd,
+    until: Instant,
+}
+
+impl Maker {
+    /// Starts one, which may take so long. It has what `program` says, and no network but that one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn start(program: Program<'_>, patience: Duration, waits: &mut Waits) -> Result<Self> {
+        let (child, said) = spawn(program)?;
+        let child = Arc::new(child);
+        let ended = waits::made(&child, waits)?;
+        Ok(Self { child, _ended: ended, said, until: Instant::now() + patience })
+    }
+
+    /// Starts one and waits for its end, before anything else is served.
+    ///
+    /// # Errors
+    /// Why it has not made what it should.
+    pub fn run(program: Program<'_>, patience: Duration) -> std::result::Result<(), String> {
+        let (child, said) = spawn(program).map_err(|e| e.to_string())?;
+        match child.wait(patience).map_err(|e| e.to_string())? {
+            Some(Exit::Status(0)) => Ok(()),
+            Some(how) => Err(reason(&said, how)),
+            None => child.kill().map_err(|e| e.to_string()).and(Err(LATE.into())),
+        }
+    }
+
+    /// What became of it, once it has ended. One that takes too long is ended.
+    pub fn over(&self) -> Option<std::result::Result<(), String>> {
+        Some(match self.child.try_wait() {
+            Ok(None) if Instant::now() < self.until => return None,
+            Ok(None) => self.child.kill().map_err(|e| e.to_string()).and(Err(LATE.into())),
+            Ok(Some(Exit::Status(0))) => Ok(()),
+            Ok(Some(how)) => Err(reason(&self.said, how)),
+            Err(e) => Err(e.to_string()),
+        })
+    }
+
+    /// Ends it. What it had not finished has no name by which it would be taken for finished.
+    pub fn kill(&self) {
+        let _ = self.child.kill();
+    }
+}
+
+/// Answers the process, and where it says why it fails.
+fn spawn(program: Program<'_>) -> Result<(Child, OwnedFd)> {
+    let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+    let (said, says) = pipe.map_err(|e| Error::new("make a pipe", e))?;
+    let mut program = program;
+    // Where the programs that it runs are looked for.
+    let mut path = OsString::from("PATH=");
+    path.push(std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into()));
+    program.env.push(path);
+    program.stdio[2] = Some(says.as_fd());
+    program.identity = Some((Uid::from_raw(UID), Gid::from_raw(UID)));
+    let joins = program.net.is_some();
+    program.new_namespaces = if joins { Program::ISOLATED_BUT_NETWORK } else { Program::ISOLATED };
+    // Not the warden's own.
+    program.limits.push((Resource::Nofile, DESCRIPTORS));
+    Ok((program.start()?, said))
+}
+
+fn reason(said: &OwnedFd, how: Exit) -> String {
+    let mut text = [0; REASON];
+    let length = rustix::io::retry_on_intr(|| rustix::io::read(said, &mut text)).unwrap_or(0);
+    let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
+    match text.trim() {
+        "" => format!("{how:?}"),
+        said => said.to_owned(),
+    }
+}
+
+/// A directory in which makers keep what they have made: theirs.
+///
+/// # Errors
+/// The kernel's.
+pub fn directory(path: &Path) -> Result<()> {
+    fs::create_dir_all(path)
+        .and_then(|()| std::os::unix::fs::chown(path, Some(UID), Some(UID)))
+        .map_err(|e| Error::new(format!("give {} to those who make images", path.display()), e))
+}

@@ -1,0 +1,75 @@
+//! levee-rules itself.
+
+use crate::memfile::sealed;
+use crate::ruleset::{Ruleset, TABLE};
+use levee_policy::{LabelName, Site};
+use serde::Deserialize;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Command;
+
+/// What levee-rules does: `load LABEL` or `count LABEL`, with the site file as standard input.
+///
+/// # Errors
+/// What is wrong or failed, in words.
+pub fn main(arguments: &[String]) -> Result<(), String> {
+    let [what, label] = arguments else {
+        return Err("usage: levee-rules load|count LABEL <SITE-FILE".into());
+    };
+    crate::maker::confine(&[], &[])?;
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|e| format!("read the site file: {e}"))?;
+    let site =
+        Site::parse(&text).map_err(|problems| format!("the site file has {} problems", problems.len()))?;
+    let name: LabelName = label.parse().map_err(|e| format!("{label}: {e}"))?;
+    let label = site.label(&name).ok_or_else(|| format!("{name} is no label of the site"))?;
+    let rules = Ruleset::of(&site, &label);
+    match what.as_str() {
+        "load" => nft(&["-f", "-"], &rules.to_string()).map(drop),
+        "count" => {
+            let counts = count(&rules)?.iter().map(|count| format!("{count}\n")).collect::<String>();
+            std::io::stdout().write_all(counts.as_bytes()).map_err(|e| format!("say what was counted: {e}"))
+        }
+        _ => Err(format!("unknown argument {what}")),
+    }
+}
+
+fn count(rules: &Ruleset) -> Result<Vec<u64>, String> {
+    let output = nft(&["-j", "list", "counters", "table", "inet", TABLE], "")?;
+    let listing: Listing =
+        serde_json::from_slice(&output).map_err(|e| format!("read the counters of nft: {e}"))?;
+    let all: Vec<Counter> = listing.nftables.into_iter().filter_map(|item| item.counter).collect();
+    let packets = |name: &String| all.iter().find(|counter| counter.name == *name).map_or(0, |c| c.packets);
+    Ok(rules.counters().map(|name| packets(&name)).collect())
+}
+
+/// Runs `nft`. Answers what it prints.
+fn nft(arguments: &[&str], input: &str) -> Result<Vec<u8>, String> {
+    let run = || -> std::io::Result<std::process::Output> {
+        let input = File::from(sealed("rules", input.as_bytes())?);
+        Command::new("nft").args(arguments).stdin(input).output()
+    };
+    let step = || format!("run nft {} (package nftables)", arguments.join(" "));
+    let output = run().map_err(|e| format!("{}: {e}", step()))?;
+    if !output.status.success() {
+        return Err(format!("{}: {}", step(), String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(output.stdout)
+}
+
+/// What `nft -j` prints, as far as it is needed.
+#[derive(Deserialize)]
+struct Listing {
+    nftables: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    counter: Option<Counter>,
+}
+
+#[derive(Deserialize)]
+struct Counter {
+    name: String,
+    packets: u64,
+}
