@@ -1,5 +1,5 @@
-// Jobs, one a line, and their answers. `attacker serve`: as a service, a connection a job; `attacker job`: one, on standard
-// input; `attacker list`: the channels.
+// Jobs, one a line, and their answers. `attacker serve`: as a service, a connection a job; `attacker echo`: as a service that says
+// again what it is told; `attacker job`: one, on standard input; `attacker list`: the channels.
 #include "attacker.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include <x86intrin.h>
 #endif
 
-static const struct channel *const ALL[] = {KERNEL, HARDWARE, RESOURCES};
+static const struct channel *const ALL[] = {KERNEL, HARDWARE, RESOURCES, SOCKETS};
 static int alone; // whether the other end is on another processor, so that spinning hurts nobody
 
 ns now(void) {
@@ -115,7 +115,7 @@ static void observe_all(const struct channel *c, ns begin, ns window, size_t cou
 
 // One job. `send|observe CHANNEL ARGUMENT WINDOW PROCESSOR ALONE COUNT SYMBOLS` (times in ns; two letters a-p a symbol), which answers
 // `ready`, and is then told when to begin; `record INHERITED`; `drive INHERITED`. The answer ends with a line `end`; a refusal
-// is one line `refused: why`.
+// is one line `refused: why`. `clock` says this clock's time, and again for each further line.
 static void job(char *line, FILE *in, FILE *out) {
     char *rest = line, *word[10] = {0};
     for (int i = 0; i < 10 && (word[i] = strsep(&rest, " \n")); i++)
@@ -123,6 +123,14 @@ static void job(char *line, FILE *in, FILE *out) {
     prctl(PR_SET_TIMERSLACK, 1);
     if (geteuid() == 0 && word[0] && (!strcmp(word[0], "record") || !strcmp(word[0], "drive"))) {
         fprintf(out, "refused: they call everything, and as root that would change the host\n");
+        return;
+    }
+    if (word[0] && !strcmp(word[0], "clock")) {
+        char more[8];
+        do {
+            fprintf(out, "%lld\n", (long long)now());
+            fflush(out);
+        } while (fgets(more, sizeof more, in));
         return;
     }
     if (word[0] && word[1] && !strcmp(word[0], "record")) {
@@ -169,8 +177,17 @@ static void one(int in, FILE *out) {
     fflush(out);
 }
 
+// Says again what it is told.
+static void echo(int connection) {
+    static char text[1 << 16];
+    for (ssize_t got; (got = recv(connection, text, sizeof text, 0)) > 0;)
+        for (ssize_t said = 0, n; said < got; said += n)
+            if ((n = send(connection, text + said, (size_t)(got - said), 0)) <= 0)
+                return;
+}
+
 // Takes the listener that the warden passes; each connection's job is a process of its own, which ends with its connection.
-static void serve(void) {
+static void serve(int jobs) {
     signal(SIGCHLD, SIG_IGN);
     for (;;) {
         int connection = accept(3, NULL, NULL);
@@ -181,7 +198,10 @@ static void serve(void) {
         }
         if (fork() == 0) {
             signal(SIGCHLD, SIG_DFL);
-            one(connection, fdopen(dup(connection), "w"));
+            if (jobs)
+                one(connection, fdopen(dup(connection), "w"));
+            else
+                echo(connection);
             _exit(0);
         }
         close(connection);
@@ -192,7 +212,9 @@ int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     signal(SIGPIPE, SIG_IGN);
     if (!strcmp(what, "serve"))
-        serve();
+        serve(1);
+    else if (!strcmp(what, "echo"))
+        serve(0);
     else if (!strcmp(what, "job"))
         one(0, stdout);
     else if (!strcmp(what, "once")) // a service that is started anew for each connection

@@ -39,7 +39,7 @@ const USER: &str = "lab";
 /// Of a user that exists for the length of one run.
 const PASSWORD: &str = "measured only in the laboratory";
 /// How long each step may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The modes of mediation that can be had here, each with its services' first port.
 const MODES: [(Mediation, u16); 7] = [
@@ -227,7 +227,7 @@ fn running(program: &Path, other: u32) -> Vec<(u32, Vec<String>)> {
 }
 
 /// Every process with its parent.
-fn processes() -> BTreeMap<u32, u32> {
+pub(crate) fn processes() -> BTreeMap<u32, u32> {
     let mut out = BTreeMap::new();
     for e in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = e.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
@@ -242,7 +242,7 @@ fn processes() -> BTreeMap<u32, u32> {
 }
 
 /// Processes whose command line has `mark` in it, and all that they started.
-fn descendants(all: &BTreeMap<u32, u32>, mark: &str) -> Vec<u32> {
+pub(crate) fn descendants(all: &BTreeMap<u32, u32>, mark: &str) -> Vec<u32> {
     let marked = |p: &u32| {
         let line = fs::read(format!("/proc/{p}/cmdline")).unwrap_or_default();
         *p != process::id() && String::from_utf8_lossy(&line).contains(mark)
@@ -264,7 +264,7 @@ fn below(all: &BTreeMap<u32, u32>, these: Vec<u32>) -> Vec<u32> {
 }
 
 /// A process's name.
-fn name(pid: u32) -> Option<String> {
+pub(crate) fn name(pid: u32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())
 }
 
@@ -294,7 +294,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> io
 }
 
 /// Runs a program with a line on its standard input.
-fn told(program: &Path, args: &[&str], socket: &Path, line: &str) -> io::Result<()> {
+pub(crate) fn told(program: &Path, args: &[&str], socket: &Path, line: &str) -> io::Result<()> {
     let mut child = Command::new(program)
         .args(args)
         .env("LEVEE_TPE_SOCKET", socket)

@@ -16,7 +16,7 @@ impl Programs<'_> {
             Command::new(self.0).arg("job").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (to, from) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
         self.1.push(child);
-        Ok(End { to: Box::new(to), from: BufReader::new(Box::new(from)) })
+        Ok(End { to: Box::new(to), from: BufReader::new(Box::new(from)), behind: 0 })
     }
 }
 

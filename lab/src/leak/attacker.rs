@@ -29,6 +29,8 @@ pub struct End {
     pub to: Box<dyn Write + Send>,
     /// Answers.
     pub from: BufReader<Box<dyn Read + Send>>,
+    /// By how many nanoseconds its clock is behind this host's.
+    pub behind: i64,
 }
 
 impl std::fmt::Debug for End {
@@ -107,9 +109,9 @@ pub fn run(job: &Job, mut above: End, mut below: End) -> io::Result<Result<Windo
         }
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
-    let begin = format!("{}\n", (since + Duration::from_millis(50)).as_nanos());
+    let begin = i64::try_from((since + Duration::from_millis(50)).as_nanos()).map_err(io::Error::other)?;
     for end in [&mut above, &mut below] {
-        end.to.write_all(begin.as_bytes())?;
+        end.to.write_all(format!("{}\n", begin - end.behind).as_bytes())?;
         end.to.flush()?;
     }
     let sender =

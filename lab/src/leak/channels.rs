@@ -22,6 +22,17 @@ pub enum Processors {
     Same,
 }
 
+/// Where the ends run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum From {
+    /// As services that were taken over.
+    #[default]
+    Service,
+    /// As programs of a person at a workstation, in sessions of both labels.
+    Workstation,
+}
+
 /// One way from above to below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,6 +56,16 @@ pub struct Channel {
     pub class: Class,
     /// Bit/s that it may carry.
     pub allowed: f64,
+    /// The same where the label above has a kernel of its own.
+    #[serde(default = "one")]
+    pub machine: f64,
+    /// Where the ends run.
+    #[serde(default)]
+    pub from: From,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 fn seconds() -> [f64; 2] {
@@ -65,7 +86,10 @@ impl Channel {
     pub fn parse(text: &str) -> Result<Vec<Channel>, String> {
         let table: Table = toml::from_str(text).map_err(|e| e.to_string())?;
         for c in &table.channel {
-            if c.windows.is_empty() || c.windows.contains(&0) || c.allowed.is_nan() || c.allowed <= 0.0 {
+            if c.windows.is_empty()
+                || c.windows.contains(&0)
+                || [c.allowed, c.machine].iter().any(|most| most.is_nan() || *most <= 0.0)
+            {
                 return Err(format!("{}: windows and what is allowed must be more than nothing", c.name));
             }
         }
@@ -92,7 +116,7 @@ mod tests {
         let names: BTreeSet<&str> = all.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names.len(), all.len());
         for c in all.iter().filter(|c| c.class == Class::Closed) {
-            assert!(c.allowed <= 1.0, "{}", c.name);
+            assert!(c.allowed <= 1.0 && c.machine <= 1.0, "{}", c.name);
         }
         assert!(Channel::parse("[[channel]]\nname = \"x\"").is_err());
     }

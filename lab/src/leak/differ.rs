@@ -91,7 +91,7 @@ pub fn batch(
             continue;
         }
         let begin = Instant::now();
-        let End { mut to, mut from } = end(0)?;
+        let End { mut to, mut from, .. } = end(0)?;
         writeln!(to, "drive {inherited}")?;
         to.flush()?;
         let mut line = String::new();

@@ -5,6 +5,7 @@
 //! is lost, and counted as such. They run as services in two real compartments of a running server ([`stand`]).
 
 pub mod attacker;
+mod bounds;
 pub mod capacity;
 pub mod channels;
 pub mod differ;
@@ -13,7 +14,7 @@ mod report;
 pub mod stand;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fs, process};
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use capacity::{Capacity, Windows};
 use channels::{Channel, Class};
 use meter::Meter;
-use stand::{Load, Stand};
+use stand::{Form, Load, Stand};
 
 /// What `levee lab leak` is asked.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,6 +45,19 @@ pub struct Ask {
     /// Groups of system calls that both services ask for, as in the site file's `needs`
     #[arg(long, value_delimiter = ',')]
     grant: Vec<String>,
+    /// The label above has a kernel of its own, with an emulated processor, from the package linux-image-cloud-amd64 that is unpacked
+    /// in this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    machine: Option<PathBuf>,
+    /// An earlier run's leak.json, to set beside: what changed between the two is a factor
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
+    /// Write twice what is measured into this table of channels as their bounds
+    #[arg(long, value_name = "TABLE")]
+    write_bounds: Option<PathBuf>,
+    /// With --write-bounds: take the most that these runs' leak.json show, and measure nothing
+    #[arg(long, value_name = "FILE", value_delimiter = ',', requires = "write_bounds")]
+    results: Vec<PathBuf>,
     /// Another table of channels
     #[arg(long)]
     table: Option<PathBuf>,
@@ -124,6 +138,9 @@ pub struct Run {
     pub loaded: bool,
     /// Groups of system calls that both services had.
     pub granted: Vec<String>,
+    /// Whether the label above had a kernel of its own.
+    #[serde(default)]
+    pub machine: bool,
     /// Whether it was the quick form.
     pub quick: bool,
     /// By channel.
@@ -135,12 +152,25 @@ pub struct Run {
 /// # Errors
 /// When the server cannot be had, or a pair does not end in good order.
 pub fn run(ask: &Ask) -> io::Result<bool> {
+    let before = ask.before.as_deref().map(earlier).transpose()?;
+    if let (Some(table), false) = (&ask.write_bounds, ask.results.is_empty()) {
+        let mut runs = ask.results.iter().map(|path| earlier(path)).collect::<io::Result<Vec<Run>>>()?;
+        for machine in [false, true] {
+            let these = runs.iter_mut().filter(|run| run.machine == machine);
+            let findings: Vec<Finding> = these.flat_map(|run| run.findings.drain(..)).collect();
+            fs::write(table, bounds::written(&fs::read_to_string(table)?, &findings, machine))?;
+        }
+        return Ok(true);
+    }
     let table = match &ask.table {
         Some(path) => Channel::parse(&fs::read_to_string(path)?),
         None => Channel::all(),
     };
     let wanted = |c: &Channel| ask.only.as_ref().is_none_or(|only| c.name.contains(only.as_str()));
-    let channels: Vec<Channel> = table.map_err(io::Error::other)?.into_iter().filter(wanted).collect();
+    let mut channels: Vec<Channel> = table.map_err(io::Error::other)?.into_iter().filter(wanted).collect();
+    if ask.machine.is_some() {
+        channels.iter_mut().for_each(|c| c.allowed = c.machine);
+    }
     if channels.is_empty() {
         return Err(io::Error::other("no channel has such a name"));
     }
@@ -150,7 +180,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("lab-results").join(format!("leak-{stamp}-{}", process::id())));
     fs::create_dir_all(&dir)?;
-    let stand = Stand::start(&ask.grant)?;
+    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()))?;
     let meter = Meter::new(&attacker::visible(), ask.seed)?;
     let _load = ask.loaded.then(Load::start);
     let env = crate::host::look(&[]);
@@ -159,12 +189,13 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         host: env.facts,
         loaded: ask.loaded,
         granted: ask.grant.clone(),
+        machine: ask.machine.is_some(),
         quick: ask.quick,
         findings: Vec::new(),
     };
     for channel in channels {
         let seconds = channel.seconds[usize::from(!ask.quick)];
-        let measured = meter.measure(&mut |side| stand.end(side), &channel, seconds)?;
+        let measured = meter.measure(&mut |side| stand.end_for(side, channel.from), &channel, seconds)?;
         let carried = match measured {
             Ok((carried, windows)) => {
                 report::samples(&dir, &channel, &windows)?;
@@ -177,17 +208,29 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         run.findings.push(finding);
     }
     crate::run::write_json(&dir.join("leak.json"), &run)?;
-    fs::write(dir.join("report.md"), report::markdown(&run))?;
+    fs::write(dir.join("report.md"), report::markdown(&run, before.as_ref()))?;
     if ask.json {
         println!("{}", serde_json::to_string_pretty(&run)?);
     } else {
         println!("{}", dir.join("report.md").display());
+    }
+    if let Some(table) = &ask.write_bounds {
+        fs::write(table, bounds::written(&fs::read_to_string(table)?, &run.findings, run.machine))?;
     }
     let beyond: Vec<&Finding> = run.findings.iter().filter(|f| f.beyond()).collect();
     for f in &beyond {
         eprintln!("beyond its bound: {}", report::line(f));
     }
     Ok(beyond.is_empty() || !ask.check)
+}
+
+fn form(machine: Option<&Path>) -> Form {
+    machine.map_or(Form::Compartment, |root| Form::Machine(root.to_path_buf()))
+}
+
+fn earlier(path: &Path) -> io::Result<Run> {
+    serde_json::from_str(&fs::read_to_string(path)?)
+        .map_err(|e| io::Error::other(format!("{}: {e}", path.display())))
 }
 
 /// What `levee lab record` is asked.
@@ -199,6 +242,9 @@ pub struct Recording {
     /// Groups of system calls that both services ask for, as in the site file's `needs`
     #[arg(long, value_delimiter = ',')]
     grant: Vec<String>,
+    /// The label above has a kernel of its own, as for `levee lab leak`
+    #[arg(long, value_name = "DIRECTORY")]
+    machine: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -212,7 +258,7 @@ pub struct Recording {
 /// # Errors
 /// When the server cannot be had, or a program does not end in good order.
 pub fn differ(ask: &Recording) -> io::Result<()> {
-    let stand = Stand::start(&ask.grant)?;
+    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()))?;
     let batch = |seed| differ::batch(|side| stand.end(side), ask.rounds, 0, seed);
     let batches = [batch(ask.seed)?, batch(ask.seed + 1)?];
     let found = differ::differences(&batches);

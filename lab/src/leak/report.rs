@@ -44,28 +44,50 @@ pub(super) fn line(f: &Finding) -> String {
     }
 }
 
-/// The report.
-pub(super) fn markdown(run: &Run) -> String {
+/// What a channel carried before, and by how much that was more than it does now.
+fn factor(before: Option<&Finding>, now: &Finding) -> String {
+    let carried = |f: &Finding| f.carried.as_ref().ok().filter(|c| c.found()).map(|c| c.rate);
+    match (before.map(|f| (carried(f), carried(now))), &now.carried) {
+        (None, _) => "not tried |".into(),
+        (Some((None, None)), _) => "0 |".into(),
+        (Some((None, Some(_))), _) => "0 | found now".into(),
+        (Some((Some(was), Some(is))), _) => format!("{} | {}", figure(was), figure(was / is)),
+        (Some((Some(was), None)), Ok(c)) if c.zero > 0.0 => {
+            format!("{} | more than {}", figure(was), figure(was / c.zero))
+        }
+        (Some((Some(was), None)), _) => format!("{} | closed", figure(was)),
+    }
+}
+
+/// The report; beside an earlier run, where there is one.
+pub(super) fn markdown(run: &Run, before: Option<&Run>) -> String {
     let fact = |name: &str| run.host.get(name).map_or("not known", String::as_str);
     let mut out = format!(
-        "# What the channels between two compartments carry\n\n{}, {} form, {}; groups of system calls granted to both: {}. Linux {}, {} processors ({}), load average before: {}.\n\n\
+        "# What the channels between two labels carry\n\n{}, {} form, {}; {}; groups of system calls granted to both: {}. Linux {}, {} processors ({}), load average before: {}.\n\n\
          Each pair has only the clock in common; windows that one end overslept are counted. The interval is of 95 %; nothing shows: what 95 of\n\
          100 silent senders stay below. Beyond: the interval lies above what is allowed.\n\n\
-         | channel | through | class | window, ms | symbols | overslept above and below | bit/s | interval | nothing shows | 128 bits | allowed, bit/s | |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         | channel | through | class | window, ms | symbols | overslept above and below | bit/s | interval | nothing shows | 128 bits | allowed, bit/s | |{}\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|{}\n",
         run.at,
         if run.quick { "quick" } else { "full" },
         if run.loaded { "with work on every processor besides" } else { "nothing else started" },
+        if run.machine {
+            "the label above has a kernel of its own, on an emulated processor"
+        } else {
+            "both labels are compartments of one kernel"
+        },
         if run.granted.is_empty() { "none".into() } else { run.granted.join(", ") },
         fact("kernel"),
         fact("processors"),
         fact("processor"),
         fact("load average"),
+        if before.is_some() { " bit/s before | factor |" } else { "" },
+        if before.is_some() { "---|---|" } else { "" },
     );
     for f in &run.findings {
         let (c, class) = (&f.channel, f.channel.class.word());
         let _ = match &f.carried {
-            Ok(m) => writeln!(
+            Ok(m) => write!(
                 out,
                 "| {} | {} | {class} | {} | {} | {} and {} of {} | {} | {}–{} | {} | {} | {} | {} |",
                 c.name,
@@ -83,7 +105,7 @@ pub(super) fn markdown(run: &Run) -> String {
                 figure(c.allowed),
                 if f.beyond() { "**beyond**" } else { "" }
             ),
-            Err(why) => writeln!(
+            Err(why) => write!(
                 out,
                 "| {} | {} | {class} | | | | none | | | never | {} | {why} |",
                 c.name,
@@ -91,6 +113,11 @@ pub(super) fn markdown(run: &Run) -> String {
                 figure(c.allowed)
             ),
         };
+        if let Some(before) = before {
+            let earlier = before.findings.iter().find(|b| b.channel.name == c.name);
+            let _ = write!(out, " {} |", factor(earlier, f));
+        }
+        out.push('\n');
     }
     out
 }

@@ -1,50 +1,189 @@
-//! Two compartments of a running server, a service in each that was taken over: it does what the meter tells it, under the services'
-//! own uid and filter. Each label has a single-level network, which keeps its compartment running and by which jobs reach it.
+//! A running server with a session at each of two labels, in each of which a service was taken over: it does what the meter tells it,
+//! under the services' own uid and filter. Where it is asked for, the label above has a kernel of its own.
 
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, process};
 
 use super::attacker::{self, End};
-use crate::compartment::{Compartments, Service};
-use crate::levee::{Removed, wait_for};
+use super::channels::From;
+use crate::compartment::inside;
+use crate::levee::{PATIENCE, Removed, Up, descendants, name, processes, programs, quiet, text, told};
+use crate::netns::{Namespace, tool};
 
 /// Lowest first.
 const LABELS: [&str; 2] = ["LOW", "HIGH"];
+/// Where services answer, at both labels.
+const INNER: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
 const PORT: u16 = 7000;
+/// Of who says again what it is told; and behind a mediator, which a label with a kernel of its own does not have.
+const ECHO: u16 = 7001;
+const MEDIATED: u16 = 7002;
 /// The first of the services that end after each connection.
 const ONCE: u16 = 7100;
 const ONCES: u16 = 8;
+/// Of users that exist for the length of one run.
+const PASSWORD: &str = "measured only in the laboratory";
+/// How long a machine may take to boot with an emulated processor on a loaded host.
+const BOOT: Duration = Duration::from_secs(180);
+/// How often a clock is asked for.
+const ASKED: usize = 20;
 
-/// The running server. Fields drop in order.
+/// What the label above runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The kernel that all have.
+    Compartment,
+    /// One of its own, with an emulated processor, from the package below this directory.
+    Machine(PathBuf),
+}
+
+fn site(program: &str, needs: &[String], form: &Form) -> String {
+    let mut out = format!(
+        "[site]\nname = \"lab\"\n\n[labels]\nlevels = {LABELS:?}\ncategories = []\nintegrity-levels = []\n\
+         integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
+         trusted-path-port = 7443\nike-port = 500\ntunnel-port = 4500\ninner-address = \"{INNER}\"\n\
+         inner-pool = \"10.80.1.0/24\"\nnames = [\"services.lab.example\"]\nslots = 16\ngrace = \"30s\"\n\n\
+         [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"32M\"\nconnections = 100000\n\n"
+    );
+    if let Form::Machine(root) = form {
+        out.push_str(&format!(
+            "[isolation]\nown-kernel = [\"{}\"]\nprocessor = \"emulated\"\nkernel-root = {:?}\n\n",
+            LABELS[1],
+            text(root)
+        ));
+    }
+    for (side, label) in LABELS.iter().rev().enumerate() {
+        out.push_str(&format!(
+            "[[user]]\nname = \"lab{side}\"\nclearance = \"{label}\"\n\n\
+             [[host]]\nname = \"ws{side}\"\naccreditation = \"{label}\"\n\n"
+        ));
+    }
+    let mut service = |name: &str, port: u16, mode: &str, word: &str| {
+        out.push_str(&format!(
+            "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"tcp\"\nrange = \"LOW..HIGH\"\nmode = \"{mode}\"\n\
+             command = [\"{program}\", \"{word}\"]\n"
+        ));
+        if !needs.is_empty() {
+            out.push_str(&format!("needs = {needs:?}\n"));
+        }
+        out.push('\n');
+    };
+    service("attacker", PORT, "direct", "serve");
+    service("echo", ECHO, "direct", "echo");
+    if *form == Form::Compartment {
+        service("mediated", MEDIATED, "relay", "echo");
+    }
+    for i in 0..ONCES {
+        service(&format!("once-{i}"), ONCE + i, "direct", "once");
+    }
+    out
+}
+
+/// The running server and its workstations. Fields drop in order.
 #[derive(Debug)]
 pub struct Stand {
-    compartments: Compartments,
-    _program: Removed,
+    /// The network namespaces of the sessions above (0) and below (1).
+    sessions: [PathBuf; 2],
+    _workstations: Vec<Up>,
+    _server: Up,
+    _namespaces: Vec<Namespace>,
+    _directory: Removed,
+    program: Removed,
+    own_kernel: bool,
 }
 
 impl Stand {
-    /// Brings the server up in namespaces of its own, and both services in it, which ask for these groups of system calls.
+    /// Brings the server up in namespaces of its own, and a session at each label; services ask for these groups of system calls.
     ///
     /// # Errors
     /// The step that failed; what was made until then is removed.
-    pub fn start(grant: &[String]) -> io::Result<Stand> {
+    pub fn start(grant: &[String], form: Form) -> io::Result<Stand> {
         let program = Removed(attacker::visible());
         attacker::place(&program.0)?;
-        let service = |name: String, port: u16, word: &str| Service {
-            name,
-            port,
-            word: word.into(),
-            software: Vec::new(),
+        let dir = programs()?;
+        let directory = Removed(std::env::temp_dir().join(format!("levlab{}site", process::id())));
+        fs::create_dir(&directory.0)?;
+        let root = directory.0.clone();
+        let path = |name: &str| text(&root.join(name));
+        let server = Namespace::new("u")?;
+        let (levee, file, state) = (dir.join("levee"), path("site.toml"), path("state"));
+        fs::write(&file, site(&text(&program.0), grant, &form))?;
+        tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
+        let up = |namespace: &Namespace, run: &str, arguments: &[&str]| -> io::Result<Up> {
+            let net = format!("--net={}", namespace.path().display());
+            let (levee_, run_) = (text(&levee), path(run));
+            let words = [&[net.as_str(), &levee_, "up"], arguments, &["--run", &run_]].concat();
+            quiet("nsenter", &words, &root.join("log"))?;
+            Ok(Up { levee: levee.clone(), run: root.join(run) })
         };
-        let mut services = vec![service("attacker".into(), PORT, "serve")];
-        services.extend((0..ONCES).map(|i| service(format!("once-{i}"), ONCE + i, "once")));
-        let compartments = Compartments::start(&LABELS, &program.0, &services, grant)?;
-        let stand = Stand { compartments, _program: program };
+        let hosts = [Namespace::new("h0")?, Namespace::new("h1")?];
+        for (side, host) in (0_u8..).zip(&hosts) {
+            let there = Ipv4Addr::new(10, 77 + side, 0, 11);
+            let here = Ipv4Addr::new(10, 77 + side, 0, 1);
+            server.link(host, here, there, &format!("outer{side}"))?;
+            if side > 0 {
+                let via = here.to_string();
+                tool("ip", &["-n", &host.name, "route", "add", "10.77.0.1/32", "via", &via])?;
+            }
+            told(
+                &levee,
+                &["user", "add", "--state", &state, &file, &format!("lab{side}")],
+                &root.join("none"),
+                PASSWORD,
+            )?;
+        }
+        let server_up = up(&server, "server", &[&file, "--state", &state])?;
+        let (mut sessions, mut workstations) = ([PathBuf::new(), PathBuf::new()], Vec::new());
+        for (side, host) in hosts.iter().enumerate() {
+            let (bundle, own) = (format!("{state}/hosts/ws{side}"), format!("{state}-ws{side}"));
+            let run = format!("ws{side}");
+            let arguments = ["--workstation", bundle.as_str(), "--state", own.as_str()];
+            workstations.push(up(host, &run, &arguments)?);
+            let (tpe, socket) = (dir.join("levee-tpe"), root.join(&run).join("tpe.sock"));
+            told(&tpe, &["login", &format!("lab{side}"), "--password-stdin"], &socket, PASSWORD)?;
+            told(&tpe, &["level", LABELS[1 - side]], &socket, "")?;
+            let session = within(PATIENCE, "the session's compartment", || {
+                let below = descendants(&processes(), &path(&run));
+                below.into_iter().find(|p| name(*p).as_deref() == Some("levee-init"))
+            })?;
+            sessions[side] = PathBuf::from(format!("/proc/{session}/ns/net"));
+        }
+        let _namespaces = hosts.into_iter().chain([server]).collect();
+        let stand = Stand {
+            sessions,
+            _workstations: workstations,
+            _server: server_up,
+            _namespaces,
+            _directory: directory,
+            program,
+            own_kernel: form != Form::Compartment,
+        };
         for side in 0..2 {
-            wait_for("a label's services", || stand.end(side).ok())?;
+            within(BOOT, "a label's services", || stand.end(side).ok())?;
+        }
+        if form != Form::Compartment {
+            // What the attacker above asks for within is not the host's processor: its emulator is kept on the one that it would have.
+            let all = descendants(&processes(), &path(""));
+            let emulator = all.into_iter().filter(|p| name(*p).is_some_and(|n| n.starts_with("qemu")));
+            crate::role::keep_on(emulator, 0)?;
         }
         Ok(stand)
+    }
+
+    fn connect(&self, side: usize) -> io::Result<TcpStream> {
+        let session = self.sessions.get(side).ok_or_else(|| io::Error::other("no such side"))?;
+        let to = SocketAddr::from((INNER, PORT));
+        let stream = inside(session, move || TcpStream::connect_timeout(&to, Duration::from_secs(5)))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(600)))?;
+        Ok(stream)
     }
 
     /// A connection to the service above (0) or below (1).
@@ -52,30 +191,89 @@ impl Stand {
     /// # Errors
     /// When nobody answers.
     pub fn end(&self, side: usize) -> io::Result<End> {
-        let index = 1_usize.checked_sub(side).ok_or_else(|| io::Error::other("no such side"))?;
-        let stream = self.compartments.connect(index, PORT)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(600)))?;
-        Ok(End { to: Box::new(stream.try_clone()?), from: BufReader::new(Box::new(stream)) })
+        let behind = if side == 0 && self.own_kernel { behind(&self.connect(side)?)? } else { 0 };
+        let stream = self.connect(side)?;
+        Ok(End { to: Box::new(stream.try_clone()?), from: BufReader::new(Box::new(stream)), behind })
+    }
+
+    /// A program at the workstation above (0) or below (1), in its session's network.
+    fn client(&self, side: usize) -> io::Result<End> {
+        let session = self.sessions.get(side).ok_or_else(|| io::Error::other("no such side"))?;
+        let mut child = Command::new("nsenter")
+            .arg(format!("--net={}", session.display()))
+            .arg(&self.program.0)
+            .arg("job")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        // It ends with its pipes.
+        thread::spawn(move || child.wait());
+        let (to, from) = pipes.ok_or_else(|| io::Error::other("a program without pipes"))?;
+        Ok(End { to: Box::new(to), from: BufReader::new(Box::new(from)), behind: 0 })
+    }
+
+    /// An end for a channel.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub fn end_for(&self, side: usize, from: From) -> io::Result<End> {
+        match from {
+            From::Service => self.end(side),
+            From::Workstation => self.client(side),
+        }
     }
 }
 
+/// By how many nanoseconds the clock of who answers is behind this host's.
+fn behind(stream: &TcpStream) -> io::Result<i64> {
+    let (mut to, mut from) = (stream.try_clone()?, BufReader::new(stream));
+    let now = || -> io::Result<i64> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+        i64::try_from(since.as_nanos()).map_err(io::Error::other)
+    };
+    let mut best = (i64::MAX, 0);
+    for _ in 0..ASKED {
+        let asked = now()?;
+        to.write_all(b"clock\n")?;
+        let mut said = String::new();
+        from.read_line(&mut said)?;
+        let answered = now()?;
+        let there: i64 = said.trim().parse().map_err(|e| io::Error::other(format!("{said:?}: {e}")))?;
+        best = best.min((answered - asked, asked + (answered - asked) / 2 - there));
+    }
+    Ok(best.1)
+}
+
+/// Looks until something is there.
+fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> io::Result<T> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        if Instant::now() > end {
+            return Err(io::Error::other(format!("not within {} s: {what}", limit.as_secs())));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
 /// Keeps every processor busy until dropped, as other people's work would.
 #[derive(Debug)]
 pub struct Load {
-    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<u64>>,
 }
 
 impl Load {
     /// One thread a processor, which works and rests by turns of about ten milliseconds.
     pub fn start() -> Load {
-        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let work = |i: usize| {
             let stop = stop.clone();
             move || {
                 let (mut sum, mut turn) = (0_u64, 0_u64);
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     let until = Instant::now() + Duration::from_millis(3 + (turn * 7 + i as u64) % 13);
                     while Instant::now() < until {
                         sum = sum.wrapping_mul(31).wrapping_add(turn);
@@ -93,7 +291,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         for t in self.threads.drain(..) {
             if t.join().is_err() {
                 eprintln!("levee-lab: a thread of the load failed");

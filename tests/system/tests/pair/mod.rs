@@ -71,7 +71,7 @@ impl Pair {
             let events = inside.compartment.events().map_err(io::Error::other)?;
             if events.contains(&Event::Started(ticket)) {
                 let from: Box<PipeReader> = Box::new(from);
-                return Ok(End { to: Box::new(to), from: BufReader::new(from) });
+                return Ok(End { to: Box::new(to), from: BufReader::new(from), behind: 0 });
             }
             std::thread::sleep(Duration::from_millis(2));
         }
