@@ -36,7 +36,7 @@ struct Translate {
     #[arg(long, value_enum, default_value = "site")]
     from: Form,
     /// The site file
-    #[arg(long, value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
     site: PathBuf,
     /// Print JSON
     #[arg(long)]

@@ -36,19 +36,9 @@ impl Log {
     }
 
     fn show(&self) -> Result<ExitCode, String> {
-        let only = || {
-            let states = Path::new(crate::site::STATES);
-            crate::up::only_with(states, "logs").map_err(|_| {
-                format!("{} does not have the logs of one site; say which with --state", states.display())
-            })
-        };
-        let logs = self.state.clone().map_or_else(only, Ok)?.join("logs");
-        let directory = match &self.label {
-            Some(label) => logs.join("labels").join(label.file_name()),
-            None => logs.join("levee"),
-        };
+        let directory = directory(self.state.clone(), self.label.as_ref())?;
         let whose = self.label.as_ref().map_or_else(|| "levee".to_owned(), ToString::to_string);
-        let mut shown = read(&directory).map_err(|e| match e.kind() {
+        let shown = read(&directory).map_err(|e| match e.kind() {
             ErrorKind::NotFound => format!("{}: {whose} has not said anything here", directory.display()),
             ErrorKind::PermissionDenied => "only root can read logs; run this with sudo".to_owned(),
             _ => format!("{}: {e}", directory.display()),
@@ -57,16 +47,53 @@ impl Log {
         if !self.follow {
             return Ok(ExitCode::SUCCESS);
         }
+        let mut followed = Followed { directory, shown };
         loop {
             std::thread::sleep(TURN);
-            let now = read(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+            let said = followed.more().map_err(|e| format!("{}: {e}", followed.directory.display()))?;
             // Until its reader goes away.
             let mut out = std::io::stdout().lock();
-            if out.write_all(more(&shown, &now).as_bytes()).and_then(|()| out.flush()).is_err() {
+            if out.write_all(said.as_bytes()).and_then(|()| out.flush()).is_err() {
                 return Ok(ExitCode::SUCCESS);
             }
-            shown = now;
         }
+    }
+}
+
+/// Where the log of a label is, or that of levee's own standing processes.
+pub fn directory(state: Option<PathBuf>, label: Option<&LabelName>) -> Result<PathBuf, String> {
+    let only = || {
+        let states = Path::new(crate::site::STATES);
+        crate::up::only_with(states, "logs").map_err(|_| {
+            format!("{} does not have the logs of one site; say which with --state", states.display())
+        })
+    };
+    let logs = state.map_or_else(only, Ok)?.join("logs");
+    Ok(match label {
+        Some(label) => logs.join("labels").join(label.file_name()),
+        None => logs.join("levee"),
+    })
+}
+
+/// A log that is read as it grows.
+pub struct Followed {
+    directory: PathBuf,
+    shown: String,
+}
+
+impl Followed {
+    /// What is said from now on; there may be no log yet.
+    pub fn from_now(directory: PathBuf) -> Self {
+        let shown = read(&directory).unwrap_or_default();
+        Self { directory, shown }
+    }
+
+    /// What was said since the last time.
+    pub fn more(&mut self) -> std::io::Result<String> {
+        let now = read(&self.directory)?;
+        let said = more(&self.shown, &now).to_owned();
+        self.shown = now;
+        Ok(said)
     }
 }
 

@@ -8,6 +8,7 @@ mod check;
 mod doctor;
 mod enrol;
 mod enrolment;
+mod enter;
 mod explain;
 mod init;
 mod keys;
@@ -22,6 +23,7 @@ mod pools;
 mod posture;
 mod reference;
 mod reload;
+mod service;
 mod session;
 mod site;
 mod state;
@@ -30,6 +32,7 @@ mod up;
 mod usage;
 mod user;
 mod why;
+mod words;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -54,6 +57,9 @@ enum Command {
     Log(log::Log),
     Session(session::Session),
     Partition(partition::Partition),
+    Service(service::Service),
+    Exec(enter::Exec),
+    Put(enter::Put),
     Check(check::Check),
     Why(why::Why),
     Matrix(why::Matrix),
@@ -64,6 +70,8 @@ enum Command {
     User(user::User),
     State(state::State),
     Lab(lab::Lab),
+    #[command(hide = true)]
+    Words(words::Words),
     Completions(reference::Completions),
     Man(reference::Man),
 }
@@ -87,6 +95,9 @@ fn main() -> ExitCode {
         Command::Log(command) => command.run(),
         Command::Session(command) => command.run(),
         Command::Partition(command) => command.run(),
+        Command::Service(command) => command.run(),
+        Command::Exec(command) => command.run(),
+        Command::Put(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Why(command) => command.run(),
         Command::Matrix(command) => command.run(),
@@ -97,6 +108,7 @@ fn main() -> ExitCode {
         Command::User(command) => command.run(),
         Command::State(command) => command.run(),
         Command::Lab(command) => command.run(),
+        Command::Words(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     }

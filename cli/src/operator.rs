@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use levee_ipc::operator::{Answer, Command, ServerStatus};
+use levee_ipc::operator::{Answer, Command, Entering, ServerStatus};
 use levee_ipc::{Channel, RecvError};
 use levee_policy::LabelName;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -17,6 +17,9 @@ const TRIAL: Duration = Duration::from_secs(120);
 
 /// The longest that a posture gives workstations to follow, and then some.
 const MOVING: Duration = Duration::from_secs(90);
+
+/// The longest that a program of an operator's may run.
+const EXECUTION: Duration = Duration::from_secs(600);
 
 /// The operators' socket, in a server's run directory.
 pub const CONTROL: &str = "control";
@@ -41,7 +44,13 @@ impl Which {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can ask a server; run this with sudo".to_owned());
         }
-        let patience = if matches!(command, Command::Posture(_)) { MOVING } else { PATIENCE };
+        let patience = match command {
+            Command::Posture(_) => MOVING,
+            // The label may have to be started, and a program may take its time.
+            Command::Enter(_, Entering::Put { .. }) => TRIAL,
+            Command::Enter(_, Entering::Execute(_)) => TRIAL + EXECUTION,
+            _ => PATIENCE,
+        };
         ask(&self.run()?.join(CONTROL), command, patience)
     }
 
@@ -50,7 +59,7 @@ impl Which {
         match self.ask(&Command::Status)? {
             Answer::Status(status) => Ok(*status),
             Answer::Failed(reason) => Err(reason),
-            Answer::Ended => Err("the server answered another question".to_owned()),
+            _ => Err("the server answered another question".to_owned()),
         }
     }
 }
@@ -63,7 +72,7 @@ pub fn try_label(run: &Path, label: &LabelName) -> Result<(), String> {
     match ask(&run.join(CONTROL), &Command::Try(label.clone()), TRIAL)? {
         Answer::Ended => Ok(()),
         Answer::Failed(reason) => Err(reason),
-        Answer::Status(_) => Err("the server answered another question".to_owned()),
+        _ => Err("the server answered another question".to_owned()),
     }
 }
 

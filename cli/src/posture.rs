@@ -91,7 +91,7 @@ impl Set {
                 Ok(ExitCode::SUCCESS)
             }
             Answer::Failed(why) => Err(why),
-            Answer::Status(_) => Err("the server answered another question".to_owned()),
+            _ => Err("the server answered another question".to_owned()),
         }
     }
 }

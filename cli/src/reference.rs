@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use crate::{Cli, explain, output};
+use crate::{Cli, explain, output, words};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,14 @@ impl Completions {
     pub fn run(self) -> ExitCode {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "levee", &mut text);
-        output::exit(output::print(&String::from_utf8_lossy(&text)).map(|()| ExitCode::SUCCESS))
+        let text = String::from_utf8_lossy(&text);
+        let text = match self.shell {
+            clap_complete::Shell::Bash => format!("{text}{}", words::BASH),
+            clap_complete::Shell::Fish => format!("{text}{}", words::FISH),
+            clap_complete::Shell::Zsh => text.lines().map(|line| asks(line) + "\n").collect(),
+            _ => text.into_owned(),
+        };
+        output::exit(output::print(&text).map(|()| ExitCode::SUCCESS))
     }
 }
 
@@ -41,6 +48,21 @@ impl Man {
             .and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory))
             .and_then(|()| std::fs::write(self.directory.join("site.toml.5"), explain::man_page()))
             .map_err(|e| format!("{}: {e}", self.directory.display()))
+    }
+}
+
+/// A line of zsh's completions, which asks for names where it would offer files.
+fn asks(line: &str) -> String {
+    let asked = words::ZSH.iter().find(|(argument, _)| {
+        let line = line.trim_start().trim_start_matches([':', '\'']);
+        line.strip_prefix(argument).is_some_and(|rest| rest.starts_with(" -- "))
+    });
+    match asked {
+        Some((_, kind)) => {
+            let names = format!(":{{compadd -- ${{(f)\"$(levee words {kind} 2>/dev/null)\"}}}}'");
+            line.replace(":_default'", &names)
+        }
+        None => line.to_owned(),
     }
 }
 

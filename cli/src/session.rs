@@ -64,6 +64,6 @@ fn end(which: &Which, session: &str) -> Result<ExitCode, String> {
             eprintln!("levee: {}", output::shown(&reason));
             Ok(ExitCode::FAILURE)
         }
-        Answer::Status(_) => Err("the server answered another question".to_owned()),
+        _ => Err("the server answered another question".to_owned()),
     }
 }

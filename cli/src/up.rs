@@ -59,7 +59,7 @@ pub struct Plan {
     /// The label
     label: String,
     /// The site file
-    #[arg(long, value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
     site: PathBuf,
     /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]

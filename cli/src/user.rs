@@ -110,7 +110,7 @@ impl Person {
             }
             Answer::Ended => output::print(&format!("{name}: enabled\n"))?,
             Answer::Failed(why) => return Err(why),
-            Answer::Status(_) => return Err("the server answered another question".to_owned()),
+            _ => return Err("the server answered another question".to_owned()),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -176,7 +176,7 @@ impl Args {
         match (Which { run: Some(run) }).ask(&operator::Command::Changed(name.clone()))? {
             Answer::Ended => Ok("; the audit log says so"),
             Answer::Failed(why) => Err(why),
-            Answer::Status(_) => Err("the server answered another question".to_owned()),
+            _ => Err("the server answered another question".to_owned()),
         }
     }
 

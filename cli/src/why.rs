@@ -25,7 +25,7 @@ pub struct Why {
     /// The label, in any case and order of categories
     label: String,
     /// The site file
-    #[arg(long, value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
     site: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -42,7 +42,7 @@ pub struct Matrix {
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     /// The site file
-    #[arg(long, value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
     site: PathBuf,
     /// Print JSON
     #[arg(long)]

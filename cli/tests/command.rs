@@ -277,6 +277,19 @@ fn that_nobody_reads_what_a_command_says_is_no_fault() {
 
 #[test]
 fn completions_come_for_every_shell() {
+    let words = |kind: &str| {
+        let words = levee(&["words", kind, "--site", "conf/small/site.toml"], "");
+        text(&words.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(
+        words("labels").contains(&"SECRET//NATO".to_owned()) && words("users").contains(&"ada".to_owned())
+    );
+    assert!(words("hosts").contains(&"ws1".to_owned()) && words("services").contains(&"web".to_owned()));
+    assert_eq!(levee(&["words", "labels", "--site", "/nonexistent"], "").stdout, b"");
+    bash_completes(&["put", "SECRET//N"], "SECRET//NATO");
+    bash_completes(&["why", "ada", "ws"], "ws1");
+    bash_completes(&["user", "add", "conf/small/site.toml", "ad"], "ada");
+    bash_completes(&["sta"], "status");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = levee(&["completions", shell], "");
         assert_eq!(output.status.code(), Some(0));
@@ -374,7 +387,9 @@ to = "sink"
 #[test]
 fn every_command_that_prints_json_prints_what_its_schema_says() {
     let site = "conf/small/site.toml";
+    let keys = tempfile::tempdir().unwrap();
     for arguments in [
+        &["enrol", "request", keys.path().to_str().unwrap(), "--host", "ws1", "--json"],
         &["why", "ada", "ws1", "SECRET", "--site", site, "--json"][..],
         &["matrix", "--site", site, "--json"],
         &["doctor", "--json"],
@@ -388,4 +403,17 @@ fn every_command_that_prints_json_prints_what_its_schema_says() {
         std::panic::catch_unwind(|| levee_system::schema::hold("levee", &["doctor", "--json"], more))
             .is_err()
     );
+}
+
+/// What bash would offer behind these words, by what `levee completions bash` prints.
+fn bash_completes(words: &[&str], offered: &str) {
+    let script =
+        "source <(\"$1\" completions bash); levee=$1; shift; COMP_WORDS=(\"$levee\" \"$@\"); COMP_CWORD=$#
+        _levee-names \"$levee\" \"${@: -1}\" \"\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let site = root().join("conf/small/site.toml");
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script, "bash", env!("CARGO_BIN_EXE_levee")]).args(words).current_dir(root());
+    let output = bash.env("LEVEE_SITE", site).output().unwrap();
+    let all = text(&output.stdout);
+    assert!(all.lines().any(|line| line == offered), "{words:?}: {all:?} {}", text(&output.stderr));
 }

@@ -89,6 +89,8 @@ pub enum Event {
     Disable(OperatorId, UserName, bool),
     /// Whether this label can run here is to be found out by running it. It is stopped again if nobody has a session there.
     Try(OperatorId, LabelName),
+    /// An operator is to do something within this label, which is started for it where it does not run. Recorded first.
+    Enter(OperatorId, LabelName, Entering),
     /// An operator ends the session shown by this name.
     End(OperatorId, String),
     /// An operator puts a posture in force, or the default back.
@@ -212,8 +214,26 @@ pub enum Output {
     Withdraw(Stored),
     /// Nothing is left of a session that [`Event::Appeared`] told of.
     Over(SessionId),
-    /// Answer to [`Event::End`], [`Event::Disable`], [`Event::Try`] and [`Event::Posture`]: it is so, and what it ends is over; or why not.
+    /// This label runs: start this program there, and tell the operator what became of it.
+    Execute(OperatorId, LabelName, Vec<String>),
+    /// Answer to [`Event::End`], [`Event::Disable`], [`Event::Try`], [`Event::Enter`] and [`Event::Posture`]: it is so, and what it ends is over; or why not.
     Operator(OperatorId, Result<(), String>),
+}
+
+/// What an operator does within a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entering {
+    /// Puts a file into its store, by themself, once [`Output::Operator`] says that the label runs.
+    Put {
+        /// Where, in the store.
+        path: String,
+        /// How long it is.
+        bytes: u64,
+        /// What it is, in hexadecimal.
+        sha256: String,
+    },
+    /// Has this program run there ([`Output::Execute`]).
+    Execute(Vec<String>),
 }
 
 /// sessiond → a label's vault.

@@ -30,8 +30,8 @@ mod trial;
 pub use address::REST;
 pub use delay::LONGEST as LONGEST_DELAY;
 pub use event::{
-    Change, ClientId, CommitId, Counted, CutId, Event, InForce, KeyRecord, OperatorId, Output, RefusalKind,
-    Reply, Request, Shown, Status, Stored, ToVault, Verified, Wish,
+    Change, ClientId, CommitId, Counted, CutId, Entering, Event, InForce, KeyRecord, OperatorId, Output,
+    RefusalKind, Reply, Request, Shown, Status, Stored, ToVault, Verified, Wish,
 };
 pub use id::SessionId;
 pub use rate::Rate;

@@ -72,8 +72,8 @@ pub struct Sessions {
     pub(crate) disabled: BTreeSet<UserName>,
     /// Operators who wait for the ends of so many sessions.
     pub(crate) disabling: BTreeMap<OperatorId, usize>,
-    /// Operators who wait whether a label starts.
-    pub(crate) trials: BTreeMap<LabelName, Vec<OperatorId>>,
+    /// Operators who wait for a label to start, and what they are to do there; nothing where they only try it.
+    pub(crate) trials: BTreeMap<LabelName, Vec<(OperatorId, Option<Entering>)>>,
     /// The last step of time of which a person's code was taken.
     pub(crate) codes: BTreeMap<UserName, u64>,
     pub(crate) pace: Pace,
@@ -190,6 +190,7 @@ impl Sessions {
             Event::Posture(operator, wish) => self.posture_wished(operator, wish, now),
             Event::Moved(label, number, severed) => self.moved(&label, number, severed, now),
             Event::Try(operator, label) => self.try_label(operator, label),
+            Event::Enter(operator, label, what) => self.enter(operator, label, what),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),
             Event::Published(session, what) => self.published(session, what, now),
             Event::Withdrawn(session) => self.withdrawn(session, now),
@@ -293,6 +294,9 @@ impl Sessions {
             Some(Purpose::Restore(session)) => self.restore_recorded(session, commit, durable, now),
             Some(Purpose::Disable(operator, user, disable)) => {
                 self.disable_recorded(operator, &user, disable, durable, now);
+            }
+            Some(Purpose::Enter(operator, label, what)) => {
+                self.enter_recorded(operator, label, what, durable);
             }
             Some(Purpose::Posture(change)) => self.posture_recorded(change, durable, now),
             Some(Purpose::Appear(session)) => self.appear_recorded(session, durable),

@@ -1,8 +1,8 @@
 //! The states of clients, sessions and labels. Each variant holds what is known in that state and nothing else.
 
-use crate::event::{ClientId, CommitId, CutId, OperatorId, Stored};
+use crate::event::{ClientId, CommitId, CutId, Entering, OperatorId, Stored};
 use crate::{SessionId, Time};
-use levee_policy::{DomainName, Grant, HostName, UserName, decision};
+use levee_policy::{DomainName, Grant, HostName, LabelName, UserName, decision};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A trusted path.
@@ -228,6 +228,8 @@ pub(crate) enum Purpose {
     Restore(SessionId),
     /// What an operator says of a person.
     Disable(OperatorId, UserName, bool),
+    /// An operator enters a label.
+    Enter(OperatorId, LabelName, Entering),
     /// A change of posture.
     Posture(crate::posture::Change),
     /// A session of another server.

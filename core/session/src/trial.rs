@@ -1,8 +1,8 @@
-//! Whether a label can run here, found out by running it: an operator asks, before anybody needs it.
+//! A label that an operator has started: to see whether it can run here, or to do something within it.
 
 use crate::event::*;
 use crate::sessions::Sessions;
-use crate::state::Vault;
+use crate::state::{Purpose, Vault};
 use levee_policy::LabelName;
 use levee_policy::audit::{Event as Entry, Verdict};
 
@@ -11,38 +11,95 @@ const MOST: usize = 4;
 
 impl Sessions {
     pub(crate) fn try_label(&mut self, operator: OperatorId, label: LabelName) {
-        let refuse = |why: &str| Output::Operator(operator, Err(why.to_owned()));
-        let known = self.site.label(&label).is_some_and(|label| !self.site.reachable(&label).is_empty());
-        if !known {
-            return self.say(refuse("nothing can be reached at this label, so it never runs"));
+        if let Err(why) = self.may_enter(&label) {
+            return self.say(Output::Operator(operator, Err(why.to_owned())));
         }
-        if self.places.get(&label).is_some_and(|place| matches!(place.vault, Vault::Up { .. })) {
-            return self.say(Output::Operator(operator, Ok(())));
+        if !self.runs(&label) {
+            let reason = "an operator tries whether it starts";
+            self.say(Output::Audit(entry(&label, "trial", "label".into(), reason)));
         }
-        let waiting = self.trials.entry(label.clone()).or_default();
-        if waiting.len() >= MOST {
-            return self.say(refuse("others try this label already"));
+        self.start_for(operator, label, None);
+    }
+
+    pub(crate) fn enter(&mut self, operator: OperatorId, label: LabelName, what: Entering) {
+        if let Err(why) = self.may_enter(&label) {
+            return self.say(Output::Operator(operator, Err(why.to_owned())));
         }
-        waiting.push(operator);
-        self.say(Output::Audit(Entry {
-            user: None,
-            host: None,
-            label: Some(label.clone()),
-            action: "trial".into(),
-            object: "label".into(),
-            verdict: Verdict::Noted,
-            reason: "an operator tries whether it starts".into(),
-        }));
-        // Where a session has it started already, its answer is ours.
-        if !self.places.contains_key(&label) {
-            self.say(Output::Need(label));
+        if self.site.label(&label).is_some_and(|of| self.site.isolation().has_own_kernel(&of)) {
+            let why = "this label has a kernel of its own: from outside nothing is done there";
+            return self.say(Output::Operator(operator, Err(why.to_owned())));
         }
+        let entry = match &what {
+            Entering::Put { path, bytes, sha256 } => {
+                let object = format!("{path}, {bytes} bytes, SHA-256 {sha256}");
+                entry(&label, "put", object, "by an operator")
+            }
+            Entering::Execute(argv) => entry(&label, "exec", argv.join(" "), "by an operator"),
+        };
+        self.commit(Purpose::Enter(operator, label, what), vec![entry], Vec::new());
+    }
+
+    pub(crate) fn enter_recorded(
+        &mut self,
+        operator: OperatorId,
+        label: LabelName,
+        what: Entering,
+        durable: bool,
+    ) {
+        if !durable {
+            let lost = "it is not recorded, and so not done: the audit log cannot be written";
+            return self.say(Output::Operator(operator, Err(lost.to_owned())));
+        }
+        self.start_for(operator, label, Some(what));
     }
 
     /// The label runs, or cannot.
     pub(crate) fn tried(&mut self, label: &LabelName, result: &Result<(), String>) {
-        for operator in self.trials.remove(label).unwrap_or_default() {
-            self.say(Output::Operator(operator, result.clone()));
+        for (operator, what) in self.trials.remove(label).unwrap_or_default() {
+            match (result, what) {
+                (Ok(()), Some(Entering::Execute(argv))) => {
+                    self.say(Output::Execute(operator, label.clone(), argv));
+                }
+                _ => self.say(Output::Operator(operator, result.clone())),
+            }
         }
+    }
+
+    fn may_enter(&self, label: &LabelName) -> Result<(), &'static str> {
+        let known = self.site.label(label).is_some_and(|label| !self.site.reachable(&label).is_empty());
+        let waiting = self.trials.get(label).map_or(0, Vec::len);
+        match (known, waiting < MOST) {
+            (false, _) => Err("nothing can be reached at this label, so it never runs"),
+            (true, false) => Err("others wait for this label already"),
+            (true, true) => Ok(()),
+        }
+    }
+
+    fn runs(&self, label: &LabelName) -> bool {
+        self.places.get(label).is_some_and(|place| matches!(place.vault, Vault::Up { .. }))
+    }
+
+    fn start_for(&mut self, operator: OperatorId, label: LabelName, what: Option<Entering>) {
+        let runs = self.runs(&label);
+        // Where a session or another operator has it started already, its answer is ours.
+        let asked = self.places.contains_key(&label) || self.trials.contains_key(&label);
+        self.trials.entry(label.clone()).or_default().push((operator, what));
+        if runs {
+            self.tried(&label, &Ok(()));
+        } else if !asked {
+            self.say(Output::Need(label));
+        }
+    }
+}
+
+fn entry(label: &LabelName, action: &str, object: String, reason: &str) -> Entry {
+    Entry {
+        user: None,
+        host: None,
+        label: Some(label.clone()),
+        action: action.into(),
+        object,
+        verdict: Verdict::Noted,
+        reason: reason.into(),
     }
 }

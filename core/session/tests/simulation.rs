@@ -222,6 +222,7 @@ impl World {
                 self.may_have_keys(&record);
                 self.from_keyer.push_back(Event::Renew(record.id));
             }
+            Output::Execute(..) => {}
             Output::Operator(_, _) => {}
             Output::Publish(_) | Output::Withdraw(_) | Output::Over(_) => self.fail("there is one server"),
         }

@@ -90,3 +90,37 @@ fn a_session_that_ends_meanwhile_does_not_take_the_label_from_who_waits() {
     let said = server.hear(Event::LabelUp(label()));
     assert_eq!((asks(&said).1, answer(&said)), (true, Some(&Ok(()))));
 }
+
+#[test]
+fn what_an_operator_does_in_a_label_is_recorded_before_the_label_is_started_for_it() {
+    let mut server = Server::new();
+    let argv = vec!["/bin/ls".to_owned(), "/srv".to_owned()];
+    let said = server.hear(Event::Enter(OPERATOR, label(), Entering::Execute(argv.clone())));
+    let recorded = said.iter().position(|output| {
+        matches!(output, Output::Commit(_, entries, _) if entries[0].action == "exec" && entries[0].object == "/bin/ls /srv")
+    });
+    let needed = said.iter().position(|output| matches!(output, Output::Need(_)));
+    assert!(recorded.is_some() && recorded < needed, "{said:?}");
+    // It runs before the label is released: whoever runs it keeps the label.
+    let said = server.hear(Event::LabelUp(label()));
+    let runs = said.iter().position(
+        |output| matches!(output, Output::Execute(OPERATOR, of, what) if *of == label() && *what == argv),
+    );
+    let released = said.iter().position(|output| matches!(output, Output::Release(_)));
+    assert!(runs.is_some() && runs < released && answer(&said).is_none(), "{said:?}");
+
+    let put = || Entering::Put { path: "a/b".into(), bytes: 3, sha256: "00".into() };
+    assert_eq!(answer(&server.hear(Event::Enter(OPERATOR, label(), put()))), None);
+    assert_eq!(answer(&server.hear(Event::LabelUp(label()))), Some(&Ok(())));
+    assert!(answer(&server.hear(Event::Enter(OPERATOR, "COSMIC".parse().unwrap(), put()))).unwrap().is_err());
+}
+
+#[test]
+fn what_cannot_be_recorded_is_not_done() {
+    let mut server = Server::new();
+    server.0.handle(Event::Enter(OPERATOR, label(), Entering::Execute(vec!["/bin/ls".into()])), NOW);
+    let Some(Output::Commit(commit, ..)) = server.0.poll() else { panic!("it is not recorded") };
+    let said = server.hear(Event::Committed(commit, false));
+    assert!(answer(&said).is_some_and(Result::is_err) && !asks(&said).0, "{said:?}");
+    assert!(!server.hear(Event::LabelUp(label())).iter().any(|output| matches!(output, Output::Execute(..))));
+}

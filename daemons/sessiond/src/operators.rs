@@ -9,7 +9,7 @@ use levee_ipc::operator::{self, Answer, Command, ServerStatus, SessionStatus};
 use levee_ipc::vault::{Report, SessiondToVault};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus, SessiondRequest};
 use levee_policy::LabelName;
-use levee_session::{Event, OperatorId, Shown, Time, Wish};
+use levee_session::{Entering, Event, OperatorId, Shown, Time, Wish};
 use rustix::net::SocketFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -139,11 +139,27 @@ impl Operators {
         }
     }
 
+    /// The program that an operator had run has ended, or does not run.
+    pub fn executed(&mut self, id: OperatorId, result: Result<u8, String>) {
+        if let Some(mut operator) = self.open.remove(&id) {
+            operator.link.send(result.map_or_else(Answer::Failed, Answer::Exited));
+        }
+    }
+
     /// A session's end that an operator asked for is over, or a trial.
     pub fn ended(&mut self, id: OperatorId, result: Result<(), String>) {
         if let Some(mut operator) = self.open.remove(&id) {
             operator.link.send(result.map_or_else(Answer::Failed, |()| Answer::Ended));
         }
+    }
+}
+
+fn entering(what: operator::Entering) -> Entering {
+    match what {
+        operator::Entering::Put { path, bytes, sha256 } => {
+            Entering::Put { path, bytes, sha256: levee_policy::audit::hex(&sha256) }
+        }
+        operator::Entering::Execute(argv) => Entering::Execute(argv),
     }
 }
 
@@ -180,6 +196,14 @@ impl Daemon {
                 Command::Try(label) => {
                     operator.state = State::Ending;
                     self.handle(Event::Try(id, label));
+                }
+                Command::Enter(label, what) if what.is_bounded() => {
+                    operator.state = State::Ending;
+                    self.handle(Event::Enter(id, label, entering(what)));
+                }
+                Command::Enter(..) => {
+                    let why = "too long, or nothing at all".to_owned();
+                    self.operators.ended(id, Err(why));
                 }
                 Command::Changed(user) => {
                     let recorded = self.changed(user);

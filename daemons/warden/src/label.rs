@@ -1,6 +1,7 @@
 //! A label that runs on a server: its network namespace and TUN device, its compartment, its services' listeners.
 
 mod cutting;
+mod execute;
 mod own_kernel;
 mod watching;
 
@@ -75,6 +76,9 @@ pub struct RunningLabel {
     /// What its compartment is to lose yet.
     cutting: Vec<cutting::Cut>,
     services: Vec<Service>,
+    executing: Vec<execute::Executed>,
+    /// Under which services run, as the host numbers it.
+    service_uid: u32,
     mediation: Option<Mediation>,
     logs: Logs,
     watches: Watches,
@@ -236,6 +240,8 @@ impl RunningLabel {
             cut: Vec::new(),
             cutting: Vec::new(),
             services,
+            executing: Vec::new(),
+            service_uid: resources.uids.service(slot),
             mediation,
             logs,
             watches: Watches::default(),
@@ -371,19 +377,20 @@ impl RunningLabel {
     fn take(&mut self, events: Vec<Event>) -> Option<Result<(), String>> {
         let mut built = None;
         for event in events {
-            let (ticket, how, well) = match event {
+            let (ticket, how, result) = match event {
                 Event::Built => {
                     built = Some(Ok(()));
                     continue;
                 }
                 Event::Failed(reason) => return Some(Err(reason)),
                 Event::Started(_) => continue,
-                Event::Refused(ticket, reason) => (ticket, reason, false),
-                Event::Exited(ticket, status) => (ticket, format!("ended with status {status}"), status == 0),
+                Event::Refused(ticket, reason) => (ticket, reason.clone(), Err(reason)),
+                Event::Exited(ticket, status) => (ticket, format!("ended with status {status}"), Ok(status)),
             };
             for service in &mut self.services {
-                service.ended(ticket, &how, well);
+                service.ended(ticket, &how, result == Ok(0));
             }
+            self.execution_ended(ticket, result);
         }
         built
     }
@@ -448,7 +455,7 @@ impl RunningLabel {
 
     /// For how long no session has been there.
     pub fn idle_for(&self) -> Option<Duration> {
-        self.idle.map(|since| since.elapsed())
+        self.idle.filter(|_| self.executing.is_empty()).map(|since| since.elapsed())
     }
 
     /// Takes what a stage of upflow has done.

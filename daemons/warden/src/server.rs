@@ -343,6 +343,12 @@ impl Server {
                     self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
                 }
             }
+            SessiondRequest::Execute { label, argv, ticket } => {
+                let running = self.labels.get_mut(&label).ok_or_else(|| "this label does not run".to_owned());
+                if let Err(reason) = running.and_then(|running| running.execute(argv, ticket)) {
+                    self.tell_sessiond(LabelEvent::Executed { ticket, result: Err(reason) });
+                }
+            }
             SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),
             SessiondRequest::Compartments => {
                 let status = self.labels.iter().map(|(name, running)| {
@@ -431,12 +437,16 @@ impl Server {
         label.logs_mut().see_to();
         let notes = label.settle(now);
         let watched = label.watch(name, &mut self.processes.waits, now);
+        let executed = label.executed(now);
         let is_over = label.idle_for() > Some(LINGER);
         for Note { object, done, reason } in notes {
             self.tell_sessiond(LabelEvent::Note { label: Some(name.clone()), object, done, reason });
         }
         for CutDone { ticket, sockets } in cut {
             self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
+        }
+        for (ticket, result) in executed {
+            self.tell_sessiond(LabelEvent::Executed { ticket, result });
         }
         if let Err(e) = watched {
             return self.compartment_again(name, &format!("it cannot be waited for: {e}"));
@@ -500,6 +510,12 @@ impl Server {
             }
             // With what it runs, which is ended at once, what was to be cut is.
             let uncut = label.uncut();
+            for ticket in label.execution_askers() {
+                self.tell_sessiond(LabelEvent::Executed {
+                    ticket,
+                    result: Err("its label has ended".into()),
+                });
+            }
             let (last_words, stopped) = label.stop();
             self.last_words.extend(last_words);
             if let Err(e) = stopped {

@@ -19,10 +19,47 @@ pub enum Command {
     Disable(UserName, bool),
     /// Start this label, to see whether it can run here; it is stopped again if nobody has a session there.
     Try(LabelName),
+    /// Do this within the label, which is started for it where it does not run. Of a file, [`Answer::Ended`] says that it may be put
+    /// there now; of a program, [`Answer::Exited`] that it has ended.
+    Enter(LabelName, Entering),
     /// This person's credentials are others now: to be recorded.
     Changed(UserName),
     /// Put a posture in force, or the default back; answered when nothing older is left.
     Posture(Posture),
+}
+
+/// What an operator does within a label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entering {
+    /// Puts a file into its store.
+    Put {
+        /// Where, in the store.
+        path: String,
+        /// How long it is.
+        bytes: u64,
+        /// What it is.
+        sha256: [u8; 32],
+    },
+    /// Has this program run, with these arguments, the first its path: at most [`Entering::WORDS`] of them.
+    Execute(Vec<String>),
+}
+
+impl Entering {
+    /// The most words of a command.
+    pub const WORDS: usize = 64;
+    /// The most octets of a command, or of a path.
+    pub const OCTETS: usize = 4096;
+
+    /// Whether it is within its bounds.
+    pub fn is_bounded(&self) -> bool {
+        match self {
+            Self::Put { path, .. } => !path.is_empty() && path.len() <= Self::OCTETS,
+            Self::Execute(words) => {
+                (1..=Self::WORDS).contains(&words.len())
+                    && words.iter().map(String::len).sum::<usize>() <= Self::OCTETS
+            }
+        }
+    }
 }
 
 /// What an operator wishes.
@@ -52,6 +89,8 @@ pub enum Answer {
     Status(Box<ServerStatus>),
     /// It is done, or ordered; of a session that was to end no packet will pass any more.
     Ended,
+    /// The program has ended: its exit status, or 128 plus the signal's number.
+    Exited(u8),
     /// It cannot be done, and why.
     Failed(String),
 }

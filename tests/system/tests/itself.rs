@@ -57,6 +57,16 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
     eventually(Duration::from_secs(30), "what cannot run is told", || {
         alarms().contains("service broken does not start (ended with status 1)")
     });
+    let test = |service: &str| {
+        let (run, site) =
+            (levee_system::text(&world.path("run")), levee_system::text(&world.path("site.toml")));
+        world.levee(&["service", "test", service, LOW, "--run", &run, "--site", &site])
+    };
+    assert_eq!(test("files").ok(), "files runs at UNCLASSIFIED\n");
+    assert_eq!(test("web").ok(), "web runs at UNCLASSIFIED\n");
+    let broken = test("broken");
+    assert_eq!(broken.status, 1, "{}{}", broken.out, broken.err);
+    assert!(broken.out.contains("ended with status 1"), "{}", broken.out);
     let broken =
         world.run("ws1", &["curl", "--silent", "--max-time", "5", "http://www.harbour.example:8001/"]);
     broken.refused();

@@ -83,6 +83,7 @@ impl Daemon {
                 self.sweep(&running);
                 self.operators.compartments(running, partitions, steering, alarms);
             }
+            LabelEvent::Executed { ticket, result } => self.operators.executed(OperatorId(ticket), result),
             LabelEvent::Partition { ticket, result } => self.operators.ended(OperatorId(ticket), result),
             LabelEvent::Note { label, object, done, reason } => {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };

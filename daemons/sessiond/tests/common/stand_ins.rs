@@ -171,6 +171,10 @@ impl StandIns {
                 shared.trace.push(format!("partition {name} {run}"));
                 self.say(LabelEvent::Partition { ticket, result: Err("there is none".to_owned()) });
             }
+            Said::Says(SessiondRequest::Execute { label, argv, ticket }) => {
+                shared.trace.push(format!("execute {label} {}", argv.join(" ")));
+                self.say(LabelEvent::Executed { ticket, result: Ok(0) });
+            }
             Said::Says(SessiondRequest::Replace(role)) => shared.trace.push(format!("replace {role:?}")),
         }
     }

@@ -54,7 +54,7 @@ impl RunningLabel {
         self.logs.unwatch();
     }
 
-    /// Whether it is to be looked at again soon, though nothing happens: nobody uses it, it is awaited, its logger or a service
+    /// Whether it is to be looked at again soon, though nothing happens: nobody uses it, it is awaited, a program runs for an operator, its logger or a service
     /// rests or is to run, or it is not clear yet what has become of one.
     pub fn is_unsettled(&self, now: Instant) -> bool {
         let here = matches!(self.form, Form::Compartment(_));
@@ -63,6 +63,7 @@ impl RunningLabel {
         };
         self.idle.is_some()
             || self.is_awaited()
+            || !self.executing.is_empty()
             || self.logs.is_resting()
             || self.services.iter().any(unsettled)
     }

@@ -102,6 +102,15 @@ pub enum SessiondRequest {
         /// The asker's own number.
         ticket: u64,
     },
+    /// An operator has this program run at a label that runs. Answered by [`LabelEvent::Executed`].
+    Execute {
+        /// Where.
+        label: LabelName,
+        /// The program and its arguments.
+        argv: Vec<String>,
+        /// The asker's own number.
+        ticket: u64,
+    },
     /// An operator wants this partition to run, or not to. Answered by [`LabelEvent::Partition`].
     Partition {
         /// Which.
@@ -158,6 +167,13 @@ pub enum LabelEvent {
         ticket: u64,
         /// Whether the order was carried out; a partition that is turned on starts as soon as it can.
         result: Result<(), String>,
+    },
+    /// An operator's program has ended, or could not be started.
+    Executed {
+        /// The asker's number.
+        ticket: u64,
+        /// Its exit status, or 128 plus the signal's number; or why it does not run.
+        result: Result<u8, String>,
     },
     /// Something the warden did that belongs in the audit log.
     Note {

@@ -1,0 +1,292 @@
+//! `levee exec` and `levee put`: an operator does something within a label, after it is in the audit log.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use levee_ipc::operator::{Answer, Command, Entering};
+use levee_policy::LabelName;
+use ring::digest::{Context, SHA256};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::thread::{Gid, Uid};
+
+use crate::log::{self, Followed};
+use crate::operator::Which;
+use crate::output::{self, shown};
+
+/// Where a label's store is, within the label.
+const STORE: &str = "srv/own";
+/// Whose the lines of such a program are in its label's log.
+const SOURCE: &str = "levee exec: ";
+/// How often the log is looked at.
+const TURN: Duration = Duration::from_millis(250);
+const CHUNK: usize = 64 << 10;
+
+/// Run a program within a label, as its services run
+///
+/// The program must be among those that the label's services have; it has the services' rights, nothing to read, and at most ten
+/// minutes. What it writes goes into the label's log, and is shown from there. The label is started for it where it does not run. It is in
+/// the audit log before it begins. The exit code is the program's.
+#[derive(Debug, clap::Args)]
+pub struct Exec {
+    #[command(flatten)]
+    which: Which,
+    /// The label
+    label: LabelName,
+    /// The server's state directory, for the label's log [default: the only one below /var/lib/levee]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// The program's absolute path, and its arguments
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    argv: Vec<String>,
+}
+
+/// Put a file into a label's store
+///
+/// Its path, length and SHA-256 are in the audit log before it is there. It appears whole or not at all, in place of one of that name, and
+/// belongs to the label's services. The label is started for it where it does not run.
+#[derive(Debug, clap::Args)]
+pub struct Put {
+    #[command(flatten)]
+    which: Which,
+    /// The label
+    label: LabelName,
+    /// The file
+    file: PathBuf,
+    /// Where, in the store: names with slashes between them; directories that are not there are made
+    path: PathBuf,
+}
+
+impl Exec {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.execute())
+    }
+
+    fn execute(self) -> Result<ExitCode, String> {
+        let what = Entering::Execute(self.argv);
+        if !what.is_bounded() {
+            let (words, octets) = (Entering::WORDS, Entering::OCTETS);
+            return Err(format!("a command has at most {words} words and {octets} octets"));
+        }
+        let mut log = Followed::from_now(log::directory(self.state, Some(&self.label))?);
+        let (which, label) = (self.which, self.label);
+        let asked = std::thread::spawn(move || which.ask(&Command::Enter(label, what)));
+        let said = |log: &mut Followed| {
+            let said = log.more().unwrap_or_default();
+            // A line begins with its instant.
+            let ours = said.lines().filter_map(|line| line.split_once(' ')?.1.strip_prefix(SOURCE));
+            let ours: String = ours.map(|line| format!("{line}\n")).collect();
+            output::print(&ours).map(|()| !ours.is_empty())
+        };
+        while !asked.is_finished() {
+            std::thread::sleep(TURN);
+            said(&mut log)?;
+        }
+        // Its last words are on their way to the log when it has ended.
+        for _ in 0..8 {
+            std::thread::sleep(TURN);
+            if !said(&mut log)? {
+                break;
+            }
+        }
+        match asked.join().map_err(|_| "the question failed".to_owned())?? {
+            Answer::Exited(status) => Ok(ExitCode::from(status)),
+            Answer::Failed(why) => Err(shown(&why)),
+            _ => Err("the server answered another question".to_owned()),
+        }
+    }
+}
+
+impl Put {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        output::exit(self.put())
+    }
+
+    fn put(self) -> Result<ExitCode, String> {
+        // The label's services and its copies are to read it, whatever this shell says.
+        rustix::process::umask(Mode::from_raw_mode(0o022));
+        let names = names(&self.path)?;
+        let from = |e: io::Error| format!("{}: {e}", self.file.display());
+        let mut file = File::open(&self.file).map_err(from)?;
+        let (bytes, sha256) = copy(&mut file, &mut io::sink()).map_err(from)?;
+        let path = names.join("/");
+        let what = Entering::Put { path: path.clone(), bytes, sha256 };
+        if !what.is_bounded() {
+            return Err(format!("a path has at most {} octets", Entering::OCTETS));
+        }
+        match self.which.ask(&Command::Enter(self.label.clone(), what))? {
+            Answer::Ended => {}
+            Answer::Failed(why) => return Err(shown(&why)),
+            _ => return Err("the server answered another question".to_owned()),
+        }
+        let store = self.store()?;
+        let mut again = File::open(&self.file).map_err(from)?;
+        // Who writes there is nobody but a service of the label: what the label has prepared there is met with its own rights.
+        let written = std::thread::scope(|scope| {
+            let written = scope.spawn(|| {
+                become_owner(&store)?;
+                write_at(&store, &names, &mut again, (bytes, sha256))
+            });
+            written.join().map_err(|_| "writing failed".to_owned())?
+        });
+        written.map_err(|e| format!("{path} at {}: {e}", self.label))?;
+        output::print(&format!("{path} at {}: {bytes} bytes\n", self.label))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The label's store, which it has as long as it runs.
+    fn store(&self) -> Result<OwnedFd, String> {
+        let init = || {
+            let status = self.which.status()?;
+            let running = status.compartments.iter().find(|one| one.label == self.label);
+            running
+                .map(|one| one.init)
+                .filter(|init| *init > 0)
+                .ok_or_else(|| format!("{} does not run any more; see `levee status`", self.label))
+        };
+        let pid = init()?;
+        let fault = |e: rustix::io::Errno| format!("the store of {}: {e}", self.label);
+        let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let process = rustix::fs::open(format!("/proc/{pid}"), path, Mode::empty()).map_err(fault)?;
+        // A directory of /proc is of one process: if the number is that of the label still, it was when this was opened.
+        if init()? != pid {
+            return Err(format!("{} has just been started anew; try again", self.label));
+        }
+        let root = rustix::fs::openat(&process, "root", path, Mode::empty()).map_err(fault)?;
+        beneath(&root, Path::new(STORE), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(fault)
+    }
+}
+
+/// The names of a path in a store.
+fn names(path: &Path) -> Result<Vec<String>, String> {
+    let names = path.components().map(|part| match part {
+        Component::Normal(name) => name.to_str().map(str::to_owned),
+        _ => None,
+    });
+    let names: Option<Vec<String>> = names.collect();
+    names.filter(|names| !names.is_empty()).ok_or_else(|| {
+        format!(
+            "{}: a path in a store is names with slashes between them",
+            shown(&path.display().to_string())
+        )
+    })
+}
+
+/// Copies to the end: how much it was, and its SHA-256.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<(u64, [u8; 32])> {
+    let (mut chunk, mut bytes, mut digest) = (vec![0; CHUNK], 0u64, Context::new(&SHA256));
+    loop {
+        let n = match from.read(&mut chunk) {
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        let piece = chunk.get(..n).unwrap_or_default();
+        if piece.is_empty() {
+            let digest = digest.finish();
+            return Ok((bytes, digest.as_ref().try_into().map_err(io::Error::other)?));
+        }
+        digest.update(piece);
+        bytes = bytes.saturating_add(n as u64);
+        to.write_all(piece)?;
+    }
+}
+
+/// This thread becomes who owns the store, and nobody else: it has no capability afterwards.
+fn become_owner(store: &OwnedFd) -> Result<(), String> {
+    let fault = |e: rustix::io::Errno| e.to_string();
+    let owner = rustix::fs::fstat(store).map_err(fault)?;
+    if owner.st_uid == 0 || owner.st_gid == 0 {
+        return Err("its store is root's, and no label's".to_owned());
+    }
+    let (uid, gid) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
+    rustix::thread::set_thread_groups(&[]).map_err(fault)?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(fault)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(fault)
+}
+
+/// Opens what is beneath a directory, by no link of any kind.
+fn beneath(at: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(at, path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode, resolve)
+}
+
+/// Writes the file whole beside its place, then names it so.
+fn write_at(store: &OwnedFd, names: &[String], from: &mut File, said: (u64, [u8; 32])) -> Result<(), String> {
+    let fault = |e: rustix::io::Errno| e.to_string();
+    let Some((name, directories)) = names.split_last() else { return Err("it has no name".to_owned()) };
+    let mut at = store.try_clone().map_err(|e| e.to_string())?;
+    for directory in directories {
+        match rustix::fs::mkdirat(&at, directory, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(e) => return Err(format!("{}: {e}", shown(directory))),
+        }
+        let inner = beneath(&at, Path::new(directory), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        at = inner.map_err(|e| format!("{}: {e}", shown(directory)))?;
+    }
+    let partial = format!(".levee-put-{}", std::process::id());
+    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let file = beneath(&at, Path::new(&partial), new, Mode::from_raw_mode(0o644)).map_err(fault)?;
+    let mut file = File::from(file);
+    let written = copy(from, &mut file).and_then(|copied| file.sync_all().map(|()| copied));
+    let placed = match written {
+        Ok(copied) if copied == said => rustix::fs::renameat(&at, &partial, &at, name).map_err(fault),
+        Ok(_) => Err("the file has changed since it was recorded; nothing was put there".to_owned()),
+        Err(e) => Err(e.to_string()),
+    };
+    if placed.is_err() {
+        // What is not there any more need not go.
+        let _ = rustix::fs::unlinkat(&at, &partial, AtFlags::empty());
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn opened(path: &Path) -> OwnedFd {
+        File::open(path).unwrap().into()
+    }
+
+    #[test]
+    fn a_path_in_a_store_has_names_alone() {
+        assert_eq!(names(Path::new("a/b.html")).unwrap(), ["a", "b.html"]);
+        for wrong in ["", "/a", "../a", "a/../b", "."] {
+            assert!(names(Path::new(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_appears_whole_by_no_link_and_not_where_it_is_another_than_was_recorded() {
+        let (place, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let source = place.path().join("source");
+        fs::write(&source, "three words here").unwrap();
+        let open = || File::open(&source).unwrap();
+        let said = copy(&mut open(), &mut io::sink()).unwrap();
+        let put = |names: &[&str], said| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            write_at(&opened(store.path()), &names, &mut open(), said)
+        };
+        put(&["a", "b", "c"], said).unwrap();
+        assert_eq!(fs::read_to_string(store.path().join("a/b/c")).unwrap(), "three words here");
+        // A label's program has made a link to elsewhere of a directory, and of the name itself.
+        symlink(place.path(), store.path().join("link")).unwrap();
+        assert!(put(&["link", "c"], said).is_err());
+        symlink(&source, store.path().join("c")).unwrap();
+        put(&["c"], said).unwrap();
+        assert!(store.path().join("c").symlink_metadata().unwrap().is_file());
+        let other = (said.0, [0; 32]);
+        assert!(put(&["d"], other).unwrap_err().contains("has changed"));
+        let left: Vec<_> =
+            fs::read_dir(store.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 3, "{left:?}");
+    }
+}

@@ -1,0 +1,154 @@
+//! `levee service test`: whether a service can be reached, before anybody needs it.
+
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use levee_policy::site::{Mode, Protocol};
+use levee_policy::{LabelName, ServiceName};
+
+use crate::operator::{Which, try_label};
+use crate::output::{self, shown};
+use crate::site;
+
+/// How long a service may take to start; one that ends within two seconds has not started.
+const PATIENCE: Duration = Duration::from_secs(8);
+const SETTLED: Duration = Duration::from_secs(3);
+const TURN: Duration = Duration::from_millis(200);
+
+/// Try services of a running server
+#[derive(Debug, clap::Args)]
+pub struct Service {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Test(Test),
+}
+
+/// Have a service start at a label, as its first connection would, and say whether it runs
+///
+/// The label is started for it where it does not run. A connection is made within the label, from nowhere else.
+/// Exit code 0: it runs. 1: it does not, and why. 2: it could not be found out.
+#[derive(Debug, clap::Args)]
+struct Test {
+    #[command(flatten)]
+    which: Which,
+    /// The service
+    service: ServiceName,
+    /// The label
+    label: LabelName,
+    /// The site file
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    site: PathBuf,
+}
+
+impl Service {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let Action::Test(test) = self.action;
+        output::exit(test.answer())
+    }
+}
+
+impl Test {
+    fn answer(&self) -> Result<ExitCode, String> {
+        let site = site::read(&self.site)?;
+        let label = site.label(&self.label).ok_or_else(|| format!("the site has no label {}", self.label))?;
+        let service =
+            site.services_at(&label).find(|service| *service.name() == self.service).ok_or_else(|| {
+                let there: Vec<&str> =
+                    site.services_at(&label).map(|service| service.name().as_str()).collect();
+                format!(
+                    "there is no service {} at {}; there are {}",
+                    self.service,
+                    self.label,
+                    there.join(", ")
+                )
+            })?;
+        if site.isolation().has_own_kernel(&label) {
+            return Err(
+                "this label has a kernel of its own: its services cannot be tried from outside".to_owned()
+            );
+        }
+        if !matches!(service.mode(), Mode::Direct | Mode::Itself) {
+            return Err(format!(
+                "{} is started for connections of a session alone: sign on and use it",
+                self.service
+            ));
+        }
+        if let Err(why) = try_label(&self.which.run()?, &self.label) {
+            return self.fails(&why);
+        }
+        let at = |address: &IpAddr| SocketAddr::new(*address, service.port());
+        let places: Vec<SocketAddr> = site.server().inner_addresses().iter().map(at).collect();
+        self.knock(&places, service.protocol())?;
+        self.settled()
+    }
+
+    /// Where its compartment is, and whether the service runs there: how often it was started, and what is said of it.
+    fn seen(&self) -> Result<(u32, u32, Option<String>), String> {
+        let status = self.which.status()?;
+        let compartment = status.compartments.iter().find(|one| one.label == self.label);
+        let compartment = compartment.ok_or_else(|| format!("{} does not run any more", self.label))?;
+        let starts = compartment.services.iter().find(|(name, _)| *name == self.service.as_str());
+        let trouble = format!("{}: service {} does not start", self.label, self.service);
+        let said = status.alarms.iter().find(|alarm| alarm.starts_with(&trouble)).cloned();
+        Ok((compartment.init, starts.map_or(0, |(_, starts)| *starts), said))
+    }
+
+    /// Connects within the label: to be started is all that the service is to notice.
+    fn knock(&self, places: &[SocketAddr], protocol: Protocol) -> Result<(), String> {
+        let (init, ..) = self.seen()?;
+        let net = File::open(format!("/proc/{init}/ns/net")).map_err(|e| format!("{}: {e}", self.label))?;
+        let knocked = levee_sys::ns::in_net(net.as_fd(), || {
+            places.iter().try_for_each(|place| match protocol {
+                Protocol::Tcp => TcpStream::connect_timeout(place, PATIENCE).map(drop),
+                Protocol::Udp => {
+                    let any: IpAddr = if place.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+                    UdpSocket::bind((any, 0))?.send_to(&[], place).map(drop)
+                }
+            })
+        });
+        // One that cannot start refuses: what is known of it says more.
+        match knocked.map_err(|e| e.to_string())? {
+            Err(e) if self.seen()?.2.is_none() && e.kind() != std::io::ErrorKind::ConnectionRefused => {
+                Err(format!("{} at {}: {e}", self.service, self.label))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One that runs has no trouble for a while; one that has just been killed may be on its way again.
+    fn settled(&self) -> Result<ExitCode, String> {
+        let began = Instant::now();
+        let mut well_since = began;
+        loop {
+            let (_, starts, trouble) = self.seen()?;
+            let now = Instant::now();
+            if starts == 0 || trouble.is_some() {
+                well_since = now;
+            }
+            if now.saturating_duration_since(well_since) >= SETTLED {
+                output::print(&format!("{} runs at {}\n", self.service, self.label))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            if began.elapsed() >= PATIENCE {
+                return self.fails(trouble.as_deref().unwrap_or("nothing has started it"));
+            }
+            std::thread::sleep(TURN);
+        }
+    }
+
+    fn fails(&self, why: &str) -> Result<ExitCode, String> {
+        output::print(&format!("{} does not run at {}: {}\n", self.service, self.label, shown(why)))?;
+        let label = self.label.as_str();
+        output::print(&format!("what it said: levee log '{label}'\n"))?;
+        Ok(ExitCode::FAILURE)
+    }
+}

@@ -1,0 +1,148 @@
+//! The names that shells complete: of a site file, and of the server that runs here.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use levee_policy::Site;
+
+use crate::operator::Which;
+use crate::{output, site};
+
+/// The most that are offered; a lattice can have any number of labels.
+const MOST: usize = 512;
+
+/// Print names of one kind, one a line, for a shell's completion. What cannot be found out has none
+#[derive(Debug, clap::Args)]
+pub struct Words {
+    kind: Kind,
+    /// The site file
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    site: PathBuf,
+}
+
+/// Kinds of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// At which something can be reached
+    Labels,
+    /// People
+    Users,
+    /// Workstations
+    Hosts,
+    /// Services
+    Services,
+    /// Partitions
+    Partitions,
+    /// Postures
+    Postures,
+    /// Sessions that are open
+    Sessions,
+}
+
+impl Words {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let mut words = match self.kind {
+            Kind::Sessions => sessions(),
+            kind => of_site(kind, &self.site),
+        };
+        words.truncate(MOST);
+        let text: String = words.iter().map(|word| format!("{word}\n")).collect();
+        output::exit(output::print(&text).map(|()| ExitCode::SUCCESS))
+    }
+}
+
+fn sessions() -> Vec<String> {
+    let status = Which { run: None }.status();
+    status.map(|status| status.sessions.into_iter().map(|session| session.id).collect()).unwrap_or_default()
+}
+
+fn of_site(kind: Kind, path: &Path) -> Vec<String> {
+    site::read(path).map(|site| names(kind, &site)).unwrap_or_default()
+}
+
+fn names(kind: Kind, site: &Site) -> Vec<String> {
+    let all = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect();
+    match kind {
+        Kind::Labels => labels(site),
+        Kind::Users => all(&mut site.users().map(|user| user.name().as_str())),
+        Kind::Hosts => all(&mut site.hosts().map(|host| host.name().as_str())),
+        Kind::Services => all(&mut site.services().map(|service| service.name().as_str())),
+        Kind::Partitions => all(&mut site.partitions().iter().map(|partition| partition.name().as_str())),
+        Kind::Postures => {
+            let named = site.postures().iter().map(|posture| posture.name().as_str());
+            all(&mut named.chain([levee_policy::site::Posture::DEFAULT]))
+        }
+        Kind::Sessions => Vec::new(),
+    }
+}
+
+/// Labels at which something can be reached, the first of them where there are many.
+fn labels(site: &Site) -> Vec<String> {
+    let mut labels: Vec<_> = Vec::new();
+    for service in site.services() {
+        for label in service.range().labels(MOST as u64).into_iter().flatten() {
+            if labels.len() < MOST && !labels.contains(&label) {
+                labels.push(label);
+            }
+        }
+    }
+    labels.iter().filter_map(|label| site.label_name(label)).map(|name| name.to_string()).collect()
+}
+
+/// What bash does before it asks what the command's own definition says: which names stand where.
+pub const BASH: &str = r#"
+_levee-names() {
+    local current=${COMP_WORDS[COMP_CWORD]} kind= site=() word before=()
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        [[ $word == -- ]] && before=() && break
+        [[ $word == -* ]] || before+=("$word")
+    done
+    case "${before[0]-} ${before[1]-}" in
+        "log " | "exec " | "put ") kind=labels ;;
+        "why ") kind=users ;;
+        "why "*) case ${#before[@]} in 2) kind=hosts ;; 3) kind=labels ;; esac ;;
+        "session end") [[ ${#before[@]} == 2 ]] && kind=sessions ;;
+        "partition start" | "partition stop") [[ ${#before[@]} == 2 ]] && kind=partitions ;;
+        "posture set") [[ ${#before[@]} == 2 ]] && kind=postures ;;
+        "service test") case ${#before[@]} in 2) kind=services ;; 3) kind=labels ;; esac ;;
+        "user disable" | "user enable") [[ ${#before[@]} == 2 ]] && kind=users ;;
+        "user add" | "user passwd" | "user totp") [[ ${#before[@]} == 3 ]] && kind=users site=(--site "${before[2]}") ;;
+        "enrol host" | "enrol ppk" | "enrol revoke") [[ ${#before[@]} == 3 ]] && kind=hosts site=(--site "${before[2]}") ;;
+    esac
+    if [[ -n $kind && $current != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" words "$kind" "${site[@]}" 2>/dev/null)" -- "$current")
+        return
+    fi
+    _levee "$@"
+}
+complete -F _levee-names -o bashdefault -o default levee
+"#;
+
+/// The same for fish, where a name stands behind its command.
+pub const FISH: &str = r#"
+function __levee_names
+    complete -c levee -n "$argv[1]" -f -a "(levee words $argv[2] 2>/dev/null)"
+end
+__levee_names "__fish_seen_subcommand_from log exec put" labels
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 2" users
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 3" hosts
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 4" labels
+__levee_names "__fish_seen_subcommand_from session; and __fish_seen_subcommand_from end" sessions
+__levee_names "__fish_seen_subcommand_from partition; and __fish_seen_subcommand_from start stop" partitions
+__levee_names "__fish_seen_subcommand_from posture; and __fish_seen_subcommand_from set" postures
+__levee_names "__fish_seen_subcommand_from user; and __fish_seen_subcommand_from disable enable" users
+__levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 3" services
+__levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 4" labels
+"#;
+
+/// What zsh asks for an argument of this name, where it would offer files.
+pub const ZSH: [(&str, &str); 6] = [
+    ("label", "labels"),
+    ("user", "users"),
+    ("host", "hosts"),
+    ("session", "sessions"),
+    ("partition", "partitions"),
+    ("service", "services"),
+];
