@@ -20,7 +20,7 @@ use std::{fs, process};
 use serde::{Deserialize, Serialize};
 
 use capacity::{Capacity, Windows};
-use channels::{Channel, Class};
+use channels::{Channel, Class, Processors};
 use meter::Meter;
 use stand::{Form, Load, Stand};
 
@@ -45,6 +45,9 @@ pub struct Ask {
     /// Groups of system calls that both services ask for, as in the site file's `needs`
     #[arg(long, value_delimiter = ',')]
     grant: Vec<String>,
+    /// Each label has processors of its own: channels that need one processor in common are tried without
+    #[arg(long)]
+    apart: bool,
     /// The label above has a kernel of its own, with an emulated processor, from the package linux-image-cloud-amd64 that is unpacked
     /// in this directory
     #[arg(long, value_name = "DIRECTORY")]
@@ -138,6 +141,9 @@ pub struct Run {
     pub loaded: bool,
     /// Groups of system calls that both services had.
     pub granted: Vec<String>,
+    /// Whether each label had processors of its own.
+    #[serde(default)]
+    pub apart: bool,
     /// Whether the label above had a kernel of its own.
     #[serde(default)]
     pub machine: bool,
@@ -168,6 +174,9 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
     };
     let wanted = |c: &Channel| ask.only.as_ref().is_none_or(|only| c.name.contains(only.as_str()));
     let mut channels: Vec<Channel> = table.map_err(io::Error::other)?.into_iter().filter(wanted).collect();
+    if ask.apart {
+        channels.iter_mut().for_each(|c| c.processors = Processors::Apart);
+    }
     if ask.machine.is_some() {
         channels.iter_mut().for_each(|c| c.allowed = c.machine);
     }
@@ -189,6 +198,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         host: env.facts,
         loaded: ask.loaded,
         granted: ask.grant.clone(),
+        apart: ask.apart,
         machine: ask.machine.is_some(),
         quick: ask.quick,
         findings: Vec::new(),
