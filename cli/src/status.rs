@@ -220,7 +220,13 @@ pub fn sessions(status: &ServerStatus) -> String {
             session.label.to_string(),
             addresses(&session.inner),
             time(session.age),
-            if session.attached { "attached" } else { "trusted path lost" }.to_owned(),
+            match (session.attached, session.locked) {
+                (true, false) => "attached",
+                (true, true) => "attached, locked",
+                (false, false) => "trusted path lost",
+                (false, true) => "trusted path lost, locked",
+            }
+            .to_owned(),
         ]
     });
     let mut out =
@@ -391,6 +397,7 @@ mod tests {
                 inner: vec!["10.80.1.1".parse().unwrap()],
                 age: 3_725,
                 attached: false,
+                locked: false,
             }],
             session_count: 3,
             partitions: Vec::new(),

@@ -236,16 +236,21 @@ pub fn to_json(answer: &Answer) -> Value {
         }
         Answer::Opened(session) => session_json(session),
         Answer::Exited(status) => json!({ "status": status }),
-        Answer::Status(Status { connected, user, labels, lattice, session, ended, notice }) => json!({
-            "connected": connected,
-            "user": user,
-            "labels": labels,
-            "lattice": lattice,
-            "session": session.as_ref().map(session_json),
-            "ended": ended,
-            "notice": notice,
-        }),
+        Answer::Status(Status { connected, user, labels, lattice, session, locked, ended, notice }) => {
+            json!({
+                "connected": connected,
+                "user": user,
+                "labels": labels,
+                "lattice": lattice,
+                "session": session.as_ref().map(session_json),
+                "locked": locked,
+                "ended": ended,
+                "notice": notice,
+            })
+        }
         Answer::PasswordChanged => json!({ "changed": true }),
+        Answer::Locked => json!({ "locked": true }),
+        Answer::Unlocked => json!({ "locked": false }),
         Answer::LoggedOut => json!({ "signed_off": true }),
         Answer::Waiting(why) => json!({ "waiting": why }),
         Answer::Refused { kind, reason } => json!({ "error": kind, "reason": reason }),
@@ -306,14 +311,15 @@ pub fn to_text(answer: &Answer) -> String {
             list(&session.services)
         ),
         Answer::Exited(status) => format!("ended with status {status}"),
-        Answer::Status(Status { connected, user, session, ended, notice, .. }) => {
+        Answer::Status(Status { connected, user, session, locked, ended, notice, .. }) => {
             let mut lines = vec![format!("trusted path: {}", if *connected { "up" } else { "down" })];
             lines.push(
                 user.as_ref()
                     .map_or_else(|| "nobody is signed on".into(), |user| format!("signed on: {user}")),
             );
             if let Some(session) = session {
-                lines.push(format!("session {} at {}", session.id, session.label));
+                let locked = if *locked { ": locked; levee-tpe unlock" } else { "" };
+                lines.push(format!("session {} at {}{locked}", session.id, session.label));
             }
             lines.extend(notice.clone());
             if let Some(reason) = ended {
@@ -322,6 +328,8 @@ pub fn to_text(answer: &Answer) -> String {
             lines.join("\n")
         }
         Answer::PasswordChanged => "the password is changed".into(),
+        Answer::Locked => "locked: nothing of the session passes until levee-tpe unlock".into(),
+        Answer::Unlocked => "unlocked".into(),
         Answer::LoggedOut => "signed off".into(),
         Answer::Waiting(why) => why.clone(),
         Answer::Refused { reason, .. } => reason.clone(),

@@ -98,6 +98,13 @@ enum Action {
         #[command(flatten)]
         password: Password,
     },
+    /// Lock the session: nothing of it passes, here or at the server, and nothing is started, until `unlock`
+    Lock,
+    /// Prove who you are, and use the locked session again
+    Unlock {
+        #[command(flatten)]
+        password: Password,
+    },
     /// End the session and sign off
     Logout,
     /// Say why the server is reached from here, or is not, each lack with its remedy
@@ -128,7 +135,7 @@ enum Action {
 /// Where passwords come from; without either, from the terminal.
 #[derive(Args)]
 struct Password {
-    /// Read the password from this file's first line (`passwd`: the old, and the new from the second file; `login`: the code from the
+    /// Read the password from this file's first line (`passwd`: the old, and the new from the second file; `login`, `unlock`: the code from the
     /// second, where the site asks for one)
     #[arg(long, value_name = "FILE", num_args = 1..=2, conflicts_with = "password_stdin")]
     password_file: Vec<PathBuf>,
@@ -255,6 +262,18 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
                 Err(Fault::Refused(RefusalKind::Code, _)) => {
                     let code = password.source(1).read("Code (Enter if you have none)")?;
                     ask(&socket, arguments, &login(Some(code)))
+                }
+                answered => answered,
+            };
+        }
+        Action::Lock => Command::Lock,
+        Action::Unlock { password } => {
+            let secret = password.source(0).read("Password")?;
+            let unlock = |code| Command::Unlock { password: secret.clone(), code };
+            return match ask(&socket, arguments, &unlock(None)) {
+                Err(Fault::Refused(RefusalKind::Code, _)) => {
+                    let code = password.source(1).read("Code (Enter if you have none)")?;
+                    ask(&socket, arguments, &unlock(Some(code)))
                 }
                 answered => answered,
             };

@@ -65,6 +65,10 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
                 "levee-tpe run --export -- cat plan.txt >plan.txt",
                 "Carry a file out, if the site lets you; it is recorded first.",
             ),
+            (
+                "levee-tpe lock",
+                "Go away for a while: nothing of the session passes until `levee-tpe unlock`.",
+            ),
             ("levee-tpe logout", "End the session and sign off."),
             ("levee-tpe doctor", "Say why the server is not reached."),
         ],

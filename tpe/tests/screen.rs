@@ -176,6 +176,42 @@ fn a_screen_that_starts_when_somebody_is_signed_on_offers_their_levels() {
 }
 
 #[test]
+fn a_locked_session_shows_and_passes_nothing_until_the_password_is_typed() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    let selectors = || world.seen.lock().unwrap().records.last().unwrap().selectors.len();
+    terminal.sign_on();
+    terminal.open("SECRET");
+    terminal.keys(&["echo $((6 * 7))-horses", "Enter"]);
+    terminal.shows("42-horses");
+    let before = selectors();
+    assert!(before > 0);
+    // By the attention key, and by the server.
+    for by_person in [true, false] {
+        if by_person {
+            terminal.keys(&["C-]"]);
+            terminal.shows("Trusted menu");
+            terminal.choose("Lock");
+        } else {
+            world.prod(Prod::Lock);
+        }
+        terminal.shows("The session is locked");
+        assert_eq!(selectors(), 0, "the vault has its record without a selector");
+        assert!(terminal.banner().contains("LOCKED") && !terminal.text().contains("42-horses"));
+        let refused = world.tpe(&["run", "--import", "--export", "--", "true"], "");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("locked"), "{refused:?}");
+        // Nothing but the password leads out of it.
+        terminal.keys(&["Escape", "C-]", "wrong", "Enter"]);
+        terminal.shows("wrong password");
+        assert!(!terminal.text().contains("42-horses"));
+        terminal.keys(&["correct horse", "Enter"]);
+        terminal.shows("42-horses");
+        assert_eq!(selectors(), before);
+        assert!(!terminal.banner().contains("LOCKED"));
+    }
+}
+
+#[test]
 fn nothing_that_a_program_writes_touches_the_banner() {
     let world = World::new();
     let terminal = Terminal::new(&world);

@@ -112,6 +112,7 @@ const CASES: &[Case] = &[
     case("\"30s\"", "\"30\"", "\"30\"", "bad-value", None, "`30` is not a valid grace", "\"1s\" to \"1h\""),
     case("\"30s\"", "\"2h\"", "\"2h\"", "out-of-bounds", None, "`grace` is 2h", "\"1s\" to \"1h\""),
     case("grace = \"30s\"", "longest-session = \"30s\"", "\"30s\"", "out-of-bounds", None, "`longest-session` is 30s", "\"1m\" to \"168h\""),
+    case("grace = \"30s\"", "idle-lock = \"4s\"", "\"4s\"", "out-of-bounds", None, "`idle-lock` is 4s", "\"5s\" to \"24h\""),
     case("[limits]", "[audit]\ncheckpoints = [\"relative\"]\n[limits]", "\"relative\"", "bad-value", None, "`relative` is no place for checkpoints", "absolute path"),
     case("[limits]", "[audit]\ncheckpoint = []\n[limits]", "checkpoint", "unknown-key", Some("checkpoints"), "unknown key `checkpoint` in [audit]", "did you mean `checkpoints`?"),
     case("[limits]", "[vault]\naead = \"rng\"\n[limits]", "\"rng\"", "unknown-name", Some("ring"), "`rng` is no AEAD library", "did you mean `ring`?"),

@@ -10,11 +10,11 @@ use levee_policy::site::SecondFactor;
 use levee_policy::{HostName, UserName};
 use std::time::Duration;
 
-const NOBODY: &str = "nobody is signed on here";
+pub(crate) const NOBODY: &str = "nobody is signed on here";
 const SOMEBODY: &str = "somebody is signed on at this workstation";
 const NO_SESSION: &str = "no such session at this workstation";
-const CREDENTIALS: &str = "unknown user or wrong password";
-const CREDENTIALS_OR_CODE: &str = "unknown user, wrong password or wrong code";
+pub(crate) const CREDENTIALS: &str = "unknown user or wrong password";
+pub(crate) const CREDENTIALS_OR_CODE: &str = "unknown user, wrong password or wrong code";
 
 impl Sessions {
     pub(crate) fn hello(&mut self, client: ClientId, device: HostName, fingerprint: [u8; 32]) {
@@ -42,8 +42,8 @@ impl Sessions {
                 None => return self.say(Output::Disconnect(client)),
             }
         }
-        self.clients
-            .insert(client, Client { device, fingerprint, person: None, since: Time::default(), busy: None });
+        let (since, active) = (Time::default(), Time::default());
+        self.clients.insert(client, Client { device, fingerprint, person: None, since, active, busy: None });
     }
 
     pub(crate) fn gone(&mut self, client: ClientId, now: Time) {
@@ -75,6 +75,12 @@ impl Sessions {
             self.say(Output::Disconnect(client));
             return;
         }
+        if self.is_barred(client, &request) {
+            return self.bar(client);
+        }
+        if matches!(request, Request::Level { .. } | Request::Passwd | Request::Active) {
+            self.active(client, now);
+        }
         match request {
             Request::Login(user) => self.login(client, user, now),
             Request::Resume(session) => self.resume(client, session),
@@ -84,7 +90,9 @@ impl Sessions {
                 let status = self.status(client);
                 self.reply(client, Reply::Status(status));
             }
-            Request::KeepAlive => self.reply(client, Reply::Alive),
+            Request::KeepAlive | Request::Active => self.reply(client, Reply::Alive),
+            Request::Lock => self.lock_asked(client, now),
+            Request::Unlock => self.unlock(client, now),
             Request::Carry(file) => self.carry(client, file, now),
             Request::Logout => self.logout(client, now),
         }
@@ -107,6 +115,7 @@ impl Sessions {
                 .own_session(client)
                 .and_then(|id| self.sessions.get(&id))
                 .map(|session| (session.record.id, session.record.label.clone(), session.record.opened)),
+            locked: self.lock_of(client).is_some_and(Lock::bars),
         }
     }
 
@@ -154,7 +163,17 @@ impl Sessions {
                     self.say(Output::Verify(client, user));
                 }
             }
-            _ => self.stays_too_long(client, now),
+            Some(Busy::Unlocking(step)) if step.is_due(now) => {
+                *step = Unlocking::Verifying;
+                if let Some(user) = entry.person.clone() {
+                    self.say(Output::Verify(client, user));
+                }
+            }
+            _ => {
+                if !self.idles(client, now) {
+                    self.stays_too_long(client, now);
+                }
+            }
         }
     }
 
@@ -169,6 +188,10 @@ impl Sessions {
             Some(Busy::ChangingPassword(ChangingPassword::Verifying)) => {
                 let Some(user) = entry.person.clone() else { return };
                 self.passwd_verified(client, device, user, verified);
+            }
+            Some(Busy::Unlocking(Unlocking::Verifying)) => {
+                let Some(user) = entry.person.clone() else { return };
+                self.unlock_verified(client, device, user, verified);
             }
             _ => {}
         }
@@ -212,7 +235,7 @@ impl Sessions {
 
     /// Whether somebody whose password was right has shown their second factor, if they have one. A code is taken once: it, and every
     /// earlier one, is used up from here on, and in the store before anything is granted by it.
-    fn takes_code(&mut self, user: &UserName, step: Option<u64>) -> bool {
+    pub(crate) fn takes_code(&mut self, user: &UserName, step: Option<u64>) -> bool {
         let Some(SecondFactor::Totp) = self.site.user(user).and_then(|user| user.second_factor()) else {
             return true;
         };
@@ -250,8 +273,9 @@ impl Sessions {
         }
         let Some(Busy::SigningOn(_, SigningOn::Clearing(grant))) = entry.busy.take() else { return };
         let (granted, _) = grant.into_parts();
-        (entry.person, entry.since) = (Some(granted.user().clone()), now);
+        (entry.person, entry.since, entry.active) = (Some(granted.user().clone()), now, now);
         self.watch_over(client, now);
+        self.watch_idle(now, Timer::Client(client));
         self.answer(client, Reply::LoggedIn(granted.user().clone()));
     }
 
@@ -266,7 +290,9 @@ impl Sessions {
     /// Warns, or signs off, who has been signed on for long.
     fn stays_too_long(&mut self, client: ClientId, now: Time) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
-        let Some(user) = entry.person.clone() else { return };
+        if entry.person.is_none() {
+            return;
+        }
         let (Some(warned), Some(last)) =
             (rules::warned(&self.site, entry.since), rules::last(&self.site, entry.since))
         else {
@@ -286,14 +312,20 @@ impl Sessions {
         if entry.busy.is_some() {
             return self.set_timer(now.after(Duration::from_secs(1)), Timer::Client(client));
         }
-        entry.person = None;
+        self.sign_off(client, TOO_LONG, now);
+    }
+
+    /// Ends the stay of somebody who did not ask for it.
+    pub(crate) fn sign_off(&mut self, client: ClientId, why: &str, now: Time) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let Some(user) = entry.person.take() else { return };
         let device = entry.device.clone();
         self.seats.remove(&device);
-        self.say(Output::Audit(self::entry(&user, &device, "sign-off", Verdict::Noted, TOO_LONG)));
+        self.say(Output::Audit(self::entry(&user, &device, "sign-off", Verdict::Noted, why)));
         if let Some(session) = self.by_device.get(&device).copied() {
-            self.close(session, TOO_LONG, None, now);
+            self.close(session, why, None, now);
         }
-        self.reply(client, Reply::SignedOff(TOO_LONG.to_owned()));
+        self.reply(client, Reply::SignedOff(why.to_owned()));
     }
 
     /// The session that the TPE has cannot be ended in good order: nobody else may use it meanwhile.
@@ -426,9 +458,10 @@ impl Sessions {
         }
         self.seats.insert(device, client);
         if let Some(entry) = self.clients.get_mut(&client) {
-            (entry.person, entry.since) = (Some(user), since);
+            (entry.person, entry.since, entry.active) = (Some(user), since, now);
         }
         self.watch_over(client, since);
+        self.watch_idle(now, Timer::Client(client));
         let status = self.status(client);
         self.answer(client, Reply::Resumed(status));
         if renew {
@@ -468,7 +501,13 @@ impl Sessions {
 }
 
 /// A decision about a person, not about a session.
-fn entry(user: &UserName, device: &HostName, action: &str, verdict: Verdict, reason: &str) -> Entry {
+pub(crate) fn entry(
+    user: &UserName,
+    device: &HostName,
+    action: &str,
+    verdict: Verdict,
+    reason: &str,
+) -> Entry {
     Entry {
         user: Some(user.clone()),
         host: Some(device.clone()),

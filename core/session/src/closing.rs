@@ -14,6 +14,7 @@ impl Sessions {
         let mut waiters: Vec<Waiter> = waiter.into_iter().collect();
         let mut begun = None;
         let mut returning = false;
+        let mut user_of_it = None;
         self.transition(id, |phase| match phase {
             Phase::Closing(mut closing) => {
                 closing.waiters.append(&mut waiters);
@@ -31,6 +32,7 @@ impl Sessions {
             }
             Phase::Open(open) => {
                 if let Link::Attached(client) = open.link {
+                    user_of_it = Some(client);
                     let asked = waiters.iter().any(
                         |waiter| matches!(waiter, Waiter::LogOut(c) | Waiter::Replace(c) if *c == client),
                     );
@@ -42,6 +44,9 @@ impl Sessions {
                 closing(reason, std::mem::take(&mut waiters), now)
             }
         });
+        if let Some(client) = user_of_it {
+            self.lock_over(client, reason);
+        }
         // Left over only where there is no such session: it is over already.
         for waiter in waiters {
             self.notify(waiter, "it was over", now);
@@ -266,6 +271,7 @@ impl Sessions {
     }
 
     pub(crate) fn session_due(&mut self, id: SessionId, now: Time) {
+        self.idle_session(id, now);
         let Some(session) = self.sessions.get(&id) else { return };
         let label = session.record.label.clone();
         let over = rules::last(&self.site, session.record.opened).is_some_and(|last| last <= now);

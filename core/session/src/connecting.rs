@@ -20,14 +20,22 @@ impl Sessions {
     ) -> Option<Grant<Connect>> {
         let session = self.sessions.get(&id)?;
         let is_its = session.record.label == *label && session.record.inner.contains(&from);
-        let grant = grant_of(&session.phase).filter(|_| is_its)?;
+        let grant = grant_of(&session.phase).filter(|_| is_its && !is_locked(&session.phase))?;
         rules::connection(&self.site, grant, service).ok()
     }
 
-    /// All that a session that lives may reach.
+    /// All that a session that lives may reach: nothing, while it is locked.
     pub fn reach(&self, id: SessionId) -> Option<&[Reach]> {
-        grant_of(&self.sessions.get(&id)?.phase).map(|grant| grant.action().reach())
+        let phase = &self.sessions.get(&id)?.phase;
+        if is_locked(phase) {
+            return Some(&[]);
+        }
+        grant_of(phase).map(|grant| grant.action().reach())
     }
+}
+
+fn is_locked(phase: &Phase) -> bool {
+    matches!(phase, Phase::Open(open) if open.lock.bars())
 }
 
 /// A session that is on its way out has no permission left, and one that comes back has none yet.

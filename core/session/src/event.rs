@@ -155,8 +155,14 @@ pub enum Request {
     Status,
     /// Keep the trusted path alive.
     KeepAlive,
+    /// Keep the trusted path alive; the person has done something since the request before.
+    Active,
     /// A file is to be carried out of the session or into it.
     Carry(Carry),
+    /// Let nothing of the session pass until its person has proved themself again.
+    Lock,
+    /// The person proves themself; the shell keeps the password until [`Output::Verify`].
+    Unlock,
     /// End the session and sign off.
     Logout,
 }
@@ -316,6 +322,10 @@ pub enum Reply {
     Carried,
     /// The trusted path lives.
     Alive,
+    /// No packet of the session passes.
+    Locked,
+    /// Packets of the session pass again.
+    Unlocked,
     /// Signed off; no packet of the session will pass any more.
     LoggedOut,
     /// No, and why.
@@ -326,6 +336,8 @@ pub enum Reply {
     Notice(String),
     /// Unasked: nobody is signed on any more, and why.
     SignedOff(String),
+    /// Unasked: the session is locked, and why.
+    LockedUnasked(String),
     /// Unasked: the server's keyer does not know the TPE; negotiate anew.
     Renew,
 }
@@ -351,6 +363,8 @@ pub enum RefusalKind {
     Protocol,
     /// The site has people with a second factor: sign on with a code, whoever you are. Said by whoever reads the client's words.
     Code,
+    /// The session is locked.
+    Locked,
 }
 
 /// What is so now.
@@ -360,6 +374,8 @@ pub struct Status {
     pub user: Option<UserName>,
     /// The session that is open: its name, its label, and since when.
     pub session: Option<(SessionId, LabelName, Time)>,
+    /// Whether it is locked.
+    pub locked: bool,
 }
 
 /// A session as operators see it.
@@ -379,6 +395,8 @@ pub struct Shown {
     pub opened: Time,
     /// Whether its trusted path is up.
     pub attached: bool,
+    /// Whether nothing of it passes until its person has proved themself.
+    pub locked: bool,
 }
 
 /// A session as the store keeps it. To bring it back, the policy is asked again.

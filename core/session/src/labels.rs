@@ -192,9 +192,11 @@ impl Sessions {
         let last = rules::last(&self.site, session.record.opened);
         // A label that another session has up has had its vault forget this one.
         let keys_lost = self.places.contains_key(&label);
+        // Nobody has seen whether its person sits there still.
+        let lock = if self.site.server().idle_lock().is_some() { Lock::Locked } else { Lock::Used(now) };
         self.transition(id, |phase| match phase {
             Phase::Returning { grant, .. } => {
-                Phase::Open(Open { grant, link: Link::Detached(until), keys_lost, renewing: false })
+                Phase::Open(Open { grant, link: Link::Detached(until), lock, keys_lost, renewing: false })
             }
             other => other,
         });

@@ -16,6 +16,7 @@ pub mod federation;
 mod id;
 mod keys;
 mod labels;
+mod locking;
 mod opening;
 mod pace;
 mod posture;

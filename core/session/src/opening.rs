@@ -180,7 +180,8 @@ impl Sessions {
             Sharing::Theirs(owner, _) => Some(owner.clone()),
             _ => None,
         };
-        let reach = grant.action().reach().to_vec();
+        let locked = matches!(&session.phase, Phase::Open(open) if open.lock.bars());
+        let reach = if locked { Vec::new() } else { grant.action().reach().to_vec() };
         let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach };
         let label = record.label.clone();
         session.vault = InVault::Told;
@@ -200,10 +201,17 @@ impl Sessions {
         session.vault = InVault::Ready;
         let (label, inner) = (session.record.label.clone(), session.record.inner.clone());
         let (mut opened, mut lost) = (None, false);
+        let used =
+            |client: ClientId| self.clients.get(&client).map_or_else(Time::default, |path| path.active);
+        let active = match session.phase {
+            Phase::Making { client, .. } => used(client),
+            _ => Time::default(),
+        };
         self.transition(id, |phase| match phase {
             Phase::Making { grant, client, .. } => {
                 opened = Some((client, grant.action().reach().to_vec()));
-                Phase::Open(Open { grant, link: Link::Attached(client), keys_lost: false, renewing: false })
+                let (link, lock) = (Link::Attached(client), Lock::Used(active));
+                Phase::Open(Open { grant, link, lock, keys_lost: false, renewing: false })
             }
             Phase::Open(mut open) => {
                 lost = std::mem::take(&mut open.keys_lost);
@@ -211,7 +219,9 @@ impl Sessions {
             }
             other => other,
         });
+        self.lock_settled(id);
         if let Some((client, reach)) = opened {
+            self.watch_idle(active, Timer::Session(id));
             self.answer(client, Reply::Opened { id, label, inner, reach });
         }
         self.answer_tickets(id);

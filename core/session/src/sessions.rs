@@ -290,6 +290,7 @@ impl Sessions {
             Some(Purpose::Open(client)) => self.open_recorded(client, commit, durable, now),
             Some(Purpose::Password(client)) => self.password_recorded(client, commit, durable),
             Some(Purpose::Carry(client)) => self.carry_recorded(client, commit, durable),
+            Some(Purpose::Unlock(client)) => self.unlock_recorded(client, commit, durable, now),
             Some(Purpose::End(session)) => self.end_recorded(session, commit, durable, now),
             Some(Purpose::Restore(session)) => self.restore_recorded(session, commit, durable, now),
             Some(Purpose::Disable(operator, user, disable)) => {
@@ -333,6 +334,7 @@ fn show(session: &Session) -> Shown {
             Phase::Making { .. } => true,
             Phase::Returning { .. } | Phase::Closing(_) => false,
         },
+        locked: matches!(&session.phase, Phase::Open(open) if open.lock.bars()),
     }
 }
 

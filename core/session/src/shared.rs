@@ -133,7 +133,13 @@ impl Sessions {
             return;
         }
         self.by_device.insert(record.device.clone(), id);
-        let open = Open { grant, link: Link::Elsewhere, keys_lost: false, renewing: false };
+        let open = Open {
+            grant,
+            link: Link::Elsewhere,
+            lock: Lock::Used(Time::default()),
+            keys_lost: false,
+            renewing: false,
+        };
         let (shared, phase) = (Sharing::Theirs(owner, Vec::new()), Phase::Open(open));
         self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
     }

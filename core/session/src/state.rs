@@ -12,6 +12,8 @@ pub(crate) struct Client {
     pub person: Option<UserName>,
     /// When that person signed on: by it is counted how long they stay.
     pub since: Time,
+    /// When that person was last seen to do something.
+    pub active: Time,
     /// What the client has asked and waits for; a client asks one thing at a time.
     pub busy: Option<Busy>,
 }
@@ -28,8 +30,29 @@ pub(crate) enum Busy {
     ChangingPassword(ChangingPassword),
     /// Carry, until the decision is durable.
     Carrying(Grant<decision::Carry>, CommitId),
+    /// Lock, until the session's vault passes nothing of it.
+    Locking,
+    /// Unlock.
+    Unlocking(Unlocking),
     /// Logout, until the session is over.
     Leaving,
+}
+
+/// Steps of unlocking a session.
+pub(crate) enum Unlocking {
+    /// Until the password may be looked at.
+    Delayed(Time),
+    Verifying,
+    /// The person has proved themself, and may go on; until that is durable.
+    Recording(Grant<decision::SignOn>, CommitId),
+    /// Until the session's vault has its record again.
+    Reopening,
+}
+
+impl Unlocking {
+    pub fn is_due(&self, now: Time) -> bool {
+        matches!(self, Self::Delayed(at) if *at <= now)
+    }
 }
 
 pub(crate) enum SigningOn {
@@ -141,6 +164,7 @@ pub(crate) enum Phase {
 pub(crate) struct Open {
     pub grant: Grant<decision::Session>,
     pub link: Link,
+    pub lock: Lock,
     /// The vault's keys are gone with the vault.
     pub keys_lost: bool,
     /// The TPE is to be asked to negotiate anew once it is back.
@@ -155,6 +179,26 @@ pub(crate) enum Link {
     Detached(Time),
     /// Its trusted path is another server's.
     Elsewhere,
+}
+
+/// Whether anything of a session passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lock {
+    /// Yes. Its person was last seen to do something then.
+    Used(Time),
+    /// Its vault is to pass nothing. If it is silent until the time given, it is killed.
+    Locking(Time),
+    /// No.
+    Locked,
+    /// Its person has proved themself then: its vault is to pass packets again.
+    Unlocking(Time),
+}
+
+impl Lock {
+    /// Whether nothing of the session is to pass.
+    pub fn bars(self) -> bool {
+        matches!(self, Self::Locking(_) | Self::Locked)
+    }
 }
 
 pub(crate) struct Closing {
@@ -223,6 +267,7 @@ pub(crate) enum Purpose {
     Open(ClientId),
     Password(ClientId),
     Carry(ClientId),
+    Unlock(ClientId),
     End(SessionId),
     /// A session that the store had.
     Restore(SessionId),

@@ -313,3 +313,36 @@ fn a_vault_is_told_whose_session_it_has_and_one_that_clashes_ends() {
     );
     assert!(has(&said, |output| matches!(output, Output::Withdraw(_))), "{said:?}");
 }
+
+#[test]
+fn a_locked_session_is_withdrawn_everywhere_and_passes_again_once_it_is_known_everywhere() {
+    let mut server = Server::new(vec![]);
+    let id = server.opened();
+    let label = || LABEL.parse().unwrap();
+    let said = server.hear(Event::Request(CLIENT, Request::Lock));
+    assert!(
+        said.iter().any(|output| matches!(output, Output::Withdraw(record) if record.id == id)),
+        "{said:?}"
+    );
+    let bare =
+        |output: &Output| matches!(output, Output::Vault(_, ToVault::Open { reach, .. }) if reach.is_empty());
+    assert!(said.iter().any(bare), "{said:?}");
+    let said = server.hear(Event::VaultOpened(label(), id));
+    assert!(said.iter().any(|output| matches!(output, Output::Reply(_, Reply::Locked))), "{said:?}");
+    // The others have not said that they have ended it: it cannot be told to them anew.
+    let said = server.hear(Event::Request(CLIENT, Request::Unlock));
+    let is_refused =
+        |output: &Output| matches!(output, Output::Reply(_, Reply::Refused(RefusalKind::Unavailable, _)));
+    assert!(said.iter().any(is_refused) && !is_opened_in_vault(&said), "{said:?}");
+    server.hear(Event::Withdrawn(id));
+    let said = server.hear(Event::Request(CLIENT, Request::Unlock));
+    assert!(
+        said.iter().any(|output| matches!(output, Output::Publish(record) if record.id == id)),
+        "{said:?}"
+    );
+    assert!(!is_opened_in_vault(&said), "not before they can be made to end it: {said:?}");
+    let said = server.hear(Event::Published(id, Publication::Done));
+    assert!(is_opened_in_vault(&said) && !said.iter().any(bare), "{said:?}");
+    let said = server.hear(Event::VaultOpened(label(), id));
+    assert!(said.iter().any(|output| matches!(output, Output::Reply(_, Reply::Unlocked))), "{said:?}");
+}

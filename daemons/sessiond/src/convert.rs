@@ -138,6 +138,9 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::Status(now) => client::Reply::Status(status(now, asker.now)),
         Reply::Carried => client::Reply::Carried,
         Reply::Alive => client::Reply::Alive,
+        Reply::Locked => client::Reply::Locked,
+        Reply::Unlocked => client::Reply::Unlocked,
+        Reply::LockedUnasked(reason) => client::Reply::LockedUnasked { reason },
         Reply::LoggedOut => client::Reply::LoggedOut,
         Reply::Refused(kind, reason) => client::Reply::Refused { kind, reason },
         Reply::Ended(reason) => client::Reply::Ended { reason },
@@ -215,6 +218,7 @@ fn colour_name(colour: Colour) -> &'static str {
 fn status(status: Status, now: Time) -> client::Status {
     client::Status {
         user: status.user,
+        locked: status.locked,
         age: status.session.as_ref().map_or(0, |(_, _, opened)| now.since(*opened).as_secs()),
         session: status.session.map(|(id, label, _)| (id, label)),
     }

@@ -254,6 +254,7 @@ impl Daemon {
             inner: shown.inner,
             age: now.since(shown.opened).as_secs(),
             attached: shown.attached,
+            locked: shown.locked,
         };
         let sessions = self.machine.shown();
         let (in_force, moving) = self.machine.postures();
@@ -322,6 +323,7 @@ mod tests {
             inner: vec!["10.80.1.2".parse().unwrap(), "fd00::1".parse().unwrap()],
             age: 1 << 40,
             attached: true,
+            locked: true,
         };
         let status = ServerStatus {
             site: "harbour".parse().unwrap(),

@@ -37,7 +37,7 @@ fn request(channel: &Channel) -> Request {
 }
 
 fn status() -> Reply {
-    Reply::Status(Status { user: None, session: None, age: 7 })
+    Reply::Status(Status { user: None, session: None, age: 7, locked: false })
 }
 
 fn closed(channel: &Channel) -> bool {

@@ -175,6 +175,23 @@ fn a_session_of_another_server_ends_with_that_servers_lease_and_the_others_go_on
 }
 
 #[test]
+fn a_session_whose_record_is_replaced_by_one_without_a_selector_passes_nothing_and_goes_on_by_the_same_keys_when_it_has_them_again()
+ {
+    let bench = Bench::up(false);
+    assert!(bench.ping(SECOND));
+    let whole = record(session(1), Place::Server);
+    bench.server.vault.open(levee_ipc::vault::SessionRecord { selectors: Vec::new(), ..whole.clone() });
+    assert!(!bench.ping(SHORT), "nothing arrives");
+    let counted = |name: &str| {
+        let report = bench.server.vault.report();
+        report.counters.iter().find(|(counter, _)| counter == name).map_or(0, |(_, count)| *count)
+    };
+    assert!(counted("selector") > 0, "it came, was of the session, and was dropped");
+    bench.server.vault.open(whole);
+    assert!(bench.ping(SECOND));
+}
+
+#[test]
 fn a_new_sessiond_keeps_the_sessions_it_names_and_ends_the_others() {
     let mut bench = Bench::up(false);
     let mut second = record(session(2), Place::Server);

@@ -96,6 +96,17 @@ pub enum Request {
     Status,
     /// Nothing; keeps the trusted path alive.
     KeepAlive,
+    /// As [`Request::KeepAlive`]; and the person has done something since the request before.
+    Active,
+    /// Let nothing of the session pass until its person has proved themself again. Answered by [`Reply::Locked`].
+    Lock,
+    /// The person who is signed on proves themself. Answered by [`Reply::Unlocked`].
+    Unlock {
+        /// Their password.
+        password: Secret,
+        /// The code of their second factor, where the site asks for one.
+        code: Option<Secret>,
+    },
     /// End the session there is and sign off.
     Logout,
     /// Let this file out of the session there is, or into it.
@@ -117,7 +128,7 @@ pub enum Reply {
     PasswordChanged,
     /// Answer to [`Request::Status`].
     Status(Status),
-    /// Answer to [`Request::KeepAlive`] and [`Request::Prove`].
+    /// Answer to [`Request::KeepAlive`], [`Request::Active`] and [`Request::Prove`].
     Alive,
     /// Signed off; no packet of the session will pass any more.
     LoggedOut,
@@ -150,12 +161,28 @@ pub enum Reply {
     },
     /// The file may pass; that it does is in the audit log.
     Carried,
+    /// No packet of the session passes the server.
+    Locked,
+    /// Packets of the session pass the server again.
+    Unlocked,
+    /// Unasked: the server has locked the session.
+    LockedUnasked {
+        /// Why, in words for the person.
+        reason: String,
+    },
 }
 
 impl Reply {
     /// Whether it is no answer to a request.
     pub fn is_unasked(&self) -> bool {
-        matches!(self, Self::Ended { .. } | Self::Notice { .. } | Self::SignedOff { .. } | Self::Renew { .. })
+        matches!(
+            self,
+            Self::Ended { .. }
+                | Self::Notice { .. }
+                | Self::SignedOff { .. }
+                | Self::Renew { .. }
+                | Self::LockedUnasked { .. }
+        )
     }
 }
 
@@ -254,4 +281,6 @@ pub struct Status {
     pub session: Option<(SessionId, LabelName)>,
     /// Seconds since the session's person signed on.
     pub age: u64,
+    /// Whether the session is locked.
+    pub locked: bool,
 }

@@ -159,4 +159,6 @@ pub struct SessionStatus {
     pub age: u64,
     /// Whether its trusted path is up; if not, it ends after the site's grace time.
     pub attached: bool,
+    /// Whether nothing of it passes until its person has proved themself.
+    pub locked: bool,
 }

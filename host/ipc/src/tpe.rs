@@ -36,6 +36,17 @@ pub enum Command {
     Signal(i32),
     /// What is so now?
     Status,
+    /// What is so now? And the person has done something since this was asked last.
+    Active,
+    /// Lock the session.
+    Lock,
+    /// Unlock it.
+    Unlock {
+        /// The password of the person signed on.
+        password: Secret,
+        /// The code of their second factor, where the site asks for one.
+        code: Option<Secret>,
+    },
     /// Change the password of the person signed on.
     Passwd {
         /// The present one.
@@ -93,6 +104,10 @@ pub enum Answer {
     Status(Status),
     /// The password is changed.
     PasswordChanged,
+    /// Nothing of the session passes, here or at the server.
+    Locked,
+    /// It is in use again.
+    Unlocked,
     /// Signed off.
     LoggedOut,
     /// Not yet: the answer is still to come. In words for the person.
@@ -134,6 +149,8 @@ pub struct Status {
     pub lattice: Option<Lattice>,
     /// The session there is.
     pub session: Option<Session>,
+    /// Whether that session is locked.
+    pub locked: bool,
     /// Why the last session ended, if the server ended it.
     pub ended: Option<String>,
     /// What the server has said last to whoever is signed on, if anything.

@@ -148,7 +148,7 @@ pub fn write_script(to: &Path, script: &str) {
 }
 
 /// Runs a command with one line on its standard input.
-fn typed(command: &mut Command, line: &str) -> Done {
+pub fn typed(command: &mut Command, line: &str) -> Done {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("start the command");
     let mut input = child.stdin.take().expect("standard input");

@@ -1,7 +1,7 @@
 //! Services on a server other than the one where the person signed on.
 
 use levee_system::federation::Two;
-use levee_system::{host, text};
+use levee_system::{PASSWORD, eventually, host, text, typed};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,17 @@ fn a_session_reaches_services_of_both_servers_until_it_ends_and_nowhere_longer()
         assert_eq!(there["sessions"].as_array().map(Vec::len), Some(1), "{there}");
         assert_eq!(there["sessions"][0]["label"], label, "the session before is over there, too: {there}");
     }
+    // Locked, it is nowhere else; unlocked, it is again.
+    world.tpe("ws1", &["lock"]).ok();
+    eventually(Duration::from_secs(30), "the other server has ended it", || {
+        two.status("second-run")["sessions"].as_array().map(Vec::len) == Some(0)
+    });
+    eventually(Duration::from_secs(30), "it is unlocked", || {
+        let mut unlock = world.tpe_command("ws1", &["unlock", "--password-stdin"]);
+        typed(&mut unlock, PASSWORD).status == 0
+    });
+    eventually(Duration::from_secs(60), "it is there again", || world.fetch("ws1", THERE).status == 0);
+    world.fetch("ws1", HERE).ok();
     // When the sign-off is acknowledged, nothing is left at the other server.
     world.tpe("ws1", &["logout"]).ok();
     let there = two.status("second-run");

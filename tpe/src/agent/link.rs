@@ -27,11 +27,13 @@ const ANSWER: Duration = Duration::from_secs(25);
 /// How long the server may take to answer.
 pub fn patience(request: &Request) -> Duration {
     match request {
-        Request::KeepAlive => SILENCE,
+        Request::KeepAlive | Request::Active => SILENCE,
         // A label at which nobody works is started first.
         Request::Level(_) => levee_session::LEVEL,
         // After wrong ones a password waits before it is looked at.
-        Request::Login { .. } | Request::Passwd { .. } => levee_session::LONGEST_DELAY + ANSWER,
+        Request::Login { .. } | Request::Passwd { .. } | Request::Unlock { .. } => {
+            levee_session::LONGEST_DELAY + ANSWER
+        }
         _ => ANSWER,
     }
 }
@@ -78,6 +80,8 @@ pub struct Link {
     up: Option<Up>,
     /// When what was answered last was asked.
     heard: Duration,
+    /// Whether the server is to be told that somebody sits here and does something.
+    used: bool,
 }
 
 /// What shows which device this is.
@@ -97,7 +101,7 @@ impl Link {
         addresses: Vec<SocketAddr>,
     ) -> Result<Self, levee_tls::Error> {
         let (name, server) = (levee_tls::server_name(server)?, server.clone());
-        Ok(Self { config, name, server, device, addresses, up: None, heard: Duration::ZERO })
+        Ok(Self { config, name, server, device, addresses, up: None, heard: Duration::ZERO, used: false })
     }
 
     /// Goes by another configuration, on a path that begins anew.
@@ -215,6 +219,11 @@ impl Link {
         }
     }
 
+    /// The person has done something: the next keep-alive says so.
+    pub fn used(&mut self) {
+        self.used = true;
+    }
+
     /// Sends a request; its answer comes from [`Link::turn`].
     pub fn send(&mut self, request: &Request) -> Result<(), String> {
         let up = self.up.as_mut().ok_or("the trusted path is down")?;
@@ -225,7 +234,11 @@ impl Link {
             self.up = None;
             return Err("the trusted path does not take any more".into());
         }
-        let asked = if matches!(request, Request::KeepAlive) { Asked::KeepAlive } else { Asked::Request };
+        let asked = if matches!(request, Request::KeepAlive | Request::Active) {
+            Asked::KeepAlive
+        } else {
+            Asked::Request
+        };
         up.sent = Instant::now();
         let (at, until) = (clock::since_boot(), up.sent + patience(request));
         up.outstanding.push_back(Outstanding { asked, at, until });
@@ -242,7 +255,8 @@ impl Link {
         }
         if self.up.as_ref().is_some_and(|up| up.outstanding.is_empty() && up.sent.elapsed() >= KEEP_ALIVE) {
             // What cannot be sent has closed the path, which is what a keep-alive is to find out.
-            let _ = self.send(&Request::KeepAlive);
+            let used = std::mem::take(&mut self.used);
+            let _ = self.send(if used { &Request::Active } else { &Request::KeepAlive });
         }
         heard
     }

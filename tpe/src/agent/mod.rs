@@ -6,6 +6,7 @@
 mod carry;
 mod granted;
 mod link;
+mod locking;
 mod operations;
 mod people;
 mod programs;
@@ -16,7 +17,7 @@ use levee_daemon::{Events, Fatal, Order, Outbox, TURN, Warden};
 use levee_ipc::client::{Login, Reached, Reply};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Session};
-use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
+use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
 use levee_policy::site::Suites;
@@ -64,6 +65,10 @@ struct Live {
     keys: KeyRecord,
     /// And of the site's other servers.
     parts: Vec<Part>,
+    /// What the local vault knows of it and of its parts.
+    records: Vec<SessionRecord>,
+    /// Whether nothing of it passes until its person has proved themself.
+    locked: bool,
     /// What the server's keyer knows us by, each good once.
     passes: Vec<Pass>,
 }
@@ -108,6 +113,8 @@ impl Mail {
 struct Due {
     /// The server has ended the session.
     ended: Option<String>,
+    /// It has locked the session.
+    lock: bool,
     /// It has signed the person off as well.
     signed_off: bool,
     /// The compartment or vault of this session is dead.
@@ -167,7 +174,9 @@ impl Agent {
                 if self.login.is_some() || self.people.any() { TICK } else { Duration::from_secs(3600) };
             self.pump(Instant::now() + wait)?;
             self.settle()?;
-            while let Some((ticket, status)) = self.over.pop_front() {
+            while !self.is_locked()
+                && let Some((ticket, status)) = self.over.pop_front()
+            {
                 self.let_out(ticket, status)?;
                 self.settle()?;
             }
@@ -218,6 +227,7 @@ impl Agent {
                 Heard::Answer(reply) => Mail::put(&mut self.mail.answers, reply),
                 Heard::Notice(Reply::Ended { reason }) => self.due.ended = Some(reason),
                 Heard::Notice(Reply::Notice { reason }) => self.notice = Some(reason),
+                Heard::Notice(Reply::LockedUnasked { .. }) => self.due.lock = true,
                 Heard::Notice(Reply::SignedOff { reason }) => {
                     (self.due.ended, self.due.signed_off) = (Some(reason), true);
                 }
@@ -338,7 +348,13 @@ impl Agent {
                 let answer = Answer::Status(self.status());
                 self.people.answer(person, &answer);
             }
+            people::Wish::Active(person) => {
+                self.link.used();
+                let answer = Answer::Status(self.status());
+                self.people.answer(person, &answer);
+            }
             people::Wish::Run { person, program } => {
+                self.link.used();
                 if let Err((kind, reason)) = self.start_program(person, program, None) {
                     self.people.answer(person, &Answer::Refused { kind, reason });
                 }
@@ -356,6 +372,7 @@ impl Agent {
             labels: self.login.as_ref().map(|login| login.labels.clone()).unwrap_or_default(),
             lattice: self.login.as_ref().and_then(|login| login.lattice.clone()),
             session: self.session.as_ref().map(|live| live.shown.clone()),
+            locked: self.is_locked(),
             ended: self.ended.clone(),
             notice: self.notice.clone(),
         }

@@ -9,7 +9,7 @@ use levee_ipc::Secret;
 use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
-use levee_ipc::vault::{SessiondToVault, VaultToSessiond};
+use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
 use levee_policy::{LabelName, UserName};
 use levee_session::SessionId;
@@ -27,7 +27,7 @@ const HASHED: Duration = Duration::from_secs(2);
 /// Negotiation with the server included; requests that are lost on the way are sent again.
 const KEYER: Duration = Duration::from_secs(25);
 /// It is being started when it is asked first.
-const VAULT: Duration = Duration::from_secs(20);
+pub(super) const VAULT: Duration = Duration::from_secs(20);
 /// Passes that one go at negotiating may use: one each time that it begins.
 const PASSES_AT_ONCE: usize = 3;
 /// A compartment is made of mounts and processes; a loaded machine takes its time.
@@ -41,9 +41,9 @@ pub(super) enum Fault {
     Fatal(Fatal),
 }
 
-type Done<T> = Result<T, Fault>;
+pub(super) type Done<T> = Result<T, Fault>;
 
-fn unavailable<T>(reason: impl Into<String>) -> Done<T> {
+pub(super) fn unavailable<T>(reason: impl Into<String>) -> Done<T> {
     Err(Fault::Refused(RefusalKind::Unavailable, reason.into()))
 }
 
@@ -56,7 +56,7 @@ fn slow(request: &Request) -> Option<(Duration, String)> {
                 "{label} is not open yet: a level at which nobody works is started first, which may take a minute"
             ),
         )),
-        Request::Login { .. } | Request::Passwd { .. } => Some((
+        Request::Login { .. } | Request::Passwd { .. } | Request::Unlock { .. } => Some((
             HASHED,
             format!(
                 "after wrong passwords the server looks at the next only in a while, at most {} seconds; it is then looked at as ever",
@@ -75,7 +75,9 @@ impl Agent {
             Command::Level(label) => self.level(label),
             Command::Passwd { old, new } => self.passwd(old, new),
             Command::Logout => self.log_out(),
-            Command::Status => Ok(Answer::Status(self.status())),
+            Command::Lock => self.lock(),
+            Command::Unlock { password, code } => self.unlock(password, code),
+            Command::Status | Command::Active => Ok(Answer::Status(self.status())),
             Command::Run { .. } | Command::Signal(_) => {
                 Err(Fault::Refused(RefusalKind::Protocol, "not a command by itself".into()))
             }
@@ -116,6 +118,7 @@ impl Agent {
 
     fn passwd(&mut self, old: levee_ipc::Secret, new: levee_ipc::Secret) -> Done<Answer> {
         self.need_login()?;
+        self.not_while_locked()?;
         match self.ask(&Request::Passwd { old, new })? {
             Reply::PasswordChanged => Ok(Answer::PasswordChanged),
             other => refused(other),
@@ -124,6 +127,7 @@ impl Agent {
 
     fn level(&mut self, label: LabelName) -> Done<Answer> {
         self.need_login()?;
+        self.not_while_locked()?;
         let mut opened = match self.ask(&Request::Level(label.clone()))? {
             Reply::Opened(opened) => *opened,
             other => {
@@ -150,7 +154,8 @@ impl Agent {
             purged?;
             return unavailable(format!("{reason}; signed off"));
         }
-        let (keys, parts, passes) = (self.key_record(&opened), self.parts(&opened), opened.passes);
+        let (keys, parts, records) = (self.key_record(&opened), self.parts(&opened), self.records(&opened));
+        let passes = opened.passes;
         let shown = Session {
             id: opened.session.to_string(),
             label: opened.label,
@@ -159,7 +164,9 @@ impl Agent {
             services: opened.services,
         };
         let patience = client::patience(opened.grace);
-        self.session = Some(Live { id: opened.session, shown: shown.clone(), patience, keys, parts, passes });
+        let (id, shown_too) = (opened.session, shown.clone());
+        self.session =
+            Some(Live { id, shown: shown_too, patience, keys, parts, records, locked: false, passes });
         Ok(Answer::Opened(shown))
     }
 
@@ -200,6 +207,11 @@ impl Agent {
 
     /// Records what a person carries into the session, then starts the program that reads it.
     pub(super) fn let_in(&mut self, person: Person, mut program: Program) -> Result<(), Fatal> {
+        if self.is_locked() {
+            let reason = super::locking::IS_LOCKED.to_owned();
+            self.people.answer(person, &Answer::Refused { kind: RefusalKind::Locked, reason });
+            return Ok(());
+        }
         let file = match program.fds.pop().ok_or_else(|| "no file came along".to_owned()) {
             Ok(theirs) => carry::import(&theirs),
             Err(why) => Err(why),
@@ -256,7 +268,7 @@ impl Agent {
         }
     }
 
-    fn need_login(&self) -> Done<()> {
+    pub(super) fn need_login(&self) -> Done<()> {
         match self.login {
             Some(_) => Ok(()),
             None => Err(Fault::Refused(RefusalKind::NotLoggedIn, "nobody is signed on here".into())),
@@ -311,19 +323,15 @@ impl Agent {
 
     fn open_in_vault(&mut self, opened: &Opened) -> Done<()> {
         self.mail.vault.clear();
-        let parts = self.parts(opened);
-        let part = |part: &Part| granted::record(part.record.session, &opened.inner, &part.reach);
-        let parts: Vec<_> = parts.iter().map(part).collect();
-        let record = granted::record(opened.session, &opened.inner, &opened.reach);
-        let session = record.id;
+        let records = self.records(opened);
+        let session = opened.session;
         self.wait_for(COMPARTMENT, "no vault of this level was started", |agent| match &agent.vault {
             Some((label, _)) if *label == opened.label => Some(Ok(())),
             _ => agent.given_up(session),
         })?;
         let vault = self.vault.as_mut().map(|(_, vault)| vault).filter(|vault| vault.is_open());
         let Some(vault) = vault else { return unavailable("the vault is gone") };
-        vault.send(SessiondToVault::Open(record));
-        parts.into_iter().for_each(|part| vault.send(SessiondToVault::Open(part)));
+        records.into_iter().for_each(|record| vault.send(SessiondToVault::Open(record)));
         vault.send(SessiondToVault::Synced);
         self.wait_for(VAULT, "the vault does not answer", |agent| match agent.mail.vault.pop_front() {
             Some(VaultToSessiond::Opened(opened)) if opened == session => Some(Ok(())),
@@ -331,8 +339,16 @@ impl Agent {
         })
     }
 
+    /// The session and its parts as the local vault is to know them, the session first.
+    fn records(&self, opened: &Opened) -> Vec<SessionRecord> {
+        let own = granted::record(opened.session, &opened.inner, &opened.reach);
+        let parts = self.parts(opened);
+        let part = |part: &Part| granted::record(part.record.session, &opened.inner, &part.reach);
+        std::iter::once(own).chain(parts.iter().map(part)).collect()
+    }
+
     /// Ends the session here: no key, no program, no file of it is left when this returns.
-    fn close_here(&mut self) -> Done<()> {
+    pub(super) fn close_here(&mut self) -> Done<()> {
         let Some(Live { id, .. }) = self.session.take() else { return Ok(()) };
         self.remove(id)
     }
@@ -365,7 +381,7 @@ impl Agent {
     }
 
     /// Gives a session up on both sides, after something went wrong here.
-    fn abandon(&mut self, reason: &str) -> Done<()> {
+    pub(super) fn abandon(&mut self, reason: &str) -> Done<()> {
         // Best effort towards the server: if it is not told it ends the session after its grace time.
         if let Err(fatal @ Fault::Fatal(_)) = self.ask(&Request::Logout) {
             return Err(fatal);
@@ -397,6 +413,9 @@ impl Agent {
                 self.link.close();
             }
             purged?;
+        }
+        if std::mem::take(&mut self.due.lock) {
+            self.lock_here()?;
         }
         if let Some(session) = self.due.died.take()
             && self.session.as_ref().is_some_and(|live| live.id == session)
@@ -459,9 +478,9 @@ impl Agent {
             return Ok(());
         }
         match self.ask(&Request::Resume(session)) {
-            Ok(Reply::Resumed(_)) => {
+            Ok(Reply::Resumed(status)) => {
                 self.down = None;
-                Ok(())
+                self.lock_as_the_server(status.locked)
             }
             Ok(Reply::Refused { kind: RefusalKind::Unavailable, .. }) => {
                 self.link.close();
@@ -552,7 +571,7 @@ impl Agent {
     }
 
     /// Asks the server and waits for its answer.
-    fn ask(&mut self, request: &Request) -> Done<Reply> {
+    pub(super) fn ask(&mut self, request: &Request) -> Done<Reply> {
         self.mail.answers.clear();
         self.link.send(request).or_else(unavailable)?;
         let answer = |agent: &mut Self| match agent.mail.answers.pop_front() {
@@ -579,7 +598,7 @@ impl Agent {
     }
 
     /// Lets everything go on until `found` finds what is waited for.
-    fn wait_for<T>(
+    pub(super) fn wait_for<T>(
         &mut self,
         limit: Duration,
         late: &str,
@@ -614,7 +633,7 @@ fn lost(reason: &str) -> Fault {
     Fault::Refused(RefusalKind::Unavailable, reason.to_owned())
 }
 
-fn refused<T>(reply: Reply) -> Done<T> {
+pub(super) fn refused<T>(reply: Reply) -> Done<T> {
     match reply {
         Reply::Refused { kind, reason } => Err(Fault::Refused(kind, reason)),
         _ => Err(Fault::Refused(RefusalKind::Protocol, "the server gave an answer to something else".into())),

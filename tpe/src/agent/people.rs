@@ -35,6 +35,8 @@ enum Stage {
 pub enum Wish {
     /// What is so now?
     Status(Person),
+    /// The same; and the person has done something.
+    Active(Person),
     /// Start a program.
     Run {
         /// Whose.
@@ -232,6 +234,10 @@ impl People {
                 (Stage::Silent(_), Command::Status) => {
                     *stage = Stage::Waiting;
                     wishes.push(Wish::Status(person));
+                }
+                (Stage::Silent(_), Command::Active) => {
+                    *stage = Stage::Waiting;
+                    wishes.push(Wish::Active(person));
                 }
                 (Stage::Silent(_), Command::Run { argv, env, input, output }) => {
                     // A person's number is never used twice, so it serves as its program's ticket too.

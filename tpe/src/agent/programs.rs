@@ -19,6 +19,9 @@ impl Agent {
         if self.session.is_none() {
             return Err((RefusalKind::NoSession, "no session is open: choose a level first".into()));
         }
+        if self.is_locked() {
+            return Err((RefusalKind::Locked, super::locking::IS_LOCKED.into()));
+        }
         let Program { argv, env, input, output, mut fds } = program;
         let unavailable =
             |e: std::io::Error| (RefusalKind::Unavailable, format!("a program's descriptors: {e}"));

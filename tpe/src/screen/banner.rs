@@ -44,14 +44,15 @@ pub fn of(status: Option<&Status>, hint: bool, width: u16) -> Banner {
     let idle = style(Color::DarkGray, Color::White, plain);
     let (style, text) = match status {
         None => (idle, "NO AGENT".to_owned()),
-        Some(Status { session: Some(session), user, connected, notice, .. }) => {
+        Some(Status { session: Some(session), user, connected, locked, notice, .. }) => {
             let (background, foreground, pattern) = look(session.colour.as_deref());
             let user = user.as_ref().map_or("", |user| user.as_str());
             let path = if *connected { "" } else { "  (trusted path down)" };
+            let locked = if *locked { "  LOCKED" } else { "" };
             let notice = notice.as_ref().map_or_else(String::new, |notice| format!("  {notice}"));
             (
                 style(background, foreground, plain),
-                format!("{pattern} {}  {user}{path}{notice}", session.label),
+                format!("{pattern} {}  {user}{locked}{path}{notice}", session.label),
             )
         }
         Some(Status { user, .. }) => {
@@ -122,6 +123,7 @@ mod tests {
             labels: vec![],
             lattice: None,
             session: Some(session),
+            locked: false,
             ended: None,
             notice: None,
         };

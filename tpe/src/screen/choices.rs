@@ -22,6 +22,8 @@ pub enum Choice {
     Search,
     /// End the one program that this screen is for.
     End,
+    /// Lock the session.
+    Lock,
     /// End the session.
     SignOff,
     /// Leave the screen; the session stays.
@@ -110,11 +112,14 @@ impl Menu {
             Choice::Pick => format!("Choose a level ({} of them)", offer.count()),
             Choice::Search => "Type a level, or search".to_owned(),
             Choice::End => "End the program".to_owned(),
+            Choice::Lock => "Lock".to_owned(),
             Choice::SignOff => "Sign off".to_owned(),
             Choice::Leave => "Leave this screen".to_owned(),
         };
-        let pinned =
-            choices.iter().rev().take_while(|choice| matches!(choice, Choice::SignOff | Choice::Leave));
+        let pinned = choices
+            .iter()
+            .rev()
+            .take_while(|choice| matches!(choice, Choice::Lock | Choice::SignOff | Choice::Leave));
         let pinned = pinned.count();
         Self { items: choices.iter().map(said).collect(), choices, chosen: 0, pinned }
     }

@@ -9,6 +9,7 @@ mod draw;
 mod form;
 mod keys;
 mod labels;
+mod locked;
 mod once;
 mod parser;
 mod text;
@@ -81,6 +82,8 @@ enum View {
     Pick(Box<Picker>),
     Search(Box<Search>),
     Program,
+    /// Nothing of the session is shown.
+    Locked(Form),
 }
 
 struct Screen {
@@ -88,6 +91,8 @@ struct Screen {
     forker: Forker,
     status: Option<Status>,
     refreshed: Instant,
+    /// Whether a key was pressed since the agent was asked last.
+    touched: bool,
     program: Option<Program>,
     view: View,
     message: String,
@@ -126,6 +131,7 @@ impl Screen {
             forker,
             status: None,
             refreshed: Instant::now(),
+            touched: false,
             program: None,
             view: View::Form(Form::new(String::new())),
             message: String::new(),
@@ -166,7 +172,7 @@ impl Screen {
             };
             match (&self.view, &self.program) {
                 (View::Program, Some(program)) => draw::pane(frame, area, &program.pane),
-                (View::Form(form), _) => draw::form(frame, area, form, message, &keys),
+                (View::Form(form) | View::Locked(form), _) => draw::form(frame, area, form, message, &keys),
                 (View::Menu(menu), _) => list(frame, "Trusted menu", &menu.items, menu.chosen, menu.pinned),
                 (View::Pick(picker), _) => {
                     list(frame, "Choose a level, tick its categories", &picker.lines(), picker.chosen, 1);
@@ -193,6 +199,12 @@ impl Screen {
             }
             View::Search(_) => vec!["type a part, or all", "Up Down: move", "Enter: open", "Esc: back"],
             View::Program => return vec![],
+            View::Locked(_) if self.once.is_some() => {
+                return vec!["type your password", "Enter: unlock"];
+            }
+            View::Locked(_) => {
+                return vec!["type your password", "Enter: unlock", "Ctrl-D: sign off", "Ctrl-C: leave"];
+            }
         };
         if matches!(self.view, View::Menu(_)) && back {
             keys.push("Esc: back");
@@ -232,7 +244,8 @@ impl Screen {
     fn refresh(&mut self) {
         self.refreshed = Instant::now();
         let before = self.status.take();
-        self.status = match self.ask(&Command::Status) {
+        let touched = std::mem::take(&mut self.touched);
+        self.status = match self.ask(if touched { &Command::Active } else { &Command::Status }) {
             Ok(Answer::Status(status)) => Some(status),
             _ => None,
         };
@@ -248,6 +261,7 @@ impl Screen {
             }
             self.leave_program();
         }
+        self.follow_lock();
         self.fit();
     }
 
@@ -267,6 +281,9 @@ impl Screen {
 
     /// To where somebody is who has no program in front of them.
     fn leave_program(&mut self) {
+        if self.is_locked() {
+            return self.follow_lock();
+        }
         if self.status.as_ref().is_some_and(|status| status.user.is_some()) {
             self.open_menu();
         } else if !matches!(self.view, View::Form(_)) {
@@ -283,7 +300,7 @@ impl Screen {
             choices.push(Choice::Shell);
         }
         if self.once.is_some() {
-            choices.push(Choice::End);
+            choices.extend([Choice::Lock, Choice::End]);
             return self.show_menu(choices);
         }
         let offer = self.offer();
@@ -293,6 +310,9 @@ impl Screen {
                 choices.extend(others.cloned().map(Choice::Level));
             }
             false => choices.extend([Choice::Pick, Choice::Search]),
+        }
+        if session.is_some() {
+            choices.push(Choice::Lock);
         }
         choices.extend([Choice::SignOff, Choice::Leave]);
         self.show_menu(choices);
@@ -312,6 +332,7 @@ impl Screen {
     }
 
     fn key(&mut self, key: &KeyEvent, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        self.touched = true;
         if keys::is_attention(key) {
             self.message.clear();
             self.refresh();
@@ -341,6 +362,12 @@ impl Screen {
             View::Pick(picker) => picker.key(key),
             View::Search(search) => search.key(key),
             View::Form(_) => return self.type_into_form(key, terminal),
+            View::Locked(form) => {
+                if form.key(key) == Typed::Whole {
+                    self.unlock(terminal)?;
+                }
+                return Ok(());
+            }
         };
         match chosen {
             Chosen::Nothing => {}
@@ -409,6 +436,10 @@ impl Screen {
     }
 
     fn choose(&mut self, choice: &Choice, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        if !self.is_open_to(choice) {
+            self.follow_lock();
+            return Ok(());
+        }
         self.message.clear();
         match choice {
             Choice::Return => self.view = View::Program,
@@ -445,6 +476,7 @@ impl Screen {
                     }
                 }
             }
+            Choice::Lock => self.lock(terminal)?,
             Choice::SignOff => {
                 self.message = "signing off …".into();
                 self.draw(terminal)?;

@@ -42,6 +42,8 @@ pub enum Prod {
     End(String),
     /// Say something to the person.
     Notice(String),
+    /// Lock the session.
+    Lock,
     /// Sign the person off.
     SignOff(String),
     /// Ask for new keys.
@@ -170,7 +172,7 @@ impl Sessiond {
                 Some((known, label)) if *known == session => {
                     note(&self.seen, "resume");
                     let session = Some((session, label.clone()));
-                    Reply::Resumed(Status { user: UserName::new("ada").ok(), session, age: 1 })
+                    Reply::Resumed(Status { user: UserName::new("ada").ok(), session, age: 1, locked: false })
                 }
                 _ => {
                     Reply::Refused { kind: RefusalKind::NoSession, reason: "there is no such session".into() }
@@ -188,8 +190,18 @@ impl Sessiond {
                     _ => Reply::Refused { kind: RefusalKind::Carry, reason: "not at this level".into() },
                 }
             }
-            Request::Status => Reply::Status(Status { user: None, session: self.session.clone(), age: 0 }),
-            Request::KeepAlive => Reply::Alive,
+            Request::Status => {
+                Reply::Status(Status { user: None, session: self.session.clone(), age: 0, locked: false })
+            }
+            Request::KeepAlive | Request::Active => Reply::Alive,
+            Request::Lock => {
+                note(&self.seen, "lock");
+                Reply::Locked
+            }
+            Request::Unlock { password, .. } if password.expose() == b"correct horse" => Reply::Unlocked,
+            Request::Unlock { .. } => {
+                Reply::Refused { kind: RefusalKind::Credentials, reason: "wrong password".into() }
+            }
             Request::Logout => {
                 note(&self.seen, "logout");
                 self.session = None;
@@ -216,6 +228,10 @@ impl Sessiond {
                 }
                 Ok(Prod::Notice(reason)) => {
                     self.channel.as_ref().unwrap().send(&Reply::Notice { reason }).unwrap();
+                }
+                Ok(Prod::Lock) => {
+                    let reason = "nobody has used it".to_owned();
+                    self.channel.as_ref().unwrap().send(&Reply::LockedUnasked { reason }).unwrap();
                 }
                 Ok(Prod::SignOff(reason)) => {
                     self.session = None;

@@ -113,6 +113,7 @@ pub struct Server {
     slots: u16,
     grace: Duration,
     longest_session: Option<Duration>,
+    idle_lock: Option<Duration>,
 }
 
 impl Server {
@@ -174,6 +175,11 @@ impl Server {
     /// How long a session may last at most, if the site says so: then the person signs on again.
     pub fn longest_session(&self) -> Option<Duration> {
         self.longest_session
+    }
+
+    /// How long after its person's last input a session is locked, if the site says so.
+    pub fn idle_lock(&self) -> Option<Duration> {
+        self.idle_lock
     }
 }
 

@@ -66,6 +66,7 @@ pub(super) struct DraftServer {
     pub slots: u16,
     pub grace: Duration,
     pub longest_session: Option<Duration>,
+    pub idle_lock: Option<Duration>,
 }
 
 pub(super) struct DraftUser {
@@ -196,6 +197,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             slots: server.slots,
             grace: server.grace,
             longest_session: server.longest_session,
+            idle_lock: server.idle_lock,
         },
         limits: limits?,
         vault: vault?,
@@ -403,6 +405,14 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
         }
         None => Some(None),
     };
+    let idle_lock = match keys.get("idle-lock") {
+        Some(value) => {
+            const FORM: &str = "a time from \"5s\" to \"24h\"";
+            const BOUNDS: std::ops::RangeInclusive<u64> = 5_000..=86_400_000;
+            quantity(reader, value, "idle-lock", milliseconds, BOUNDS, FORM).map(Some)
+        }
+        None => Some(None),
+    };
     let grace = match keys.get("grace") {
         Some(value) => {
             quantity(reader, value, "grace", milliseconds, 1_000..=3_600_000, "a time from \"1s\" to \"1h\"")
@@ -422,6 +432,7 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
         slots: u16::try_from(slots?).ok()?,
         grace: Duration::from_millis(grace?),
         longest_session: longest_session?.map(Duration::from_millis),
+        idle_lock: idle_lock?.map(Duration::from_millis),
     })
 }
 

@@ -137,6 +137,12 @@ pub(super) const SERVER: Section = Section {
             "no end",
             "So long after they signed on, a person is signed off and must sign on again, whatever levels they changed to. They are told five minutes before.",
         ),
+        may(
+            "idle-lock",
+            "a time from \"5s\" to \"24h\"",
+            "no lock",
+            "So long after a person's last key or command, their session is locked: no packet of it passes, at server or workstation, until they prove themselves again. Who has no session is signed off. After a restart of sessiond sessions come back locked.",
+        ),
     ],
 };
 

@@ -205,7 +205,7 @@ impl Daemon {
                 return self.drop_client(id);
             }
             // Whoever it is: that they are asked tells nobody who has one.
-            Asked::Login { code: None, .. } if self.site.asks_codes() => {
+            Asked::Login { code: None, .. } | Asked::Unlock { code: None, .. } if self.site.asks_codes() => {
                 let why = "this site asks for a code as well".to_owned();
                 return self.reply(id, Reply::Refused(RefusalKind::Code, why));
             }
@@ -213,6 +213,12 @@ impl Daemon {
                 client.kept = Some(Kept::Login(password, code.filter(|_| self.site.asks_codes())));
                 Request::Login(user)
             }
+            Asked::Unlock { password, code } => {
+                client.kept = Some(Kept::Login(password, code.filter(|_| self.site.asks_codes())));
+                Request::Unlock
+            }
+            Asked::Lock => Request::Lock,
+            Asked::Active => Request::Active,
             Asked::Resume(session) => Request::Resume(session),
             Asked::Level(label) => {
                 let mut random = [0u8; 24];

@@ -1,0 +1,288 @@
+//! A session that is locked: by whom, when, what holds, and by what it is used again.
+
+use levee_policy::Site;
+use levee_policy::audit::Verdict;
+use levee_policy::site::Reach;
+use levee_session::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const CLIENT: ClientId = ClientId(1);
+const IDLE: Duration = Duration::from_secs(300);
+
+fn id() -> SessionId {
+    SessionId::from_random([7; 16])
+}
+
+fn label() -> levee_policy::LabelName {
+    "SECRET".parse().unwrap()
+}
+
+/// A server with one vault that does what it is told, on which everything is durable while `writes` says so, and the password is what
+/// `password` says.
+struct Server {
+    machine: Sessions,
+    now: Time,
+    said: Vec<Output>,
+    password: Verified,
+    writes: bool,
+    /// Whether the vault answers.
+    answers: bool,
+    /// What the vault lets pass of the session, as it was told last.
+    passes: Vec<Reach>,
+}
+
+impl Server {
+    fn of(site: &str) -> Self {
+        let now = Time::from_millis(1_000_000_000);
+        let machine = Sessions::new(Arc::new(Site::parse(site).unwrap()), vec![], [], [], [7; 16], now);
+        let (said, passes) = (Vec::new(), Vec::new());
+        let password = Verified::Right(None);
+        let mut server = Self { machine, now, said, password, writes: true, answers: true, passes };
+        server.hear(Event::Hello { client: CLIENT, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });
+        server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
+        server
+    }
+
+    /// With a session that is open, at a site that locks what is not used.
+    fn open() -> Self {
+        let mut server = Self::of(&SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1));
+        server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: id(), random: 1 }));
+        server.hear(Event::LabelUp(label()));
+        assert!(server.has_said(|output| matches!(output, Output::Reply(_, Reply::Opened { .. }))));
+        assert!(!server.passes.is_empty());
+        server
+    }
+
+    fn hear(&mut self, event: Event) {
+        self.machine.handle(event, self.now);
+        while let Some(output) = self.machine.poll() {
+            let answer = match &output {
+                Output::Commit(commit, ..) => Some(Event::Committed(*commit, self.writes)),
+                Output::Verify(client, _) => Some(Event::Verified(*client, self.password)),
+                Output::Vault(of, ToVault::Open { id, reach, .. }) if self.answers => {
+                    self.passes.clone_from(reach);
+                    Some(Event::VaultOpened(of.clone(), *id))
+                }
+                Output::Vault(of, ToVault::Ping(number)) if self.answers => {
+                    Some(Event::VaultPong(of.clone(), *number))
+                }
+                _ => None,
+            };
+            self.said.push(output);
+            if let Some(answer) = answer {
+                self.machine.handle(answer, self.now);
+            }
+        }
+    }
+
+    fn asks(&mut self, request: Request) {
+        self.hear(Event::Request(CLIENT, request));
+    }
+
+    /// Time passes.
+    fn after(&mut self, time: Duration) {
+        let until = self.now.after(time);
+        while self.now < until {
+            self.now = self.now.after(Duration::from_secs(1)).min(until);
+            self.hear(Event::Tick);
+        }
+    }
+
+    /// Whether it has said that since it was last asked.
+    fn has_said(&mut self, wanted: impl Fn(&Output) -> bool) -> bool {
+        std::mem::take(&mut self.said).iter().any(wanted)
+    }
+
+    fn is_locked(&self) -> bool {
+        self.machine.live(id()).unwrap().locked
+    }
+
+    fn wrong(&mut self) {
+        self.password = Verified::Wrong;
+        self.asks(Request::Unlock);
+        self.after(levee_session::LONGEST_DELAY);
+        self.password = Verified::Right(None);
+    }
+}
+
+fn is_lock(output: &Output) -> bool {
+    matches!(output, Output::Reply(CLIENT, Reply::LockedUnasked(_)))
+}
+
+fn refused(kind: RefusalKind) -> impl Fn(&Output) -> bool {
+    move |output| matches!(output, Output::Reply(CLIENT, Reply::Refused(why, _)) if *why == kind)
+}
+
+/// Whether it is a record of this action with this verdict, written or waited for.
+fn records(action: &'static str, verdict: Verdict) -> impl Fn(&Output) -> bool {
+    move |output| {
+        let is = |entry: &levee_policy::audit::Event| entry.action == action && entry.verdict == verdict;
+        match output {
+            Output::Audit(entry) => is(entry),
+            Output::Commit(_, entries, _) => entries.iter().any(is),
+            _ => false,
+        }
+    }
+}
+
+#[test]
+fn a_session_that_nobody_uses_is_locked_by_the_servers_clock_and_what_its_person_does_puts_that_off() {
+    let mut server = Server::open();
+    server.after(IDLE - Duration::from_secs(2));
+    server.asks(Request::Active);
+    // What keeps the path alive, or asks how things are, is nobody's doing.
+    for _ in 0..IDLE.as_secs() - 1 {
+        server.after(Duration::from_secs(1));
+        server.asks(Request::KeepAlive);
+        server.asks(Request::Status);
+    }
+    assert!(!server.has_said(is_lock) && !server.is_locked());
+    server.after(Duration::from_secs(1));
+    assert!(server.is_locked() && server.passes.is_empty(), "its vault has no selector of it");
+    assert!(server.said.iter().any(records("lock", Verdict::Noted)));
+    assert!(server.has_said(is_lock));
+    assert_eq!(server.machine.reach(id()), Some(&[][..]), "a mediator has no service of it either");
+}
+
+#[test]
+fn a_locked_session_opens_nothing_carries_nothing_and_is_used_again_by_the_password_alone() {
+    let mut server = Server::open();
+    server.asks(Request::Lock);
+    assert!(server.has_said(|output| matches!(output, Output::Reply(CLIENT, Reply::Locked))));
+    let other = SessionId::from_random([8; 16]);
+    let file = levee_policy::decision::Carry {
+        direction: levee_policy::decision::Direction::Export,
+        bytes: 1,
+        digest: [0; 32],
+    };
+    for request in
+        [Request::Level { label: label(), id: other, random: 2 }, Request::Passwd, Request::Carry(file)]
+    {
+        server.asks(request.clone());
+        assert!(server.has_said(refused(RefusalKind::Locked)), "{request:?}");
+    }
+    server.asks(Request::Active);
+    assert!(server.is_locked());
+    server.wrong();
+    assert!(server.said.iter().any(records("unlock", Verdict::Denied)));
+    assert!(server.has_said(refused(RefusalKind::Credentials)) && server.is_locked());
+    server.asks(Request::Unlock);
+    server.after(levee_session::LONGEST_DELAY);
+    assert!(server.said.iter().any(records("unlock", Verdict::Granted)));
+    assert!(server.has_said(|output| matches!(output, Output::Reply(CLIENT, Reply::Unlocked))));
+    assert!(!server.is_locked() && !server.passes.is_empty());
+    // And it is watched again.
+    server.after(IDLE);
+    assert!(server.is_locked() && server.passes.is_empty());
+}
+
+#[test]
+fn wrong_passwords_wait_as_at_sign_on() {
+    let mut server = Server::open();
+    server.asks(Request::Lock);
+    server.password = Verified::Wrong;
+    let is_looked_at = |output: &Output| matches!(output, Output::Verify(..));
+    let mut looked_at = 0;
+    loop {
+        server.asks(Request::Unlock);
+        if !server.has_said(is_looked_at) {
+            break;
+        }
+        looked_at += 1;
+        assert!(looked_at < 100, "as many guesses as one likes");
+    }
+    server.after(levee_session::LONGEST_DELAY);
+    assert!(server.has_said(is_looked_at), "in a while it is");
+    server.password = Verified::Right(None);
+    server.asks(Request::Unlock);
+    server.after(levee_session::LONGEST_DELAY);
+    assert!(!server.is_locked());
+}
+
+#[test]
+fn an_unlocking_that_cannot_be_recorded_is_none() {
+    let mut server = Server::open();
+    server.asks(Request::Lock);
+    server.writes = false;
+    server.asks(Request::Unlock);
+    assert!(server.has_said(refused(RefusalKind::Unavailable)));
+    assert!(server.is_locked() && server.passes.is_empty());
+}
+
+#[test]
+fn a_vault_that_does_not_lock_is_killed_and_the_next_one_never_passes_anything() {
+    let mut server = Server::open();
+    server.answers = false;
+    server.asks(Request::Lock);
+    server.after(SILENCE + Duration::from_secs(1));
+    assert!(server.has_said(|output| matches!(output, Output::Kill(_))));
+    server.hear(Event::LabelDied(label()));
+    server.answers = true;
+    server.hear(Event::LabelUp(label()));
+    assert!(server.is_locked() && server.passes.is_empty());
+    assert!(server.has_said(|output| matches!(output, Output::Reply(CLIENT, Reply::Locked))));
+}
+
+#[test]
+fn a_locked_session_whose_path_was_lost_comes_back_locked() {
+    let mut server = Server::open();
+    server.asks(Request::Lock);
+    server.hear(Event::Gone(CLIENT));
+    let next = ClientId(2);
+    server.hear(Event::Hello { client: next, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });
+    server.hear(Event::Request(next, Request::Resume(id())));
+    assert!(server.has_said(
+        |output| matches!(output, Output::Reply(_, Reply::Resumed(status)) if status.locked && status.session.is_some())
+    ));
+    assert!(server.passes.is_empty());
+}
+
+#[test]
+fn after_a_restart_nobody_knows_who_sits_there_so_sessions_of_a_site_that_locks_come_back_locked() {
+    for (site, locked) in
+        [(SITE.to_owned(), false), (SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1), true)]
+    {
+        let mut server = Server::of(&site);
+        server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: id(), random: 1 }));
+        server.hear(Event::LabelUp(label()));
+        let stored = server.said.iter().find_map(|output| match output {
+            Output::Commit(_, _, changes) => changes.iter().find_map(|change| match change {
+                Change::Put(stored) => Some(stored.clone()),
+                _ => None,
+            }),
+            _ => None,
+        });
+        let site = Arc::new(Site::parse(&site).unwrap());
+        server.machine = Sessions::new(site, vec![stored.unwrap()], [], [], [7; 16], server.now);
+        server.passes.clear();
+        server.hear(Event::Tick);
+        server.hear(Event::LabelUp(label()));
+        assert_eq!((server.is_locked(), server.passes.is_empty()), (locked, locked));
+    }
+}
+
+#[test]
+fn who_is_signed_on_without_a_session_and_does_nothing_is_signed_off() {
+    let mut server = Server::of(&SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1));
+    server.after(IDLE - Duration::from_secs(1));
+    let is_off = |output: &Output| matches!(output, Output::Reply(CLIENT, Reply::SignedOff(_)));
+    assert!(!server.has_said(is_off));
+    server.after(Duration::from_secs(1));
+    assert!(server.has_said(is_off));
+}
+
+#[test]
+fn a_session_that_ends_while_its_person_proves_themself_opens_nobody_anything() {
+    let mut server = Server::open();
+    server.asks(Request::Lock);
+    // The password is being looked at.
+    server.machine.handle(Event::Request(CLIENT, Request::Unlock), server.now);
+    while server.machine.poll().is_some() {}
+    server.machine.handle(Event::End(OperatorId(1), id().to_string()), server.now);
+    while server.machine.poll().is_some() {}
+    server.hear(Event::Verified(CLIENT, Verified::Right(None)));
+    assert!(server.has_said(refused(RefusalKind::NoSession)));
+    assert!(server.machine.live(id()).is_none());
+}
