@@ -35,7 +35,7 @@ fn a_session_that_its_person_locks_passes_nothing_until_they_have_proved_themsel
     world.login("ws1", "ada").ok();
     world.level("ws1", LABEL).ok();
     assert!(reaches(&world));
-    world.tpe("ws1", &["lock"]).ok();
+    world.tpe("ws1", &["lock", "--json"]).ok();
     assert!(is_locked(&world) && !reaches(&world));
     for asked in [&["level", "UNCLASSIFIED"][..], &["run", "--export", "--", "true"]] {
         let refused = world.tpe("ws1", asked).refused();
