@@ -13,6 +13,9 @@ use levee_tls::SignerHandle;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+/// The system calls that fsd may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/fsd.toml");
+
 /// The most members of etcd.
 const MEMBERS: usize = 16;
 
@@ -77,7 +80,7 @@ pub fn start(suites: Suites) -> Result<Option<Started>, Fatal> {
     };
     let other = sessiond.as_fd().try_clone_to_owned().map_err(|e| fault(&e))?;
     let mut events = Events::new()?;
-    let sandbox = Sandbox { tcp: true, ..Sandbox::new(levee_sys::seccomp::FSD) };
+    let sandbox = Sandbox { tcp: true, ..Sandbox::new(FILTER) };
     let warden = beginning.confine(&sandbox)?.ready(&mut events, Source::Warden)?;
     let sessiond = (sessiond, Channel::from_fd(other));
     Ok(Some(Started { events, warden, sessiond, signer, target, place: Place { site, me } }))

@@ -11,9 +11,11 @@ use levee_ipc::agree::FromStack;
 use levee_ipc::warden::Place;
 use levee_ipc::warden::vault::GatePart;
 use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 
 use crate::stacks::Stack;
+
+/// The system calls that a gate may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/gate.toml");
 
 /// How long a stack may take to start.
 const BEGINNING: Duration = Duration::from_secs(20);
@@ -94,7 +96,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     let first = stack("the first stack", given.first.needed("channel to the first stack")?, Source::First)?;
     let second =
         stack("the second stack", given.second.needed("channel to the second stack")?, Source::Second)?;
-    let confined = beginning.confine(&Sandbox::new(seccomp::GATE))?;
+    let confined = beginning.confine(&Sandbox::new(FILTER))?;
     for stack in [&first, &second] {
         match stack.answer_within(BEGINNING)? {
             FromStack::Ready => {}

@@ -12,13 +12,15 @@ use levee_ipc::warden::keyer::KeyerPart;
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The system calls that the keyer may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/keyer.toml");
 
 /// How long a workstation goes without a word from its server before it asks whether it lives, and how often it asks.
 const LIVENESS: Duration = Duration::from_secs(20);
@@ -210,7 +212,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     for (fd, address, marker) in given.sockets.all() {
         sockets.add(fd, address, marker, &mut events)?;
     }
-    let warden = beginning.confine(&Sandbox::new(seccomp::KEYER))?.ready(&mut events, Source::Warden)?;
+    let warden = beginning.confine(&Sandbox::new(FILTER))?.ready(&mut events, Source::Warden)?;
     let channels = given.channels.all();
     Ok(Some(Started { events, warden, place, config, authority, sockets, steering, channels }))
 }

@@ -8,13 +8,15 @@ use levee_ipc::log::{CHANNEL_FD, FILES, LARGEST, ToLogger};
 use levee_ipc::{Channel, RecvError};
 use levee_sys::fork::inherited;
 use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use time::OffsetDateTime;
 
 use crate::pair::Pair;
 use crate::source::Source;
+
+/// The system calls that a logger may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/logger.toml");
 
 /// Bytes taken from one pipe in one turn.
 const TURN: usize = 16 << 10;
@@ -48,7 +50,7 @@ pub fn serve() -> Result<(), String> {
     let channel = Channel::from_fd(take(CHANNEL_FD)?);
     let files = [File::from(take(FILES[0])?), File::from(take(FILES[1])?)];
     let pair = Pair::new(files, LARGEST).map_err(|e| e.to_string())?;
-    Sandbox::new(seccomp::LOGGER).enter().map_err(|e| e.to_string())?;
+    Sandbox::new(FILTER).enter().map_err(|e| e.to_string())?;
     let mut log = Log { pair, began: Instant::now(), lost: 0 };
     let mut pipes: Vec<Pipe> = Vec::new();
     while turn(&channel, &mut pipes, &mut log)? {}

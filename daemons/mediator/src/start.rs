@@ -11,8 +11,10 @@ use levee_ipc::warden::mediator::MediatorPart;
 use levee_policy::ServiceName;
 use levee_policy::site::Mode;
 use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 use rustix::event::epoll;
+
+/// The system calls that a mediator may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/mediator.toml");
 
 /// The most listeners of a label.
 const MOST_LISTENERS: usize = 256;
@@ -112,7 +114,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     let listeners = listeners.collect::<std::io::Result<Vec<_>>>().map_err(fault)?;
     // Only to the daemons in a network of its own; one that relays nothing connects to nobody.
     let tcp = listeners.iter().any(|listener| listener.relayed);
-    let sandbox = Sandbox { tcp, ..Sandbox::new(seccomp::MEDIATOR) };
+    let sandbox = Sandbox { tcp, ..Sandbox::new(FILTER) };
     let warden = beginning.confine(&sandbox)?.ready(&mut events, Source::Warden)?;
     let (mut sessiond, mut starter) = (Outbox::new(), Outbox::new());
     starter.replace(given.starter.needed("channel to the compartment")?, &mut events, Source::Starter)?;

@@ -24,6 +24,9 @@ use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
+/// The system calls that sessiond may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/sessiond.toml");
+
 /// The most bytes that a site file has.
 const MAX_SITE: usize = 4 << 20;
 /// How long the signer may take to begin, in seconds.
@@ -81,7 +84,7 @@ pub fn serve() -> Result<(), Fatal> {
     let boot = away::boot().map_err(|e| Fatal::new("read the host's name for this run", e))?;
     let mut events = Events::new()?;
     let files = [(directory.as_fd(), Access::ReadWrite)];
-    let sandbox = Sandbox { filter: levee_sys::seccomp::SESSIOND, files: &files, tcp: false };
+    let sandbox = Sandbox { filter: FILTER, files: &files, tcp: false };
     let confined = beginning.confine(&sandbox)?;
 
     let (site, site_digest) = read_site(site).map_err(fault)?;

@@ -15,6 +15,9 @@ use levee_sys::sandbox::Sandbox;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+/// The system calls that the signer may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/signer.toml");
+
 /// The most channels at a time: one for each client of the trusted path, and a few more.
 const MAX_CLIENTS: usize = 4096;
 /// The most places that checkpoints are sent to.
@@ -107,7 +110,7 @@ pub fn serve() -> Result<(), Fatal> {
     levee_sys::wipe::scrub_stack();
     let place = beginning.place;
     let mut events = Events::new()?;
-    let confined = beginning.confine(&Sandbox::new(levee_sys::seccomp::SIGNER))?;
+    let confined = beginning.confine(&Sandbox::new(FILTER))?;
     let mut warden: Warden<Part> = confined.ready(&mut events, Source::Warden)?;
     let (keys, ppks, clients) = (given.keys, given.ppks, BTreeMap::new());
     let (ledger, away) = (given.ledger.get(), given.away.all());

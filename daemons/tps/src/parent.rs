@@ -12,7 +12,7 @@ use levee_ipc::signer::ToSigner;
 use levee_ipc::warden::tps::TpsPart;
 use levee_sys::fork::Forker;
 use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp::{self, Filter};
+use levee_sys::seccomp::Filter;
 use levee_tls::{SignerHandle, Suites};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
@@ -23,6 +23,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The system calls that the listener may make, and a child before it confines itself.
+const FILTER: &str = include_str!("../../../conf/seccomp/tps.toml");
+
+/// The system calls that a child may make once it serves its client.
+const CHILDS_FILTER: &str = include_str!("../../../conf/seccomp/tps-child.toml");
 
 /// How often sessiond hears of what came to nothing.
 const REPORT: Duration = Duration::from_secs(10);
@@ -145,13 +151,13 @@ pub fn serve(suites: Suites) -> Result<(), Fatal> {
     let config = levee_tls::server(&chain, &authority, revoked.as_deref(), &handle, suites)
         .map_err(|why| Fatal::new("prepare TLS", why))?;
     // Compiled here, so that no child spends time on it.
-    let filter = Filter::compile(seccomp::TPS_CHILD).map_err(|why| Fatal::new("compile a filter", why))?;
+    let filter = Filter::compile(CHILDS_FILTER).map_err(|why| Fatal::new("compile a filter", why))?;
     let forker = Forker::new().map_err(|why| Fatal::new("look at /proc/self/task", why))?;
     let mut events = Events::new()?;
     let listen = |(number, fd)| listen(fd, number, &mut events);
     let listeners = listeners.into_iter().enumerate().map(listen).collect::<std::io::Result<_>>();
     let listeners = listeners.map_err(|why| Fatal::new("listen", why))?;
-    let warden = beginning.confine(&Sandbox::new(seccomp::TPS))?.ready(&mut events, Source::Warden)?;
+    let warden = beginning.confine(&Sandbox::new(FILTER))?.ready(&mut events, Source::Warden)?;
     let mut parent = Parent {
         events,
         warden,

@@ -16,6 +16,9 @@ use std::ffi::CString;
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// The system calls that either stage may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/upflow.toml");
+
 /// The argument by which the warden starts the second stage.
 const COPY: &str = "--copy";
 
@@ -161,7 +164,7 @@ fn watched(stream: &OwnedFd, events: &mut Events<()>) -> Result<Watched<OwnedFd>
 
 /// Everything given up but reading and writing beneath these directories.
 fn sandbox<'a>(files: &'a [(BorrowedFd<'a>, Access)]) -> Sandbox<'a> {
-    Sandbox { filter: levee_sys::seccomp::UPFLOW, files, tcp: false }
+    Sandbox { filter: FILTER, files, tcp: false }
 }
 
 fn readable(snapshots: &[Of]) -> Vec<(BorrowedFd<'_>, Access)> {

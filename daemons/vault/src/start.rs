@@ -12,9 +12,11 @@ use levee_ipc::Channel;
 use levee_ipc::warden::Place;
 use levee_ipc::warden::vault::VaultPart;
 use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 
 use crate::device::Tun;
+
+/// The system calls that a vault may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/vault.toml");
 
 /// What the warden gives.
 #[derive(Default)]
@@ -84,7 +86,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     let tun = events.watch(tun, Source::Tun).map_err(|why| Fatal::new("wait for the TUN queue", why))?;
     let sockets = Socket::all(given.sockets.needed("UDP socket")?, &mut events, Source::Socket)?;
     let place = beginning.place;
-    let warden = beginning.confine(&Sandbox::new(seccomp::VAULT))?.ready(&mut events, Source::Warden)?;
+    let warden = beginning.confine(&Sandbox::new(FILTER))?.ready(&mut events, Source::Warden)?;
     let sources = [Source::Sessiond, Source::Keyer];
     let peers = Peers::given(given.sessiond, given.keyer, &mut events, sources)?;
     let tun = Tun { fd: tun, mtu, vnet };

@@ -7,11 +7,13 @@ use levee_ipc::vault::{VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::{Place, stack};
 use levee_session::SessionId;
 use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+
+/// The system calls that a stack of two that must agree may make.
+const STACK: &str = include_str!("../../../conf/seccomp/stack.toml");
 
 /// Makes a descriptor non-blocking.
 ///
@@ -176,7 +178,7 @@ pub fn answer<S: Stack>() -> Result<(), Fatal> {
     }
     let channel = seat.gate.needed("channel to the gate")?;
     let mut events = Events::new()?;
-    let confined = beginning.confine(&Sandbox::new(seccomp::STACK))?;
+    let confined = beginning.confine(&Sandbox::new(STACK))?;
     let mut stack = S::new();
     let mut warden: Warden<stack::StackPart> = confined.ready(&mut events, Source::Warden)?;
     let mut gate = Outbox::new();

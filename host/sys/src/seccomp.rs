@@ -1,4 +1,5 @@
-//! System-call filters: commented data in `conf/seccomp/`, compiled into each program, made BPF at start.
+//! System-call filters: commented data in `conf/seccomp/`, compiled into each program, made BPF at start. Each program has its own
+//! text; here is only what all have in common.
 //!
 //! ```toml
 //! default = "kill"             # what happens to a call that is not listed: "kill", or an errno's name
@@ -10,6 +11,9 @@
 //! [refuse]                     # listed here, a call fails with that errno instead of the default
 //! clone3 = { errno = "ENOSYS", why = "its flags are out of sight; libc falls back to clone" }
 //! ```
+//!
+//! `[seldom]` is as `[allow]`, for calls that an ordinary day does not make: what is in `[allow]`, a test sees made. With `runtime = true`
+//! what `runtime.toml` allows is allowed, too.
 //!
 //! `[group.NAME]` has an `[group.NAME.allow]` of its own, which counts where the group is asked for, and says `why` there is such a
 //! group and what it `leaks`. A call may be in `allow` and in groups: any of the alternatives is enough.
@@ -27,38 +31,8 @@ use serde::Deserialize;
 
 use crate::{Error, Result};
 
-/// The vault's filter.
-pub const VAULT: &str = include_str!("../../../conf/seccomp/vault.toml");
-/// The filter of the gate of a label whose stacks must agree.
-pub const GATE: &str = include_str!("../../../conf/seccomp/gate.toml");
-/// The filter of a stack that must agree with another.
-pub const STACK: &str = include_str!("../../../conf/seccomp/stack.toml");
-/// The filter of a label's mediator.
-pub const MEDIATOR: &str = include_str!("../../../conf/seccomp/mediator.toml");
-/// The keyer's filter.
-pub const KEYER: &str = include_str!("../../../conf/seccomp/keyer.toml");
-/// The signer's filter.
-pub const SIGNER: &str = include_str!("../../../conf/seccomp/signer.toml");
-/// The filter of the trusted path server's listener.
-pub const TPS: &str = include_str!("../../../conf/seccomp/tps.toml");
-/// The filter of the trusted path server's child, one per client.
-pub const TPS_CHILD: &str = include_str!("../../../conf/seccomp/tps-child.toml");
-/// sessiond's filter.
-pub const SESSIOND: &str = include_str!("../../../conf/seccomp/sessiond.toml");
-/// The filter of etcd's client.
-pub const FSD: &str = include_str!("../../../conf/seccomp/fsd.toml");
-/// The filter of the workstation's agent.
-pub const TPE: &str = include_str!("../../../conf/seccomp/tpe.toml");
-/// The filter of the process that reads programs' terminal output on a workstation.
-pub const SCREEN: &str = include_str!("../../../conf/seccomp/screen.toml");
-/// The filter of a label's logger.
-pub const LOGGER: &str = include_str!("../../../conf/seccomp/logger.toml");
-/// Upflow's filter.
-pub const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
-/// What services in a compartment run under.
-pub const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
-/// What the virtual machine of a label with a kernel of its own runs under, beside what services do.
-pub const MACHINE: &str = include_str!("../../../conf/seccomp/machine.toml");
+/// What the runtime of each of levee's own processes does.
+const RUNTIME: &str = include_str!("../../../conf/seccomp/runtime.toml");
 
 /// A compiled filter.
 #[derive(Debug, Clone)]
@@ -70,11 +44,23 @@ pub struct Filter {
 #[serde(deny_unknown_fields)]
 struct Source {
     default: String,
+    #[serde(default)]
+    runtime: bool,
     allow: BTreeMap<String, Allow>,
+    #[serde(default)]
+    seldom: BTreeMap<String, Allow>,
     #[serde(default)]
     refuse: BTreeMap<String, Refuse>,
     #[serde(default)]
     group: BTreeMap<String, Group>,
+}
+
+/// `runtime.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Runtime {
+    allow: BTreeMap<String, Allow>,
+    seldom: BTreeMap<String, Allow>,
 }
 
 #[derive(Deserialize)]
@@ -120,93 +106,20 @@ impl Filter {
     /// # Errors
     /// As for [`Filter::compile`], and a group that is not there.
     pub fn compile_with(text: &str, groups: &[&str]) -> Result<Self> {
-        let invalid = |why: String| Error::invalid("compile a system-call filter", why);
-        let source: Source = toml::from_str(text).map_err(|e| invalid(e.to_string()))?;
-        let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|e| invalid(e.to_string()))?;
+        Self::compiled(text, groups).map_err(|why| Error::invalid("compile a system-call filter", why))
+    }
 
+    fn compiled(text: &str, groups: &[&str]) -> std::result::Result<Self, String> {
+        let source: Source = toml::from_str(text).map_err(|e| e.to_string())?;
+        let runtime: Runtime = toml::from_str(RUNTIME).map_err(|e| e.to_string())?;
+        let rules = source.rules(source.runtime.then_some(&runtime), groups)?;
         let default = match source.default.as_str() {
             "kill" => "\"kill_process\"".to_owned(),
-            name => {
-                format!("{{\"errno\":{}}}", errno(name).ok_or_else(|| invalid(format!("no errno {name}")))?)
-            }
+            name => format!("{{\"errno\":{}}}", errno(name).ok_or_else(|| format!("no errno {name}"))?),
         };
-        let mut allowed: Vec<_> = source.allow.iter().collect();
-        for name in groups {
-            let group = source.group.get(*name).ok_or_else(|| invalid(format!("no group {name}")))?;
-            allowed.extend(&group.allow);
-        }
-        // Where a call is always allowed, conditions elsewhere would be beside the point.
-        let always: HashSet<&String> = allowed
-            .iter()
-            .filter(|(_, allow)| matches!(allow, Allow::Always(_)))
-            .map(|(call, _)| *call)
-            .collect();
-        allowed.retain(|(call, allow)| matches!(allow, Allow::Always(_)) || !always.contains(call));
-        if let Some((name, _)) = source.group.iter().find(|(_, group)| group.is_unsaid()) {
-            return Err(invalid(format!("the group {name} does not say why it is there and what it leaks")));
-        }
-        let mut rules = Vec::new();
-        for (call, allow) in allowed {
-            let (why, alternatives) = match allow {
-                Allow::Always(why) => (why, None),
-                Allow::When(when) => (&when.why, Some(&when.when)),
-            };
-            if why.trim().is_empty() {
-                return Err(invalid(format!("{call} is allowed without a reason")));
-            }
-            match alternatives {
-                None => rules.push(format!("{{\"syscall\":{call:?}}}")),
-                Some(none) if none.is_empty() => return Err(invalid(format!("{call}: `when` is empty"))),
-                Some(alternatives) => {
-                    for alternative in alternatives {
-                        let args =
-                            conditions(alternative).map_err(|why| invalid(format!("{call}: {why}")))?;
-                        rules.push(format!("{{\"syscall\":{call:?},\"args\":[{args}]}}"));
-                    }
-                }
-            }
-        }
-        let compile = |mismatch: &str, matched: &str, rules: &[String]| {
-            let json = format!(
-                "{{\"filter\":{{\"mismatch_action\":{mismatch},\"match_action\":{matched},\"filter\":[{}]}}}}",
-                rules.join(",")
-            );
-            seccompiler::compile_from_json(json.as_bytes(), arch)
-                .map_err(|e| invalid(e.to_string()))?
-                .remove("filter")
-                .ok_or_else(|| invalid("no program came out".into()))
-        };
-        let main = compile(&default, "\"allow\"", &rules)?;
-
-        // Refusals go in front: they decide before the list does. The number of each call is taken from the
-        // compiler's own table, by compiling a filter for that call alone.
-        let mut program = Vec::new();
-        let mut seen = HashSet::new();
-        for (call, refuse) in &source.refuse {
-            if refuse.why.trim().is_empty() {
-                return Err(invalid(format!("{call} is refused without a reason")));
-            }
-            let groups = source.group.values().any(|group| group.allow.contains_key(call));
-            if groups || source.allow.contains_key(call) {
-                return Err(invalid(format!("{call} is both allowed and refused")));
-            }
-            let code = errno(&refuse.errno).ok_or_else(|| invalid(format!("no errno {}", refuse.errno)))?;
-            let alone = compile("\"allow\"", "\"kill_process\"", &[format!("{{\"syscall\":{call:?}}}")])?;
-            let number = alone
-                .iter()
-                .filter(|i| i.code == JUMP_IF_EQUAL)
-                .nth(1)
-                .map(|i| i.k)
-                .ok_or_else(|| invalid(format!("no number for {call}")))?;
-            if seen.insert(number) {
-                if program.is_empty() {
-                    program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: OFFSET_OF_NUMBER });
-                }
-                program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: number });
-                program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | code });
-            }
-        }
-        program.extend(main);
+        // Refusals go in front: they decide before the list does.
+        let mut program = source.refusals()?;
+        program.extend(bpf(&default, "\"allow\"", &rules)?);
         Ok(Self { program })
     }
 
@@ -225,6 +138,91 @@ impl Filter {
     pub fn apply(&self) -> Result<()> {
         seccompiler::apply_filter_all_threads(&self.program)
             .map_err(|e| Error::invalid("install the system-call filter", e.to_string()))
+    }
+}
+
+impl Source {
+    /// What is allowed, as the compiler's JSON.
+    fn rules(&self, runtime: Option<&Runtime>, groups: &[&str]) -> std::result::Result<Vec<String>, String> {
+        if let Some((name, _)) = self.group.iter().find(|(_, group)| group.is_unsaid()) {
+            return Err(format!("the group {name} does not say why it is there and what it leaks"));
+        }
+        let mut allowed: Vec<_> = self.allow.iter().chain(&self.seldom).collect();
+        allowed.extend(runtime.iter().flat_map(|runtime| runtime.allow.iter().chain(&runtime.seldom)));
+        for name in groups {
+            let group = self.group.get(*name).ok_or_else(|| format!("no group {name}"))?;
+            allowed.extend(&group.allow);
+        }
+        // Where a call is always allowed, conditions elsewhere would be beside the point.
+        let is_always = |allow: &Allow| matches!(allow, Allow::Always(_));
+        let always: HashSet<&String> =
+            allowed.iter().filter(|(_, allow)| is_always(allow)).map(|(call, _)| *call).collect();
+        allowed.retain(|(call, allow)| is_always(allow) || !always.contains(call));
+        let rules =
+            allowed.into_iter().map(|(call, allow)| allow.rules(call).map_err(|e| format!("{call}{e}")));
+        Ok(rules.collect::<std::result::Result<Vec<_>, _>>()?.concat())
+    }
+
+    /// What decides before the list. The number of each call is taken from the compiler's own table, by compiling a filter for that
+    /// call alone.
+    fn refusals(&self) -> std::result::Result<BpfProgram, String> {
+        let mut program = Vec::new();
+        let mut seen = HashSet::new();
+        for (call, refuse) in &self.refuse {
+            if refuse.why.trim().is_empty() {
+                return Err(format!("{call} is refused without a reason"));
+            }
+            let groups = self.group.values().any(|group| group.allow.contains_key(call));
+            if groups || self.allow.contains_key(call) || self.seldom.contains_key(call) {
+                return Err(format!("{call} is both allowed and refused"));
+            }
+            let code = errno(&refuse.errno).ok_or_else(|| format!("no errno {}", refuse.errno))?;
+            let alone = bpf("\"allow\"", "\"kill_process\"", &[format!("{{\"syscall\":{call:?}}}")])?;
+            let compared = alone.iter().filter(|i| i.code == JUMP_IF_EQUAL).nth(1);
+            let number = compared.map(|i| i.k).ok_or_else(|| format!("no number for {call}"))?;
+            if seen.insert(number) {
+                if program.is_empty() {
+                    program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: OFFSET_OF_NUMBER });
+                }
+                program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: number });
+                program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | code });
+            }
+        }
+        Ok(program)
+    }
+}
+
+/// The compiler's work, for the machine's architecture.
+fn bpf(mismatch: &str, matched: &str, rules: &[String]) -> std::result::Result<BpfProgram, String> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|e| e.to_string())?;
+    let json = format!(
+        "{{\"filter\":{{\"mismatch_action\":{mismatch},\"match_action\":{matched},\"filter\":[{}]}}}}",
+        rules.join(",")
+    );
+    seccompiler::compile_from_json(json.as_bytes(), arch)
+        .map_err(|e| e.to_string())?
+        .remove("filter")
+        .ok_or_else(|| "no program came out".into())
+}
+
+impl Allow {
+    /// One rule for each alternative. What is wrong goes on after the call's name.
+    fn rules(&self, call: &str) -> std::result::Result<Vec<String>, String> {
+        let (Self::Always(why) | Self::When(When { why, .. })) = self;
+        if why.trim().is_empty() {
+            return Err(" is allowed without a reason".into());
+        }
+        let Self::When(When { when, .. }) = self else {
+            return Ok(vec![format!("{{\"syscall\":{call:?}}}")]);
+        };
+        if when.is_empty() {
+            return Err(": `when` is empty".into());
+        }
+        let rule = |alternative: &String| {
+            let args = conditions(alternative).map_err(|why| format!(": {why}"))?;
+            Ok(format!("{{\"syscall\":{call:?},\"args\":[{args}]}}"))
+        };
+        when.iter().map(rule).collect()
     }
 }
 

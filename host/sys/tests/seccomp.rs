@@ -5,25 +5,41 @@ use std::time::Duration;
 use levee_sys::pidfd;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::sandbox::{self, Access, Sandbox};
-use levee_sys::seccomp::{self, Filter};
+use levee_sys::seccomp::Filter;
 use rustix::fd::AsFd;
 
+const VAULT: &str = include_str!("../../../conf/seccomp/vault.toml");
+const KEYER: &str = include_str!("../../../conf/seccomp/keyer.toml");
+const GATE: &str = include_str!("../../../conf/seccomp/gate.toml");
+const STACK: &str = include_str!("../../../conf/seccomp/stack.toml");
+const MEDIATOR: &str = include_str!("../../../conf/seccomp/mediator.toml");
+const SIGNER: &str = include_str!("../../../conf/seccomp/signer.toml");
+const SCREEN: &str = include_str!("../../../conf/seccomp/screen.toml");
+const TPE: &str = include_str!("../../../conf/seccomp/tpe.toml");
+const TPS: &str = include_str!("../../../conf/seccomp/tps.toml");
+const TPS_CHILD: &str = include_str!("../../../conf/seccomp/tps-child.toml");
+const SESSIOND: &str = include_str!("../../../conf/seccomp/sessiond.toml");
+const LOGGER: &str = include_str!("../../../conf/seccomp/logger.toml");
+const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
+const FSD: &str = include_str!("../../../conf/seccomp/fsd.toml");
+const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
+
 const ALL: [(&str, &str); 15] = [
-    ("vault", seccomp::VAULT),
-    ("keyer", seccomp::KEYER),
-    ("gate", seccomp::GATE),
-    ("stack", seccomp::STACK),
-    ("mediator", seccomp::MEDIATOR),
-    ("signer", seccomp::SIGNER),
-    ("screen", seccomp::SCREEN),
-    ("tpe", seccomp::TPE),
-    ("tps", seccomp::TPS),
-    ("tps-child", seccomp::TPS_CHILD),
-    ("sessiond", seccomp::SESSIOND),
-    ("logger", seccomp::LOGGER),
-    ("upflow", seccomp::UPFLOW),
-    ("fsd", seccomp::FSD),
-    ("service", seccomp::SERVICE),
+    ("vault", VAULT),
+    ("keyer", KEYER),
+    ("gate", GATE),
+    ("stack", STACK),
+    ("mediator", MEDIATOR),
+    ("signer", SIGNER),
+    ("screen", SCREEN),
+    ("tpe", TPE),
+    ("tps", TPS),
+    ("tps-child", TPS_CHILD),
+    ("sessiond", SESSIOND),
+    ("logger", LOGGER),
+    ("upflow", UPFLOW),
+    ("fsd", FSD),
+    ("service", SERVICE),
 ];
 
 /// Runs `child` in a fork of this process, which ends with the status that it returns.
@@ -103,7 +119,7 @@ fn an_upflow_stage_that_watches_what_has_only_a_name_dies() {
         move || errno(libc::SYS_fanotify_mark, [-1, flags, libc::FAN_MODIFY.cast_signed(), directory, path])
     };
     // The descriptor is none; a filter that lets the call through shows in that.
-    assert_eq!(under(seccomp::UPFLOW, mark(flags, 0, 0)), Exit::Status(libc::EBADF));
+    assert_eq!(under(UPFLOW, mark(flags, 0, 0)), Exit::Status(libc::EBADF));
     // The second path has zeros in its low half.
     for (flags, directory, path) in [
         (flags, 0, 1),
@@ -111,7 +127,7 @@ fn an_upflow_stage_that_watches_what_has_only_a_name_dies() {
         (flags, i64::from(libc::AT_FDCWD), 0),
         (i64::from(add | libc::FAN_MARK_FILESYSTEM), 0, 0),
     ] {
-        let exit = under(seccomp::UPFLOW, mark(flags, directory, path));
+        let exit = under(UPFLOW, mark(flags, directory, path));
         assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{flags} {directory} {path}");
     }
 }
@@ -119,7 +135,7 @@ fn an_upflow_stage_that_watches_what_has_only_a_name_dies() {
 #[test]
 fn a_thread_that_gives_back_much_memory_at_once_goes_on() {
     // The allocator of a second thread asks a file of /proc how to shrink its heap: 300 sessions that ended at once killed fsd.
-    for (name, text) in [("fsd", seccomp::FSD), ("sessiond", seccomp::SESSIOND)] {
+    for (name, text) in [("fsd", FSD), ("sessiond", SESSIOND)] {
         let exit = under(text, || {
             let churn = || {
                 let blocks: Vec<Vec<u8>> = (0..500).map(|n| vec![n as u8; 100_000]).collect();
@@ -228,13 +244,13 @@ fn a_service_is_refused_what_namespaces_do_not_separate() {
         ("pages made one", libc::SYS_madvise, [0, 4096, 12, 0, 0], libc::EPERM),
         ("all pages made one", libc::SYS_prctl, [67, 1, 0, 0, 0], libc::EPERM),
     ] {
-        assert_eq!(under(seccomp::SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");
+        assert_eq!(under(SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");
     }
 }
 
 #[test]
 fn a_service_may_still_start_threads_and_processes_and_open_sockets() {
-    let exit = under(seccomp::SERVICE, || {
+    let exit = under(SERVICE, || {
         let thread = std::thread::spawn(|| 5).join().unwrap_or(0);
         let socket = i32::from(std::net::UdpSocket::bind("127.0.0.1:0").is_ok());
         // As libc does it, without a pidfd.
@@ -267,8 +283,8 @@ fn a_group_that_is_asked_for_is_let_through_and_no_other() {
         ("message-queues", libc::SYS_mq_unlink, [0, 0, 0, 0, 0]),
         ("async-io", libc::SYS_io_setup, [0, 0, 0, 0, 0]),
     ] {
-        for other in Filter::groups(seccomp::SERVICE).unwrap() {
-            let filter = Filter::compile_with(seccomp::SERVICE, &[&other]).unwrap();
+        for other in Filter::groups(SERVICE).unwrap() {
+            let filter = Filter::compile_with(SERVICE, &[&other]).unwrap();
             let child = fork(|| {
                 let loaded = sandbox::forbid_dumps().is_ok()
                     && rustix::thread::set_no_new_privs(true).is_ok()
@@ -281,7 +297,7 @@ fn a_group_that_is_asked_for_is_let_through_and_no_other() {
         }
     }
     // What the groups add to a call goes beside what every service has.
-    let filter = Filter::compile_with(seccomp::SERVICE, &["locks", "netlink"]).unwrap();
+    let filter = Filter::compile_with(SERVICE, &["locks", "netlink"]).unwrap();
     let child = fork(|| {
         if rustix::thread::set_no_new_privs(true).is_err() || filter.apply().is_err() {
             return 99;
@@ -300,7 +316,7 @@ fn landlock_leaves_only_the_given_directory() {
     let fd = std::fs::File::open(dir.path()).unwrap();
     let child = fork(|| {
         let files = [(fd.as_fd(), Access::Read)];
-        if (Sandbox { filter: seccomp::SERVICE, files: &files, tcp: false }).enter().is_err() {
+        if (Sandbox { filter: SERVICE, files: &files, tcp: false }).enter().is_err() {
             return 99;
         }
         let read = |path: &std::path::Path| std::fs::read(path).is_ok();
@@ -329,7 +345,7 @@ fn a_filter_with_a_mistake_is_refused_with_the_place() {
             "both allowed and refused",
         ),
     ] {
-        let error = seccomp::Filter::compile(text).unwrap_err().to_string();
+        let error = Filter::compile(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -338,11 +354,24 @@ fn a_filter_with_a_mistake_is_refused_with_the_place() {
 #[derive(serde::Deserialize)]
 struct Text {
     default: String,
+    #[serde(default)]
+    runtime: bool,
     allow: toml::Table,
+    #[serde(default)]
+    seldom: toml::Table,
     #[serde(default)]
     refuse: toml::Table,
     #[serde(default)]
     group: std::collections::BTreeMap<String, Group>,
+}
+
+/// What the runtime of levee's own processes does.
+const RUNTIME: &str = include_str!("../../../conf/seccomp/runtime.toml");
+
+#[derive(serde::Deserialize)]
+struct Runtime {
+    allow: toml::Table,
+    seldom: toml::Table,
 }
 
 #[derive(serde::Deserialize)]
@@ -372,12 +401,16 @@ fn number(call: &str) -> libc::c_long {
 fn each_call_that_a_filter_does_not_name_kills_who_makes_it_or_is_refused_to_a_service() {
     let mut numbers = std::collections::HashMap::new();
     for (name, filter) in ALL {
-        let Text { default, allow, refuse, group } = toml::from_str(filter).unwrap();
+        let Text { default, runtime, allow, seldom, refuse, group } = toml::from_str(filter).unwrap();
+        let common: Runtime = toml::from_str(RUNTIME).unwrap();
+        let common = common.allow.keys().chain(common.seldom.keys()).filter(|_| runtime);
         let groups = group.values().flat_map(|group| group.allow.keys());
         let named: std::collections::HashSet<libc::c_long> = allow
             .keys()
+            .chain(seldom.keys())
             .chain(refuse.keys())
             .chain(groups)
+            .chain(common)
             .map(|call| *numbers.entry(call.clone()).or_insert_with(|| number(call)))
             .collect();
         let expected = match default.as_str() {

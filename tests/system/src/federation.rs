@@ -61,17 +61,23 @@ impl Two {
     /// All of it running; both servers are members.
     #[track_caller]
     pub fn up(name: &str, site: &str, workstations: &[&str]) -> Self {
-        Self::up_by(name, site, workstations, false)
+        Self::up_by(name, site, workstations, false, &[])
+    }
+
+    /// As [`Two::up`]; the first server is started by this command ([`World::start_by`]).
+    #[track_caller]
+    pub fn up_started_by(name: &str, site: &str, command: &[&str]) -> Self {
+        Self::up_by(name, site, &[], false, command)
     }
 
     /// As [`Two::up`]; between etcd and the servers stands an enemy ([`Two::order`]), who begins by being honest.
     #[track_caller]
     pub fn up_by_an_enemy(name: &str, site: &str, workstations: &[&str]) -> Self {
-        Self::up_by(name, site, workstations, true)
+        Self::up_by(name, site, workstations, true, &[])
     }
 
     #[track_caller]
-    fn up_by(name: &str, site: &str, workstations: &[&str], enemy: bool) -> Self {
+    fn up_by(name: &str, site: &str, workstations: &[&str], enemy: bool, command: &[&str]) -> Self {
         let (first, second) = sites(site);
         let world = World::new(name, &first, workstations);
         fs::write(world.path("second.toml"), second).expect("write the site file");
@@ -85,7 +91,9 @@ impl Two {
         sh("cp", &["-r", &authority, &state]).ok();
         two.world.levee(&["enrol", "server", &site, "--state", &state]).ok();
         two.world.levee(&["enrol", "auditor", &site, "--state", &state]).ok();
+        two.world.start_by(command);
         two.world.start_server();
+        two.world.start_by(&[]);
         two.start_second();
         for workstation in workstations {
             two.world.start_workstation(workstation);

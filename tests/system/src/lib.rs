@@ -8,6 +8,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod channel;
 pub mod crowd;
 pub mod federation;

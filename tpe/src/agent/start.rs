@@ -18,6 +18,9 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+/// The system calls that the agent may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/tpe.toml");
+
 /// The most addresses of the server.
 const MOST_ADDRESSES: usize = 16;
 
@@ -75,7 +78,7 @@ pub fn serve(no_tunnel: bool, suites: Suites) -> Result<(), Fatal> {
     let device = own_name(&certificates.chain)?;
     let link = link(&certificates, given.revocations.get(), given.server.needed("server")?, &signer)?;
     let people = People::new(given.commands.needed("listener")?, &mut events)?;
-    let sandbox = Sandbox { tcp: true, ..Sandbox::new(levee_sys::seccomp::TPE) };
+    let sandbox = Sandbox { tcp: true, ..Sandbox::new(FILTER) };
     let warden: Warden<TpePart> = beginning.confine(&sandbox)?.ready(&mut events, Source::Warden)?;
     let mut agent = Agent {
         events,

@@ -5,7 +5,6 @@ use super::text::Kept;
 use levee_ipc::{Channel, Received, RecvError};
 use levee_sys::fork::Forker;
 use levee_sys::sandbox::Sandbox;
-use levee_sys::seccomp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -13,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
+
+/// The system calls that the reader may make.
+const FILTER: &str = include_str!("../../../conf/seccomp/screen.toml");
 
 /// Rows and columns are held to this, so that a row fits a message.
 pub const MAX_SIZE: u16 = 500;
@@ -118,7 +120,7 @@ impl Parser {
         let pid = forker.fork(vec![output, theirs.into_fd()], move |kept| {
             let Ok([output, channel]) = <[OwnedFd; 2]>::try_from(kept) else { return 1 };
             // A session of its own: signals of the person's terminal are none of its business.
-            if rustix::process::setsid().is_err() || Sandbox::new(seccomp::SCREEN).enter().is_err() {
+            if rustix::process::setsid().is_err() || Sandbox::new(FILTER).enter().is_err() {
                 return 2;
             }
             serve(&output, &Channel::from_fd(channel), size);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use levee_sys::mount::{self, Attributes, Mount};
 use levee_sys::sandbox::{self, Access};
-use levee_sys::seccomp::{self, Filter};
+use levee_sys::seccomp::Filter;
 use levee_sys::{Error, Result, creds, ns};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
@@ -113,7 +113,7 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
         Inside::Landlock => landlock(),
         Inside::SystemCalls { groups } => {
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-            Filter::compile_with(seccomp::SERVICE, &groups)?.apply()
+            Filter::compile_with(super::filters::SERVICE, &groups)?.apply()
         }
     }
 }

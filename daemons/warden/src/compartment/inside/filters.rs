@@ -3,9 +3,15 @@
 use std::collections::BTreeMap;
 
 use levee_sys::Result;
-use levee_sys::seccomp::{self, Filter};
+use levee_sys::seccomp::Filter;
 
 use crate::compartment::proto::Profile;
+
+/// What services in a compartment run under.
+pub(super) const SERVICE: &str = include_str!("../../../../../conf/seccomp/service.toml");
+
+/// What the virtual machine of a label with a kernel of its own runs under, beside what services do.
+const MACHINE: &str = include_str!("../../../../../conf/seccomp/machine.toml");
 
 /// Compiled when first wanted; there are as many as services that ask for different things.
 #[derive(Debug, Default)]
@@ -20,9 +26,9 @@ impl Filters {
             let filter = match profile {
                 Profile::Service(needs) => {
                     let groups: Vec<&str> = needs.iter().map(|need| need.as_str()).collect();
-                    Filter::compile_with(seccomp::SERVICE, &groups)?
+                    Filter::compile_with(SERVICE, &groups)?
                 }
-                Profile::Machine => Filter::compile(seccomp::MACHINE)?,
+                Profile::Machine => Filter::compile(MACHINE)?,
             };
             self.compiled.insert(profile.clone(), filter);
         }
