@@ -85,7 +85,24 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
         found.look(site, &bundle.join("ike-chain.pem"), &Ask::Host(host), &remedy);
         found.look(site, &bundle.join("workstation.toml"), &Ask::Bundle, &remedy);
     }
+    found.warnings.extend(without_seed(site, state));
     found
+}
+
+/// Who is asked for codes and has nothing to make them of. Where only root may look, nobody else is told.
+fn without_seed<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = String> + 'a {
+    let seeds = state.join("sessiond/second-factors");
+    let is_asked = |user: &&levee_policy::site::User| user.second_factor().is_some();
+    site.users().filter(is_asked).filter_map(move |user| {
+        let name = user.name();
+        let looked = std::fs::symlink_metadata(seeds.join(name.as_str()));
+        let missing = looked.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        missing.then(|| {
+            format!(
+                "{name} is asked for a code and has no seed, so cannot sign on: levee user totp SITE {name}"
+            )
+        })
+    })
 }
 
 impl Findings {
@@ -257,6 +274,31 @@ mod tests {
     fn a_certificate_for_another_name_does_not_fit() {
         let found = answer("other.example", 400);
         assert!(found.unfit[0].what.contains("it is for other.example"), "{found:?}");
+    }
+
+    #[test]
+    fn who_is_asked_for_a_code_and_has_no_seed_is_warned_of() {
+        let (head, tail) = SMALL.split_once("name = \"mia\"").unwrap();
+        let site = Site::parse(&format!("{head}name = \"mia\"\nsecond-factor = \"totp\"{tail}")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let seeds = directory.path().join("sessiond/second-factors");
+        std::fs::create_dir_all(&seeds).unwrap();
+        std::fs::create_dir(directory.path().join("server")).unwrap();
+        let chain = for_days("server.harbour.example", 400);
+        std::fs::write(directory.path().join("server/chain.pem"), chain).unwrap();
+        let warned = || {
+            let found = findings(&site, directory.path());
+            found.warnings.iter().filter(|warning| warning.contains("levee user totp SITE mia")).count()
+        };
+        assert_eq!(warned(), 1);
+        std::fs::write(seeds.join("mia"), "totp …").unwrap();
+        assert_eq!(warned(), 0, "it has one");
+        assert!(
+            findings(&Site::parse(SMALL).unwrap(), directory.path())
+                .warnings
+                .iter()
+                .all(|w| !w.contains("totp"))
+        );
     }
 
     #[test]
