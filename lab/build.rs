@@ -23,7 +23,7 @@ fn program(name: &str, files: &[&str]) {
 }
 
 fn main() {
-    program("attacker", &["main", "kernel", "hardware", "resources", "sockets", "record", "drive"]);
+    program("attacker", &["main", "kernel", "hardware", "resources", "sockets", "pools", "record", "drive"]);
     program(
         "operations",
         &["main", "arithmetic", "system", "switches", "files", "memory", "calculate", "storage", "commands"],

@@ -17,7 +17,7 @@
 #include <x86intrin.h>
 #endif
 
-static const struct channel *const ALL[] = {KERNEL, HARDWARE, RESOURCES, SOCKETS};
+static const struct channel *const ALL[] = {KERNEL, HARDWARE, RESOURCES, SOCKETS, POOLS};
 static int alone; // whether the other end is on another processor, so that spinning hurts nobody
 
 ns now(void) {

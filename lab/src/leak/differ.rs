@@ -66,6 +66,29 @@ pub fn record(below: End, inherited: usize) -> io::Result<Record> {
     Ok(all)
 }
 
+/// A driver at work: it has done what comes and goes, and holds what can be held. How long that took.
+fn drive(above: End, inherited: usize) -> io::Result<(End, Duration)> {
+    let begin = Instant::now();
+    let mut above = above;
+    writeln!(above.to, "drive {inherited}")?;
+    above.to.flush()?;
+    said(&mut above, "ready\n")?;
+    Ok((above, begin.elapsed()))
+}
+
+/// It goes on until it is told that this was enough, and leaves nothing.
+fn enough(mut above: End) -> io::Result<()> {
+    above.to.write_all(b"enough\n")?;
+    above.to.flush()?;
+    said(&mut above, "end\n")
+}
+
+fn said(above: &mut End, wanted: &str) -> io::Result<()> {
+    let mut line = String::new();
+    above.from.read_line(&mut line)?;
+    if line == wanted { Ok(()) } else { Err(io::Error::other(format!("the driver said {line:?}"))) }
+}
+
 /// Rounds in random order, `each` of both kinds. `end` answers a new program above (0) or below (1).
 ///
 /// # Errors
@@ -79,36 +102,23 @@ pub fn batch(
     let mut order: Vec<bool> = [true, false].into_iter().cycle().take(2 * each).collect();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     let mut random = ChaCha8Rng::seed_from_u64(seed + 1);
+    // Rounds of both kinds take as long, so that clocks differ in neither: a quiet one waits as long as some driven one took.
+    let (first, took) = drive(end(0)?, inherited)?;
+    enough(first)?;
+    let mut took = vec![took];
     let mut rounds = vec![(false, record(end(1)?, inherited)?)];
-    // Rounds of both kinds take as long, so that clocks differ in neither.
-    let (mut ready, mut all) = (Duration::from_millis(200), 1);
     for driven in order {
         thread::sleep(Duration::from_millis(random.random_range(0..200)));
         if !driven {
-            thread::sleep(ready / all);
+            thread::sleep(took[random.random_range(0..took.len())]);
             rounds.push((false, record(end(1)?, inherited)?));
             thread::sleep(Duration::from_millis(random.random_range(0..50)));
             continue;
         }
-        let begin = Instant::now();
-        let End { mut to, mut from, .. } = end(0)?;
-        writeln!(to, "drive {inherited}")?;
-        to.flush()?;
-        let mut line = String::new();
-        from.read_line(&mut line)?;
-        if line != "ready\n" {
-            return Err(io::Error::other(format!("the driver said {line:?}")));
-        }
-        (ready, all) = (ready + begin.elapsed(), all + 1);
-        // It goes on until it is told that this was enough, and leaves nothing.
+        let (above, time) = drive(end(0)?, inherited)?;
+        took.push(time);
         rounds.push((true, record(end(1)?, inherited)?));
-        to.write_all(b"enough\n")?;
-        to.flush()?;
-        line.clear();
-        from.read_line(&mut line)?;
-        if line != "end\n" {
-            return Err(io::Error::other(format!("the driver said {line:?}")));
-        }
+        enough(above)?;
     }
     Ok(rounds)
 }

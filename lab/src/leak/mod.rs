@@ -30,9 +30,9 @@ pub struct Ask {
     /// Six seconds a channel: a first look. Without it, a minute
     #[arg(long)]
     quick: bool,
-    /// Only channels whose names hold this
-    #[arg(long)]
-    only: Option<String>,
+    /// Only channels whose names hold one of these
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// With work on every processor besides
     #[arg(long)]
     loaded: bool,
@@ -172,7 +172,8 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         Some(path) => Channel::parse(&fs::read_to_string(path)?),
         None => Channel::all(),
     };
-    let wanted = |c: &Channel| ask.only.as_ref().is_none_or(|only| c.name.contains(only.as_str()));
+    let wanted =
+        |c: &Channel| ask.only.is_empty() || ask.only.iter().any(|only| c.name.contains(only.as_str()));
     let mut channels: Vec<Channel> = table.map_err(io::Error::other)?.into_iter().filter(wanted).collect();
     if ask.apart {
         channels.iter_mut().for_each(|c| c.processors = Processors::Apart);
