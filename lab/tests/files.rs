@@ -119,6 +119,28 @@ fn a_report_is_made_again_from_the_samples_alone() {
         (json(&full.join("summary.json")), json(&committed("agree-full").join("summary.json")));
     same(&ours, &theirs, "");
     // and not from anything else
+    // Its first words are the answer, and only what answers is open.
+    let modes = unmade("modes-quick", dir.path(), &lines("modes-quick"));
+    said(&["report", text(&modes)]);
+    let page = fs::read_to_string(modes.join("report.html")).expect("report.html");
+    let first = page.split("<p class=lead>").nth(1).expect("an answer");
+    assert!(
+        first.starts_with("<strong>Through the tunnel, a byte of a stream takes 5.5 times as long"),
+        "{:.300}",
+        first
+    );
+    assert!(page.contains(
+        "<li>Behind the tunnel, decided by selectors (direct): that adds nothing that this machine can tell."
+    ));
+    let open: usize = page
+        .split("<section id=")
+        .filter(|one| !one.contains("<details><summary>Show"))
+        .map(|one| one.matches("<figure>").count())
+        .sum();
+    assert!((1..=10).contains(&open), "{open} figures are open");
+    // One whose samples are packed is not taken for one without any.
+    fs::rename(modes.join("samples.ndjson"), modes.join("samples.ndjson.xz")).expect("rename");
+    assert!(refused(&["report", text(&modes)]).contains("unxz --keep samples.ndjson.xz"));
     let none = refused(&["report", text(dir.path())]);
     assert!(none.contains("is it a run's directory?"), "{none}");
 }

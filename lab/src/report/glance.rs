@@ -1,12 +1,13 @@
 //! What a reader sees first: ratios of every arm on every workload, and the set-up, drawn.
 
 use super::Run;
+use super::answer;
 use super::figures;
 use super::page::escape;
 use super::tables::why_not;
-use crate::analysis::{Obs, Verdict, contrast};
+use crate::analysis::{Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
-use crate::experiment::{Arm, Mediation, Path, Session, Use};
+use crate::experiment::{Arm, Drive, Mediation, Path, Session, Unit, Use};
 use crate::stats::{Interval, quantile};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,10 +21,75 @@ fn ratio_cell(i: Interval, class: &str) -> String {
     )
 }
 
-/// The workloads whose effects are of the family.
-fn workloads(run: &Run) -> Vec<String> {
+/// The work whose effects are of the family.
+pub fn units(run: &Run) -> Vec<Unit> {
     let units = run.manifest.experiment.units(Some(&run.manifest.form));
-    units.into_iter().filter(|u| u.usage == Use::Effect).map(|u| u.id).collect()
+    units.into_iter().filter(|u| u.usage == Use::Effect).collect()
+}
+
+fn workloads(run: &Run) -> Vec<String> {
+    units(run).into_iter().map(|u| u.id).collect()
+}
+
+/// What can be said of an arm on some work.
+#[derive(Clone, Copy, Debug)]
+pub enum Told {
+    /// It was not measured, or too seldom.
+    Nothing,
+    /// It is within what this machine differs from itself.
+    Same(Interval),
+    /// It is beyond that.
+    Differs(Interval),
+}
+
+impl Told {
+    fn cell(self) -> String {
+        match self {
+            Self::Differs(c) => ratio_cell(c, if c.estimate > 0.0 { "bad" } else { "good" }),
+            Self::Same(c) => ratio_cell(c, "quiet"),
+            Self::Nothing => "<td class=\"n quiet\">not measured".to_owned(),
+        }
+    }
+}
+
+/// An arm over the baseline, as the family of effects has it.
+pub fn over_baseline(run: &Run, layout: Layout, arm: &str, workload: &str) -> Told {
+    let of = |e: &&Effect| e.workload == workload && e.layout == layout && e.arm == arm;
+    match run.summary.effects.iter().find(of).map(|e| (e.verdict, e.cost)) {
+        Some((Verdict::Cost | Verdict::Gain, Some(c))) => Told::Differs(c),
+        Some((Verdict::Floor, Some(c))) => Told::Same(c),
+        _ => Told::Nothing,
+    }
+}
+
+/// Arms that are mediated, each with the one that is not and goes the same way.
+pub fn mediated(run: &Run) -> Vec<(&Arm, &Arm)> {
+    let ran = figures::arms(run);
+    let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).collect();
+    let bare = |arm: &Arm| {
+        let drive = Drive { mediation: Mediation::None, ..arm.drive };
+        arms.iter().copied().find(|a| a.drive == drive && a.tool.is_none())
+    };
+    let by_us = arms.iter().copied().filter(|a| a.drive.mediation != Mediation::None && a.tool.is_none());
+    by_us.filter_map(|arm| Some((arm, bare(arm)?))).collect()
+}
+
+/// What the second of two arms adds to the first, from the same blocks; outside the family that Holm's adjustment covers.
+pub fn added(run: &Run, layout: Layout, (base, arm): (&str, &str), workload: &str) -> Told {
+    let floor = run.summary.floors.iter().find(|f| f.workload == workload && f.layout == layout);
+    let floor = floor.map_or(f64::INFINITY, |f| f.floor);
+    let obs = Obs::of(&run.samples);
+    let c = contrast(&obs, &(workload.to_owned(), layout), base, arm, run.manifest.seed);
+    match c.filter(|_| run.manifest.measures(arm, workload)) {
+        Some(c) if c.excludes_none() && c.estimate.abs() > floor => Told::Differs(c),
+        Some(c) => Told::Same(c),
+        None => Told::Nothing,
+    }
+}
+
+/// An arm's name for a row: in words, then as samples have it.
+fn row_head(arm: &Arm) -> String {
+    format!("<tr><td>{} <small class=quiet>{}</small>", escape(&answer::words(arm)), escape(&arm.name))
 }
 
 fn header(title: &str, workloads: &[String]) -> String {
@@ -39,16 +105,18 @@ fn header(title: &str, workloads: &[String]) -> String {
 fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> String {
     let base = run.manifest.experiment.baseline().map(|a| a.name.clone()).unwrap_or_default();
     let mut out = header(&format!("time per unit of work, over {}", escape(&base)), workloads);
-    for arm in figures::arms(run).iter().filter(|a| **a != base) {
-        let _ = write!(out, "<tr><td>{}", escape(arm));
+    let ran = figures::arms(run);
+    for arm in run.manifest.experiment.arms.iter().filter(|a| a.name != base && ran.contains(&a.name)) {
+        out.push_str(&row_head(arm));
         for w in workloads {
-            let of = |e: &&crate::analysis::Effect| e.workload == *w && e.layout == layout && e.arm == *arm;
-            out.push_str(&match run.summary.effects.iter().find(of).map(|e| (e.verdict, e.cost)) {
-                Some((Verdict::Cost, Some(c))) => ratio_cell(c, "bad"),
-                Some((Verdict::Gain, Some(c))) => ratio_cell(c, "good"),
-                Some((Verdict::Floor, Some(c))) => ratio_cell(c, "quiet"),
-                Some(_) => "<td class=\"n quiet\">too few blocks".to_owned(),
-                None => "<td class=\"n quiet\">not measured".to_owned(),
+            let seldom = run
+                .summary
+                .effects
+                .iter()
+                .any(|e| e.workload == *w && e.layout == layout && e.arm == arm.name && e.cost.is_none());
+            out.push_str(&match over_baseline(run, layout, &arm.name, w) {
+                Told::Nothing if seldom => "<td class=\"n quiet\">too few blocks".to_owned(),
+                told => told.cell(),
             });
         }
         out.push_str("</tr>");
@@ -66,39 +134,19 @@ fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> Stri
 }
 
 /// What each mode of mediation adds on the path it is on: `M(…)` against `M-`, both over the link or both through the
-/// tunnel. From the same blocks, outside the family that Holm's adjustment covers.
+/// tunnel.
 fn added_by_mediation(run: &Run, layout: Layout, workloads: &[String]) -> Option<String> {
-    let ran = figures::arms(run);
-    let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).collect();
-    let obs = Obs::of(&run.samples);
     let mut out = header("what mediation adds on the same path", workloads);
-    let mut any = false;
-    for arm in arms.iter().filter(|a| a.drive.mediation != Mediation::None && a.tool.is_none()) {
-        let bare = |a: &&&Arm| {
-            let mut d = arm.drive;
-            d.mediation = Mediation::None;
-            a.drive == d && a.tool.is_none()
-        };
-        let Some(base) = arms.iter().find(bare) else { continue };
-        any = true;
-        let _ = write!(out, "<tr><td>{} over {}", escape(&arm.name), escape(&base.name));
+    let pairs = mediated(run);
+    for (arm, base) in &pairs {
+        out.push_str(&row_head(arm));
         for w in workloads {
-            let unit = (w.clone(), layout);
-            let floor = run.summary.floors.iter().find(|f| f.workload == *w && f.layout == layout);
-            let floor = floor.map_or(f64::INFINITY, |f| f.floor);
-            let c = contrast(&obs, &unit, &base.name, &arm.name, run.manifest.seed);
-            out.push_str(&match c.filter(|_| run.manifest.measures(&arm.name, w)) {
-                Some(c) if c.excludes_none() && c.estimate.abs() > floor => {
-                    ratio_cell(c, if c.estimate > 0.0 { "bad" } else { "good" })
-                }
-                Some(c) => ratio_cell(c, "quiet"),
-                None => "<td class=\"n quiet\">not measured".to_owned(),
-            });
+            out.push_str(&added(run, layout, (&base.name, &arm.name), w).cell());
         }
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table>");
-    any.then_some(out)
+    (!pairs.is_empty()).then_some(out)
 }
 
 /// The arms that could not be built, one line a reason.
@@ -125,11 +173,6 @@ pub fn glance(run: &Run) -> String {
     let s = &run.summary;
     let workloads = workloads(run);
     let mut out = String::new();
-    if !s.effects.iter().any(|e| matches!(e.verdict, Verdict::Cost | Verdict::Gain)) {
-        out.push_str(
-            "<p>No arm of this run differs from the baseline by more than this machine differs from itself.</p>",
-        );
-    }
     for &layout in &run.manifest.form.layouts {
         if run.manifest.form.layouts.len() > 1 {
             let _ = write!(out, "<h3>Client and server {}</h3>", layout.name());

@@ -1,5 +1,6 @@
 //! The report: one page that needs nothing else, and the files beside it.
 
+mod answer;
 mod appendix;
 mod draw;
 mod figures;
@@ -36,6 +37,10 @@ impl Run {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(e),
         };
+        if samples.is_empty() && dir.join("samples.ndjson.xz").exists() {
+            let what = "its samples are packed: unxz --keep samples.ndjson.xz there first";
+            return Err(io::Error::other(format!("{}: {what}", dir.display())));
+        }
         let summary = summarise(&manifest, &samples).map_err(io::Error::other)?;
         Ok(Run { manifest, samples, env, summary })
     }

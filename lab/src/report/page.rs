@@ -1,6 +1,7 @@
 //! The page itself.
 
 use super::Run;
+use super::answer;
 use super::appendix;
 use super::draw::human;
 use super::figures;
@@ -80,6 +81,20 @@ fn section(out: &mut String, id: &str, title: &str, body: &str) {
 }
 
 /// The page, whole.
+/// A section that is closed until somebody wants it, and not printed.
+fn folded(out: &mut String, id: &str, title: &str, body: &str) {
+    let body = format!("<details><summary>Show</summary>{body}</details>");
+    section(out, id, title, &body);
+}
+
+/// What the run answers, before everything else.
+fn answered(run: &Run) -> String {
+    let sentences = answer::sentences(run);
+    let rest: String = sentences.iter().skip(1).map(|sentence| format!("<li>{}", escape(sentence))).collect();
+    let first = sentences.first().map(|sentence| escape(sentence)).unwrap_or_default();
+    format!("<p class=lead><strong>{first}</strong></p><ul class=headline>{rest}</ul>")
+}
+
 pub fn page(run: &Run) -> String {
     let (m, s) = (&run.manifest, &run.summary);
     let title = format!("{} — levee's laboratory", m.experiment.title);
@@ -96,15 +111,15 @@ pub fn page(run: &Run) -> String {
 
     section(&mut body, "set-up", "The set-up", &set_up(run));
 
-    section(&mut body, "effects", "Every effect", &effects(run));
+    folded(&mut body, "effects", "Every effect", &effects(run));
 
     if let Some(p) = &paper {
-        section(&mut body, "paper", "The paper's tables beside ours", &beside(run, p, first_layout));
+        folded(&mut body, "paper", "The paper's tables beside ours", &beside(run, p, first_layout));
         let figures = appendix::figures_of_the_paper(run, p, first_layout);
-        section(&mut body, "paper-figures", "The paper's figures beside ours", &figures);
+        folded(&mut body, "paper-figures", "The paper's figures beside ours", &figures);
     }
     if units.iter().any(|u| u.kind == Kind::UdpStream) {
-        section(&mut body, "udp", "Where every datagram went", &appendix::udp(run, paper.as_ref()));
+        folded(&mut body, "udp", "Where every datagram went", &appendix::udp(run, paper.as_ref()));
     }
     for u in units.iter().filter(|u| figures::shown(u)) {
         let mut text = key(run);
@@ -117,12 +132,12 @@ pub fn page(run: &Run) -> String {
                 text.push_str(&figure(f));
             }
         }
-        section(&mut body, &u.id, &u.id, &text);
+        folded(&mut body, &u.id, &u.id, &text);
     }
     let loads = figures::loads(run);
     if !loads.is_empty() {
         let text: String = loads.iter().map(figure).collect();
-        section(&mut body, "load", "Latency against load", &(key(run) + &text));
+        folded(&mut body, "load", "Latency against load", &(key(run) + &text));
     }
     if !m.experiment.factors.is_empty() {
         let rows: Vec<_> = s.attribution.iter().collect();
@@ -130,29 +145,30 @@ pub fn page(run: &Run) -> String {
         if !rows.is_empty() {
             text.push_str(&download("attribution", &plots::attribution_csv(&rows)));
         }
-        section(&mut body, "attribution", "What each factor adds, and what they add together", &text);
+        folded(&mut body, "attribution", "What each factor adds, and what they add together", &text);
         let intro = "<p>The calculator adds what a connection (TCP_CC), a request (TCP_RR), a byte (stream) and a packet (UDP_STREAM, less \
                  its bytes) cost in an arm. It has not seen the workloads in the second table. What remains: the ends overlap their work, and a new connection's first bytes find \
                  a small window and cold buffers.</p>";
-        section(
+        folded(
             &mut body,
             "calculator",
             "The cost calculator, checked",
             &(intro.to_owned() + &tables::calculator(run)),
         );
     }
-    section(&mut body, "cells", "Values and processor time", &tables::cells(run));
-    section(&mut body, "rejects", "Attempts flagged", &tables::rejects(run));
+    folded(&mut body, "cells", "Values and processor time", &tables::cells(run));
+    folded(&mut body, "rejects", "Attempts flagged", &tables::rejects(run));
     section(&mut body, "threats", "Threats to validity", &threats::threats(run));
-    section(&mut body, "environment", "Environment", &environment(run));
+    folded(&mut body, "environment", "Environment", &environment(run));
 
     let nav = nav(&body);
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-         <title>{}</title><style>{STYLE}</style><main><h1>{}</h1><p class=lead>{}</p><p class=quiet>{} form, {}. Beside \
-         this page: manifest.json, env.json, samples.ndjson, samples.csv, summary.json.</p><nav>{nav}</nav>{body}</main></html>\n",
+         <title>{}</title><style>{STYLE}</style><main><h1>{}</h1>{}<p class=quiet>{} ({} form, {}. Beside \
+         this page: manifest.json, env.json, samples.ndjson, samples.csv, summary.json.)</p><nav>{nav}</nav>{body}</main></html>\n",
         escape(&title),
         escape(&m.experiment.title),
+        answered(run),
         escape(&m.experiment.question),
         m.form_name,
         escape(&m.begun)
