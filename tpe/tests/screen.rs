@@ -196,7 +196,7 @@ fn a_locked_session_shows_and_passes_nothing_until_the_password_is_typed() {
             world.prod(Prod::Lock);
         }
         terminal.shows("The session is locked");
-        assert_eq!(selectors(), 0, "the vault has its record without a selector");
+        terminal.until("the vault has its record without a selector", |_| selectors() == 0);
         assert!(terminal.banner().contains("LOCKED") && !terminal.text().contains("42-horses"));
         let refused = world.tpe(&["run", "--import", "--export", "--", "true"], "");
         assert!(String::from_utf8_lossy(&refused.stderr).contains("locked"), "{refused:?}");
