@@ -261,10 +261,10 @@ pub struct Summary {
 }
 
 /// A workload's id and a layout.
-pub type Unit = (String, Layout);
+pub type Case = (String, Layout);
 
 /// The seed of what is drawn for one arm on one workload of a run.
-pub fn seed_of(seed: u64, unit: &Unit, arm: &str) -> u64 {
+pub fn seed_of(seed: u64, unit: &Case, arm: &str) -> u64 {
     // FNV-1a: any fixed spread will do, it only has to be the same each time
     let text = format!("{}|{}|{arm}", unit.0, unit.1.name());
     text.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
@@ -273,7 +273,7 @@ pub fn seed_of(seed: u64, unit: &Unit, arm: &str) -> u64 {
 /// The logs of one (unit, arm, copy) by block.
 fn by_block<'a>(
     obs: impl IntoIterator<Item = &'a Obs>,
-    unit: &Unit,
+    unit: &Case,
     arm: &str,
     copy: u8,
 ) -> BTreeMap<usize, f64> {
@@ -287,7 +287,7 @@ fn by_block<'a>(
 /// other arm over the two.
 pub fn ratios(
     obs: &[Obs],
-    unit: &Unit,
+    unit: &Case,
     arms: &[String],
     baseline: &str,
     measures: impl Fn(&str, &str) -> bool,
@@ -307,7 +307,7 @@ pub fn ratios(
 /// whether an arm measures a workload.
 pub fn effects(
     obs: &[Obs],
-    units: &[Unit],
+    units: &[Case],
     arms: &[String],
     baseline: &str,
     seed: u64,
@@ -350,7 +350,7 @@ pub fn effects(
 
 /// Log of (time per unit of work, `arm` over `base`) over the blocks that have both: for the papers' own
 /// pairs, whose base is not always the baseline. Of the baseline both copies count.
-pub fn contrast(obs: &[Obs], unit: &Unit, base: &str, arm: &str, seed: u64) -> Option<Interval> {
+pub fn contrast(obs: &[Obs], unit: &Case, base: &str, arm: &str, seed: u64) -> Option<Interval> {
     let of = |name: &str| {
         let two = by_block(obs, unit, name, 1);
         let mut one = by_block(obs, unit, name, 0);
@@ -456,7 +456,7 @@ fn designs(e: &Experiment, ran: &BTreeSet<String>) -> Vec<(Vec<String>, Vec<Stri
     out
 }
 
-fn attribution(m: &Manifest, obs: &[Obs], units: &[(Unit, Kind)]) -> Vec<Attribution> {
+fn attribution(m: &Manifest, obs: &[Obs], units: &[(Case, Kind)]) -> Vec<Attribution> {
     let ran: BTreeSet<String> = obs.iter().map(|o| o.arm.clone()).collect();
     let mut out = Vec::new();
     for (factors, arms) in designs(&m.experiment, &ran) {
@@ -561,7 +561,7 @@ fn calculator(m: &Manifest, cells: &[Cell], prices: &[Price]) -> Vec<Check> {
 pub fn summarise(m: &Manifest, samples: &[Sample]) -> Result<Summary, String> {
     let baseline = m.experiment.baseline()?.name.clone();
     let all_units = m.experiment.units(Some(&m.form));
-    let units: Vec<(Unit, Kind, Use)> = all_units
+    let units: Vec<(Case, Kind, Use)> = all_units
         .iter()
         .flat_map(|u| m.form.layouts.iter().map(move |l| ((u.id.clone(), *l), u.kind, u.usage)))
         .collect();
@@ -569,9 +569,9 @@ pub fn summarise(m: &Manifest, samples: &[Sample]) -> Result<Summary, String> {
     let present: Vec<String> =
         arms.iter().filter(|a| m.absent.iter().all(|(n, _)| n != *a)).cloned().collect();
     let obs = Obs::of(samples);
-    let family: Vec<Unit> = units.iter().filter(|u| u.2 == Use::Effect).map(|u| u.0.clone()).collect();
+    let family: Vec<Case> = units.iter().filter(|u| u.2 == Use::Effect).map(|u| u.0.clone()).collect();
     let (floors, mut effects) = effects(&obs, &family, &present, &baseline, m.seed, |a, w| m.measures(a, w));
-    let mut groups: BTreeMap<(Unit, String, u8), Vec<&Sample>> = BTreeMap::new();
+    let mut groups: BTreeMap<(Case, String, u8), Vec<&Sample>> = BTreeMap::new();
     for s in samples.iter().filter(|s| s.accepted) {
         groups.entry(((s.workload.clone(), s.layout), s.arm.clone(), s.copy)).or_default().push(s);
     }
@@ -601,7 +601,7 @@ pub fn summarise(m: &Manifest, samples: &[Sample]) -> Result<Summary, String> {
     }
     let tried: BTreeSet<usize> = samples.iter().map(|s| s.trial).collect();
     let had: BTreeSet<usize> = samples.iter().filter(|s| s.accepted).map(|s| s.trial).collect();
-    let family_kinds: Vec<(Unit, Kind)> =
+    let family_kinds: Vec<(Case, Kind)> =
         units.iter().filter(|u| u.2 == Use::Effect).map(|u| (u.0.clone(), u.1)).collect();
     let prices = prices(m, &cells);
     Ok(Summary {

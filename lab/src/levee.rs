@@ -140,7 +140,7 @@ impl Drop for Up {
 
 /// One label's compartment, and how clients come to it.
 #[derive(Debug)]
-struct Place {
+struct Compartment {
     /// The client's network namespace.
     client: PathBuf,
     /// Where the services are.
@@ -156,7 +156,7 @@ struct Place {
 /// A running site with a person signed on. Fields drop in order.
 #[derive(Debug)]
 pub struct Levee {
-    places: BTreeMap<bool, Place>,
+    places: BTreeMap<bool, Compartment>,
     _workstation: Up,
     server: Up,
     /// The workstation's, the host's on the single-level network, and the server's.
@@ -455,7 +455,7 @@ impl Levee {
         init: u32,
         modes: &[(Mediation, u16)],
         (program, congestion, group): (&Path, &str, Option<&Group>),
-    ) -> io::Result<Place> {
+    ) -> io::Result<Compartment> {
         let inside = PathBuf::from(format!("/proc/{init}/ns/net"));
         for ns in [&client, &inside] {
             pin_congestion(ns, congestion)?;
@@ -499,10 +499,10 @@ impl Levee {
         // What the services' processes have between them and the client in levee's own modes, and who starts them.
         services.extend(mediators);
         services.push(init);
-        Ok(Place { client, server, init, services, bare })
+        Ok(Compartment { client, server, init, services, bare })
     }
 
-    fn at(&self, drive: Drive) -> io::Result<&Place> {
+    fn at(&self, drive: Drive) -> io::Result<&Compartment> {
         let place = self.places.get(&(drive.path == Way::Tunnel));
         place.ok_or_else(|| io::Error::other("levee was not started for this path"))
     }

@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq as _;
 use crate::inner::IpVersion;
 use crate::mac::{ICV, Mac, MacProvider};
 use crate::offload::set_ipv4;
-use crate::transport::Place;
+use crate::transport::HeaderAt;
 use crate::{AeadError, DropReason, Inner, ReplayWindow, Spi, ecn};
 
 /// AH's protocol number.
@@ -52,7 +52,7 @@ impl AhOutbound {
     /// # Errors
     /// When it is no whole packet, has what AH cannot cover, would become too long, or no sequence number is left.
     pub fn protect(&mut self, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
-        let place = Place::find(packet, None)?;
+        let place = HeaderAt::find(packet, None)?;
         let payload = packet.get(place.at..place.length).ok_or(DropReason::Malformed)?;
         let next = *packet.get(place.protocol).ok_or(DropReason::Malformed)?;
         let last = if self.extended { u64::MAX } else { u64::from(u32::MAX) };
@@ -109,7 +109,7 @@ impl AhInbound {
     /// # Errors
     /// When it is no packet of this association, is not authentic, or has come before.
     pub fn verify(&mut self, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
-        let place = Place::find(packet, Some(AH))?;
+        let place = HeaderAt::find(packet, Some(AH))?;
         let body = packet.get(place.at..place.length).ok_or(DropReason::Truncated)?;
         let header: &[u8; FIXED] = body.first_chunk().ok_or(DropReason::Truncated)?;
         let &[next, words, _, _, a, b, c, d, s0, s1, s2, s3] = header;
@@ -150,7 +150,7 @@ impl AhInbound {
     /// As [`Self::verify`]; [`DropReason::BadNextHeader`] when it is no packet.
     pub fn verify_in_tunnel(&mut self, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
         let outer = self.verify(packet)?;
-        let place = Place::find(&outer, None)?;
+        let place = HeaderAt::find(&outer, None)?;
         let mut inner = outer.get(place.at..place.length).ok_or(DropReason::Malformed)?.to_vec();
         let parsed = Inner::parse(&inner)?;
         if outer.get(place.protocol) != Some(&parsed.version.next_header()) {
@@ -205,7 +205,7 @@ fn encapsulated(packet: &[u8], from: IpAddr, to: IpAddr, id: u16) -> Result<Vec<
 }
 
 /// The packet with everything that may change on the way set to zero (RFC 4302 3.3.3.1).
-fn immutable(packet: &[u8], place: Place) -> Result<Vec<u8>, DropReason> {
+fn immutable(packet: &[u8], place: HeaderAt) -> Result<Vec<u8>, DropReason> {
     let mut out = packet.to_vec();
     let good = match place.version {
         IpVersion::V4 => immutable_v4(&mut out, place.at),

@@ -286,12 +286,6 @@ impl<K: Copy + Ord> Sad<K> {
         self.sessions.keys().copied()
     }
 
-    /// Whether this session is there.
-    #[must_use]
-    pub fn has_session(&self, id: K) -> bool {
-        self.sessions.contains_key(&id)
-    }
-
     /// Takes a pair of associations; packets leave through it at once, or after [`Self::SETTLE`] where there is an
     /// older pair.
     ///

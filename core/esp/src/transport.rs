@@ -16,7 +16,7 @@ const DESTINATION: u8 = 60;
 
 /// Where in a whole IP packet a security header stands or is to stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct HeaderAt {
     pub(crate) version: IpVersion,
     /// Bytes before it.
     pub(crate) at: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Place {
     pub(crate) length: usize,
 }
 
-impl Place {
+impl HeaderAt {
     /// Behind IPv4 options, and behind IPv6 hop-by-hop options and routing headers, which are for the way (RFC 4303
     /// 3.1.1); with `of`, behind destination options as well, where the header of that protocol stands already.
     ///
@@ -104,7 +104,7 @@ fn spi_at(packet: &[u8], at: usize) -> Result<Spi, DropReason> {
 /// # Errors
 /// When it is none.
 pub fn spi(packet: &[u8]) -> Result<Spi, DropReason> {
-    spi_at(packet, Place::find(packet, Some(ESP))?.at)
+    spi_at(packet, HeaderAt::find(packet, Some(ESP))?.at)
 }
 
 /// The packet with everything behind its IP header (IPv6: its headers for the way) sealed.
@@ -112,7 +112,7 @@ pub fn spi(packet: &[u8]) -> Result<Spi, DropReason> {
 /// # Errors
 /// When it is no whole packet, would become too long, or the association is used up.
 pub fn seal(sa: &mut OutboundSa, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
-    let place = Place::find(packet, None)?;
+    let place = HeaderAt::find(packet, None)?;
     let payload = packet.get(place.at..place.length).ok_or(DropReason::Malformed)?;
     let next = *packet.get(place.protocol).ok_or(DropReason::Malformed)?;
     let mut buffer = zeroize::Zeroizing::new(vec![0; sealed_length(payload.len())]);
@@ -129,7 +129,7 @@ pub fn seal(sa: &mut OutboundSa, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
 /// # Errors
 /// When it is no packet of this association, is not authentic, or has come before.
 pub fn open(sa: &mut InboundSa, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
-    let place = Place::find(packet, Some(ESP))?;
+    let place = HeaderAt::find(packet, Some(ESP))?;
     let mut buffer =
         zeroize::Zeroizing::new(packet.get(place.at..place.length).ok_or(DropReason::Malformed)?.to_vec());
     let opened = sa.open(&mut buffer, 0)?;

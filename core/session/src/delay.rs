@@ -22,7 +22,7 @@ const MEMORY: Duration = Duration::from_secs(15 * 60);
 const PLACES: usize = 64;
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Waits {
     failures: u32,
     not_before: Time,
 }
@@ -30,7 +30,7 @@ struct Place {
 struct Tpe {
     /// The theoretical arrival time of its next attempt (a virtual-scheduling leaky bucket).
     arrival: Time,
-    places: [Place; PLACES],
+    places: [Waits; PLACES],
 }
 
 /// Two limits, both held per TPE, so that what happens at one TPE delays nobody at another: a delay that doubles
@@ -56,7 +56,7 @@ impl Delays {
         self.sweep(now);
         let at = self.place(user);
         let fresh =
-            || Box::new(Tpe { arrival: now, places: [Place { failures: 0, not_before: now }; PLACES] });
+            || Box::new(Tpe { arrival: now, places: [Waits { failures: 0, not_before: now }; PLACES] });
         let tpe = self.tpes.entry(host.clone()).or_insert_with(fresh);
         tpe.arrival = tpe.arrival.max(now).after(SLOT).min(now.after(BURST + LONGEST));
         let budget = tpe.arrival.before(BURST);
@@ -81,7 +81,7 @@ impl Delays {
         let Some(tpe) = self.tpes.get_mut(host) else { return };
         tpe.arrival = tpe.arrival.before(SLOT);
         if let Some(place) = tpe.places.get_mut(at) {
-            *place = Place { failures: 0, not_before: Time::default() };
+            *place = Waits { failures: 0, not_before: Time::default() };
         }
     }
 

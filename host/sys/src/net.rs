@@ -173,19 +173,6 @@ impl Net {
         self.create(RouteNetlinkMessage::NewAddress(message), || format!("add address {address} to {name}"))
     }
 
-    /// Takes an address off again.
-    pub fn delete_address(&mut self, name: &str, address: IpNet) -> Result<()> {
-        let mut message = AddressMessage::default();
-        message.header.index = self.index(name)?;
-        message.header.prefix_len = address.prefix_len();
-        message.header.family = family(address.addr());
-        message.attributes =
-            vec![AddressAttribute::Local(address.addr()), AddressAttribute::Address(address.addr())];
-        self.exchange(RouteNetlinkMessage::DelAddress(message), NLM_F_REQUEST | NLM_F_ACK)
-            .step(|| format!("delete address {address} from {name}"))?;
-        Ok(())
-    }
-
     /// Adds a route to `destination` out of `name`, through `gateway` where one is given.
     pub fn add_route(&mut self, destination: IpNet, gateway: Option<IpAddr>, name: &str) -> Result<()> {
         let mut message = RouteMessage::default();

@@ -166,15 +166,6 @@ fn negotiate(fd: BorrowedFd<'_>) -> io::Result<Offload> {
     Err(last)
 }
 
-/// Lets the device outlive its queues (`true`) or end with them (`false`, as made).
-///
-/// # Errors
-/// The kernel's.
-pub fn set_persistent(queue: &Queue, persistent: bool) -> io::Result<()> {
-    // SAFETY: TUNSETPERSIST takes its argument by value; no memory is passed.
-    check(unsafe { libc::ioctl(queue.fd.as_raw_fd(), libc::TUNSETPERSIST, libc::c_ulong::from(persistent)) })
-}
-
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

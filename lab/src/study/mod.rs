@@ -49,13 +49,13 @@ pub struct Row {
     pub fault: Option<String>,
     /// Its unit, where it is not its table's.
     #[serde(default)]
-    pub unit: Option<Unit>,
+    pub unit: Option<MeasuredIn>,
 }
 
 /// What values are in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Unit {
+pub struct MeasuredIn {
     /// Of the values.
     pub unit: String,
     /// How many of the unit are in a second; of a rate's, what one unit of work is in it.

@@ -30,7 +30,7 @@ const STREAM_BATCH: u64 = 1 << 20;
 const STORE: u64 = 32 << 20;
 
 /// One running program of operations: jobs in, answers out.
-struct Place {
+struct Running {
     /// A directory that lasts, where it is not the compartment's own.
     store: Option<String>,
     /// Until the end: a program that reads no more jobs ends by itself.
@@ -44,8 +44,8 @@ fn words(row: &str, seconds: f64) -> String {
     format!("{row} {} {}", (seconds * 1e3).ceil() as u64, processors() - 1)
 }
 
-impl Place {
-    fn new(to: Box<dyn Write>, from: Box<dyn Read + Send>, child: Option<Child>) -> Place {
+impl Running {
+    fn new(to: Box<dyn Write>, from: Box<dyn Read + Send>, child: Option<Child>) -> Running {
         let (tell, answers) = channel();
         // The thread ends with what it reads.
         thread::spawn(move || {
@@ -55,16 +55,16 @@ impl Place {
                 }
             }
         });
-        Place { store: None, to: Some(to), answers, child }
+        Running { store: None, to: Some(to), answers, child }
     }
 
-    fn of(stream: TcpStream) -> io::Result<Place> {
+    fn of(stream: TcpStream) -> io::Result<Running> {
         stream.set_nodelay(true)?;
-        Ok(Place::new(Box::new(stream.try_clone()?), Box::new(stream), None))
+        Ok(Running::new(Box::new(stream.try_clone()?), Box::new(stream), None))
     }
 
     /// A program that does jobs on its standard input.
-    fn spawn(mut command: Command) -> io::Result<Place> {
+    fn spawn(mut command: Command) -> io::Result<Running> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -73,7 +73,7 @@ impl Place {
             .spawn()?;
         let missing = || io::Error::other("no pipe");
         let (to, from) = (child.stdin.take().ok_or_else(missing)?, child.stdout.take().ok_or_else(missing)?);
-        Ok(Place::new(Box::new(to), Box::new(from), Some(child)))
+        Ok(Running::new(Box::new(to), Box::new(from), Some(child)))
     }
 
     fn ask(&mut self, row: &str, seconds: f64) -> io::Result<Measured> {
@@ -98,7 +98,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Running {
     fn drop(&mut self) {
         self.to = None;
         if let Some(child) = &mut self.child {
@@ -206,7 +206,7 @@ fn link(mut stream: TcpStream, row: &str, seconds: f64) -> io::Result<Measured> 
 
 /// Everything that stands during a run. Fields drop in order.
 pub(super) struct Places {
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, Running>,
     absent: Vec<(String, String)>,
     compartments: Option<Compartments>,
     plain: Option<Plain>,
@@ -284,18 +284,18 @@ impl Places {
         }
     }
 
-    fn place(&mut self, arm: &str, program: &Path) -> io::Result<Place> {
+    fn place(&mut self, arm: &str, program: &Path) -> io::Result<Running> {
         let named = |what: &str, e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
         match arm {
             "native" => {
                 let mut c = Command::new(program);
                 c.arg("jobs");
-                Place::spawn(c).map_err(|e| named("the program", e))
+                Running::spawn(c).map_err(|e| named("the program", e))
             }
             "plain" => {
                 let plain = Plain::start(program)?;
                 let stream = wait_for("the plain service", || plain.connect().ok())?;
-                let mut place = Place::of(stream)?;
+                let mut place = Running::of(stream)?;
                 place.store = Some(text(&plain.store.0.0));
                 self.plain = Some(plain);
                 Ok(place)
@@ -311,13 +311,13 @@ impl Places {
                 let c = Compartments::start(&[LABEL], program, &services, &[])?;
                 let stream = wait_for("the compartment's service", || c.connect(0, PORT).ok())?;
                 self.compartments = Some(c);
-                Place::of(stream)
+                Running::of(stream)
             }
-            "bubblewrap" => Place::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
+            "bubblewrap" => Running::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
             "nspawn" => {
                 let (c, root) = nspawn(program)?;
                 self._roots.push(root);
-                Place::spawn(c).map_err(|e| named("systemd-nspawn", e))
+                Running::spawn(c).map_err(|e| named("systemd-nspawn", e))
             }
             other => Err(io::Error::other(format!("no way is known to build {other:?}"))),
         }
