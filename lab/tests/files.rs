@@ -146,6 +146,27 @@ fn a_report_is_made_again_from_the_samples_alone() {
 }
 
 #[test]
+fn no_name_of_an_experiment_becomes_markup_in_its_report() {
+    const NAMES: [&str; 5] = ["I- M- F-", "I M- F-", "I- M(relay) F-", "a plain link", "The MYSEA study"];
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = unmade("modes-quick", dir.path(), &lines("modes-quick"));
+    let marked = |text: &str| {
+        let text = text.replace("\"name\": \"I\"", "\"name\": \"<i>I\"");
+        NAMES.iter().fold(text, |text, name| text.replace(name, &format!("<i>{name}")))
+    };
+    for file in ["manifest.json", "samples.ndjson"] {
+        let path = run.join(file);
+        let text = fs::read_to_string(&path).expect(file);
+        fs::write(&path, marked(&text)).expect(file);
+    }
+    said(&["report", text(&run)]);
+    let page = fs::read_to_string(run.join("report.html")).expect("report.html");
+    assert!(page.contains("&lt;i&gt;I M- F-") && page.contains("&lt;i&gt;The MYSEA study"));
+    let raw: Vec<&str> = page.split("<i>").skip(1).map(|rest| rest.get(..40).unwrap_or(rest)).collect();
+    assert!(raw.is_empty(), "{raw:?}");
+}
+
+#[test]
 fn two_runs_are_compared_effect_by_effect() {
     let dir = tempfile::tempdir().expect("a directory");
     let samples = lines("agree-quick");

@@ -186,10 +186,10 @@ fn set_up(run: &Run) -> String {
             let _ = write!(
                 setup,
                 "<tr><td>{}<td>{}: {}<td>{}: {}</tr>",
-                f.name,
-                f.low,
+                escape(&f.name),
+                escape(&f.low),
                 escape(&f.low_is),
-                f.high,
+                escape(&f.high),
                 escape(&f.high_is)
             );
         }
