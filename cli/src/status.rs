@@ -407,7 +407,7 @@ mod tests {
                 slot: 7,
                 init: 100,
                 vault: 101,
-                age: 61_000,
+                age: 61,
                 services: vec![("web".into(), 1), ("mail".into(), 3)],
                 vault_starts: 2,
                 counters: vec![("documents not given upward: leased".into(), 4)],

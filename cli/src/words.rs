@@ -15,6 +15,7 @@ const MOST: usize = 512;
 /// Print names of one kind, one a line, for a shell's completion. What cannot be found out has none
 #[derive(Debug, clap::Args)]
 pub struct Words {
+    /// Which names
     kind: Kind,
     /// The site file
     #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
