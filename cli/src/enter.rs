@@ -28,8 +28,8 @@ const CHUNK: usize = 64 << 10;
 /// Run a program within a label, as its services run
 ///
 /// The program must be among those that the label's services have; it has the services' rights, nothing to read, and at most ten
-/// minutes. What it writes goes into the label's log, and is shown from there. The label is started for it where it does not run. It is in
-/// the audit log before it begins. The exit code is the program's.
+/// minutes, also when this command is interrupted. What it writes goes into the label's log, and is shown from there. The label is
+/// started for it where it does not run. It is in the audit log before it begins. The exit code is the program's.
 #[derive(Debug, clap::Args)]
 pub struct Exec {
     #[command(flatten)]
