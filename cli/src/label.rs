@@ -1,5 +1,7 @@
-//! `levee label translate`: a label in others' words and numbers.
+//! `levee label`: labels in others' words and numbers.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +10,7 @@ use levee_policy::audit::{Hex, hex};
 use levee_policy::{Domain, Label, LabelName, Site, selinux};
 use serde::Serialize;
 
+use crate::check::count;
 use crate::output::{self, shown};
 use crate::site;
 
@@ -21,6 +24,7 @@ pub struct LabelCommand {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     Translate(Translate),
+    Check(Check),
 }
 
 /// Translate one label by a domain of the site file
@@ -69,21 +73,116 @@ struct Translation {
 impl LabelCommand {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let Action::Translate(command) = self.action;
-        output::exit(command.answer())
+        output::exit(match self.action {
+            Action::Translate(command) => command.answer(),
+            Action::Check(command) => command.answer(),
+        })
     }
+}
+
+/// Check a list of labels against the site and its domains
+///
+/// Before hosts or networks that write labels are joined: which of them would lose a label. Exit code 0: each label can be said in
+/// every form of every domain. 1: one would be lost, or is none of the site's. 2: it could not be checked.
+#[derive(Debug, clap::Args)]
+struct Check {
+    /// A label a line, as the site file names it; empty lines and those that begin with # are skipped; - is standard input
+    file: PathBuf,
+    /// This domain alone
+    #[arg(long)]
+    doi: Option<u32>,
+    /// The site file
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    site: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Octets of a list of labels, at most.
+const MOST_OCTETS: u64 = 1 << 20;
+
+/// What was found of one line.
+#[derive(Serialize)]
+struct Line {
+    line: usize,
+    text: String,
+    /// `None`: it is no label of the site.
+    label: Option<LabelName>,
+    /// Why it is none, or in which forms of which domains it would be lost.
+    refused: Vec<String>,
+}
+
+impl Check {
+    fn answer(&self) -> Result<ExitCode, String> {
+        let site = site::read(&self.site)?;
+        let domains: Vec<&Domain> = match self.doi {
+            Some(doi) => vec![domain(&site, doi)?],
+            None => site.domains().iter().collect(),
+        };
+        let list = self.list()?;
+        let labels = list.lines().zip(1..).map(|(text, line)| (text.trim(), line));
+        let labels = labels.filter(|(text, _)| !text.is_empty() && !text.starts_with('#'));
+        let lines: Vec<Line> = labels.map(|(text, line)| Line::of(&site, &domains, text, line)).collect();
+        let lost = lines.iter().filter(|line| !line.refused.is_empty()).count();
+        if self.json {
+            output::json(&lines)?;
+        } else {
+            let refused = lines.iter().flat_map(|line| line.refused.iter().map(move |why| (line.line, why)));
+            let mut text: String = refused.map(|(line, why)| format!("line {line}: {why}\n")).collect();
+            let (labels, domains) =
+                (count(lines.len(), "label", "labels"), count(domains.len(), "domain", "domains"));
+            text.push_str(&format!("{labels} in {domains}: {lost} refused\n"));
+            output::print(&text)?;
+        }
+        Ok(if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn list(&self) -> Result<String, String> {
+        let name = self.file.display();
+        let fault = |e: std::io::Error| format!("{name}: {e}");
+        let file: Box<dyn Read> = match self.file.as_os_str().as_encoded_bytes() {
+            b"-" => Box::new(std::io::stdin().lock()),
+            _ => Box::new(File::open(&self.file).map_err(fault)?),
+        };
+        let mut list = Vec::new();
+        file.take(MOST_OCTETS + 1).read_to_end(&mut list).map_err(fault)?;
+        if u64::try_from(list.len()).is_ok_and(|octets| octets > MOST_OCTETS) {
+            return Err(format!("{name}: more than {MOST_OCTETS} octets; check it in parts"));
+        }
+        String::from_utf8(list).map_err(|_| format!("{name}: this is not UTF-8"))
+    }
+}
+
+impl Line {
+    fn of(site: &Site, domains: &[&Domain], text: &str, line: usize) -> Self {
+        let (label, refused) = match site.vocabulary().parse_typed(text) {
+            Err(e) => (None, vec![shown(&format!("{}: {}", e.what, e.remedy))]),
+            Ok(label) => {
+                let said = domains.iter().map(|domain| Translation::of(site, domain, &label));
+                let lost = said.flatten().flat_map(|said| said.refused_in_domain()).collect();
+                (site.label_name(&label), lost)
+            }
+        };
+        Self { line, text: shown(text), label, refused }
+    }
+}
+
+/// The site's domain with this DOI.
+fn domain(site: &Site, doi: u32) -> Result<&Domain, String> {
+    site.domain(doi).ok_or_else(|| {
+        let known: Vec<String> = site.domains().iter().map(|domain| domain.doi().to_string()).collect();
+        match known.as_slice() {
+            [] => "the site has no [[domain]]".to_owned(),
+            known => format!("the site has no domain {doi}; it has {}", known.join(", ")),
+        }
+    })
 }
 
 impl Translate {
     fn answer(&self) -> Result<ExitCode, String> {
         let site = site::read(&self.site)?;
-        let domain = site.domain(self.doi).ok_or_else(|| {
-            let known: Vec<String> = site.domains().iter().map(|domain| domain.doi().to_string()).collect();
-            match known.as_slice() {
-                [] => "the site has no [[domain]]".to_owned(),
-                known => format!("the site has no domain {}; it has {}", self.doi, known.join(", ")),
-            }
-        })?;
+        let domain = domain(&site, self.doi)?;
         let label = self.read(&site, domain)?;
         let translation = Translation::of(&site, domain, &label)
             .ok_or_else(|| format!("{}: its name is too long", shown(&self.label)))?;
@@ -104,7 +203,7 @@ impl Translate {
         };
         match self.from {
             Form::Site => {
-                site.vocabulary().parse_typed(text).map_err(|e| format!("{}: {}", e.what, e.remedy))
+                site.vocabulary().parse_typed(text).map_err(|e| shown(&format!("{}: {}", e.what, e.remedy)))
             }
             Form::Selinux => {
                 let class = selinux::parse_class(text).map_err(|e| fault(&e))?;
@@ -133,6 +232,11 @@ impl Translation {
         let cipso = said("CIPSO", cipso);
         let calipso = said("CALIPSO", calipso);
         Some(Self { label: name, doi: domain.doi(), selinux, cipso, calipso, refused })
+    }
+
+    /// In which forms the label would be lost, with the domain.
+    fn refused_in_domain(self) -> impl Iterator<Item = String> {
+        self.refused.into_iter().map(move |why| format!("{why} of domain {}", self.doi))
     }
 
     fn text(&self) -> String {

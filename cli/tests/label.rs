@@ -1,4 +1,4 @@
-//! `levee label translate`.
+//! `levee label translate` and `levee label check`.
 
 use std::process::Command;
 
@@ -71,5 +71,49 @@ fn every_form_of_a_label_leads_to_the_same_and_what_would_be_lost_is_refused() {
     ] {
         let (code, text) = translate(arguments);
         assert!(code == Some(2) && text.contains(why), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn a_list_of_labels_is_checked_line_by_line_against_every_domain() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let site = file("site.toml", SITE);
+    let check = |list: &std::path::Path, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_levee"));
+        command.args(["label", "check"]).arg(list).args(arguments).arg("--site").arg(&site);
+        let output = command.output().unwrap();
+        let said: Vec<&str> = [&["label", "check"], arguments].concat();
+        levee_system::schema::hold("levee", &said, &String::from_utf8_lossy(&output.stdout));
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code(), text)
+    };
+    let sound = file("sound", "# of the ship\n\nlow\n  HIGH//a,B \n");
+    assert_eq!(check(&sound, &[]), (Some(0), "2 labels in 1 domain: 0 refused\n".to_owned()));
+    let lossy = file("lossy", "LOW\nMIDDLE\nLOW//C\nHIHG\n\x1b[2J\n");
+    let (code, text) = check(&lossy, &[]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.ends_with("5 labels in 1 domain: 4 refused\n") && !text.contains('\x1b'), "{text}");
+    assert_eq!(text.matches("line 2: MIDDLE would be lost in ").count(), 3, "{text}");
+    assert!(text.contains("line 3: LOW//C would be lost in CIPSO of domain 16\n"), "{text}");
+    assert!(text.contains("line 4: ") && text.contains("HIGH"), "{text}");
+    let (code, json) = check(&lossy, &["--json", "--doi", "16"]);
+    let lines: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, lines.len()), (Some(1), 5), "{json}");
+    assert_eq!((&lines[0]["label"], &lines[4]["label"]), (&"LOW".into(), &serde_json::Value::Null));
+    let latin = directory.path().join("latin");
+    std::fs::write(&latin, [0xff]).unwrap();
+    for (list, arguments, why) in [
+        (&sound, &["--doi", "17"][..], "it has 16"),
+        (&directory.path().join("none"), &[][..], "No such file"),
+        (&latin, &[][..], "not UTF-8"),
+        (&file("long", &"#\n".repeat(600_000)), &[][..], "more than 1048576 octets"),
+    ] {
+        let (code, text) = check(list, arguments);
+        assert!(code == Some(2) && text.contains(why), "{text}");
     }
 }

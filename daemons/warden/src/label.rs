@@ -194,7 +194,7 @@ impl RunningLabel {
                     mediation.take(service.name(), service.mode(), *address, listener);
                 }
                 if let Mode::Handoff(passed) = service.mode() {
-                    mediation.hand_off_to(service, passed);
+                    mediation.hand_off_to(service, passed, said_label(name));
                     continue;
                 }
             }
@@ -577,11 +577,18 @@ fn addresses(site: &Site, service: &levee_policy::site::Service) -> Vec<SocketAd
 
 /// How a service is started.
 fn launch(name: &LabelName, below: &Below, site: &Site, service: &levee_policy::site::Service) -> Launch {
-    match nginx(name, below, site, service) {
+    let mut launch = match nginx(name, below, site, service) {
         Some(nginx) => nginx.launch(),
         None if service.mode() == Mode::Itself => itself(site, service),
         None => inherit(service, site.server().inner_addresses().len()),
-    }
+    };
+    launch.env.push(said_label(name));
+    launch
+}
+
+/// How a service's program is told its label.
+fn said_label(name: &LabelName) -> String {
+    format!("LEVEE_LABEL={name}")
 }
 
 /// The nginx of a service that is one.

@@ -63,15 +63,15 @@ impl Mediation {
         self.fronts.push(Front { service: service.clone(), mode, address, listener });
     }
 
-    /// Has this command started for each connection to a service.
-    pub fn hand_off_to(&mut self, service: &Service, passed: Passed) {
+    /// Has this command started for each connection to a service, with `label` in its environment.
+    pub fn hand_off_to(&mut self, service: &Service, passed: Passed, label: String) {
         // nginx takes no connection that somebody else has accepted, and no site says that it should.
         let Program::Command(argv) = service.program() else { return };
         self.servers.push(Server {
             service: service.name().clone(),
             program: argv.first().cloned().unwrap_or_default(),
             argv: argv.clone(),
-            env: vec!["PATH=/usr/bin:/usr/sbin".into()],
+            env: vec!["PATH=/usr/bin:/usr/sbin".into(), label],
             uid: SERVICE_UID,
             passed,
             needs: service.needs().clone(),

@@ -16,7 +16,7 @@ protocol = "tcp"
 range = "UNCLASSIFIED..SECRET//NATO,MED"
 mode = "itself"
 software = ["python3"]
-command = ["/bin/sh", "-c", 'cd /srv && exec python3 -m http.server "$LEVEE_PORT"']
+command = ["/bin/sh", "-c", 'cd /srv/own && echo "$LEVEE_LABEL" > label && exec python3 -m http.server "$LEVEE_PORT"']
 
 [[service]]
 name = "broken"
@@ -44,8 +44,10 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
     world.login("ws1", "ada").ok();
     world.level("ws1", LOW).ok();
     let answers = || world.fetch("ws1", page).status == 0;
+    let told_label = || world.fetch("ws1", &format!("{page}label")).ok();
     eventually(Duration::from_secs(30), "it is there without a first connection", answers);
     assert_eq!(starts(&world, LOW, "files"), 1);
+    assert_eq!(told_label(), format!("{LOW}\n"));
 
     // Killed, it comes back, and the label with it stays.
     let mut below = host::below(world.server_pid()).into_iter();
@@ -75,6 +77,7 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
     world.level("ws1", HIGH).ok();
     eventually(Duration::from_secs(30), "another label has it, too", answers);
     assert_eq!((starts(&world, HIGH, "files"), starts(&world, LOW, "files")), (1, 2));
+    assert_eq!(told_label(), format!("{HIGH}\n"));
     let state = levee_system::text(&world.path("state"));
     let told = || {
         let shown = world.levee(&["audit", "show", "--state", &state]).ok();

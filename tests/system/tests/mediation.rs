@@ -25,7 +25,7 @@ protocol = "tcp"
 range = "UNCLASSIFIED..SECRET//NATO,MED"
 mode = "handoff"
 socket = "listen-fds"
-command = ["/bin/sh", "-c", "echo $LISTEN_FDS $(($LISTEN_PID - $$)) $LEVEE_USER $REMOTE_ADDR >&3; exec cat <&3 >&3"]
+command = ["/bin/sh", "-c", "echo $LISTEN_FDS $(($LISTEN_PID - $$)) $LEVEE_USER $LEVEE_LABEL $REMOTE_ADDR >&3; exec cat <&3 >&3"]
 "#;
 /// Hears neither the end of its connection nor a polite signal.
 const DEAF: &str = r#"
@@ -139,7 +139,7 @@ fn connections_are_handed_to_servers_as_inetd_and_systemd_do_and_relayed_to_a_da
     // Handed off as systemd does with Accept=yes.
     let mut told = Open::to(&world, 7);
     let line = told.line();
-    assert!(line.starts_with("1 0 ada 10.80.1."), "{line}");
+    assert!(line.starts_with("1 0 ada SECRET 10.80.1."), "{line}");
     told.say("over and out\n");
     assert_eq!(told.rest(), "over and out\n", "the end of one way leaves the other open");
     // Handed off as inetd does: a repository that the label's own store has.
@@ -162,7 +162,7 @@ fn it_is_the_same_over_ipv6() {
     assert!(world.fetch("ws1", PAGE).ok().contains(&format!("<h1>{LABEL}</h1>")));
     let mut told = Open::to(&world, 7);
     let line = told.line();
-    assert!(line.starts_with("1 0 ada fd80:1::"), "{line}");
+    assert!(line.starts_with("1 0 ada SECRET fd80:1::"), "{line}");
     told.rest();
 }
 

@@ -309,8 +309,14 @@ fn every_process_of_a_label_begins_the_same_way_however_the_server_was_started()
         // (nginx writes its title over its environment.)
         let environment = if process.name == "nginx" { String::new() } else { read(pid, "environ") };
         for entry in environment.split('\0').filter(|entry| !entry.is_empty()) {
-            let known =
-                ["PATH=/usr/bin:/usr/sbin", "LISTEN_FDS=", "LISTEN_PID=", "NGINX=", "LC_CTYPE=C.UTF-8"];
+            let known = [
+                "PATH=/usr/bin:/usr/sbin",
+                "LISTEN_FDS=",
+                "LISTEN_PID=",
+                "LEVEE_LABEL=",
+                "NGINX=",
+                "LC_CTYPE=C.UTF-8",
+            ];
             assert!(!placed.own && known.iter().any(|k| entry.starts_with(k)), "{name} has {entry}");
         }
         assert_eq!(process.status("Umask"), "0022", "{name}");
