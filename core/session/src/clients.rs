@@ -124,50 +124,35 @@ impl Sessions {
         if entry.person.is_some() || self.seats.contains_key(&entry.device) {
             return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
         }
+        self.prove(client, Proof::SignOn, user, now);
+    }
+
+    /// Has somebody's password looked at, as soon as it may be.
+    pub(crate) fn prove(&mut self, client: ClientId, proof: Proof, user: UserName, now: Time) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
         let start = self.delays.admit(&entry.device, &user, now);
-        if start > now {
-            entry.busy = Some(Busy::SigningOn(user, SigningOn::Delayed(start)));
-            self.set_timer(start, Timer::Client(client));
-        } else {
-            entry.busy = Some(Busy::SigningOn(user.clone(), SigningOn::Verifying));
-            self.say(Output::Verify(client, user));
+        let delayed = (start > now).then_some(start);
+        entry.busy = Some(Busy::Proving(proof, user.clone(), delayed));
+        match delayed {
+            Some(start) => self.set_timer(start, Timer::Client(client)),
+            None => self.say(Output::Verify(client, user)),
         }
     }
 
     fn passwd(&mut self, client: ClientId, now: Time) {
-        let Some(entry) = self.clients.get_mut(&client) else { return };
-        let Some(user) = entry.person.clone() else {
-            return self.refuse(client, RefusalKind::NotLoggedIn, NOBODY);
-        };
-        let start = self.delays.admit(&entry.device, &user, now);
-        if start > now {
-            entry.busy = Some(Busy::ChangingPassword(ChangingPassword::Delayed(start)));
-            self.set_timer(start, Timer::Client(client));
-        } else {
-            entry.busy = Some(Busy::ChangingPassword(ChangingPassword::Verifying));
-            self.say(Output::Verify(client, user));
+        match self.clients.get(&client).and_then(|entry| entry.person.clone()) {
+            Some(user) => self.prove(client, Proof::NewPassword, user, now),
+            None => self.refuse(client, RefusalKind::NotLoggedIn, NOBODY),
         }
     }
 
     pub(crate) fn client_due(&mut self, client: ClientId, now: Time) {
         let Some(entry) = self.clients.get_mut(&client) else { return };
         match &mut entry.busy {
-            Some(Busy::SigningOn(user, step)) if step.is_due(now) => {
-                *step = SigningOn::Verifying;
+            Some(Busy::Proving(_, user, delayed)) if delayed.is_some_and(|start| start <= now) => {
+                *delayed = None;
                 let user = user.clone();
                 self.say(Output::Verify(client, user));
-            }
-            Some(Busy::ChangingPassword(step)) if step.is_due(now) => {
-                *step = ChangingPassword::Verifying;
-                if let Some(user) = entry.person.clone() {
-                    self.say(Output::Verify(client, user));
-                }
-            }
-            Some(Busy::Unlocking(step)) if step.is_due(now) => {
-                *step = Unlocking::Verifying;
-                if let Some(user) = entry.person.clone() {
-                    self.say(Output::Verify(client, user));
-                }
             }
             _ => {
                 if !self.idles(client, now) {
@@ -179,21 +164,12 @@ impl Sessions {
 
     pub(crate) fn verified(&mut self, client: ClientId, verified: Verified) {
         let Some(entry) = self.clients.get(&client) else { return };
-        let device = entry.device.clone();
-        match &entry.busy {
-            Some(Busy::SigningOn(user, SigningOn::Verifying)) => {
-                let user = user.clone();
-                self.sign_on_verified(client, device, user, verified);
-            }
-            Some(Busy::ChangingPassword(ChangingPassword::Verifying)) => {
-                let Some(user) = entry.person.clone() else { return };
-                self.passwd_verified(client, device, user, verified);
-            }
-            Some(Busy::Unlocking(Unlocking::Verifying)) => {
-                let Some(user) = entry.person.clone() else { return };
-                self.unlock_verified(client, device, user, verified);
-            }
-            _ => {}
+        let Some(Busy::Proving(proof, user, None)) = &entry.busy else { return };
+        let (device, proof, user) = (entry.device.clone(), *proof, user.clone());
+        match proof {
+            Proof::SignOn => self.sign_on_verified(client, device, user, verified),
+            Proof::NewPassword => self.passwd_verified(client, device, user, verified),
+            Proof::Unlock => self.unlock_verified(client, device, user, verified),
         }
     }
 

@@ -281,7 +281,7 @@ impl Sessions {
             }
             Phase::Making { deadline, .. } if *deadline <= now => match session.vault {
                 InVault::Absent => self.close(id, "the label could not be started in time", None, now),
-                InVault::Told | InVault::Ready => {
+                InVault::Told(_) | InVault::Ready => {
                     self.close(id, "the label's vault did not answer", None, now);
                     self.kill(&label);
                 }

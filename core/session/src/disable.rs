@@ -47,7 +47,7 @@ impl Sessions {
         self.disabled.insert(user.clone());
         let theirs = |client: &Client| {
             client.person.as_ref() == Some(user)
-                || matches!(&client.busy, Some(Busy::SigningOn(who, _)) if who == user)
+                || matches!(&client.busy, Some(Busy::Proving(_, who, _) | Busy::SigningOn(who, _)) if who == user)
         };
         let clients: Vec<ClientId> =
             self.clients.iter().filter(|(_, client)| theirs(client)).map(|(id, _)| *id).collect();

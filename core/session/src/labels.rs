@@ -175,7 +175,7 @@ impl Sessions {
                 Phase::Closing(Closing { reason, step: Step::Vault(now.after(SILENCE)), waiters: vec![] })
             }
         };
-        self.sessions.insert(id, Session { record, vault: InVault::Told, reached: true, shared, phase });
+        self.sessions.insert(id, Session { record, vault: InVault::Told(0), reached: true, shared, phase });
     }
 
     /// What a session was restored by is in the log, or cannot be: then it ends.

@@ -87,7 +87,7 @@ impl Sessions {
             (Lock::Used(_), _) if open.link == Link::Elsewhere => {}
             (Lock::Used(since), Some(span)) if since.after(span) <= now => self.lock(id, IDLE, now),
             (Lock::Used(since), Some(span)) => self.set_timer(since.after(span), Timer::Session(id)),
-            (Lock::Locking(until), _) if until <= now && *vault == InVault::Told => {
+            (Lock::Locking(until), _) if until <= now && matches!(vault, InVault::Told(_)) => {
                 let label = record.label.clone();
                 self.kill(&label);
             }
@@ -138,7 +138,7 @@ impl Sessions {
         self.clients.get(&client).is_some_and(|entry| matches!(entry.busy, Some(Busy::Locking)))
     }
 
-    /// The session's vault has the record that it was told last.
+    /// The session's vault has the record that it was told last: every answer to an earlier one has come.
     pub(crate) fn lock_settled(&mut self, id: SessionId) {
         let Some(Session { phase: Phase::Open(open), .. }) = self.sessions.get_mut(&id) else { return };
         let reply = match open.lock {
@@ -183,15 +183,7 @@ impl Sessions {
         if let Err((kind, why)) = self.may_unlock(client) {
             return self.refuse(client, kind, why);
         }
-        let Some(entry) = self.clients.get_mut(&client) else { return };
-        let start = self.delays.admit(&entry.device, &user, now);
-        if start > now {
-            entry.busy = Some(Busy::Unlocking(Unlocking::Delayed(start)));
-            self.set_timer(start, Timer::Client(client));
-        } else {
-            entry.busy = Some(Busy::Unlocking(Unlocking::Verifying));
-            self.say(Output::Verify(client, user));
-        }
+        self.prove(client, Proof::Unlock, user, now);
     }
 
     /// Whether there is something to unlock, and it can be now.

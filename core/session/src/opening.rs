@@ -184,7 +184,10 @@ impl Sessions {
         let reach = if locked { Vec::new() } else { grant.action().reach().to_vec() };
         let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach };
         let label = record.label.clone();
-        session.vault = InVault::Told;
+        session.vault = match session.vault {
+            InVault::Told(before) => InVault::Told(before.saturating_add(1)),
+            InVault::Absent | InVault::Ready => InVault::Told(1),
+        };
         session.reached = true;
         if let Phase::Making { deadline, .. } = &mut session.phase {
             *deadline = now.after(OPENING);
@@ -195,10 +198,15 @@ impl Sessions {
 
     pub(crate) fn vault_opened(&mut self, label: &LabelName, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.record.label != *label || session.vault != InVault::Told {
+        if session.record.label != *label {
             return;
         }
-        session.vault = InVault::Ready;
+        match session.vault {
+            InVault::Told(1) => session.vault = InVault::Ready,
+            // It answers in order: this is for what it was told before.
+            InVault::Told(more) => return session.vault = InVault::Told(more.saturating_sub(1)),
+            InVault::Absent | InVault::Ready => return,
+        }
         let (label, inner) = (session.record.label.clone(), session.record.inner.clone());
         let (mut opened, mut lost) = (None, false);
         let used =

@@ -20,45 +20,43 @@ pub(crate) struct Client {
 
 /// A request that takes more than one step.
 pub(crate) enum Busy {
-    /// Login.
+    /// Prove who they are; until the password may be looked at, or is being looked at.
+    Proving(Proof, UserName, Option<Time>),
+    /// Login, once that is proved.
     SigningOn(UserName, SigningOn),
     /// Resume, until the decision is durable.
     Resuming(SessionId, CommitId),
     /// Level.
     Opening(Opening),
-    /// Passwd.
+    /// Passwd, once the present one is proved.
     ChangingPassword(ChangingPassword),
     /// Carry, until the decision is durable.
     Carrying(Grant<decision::Carry>, CommitId),
     /// Lock, until the session's vault passes nothing of it.
     Locking,
-    /// Unlock.
+    /// Unlock, once its person has proved themself.
     Unlocking(Unlocking),
     /// Logout, until the session is over.
     Leaving,
 }
 
+/// What somebody proves who they are for.
+#[derive(Clone, Copy)]
+pub(crate) enum Proof {
+    SignOn,
+    NewPassword,
+    Unlock,
+}
+
 /// Steps of unlocking a session.
 pub(crate) enum Unlocking {
-    /// Until the password may be looked at.
-    Delayed(Time),
-    Verifying,
     /// The person has proved themself, and may go on; until that is durable.
     Recording(Grant<decision::SignOn>, CommitId),
     /// Until the session's vault has its record again.
     Reopening,
 }
 
-impl Unlocking {
-    pub fn is_due(&self, now: Time) -> bool {
-        matches!(self, Self::Delayed(at) if *at <= now)
-    }
-}
-
 pub(crate) enum SigningOn {
-    /// Until the password may be looked at.
-    Delayed(Time),
-    Verifying,
     /// The password is right, and signing on granted; until that is durable.
     Recording(Grant<decision::SignOn>, CommitId),
     /// Until the session that this TPE still has is over.
@@ -66,27 +64,17 @@ pub(crate) enum SigningOn {
 }
 
 pub(crate) enum ChangingPassword {
-    Delayed(Time),
-    Verifying,
     Recording(CommitId),
     Storing,
 }
 
 impl SigningOn {
-    pub fn is_due(&self, now: Time) -> bool {
-        matches!(self, Self::Delayed(at) if *at <= now)
-    }
-
     pub fn waits_for(&self, commit: CommitId) -> bool {
         matches!(self, Self::Recording(_, of) if *of == commit)
     }
 }
 
 impl ChangingPassword {
-    pub fn is_due(&self, now: Time) -> bool {
-        matches!(self, Self::Delayed(at) if *at <= now)
-    }
-
     pub fn waits_for(&self, commit: CommitId) -> bool {
         matches!(self, Self::Recording(of) if *of == commit)
     }
@@ -144,8 +132,8 @@ pub(crate) enum Sharing {
 pub(crate) enum InVault {
     /// Nothing.
     Absent,
-    /// It was told, and has not answered; or it may know it from before sessiond started.
-    Told,
+    /// It was told, and so many answers have not come. 0: it may know it from before sessiond started, and was not told since.
+    Told(u32),
     /// It has the record.
     Ready,
 }

@@ -286,3 +286,27 @@ fn a_session_that_ends_while_its_person_proves_themself_opens_nobody_anything() 
     assert!(server.has_said(refused(RefusalKind::NoSession)));
     assert!(server.machine.live(id()).is_none());
 }
+
+#[test]
+fn an_answer_to_what_a_vault_was_told_before_a_lock_is_not_the_locks() {
+    let mut server = Server::open();
+    server.hear(Event::LabelDied(label()));
+    // The next vault is told of the session as it was, and has not answered when it is locked.
+    server.answers = false;
+    server.hear(Event::LabelUp(label()));
+    assert!(server.has_said(
+        |output| matches!(output, Output::Vault(_, ToVault::Open { reach, .. }) if !reach.is_empty())
+    ));
+    server.asks(Request::Lock);
+    assert!(server.has_said(
+        |output| matches!(output, Output::Vault(_, ToVault::Open { reach, .. }) if reach.is_empty())
+    ));
+    let locked = |output: &Output| matches!(output, Output::Reply(CLIENT, Reply::Locked));
+    server.hear(Event::VaultOpened(label(), id()));
+    assert!(!server.has_said(locked), "it passes packets still");
+    server.hear(Event::VaultOpened(label(), id()));
+    assert!(server.has_said(locked));
+    // One that says more than it was asked unlocks nothing.
+    server.hear(Event::VaultOpened(label(), id()));
+    assert!(server.is_locked() && !server.has_said(|output| matches!(output, Output::Reply(..))));
+}
