@@ -13,6 +13,8 @@ pub const TYPE: u8 = 7;
 
 const HEAD: usize = 10;
 const WORD: usize = 4;
+/// Octets of an option with a bit for every category that any domain has.
+pub const MOST: usize = HEAD + MAX_CATEGORIES / 8;
 
 /// The label that an option carries. `option` is all of it, from its type on.
 ///
@@ -27,17 +29,16 @@ pub fn decode(domain: &Domain, option: &[u8]) -> Result<Label, Fault> {
     if kind != TYPE || usize::from(length) + 2 != option.len() || usize::from(words) * WORD != map.len() {
         return Err(Fault::Length);
     }
-    if checksum(option) != u16::from_le_bytes([crc_low, crc_high]) {
-        return Err(Fault::Checksum);
-    }
     let doi = u32::from_be_bytes([a, b, c, d]);
     if doi != domain.doi() {
         return Err(Fault::Domain(doi));
     }
+    if checksum(option) != u16::from_le_bytes([crc_low, crc_high]) {
+        return Err(Fault::Checksum);
+    }
     // `bits` leaves out what is beyond every domain: that must not make another label of it.
-    let beyond = map.iter().zip(0usize..).find(|(octet, at)| **octet != 0 && at * 8 >= MAX_CATEGORIES);
-    if let Some((_, at)) = beyond {
-        return Err(Fault::Number(u16::try_from(at * 8).unwrap_or(u16::MAX)));
+    if option.len() > MOST {
+        return Err(Fault::Length);
     }
     Ok(domain.label(&Class::new(level, bits(map)))?)
 }
@@ -50,16 +51,31 @@ pub fn encode(domain: &Domain, label: &Label) -> Result<Vec<u8>, Fault> {
     let class = domain.foreign(label)?;
     let mut map = bitmap(&class.categories);
     map.resize(map.len().next_multiple_of(WORD), 0);
-    let small = |n: usize| u8::try_from(n).map_err(|_| Fault::Room(label.clone()));
-    let mut option = vec![TYPE, small(HEAD - 2 + map.len())?];
+    written(domain, class.level, &map).ok_or_else(|| Fault::Room(label.clone()))
+}
+
+/// Every option that [`decode`] takes for this label, and no other: with as many zero words behind the bitmap as there is room for.
+/// At most 33.
+///
+/// # Errors
+/// [`Fault::Untranslated`] with the label that the domain cannot say.
+pub fn spellings(domain: &Domain, label: &Label) -> Result<Vec<Vec<u8>>, Fault> {
+    let class = domain.foreign(label)?;
+    let map = bitmap(&class.categories);
+    let lengths = map.len().next_multiple_of(WORD)..=MOST - HEAD;
+    let padded = lengths.step_by(WORD).map(|length| [&map[..], &vec![0; length - map.len()]].concat());
+    Ok(padded.filter_map(|map| written(domain, class.level, &map)).collect())
+}
+
+/// The option with this bitmap of whole words; `None` if it is longer than an option can be.
+fn written(domain: &Domain, level: u8, map: &[u8]) -> Option<Vec<u8>> {
+    let mut option = vec![TYPE, u8::try_from(HEAD - 2 + map.len()).ok()?];
     option.extend(domain.doi().to_be_bytes());
-    option.extend([small(map.len() / WORD)?, class.level, 0, 0]);
-    option.extend(&map);
+    option.extend([u8::try_from(map.len() / WORD).ok()?, level, 0, 0]);
+    option.extend(map);
     let crc = checksum(&option).to_le_bytes();
-    if let Some(place) = option.get_mut(8..10) {
-        place.copy_from_slice(&crc);
-    }
-    Ok(option)
+    option.get_mut(8..10)?.copy_from_slice(&crc);
+    Some(option)
 }
 
 /// The checksum of an option, over all of it with the checksum's own octets as 0 (RFC 5570 5.1, RFC 1662 C.2).

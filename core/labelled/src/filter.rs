@@ -32,8 +32,6 @@ pub enum Drop {
     OutOfRange,
     /// Another option or header that says where the packet goes, or what is not understood.
     OtherOption,
-    /// A label where none may stand.
-    Misplaced,
     /// A fragment whose label is not the first one's.
     Disagrees,
     /// A compartment's packet that carries a label of its own making.
@@ -48,7 +46,7 @@ pub enum Drop {
 
 impl Drop {
     /// All there are, in their order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 16] = [
         Self::Malformed,
         Self::Checksum,
         Self::Unlabelled,
@@ -60,7 +58,6 @@ impl Drop {
         Self::UnknownLabel,
         Self::OutOfRange,
         Self::OtherOption,
-        Self::Misplaced,
         Self::Disagrees,
         Self::Forged,
         Self::Neighbour,
@@ -71,7 +68,7 @@ impl Drop {
     /// In words, for operators.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Malformed => "not a whole IPv4 packet",
+            Self::Malformed => "not a whole packet",
             Self::Checksum => "a wrong checksum",
             Self::Unlabelled => "no label",
             Self::Duplicate => "two labels",
@@ -82,7 +79,6 @@ impl Drop {
             Self::UnknownLabel => "an unknown label",
             Self::OutOfRange => "a label that the link does not have",
             Self::OtherOption => "another option",
-            Self::Misplaced => "a label out of its place",
             Self::Disagrees => "a fragment at another label than the first",
             Self::Forged => "a label of the compartment's own making",
             Self::Neighbour => "what is the link's own",
@@ -180,12 +176,14 @@ impl Filter {
                 let packet = ipv6::Packet::parse(octets)?;
                 let label =
                     packet.label()?.map(|option| calipso::decode(&self.domain, option)).transpose()?;
-                if packet.is_neighbours() {
-                    return Ok(Arrived::Link);
+                if let Some(label) = &label {
+                    self.admit(label, packet.datagram(), now)?;
                 }
-                let label = label.ok_or(Drop::Unlabelled)?;
-                self.admit(&label, packet.datagram(), now)?;
-                Ok(Arrived::At(label, packet.with(&[])?))
+                match label {
+                    _ if packet.is_neighbours() => Ok(Arrived::Link),
+                    Some(label) => Ok(Arrived::At(label, packet.with(&[])?)),
+                    None => Err(Drop::Unlabelled),
+                }
             }
             _ => Err(Drop::Malformed),
         }

@@ -13,8 +13,11 @@ const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const ICMP: u8 = 58;
 const DESTINATION: u8 = 60;
-/// Headers behind each other that are looked through; a packet with more is dropped.
-const MOST_HEADERS: usize = 8;
+/// Octets of a hop-by-hop header, at most: the longest label, and padding.
+pub(crate) const MOST_OPTIONS: usize = 160;
+const _: () = assert!(2 + calipso::MOST <= MOST_OPTIONS);
+/// Options in it, at most, with each that is padding.
+pub(crate) const MOST_STEPS: usize = 12;
 
 /// A packet in its parts.
 pub(crate) struct Packet<'a> {
@@ -37,7 +40,7 @@ impl<'a> Packet<'a> {
             return Err(Drop::Malformed);
         }
         let (next, options, payload): (_, &[u8], _) = if head[6] == HOP_BY_HOP {
-            let (next, header, payload) = extension(body)?;
+            let (next, header, payload) = hop_by_hop(body)?;
             (next, header.get(2..).unwrap_or_default(), payload)
         } else {
             (head[6], &[], body)
@@ -85,16 +88,7 @@ impl<'a> Packet<'a> {
             head[6] = self.next;
         } else {
             head[6] = HOP_BY_HOP;
-            let length = (2 + option.len()).next_multiple_of(8);
-            header.extend([self.next, u8::try_from(length / 8 - 1).map_err(|_| Drop::TooLarge)?]);
-            header.extend(option);
-            // Pad1 for one octet, PadN for more (RFC 8200 4.2).
-            match length - header.len() {
-                0 => {}
-                1 => header.push(0),
-                more => header.extend([1, u8::try_from(more - 2).unwrap_or(0)]),
-            }
-            header.resize(length, 0);
+            header = hop_by_hop_with(self.next, option).ok_or(Drop::TooLarge)?;
         }
         let length = u16::try_from(header.len() + self.payload.len()).map_err(|_| Drop::TooLarge)?;
         head[4..6].copy_from_slice(&length.to_be_bytes());
@@ -102,63 +96,75 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// What comes behind an extension header, the header, and the rest.
-fn extension(body: &[u8]) -> Result<(u8, &[u8], &[u8]), Drop> {
+/// A hop-by-hop header of one option; `None` if it is longer than one can be.
+pub(crate) fn hop_by_hop_with(next: u8, option: &[u8]) -> Option<Vec<u8>> {
+    let length = (2 + option.len()).next_multiple_of(8);
+    let mut header = vec![next, u8::try_from(length / 8 - 1).ok()?];
+    header.extend(option);
+    // Pad1 for one octet, PadN for more (RFC 8200 4.2).
+    match length - header.len() {
+        0 => {}
+        1 => header.push(0),
+        more => header.extend([1, u8::try_from(more - 2).ok()?]),
+    }
+    header.resize(length, 0);
+    Some(header)
+}
+
+/// What comes behind the hop-by-hop header, the header, and the rest.
+fn hop_by_hop(body: &[u8]) -> Result<(u8, &[u8], &[u8]), Drop> {
     let &[next, length, ..] = body else { return Err(Drop::Malformed) };
     let (header, rest) = body.split_at_checked((usize::from(length) + 1) * 8).ok_or(Drop::Malformed)?;
-    Ok((next, header, rest))
+    if header.len() > MOST_OPTIONS { Err(Drop::OtherOption) } else { Ok((next, header, rest)) }
 }
 
-/// Looks through what is behind the hop-by-hop header: the identification of a fragment, and whether it is neighbours' talk.
-fn look_through(mut next: u8, mut body: &[u8], hop_limit: u8) -> Result<(Option<u32>, bool), Drop> {
-    let mut fragment = None;
-    for _ in 0..MOST_HEADERS {
-        match next {
-            // It stands first or nowhere (RFC 8200 4.1).
-            HOP_BY_HOP => return Err(Drop::Malformed),
-            // The one names other destinations, the other's sum covers the option that is put on and taken off.
-            ROUTING | AUTHENTICATION => return Err(Drop::OtherOption),
-            DESTINATION => {
-                let (after, header, rest) = extension(body)?;
-                let inner = header.get(2..).unwrap_or_default();
-                for place in options(inner) {
-                    if inner.get(place?).and_then(<[u8]>::first) == Some(&calipso::TYPE) {
-                        return Err(Drop::Misplaced);
-                    }
-                }
-                (next, body) = (after, rest);
+/// Looks at what is behind the hop-by-hop header: the identification of a fragment, and whether it is neighbours' talk.
+fn look_through(next: u8, body: &[u8], hop_limit: u8) -> Result<(Option<u32>, bool), Drop> {
+    may_follow(next)?;
+    match next {
+        FRAGMENT => {
+            let Some((&[after, _, _, _, a, b, c, d], _)) = body.split_first_chunk::<8>() else {
+                return Err(Drop::Malformed);
+            };
+            if after == FRAGMENT {
+                return Err(Drop::Malformed);
             }
-            FRAGMENT => {
-                let Some((&[after, _, high, low, a, b, c, d], rest)) = body.split_first_chunk::<8>() else {
-                    return Err(Drop::Malformed);
-                };
-                if fragment.is_some() {
-                    return Err(Drop::Malformed);
-                }
-                fragment = Some(u32::from_be_bytes([a, b, c, d]));
-                if u16::from_be_bytes([high, low]) & 0xfff8 != 0 {
-                    return Ok((fragment, false));
-                }
-                (next, body) = (after, rest);
-            }
-            ICMP => {
-                // RFC 4861 6.1, 7.1, 8.1: a hop limit of 255 shows that no router forwarded it; RFC 6980: it is in one piece.
-                let of_link = body.first().is_some_and(|kind| (133..=137).contains(kind));
-                return Ok((fragment, of_link && hop_limit == 255 && fragment.is_none()));
-            }
-            _ => return Ok((fragment, false)),
+            may_follow(after)?;
+            Ok((Some(u32::from_be_bytes([a, b, c, d])), false))
         }
+        ICMP => {
+            // RFC 4861 6.1, 7.1, 8.1: a hop limit of 255 shows that no router forwarded it; RFC 6980: it is in one piece.
+            let of_link = body.first().is_some_and(|kind| (133..=137).contains(kind));
+            Ok((None, of_link && hop_limit == 255))
+        }
+        _ => Ok((None, false)),
     }
-    Err(Drop::Malformed)
 }
 
-/// Places of the options, without padding.
+/// Of the headers that tell the network or a host what to do with a packet, none but the hop-by-hop header is taken.
+fn may_follow(next: u8) -> Result<(), Drop> {
+    match next {
+        // It stands first or nowhere (RFC 8200 4.1).
+        HOP_BY_HOP => Err(Drop::Malformed),
+        // One names other destinations, one's sum covers the option that is put on and taken off, and one's options would have to be
+        // looked through for labels.
+        ROUTING | AUTHENTICATION | DESTINATION => Err(Drop::OtherOption),
+        _ => Ok(()),
+    }
+}
+
+/// Places of the options, without padding. Beyond [`MOST_STEPS`] it is no label with what fills up behind it.
 fn options(all: &[u8]) -> impl Iterator<Item = Result<Range<usize>, Drop>> {
-    let mut at = 0;
+    let (mut at, mut steps) = (0, 0);
     std::iter::from_fn(move || {
         loop {
+            steps += 1;
             match *all.get(at..)? {
                 [] => return None,
+                [..] if steps > MOST_STEPS => {
+                    at = all.len();
+                    return Some(Err(Drop::OtherOption));
+                }
                 [0, ..] => at += 1,
                 [kind, length, ref rest @ ..] if usize::from(length) <= rest.len() => {
                     let place = at..at + 2 + usize::from(length);

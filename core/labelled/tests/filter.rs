@@ -107,7 +107,7 @@ fn of_ten_thousand_hostile_packets_of_each_kind_none_is_delivered() {
     all_dropped(Drop::BadOption, |dice, _| {
         let (mut four, mut six) = options(&allowed(dice));
         four[8] = 1 + dice.below(255) as u8;
-        let at = 2 + dice.below(six.len() as u64 - 2) as usize;
+        let at = 6 + dice.below(six.len() as u64 - 6) as usize;
         // The bitmap's length is another fault of the same kind.
         six[at] ^= 1 << dice.below(8);
         with_label(dice, &four, &six)
@@ -159,7 +159,7 @@ fn of_ten_thousand_hostile_packets_of_each_kind_none_is_delivered() {
         let join = |a: &[u8], b: &[u8]| if first { [a, b].concat() } else { [b, a].concat() };
         with_label(dice, &join(&label.0, &four), &join(&label.1, &six))
     });
-    all_dropped(Drop::Misplaced, |dice, _| {
+    all_dropped(Drop::OtherOption, |dice, _| {
         let option = options(&allowed(dice)).1;
         packets::with_destination_options(&packets::ipv6(dice), &option)
     });

@@ -1,7 +1,7 @@
 //! The kernel's programs of a labelled link, held packet by packet against the filter in `core/labelled`.
 
 #[path = "../../../core/labelled/tests/packets/mod.rs"]
-#[allow(dead_code)] // Its IPv6 packets are for the filter's own tests.
+#[allow(dead_code)] // Some are for the filter's own tests.
 mod packets;
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use levee_labelled::{Arrived, Drop, Filter, calipso, cipso, spellings};
 use levee_policy::{CategorySet, Domain, Label, Range, TagForm};
 use levee_sys::bpf::Program;
 use levee_warden::labelled::programs::{Dropped, Programs};
-use packets::{Dice, fragment_of, ipv4, with_options};
+use packets::{Dice, bare, fragment_of, icmpv6, ipv4, ipv6, with_hop_by_hop, with_options};
 
 const MTU: u32 = 1_500;
 /// The interface that the first label's packets go to; each label has the next.
@@ -42,11 +42,20 @@ struct Link {
 
 impl Link {
     fn new(form: TagForm) -> Self {
+        Self::with(form, false)
+    }
+
+    /// One that takes IPv6 as well.
+    fn of_both() -> Self {
+        Self::with(TagForm::Bitmap, true)
+    }
+
+    fn with(form: TagForm, six: bool) -> Self {
         assert!(rustix::process::geteuid().is_root(), "this test loads BPF programs: run it as root");
         let domain = domain(form);
         let range = Range::new(label(1, []), label(2, 0..4)).unwrap();
         let labels: Vec<Label> = range.labels(100).unwrap().collect();
-        let programs = Programs::new(&domain, labels.len() as u32, 1).unwrap();
+        let programs = Programs::new(&domain, labels.len() as u32, 1, six).unwrap();
         for (label, at) in labels.iter().zip(0u32..) {
             programs.add(label, at + 1, WIRE + at).unwrap();
         }
@@ -87,7 +96,10 @@ impl Link {
                 assert_eq!(ran.packet[14..14 + expected.len()], expected, "{packet:02x?}");
                 true
             }
-            Ok(Arrived::Link) => panic!("{packet:02x?}"),
+            Ok(Arrived::Link) => {
+                assert_eq!((ran.verdict, &ran.packet[14..]), (PASSED, packet), "{packet:02x?}");
+                false
+            }
             Err(reason) => {
                 assert_eq!(ran.verdict, DROPPED, "{reason:?}: {packet:02x?}");
                 let after = self.programs.dropped().unwrap();
@@ -98,7 +110,7 @@ impl Link {
                     };
                     count(&after) - count(&before)
                 };
-                // Of tags 2, 5 and 6 the program says only that the label is unknown.
+                // Of tags 2, 5 and 6 and of CALIPSO the program says only that the label is unknown.
                 let coarse = [Drop::BadOption, Drop::UnknownLabel, Drop::OutOfRange].contains(&reason);
                 assert!(
                     more(reason) == 1 || coarse && more(Drop::UnknownLabel) == 1,
@@ -127,9 +139,10 @@ impl Link {
     }
 }
 
-/// The packet behind an Ethernet header.
+/// The packet behind an Ethernet header, which says that it is what its version says.
 fn frame(packet: &[u8]) -> Vec<u8> {
-    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..], packet].concat()
+    let kind = if packet.first().is_some_and(|first| first >> 4 == 6) { [0x86, 0xdd] } else { [8, 0] };
+    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind, packet].concat()
 }
 
 #[test]
@@ -268,14 +281,159 @@ fn a_compartment_s_packet_leaves_with_its_label_or_not_at_all() {
     for mark in [0, 1_000, u32::MAX] {
         assert_eq!(link.egress.run(&frame(&ipv4(&mut dice)), mark).unwrap().verdict, DROPPED);
     }
-    // IPv6, labelled or not, goes neither way.
-    for packet in [packets::ipv6(&mut dice), {
-        let packet = packets::ipv6(&mut dice);
-        packets::with_hop_by_hop(&packet, &calipso::encode(&link.domain, &link.labels[0]).unwrap())
-    }] {
-        let mut frame = frame(&packet);
-        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
-        assert_eq!(link.egress.run(&frame, 1).unwrap().verdict, DROPPED);
-        assert_eq!(link.ingress.run(&frame, 0).unwrap().verdict, DROPPED);
+    // Where the link has no IPv6, it goes neither way, labelled or not.
+    let six = calipso::encode(&link.domain, &link.labels[0]).unwrap();
+    for packet in [ipv6(&mut dice), with_hop_by_hop(&ipv6(&mut dice), &six), icmpv6(135, 255)] {
+        for mark in [0, 1] {
+            assert_eq!(link.egress.run(&frame(&packet), mark).unwrap().verdict, DROPPED);
+        }
+        assert_eq!(link.ingress.run(&frame(&packet), 0).unwrap().verdict, DROPPED);
+    }
+}
+
+#[test]
+fn on_a_link_with_ipv6_what_is_sent_arrives_at_its_label_in_either_version() {
+    let (mut link, mut dice) = (Link::of_both(), Dice(6));
+    for n in 0..2_000 {
+        let at = n % link.labels.len();
+        let packet = bare(&mut dice);
+        let sent = link.send(at, &packet).unwrap();
+        assert!(sent.len() > packet.len());
+        assert!(link.receive(&[&sent[..], &[0; 6]].concat()));
+    }
+    assert_eq!(link.programs.dropped().unwrap(), []);
+}
+
+#[test]
+fn every_spelling_of_a_label_in_ipv6_is_delivered_at_it_and_no_other_bit_is() {
+    let (mut link, mut dice) = (Link::of_both(), Dice(7));
+    for label in link.labels.clone() {
+        let all = calipso::spellings(&link.domain, &label).unwrap();
+        assert!(all.len() > 30);
+        for mut option in all {
+            let packet = ipv6(&mut dice);
+            assert!(link.receive(&with_hop_by_hop(&packet, &option)), "{option:02x?}");
+            // The checksum finds every one.
+            let at = 2 + dice.below(option.len() as u64 - 2) as usize;
+            option[at] ^= 1 << dice.below(8);
+            assert!(!link.receive(&with_hop_by_hop(&packet, &option)), "{option:02x?}");
+        }
+    }
+    // One word more than any domain can fill.
+    let mut long = vec![7, 140, 0, 0, 0, 16, 33, 5, 0, 0];
+    long.resize(142, 0);
+    let crc = calipso::checksum(&long).to_le_bytes();
+    long[8..10].copy_from_slice(&crc);
+    assert!(!link.receive(&with_hop_by_hop(&ipv6(&mut dice), &long)));
+}
+
+/// An IPv6 packet from the link that is wrong in one way or another, or in none.
+fn hostile_six(link: &Link, dice: &mut Dice) -> Vec<u8> {
+    let mut option = calipso::encode(&link.domain, link.any_label(dice)).unwrap();
+    let mut packet = ipv6(dice);
+    match dice.below(13) {
+        0 => return packet,
+        1 => option = [&option[..], &calipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),
+        2 => option[1] = dice.bits() as u8,
+        3 => option[2 + dice.below(4) as usize] ^= 1 << dice.below(8),
+        4 => option[6] = dice.bits() as u8,
+        5 => option[7] = dice.bits() as u8,
+        6 => {
+            let other = [0x05, 0x26, 0xc2, 0x63, 0x04][dice.below(5) as usize];
+            let other = [other, 2, 0, 0];
+            option = if dice.below(2) == 0 {
+                [&other, &option[..]].concat()
+            } else {
+                [&option[..], &other].concat()
+            };
+        }
+        7 => {
+            let noise: Vec<u8> = (0..dice.below(200)).map(|_| dice.bits() as u8).collect();
+            return with_hop_by_hop(&packet, &noise);
+        }
+        8 => {
+            let n = dice.below(160) as usize;
+            let padding =
+                if dice.below(2) == 0 { vec![0; n] } else { [&[1, n as u8][..], &vec![0; n]].concat() };
+            option = [&padding[..], &option].concat();
+        }
+        9 => return with_hop_by_hop(&fragment_of(&packet, dice), &option),
+        10 => {
+            let mut packet = with_hop_by_hop(&packet, &option);
+            // What is shorter than a header the kernel does not run a program on by itself.
+            packet.truncate(40 + dice.below(packet.len() as u64 - 40) as usize);
+            return packet;
+        }
+        // Another header behind it, or first: of those that there are, often.
+        11 => packet[6] = [0, 43, 44, 50, 51, 58, 59, 60, 135][dice.below(9) as usize],
+        _ => {
+            let mut packet = with_hop_by_hop(&packet, &option);
+            let at = dice.below(60) as usize;
+            packet[at] ^= 1 << dice.below(8);
+            // The kernel runs it by what the frame says.
+            packet[0] = 0x60 | packet[0] & 15;
+            return packet;
+        }
+    }
+    with_hop_by_hop(&packet, &option)
+}
+
+#[test]
+fn with_hostile_packets_of_ipv6_the_program_does_what_the_filter_does() {
+    let (mut link, mut dice) = (Link::of_both(), Dice(8));
+    let mut delivered = 0u32;
+    for n in 0..20_000 {
+        if n % 5_000 == 0 {
+            link = Link::of_both();
+        }
+        let packet = hostile_six(&link, &mut dice);
+        delivered += u32::from(link.receive(&packet));
+        // Of a compartment's making, some have no label of their own: those leave with its own.
+        let at = dice.below(link.labels.len() as u64) as usize;
+        link.send(at, &packet);
+    }
+    assert!(delivered > 1_000 && delivered < 10_000, "{delivered}");
+}
+
+#[test]
+fn fragments_of_ipv6_go_to_one_compartment_and_neighbours_to_none() {
+    let (mut link, mut dice) = (Link::of_both(), Dice(9));
+    for _ in 0..200 {
+        let fragment = fragment_of(&ipv6(&mut dice), &mut dice);
+        let (one, other) =
+            (dice.below(32) as usize % link.labels.len(), dice.below(32) as usize % link.labels.len());
+        for at in [one, other, one] {
+            let option = calipso::encode(&link.domain, &link.labels[at]).unwrap();
+            assert_eq!(link.receive(&with_hop_by_hop(&fragment, &option)), at == one);
+        }
+    }
+    let option = calipso::encode(&link.domain, &link.labels[0]).unwrap();
+    for kind in [1, 128, 132, 133, 134, 135, 136, 137, 138, 143] {
+        for hop_limit in [1, 254, 255] {
+            let packet = icmpv6(kind, hop_limit);
+            let of_link = (133..=137).contains(&kind) && hop_limit == 255;
+            link.receive(&packet);
+            assert_eq!(link.receive(&with_hop_by_hop(&packet, &option)), !of_link, "{kind} {hop_limit}");
+            assert_eq!(link.send(0, &packet).is_some(), !of_link, "{kind} {hop_limit}");
+            // What the link's own namespace says: this, and nothing else.
+            let own = link.egress.run(&frame(&packet), 0).unwrap();
+            assert_eq!(own.verdict, if of_link { PASSED } else { DROPPED }, "{kind} {hop_limit}");
+        }
+    }
+}
+
+#[test]
+fn a_packet_of_ipv6_that_is_too_large_with_its_label_does_not_leave() {
+    let (mut link, mut dice) = (Link::of_both(), Dice(10));
+    let label = calipso::encode(&link.domain, &link.labels[0]).unwrap();
+    let cost = (2 + label.len()).next_multiple_of(8);
+    for (size, goes) in [(MTU as usize - cost, true), (MTU as usize - cost + 1, false)] {
+        let mut packet = ipv6(&mut dice);
+        packet.resize(size, 0);
+        packet[4..6].copy_from_slice(&(size as u16 - 40).to_be_bytes());
+        assert_eq!(link.send(0, &packet).is_some(), goes);
+        // With a header of padding, which goes, it is as large as without.
+        let padded = with_hop_by_hop(&packet, &[1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(link.send(0, &padded).is_some(), goes);
     }
 }

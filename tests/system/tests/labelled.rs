@@ -14,32 +14,42 @@ categories = { NATO = 0, MED = 9 }
 interface = "ship0"
 labels = "CONFIDENTIAL..SECRET"
 domain = 16
-address = "192.168.7.1/24"
+address = ["192.168.7.1/24", "fd07::1/64"]
 services = ["web"]
 hosts = [{ address = "192.168.7.9", port = 8080, protocol = "tcp" }]
 "#;
 
-/// A host that speaks CIPSO, by hand: with whatever options it is given in hexadecimal.
-const PEER: &str = include_str!("../probes/cipso.py");
+/// A host that speaks CIPSO and CALIPSO, by hand: with whatever options it is given in hexadecimal.
+const PEER: &str = include_str!("../probes/labelled.py");
 
-/// The options of the two labels of the link, and of others.
-const CONFIDENTIAL: &str = "860a00000010010400020000";
-const SECRET: &str = "860a00000010010400050000";
+/// The options of the two labels of the link: of IPv4 and of IPv6.
+const CONFIDENTIAL: [&str; 2] = ["860a00000010010400020000", "0708000000100002bfd9"];
+const SECRET: [&str; 2] = ["860a00000010010400050000", "0708000000100005ba55"];
 
 /// Packets of each wrong kind.
 const EACH: u64 = 200;
 
-/// What is wrong, the options, and how many packets of it there are.
-const WRONG: [(&str, &str); 9] = [
-    ("no label", ""),
-    ("two labels", "860a0000001001040002860a0000001001040002"),
-    ("a truncated option", "861c0000001001040002"),
-    ("a label that is not as it must be", "860a0000001001040102"),
-    ("a label of another domain", "860a0000001101040002"),
-    ("an unknown tag", "860a0000001007040002"),
-    ("an unknown label", "860a0000001001040003"),
-    ("a label that the link does not have", "860a0000001001040001"),
-    ("another option", "860a000000100104000294040000"),
+/// The version, what is wrong, and the options.
+const WRONG: [(&str, &str, &str); 18] = [
+    ("4", "no label", ""),
+    ("4", "two labels", "860a0000001001040002860a0000001001040002"),
+    ("4", "a truncated option", "861c0000001001040002"),
+    ("4", "a label that is not as it must be", "860a0000001001040102"),
+    ("4", "a label of another domain", "860a0000001101040002"),
+    ("4", "an unknown tag", "860a0000001007040002"),
+    ("4", "an unknown label", "860a0000001001040003"),
+    ("4", "a label that the link does not have", "860a0000001001040001"),
+    ("4", "another option", "860a000000100104000294040000"),
+    ("6", "no label", ""),
+    ("6", "two labels", "0708000000100002bfd90708000000100002bfd9"),
+    ("6", "a truncated option", "0758000000100002bfd9"),
+    ("6", "a label that is not as it must be", "0708000000100102bfd9"),
+    ("6", "a label of another domain", "0708000000110002fbd2"),
+    // Its checksum is another's; the domain has no such level; the link has no such label: the program sees that none is in its table.
+    ("6", "an unknown label", "0708000000100002bfd8"),
+    ("6", "an unknown label", "07080000001000036383"),
+    ("6", "an unknown label", "0708000000100001db36"),
+    ("6", "another option", "0708000000100002bfd905020000"),
 ];
 
 fn dropped(world: &World, why: &str) -> u64 {
@@ -50,25 +60,32 @@ fn dropped(world: &World, why: &str) -> u64 {
 
 #[test]
 fn each_packet_of_a_labelled_network_reaches_the_compartment_of_its_label_or_none() {
-    let mut world = World::new("labelled", &format!("{SITE}{NETWORK}"), &["ship"]);
+    let site = SITE
+        .replace("\"10.80.0.1\"", "[\"10.80.0.1\", \"fd80::1\"]")
+        .replace("\"10.80.1.0/24\"", "[\"10.80.1.0/24\", \"fd80:1::/64\"]");
+    let mut world = World::new("labelled", &format!("{site}{NETWORK}"), &["ship"]);
     let ship = world.namespace("ship");
     world
         .server_sh("ip", &["link", "add", "ship0", "type", "veth", "peer", "name", "eth0", "netns", &ship])
         .ok();
+    // Nobody but the probe speaks there: what the kernel says by itself would be counted, too.
+    world.outside("ship", "sh", &["-c", "echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6"]).ok();
     world.outside("ship", "ip", &["link", "set", "eth0", "up"]).ok();
     world.start_server();
     let host = |world: &World, arguments: &[&str]| {
         world.outside("ship", "python3", &[&["-c", PEER], arguments].concat()).out
     };
     let pages = |world: &World| {
-        for (option, label) in [(CONFIDENTIAL, "CONFIDENTIAL"), (SECRET, "SECRET")] {
-            let mut said = String::new();
-            eventually(Duration::from_secs(40), "the host gets the page of its packets' label", || {
-                said = host(world, &["get", option]);
-                said.contains(&format!("<h1>{label}</h1>"))
-            });
-            // Each packet that came back had that label, and no other.
-            assert_eq!(said.lines().last(), Some(format!("labels {option}").as_str()), "{said}");
+        for (options, label) in [(CONFIDENTIAL, "CONFIDENTIAL"), (SECRET, "SECRET")] {
+            for (version, option) in ["4", "6"].into_iter().zip(options) {
+                let mut said = String::new();
+                eventually(Duration::from_secs(40), "the host gets the page of its packets' label", || {
+                    said = host(world, &[version, "get", option]);
+                    said.contains(&format!("<h1>{label}</h1>"))
+                });
+                // Each packet that came back had that label, and no other.
+                assert_eq!(said.lines().last(), Some(format!("labels {option}").as_str()), "{said}");
+            }
         }
     };
     pages(&world);
@@ -76,22 +93,24 @@ fn each_packet_of_a_labelled_network_reaches_the_compartment_of_its_label_or_non
     world.server_sh("ip", &["link", "show", "ship0"]).refused();
 
     let mut before = 0;
-    for (why, options) in WRONG {
+    for (version, why, options) in WRONG {
         let were = dropped(&world, why);
-        let said = host(&world, &["knock", &EACH.to_string(), options]);
-        assert_eq!(said.trim(), "answers 0", "{why}");
+        let said = host(&world, &[version, "knock", &EACH.to_string(), options]);
+        assert_eq!(said.trim(), "answers 0", "{version} {why}");
         let mut are = 0;
         eventually(Duration::from_secs(5), "the drops are in the status", || {
             are = dropped(&world, why) - were;
             are >= EACH
         });
-        assert_eq!(are, EACH, "{why}");
+        assert_eq!(are, EACH, "{version} {why}");
         before += are;
     }
-    assert_eq!(before, EACH * 9);
-    // As many with a right label are answered.
-    let said = host(&world, &["knock", "20", SECRET]);
-    assert!(!said.contains("answers 0"), "{said}");
+    assert_eq!(before, EACH * 18);
+    // With a right label they are answered.
+    for (version, option) in ["4", "6"].into_iter().zip(SECRET) {
+        let said = host(&world, &[version, "knock", "20", option]);
+        assert!(!said.contains("answers 0"), "{version}: {said}");
+    }
 
     // Killed, the warden leaves the interface where it is; the next one takes it up again.
     world.kill_server();

@@ -2,7 +2,7 @@
 
 use super::assembler::{Alu, FRAME, If, Instruction, Size};
 use super::header::{HEAD, HEADER, HEADER_LENGTH, LOOK_UP, MARK, OTHER, PACKET, PASS, Program, TOTAL};
-use super::{Map, OPTION};
+use super::{Map, OPTION, six};
 use crate::Drop;
 
 /// `bpf_redirect_neigh`: out at the link, to the neighbour that the routes of the link's namespace name.
@@ -12,15 +12,16 @@ const SEGMENT: i16 = 176;
 /// The stack: the mark.
 const INDEX: i16 = -104;
 
-/// The program at the outer end of the wire from a compartment: its packets get its mark, which no packet has by itself when
+/// The program at the outer end of the wire from a compartment: its packets, of IPv4 and, `with_six`, of IPv6, get its mark, which no packet has by itself when
 /// it leaves a namespace, and go to the link with this index.
 ///
 /// `None` if it cannot be made; there are no numbers for which that is so.
-pub fn compartment(mark: u32, link: u32) -> Option<Vec<Instruction>> {
+pub fn compartment(mark: u32, link: u32, with_six: bool) -> Option<Vec<Instruction>> {
     let mut program = Program::new();
-    let malformed = program.drop(Drop::Malformed);
-    program.protocols(malformed);
+    let (malformed, goes) = (program.drop(Drop::Malformed), program.asm.place());
+    program.protocols(malformed, with_six.then_some(goes));
     let asm = &mut program.asm;
+    asm.here(goes);
     asm.set(Alu::Move, 1, i32::try_from(mark).ok()?);
     asm.store(Size::Word, PACKET, MARK, 1);
     asm.set(Alu::Move, 1, i32::try_from(link).ok()?);
@@ -33,15 +34,15 @@ pub fn compartment(mark: u32, link: u32) -> Option<Vec<Instruction>> {
 }
 
 /// The program for what goes to the link: with the label of its mark's compartment and no other, or nowhere. `mtu` is the
-/// link's, in octets.
+/// link's, in octets; IPv6 goes `with_six` alone.
 ///
 /// `None` if it cannot be made; there is no MTU for which that is so.
-pub fn egress(mtu: u32) -> Option<Vec<Instruction>> {
+pub fn egress(mtu: u32, with_six: bool) -> Option<Vec<Instruction>> {
     let mut program = Program::new();
     let (unlabelled, outside) = (program.drop(Drop::Unlabelled), program.drop(Drop::OutOfRange));
     let (forged, large) = (program.drop(Drop::Forged), program.drop(Drop::TooLarge));
-    let arp = program.asm.place();
-    program.protocols(arp);
+    let (arp, six) = (program.asm.place(), program.asm.place());
+    program.protocols(arp, with_six.then_some(six));
     let asm = &mut program.asm;
     asm.load(Size::Word, 1, PACKET, MARK);
     asm.jump_if(1, If::Equal, 0, unlabelled);
@@ -69,11 +70,8 @@ pub fn egress(mtu: u32) -> Option<Vec<Instruction>> {
     asm.set(Alu::Add, TOTAL, HEAD);
     asm.with(Alu::Add, TOTAL, OTHER);
     asm.jump_if(TOTAL, If::Greater, 0xffff, large);
-    let fits = asm.place();
-    asm.jump_if(TOTAL, If::Less, i32::try_from(mtu.checked_add(1)?).ok()?, fits);
-    asm.load(Size::Word, 1, PACKET, SEGMENT);
-    asm.jump_if(1, If::Equal, 0, large);
-    asm.here(fits);
+    fits(&mut program, mtu)?;
+    let asm = &mut program.asm;
     asm.set(Alu::Move, 2, HEAD);
     asm.with(Alu::Sub, 2, HEADER_LENGTH);
     asm.with(Alu::Add, 2, OTHER);
@@ -91,6 +89,11 @@ pub fn egress(mtu: u32) -> Option<Vec<Instruction>> {
     let asm = &mut program.asm;
     asm.set(Alu::Move, 0, PASS);
     asm.exit();
+    if with_six {
+        asm.here(six);
+        six::to_link(&mut program, mtu)?;
+    }
+    let asm = &mut program.asm;
     asm.here(arp);
     // ARP is the link's own namespace's. A compartment has no part in it.
     asm.load(Size::Word, 1, PACKET, MARK);
@@ -98,4 +101,16 @@ pub fn egress(mtu: u32) -> Option<Vec<Instruction>> {
     asm.set(Alu::Move, 0, PASS);
     asm.exit();
     program.finish()
+}
+
+/// Drops what is larger than the link takes, with the length in register 8; but an aggregate is cut up.
+pub(super) fn fits(program: &mut Program, mtu: u32) -> Option<()> {
+    let large = program.drop(Drop::TooLarge);
+    let asm = &mut program.asm;
+    let fits = asm.place();
+    asm.jump_if(TOTAL, If::Less, i32::try_from(mtu.checked_add(1)?).ok()?, fits);
+    asm.load(Size::Word, 1, PACKET, SEGMENT);
+    asm.jump_if(1, If::Equal, 0, large);
+    asm.here(fits);
+    Some(())
 }

@@ -23,12 +23,12 @@ const VLAN: i16 = 20;
 pub(super) const LOOK_UP: i32 = 1;
 pub(super) const UPDATE: i32 = 2;
 pub(super) const CLOCK: i32 = 5;
-const STORE_BYTES: i32 = 9;
+pub(super) const STORE_BYTES: i32 = 9;
 pub(super) const LOAD_BYTES: i32 = 26;
 const CSUM_DIFF: i32 = 28;
 const ADJUST_ROOM: i32 = 50;
 /// `BPF_F_RECOMPUTE_CSUM`: what the card summed stays right.
-const RECOMPUTE: i32 = 1;
+pub(super) const RECOMPUTE: i32 = 1;
 /// `BPF_ADJ_ROOM_NET`: behind the 20 octets of an IPv4 header.
 const BEHIND_HEADER: i32 = 0;
 /// `BPF_F_ADJ_ROOM_FIXED_GSO`: segments of an aggregate keep their size.
@@ -43,6 +43,7 @@ pub(super) const ETHERNET: i32 = 14;
 /// Octets of an IPv4 header without options.
 pub(super) const HEAD: i32 = 20;
 const IP: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
 const ARP: u16 = 0x0806;
 
 /// The stack: the header, 60 octets.
@@ -73,14 +74,17 @@ impl Program {
         self.drops.get(reason as usize).copied().unwrap_or_else(|| Assembler::default().place())
     }
 
-    /// Goes to `arp` for ARP, on for IPv4, and drops what else there is.
-    pub(super) fn protocols(&mut self, arp: Place) {
+    /// Goes to `arp` for ARP, to `six` for IPv6 where that is taken, on for IPv4, and drops what else there is.
+    pub(super) fn protocols(&mut self, arp: Place, six: Option<Place>) {
         let malformed = self.drop(Drop::Malformed);
         let asm = &mut self.asm;
         asm.load(Size::Word, 0, PACKET, VLAN);
         asm.jump_if(0, If::Differs, 0, malformed);
         asm.load(Size::Word, 0, PACKET, PROTOCOL);
         asm.jump_if(0, If::Equal, i32::from(ARP.to_be()), arp);
+        if let Some(six) = six {
+            asm.jump_if(0, If::Equal, i32::from(IPV6.to_be()), six);
+        }
         asm.jump_if(0, If::Differs, i32::from(IP.to_be()), malformed);
     }
 

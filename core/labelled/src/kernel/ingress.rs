@@ -7,7 +7,7 @@ use super::header::{
     CLOCK, ETHERNET, FOUND, FOUND_LENGTH, HEAD, HEADER, HEADER_LENGTH, LOAD_BYTES, LOOK_UP, OTHER, PACKET,
     PASS, Program, TOTAL, UPDATE,
 };
-use super::{DATAGRAM, Map, OPTION};
+use super::{DATAGRAM, Map, OPTION, six};
 use crate::Drop;
 
 /// `bpf_redirect_peer`: straight into the namespace at the other end of the wire.
@@ -22,19 +22,24 @@ const VALUE: i16 = -136;
 /// How long a datagram is remembered, in ns, less than 2³¹ each.
 const LIFE: [i32; 2] = [30, 1_000_000_000];
 
-/// The program for what comes from the link: to the compartment of its label, without its option, or nowhere.
+/// The program for what comes from the link: to the compartment of its label, without its option, or nowhere. IPv6 does
+/// `with_six` alone.
 ///
 /// `None` if it cannot be made; there is no domain for which that is so.
-pub fn ingress(domain: &Domain) -> Option<Vec<Instruction>> {
+pub fn ingress(domain: &Domain, with_six: bool) -> Option<Vec<Instruction>> {
     let mut program = Program::new();
-    let arp = program.asm.place();
-    program.protocols(arp);
+    let (link, six) = (program.asm.place(), program.asm.place());
+    program.protocols(link, with_six.then_some(six));
     program.header();
     program.scan();
     look_up(&mut program, domain);
-    agree(&mut program);
+    name(&mut program);
     deliver(&mut program);
-    program.asm.here(arp);
+    if with_six {
+        program.asm.here(six);
+        six::from_link(&mut program, domain, link);
+    }
+    program.asm.here(link);
     program.asm.set(Alu::Move, 0, PASS);
     program.asm.exit();
     program.finish()
@@ -119,15 +124,14 @@ fn reason(program: &mut Program, domain: &Domain) {
 }
 
 /// The octets two by two, as the machine loads them.
-fn halves(octets: &[u8]) -> impl Iterator<Item = i32> + '_ {
+pub(super) fn halves(octets: &[u8]) -> impl Iterator<Item = i32> + '_ {
     octets.as_chunks::<2>().0.iter().map(|two| i32::from(u16::from_ne_bytes(*two)))
 }
 
-/// A fragment goes where the first of its datagram went, or nowhere.
-fn agree(program: &mut Program) {
-    let disagrees = program.drop(Drop::Disagrees);
+/// Names the datagram that the packet is a fragment of, if it is one; the fragment goes where the first of it went.
+fn name(program: &mut Program) {
     let asm = &mut program.asm;
-    let (first, done) = (asm.place(), asm.place());
+    let done = asm.place();
     asm.load(Size::Half, 1, FRAME, HEADER + 6);
     asm.swap16(1);
     asm.set(Alu::And, 1, 0x3fff);
@@ -141,10 +145,20 @@ fn agree(program: &mut Program) {
     asm.store(Size::Half, FRAME, NAME + 8, 1);
     asm.load(Size::Octet, 1, FRAME, HEADER + 9);
     asm.store(Size::Half, FRAME, NAME + 10, 1);
+    agree(program, Map::Datagrams, NAME, VALUE);
+    program.asm.here(done);
+}
+
+/// A fragment goes where the first of its datagram went, or nowhere. The datagram's name is on the stack; there is room for what is
+/// remembered of it at `value`. Register 8 is used.
+pub(super) fn agree(program: &mut Program, datagrams: Map, name: i16, value: i16) {
+    let disagrees = program.drop(Drop::Disagrees);
+    let asm = &mut program.asm;
+    let (first, done) = (asm.place(), asm.place());
     asm.call(CLOCK);
     asm.with(Alu::Move, TOTAL, 0);
-    asm.map(1, Map::Datagrams as i32);
-    asm.stack(2, NAME);
+    asm.map(1, datagrams as i32);
+    asm.stack(2, name);
     asm.call(LOOK_UP);
     asm.jump_if(0, If::Equal, 0, first);
     asm.load(Size::Double, 1, 0, 8);
@@ -157,11 +171,11 @@ fn agree(program: &mut Program) {
     asm.jump_if_register(1, If::Differs, OTHER, disagrees);
     asm.jump(done);
     asm.here(first);
-    asm.store(Size::Double, FRAME, VALUE, OTHER);
-    asm.store(Size::Double, FRAME, VALUE + 8, TOTAL);
-    asm.map(1, Map::Datagrams as i32);
-    asm.stack(2, NAME);
-    asm.stack(3, VALUE);
+    asm.store(Size::Double, FRAME, value, OTHER);
+    asm.store(Size::Double, FRAME, value + 8, TOTAL);
+    asm.map(1, datagrams as i32);
+    asm.stack(2, name);
+    asm.stack(3, value);
     asm.set(Alu::Move, 4, 0);
     asm.call(UPDATE);
     asm.here(done);
@@ -183,6 +197,11 @@ fn deliver(program: &mut Program) {
     asm.store(Size::Half, FRAME, HEADER + 2, 1);
     asm.set(Alu::Move, HEADER_LENGTH, HEAD);
     program.write(HEAD);
+    redirect(program);
+}
+
+/// To the other end of the wire with the index in register 9.
+pub(super) fn redirect(program: &mut Program) {
     let asm = &mut program.asm;
     asm.store(Size::Word, PACKET, NOTE, OTHER);
     asm.with(Alu::Move, 1, OTHER);

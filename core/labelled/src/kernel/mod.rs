@@ -5,12 +5,14 @@
 //! taken. A packet that is not in the table is dropped; the program then looks closer, for the reason alone.
 //!
 //! Three programs: [`ingress`] and [`egress`] at the link, and [`compartment`] at the outer end of the wire from a compartment.
-//! Nothing but ARP passes between the link and the namespace that holds it; IPv6 is dropped.
+//! Nothing but ARP and, where the link has IPv6, what neighbours say to each other (RFC 4861) passes between the link and the
+//! namespace that holds it. Where it has none, IPv6 is dropped.
 
 mod assembler;
 mod egress;
 mod header;
 mod ingress;
+mod six;
 
 pub use assembler::{Instruction, LOAD_WIDE, MAP};
 pub use egress::{compartment, egress};
@@ -32,19 +34,36 @@ pub enum Map {
     Drops = 2,
     /// Array: a compartment's mark → the option that its packets get ([`Written`]).
     Options = 3,
+    /// As `Labels`, for IPv6 ([`SIX_OPTION`] octets).
+    SixLabels = 4,
+    /// As `Datagrams`, for IPv6 ([`SIX_DATAGRAM`] octets).
+    SixDatagrams = 5,
+    /// As `Options`, for IPv6 ([`SixWritten`]).
+    SixOptions = 6,
 }
 
 /// Octets of what names a datagram: source, destination, identification, protocol, 0.
 pub const DATAGRAM: usize = 12;
 
+/// Octets that a label's option has in the tables for IPv6: those that it lacks are 0.
+pub const SIX_OPTION: usize = crate::calipso::MOST.next_multiple_of(4);
+/// Octets of what names a datagram of IPv6: source, destination, identification.
+pub const SIX_DATAGRAM: usize = 36;
+/// Octets of the longest hop-by-hop header with a label.
+pub const SIX_HEADER: usize = (2 + crate::calipso::MOST).next_multiple_of(8);
+
+/// What stands in [`Map::SixOptions`]: the hop-by-hop header's length as `u32` in the machine's order, then the header, in which
+/// the octet that says what comes next is 0; all 0 for none.
+pub type SixWritten = [u8; 4 + SIX_HEADER];
+
 /// What stands in [`Map::Options`]: the length with padding as `u32` in the machine's order, then the octets; all 0 for none.
 pub type Written = [u8; 4 + OPTION];
 
-/// What stands in [`Map::Labels`] and [`Map::Options`] for an option.
+/// An option with zeros behind it, as it stands in [`Map::Labels`], [`Map::SixLabels`] and [`Map::Options`].
 ///
 /// `None` if it is longer than one can be.
-pub fn padded(option: &[u8]) -> Option<[u8; OPTION]> {
-    let mut padded = [0; OPTION];
+pub fn padded<const LENGTH: usize>(option: &[u8]) -> Option<[u8; LENGTH]> {
+    let mut padded = [0; LENGTH];
     padded.get_mut(..option.len())?.copy_from_slice(option);
     Some(padded)
 }
@@ -56,6 +75,17 @@ pub fn written(option: &[u8]) -> Option<Written> {
     let length = u32::try_from(option.len().next_multiple_of(4)).ok()?;
     let mut entry = [0; 4 + OPTION];
     entry.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
-    entry.get_mut(4..)?.copy_from_slice(&padded(option)?);
+    entry.get_mut(4..)?.copy_from_slice(&padded::<OPTION>(option)?);
+    Some(entry)
+}
+
+/// The entry of [`Map::SixOptions`] for an option.
+///
+/// `None` if it is longer than one can be.
+pub fn six_written(option: &[u8]) -> Option<SixWritten> {
+    let header = crate::ipv6::hop_by_hop_with(0, option)?;
+    let mut entry = [0; 4 + SIX_HEADER];
+    entry.get_mut(..4)?.copy_from_slice(&u32::try_from(header.len()).ok()?.to_ne_bytes());
+    entry.get_mut(4..)?.copy_from_slice(&padded::<SIX_HEADER>(&header)?);
     Some(entry)
 }

@@ -164,14 +164,6 @@ pub(super) fn check_labelled(reader: &mut Reader<'_>, draft: &Draft, domains: Op
                 );
             }
         }
-        for address in network.addresses.iter().filter(|address| address.value.addr().is_ipv6()) {
-            reader.problem(
-                ProblemKind::BadValue,
-                &address.span,
-                "a labelled network carries IPv4 alone",
-                "give it an IPv4 address",
-            );
-        }
         let mediated = |name: &&At<ServiceName>| {
             let mut services = draft.services.read.iter();
             services.any(|service| service.name.value == name.value && service.mode.is_mediated())

@@ -1,7 +1,9 @@
 //! The kernel's programs of one labelled link, with their tables.
 
-use levee_labelled::kernel::{self, DATAGRAM, DATAGRAMS, OPTION, Written};
-use levee_labelled::{Drop, cipso, spellings};
+use levee_labelled::kernel::{
+    self, DATAGRAM, DATAGRAMS, OPTION, SIX_DATAGRAM, SIX_OPTION, SixWritten, Written,
+};
+use levee_labelled::{Drop, calipso, cipso, spellings};
 use levee_policy::{Domain, Label};
 use levee_sys::bpf::{Instruction, Map, MapKind, Program};
 use levee_sys::{Error, Result};
@@ -19,6 +21,15 @@ pub struct Programs {
     options: Map,
     arrived: Map,
     left: Map,
+    six: Option<Six>,
+}
+
+/// The tables for IPv6.
+#[derive(Debug)]
+struct Six {
+    labels: Map,
+    datagrams: Map,
+    options: Map,
 }
 
 /// What the packets were dropped on their way to, and why.
@@ -33,11 +44,11 @@ pub struct Dropped {
 }
 
 impl Programs {
-    /// Tables for so many labels of a domain; `link` is the index of the link's interface.
+    /// Tables for so many labels of a domain; `link` is the index of the link's interface. Without `six` IPv6 is dropped.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(domain: &Domain, labels: u32, link: u32) -> Result<Self> {
+    pub fn new(domain: &Domain, labels: u32, link: u32, six: bool) -> Result<Self> {
         let reasons = u32::try_from(Drop::ALL.len()).unwrap_or(u32::MAX);
         let drops = || Map::new(MapKind::Array, 4, 8, reasons);
         Ok(Self {
@@ -48,6 +59,7 @@ impl Programs {
             options: Map::new(MapKind::Array, 4, size_of::<Written>(), labels.saturating_add(1))?,
             arrived: drops()?,
             left: drops()?,
+            six: if six { Some(Six::new(labels)?) } else { None },
         })
     }
 
@@ -60,12 +72,22 @@ impl Programs {
         let unsayable = |e: levee_labelled::Fault| Error::invalid("write a label", e.to_string());
         let too_long = || Error::invalid("write a label", "the option is too long");
         for option in spellings(&self.domain, label).map_err(unsayable)? {
-            self.labels.set(&kernel::padded(&option).ok_or_else(too_long)?, &wire.to_ne_bytes())?;
+            self.labels.set(&kernel::padded::<OPTION>(&option).ok_or_else(too_long)?, &wire.to_ne_bytes())?;
         }
         let option = cipso::encode(&self.domain, label).map_err(unsayable)?;
         let entry = kernel::written(&option).ok_or_else(too_long)?;
         self.options.set(&mark.to_ne_bytes(), &entry)?;
-        Ok(u32::try_from(option.len().next_multiple_of(4)).unwrap_or(u32::MAX))
+        let mut cost = option.len().next_multiple_of(4);
+        if let Some(six) = &self.six {
+            for option in calipso::spellings(&self.domain, label).map_err(unsayable)? {
+                let key = kernel::padded::<SIX_OPTION>(&option).ok_or_else(too_long)?;
+                six.labels.set(&key, &wire.to_ne_bytes())?;
+            }
+            let option = calipso::encode(&self.domain, label).map_err(unsayable)?;
+            six.options.set(&mark.to_ne_bytes(), &kernel::six_written(&option).ok_or_else(too_long)?)?;
+            cost = cost.max((2 + option.len()).next_multiple_of(8));
+        }
+        Ok(u32::try_from(cost).unwrap_or(u32::MAX))
     }
 
     /// What packets from the link go through.
@@ -73,7 +95,7 @@ impl Programs {
     /// # Errors
     /// The kernel's.
     pub fn ingress(&self) -> Result<Program> {
-        self.load(kernel::ingress(&self.domain), &self.arrived)
+        self.load(kernel::ingress(&self.domain, self.six.is_some()), &self.arrived)
     }
 
     /// What packets to the link go through. `mtu` is the link's.
@@ -81,7 +103,7 @@ impl Programs {
     /// # Errors
     /// The kernel's.
     pub fn egress(&self, mtu: u32) -> Result<Program> {
-        self.load(kernel::egress(mtu), &self.left)
+        self.load(kernel::egress(mtu, self.six.is_some()), &self.left)
     }
 
     /// What packets of the compartment with this mark go through first.
@@ -89,14 +111,18 @@ impl Programs {
     /// # Errors
     /// The kernel's.
     pub fn compartment(&self, mark: u32) -> Result<Program> {
-        self.load(kernel::compartment(mark, self.link), &self.left)
+        self.load(kernel::compartment(mark, self.link, self.six.is_some()), &self.left)
     }
 
     fn load(&self, program: Option<Vec<kernel::Instruction>>, drops: &Map) -> Result<Program> {
         let program = program.ok_or_else(|| Error::invalid("make a BPF program", "a jump goes too far"))?;
         let program: Vec<Instruction> = program.into_iter().map(instruction).collect();
         // In the order of `kernel::Map`.
-        Program::load(&program, &[&self.labels, &self.datagrams, drops, &self.options])
+        let mut maps = vec![&self.labels, &self.datagrams, drops, &self.options];
+        if let Some(six) = &self.six {
+            maps.extend([&six.labels, &six.datagrams, &six.options]);
+        }
+        Program::load(&program, &maps)
     }
 
     /// What was dropped so far, without what is 0.
@@ -115,6 +141,16 @@ impl Programs {
             }
         }
         Ok(dropped)
+    }
+}
+
+impl Six {
+    fn new(labels: u32) -> Result<Self> {
+        Ok(Self {
+            labels: Map::new(MapKind::Hash, SIX_OPTION, 4, labels.saturating_mul(SPELLINGS).max(1))?,
+            datagrams: Map::new(MapKind::LruHash, SIX_DATAGRAM, 16, DATAGRAMS)?,
+            options: Map::new(MapKind::Array, 4, size_of::<SixWritten>(), labels.saturating_add(1))?,
+        })
     }
 }
 

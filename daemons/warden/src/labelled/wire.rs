@@ -1,7 +1,7 @@
 //! One labelled network: its interface in a namespace of its own, and from there a wire to the compartment of each label.
 //!
-//! In that namespace no process runs. It answers ARP for the interface's addresses, and finds the neighbours that compartments
-//! send to; every other packet is a program's ([`super::programs`]), or dropped. The namespace is pinned, as those of labels are.
+//! In that namespace no process runs. It answers ARP and neighbour solicitations for the interface's addresses, and finds the
+//! neighbours that compartments send to; every other packet is a program's ([`super::programs`]), or dropped. The namespace is pinned, as those of labels are.
 
 use super::programs::{Dropped, Programs};
 use crate::networks::{give_back, open_or_make, pinned, unpin};
@@ -26,6 +26,15 @@ const SETTINGS: [(&str, &str); 3] = [
     ("ipv4/conf/all/arp_announce", "2"),
 ];
 
+/// Settings of the interface, where it has IPv6. No router says anything about it.
+const SIX_SETTINGS: [(&str, &str); 4] =
+    [("accept_ra", "0"), ("autoconf", "0"), ("accept_redirects", "0"), ("disable_ipv6", "0")];
+
+fn set(name: &str, value: &str) -> Result<()> {
+    fs::write(format!("/proc/sys/net/{name}"), value)
+        .map_err(|e| Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e))
+}
+
 /// A labelled network.
 #[derive(Debug)]
 pub struct Wire {
@@ -33,9 +42,13 @@ pub struct Wire {
     ns: OwnedFd,
     pin: PathBuf,
     mtu: u32,
+    with_six: bool,
     labels: u32,
     programs: Programs,
 }
+
+/// The shortest packet that every link must take that carries IPv6 (RFC 8200 5).
+const SHORTEST_SIX: u32 = 1_280;
 
 impl Wire {
     /// Moves the network's interface from the namespace `outer` into its own, pinned in the directory `pins`, for so many labels of
@@ -59,10 +72,11 @@ impl Wire {
         }
         let pin = pins.join(interface);
         let ns = open_or_make(&pin)?;
-        let taken = Self::prepare(interface, ns.as_fd(), domain, labels, outer);
+        let with_six = edge.addresses.iter().any(|address| address.addr().is_ipv6());
+        let taken = Self::prepare(interface, ns.as_fd(), domain, labels, with_six, outer);
         match taken {
             Ok((mtu, programs)) => {
-                Ok(Self { interface: interface.to_owned(), ns, pin, mtu, labels: 0, programs })
+                Ok(Self { interface: interface.to_owned(), ns, pin, mtu, with_six, labels: 0, programs })
             }
             Err(e) => {
                 give_back(ns.as_fd(), outer)?;
@@ -77,16 +91,13 @@ impl Wire {
         ns: BorrowedFd<'_>,
         domain: &Domain,
         labels: u32,
+        with_six: bool,
         outer: BorrowedFd<'_>,
     ) -> Result<(u32, Programs)> {
         ns::in_net(ns, || {
             let ipv6 = Path::new("/proc/sys/net/ipv6").exists();
             let off = ("ipv6/conf/default/disable_ipv6", "1");
-            for (name, value) in SETTINGS.into_iter().chain(ipv6.then_some(off)) {
-                fs::write(format!("/proc/sys/net/{name}"), value)
-                    .map_err(|e| Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e))?;
-            }
-            Ok(())
+            SETTINGS.into_iter().chain(ipv6.then_some(off)).try_for_each(|(name, value)| set(name, value))
         })??;
         let (mut inside, mut outside) = (Net::in_ns(ns)?, Net::in_ns(outer)?);
         if inside.find(interface)?.is_some() {
@@ -97,10 +108,16 @@ impl Wire {
             outside.move_to(interface, ns)?;
         }
         let link = inside.find(interface)?.ok_or_else(|| Error::invalid("find the link", "it is gone"))?;
-        let programs = Programs::new(domain, labels, link.index)?;
+        let programs = Programs::new(domain, labels, link.index, with_six)?;
         inside.add_program_hooks(interface)?;
         inside.add_program(interface, Hook::From, programs.ingress()?.as_fd())?;
         inside.add_program(interface, Hook::To, programs.egress(link.mtu)?.as_fd())?;
+        if with_six {
+            ns::in_net(ns, || {
+                let one = |(name, value)| set(&format!("ipv6/conf/{interface}/{name}"), value);
+                SIX_SETTINGS.into_iter().try_for_each(one)
+            })??;
+        }
         Ok((link.mtu, programs))
     }
 
@@ -115,6 +132,14 @@ impl Wire {
         let (mut here, mut there) = (Net::in_ns(self.ns.as_fd())?, Net::in_ns(to)?);
         here.add_veth(&outer, &self.interface, Some(to))?;
         let cost = self.programs.add(label, mark, here.index(&outer)?)?;
+        if self.with_six && self.mtu.saturating_sub(cost) < SHORTEST_SIX {
+            let why = format!(
+                "a packet of {} octets has room for {} beside a label, and IPv6 needs {SHORTEST_SIX}: raise the interface's MTU",
+                self.mtu,
+                self.mtu.saturating_sub(cost)
+            );
+            return Err(Error::invalid(format!("carry IPv6 with labels at {}", self.interface), why));
+        }
         here.make_wire(&outer, ADDRESS)?;
         there.make_wire(&self.interface, ADDRESS)?;
         there.set_mtu(&self.interface, self.mtu.saturating_sub(cost))?;
