@@ -1,4 +1,5 @@
-//! A virtual machine with Debian's kernel, for tests that need another kernel's IPsec: the host's own may have none.
+//! A virtual machine with Debian's kernel, for tests that need another kernel's IPsec or one that labels packets: the host's own may have
+//! neither.
 //!
 //! `scripts/guest` makes what it boots (`make test` calls it). It runs in qemu without hardware support, up in about
 //! 5 s, with one network card that is a tap device in a network namespace of the test's.
@@ -40,6 +41,23 @@ impl Guest {
     /// When it does not come up; says what is missing.
     #[must_use]
     pub fn boot(net: BorrowedFd<'_>) -> Self {
+        Self::boot_with(net, "")
+    }
+
+    /// As [`Guest::boot`], with SELinux enforcing a policy that has levels s0 to s15 and categories c0 to c239, in which who hears what
+    /// another says is at its level. The shell is at all of them.
+    ///
+    /// # Panics
+    /// When it does not come up so.
+    #[must_use]
+    pub fn boot_labelled(net: BorrowedFd<'_>) -> Self {
+        let mut guest = Self::boot_with(net, "lsm=selinux selinux=1");
+        guest.run("dd if=/policy of=/sys/fs/selinux/load bs=1M && echo 1 > /sys/fs/selinux/enforce");
+        assert_eq!(guest.run("cat /sys/fs/selinux/enforce").trim(), "1");
+        guest
+    }
+
+    fn boot_with(net: BorrowedFd<'_>, arguments: &str) -> Self {
         let (kernel, initramfs) = (made().join("kernel"), made().join("initramfs"));
         assert!(
             kernel.exists() && initramfs.exists(),
@@ -51,7 +69,10 @@ impl Guest {
         machine
             .args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", "256", "-no-reboot"])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"])
-            .args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off"])
+            .args([
+                "-append",
+                &format!("console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off {arguments}"),
+            ])
             .args(["-netdev", &card, "-device", "virtio-net-pci,romfile=,netdev=net,mac=52:54:00:12:34:56"])
             .arg("-kernel")
             .arg(kernel)
