@@ -19,16 +19,15 @@ use crate::output::{self, shown};
 
 /// Where a label's store is, within the label.
 const STORE: &str = "srv/own";
-/// Whose the lines of such a program are in its label's log.
-const SOURCE: &str = "levee exec: ";
 /// How often the log is looked at.
 const TURN: Duration = Duration::from_millis(250);
 const CHUNK: usize = 64 << 10;
+const OTHER: &str = "the server answered another question";
 
 /// Run a program within a label, as its services run
 ///
 /// The program must be among those that the label's services have; it has the services' rights, nothing to read, and at most ten
-/// minutes, also when this command is interrupted. What it writes goes into the label's log, and is shown from there. The label is
+/// minutes; it is killed where this command ends before it. What it writes goes into the label's log, and is shown from there. The label is
 /// started for it where it does not run. It is in the audit log before it begins. The exit code is the program's.
 #[derive(Debug, clap::Args)]
 pub struct Exec {
@@ -74,11 +73,17 @@ impl Exec {
         }
         let mut log = Followed::from_now(log::directory(self.state, Some(&self.label))?);
         let (which, label) = (self.which, self.label);
-        let asked = std::thread::spawn(move || which.ask(&Command::Enter(label, what)));
+        let asked = which.begin(&Command::Enter(label, what))?;
+        let source = match asked.next()? {
+            Answer::Began(source) => format!("{source}: "),
+            Answer::Failed(why) => return Err(shown(&why)),
+            _ => return Err(OTHER.to_owned()),
+        };
+        let asked = std::thread::spawn(move || asked.next());
         let said = |log: &mut Followed| {
             let said = log.more().unwrap_or_default();
             // A line begins with its instant.
-            let ours = said.lines().filter_map(|line| line.split_once(' ')?.1.strip_prefix(SOURCE));
+            let ours = said.lines().filter_map(|line| line.split_once(' ')?.1.strip_prefix(&source));
             let ours: String = ours.map(|line| format!("{line}\n")).collect();
             output::print(&ours).map(|()| !ours.is_empty())
         };
@@ -96,7 +101,7 @@ impl Exec {
         match asked.join().map_err(|_| "the question failed".to_owned())?? {
             Answer::Exited(status) => Ok(ExitCode::from(status)),
             Answer::Failed(why) => Err(shown(&why)),
-            _ => Err("the server answered another question".to_owned()),
+            _ => Err(OTHER.to_owned()),
         }
     }
 }
@@ -122,7 +127,7 @@ impl Put {
         match self.which.ask(&Command::Enter(self.label.clone(), what))? {
             Answer::Ended => {}
             Answer::Failed(why) => return Err(shown(&why)),
-            _ => return Err("the server answered another question".to_owned()),
+            _ => return Err(OTHER.to_owned()),
         }
         let store = self.store()?;
         let mut again = File::open(&self.file).map_err(from)?;

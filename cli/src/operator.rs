@@ -41,6 +41,11 @@ impl Which {
 
     /// Sends one command and waits for its answer.
     pub fn ask(&self, command: &Command) -> Result<Answer, String> {
+        self.begin(command)?.next()
+    }
+
+    /// Sends one command, whose answers are waited for one by one. What was begun ends where this is dropped.
+    pub fn begin(&self, command: &Command) -> Result<Asked, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can ask a server; run this with sudo".to_owned());
         }
@@ -51,7 +56,7 @@ impl Which {
             Command::Enter(_, Entering::Execute(_)) => TRIAL + EXECUTION,
             _ => PATIENCE,
         };
-        ask(&self.run()?.join(CONTROL), command, patience)
+        Asked::begin(&self.run()?.join(CONTROL), command, patience)
     }
 
     /// Everything that runs.
@@ -69,33 +74,49 @@ impl Which {
 /// # Errors
 /// It does not, and why; or nobody says so in time.
 pub fn try_label(run: &Path, label: &LabelName) -> Result<(), String> {
-    match ask(&run.join(CONTROL), &Command::Try(label.clone()), TRIAL)? {
+    match Asked::begin(&run.join(CONTROL), &Command::Try(label.clone()), TRIAL)?.next()? {
         Answer::Ended => Ok(()),
         Answer::Failed(reason) => Err(reason),
         _ => Err("the server answered another question".to_owned()),
     }
 }
 
-fn ask(socket: &Path, command: &Command, patience: Duration) -> Result<Answer, String> {
-    let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", socket.display());
-    let at = |e: rustix::io::Errno| match e {
-        rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED => {
-            fault(&"no server runs there; `levee up` starts one")
+/// A command that a server has been sent.
+pub struct Asked {
+    channel: Channel,
+    socket: PathBuf,
+    patience: Duration,
+}
+
+impl Asked {
+    fn begin(socket: &Path, command: &Command, patience: Duration) -> Result<Self, String> {
+        let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", socket.display());
+        let at = |e: rustix::io::Errno| match e {
+            rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED => {
+                fault(&"no server runs there; `levee up` starts one")
+            }
+            e => fault(&e),
+        };
+        let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(at)?;
+        set_socket_timeout(&fd, Timeout::Recv, Some(patience)).map_err(at)?;
+        set_socket_timeout(&fd, Timeout::Send, Some(patience)).map_err(at)?;
+        connect(&fd, &SocketAddrUnix::new(socket).map_err(at)?).map_err(at)?;
+        let channel = Channel::from_fd(fd);
+        channel.send(command).map_err(|e| fault(&e))?;
+        Ok(Self { channel, socket: socket.to_owned(), patience })
+    }
+
+    /// The next answer.
+    pub fn next(&self) -> Result<Answer, String> {
+        match self.channel.recv() {
+            Ok(received) => Ok(received.message),
+            // With a time limit, that is what "no message yet" means.
+            Err(RecvError::Empty) => {
+                Err(format!("{}: no answer within {:?}", self.socket.display(), self.patience))
+            }
+            Err(e) => Err(format!("{}: {e}", self.socket.display())),
         }
-        e => fault(&e),
-    };
-    let fd =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(at)?;
-    set_socket_timeout(&fd, Timeout::Recv, Some(patience)).map_err(at)?;
-    set_socket_timeout(&fd, Timeout::Send, Some(patience)).map_err(at)?;
-    connect(&fd, &SocketAddrUnix::new(socket).map_err(at)?).map_err(at)?;
-    let channel = Channel::from_fd(fd);
-    channel.send(command).map_err(|e| fault(&e))?;
-    match channel.recv() {
-        Ok(received) => Ok(received.message),
-        // With a time limit, that is what "no message yet" means.
-        Err(RecvError::Empty) => Err(fault(&format!("no answer within {patience:?}"))),
-        Err(e) => Err(fault(&e)),
     }
 }
 
@@ -117,7 +138,8 @@ mod tests {
             channel.send(&Answer::Failed("no such session".into())).unwrap();
             asked
         });
-        let answer = ask(&path, &Command::End("0123456789ab".into()), PATIENCE).unwrap();
+        let asked = Asked::begin(&path, &Command::End("0123456789ab".into()), PATIENCE).unwrap();
+        let answer = asked.next().unwrap();
         assert!(matches!(answer, Answer::Failed(reason) if reason == "no such session"));
         assert!(matches!(server.join().unwrap(), Command::End(id) if id == "0123456789ab"));
     }
@@ -125,7 +147,8 @@ mod tests {
     #[test]
     fn that_no_server_runs_is_said_with_what_to_do() {
         let directory = tempfile::tempdir().unwrap();
-        let error = ask(&directory.path().join("control"), &Command::Status, PATIENCE).unwrap_err();
+        let asked = Asked::begin(&directory.path().join("control"), &Command::Status, PATIENCE);
+        let error = asked.err().unwrap();
         assert!(error.ends_with("no server runs there; `levee up` starts one"), "{error}");
     }
 }

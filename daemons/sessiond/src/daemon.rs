@@ -29,7 +29,7 @@ use levee_ipc::warden::sessiond::SessiondPart;
 use levee_policy::audit::{Event as Entry, Verdict};
 use levee_policy::{HostName, LabelName, Site};
 use levee_session::federation::Publication;
-use levee_session::{Change, ClientId, CommitId, CutId, Event, OperatorId, Output, Sessions, Stored, Time};
+use levee_session::{Change, ClientId, CommitId, CutId, Event, Output, Sessions, Stored, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -447,8 +447,11 @@ impl Daemon {
             Output::Withdraw(record) => self.federation(|machine, now| machine.withdraw(&record, now)),
             Output::Over(session) => self.federation(|machine, now| machine.cut(session, now)),
             Output::Operator(operator, result) => self.operators.ended(operator, result),
-            Output::Execute(OperatorId(ticket), label, argv) => {
-                self.ask_warden(SessiondRequest::Execute { label, argv, ticket });
+            Output::Execute(operator, label, argv) => {
+                // Who has gone meanwhile waits for no program.
+                if self.operators.executes(operator, &label) {
+                    self.ask_warden(SessiondRequest::Execute { label, argv, ticket: operator.0 });
+                }
             }
         }
     }

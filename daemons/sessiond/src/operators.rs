@@ -18,6 +18,8 @@ use std::time::Duration;
 /// How long vaults and warden may take to say how they are; whoever has not by then is left out.
 const PATIENCE: Duration = Duration::from_millis(500);
 const MOST: usize = 16;
+/// Who may wait for programs, so that others can ask at any time.
+const MOST_PROGRAMS: usize = MOST / 2;
 const MAX_SESSIONS: usize = 256;
 const MAX_VAULTS: usize = 64;
 
@@ -28,6 +30,10 @@ enum State {
     Collecting { missing: BTreeSet<LabelName>, compartments: Option<Vec<CompartmentStatus>>, until: Time },
     /// The end of a session, of a trial, or of what is asked of a partition.
     Ending,
+    /// The end of a program that may take its time.
+    Waiting,
+    /// The end of a program that has been ordered at this label.
+    Executing(LabelName),
 }
 
 struct Operator {
@@ -73,6 +79,12 @@ impl Operators {
     pub fn make_room(&self) -> Result<(), Fatal> {
         let Some(listener) = &self.listener else { return Ok(()) };
         listener.wait_for(self.open.len() < MOST, false).map_err(|why| Fatal::new("wait for operators", why))
+    }
+
+    /// How many wait for a program.
+    fn programs(&self) -> usize {
+        let waits = |one: &&Operator| matches!(one.state, State::Waiting | State::Executing(_));
+        self.open.values().filter(waits).count()
     }
 
     /// When the first status is answered, whoever is missing.
@@ -139,6 +151,22 @@ impl Operators {
         }
     }
 
+    /// Whether the operator waits for their program still, which is ordered now.
+    pub fn executes(&mut self, id: OperatorId, label: &LabelName) -> bool {
+        let waiting = self.open.get_mut(&id);
+        waiting.is_some_and(|operator| {
+            operator.state = State::Executing(label.clone());
+            true
+        })
+    }
+
+    /// The program that an operator had run has been started.
+    pub fn executing(&mut self, id: OperatorId, number: u8) {
+        if let Some(operator) = self.open.get_mut(&id) {
+            operator.link.send(Answer::Began(operator::Entering::source(number)));
+        }
+    }
+
     /// The program that an operator had run has ended, or does not run.
     pub fn executed(&mut self, id: OperatorId, result: Result<u8, String>) {
         if let Some(mut operator) = self.open.remove(&id) {
@@ -198,7 +226,12 @@ impl Daemon {
                     self.handle(Event::Try(id, label));
                 }
                 Command::Enter(label, what) if what.is_bounded() => {
-                    operator.state = State::Ending;
+                    let lasts = matches!(what, operator::Entering::Execute(_));
+                    operator.state = if lasts { State::Waiting } else { State::Ending };
+                    if lasts && self.operators.programs() > MOST_PROGRAMS {
+                        let why = format!("{MOST_PROGRAMS} operators wait for programs already");
+                        return self.operators.ended(id, Err(why));
+                    }
                     self.handle(Event::Enter(id, label, entering(what)));
                 }
                 Command::Enter(..) => {
@@ -217,7 +250,10 @@ impl Daemon {
             Ok(None) => {}
             // One command a connection; one that is closed waits for nothing.
             _ => {
-                self.operators.open.remove(&id);
+                let gone = self.operators.open.remove(&id);
+                if let Some(Operator { state: State::Executing(label), .. }) = gone {
+                    self.ask_warden(SessiondRequest::Abandon { label, ticket: id.0 });
+                }
             }
         }
     }

@@ -345,8 +345,15 @@ impl Server {
             }
             SessiondRequest::Execute { label, argv, ticket } => {
                 let running = self.labels.get_mut(&label).ok_or_else(|| "this label does not run".to_owned());
-                if let Err(reason) = running.and_then(|running| running.execute(argv, ticket)) {
-                    self.tell_sessiond(LabelEvent::Executed { ticket, result: Err(reason) });
+                let told = match running.and_then(|running| running.execute(argv, ticket)) {
+                    Ok(number) => LabelEvent::Executing { ticket, number },
+                    Err(reason) => LabelEvent::Executed { ticket, result: Err(reason) },
+                };
+                self.tell_sessiond(told);
+            }
+            SessiondRequest::Abandon { label, ticket } => {
+                if let Some(running) = self.labels.get_mut(&label) {
+                    running.abandon(ticket, Instant::now());
                 }
             }
             SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),

@@ -20,7 +20,8 @@ pub enum Command {
     /// Start this label, to see whether it can run here; it is stopped again if nobody has a session there.
     Try(LabelName),
     /// Do this within the label, which is started for it where it does not run. Of a file, [`Answer::Ended`] says that it may be put
-    /// there now; of a program, [`Answer::Exited`] that it has ended.
+    /// there now; of a program, [`Answer::Began`] that it runs and [`Answer::Exited`] that it has ended. It is killed when the connection is
+    /// closed.
     Enter(LabelName, Entering),
     /// This person's credentials are others now: to be recorded.
     Changed(UserName),
@@ -45,6 +46,11 @@ pub enum Entering {
 }
 
 impl Entering {
+    /// Of what source the lines of a program with this number are. No service can have such a name.
+    pub fn source(number: u8) -> String {
+        format!("levee exec {number}")
+    }
+
     /// The most words of a command.
     pub const WORDS: usize = 64;
     /// The most octets of a command, or of a path.
@@ -89,6 +95,8 @@ pub enum Answer {
     Status(Box<ServerStatus>),
     /// It is done, or ordered; of a session that was to end no packet will pass any more.
     Ended,
+    /// The program runs; its lines in its label's log are of this source.
+    Began(String),
     /// The program has ended: its exit status, or 128 plus the signal's number.
     Exited(u8),
     /// It cannot be done, and why.

@@ -1,8 +1,10 @@
 //! What operators do within a label: put a file into its store, run a program there. Both are recorded first, and neither takes
 //! anything with it but what was said.
 
-use levee_system::{World, eventually, text};
+use levee_system::{World, eventually, programs, text};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -88,4 +90,78 @@ fn a_label_stays_while_a_program_runs_for_an_operator_and_goes_when_it_has_ended
     // Longer than a label lingers that nobody needs.
     exec(&world, HIGH, &["/usr/bin/python3", "-c", "import time; time.sleep(14)"]).ok();
     eventually(Duration::from_secs(30), "the label has gone", || !runs());
+}
+
+/// An operator's command that runs, until it is killed or dropped.
+struct Running(Child);
+
+impl Running {
+    fn python(world: &World, program: &str) -> Self {
+        let mut command = Command::new(programs().join("levee"));
+        command.args(["exec", HIGH, "--run"]).arg(world.path("run")).arg("--state").arg(world.path("state"));
+        command.args(["--", "/usr/bin/python3", "-c", program]).stdout(Stdio::piped());
+        Self(command.spawn().expect("levee exec"))
+    }
+
+    /// The lines that it prints, as they come.
+    fn lines(&mut self) -> impl Iterator<Item = String> {
+        let out = BufReader::new(self.0.stdout.take().expect("its output"));
+        out.lines().map(|line| line.expect("text"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn operators_at_one_label_see_their_own_programs_words_and_a_program_ends_with_its_operator() {
+    let world = World::up("operators", &format!("{SITE}{SERVICES}"), &["ws1"]);
+    let speaks = |word: &str| {
+        format!("import time\nfor n in range(6):\n  print('{word}', flush=True)\n  time.sleep(0.3)")
+    };
+    let mut both = ["one", "other"].map(|word| (word, Running::python(&world, &speaks(word))));
+    for (word, running) in &mut both {
+        let said: Vec<String> = running.lines().collect();
+        assert_eq!(said, vec![word.to_owned(); 6]);
+    }
+    // As many as there may be, none of which would end.
+    let stuck = "import time\nprint('here', flush=True)\nwhile True: time.sleep(1)";
+    let mut all = [(); 4].map(|()| Running::python(&world, stuck));
+    for one in &mut all {
+        assert_eq!(one.lines().next().as_deref(), Some("here"));
+    }
+    let another = || exec(&world, HIGH, &["/usr/bin/python3", "-c", "print('well')"]);
+    assert!(another().refused().contains("4 programs run for operators at this label already"));
+    // Interrupted, as a terminal does it, or killed.
+    for (one, signal) in all.iter().zip(["INT", "TERM", "KILL", "HUP"]) {
+        let pid = one.0.id().to_string();
+        levee_system::sh("kill", &[&format!("-{signal}"), &pid]).ok();
+    }
+    eventually(Duration::from_secs(20), "there is room again", || another().status == 0);
+}
+
+#[test]
+fn a_program_of_an_operators_begins_with_nothing_but_what_a_service_has() {
+    let world = World::up("beginning", &format!("{SITE}{SERVICES}"), &["ws1"]);
+    let shows = "import os, signal, stat
+def kind(fd):
+    try: mode = os.fstat(fd).st_mode
+    except OSError: return None
+    return 'device' if stat.S_ISCHR(mode) else 'pipe' if stat.S_ISFIFO(mode) else 'other'
+print([(fd, kind(fd)) for fd in range(256) if kind(fd)])
+print(sorted(name for name in os.environ if name != 'LC_CTYPE'))
+print(os.getcwd(), oct(os.umask(0)), os.getgroups(), os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid())
+print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), [os.isatty(fd) for fd in range(3)])
+print(os.stat('/dev/null').st_dev == os.fstat(0).st_dev, os.get_inheritable(1))";
+    let said = exec(&world, HIGH, &["/usr/bin/python3", "-c", shows]).ok();
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!(said[0], "[(0, 'device'), (1, 'pipe'), (2, 'pipe')]", "{said:#?}");
+    assert_eq!(said[1], "[]", "{said:#?}");
+    assert_eq!(said[2], "/ 0o22 [] True True", "{said:#?}");
+    assert_eq!(said[3], "[] [False, False, False]", "{said:#?}");
+    assert!(said[4].starts_with("True"), "{said:#?}");
 }

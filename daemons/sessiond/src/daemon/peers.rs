@@ -83,6 +83,7 @@ impl Daemon {
                 self.sweep(&running);
                 self.operators.compartments(running, partitions, steering, alarms);
             }
+            LabelEvent::Executing { ticket, number } => self.operators.executing(OperatorId(ticket), number),
             LabelEvent::Executed { ticket, result } => self.operators.executed(OperatorId(ticket), result),
             LabelEvent::Partition { ticket, result } => self.operators.ended(OperatorId(ticket), result),
             LabelEvent::Note { label, object, done, reason } => {

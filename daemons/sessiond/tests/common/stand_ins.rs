@@ -175,6 +175,9 @@ impl StandIns {
                 shared.trace.push(format!("execute {label} {}", argv.join(" ")));
                 self.say(LabelEvent::Executed { ticket, result: Ok(0) });
             }
+            Said::Says(SessiondRequest::Abandon { label, ticket }) => {
+                shared.trace.push(format!("abandon {label} {ticket}"));
+            }
             Said::Says(SessiondRequest::Replace(role)) => shared.trace.push(format!("replace {role:?}")),
         }
     }

@@ -4,17 +4,16 @@
 use super::RunningLabel;
 use crate::compartment::service::Launch;
 use crate::form::Form;
+use levee_ipc::operator::Entering;
 use levee_policy::site::Needs;
 use rustix::process::Signal;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Whose the lines in the label's log are. No service can have this name.
-const SOURCE: &str = "levee exec";
 /// How long one may run.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How many run at a time.
-const MOST: usize = 4;
+/// How many run at a time, by their numbers: lines of none are taken for another's.
+const NUMBERS: std::ops::RangeInclusive<u8> = 1..=4;
 
 /// One that runs, or has ended and was not told.
 #[derive(Debug)]
@@ -23,33 +22,44 @@ pub(super) struct Executed {
     ticket: u64,
     /// Who asks.
     asker: u64,
+    number: u8,
     until: Instant,
     result: Option<Result<u8, String>>,
 }
 
 impl RunningLabel {
-    /// Starts a program. What becomes of it is told by [`RunningLabel::executed`]; as long as it runs, so does the label.
+    /// Starts a program, and says its number. What becomes of it is told by [`RunningLabel::executed`]; as long as it runs, so does the
+    /// label.
     ///
     /// # Errors
     /// Why it cannot run.
-    pub fn execute(&mut self, argv: Vec<String>, asker: u64) -> Result<(), String> {
+    pub fn execute(&mut self, argv: Vec<String>, asker: u64) -> Result<u8, String> {
         let Form::Compartment(compartment) = &mut self.form else {
             return Err(
                 "this label has a kernel of its own: its warden there starts services alone".to_owned()
             );
         };
-        if self.executing.len() >= MOST {
-            return Err(format!("{MOST} programs run for operators at this label already"));
-        }
+        let number =
+            NUMBERS.into_iter().find(|number| self.executing.iter().all(|one| one.number != *number));
+        let number = number
+            .ok_or_else(|| format!("{} programs run for operators at this label already", NUMBERS.end()))?;
         let program = argv.first().cloned().ok_or("no program")?;
-        let log = self.logs.end(SOURCE, self.service_uid, true).map_err(|e| e.to_string())?;
+        let log =
+            self.logs.end(&Entering::source(number), self.service_uid, true).map_err(|e| e.to_string())?;
         self.tickets += 1;
         let launch = Launch { program, argv, env: Vec::new(), needs: Needs::default() };
         let started = compartment.run(launch.start(self.tickets), &[log.as_fd(), log.as_fd()]);
         started.map_err(|e| e.to_string())?;
         let until = Instant::now() + LONGEST;
-        self.executing.push(Executed { ticket: self.tickets, asker, until, result: None });
-        Ok(())
+        self.executing.push(Executed { ticket: self.tickets, asker, number, until, result: None });
+        Ok(number)
+    }
+
+    /// Nobody waits for this one any more: its time is over.
+    pub fn abandon(&mut self, asker: u64, now: Instant) {
+        for one in self.executing.iter_mut().filter(|one| one.asker == asker) {
+            one.until = now;
+        }
     }
 
     /// One of them has ended, or none has this number.

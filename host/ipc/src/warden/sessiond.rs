@@ -102,12 +102,19 @@ pub enum SessiondRequest {
         /// The asker's own number.
         ticket: u64,
     },
-    /// An operator has this program run at a label that runs. Answered by [`LabelEvent::Executed`].
+    /// An operator has this program run at a label that runs. Answered by [`LabelEvent::Executing`] and [`LabelEvent::Executed`].
     Execute {
         /// Where.
         label: LabelName,
         /// The program and its arguments.
         argv: Vec<String>,
+        /// The asker's own number.
+        ticket: u64,
+    },
+    /// Nobody waits for this program of an operator's any more: it is killed.
+    Abandon {
+        /// Where.
+        label: LabelName,
         /// The asker's own number.
         ticket: u64,
     },
@@ -167,6 +174,13 @@ pub enum LabelEvent {
         ticket: u64,
         /// Whether the order was carried out; a partition that is turned on starts as soon as it can.
         result: Result<(), String>,
+    },
+    /// An operator's program has been started.
+    Executing {
+        /// The asker's number.
+        ticket: u64,
+        /// What its lines have in its label's log: each program that runs has a number of its own.
+        number: u8,
     },
     /// An operator's program has ended, or could not be started.
     Executed {
