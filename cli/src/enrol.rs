@@ -11,11 +11,14 @@
 //!                                                        as etcd's client, where the site has several servers
 //! STATE/authority/   federation-ca.key federation-ca.pem and the authority for that, which is not the site's
 //! STATE/etcd/        tls.key chain.pem authority.pem     etcd's own
+//! STATE/layer/       authority/ca.key authority/ca.pem   of the second tunnel, where the site has two layers: another authority and
+//!                    layer.key chain.pem authority.pem   another kind of key, in a store of another uid; hosts/NAME/layer is the same
 //! STATE/hosts/NAME/  device.key chain.pem ike.key ike-chain.pem authority.pem workstation.toml ppk.key
 //!                                                        one host's bundle: copy it to that workstation
 //! ```
 
 pub(crate) mod files;
+mod layer;
 pub(crate) mod pki;
 mod request;
 
@@ -48,6 +51,8 @@ pub struct Facts {
     pub suites: Suites,
     /// Its hosts.
     pub hosts: Vec<HostFacts>,
+    /// The UDP port of the second tunnel, where the site has two layers.
+    pub layer_port: Option<u16>,
     /// etcd's name and addresses, where the site has several servers.
     pub etcd: Option<(DomainName, Vec<IpAddr>)>,
 }
@@ -67,6 +72,20 @@ impl Facts {
         let found = self.hosts.iter().find(|host| host.name.as_str() == name);
         found.ok_or_else(|| EnrolError::UnknownHost(name.to_owned()))
     }
+
+    /// The text of a host's `workstation.toml`.
+    fn workstation(&self, host: &HostFacts) -> Result<String, EnrolError> {
+        toml::to_string(&Workstation {
+            site: self.site.as_str(),
+            server_name: self.server.as_str(),
+            addresses: &self.addresses,
+            trusted_path_port: self.port,
+            ppk: host.ppk.as_ref().map(PpkId::as_str),
+            suites: Some(self.suites).filter(|suites| *suites != Suites::default()),
+            layer_port: self.layer_port,
+        })
+        .map_err(EnrolError::Toml)
+    }
 }
 
 /// What a workstation needs to know of its server: `workstation.toml`.
@@ -81,6 +100,8 @@ struct Workstation<'a> {
     ppk: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     suites: Option<Suites>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer_port: Option<u16>,
 }
 
 /// Why nothing was enrolled.
@@ -187,6 +208,7 @@ impl Enroller<'_> {
         files.public("ca.pem", &certificate.pem())?;
         let mut written = files.written;
         written.extend(self.federation_authority(facts)?);
+        written.extend(self.layer_authority(facts)?);
         Ok(written)
     }
 
@@ -214,6 +236,7 @@ impl Enroller<'_> {
         files.public("audit.pub", &audit.public_key_pem())?;
         let mut written = self.server_certificates(files, facts, (&tls, &ike), &issuer)?;
         written.extend(self.federation_client(facts)?);
+        written.extend(self.layer_server(facts)?);
         Ok(written)
     }
 
@@ -242,7 +265,9 @@ impl Enroller<'_> {
         let mut files = self.open(&self.state.join("hosts").join(host.name.as_str()))?;
         files.private("device.key", &key)?;
         files.private("ike.key", &ike)?;
-        self.host_certificates(files, facts, host, (&key, &ike), &issuer)
+        let mut written = self.host_certificates(files, facts, host, (&key, &ike), &issuer)?;
+        written.extend(self.layer_host(facts, host)?);
+        Ok(written)
     }
 
     /// The part of a host's bundle that needs no private key of its; `workstation.toml` last.
@@ -255,23 +280,14 @@ impl Enroller<'_> {
         issuer: &Issuer<'_, KeyPair>,
     ) -> Result<Written, EnrolError> {
         let (authority, _) = self.issuer_of(facts, "ca")?;
-        let HostFacts { name, accreditation, ppk } = host;
+        let HostFacts { name, accreditation, .. } = host;
         let certificate = pki::host(name, accreditation, key, issuer)?;
         let ike_certificate = pki::ike_host(name, accreditation, ike, issuer)?;
         let passport = pki::passport(name, key, &certificate, issuer)?;
-        let workstation = toml::to_string(&Workstation {
-            site: facts.site.as_str(),
-            server_name: facts.server.as_str(),
-            addresses: &facts.addresses,
-            trusted_path_port: facts.port,
-            ppk: ppk.as_ref().map(PpkId::as_str),
-            suites: Some(facts.suites).filter(|suites| *suites != Suites::default()),
-        })
-        .map_err(EnrolError::Toml)?;
         files.public("chain.pem", &(certificate.pem() + &passport))?;
         files.public("ike-chain.pem", &ike_certificate.pem())?;
         files.public("authority.pem", &authority)?;
-        files.public("workstation.toml", &workstation)?;
+        files.public("workstation.toml", &facts.workstation(host)?)?;
         Ok(files.written)
     }
 
@@ -357,14 +373,14 @@ impl Enroller<'_> {
     /// The authority, the server, the auditor and every host of the site: what of them is not there yet, or all anew by force.
     pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let mut written = match self.is_there("authority/ca.pem") {
-            true => self.federation_authority(facts)?,
+            true => [self.federation_authority(facts)?, self.layer_authority(facts)?].concat(),
             false => self.anew().authority(facts)?,
         };
         if facts.etcd.is_some() && !self.is_there("etcd/authority.pem") {
             written.extend(self.anew().etcd(facts)?);
         }
         written.extend(match self.is_there("server/authority.pem") {
-            true => self.federation_client(facts)?,
+            true => [self.federation_client(facts)?, self.layer_server(facts)?].concat(),
             false => self.anew().server(facts)?,
         });
         written.extend(self.auditor_once()?);
@@ -372,6 +388,8 @@ impl Enroller<'_> {
             let name = host.name.as_str();
             if !self.is_there(&format!("hosts/{name}/workstation.toml")) {
                 written.extend(self.anew().host(facts, name)?);
+            } else {
+                written.extend(self.layer_host(facts, host)?);
             }
             if host.ppk.is_some() && !self.is_there(&format!("hosts/{name}/ppk.key")) {
                 written.extend(self.anew().ppk(facts, name, self.passphrase.clone())?);

@@ -261,6 +261,7 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         port: site.server().trusted_path_port(),
         keys: site.crypto().keys(),
         suites: site.crypto().suites(),
+        layer_port: site.vault().is_layered().then(|| site.server().layer_port()),
         etcd: site.federation().map(|federation| {
             let addresses = federation.etcd().iter().map(std::net::SocketAddr::ip).collect();
             (federation.etcd_name().clone(), addresses)

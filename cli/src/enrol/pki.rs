@@ -11,8 +11,8 @@ use pkcs8::{EncryptedPrivateKeyInfoRef, LineEnding, PrivateKeyInfoRef, SecretDoc
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, CustomExtension,
     DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PublicKeyData, RevokedCertParams, SanType, SerialNumber,
-    SigningKey as _,
+    PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData, RevokedCertParams, SanType,
+    SerialNumber, SigningKey as _,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::pem::PemObject as _;
@@ -190,6 +190,38 @@ pub fn federation_authority(site: &SiteName, key: &KeyPair) -> Result<Certificat
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params.self_signed(key)?)
+}
+
+/// A new private key of the second tunnel: of another kind than the site's (RFC 8410).
+pub fn layer_key() -> Result<KeyPair, PkiError> {
+    Ok(KeyPair::generate_for(&PKCS_ED25519)?)
+}
+
+/// It as every OpenSSL reads it: without the public key behind it, which came later (RFC 5208; RFC 5958).
+pub fn write_layer_key(key: &KeyPair) -> Result<Zeroizing<String>, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("writing a key: {why}"));
+    let der = Zeroizing::new(key.serialize_der());
+    let whole = PrivateKeyInfoRef::try_from(der.as_slice()).map_err(|e| fault(&e))?;
+    let alone = PrivateKeyInfoRef::new(whole.algorithm, whole.private_key);
+    let document = SecretDocument::encode_msg(&alone).map_err(|e| fault(&e))?;
+    document.to_pem("PRIVATE KEY", LineEnding::LF).map_err(|e| fault(&e))
+}
+
+/// The authority of the second tunnel, which is not the site's.
+pub fn layer_authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+    let mut params = params(&format!("levee second-tunnel authority of {site}"), AUTHORITY_DAYS)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params.self_signed(key)?)
+}
+
+/// A workstation's certificate for the second tunnel: its name and nothing else, since no label is decided there.
+pub fn layer_host(
+    name: &HostName,
+    key: &impl PublicKeyData,
+    issuer: &Issuer<'_, KeyPair>,
+) -> Result<Certificate, PkiError> {
+    Ok(leaf(name.as_str(), ExtendedKeyUsagePurpose::ClientAuth)?.signed_by(key, issuer)?)
 }
 
 /// A server's certificate as etcd's client.

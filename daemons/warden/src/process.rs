@@ -5,7 +5,7 @@ use crate::logs::Logs;
 use crate::options::Options;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
-    Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest, UpflowReport,
+    LayerState, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest, UpflowReport,
 };
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
@@ -102,6 +102,8 @@ pub enum Heard {
     Sessiond(SessiondRequest),
     /// The tpe.
     Tpe(TpeRequest),
+    /// The second tunnel.
+    Layer(LayerState),
     /// A stage of upflow.
     Upflow(Vec<UpflowReport>),
 }
@@ -306,6 +308,7 @@ impl Process {
             | Role::Fsd => self.hear_as(|nothing: Nothing| match nothing {}),
             Role::Snapshot | Role::Copy => self.hear_as(Heard::Upflow),
             Role::Tpe => self.hear_as(Heard::Tpe),
+            Role::Layer => self.hear_as(Heard::Layer),
         }?;
         if matches!(heard.message, Heard::Ready) && std::mem::replace(&mut self.ready, true) {
             return Err(RecvError::Malformed);

@@ -61,6 +61,8 @@ pub struct Server {
     /// Which slot an SPI names.
     steering: SteeringKey,
     ike: Vec<(SocketAddr, OwnedFd)>,
+    /// Of the second tunnel, where the site has one.
+    layer: Option<outer::Layer>,
     trusted_path: OwnedFd,
     operators: OwnedFd,
     processes: Processes,
@@ -102,9 +104,18 @@ impl Server {
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
         let fault = |e| Fatal::new("open the tunnel", e);
         let steering = SteeringKey::random().map_err(fault)?;
-        let addresses: Vec<_> = at(site.server().tunnel_port()).collect();
+        let mut addresses: Vec<_> = at(site.server().tunnel_port()).collect();
+        let mut ike_addresses: Vec<_> = at(site.server().ike_port()).collect();
+        let mut layer = None;
+        if site.vault().is_layered() {
+            // Nothing from outside reaches keyer and vaults, and nothing that they send leaves, but through the second tunnel.
+            addresses = vec![outer::within(site.server().tunnel_port())];
+            ike_addresses.clear();
+            let all = at(site.server().layer_port());
+            layer = Some(outer::layer(all).map_err(|e| Fatal::new("open the second tunnel", e))?);
+        }
         let tunnels = outer::tunnels(&addresses, site.server().slots(), &steering).map_err(fault)?;
-        let ike = outer::ike(at(site.server().ike_port())).map_err(|e| Fatal::new("open IKE", e))?;
+        let ike = outer::ike(ike_addresses.into_iter()).map_err(|e| Fatal::new("open IKE", e))?;
         let first = at(site.server().trusted_path_port()).next().ok_or_else(|| {
             Fatal::new("open the trusted path", "the site file gives the server no address")
         })?;
@@ -130,6 +141,7 @@ impl Server {
             tunnels,
             steering,
             ike,
+            layer,
             trusted_path,
             operators,
             processes,
@@ -290,7 +302,7 @@ impl Server {
                     process.kill();
                     return Ok(());
                 }
-                Ok(Heard::Tpe(_)) | Err(_) => {
+                Ok(Heard::Tpe(_) | Heard::Layer(_)) | Err(_) => {
                     log!("{key} said what it may not say: killing it");
                     process.kill();
                     return Ok(());

@@ -15,7 +15,7 @@ use levee_session::SessionId;
 use levee_sys::clock;
 use levee_sys::tun::{self, Queue};
 use levee_sys::udp::{SteeringGroup, SteeringKey, steering_group};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub struct Remains {
 }
 
 impl Session {
-    /// Begins the compartment, without its vault: [`Session::hear`] says when it is built.
+    /// Begins the compartment, without its vault: [`Session::hear`] says when it is built. `outer` is the tunnel's local address.
     ///
     /// # Errors
     /// The step that failed; then nothing of it is left.
@@ -89,16 +89,14 @@ impl Session {
         options: &Options,
         uids: &Uids,
         slot: u16,
-        server: SocketAddr,
+        outer: IpAddr,
         steering: &SteeringKey,
     ) -> Result<Self, Fatal> {
         let uid_base = uids.compartment(slot);
         let logs = Logs::start(Some(&open.label), uids.own(Own::Logger(slot)), options)?;
         let step = |e: levee_sys::Error| Fatal::new("start the session's compartment", e);
         // A port of its own, so that no other session's datagrams are merged with this one's.
-        let any: IpAddr =
-            if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let group = steering_group(SocketAddr::new(any, 0), SLOTS, outer::QUEUE, steering)
+        let group = steering_group(SocketAddr::new(outer, 0), SLOTS, outer::QUEUE, steering)
             .map_err(|e| Fatal::new("open the tunnel's UDP socket", e))?;
         let network = Network::new().map_err(step)?;
         let interface = Interface {

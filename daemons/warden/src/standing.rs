@@ -1,11 +1,12 @@
 //! What the standing processes of a server and of a workstation have in common.
 
 use crate::options::Options;
-use crate::process::{Key, Process};
+use crate::process::{Key, Process, Started};
 use crate::supervisor::Processes;
-use crate::{Fatal, log, state};
+use crate::{Fatal, log, outer, state};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::layer::LayerPart;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::tps::TpsPart;
@@ -33,6 +34,25 @@ pub fn wait_for_signer(processes: &mut Processes, options: &Options, directory: 
     let signer = processes.get_mut(&Key::of(Role::Signer)).filter(|_| options.passphrase);
     let why = signer.and_then(|signer| signer.begins_within(DECRYPTION));
     why.map_or(Ok(()), |why| Err(Fatal::keys(directory, why)))
+}
+
+/// What a server's and a workstation's second tunnel have in common: sockets, and who it is, from a directory of its own.
+///
+/// # Errors
+/// What is not there, or the process is gone.
+pub fn give_layer(
+    layer: &Started<LayerPart>,
+    sockets: &outer::Layer,
+    directory: &Path,
+) -> Result<(), Box<dyn Error>> {
+    for (address, socket) in &sockets.outer {
+        layer.give(LayerPart::Outer(*address), socket)?;
+    }
+    layer.give(LayerPart::Inner, &sockets.inner)?;
+    layer.give(LayerPart::Chain, state::copy(&directory.join("chain.pem"))?)?;
+    layer.give(LayerPart::Authority, state::copy(&directory.join("authority.pem"))?)?;
+    layer.give(LayerPart::Key, state::secret(&directory.join("layer.key"))?)?;
+    Ok(())
 }
 
 /// Hands these the revocation list that there is now. One that does not read what it is told is killed, and reads the list when it is

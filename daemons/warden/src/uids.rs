@@ -26,6 +26,9 @@ const SMALL_BLOCKS: u32 = 2048;
 /// Who makes images ([`crate::maker`]), for whichever warden of the host. Above all blocks.
 pub const MAKERS: u32 = WORKSTATIONS + SMALL_BLOCKS * SMALL_BLOCK;
 
+// Whose the keys of the second tunnel are on the disk: no process's.
+const _: () = assert!(levee_ipc::warden::layer::KEYS_UID > MAKERS);
+
 /// A block of uids that is this warden's as long as this value lives.
 #[derive(Debug)]
 pub struct Uids {
@@ -51,6 +54,8 @@ pub enum Own {
     Fsd,
     /// The logger of levee's own standing processes.
     Log,
+    /// The second tunnel.
+    Layer,
     /// The vault in this slot.
     Vault(u16),
     /// The first of two stacks in this slot that must agree.
@@ -110,6 +115,7 @@ impl Uids {
             Own::Tpe => 5,
             Own::Fsd => 6,
             Own::Log => 7,
+            Own::Layer => 8,
             Own::Vault(slot) => 0x1000 + u32::from(slot & 0xfff),
             Own::Snapshot(slot) => 0x2000 + u32::from(slot & 0xfff),
             Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
@@ -173,11 +179,12 @@ mod tests {
     fn no_compartment_shares_a_uid_with_a_process_of_ours() {
         let dir = tempfile::tempdir().unwrap();
         let uids = Uids::claim(dir.path(), Place::Server).unwrap();
-        let ours = [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe, Own::Fsd, Own::Log]
-            .into_iter()
-            .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
-            .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]))
-            .chain((1..4096).map(Own::Logger));
+        let ours =
+            [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe, Own::Fsd, Own::Log, Own::Layer]
+                .into_iter()
+                .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
+                .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]))
+                .chain((1..4096).map(Own::Logger));
         let all: Vec<u32> = ours.map(|who| uids.own(who)).collect();
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());

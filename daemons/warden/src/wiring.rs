@@ -138,11 +138,24 @@ impl fmt::Display for Row {
 mod tests {
     use super::*;
     use levee_ipc::warden::{
-        Part, Peer, fsd, keyer, mediator, sessiond, signer, stack, tpe, tps, upflow, vault,
+        Part, Peer, fsd, keyer, layer, mediator, sessiond, signer, stack, tpe, tps, upflow, vault,
     };
 
-    const ROLES: [Role; 12] =
-        [Sessiond, Signer, Tps, Keyer, Vault, Stack, Witness, Mediator, Role::Snapshot, Role::Copy, Fsd, Tpe];
+    const ROLES: [Role; 13] = [
+        Role::Layer,
+        Sessiond,
+        Signer,
+        Tps,
+        Keyer,
+        Vault,
+        Stack,
+        Witness,
+        Mediator,
+        Role::Snapshot,
+        Role::Copy,
+        Fsd,
+        Tpe,
+    ];
 
     fn read(path: &str) -> String {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -169,6 +182,7 @@ mod tests {
                     Role::Copy => takes::<upflow::CopyPart>(&to),
                     Fsd => takes::<fsd::FsdPart>(&to),
                     Tpe => takes::<tpe::TpePart>(&to),
+                    Role::Layer => takes::<layer::LayerPart>(&to),
                 };
                 let is_row = TABLE.iter().any(|row| {
                     [(A(role), A(other)), (A(other), A(role))].contains(&(row.from, row.to))
@@ -205,8 +219,8 @@ mod tests {
         for role in ROLES {
             assert!(!wired(role, role), "{role:?}");
             assert_eq!(wired(Mediator, role), role == Sessiond);
-            // They know their gate, and nobody else; and nobody speaks with upflow.
-            for lonely in [Stack, Witness, Role::Snapshot, Role::Copy] {
+            // They know their gate, and nobody else; and nobody speaks with upflow, nor with the second tunnel.
+            for lonely in [Role::Layer, Stack, Witness, Role::Snapshot, Role::Copy] {
                 assert!(!wired(lonely, role), "{lonely:?} and {role:?}");
             }
         }

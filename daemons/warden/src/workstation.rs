@@ -13,10 +13,11 @@ use crate::{Fatal, log, outer, state};
 use levee_daemon::TURN;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::layer::LayerPart;
 use levee_ipc::warden::signer::SignerPart;
 use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::vault::VaultPart;
-use levee_ipc::warden::{Place, Role, TpeRequest, WorkstationEvent};
+use levee_ipc::warden::{LayerState, Place, Role, TpeRequest, WorkstationEvent};
 use levee_ipc::{Secret, SendError};
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, PpkId, SiteName};
@@ -24,7 +25,7 @@ use levee_session::SessionId;
 use levee_sys::signals::Signals;
 use levee_sys::udp::SteeringKey;
 use serde::Deserialize;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// An agent that has not heard the server for so long has nobody signed on, or nobody who gets anything done.
 const QUIET: Duration = levee_ipc::client::SILENCE;
 
-/// Processes that every workstation has, in the order in which they are started.
-const STANDING: [Role; 3] = [Role::Signer, Role::Keyer, Role::Tpe];
+/// Processes that every workstation has, in the order in which they are started; the last where its site has two layers.
+const STANDING: [Role; 4] = [Role::Signer, Role::Keyer, Role::Tpe, Role::Layer];
 
 /// The steering slot of the only vault.
 const SLOT: u16 = 1;
@@ -61,6 +62,8 @@ pub struct Bundle {
     /// What the trusted path and IKE use, as at the server.
     #[serde(default)]
     suites: Suites,
+    /// The UDP port of the server's second tunnel, where the site has two layers; then nothing goes without it.
+    layer_port: Option<u16>,
     /// The group of this host whose members may use `levee-tpe`, one of them at a time; without it, root alone.
     people: Option<String>,
 }
@@ -105,6 +108,9 @@ pub struct Workstation {
     tunnel: Tunnel,
     ppk: Option<PpkId>,
     suites: Suites,
+    /// The second tunnel, where there is one: where it leads, its sockets, and why nothing passes.
+    layer: Option<(SocketAddr, outer::Layer)>,
+    layer_down: Option<String>,
     uids: Uids,
     /// Which slot an SPI names: of one, always that one.
     steering: SteeringKey,
@@ -153,6 +159,13 @@ impl Workstation {
                 .map_err(|e| Fatal::new(format!("let the group `{group}` use levee-tpe"), e))?;
         }
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
+        let layer = bundle.layer_port.map(|port| SocketAddr::new(*address, port));
+        if layer.is_some() && bundle.tunnel == Tunnel::Other {
+            let why = "another client's tunnel cannot go through the second one: take out `tunnel`, or `layer-port`";
+            return Err(Fatal::new(format!("read {}", path.display()), why));
+        }
+        let layer = layer.map(|to| outer::workstation_layer(to).map(|sockets| (to, sockets))).transpose();
+        let layer = layer.map_err(|e| Fatal::new("open the second tunnel", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
         let processes = Processes::new()?;
         let enrolled = certificates(&options.config)
@@ -165,6 +178,8 @@ impl Workstation {
             tunnel: bundle.tunnel,
             ppk: bundle.ppk,
             suites: bundle.suites,
+            layer,
+            layer_down: None,
             uids,
             steering: SteeringKey::random().map_err(|e| Fatal::new("draw a key", e))?,
             commands,
@@ -178,9 +193,9 @@ impl Workstation {
             logs,
             last_words: Vec::new(),
         };
-        for role in STANDING {
-            workstation.start_standing(role)?;
-            if role == Role::Signer {
+        for role in workstation.standing() {
+            workstation.start_standing(*role)?;
+            if *role == Role::Signer {
                 let Self { processes, options, .. } = &mut workstation;
                 standing::wait_for_signer(processes, options, &options.config)?;
             }
@@ -198,7 +213,7 @@ impl Workstation {
         let signal = self.processes.waits.watch(signals, Source::Signal);
         let _signal = signal.map_err(|e| Fatal::new("wait for signals", e))?;
         loop {
-            if ready.is_some() && self.processes.are_ready(&STANDING, since)? {
+            if ready.is_some() && self.processes.are_ready(self.standing(), since)? {
                 ready.take().into_iter().for_each(|ready| ready());
             }
             self.watch()?;
@@ -225,6 +240,11 @@ impl Workstation {
                 self.hear_compartment();
             }
         }
+    }
+
+    fn standing(&self) -> &'static [Role] {
+        let layers = usize::from(self.layer.is_some());
+        STANDING.get(..STANDING.len() - 1 + layers).unwrap_or(&STANDING)
     }
 
     /// How long nothing is to be done if nothing happens.
@@ -314,13 +334,13 @@ impl Workstation {
         self.renewal = false;
         self.enrolled = certificates(&self.options.config)
             .map_err(|e| Fatal::new("read the bundle's certificates", e))?;
-        for role in STANDING {
-            if let Some(process) = self.processes.remove(&Key::of(role)) {
+        for role in self.standing() {
+            if let Some(process) = self.processes.remove(&Key::of(*role)) {
                 process.kill();
                 process.wait(Duration::from_secs(5));
             }
         }
-        STANDING.into_iter().try_for_each(|role| self.start_standing(role))?;
+        self.standing().iter().try_for_each(|role| self.start_standing(*role))?;
         log!("goes on with the keys and certificates that the bundle has now");
         Ok(())
     }
@@ -340,6 +360,8 @@ impl Workstation {
                     }
                     Heard::Unusable(why) => return Err(Fatal::keys(&self.options.config, why)),
                     Heard::Tpe(request) => self.request(request, received.fds),
+                    Heard::Layer(LayerState::Up) => self.layer_down = None,
+                    Heard::Layer(LayerState::Down(why)) => self.layer_down = Some(why),
                     Heard::Sessiond(_) | Heard::Upflow(_) => {
                         log!("{key} said what it may not say: killing it");
                         process.kill();
@@ -423,7 +445,16 @@ impl Workstation {
 
     fn open(&mut self, open: Open) -> Result<(), Fatal> {
         let label = open.label.clone();
-        let session = Session::start(open, &self.options, &self.uids, SLOT, self.server.0, &self.steering)?;
+        if let Some(why) = &self.layer_down {
+            return Err(Fatal::new("use the second tunnel", why));
+        }
+        let outer = match (&self.layer, self.server.0) {
+            // Nothing that keyer and vault send leaves this host but through the second tunnel.
+            (Some(_), _) => outer::within(0).ip(),
+            (None, SocketAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+            (None, SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let session = Session::start(open, &self.options, &self.uids, SLOT, outer, &self.steering)?;
         let (key, uid) = (Key::at(Role::Vault, &label), self.uids.own(Own::Vault(SLOT)));
         let vault = Process::start_as::<VaultPart>(Start::new(key, uid, &self.options, session.logs()))
             .map_err(|e| Fatal::new("start the vault", e))?;
@@ -434,6 +465,10 @@ impl Workstation {
         vault.give(VaultPart::Udp(group.address()), socket).map_err(handed)?;
         if let (Some(keyer), Some(socket)) = (self.processes.get(&Key::of(Role::Keyer)), group.keyer()) {
             keyer.tell_as(KeyerPart::Udp(group.address()), &[socket.as_fd()]).map_err(handed)?;
+        }
+        if let Some(layer) = self.processes.get(&Key::of(Role::Layer)) {
+            // One that has ended is told when it is started again.
+            let _ = layer.tell_as(LayerPart::Session(group.address()), &[]);
         }
         group.admit(SLOT).map_err(|e| Fatal::new("open the vault's socket", e))?;
         self.session = Some(session);
@@ -487,6 +522,7 @@ impl Workstation {
         let (own, arguments) = match role {
             Role::Signer => (Own::Signer, Vec::new()),
             Role::Keyer => (Own::Keyer, self.suites.arguments().to_vec()),
+            Role::Layer => (Own::Layer, Vec::new()),
             _ => {
                 let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
                 (Own::Tpe, [&["agent"], tunnel, self.suites.arguments()].concat())
@@ -499,6 +535,7 @@ impl Workstation {
         let process = match role {
             Role::Signer => self.give_signer(start),
             Role::Keyer => self.give_keyer(start),
+            Role::Layer => self.give_layer(start),
             _ => self.give_tpe(start),
         };
         let process = process.map_err(|e| standing::not_started(role, &e))?;
@@ -516,7 +553,23 @@ impl Workstation {
         tpe.give(TpePart::Commands, &self.commands)?;
         let (address, name) = self.server.clone();
         tpe.to().give(TpePart::Server { address, name }, &[])?;
+        if let Some((_, sockets)) = &self.layer {
+            let within = levee_sys::udp::local_address(sockets.inner.as_fd())?;
+            tpe.to().give(TpePart::Tunnel(within), &[])?;
+        }
         Ok(tpe.into_process())
+    }
+
+    fn give_layer(&self, start: Start<'_>) -> Given {
+        let layer = Process::start_as::<LayerPart>(start)?;
+        let (address, sockets) = self.layer.as_ref().ok_or("the site has one layer")?;
+        standing::give_layer(&layer, sockets, &self.options.config.join("layer"))?;
+        let (address, name) = (*address, self.server.1.clone());
+        layer.to().give(LayerPart::Server { address, name }, &[])?;
+        if let Some(group) = self.session.as_ref().map(Session::group) {
+            layer.to().give(LayerPart::Session(group.address()), &[])?;
+        }
+        Ok(layer.into_process())
     }
 
     fn give_keyer(&self, start: Start<'_>) -> Given {

@@ -9,6 +9,7 @@
 
 pub mod fsd;
 pub mod keyer;
+pub mod layer;
 pub mod mediator;
 pub mod sessiond;
 pub mod signer;
@@ -18,6 +19,7 @@ pub mod tps;
 pub mod upflow;
 pub mod vault;
 
+pub use layer::LayerState;
 pub use sessiond::{CompartmentStatus, IsolationForm, LabelEvent, PartitionStatus, SessiondRequest};
 pub use tpe::{TpeRequest, WorkstationEvent};
 pub use upflow::{UpflowCounters, UpflowReport};
@@ -57,6 +59,8 @@ pub enum Role {
     Fsd,
     /// The trusted path extension's agent (workstation).
     Tpe,
+    /// The second tunnel, around ESP.
+    Layer,
 }
 
 impl Role {
@@ -73,6 +77,7 @@ impl Role {
             Self::Snapshot | Self::Copy => "levee-upflow",
             Self::Fsd => "levee-fsd",
             Self::Tpe => "levee-tpe",
+            Self::Layer => "levee-layer",
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::{offset_of, size_of, zeroed};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -37,6 +37,8 @@ pub struct Received {
     pub segment: Option<u16>,
     /// The sender.
     pub from: SocketAddr,
+    /// The local IPv4 address that it was sent to, where the socket reports it ([`bind_within`]).
+    pub to: Option<Ipv4Addr>,
     /// The ECN field of the outer IP header (RFC 3168), 0 when the socket does not report it.
     pub ecn: u8,
     /// The datagram was longer than the buffer; the rest is lost.
@@ -70,6 +72,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
 
     let mut segment = None;
     let mut ecn = 0;
+    let mut to = None;
     // SAFETY: `message` describes `control`, which the kernel has filled up to `msg_controllen`; CMSG_FIRSTHDR and
     // CMSG_NXTHDR give null or a header that lies wholly inside it.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
@@ -91,6 +94,11 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
                 // SAFETY: the message carries at least one byte (checked).
                 ecn = unsafe { data.read() } & 3;
             }
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) if payload >= size_of::<libc::in_pktinfo>() => {
+                // SAFETY: the message carries a whole in_pktinfo (checked), which may be unaligned; any bytes are one.
+                let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
+                to = Some(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)));
+            }
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if payload >= size_of::<libc::c_int>() => {
                 // SAFETY: the message carries at least one `int` (checked), which may be unaligned.
                 let class = unsafe { data.cast::<libc::c_int>().read_unaligned() };
@@ -104,7 +112,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
     // GRO reports the size even for a lone datagram; a single one is not an aggregate.
     let segment = segment.filter(|&size| usize::from(size) < length);
     let from = from_storage(&name, message.msg_namelen)?;
-    Ok(Received { length, segment, from, ecn, truncated: message.msg_flags & libc::MSG_TRUNC != 0 })
+    Ok(Received { length, segment, from, to, ecn, truncated: message.msg_flags & libc::MSG_TRUNC != 0 })
 }
 
 /// Sends `bytes` to `to`: one datagram, or with `segment` datagrams of that size (the last may be shorter), with the
@@ -119,6 +127,25 @@ pub fn send(
     to: SocketAddr,
     segment: Option<u16>,
     ecn: u8,
+) -> io::Result<()> {
+    send_as(socket, bytes, to, segment, ecn, None)
+}
+
+/// As [`send`] of one datagram, from this local IPv4 address.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_from(socket: BorrowedFd<'_>, bytes: &[u8], to: SocketAddrV4, from: Ipv4Addr) -> io::Result<()> {
+    send_as(socket, bytes, to.into(), None, 0, Some(from))
+}
+
+fn send_as(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    to: SocketAddr,
+    segment: Option<u16>,
+    ecn: u8,
+    from: Option<Ipv4Addr>,
 ) -> io::Result<()> {
     let segment = segment.filter(|&size| size > 0 && usize::from(size) < bytes.len());
     // SAFETY: sockaddr_storage and msghdr are plain C structs for which all-zero bytes are a valid value.
@@ -142,6 +169,15 @@ pub fn send(
         };
         used += put(&mut control.0, used, level, kind, &value);
     }
+    if let Some(from) = from {
+        // ip(7), in_pktinfo: no interface, the local address, nothing.
+        let mut info = [0; size_of::<libc::in_pktinfo>()];
+        let at = offset_of!(libc::in_pktinfo, ipi_spec_dst);
+        if let Some(field) = info.get_mut(at..at + 4) {
+            field.copy_from_slice(&from.octets());
+        }
+        used += put(&mut control.0, used, libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+    }
     if used > 0 {
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = used;
@@ -158,8 +194,8 @@ pub fn send(
     }
 }
 
-/// Writes one control message at `at`; answers the space it takes. At most two of at most 4 bytes are ever written,
-/// 48 bytes of the 128.
+/// Writes one control message at `at`; answers the space it takes. At most two of at most 4 bytes and one of 12 are ever
+/// written, 80 bytes of the 128.
 fn put(control: &mut [u8; 128], at: usize, level: libc::c_int, kind: libc::c_int, data: &[u8]) -> usize {
     // SAFETY: CMSG_LEN and CMSG_SPACE only compute lengths.
     let (len, head, space) = unsafe {
@@ -397,6 +433,35 @@ pub fn bind(address: SocketAddr, buffer: usize) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// As [`bind`], and what leaves it is never in fragments: for who finds out by itself what the path carries (RFC 8899).
+///
+/// # Errors
+/// The kernel's.
+pub fn bind_whole(address: SocketAddr, buffer: usize) -> io::Result<OwnedFd> {
+    let socket = bind(address, buffer)?;
+    let (level, option, value) = match address {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+    };
+    set(socket.as_fd(), level, option, &value)?;
+    Ok(socket)
+}
+
+/// A UDP socket for which every IPv4 address of the loopback interface is its own ([`send_from`], [`Received::to`]), and which nothing
+/// from another interface reaches. One datagram at a time.
+///
+/// # Errors
+/// The kernel's; binding to an interface needs CAP_NET_RAW.
+pub fn bind_within(buffer: usize) -> io::Result<OwnedFd> {
+    let socket = open(Ipv4Addr::UNSPECIFIED.into())?;
+    on_device(socket.as_fd(), c"lo")?;
+    configure(socket.as_fd(), Ipv4Addr::UNSPECIFIED.into(), buffer)?;
+    set_aggregates(socket.as_fd(), false)?;
+    set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, &1)?;
+    rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
+    Ok(socket)
+}
+
 /// The address a socket is bound to.
 ///
 /// # Errors
@@ -482,6 +547,22 @@ fn set(
             option,
             (&raw const *value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// From now on the socket sends to and hears from this interface alone (SO_BINDTODEVICE).
+fn on_device(socket: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<()> {
+    let name = name.to_bytes_with_nul();
+    // SAFETY: the option reads `name.len()` bytes at `name`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

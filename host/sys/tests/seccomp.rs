@@ -22,12 +22,14 @@ const SESSIOND: &str = include_str!("../../../conf/seccomp/sessiond.toml");
 const LOGGER: &str = include_str!("../../../conf/seccomp/logger.toml");
 const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
 const FSD: &str = include_str!("../../../conf/seccomp/fsd.toml");
+const LAYER: &str = include_str!("../../../conf/seccomp/layer.toml");
 const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
 
-const ALL: [(&str, &str); 15] = [
+const ALL: [(&str, &str); 16] = [
     ("vault", VAULT),
     ("keyer", KEYER),
     ("gate", GATE),
+    ("layer", LAYER),
     ("stack", STACK),
     ("mediator", MEDIATOR),
     ("signer", SIGNER),
@@ -88,7 +90,7 @@ fn every_filter_compiles_and_loads_and_lets_the_process_end_in_order() {
 
 #[test]
 fn a_vault_or_keyer_that_touches_its_socket_or_a_process_dies() {
-    for (name, text) in &ALL[..4] {
+    for (name, text) in &ALL[..5] {
         for (what, call) in [
             ("setsockopt", libc::SYS_setsockopt),
             ("connect", libc::SYS_connect),
@@ -152,7 +154,7 @@ fn a_thread_that_gives_back_much_memory_at_once_goes_on() {
 
 #[test]
 fn no_daemon_may_map_memory_executable() {
-    for (name, text) in &ALL[..10] {
+    for (name, text) in &ALL[..11] {
         let exit = under(text, || errno(libc::SYS_mmap, [0, 4096, 5, 0x22, -1]));
         assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}");
         assert_eq!(under(text, || errno(libc::SYS_mmap, [0, 4096, 3, 0x22, -1])), Exit::Status(0), "{name}");

@@ -5,6 +5,7 @@
 
 use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::layer::{LayerPart, LayerState};
 use levee_ipc::warden::mediator::MediatorPart;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::signer::{SignerPart, Unusable};
@@ -58,6 +59,7 @@ types! {
     log::ToLogger, documents::Carried,
     ToInit, FromInit, ToGuest, FromGuest,
     parser::News, parser::Order,
+    Order<LayerPart>, Said<LayerState>,
 }
 
 /// Runs the target on one input.

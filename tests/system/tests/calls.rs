@@ -25,9 +25,10 @@ fn allowed(name: &str) -> BTreeSet<String> {
     text["allow"].as_table().unwrap().keys().cloned().collect()
 }
 
-/// A server whose web service is relayed and whose highest label has stacks that must agree, and a workstation, at what they are for.
+/// A server whose web service is relayed and whose highest label has stacks that must agree, with two layers, and a workstation, at what they are for.
 fn a_day() -> Seen {
     let site = SITE.replace("mode = \"direct\"", "mode = \"relay\"");
+    let site = site.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
     let site = site.replace("agree = []", &format!("agree = [\"{HIGH}\"]"));
     let mut world = World::new("day", &site, &["ws1"]);
     let file = fs::read_to_string(world.path("site.toml")).unwrap();

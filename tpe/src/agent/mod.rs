@@ -157,6 +157,8 @@ struct Agent {
     heard: Duration,
     /// Where the server receives the tunnel.
     tunnel: SocketAddr,
+    /// Where this host takes it instead, if it goes through a second one.
+    through: Option<SocketAddr>,
     stop: bool,
 }
 

@@ -301,7 +301,7 @@ impl Agent {
         // The compartment is built meanwhile.
         self.open_in_vault(opened)?;
         let server = self.link.peer().ok_or_else(|| lost("the trusted path is down"))?;
-        self.tunnel = SocketAddr::new(server.ip(), opened.tunnel_port);
+        self.tunnel = self.through.unwrap_or(SocketAddr::new(server.ip(), opened.tunnel_port));
         self.negotiate(self.key_record(opened), some(&mut opened.passes))?;
         self.admit_parts(parts)?;
         self.wait_for(COMPARTMENT, "the compartment does not start", |agent| {

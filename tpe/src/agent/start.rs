@@ -32,6 +32,7 @@ struct Given {
     revocations: One<Vec<u8>>,
     commands: One<OwnedFd>,
     server: Many<(SocketAddr, DomainName), MOST_ADDRESSES>,
+    through: One<SocketAddr>,
     signer: One<Channel>,
     keyer: One<Channel>,
 }
@@ -46,6 +47,7 @@ impl Kit for Given {
             TpePart::Revocations => self.revocations.put(levee_daemon::revocations(&with.one()?)?),
             TpePart::Commands => self.commands.put(with.one()?),
             TpePart::Server { address, name } => self.server.put((address, name)),
+            TpePart::Tunnel(address) => self.through.put(address),
             TpePart::Signer => self.signer.put(with.channel()?),
             TpePart::Keyer => self.keyer.put(with.channel()?),
             TpePart::Vault(_) | TpePart::Workstation(_) => {
@@ -103,6 +105,7 @@ pub fn serve(no_tunnel: bool, suites: Suites) -> Result<(), Fatal> {
         down: None,
         heard: Duration::ZERO,
         tunnel: SocketAddr::from(([0; 4], 0)),
+        through: given.through.get(),
         stop: false,
     };
     agent.run()

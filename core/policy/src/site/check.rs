@@ -312,6 +312,14 @@ fn server_addresses(reader: &mut Reader<'_>, server: &DraftServer, hosts: usize)
             "give them different ports, such as 500 and 4500",
         );
     }
+    if [server.ike_port.value, server.tunnel_port.value].contains(&server.layer_port.value) {
+        reader.problem(
+            ProblemKind::Duplicate,
+            &server.layer_port.span,
+            format!("`layer-port` is {}, which IKE or the tunnel has", server.layer_port.value),
+            "give it a port of its own, such as 4433",
+        );
+    }
     let texts: Vec<At<String>> = (server.addresses.iter().chain(&server.inner_addresses))
         .map(|address| At::new(address.value.to_string(), address.span.clone()))
         .collect();

@@ -141,6 +141,14 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>, vault: Option<&Vaul
             "take `agree` out: stacks that must agree keep no lease",
         );
     }
+    if vault.is_some_and(Vault::is_layered) {
+        reader.problem(
+            ProblemKind::BadValue,
+            &keys.span(),
+            "a server of a federation has a second tunnel (`layers` in [vault])",
+            "take \"quic\" out of `layers`: a workstation reaches the site's other servers without it",
+        );
+    }
     let peers: Vec<Peer> = peers.into_iter().collect::<Option<_>>()?;
     let federation =
         Federation { etcd: etcd?, etcd_name: etcd_name?.value, lease: Duration::from_millis(lease?), peers };

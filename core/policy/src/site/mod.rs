@@ -36,7 +36,7 @@ pub use partition::{Channel, Partition, Restart};
 pub use posture::{Cipher, Posture};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
-pub use vault::{AeadLibrary, INNER_MTU, Vault};
+pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Layer, Vault};
 
 use crate::decision::Direction;
 use crate::domain::Domain;
@@ -107,6 +107,7 @@ pub struct Server {
     trusted_path_port: u16,
     ike_port: u16,
     tunnel_port: u16,
+    layer_port: u16,
     inner_addresses: Vec<IpAddr>,
     inner_pools: Vec<IpNet>,
     names: Vec<DomainName>,
@@ -140,6 +141,11 @@ impl Server {
     /// UDP port of the tunnel, and of IKE behind NAT (RFC 3948).
     pub fn tunnel_port(&self) -> u16 {
         self.tunnel_port
+    }
+
+    /// UDP port of the second tunnel, where the site has two layers.
+    pub fn layer_port(&self) -> u16 {
+        self.layer_port
     }
 
     /// Where every label's services answer: at least one, at most one of each family.

@@ -60,6 +60,7 @@ pub(super) struct DraftServer {
     pub trusted_path_port: u16,
     pub ike_port: At<u16>,
     pub tunnel_port: At<u16>,
+    pub layer_port: At<u16>,
     pub inner_addresses: Vec<At<IpAddr>>,
     pub inner_pools: Vec<At<IpNet>>,
     pub names: Vec<At<DomainName>>,
@@ -191,6 +192,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
             trusted_path_port: server.trusted_path_port,
             ike_port: server.ike_port.value,
             tunnel_port: server.tunnel_port.value,
+            layer_port: server.layer_port.value,
             inner_addresses: values(server.inner_addresses),
             inner_pools: values(server.inner_pools),
             names: values(server.names),
@@ -382,6 +384,7 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
     let trusted_path_port = port_or(reader, &keys, "trusted-path-port", 7443);
     let ike_port = port_or(reader, &keys, "ike-port", 500);
     let tunnel_port = port_or(reader, &keys, "tunnel-port", 4500);
+    let layer_port = port_or(reader, &keys, "layer-port", 4433);
     let inner_addresses = (reader.need(&keys, "inner-address", "\"10.80.0.1\""))
         .and_then(|value| reader.one_or_more(value, "inner-address", ADDRESS));
     let inner_pools = (reader.need(&keys, "inner-pool", "\"10.80.1.0/24\"")).and_then(|value| {
@@ -426,6 +429,7 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
         trusted_path_port: trusted_path_port?.value,
         ike_port: ike_port?,
         tunnel_port: tunnel_port?,
+        layer_port: layer_port?,
         inner_addresses: inner_addresses?,
         inner_pools: inner_pools?,
         names: names?,

@@ -117,6 +117,12 @@ pub(super) const SERVER: Section = Section {
         may("trusted-path-port", PORT, "7443", "Where it takes sign-ons (TCP)."),
         may("ike-port", PORT, "500", "Where it takes IKE (UDP)."),
         may("tunnel-port", PORT, "4500", "Where it takes IKE and ESP in UDP (RFC 3948)."),
+        may(
+            "layer-port",
+            PORT,
+            "4433",
+            "Where it takes the second tunnel (QUIC over UDP), with [vault] layers.",
+        ),
         must(
             "inner-address",
             ADDRESSES,
@@ -199,6 +205,12 @@ pub(super) const VAULT: Section = Section {
     needed: false,
     means: "How each label's packets are sealed and sent.",
     keys: &[
+        may(
+            "layers",
+            "[\"esp\"] or [\"esp\", \"quic\"]",
+            "[\"esp\"]",
+            "The tunnels that sessions' packets travel in. With \"quic\" all ESP and IKE goes within a second one, which shares as little with the first as one host allows (`levee check --layers` says what); if either is down nothing passes.",
+        ),
         may(
             "aead",
             "\"fastest\", \"ring\" or \"aws-lc\"",

@@ -20,6 +20,8 @@ const POLL: Duration = Duration::from_micros(100);
 const MOST_WORKERS: u64 = 16;
 /// Bytes of the longest inner packet: what ESP in UDP adds still fits 1,500, with room for one more tunnel beneath.
 pub const INNER_MTU: u16 = 1_400;
+/// The same where ESP travels within a second tunnel: what every IPv6 link must carry (RFC 8200 5), and no more.
+pub const LAYERED_MTU: u16 = 1_280;
 /// The same where packets go in pieces, unless the site says otherwise.
 const AGGFRAG_MTU: u16 = 9_000;
 /// What super-segments and their headers leave room for.
@@ -41,9 +43,23 @@ pub enum AeadLibrary {
     AwsLc,
 }
 
+/// A tunnel that sessions' packets travel in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layer {
+    /// ESP in UDP, from vault to vault.
+    Esp,
+    /// Around it, QUIC datagrams (RFC 9221), from `levee-layer` to `levee-layer`.
+    Quic,
+}
+
+impl Layer {
+    const ALL: [(&str, Self); 2] = [("esp", Self::Esp), ("quic", Self::Quic)];
+}
+
 /// What every vault of the server is told.
 #[derive(Clone, Debug)]
 pub struct Vault {
+    pub(super) layers: Vec<Layer>,
     pub(super) aead: AeadLibrary,
     pub(super) poll: Duration,
     pub(super) workers: u16,
@@ -58,13 +74,34 @@ impl Default for Vault {
     fn default() -> Self {
         let (agree, aggfrag, constant) = (Vec::new(), Vec::new(), Vec::new());
         let (aead, poll) = (AeadLibrary::default(), POLL);
-        Self { aead, poll, workers: 1, agree, aggfrag, aggfrag_mtu: AGGFRAG_MTU, constant, rate: RATE }
+        let layers = vec![Layer::Esp];
+        Self {
+            layers,
+            aead,
+            poll,
+            workers: 1,
+            agree,
+            aggfrag,
+            aggfrag_mtu: AGGFRAG_MTU,
+            constant,
+            rate: RATE,
+        }
     }
 }
 
 impl Vault {
     const LIBRARIES: [(&str, AeadLibrary); 3] =
         [("fastest", AeadLibrary::Fastest), ("ring", AeadLibrary::Ring), ("aws-lc", AeadLibrary::AwsLc)];
+
+    /// The tunnels that sessions' packets travel in, the innermost first: ESP, and around it QUIC where the site says so.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// Whether ESP travels within a second tunnel.
+    pub fn is_layered(&self) -> bool {
+        self.layers.contains(&Layer::Quic)
+    }
 
     /// Its cryptographic library.
     pub fn aead(&self) -> AeadLibrary {
@@ -113,7 +150,11 @@ impl Vault {
 
     /// Bytes of the longest inner packet at a label.
     pub fn inner_mtu(&self, label: &Label) -> u16 {
-        if self.aggregates(label) { self.aggfrag_mtu } else { INNER_MTU }
+        match () {
+            () if self.is_layered() => LAYERED_MTU,
+            () if self.aggregates(label) => self.aggfrag_mtu,
+            () => INNER_MTU,
+        }
     }
 
     /// The same as arguments of `levee-vault`; what is not said is left out.
@@ -153,6 +194,7 @@ impl Vault {
                 known.map(|(_, library)| library)
             }),
         };
+        let layers = layers(reader, &keys);
         let poll = match keys.get("poll") {
             None => u64::try_from(POLL.as_micros()).ok(),
             Some(value) => {
@@ -190,8 +232,19 @@ impl Vault {
                 "take these labels out of `agree`, or out of `aggfrag` and `constant-rate`",
             );
         }
+        let layers = layers?;
+        if let Some(pieces) = aggfrag.iter().chain(&constant).next().filter(|_| layers.contains(&Layer::Quic))
+        {
+            reader.problem(
+                ProblemKind::Overlap,
+                &pieces.span,
+                "`layers` has \"quic\", whose datagrams have no room for packets of this size",
+                "take \"quic\" out of `layers`, or empty `aggfrag` and `constant-rate`",
+            );
+        }
         let values = |ranges: Vec<At<Range>>| ranges.into_iter().map(|range| range.value).collect();
         Some(Self {
+            layers,
             aead: aead?,
             poll: Duration::from_micros(poll?),
             workers: workers?,
@@ -202,6 +255,26 @@ impl Vault {
             rate: u32::try_from(rate?).ok()?,
         })
     }
+}
+
+/// `layers`: the innermost first. ESP is always there, since labels are its.
+fn layers(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<Layer>> {
+    let Some(value) = keys.get("layers") else { return Some(vec![Layer::Esp]) };
+    let words = reader.strings(value, "layers")?;
+    let mut read = Vec::new();
+    for word in &words {
+        let known = Layer::ALL.into_iter().find(|(name, _)| *name == word.value);
+        if known.is_none() {
+            unknown_word(reader, word, "layer", Layer::ALL.iter().map(|(name, _)| *name));
+        }
+        read.push(known?.1);
+    }
+    if read == [Layer::Esp] || read == [Layer::Esp, Layer::Quic] {
+        return Some(read);
+    }
+    let what = "`layers` is [\"esp\"] or [\"esp\", \"quic\"], the innermost first";
+    reader.problem(ProblemKind::BadValue, &value.span(), what, "write one of the two");
+    None
 }
 
 /// A list of label ranges; none where the key is missing.

@@ -4,17 +4,24 @@ use super::*;
 use crate::standing::{self, Given};
 use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::layer::LayerPart;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::signer::SignerPart;
 use levee_ipc::warden::tps::TpsPart;
 
-/// Processes that every server has, in the order in which they are started; the last where the site has several servers.
-pub(super) const STANDING: [Role; 5] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Fsd];
+/// Processes that every server has, in the order in which they are started; fsd where the site has several servers, the second tunnel
+/// where it has two layers. Never both.
+pub(super) const STANDING: [Role; 6] =
+    [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Fsd, Role::Layer];
+const WITH_LAYER: [Role; 5] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Layer];
 
 impl Server {
     pub(super) fn standing(&self) -> &'static [Role] {
+        if self.layer.is_some() {
+            return &WITH_LAYER;
+        }
         let several = usize::from(self.site.federation().is_some());
-        STANDING.get(..STANDING.len() - 1 + several).unwrap_or(&STANDING)
+        STANDING.get(..STANDING.len() - 2 + several).unwrap_or(&STANDING)
     }
 
     pub(super) fn start_all(&mut self) -> Result<(), Fatal> {
@@ -38,6 +45,7 @@ impl Server {
             Role::Sessiond => (Own::Sessiond, &[][..]),
             Role::Keyer => (Own::Keyer, self.site.crypto().suites().arguments()),
             Role::Fsd => (Own::Fsd, self.site.crypto().suites().arguments()),
+            Role::Layer => (Own::Layer, &[][..]),
             _ => (Own::Tps, self.site.crypto().suites().arguments()),
         };
         // It alone opens connections: to etcd.
@@ -53,6 +61,7 @@ impl Server {
             Role::Sessiond => self.give_sessiond(start, uid),
             Role::Keyer => self.give_keyer(start),
             Role::Fsd => self.give_fsd(start),
+            Role::Layer => self.give_layer(start),
             _ => self.give_tps(start),
         };
         let process = process.map_err(|e| step(&e))?;
@@ -117,6 +126,16 @@ impl Server {
         fsd.give(FsdPart::Chain, file("federation-chain.pem")?)?;
         fsd.give(FsdPart::Authority, file("federation-authority.pem")?)?;
         Ok(fsd.into_process())
+    }
+
+    fn give_layer(&self, start: Start<'_>) -> Given {
+        let layer = Process::start_as::<LayerPart>(start)?;
+        let sockets = self.layer.as_ref().ok_or("the site has one layer")?;
+        standing::give_layer(&layer, sockets, &self.options.state.join("layer"))?;
+        for group in &self.tunnels {
+            layer.to().give(LayerPart::Tunnel(group.address()), &[])?;
+        }
+        Ok(layer.into_process())
     }
 
     fn give_tps(&self, start: Start<'_>) -> Given {

@@ -42,7 +42,8 @@ pub fn use_of(role: Role) -> Option<Use> {
         | Role::Witness
         | Role::Mediator
         | Role::Snapshot
-        | Role::Copy => None,
+        | Role::Copy
+        | Role::Layer => None,
     }
 }
 

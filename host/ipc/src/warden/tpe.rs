@@ -27,6 +27,8 @@ pub enum TpePart {
         /// The name that the certificate must have.
         name: DomainName,
     },
+    /// Where keyer and vault find the server's tunnel, if it goes through a second one: that one's own socket.
+    Tunnel(SocketAddr),
     /// A channel to the signer.
     Signer,
     /// A channel to the keyer.
@@ -51,12 +53,12 @@ impl Part for TpePart {
     }
 
     fn descriptors(&self) -> usize {
-        if matches!(self, Self::Server { .. } | Self::Workstation(_)) { 0 } else { 1 }
+        if matches!(self, Self::Server { .. } | Self::Tunnel(_) | Self::Workstation(_)) { 0 } else { 1 }
     }
 
     fn is_late(&self) -> bool {
         match self {
-            Self::Chain | Self::Authority | Self::Commands | Self::Server { .. } => false,
+            Self::Chain | Self::Authority | Self::Commands | Self::Server { .. } | Self::Tunnel(_) => false,
             Self::Revocations | Self::Signer | Self::Keyer | Self::Vault(_) | Self::Workstation(_) => true,
         }
     }

@@ -1,0 +1,91 @@
+//! Who the second tunnel is, where a site has two layers: an authority of its own, keys of another kind, and a store of another uid, so
+//! that whoever reads one layer's keys has not read the other's. Private keys are not encrypted: a passphrase would be both layers'.
+
+use super::{EnrolError, Enroller, Facts, Files, HostFacts, Mode, Written, files, pki};
+use levee_ipc::warden::layer::KEYS_UID;
+use rcgen::{Issuer, KeyPair};
+use std::path::Path;
+
+impl Enroller<'_> {
+    /// The authority, unless there is one or the site has one layer.
+    pub(super) fn layer_authority(&self, facts: &Facts) -> Result<Written, EnrolError> {
+        if facts.layer_port.is_none() || self.is_there("layer/authority/ca.pem") {
+            return Ok(Vec::new());
+        }
+        let mut files = self.layer_store(&self.state.join("layer/authority"))?;
+        let key = pki::layer_key()?;
+        let certificate = pki::layer_authority(&facts.site, &key)?;
+        files.private("ca.key", &key)?;
+        files.public("ca.pem", &certificate.pem())?;
+        owned(files)
+    }
+
+    /// The server's key and certificate, unless they are there or the site has one layer.
+    pub(super) fn layer_server(&self, facts: &Facts) -> Result<Written, EnrolError> {
+        if facts.layer_port.is_none() || self.is_there("layer/authority.pem") {
+            return Ok(Vec::new());
+        }
+        let (authority, issuer) = self.layer_issuer()?;
+        let mut files = self.layer_store(&self.state.join("layer"))?;
+        let key = pki::layer_key()?;
+        let certificate = pki::server(&facts.server, &facts.addresses, &key, &issuer)?;
+        files.put("layer.key", pki::write_layer_key(&key)?.as_bytes(), Mode::Private)?;
+        files.public("chain.pem", &certificate.pem())?;
+        files.public("authority.pem", &authority)?;
+        owned(files)
+    }
+
+    /// A host's, unless they are there or the site has one layer.
+    pub(super) fn layer_host(&self, facts: &Facts, host: &HostFacts) -> Result<Written, EnrolError> {
+        let bundle = format!("hosts/{}", host.name);
+        if facts.layer_port.is_none() || self.is_there(&format!("{bundle}/layer/authority.pem")) {
+            return Ok(Vec::new());
+        }
+        let (authority, issuer) = self.layer_issuer()?;
+        let mut files = self.layer_store(&self.state.join(&bundle).join("layer"))?;
+        let key = pki::layer_key()?;
+        let certificate = pki::layer_host(&host.name, &key, &issuer)?;
+        files.put("layer.key", pki::write_layer_key(&key)?.as_bytes(), Mode::Private)?;
+        files.public("chain.pem", &certificate.pem())?;
+        files.public("authority.pem", &authority)?;
+        let mut written = owned(files)?;
+        // One that was made before the site had two layers does not name the port.
+        let path = self.state.join(&bundle).join("workstation.toml");
+        files::write(&path, facts.workstation(host)?.as_bytes(), Mode::Public, true)
+            .map_err(|error| EnrolError::File(path.clone(), error))?;
+        written.push(path);
+        Ok(written)
+    }
+
+    fn layer_store(&self, directory: &Path) -> Result<Files, EnrolError> {
+        // What was begun and never finished is replaced.
+        Ok(Files { passphrase: None, force: true, ..self.open(directory)? })
+    }
+
+    fn layer_issuer(&self) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
+        let directory = self.state.join("layer/authority");
+        let read = |name: &str| {
+            let path = directory.join(name);
+            let text = std::fs::read_to_string(&path);
+            text.map(zeroize::Zeroizing::new).map_err(|error| EnrolError::File(path, error))
+        };
+        let (certificate, key) = (read("ca.pem")?, read("ca.key")?);
+        let key = pki::read_key(&key, None)?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(pki::PkiError::from)?;
+        Ok((certificate.to_string(), issuer))
+    }
+}
+
+/// Gives a store and what is in it to the uid that has the second tunnel's keys and nothing else. Whoever is not root cannot; then
+/// `levee check --layers` says that the stores are one uid's.
+fn owned(files: Files) -> Result<Written, EnrolError> {
+    if rustix::process::geteuid().is_root() {
+        let own = |path: &Path| {
+            std::os::unix::fs::chown(path, Some(KEYS_UID), Some(KEYS_UID))
+                .map_err(|error| EnrolError::File(path.to_owned(), error))
+        };
+        own(&files.directory)?;
+        files.written.iter().try_for_each(|path| own(path))?;
+    }
+    Ok(files.written)
+}

@@ -1,0 +1,175 @@
+//! Whether the other end's certificate is believed: by OpenSSL, and by no other parser of certificates.
+
+use openssl::error::ErrorStack;
+use openssl::pkey::Id;
+use openssl::sign::Verifier;
+use openssl::stack::Stack;
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+use openssl::x509::verify::X509VerifyParam;
+use openssl::x509::{X509, X509PurposeId, X509StoreContext};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::fmt;
+
+/// Whom to believe: who has a certificate of this authority (RFC 5280), for the other part, by an Ed25519 key.
+pub struct Believed {
+    store: X509Store,
+}
+
+impl fmt::Debug for Believed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Believed")
+    }
+}
+
+impl Believed {
+    /// A workstation's certificate.
+    ///
+    /// # Errors
+    /// The authority's certificate, in PEM, is none.
+    pub fn clients(authority: &[u8]) -> Result<Self, String> {
+        Self::new(authority, X509PurposeId::SSL_CLIENT, None)
+            .map_err(|e| format!("the authority's certificate: {e}"))
+    }
+
+    /// The server's certificate, with this name.
+    ///
+    /// # Errors
+    /// As [`Believed::clients`].
+    pub fn server(authority: &[u8], name: &str) -> Result<Self, String> {
+        Self::new(authority, X509PurposeId::SSL_SERVER, Some(name))
+            .map_err(|e| format!("the authority's certificate: {e}"))
+    }
+
+    fn new(authority: &[u8], purpose: X509PurposeId, name: Option<&str>) -> Result<Self, ErrorStack> {
+        let mut store = X509StoreBuilder::new()?;
+        store.add_cert(X509::from_pem(authority)?)?;
+        store.set_purpose(purpose)?;
+        if let Some(name) = name {
+            let mut parameters = X509VerifyParam::new()?;
+            parameters.set_host(name)?;
+            store.set_param(&parameters)?;
+        }
+        Ok(Self { store: store.build() })
+    }
+
+    fn check(&self, certificate: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {
+        let refused = |error: CertificateError| Error::InvalidCertificate(error);
+        // The authority signs them itself.
+        if !others.is_empty() {
+            return Err(refused(CertificateError::UnknownIssuer));
+        }
+        let checked = || -> Result<bool, ErrorStack> {
+            let certificate = X509::from_der(certificate)?;
+            if certificate.public_key()?.id() != Id::ED25519 {
+                return Ok(false);
+            }
+            let (mut context, none) = (X509StoreContext::new()?, Stack::new()?);
+            context.init(&self.store, &certificate, &none, |context| context.verify_cert())
+        };
+        match checked() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(refused(CertificateError::ApplicationVerificationFailure)),
+            Err(_) => Err(refused(CertificateError::BadEncoding)),
+        }
+    }
+}
+
+/// RFC 8446 4.4.3, by Ed25519 alone (RFC 8032).
+fn signed(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, Error> {
+    let refused = || Error::InvalidCertificate(CertificateError::BadSignature);
+    if signature.scheme != SignatureScheme::ED25519 {
+        return Err(refused());
+    }
+    let valid = || -> Result<bool, ErrorStack> {
+        let key = X509::from_der(certificate)?.public_key()?;
+        if key.id() != Id::ED25519 {
+            return Ok(false);
+        }
+        Verifier::new_without_digest(&key)?.verify_oneshot(signature.signature(), message)
+    };
+    if matches!(valid(), Ok(true)) { Ok(HandshakeSignatureValid::assertion()) } else { Err(refused()) }
+}
+
+fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
+    Err(Error::General("QUIC has TLS 1.3 alone (RFC 9001 4.2)".to_owned()))
+}
+
+impl ServerCertVerifier for Believed {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        // The name is in the store's parameters.
+        self.check(certificate, others).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        signed(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+}
+
+impl ClientCertVerifier for Believed {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(certificate, others).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        no_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        signed(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+}

@@ -1,0 +1,24 @@
+//! The second tunnel: QUIC datagrams (RFC 9000, 9221) around ESP and IKE, from a workstation to its server.
+//!
+//! It sees what an onlooker of the tunnel within would see, and has no key of it. Taken over, it can drop, delay, repeat and make up
+//! datagrams, which ESP and IKE refuse as they refuse an onlooker's. Keyer and vaults of a site with two layers have loopback sockets
+//! alone, so that nothing passes where this process does not.
+#![forbid(unsafe_code)]
+
+pub mod carried;
+pub mod crypto;
+pub mod places;
+pub mod quic;
+mod serve;
+mod start;
+
+/// Works until the warden says that it is over.
+///
+/// # Errors
+/// Why it cannot go on.
+pub fn run() -> Result<(), levee_daemon::Fatal> {
+    match start::start()? {
+        Some(started) => serve::serve(started),
+        None => Ok(()),
+    }
+}

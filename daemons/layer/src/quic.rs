@@ -1,0 +1,331 @@
+//! QUIC's state machine (quinn-proto) with what it may use, and who is let in. No socket and no clock: bytes and times come as arguments.
+
+use crate::crypto::Believed;
+use crate::crypto::{Client, Own, Reset, Server, Tokens};
+use bytes::{Bytes, BytesMut};
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event, IdleTimeout,
+    Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Tunnels that a server has at most.
+pub const MOST: usize = 2_048;
+/// Handshakes under way in all, each with an address that was shown to be its sender's.
+pub const MOST_HANDSHAKES: usize = 256;
+/// And of one address, or one /64 of IPv6.
+pub const MOST_OF_ONE: usize = 8;
+/// Tunnels of one certificate: a workstation that comes back may be there before its old tunnel is given up.
+pub const MOST_OF_A_HOST: usize = 2;
+
+/// Octets of datagrams that wait, each way, for each tunnel.
+const WAITING: usize = 128 << 10;
+/// One that is silent for so long is gone.
+const SILENCE: Duration = Duration::from_secs(8);
+/// A workstation says something so often.
+const ALIVE: Duration = Duration::from_secs(2);
+/// The longest UDP payload that is tried: with IPv6 and UDP headers, 1,500.
+const LARGEST: u16 = 1_452;
+/// Datagrams in one send.
+const BURST: usize = 10;
+
+/// A tunnel, by a number that is used again.
+pub type Handle = ConnectionHandle;
+
+/// What is to be sent: bytes, to whom, from which local address, in datagrams of so many octets.
+pub struct Out<'a> {
+    /// One datagram or several.
+    pub bytes: &'a [u8],
+    /// To whom.
+    pub to: SocketAddr,
+    /// From where, if it matters.
+    pub from: Option<IpAddr>,
+    /// Octets of each but the last, where there are several.
+    pub segment: Option<u16>,
+}
+
+/// What has happened to a tunnel.
+#[derive(Debug)]
+pub enum News {
+    /// It is there: who is at the other end, by the certificate in DER.
+    Up(Handle, Vec<u8>),
+    /// A datagram has come.
+    Datagram(Handle, Bytes),
+    /// It is gone, whether or not it was up: why.
+    Gone(Handle, String),
+}
+
+struct Linked {
+    connection: Connection,
+    from: IpAddr,
+    due: Option<Instant>,
+    up: bool,
+    told: bool,
+}
+
+/// Who could not be let in, and what was not passed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Addresses that were asked to show that they are their sender's.
+    pub asked: u64,
+    /// Beyond a bound.
+    pub refused: u64,
+}
+
+/// An end of tunnels.
+pub struct Quic {
+    endpoint: Endpoint,
+    linked: BTreeMap<usize, Linked>,
+    due: BTreeSet<(Instant, usize)>,
+    touched: BTreeSet<usize>,
+    buffer: Vec<u8>,
+    client: Option<Arc<Client>>,
+    /// What was done so far.
+    pub counts: Counts,
+}
+
+fn transport(is_client: bool) -> Result<Arc<TransportConfig>, String> {
+    let mut transport = TransportConfig::default();
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(LARGEST).interval(Duration::from_secs(60));
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .receive_window(VarInt::from_u32(1_024))
+        .stream_receive_window(VarInt::from_u32(1_024))
+        .send_window(1_024)
+        .crypto_buffer_size(16 << 10)
+        .max_idle_timeout(Some(IdleTimeout::try_from(SILENCE).map_err(|e| e.to_string())?))
+        .keep_alive_interval(is_client.then_some(ALIVE))
+        .datagram_receive_buffer_size(Some(WAITING))
+        .datagram_send_buffer_size(WAITING)
+        .mtu_discovery_config(Some(discovery));
+    Ok(Arc::new(transport))
+}
+
+/// Whose share it is: an address of IPv4, or a /64 of IPv6, which is what one customer has.
+fn share(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
+    }
+}
+
+impl Quic {
+    /// A server's end.
+    ///
+    /// # Errors
+    /// What of it cannot be used, in words.
+    pub fn server(own: Own, clients: Believed) -> Result<Self, String> {
+        let tls = Arc::new(Server::new(own, clients)?);
+        let mut config = ServerConfig::new(tls, Arc::new(Tokens::random()?));
+        config.transport_config(transport(false)?);
+        config.migration(true).max_incoming(MOST_HANDSHAKES).incoming_buffer_size(16 << 10);
+        config.incoming_buffer_size_total(1 << 20).retry_token_lifetime(Duration::from_secs(10));
+        let mut validation = quinn_proto::ValidationTokenConfig::default();
+        validation.sent(0);
+        config.validation_token_config(validation);
+        Self::new(Some(Arc::new(config)), None)
+    }
+
+    /// A workstation's end.
+    ///
+    /// # Errors
+    /// As [`Quic::server`].
+    pub fn client(own: Own, server: Believed) -> Result<Self, String> {
+        Self::new(None, Some(Arc::new(Client::new(own, server)?)))
+    }
+
+    fn new(server: Option<Arc<ServerConfig>>, client: Option<Arc<Client>>) -> Result<Self, String> {
+        let config = EndpointConfig::new(Arc::new(Reset::random()?));
+        Ok(Self {
+            endpoint: Endpoint::new(Arc::new(config), server, true, None),
+            linked: BTreeMap::new(),
+            due: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            buffer: Vec::new(),
+            client,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Begins a tunnel to a server of this name.
+    ///
+    /// # Errors
+    /// It cannot be one, in words.
+    pub fn connect(&mut self, now: Instant, server: SocketAddr, name: &str) -> Result<Handle, String> {
+        let client = self.client.clone().ok_or("this is a server's end")?;
+        let mut config = ClientConfig::new(client);
+        config.transport_config(transport(true)?);
+        let (handle, connection) =
+            self.endpoint.connect(now, config, server, name).map_err(|e| e.to_string())?;
+        self.keep(handle, connection, server.ip());
+        Ok(handle)
+    }
+
+    fn keep(&mut self, handle: Handle, connection: Connection, from: IpAddr) {
+        let linked = Linked { connection, from: share(from), due: None, up: false, told: false };
+        self.linked.insert(handle.0, linked);
+        self.touched.insert(handle.0);
+    }
+
+    /// A UDP datagram has come, to this local address.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        to: IpAddr,
+        datagram: &[u8],
+        send: &mut impl FnMut(Out<'_>),
+    ) {
+        self.buffer.clear();
+        let event =
+            self.endpoint.handle(now, from, Some(to), None, BytesMut::from(datagram), &mut self.buffer);
+        match event {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(linked) = self.linked.get_mut(&handle.0) {
+                    linked.connection.handle_event(event);
+                    self.touched.insert(handle.0);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.let_in(now, incoming, send),
+            Some(DatagramEvent::Response(response)) => {
+                let bytes = self.buffer.get(..response.size).unwrap_or_default();
+                send(Out { bytes, to: response.destination, from: response.src_ip, segment: None });
+            }
+        }
+    }
+
+    /// Nobody has memory here before it has shown that its address is its own (RFC 9000 8.1.2).
+    fn let_in(&mut self, now: Instant, incoming: Incoming, send: &mut impl FnMut(Out<'_>)) {
+        let from = incoming.remote_address().ip();
+        self.buffer.clear();
+        if !incoming.remote_address_validated() {
+            self.counts.asked = self.counts.asked.saturating_add(1);
+            if let Ok(retry) = self.endpoint.retry(incoming, &mut self.buffer) {
+                let bytes = self.buffer.get(..retry.size).unwrap_or_default();
+                send(Out { bytes, to: retry.destination, from: retry.src_ip, segment: None });
+            }
+            return;
+        }
+        let under_way = || self.linked.values().filter(|linked| !linked.up);
+        let of_one = under_way().filter(|linked| linked.from == share(from)).count();
+        if self.linked.len() >= MOST || under_way().count() >= MOST_HANDSHAKES || of_one >= MOST_OF_ONE {
+            self.counts.refused = self.counts.refused.saturating_add(1);
+            // Silently: whoever means it tries again.
+            return self.endpoint.ignore(incoming);
+        }
+        match self.endpoint.accept(incoming, now, &mut self.buffer, None) {
+            Ok((handle, connection)) => self.keep(handle, connection, from),
+            Err(error) => {
+                if let Some(response) = error.response {
+                    let bytes = self.buffer.get(..response.size).unwrap_or_default();
+                    send(Out { bytes, to: response.destination, from: response.src_ip, segment: None });
+                }
+            }
+        }
+    }
+
+    /// When to call [`Quic::work`] at the latest.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Octets that a datagram may have now; 0 where the tunnel is not up.
+    pub fn room(&mut self, handle: Handle) -> usize {
+        let linked = self.linked.get_mut(&handle.0).filter(|linked| linked.up);
+        linked.and_then(|linked| linked.connection.datagrams().max_size()).unwrap_or(0)
+    }
+
+    /// Has a datagram leave; the oldest that wait go where there are too many. False if it is longer than the path carries.
+    pub fn send(&mut self, handle: Handle, datagram: Vec<u8>) -> bool {
+        let Some(linked) = self.linked.get_mut(&handle.0).filter(|linked| linked.up) else { return false };
+        self.touched.insert(handle.0);
+        linked.connection.datagrams().send(datagram.into(), true).is_ok()
+    }
+
+    /// Ends a tunnel.
+    pub fn close(&mut self, now: Instant, handle: Handle) {
+        if let Some(linked) = self.linked.get_mut(&handle.0) {
+            linked.connection.close(now, VarInt::from_u32(0), Bytes::new());
+            self.touched.insert(handle.0);
+        }
+    }
+
+    /// How many tunnels there are, up or not.
+    pub fn count(&self) -> usize {
+        self.linked.len()
+    }
+
+    /// Does what is due and what has come makes due; says what has happened.
+    pub fn work(&mut self, now: Instant, send: &mut impl FnMut(Out<'_>)) -> Vec<News> {
+        let mut news = Vec::new();
+        while let Some((_, number)) = self.due.first().copied().filter(|(due, _)| *due <= now) {
+            self.due.pop_first();
+            if let Some(linked) = self.linked.get_mut(&number) {
+                linked.due = None;
+                linked.connection.handle_timeout(now);
+            }
+            self.touched.insert(number);
+        }
+        while let Some(number) = self.touched.pop_first() {
+            self.see_to(now, number, &mut news, send);
+        }
+        news
+    }
+
+    fn see_to(&mut self, now: Instant, number: usize, news: &mut Vec<News>, send: &mut impl FnMut(Out<'_>)) {
+        let Self { linked: all, endpoint, buffer, due, .. } = self;
+        let Some(linked) = all.get_mut(&number) else { return };
+        let handle = ConnectionHandle(number);
+        loop {
+            while let Some(event) = linked.connection.poll_endpoint_events() {
+                if let Some(answer) = endpoint.handle_event(handle, event) {
+                    linked.connection.handle_event(answer);
+                }
+            }
+            buffer.clear();
+            let Some(out) = linked.connection.poll_transmit(now, BURST, buffer) else { break };
+            let bytes = buffer.get(..out.size).unwrap_or_default();
+            let segment = out.segment_size.and_then(|size| u16::try_from(size).ok());
+            send(Out { bytes, to: out.destination, from: out.src_ip, segment });
+        }
+        while let Some(event) = linked.connection.poll() {
+            match event {
+                Event::Connected => {
+                    linked.up = true;
+                    let who = linked.connection.crypto_session().peer_identity();
+                    let who = who.and_then(|who| who.downcast::<Vec<u8>>().ok());
+                    news.push(News::Up(handle, who.map(|who| *who).unwrap_or_default()));
+                }
+                Event::ConnectionLost { reason } if !linked.told => {
+                    (linked.up, linked.told) = (false, true);
+                    news.push(News::Gone(handle, reason.to_string()));
+                }
+                _ => {}
+            }
+        }
+        while let Some(datagram) = linked.connection.datagrams().recv() {
+            if linked.up {
+                news.push(News::Datagram(handle, datagram));
+            }
+        }
+        let next = linked.connection.poll_timeout();
+        if let Some(before) = linked.due.take() {
+            due.remove(&(before, number));
+        }
+        if linked.connection.is_drained() {
+            if !linked.told {
+                news.push(News::Gone(handle, "it was ended".to_owned()));
+            }
+            all.remove(&number);
+        } else if let Some(next) = next {
+            linked.due = Some(next);
+            due.insert((next, number));
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The loop: sockets to QUIC, QUIC to sockets.
+
+use crate::carried::{Carried, Flow, NEEDED};
+use crate::places::{Place, Places};
+use crate::quic::{Handle, MOST_OF_A_HOST, News, Out, Quic};
+use crate::start::Started;
+use levee_daemon::tunnel::Socket;
+use levee_daemon::{Fatal, Order, TURN, Warden, Watched};
+use levee_ipc::say;
+use levee_ipc::warden::LayerState;
+use levee_ipc::warden::layer::LayerPart;
+use levee_policy::DomainName;
+use levee_sys::udp;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The longest datagram or aggregate.
+const LONGEST: usize = 65_535;
+/// A workstation asks so often for the proof that the longest packet reaches it, while it has none.
+const ASKING: Duration = Duration::from_millis(200);
+/// How long without a tunnel, or without that proof, until it is said.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// The longest wait before another try.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// What is waited for.
+#[derive(Clone, Debug)]
+pub enum Source {
+    Warden,
+    /// By its number.
+    Outer(usize),
+    Inner,
+}
+
+/// Which end this is.
+pub enum Side {
+    Server(Server),
+    Workstation(Workstation),
+}
+
+impl Side {
+    /// A server's, with its steering group.
+    pub fn server(tunnel: SocketAddrV4) -> Self {
+        Self::Server(Server {
+            tunnel,
+            places: Places::default(),
+            here: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
+        })
+    }
+
+    /// A workstation's, with the server's second tunnel.
+    pub fn workstation(server: SocketAddr, name: DomainName) -> Self {
+        Self::Workstation(Workstation {
+            server,
+            name,
+            handle: None,
+            proved: false,
+            sessions: BTreeMap::new(),
+            next: Flow::new(0),
+            said: None,
+            since: Instant::now(),
+            again: Instant::now(),
+            wait: ASKING,
+            why: "it has not answered yet".to_owned(),
+        })
+    }
+}
+
+/// A server's tunnels.
+pub struct Server {
+    tunnel: SocketAddrV4,
+    places: Places,
+    here: BTreeMap<Place, Handle>,
+    tunnels: BTreeMap<usize, Tunnel>,
+}
+
+struct Tunnel {
+    place: Place,
+    /// The certificate.
+    who: Vec<u8>,
+    since: Instant,
+}
+
+/// A workstation's tunnel.
+pub struct Workstation {
+    server: SocketAddr,
+    name: DomainName,
+    handle: Option<Handle>,
+    /// The longest packet has come through.
+    proved: bool,
+    sessions: BTreeMap<Flow, SocketAddr>,
+    next: Flow,
+    said: Option<LayerState>,
+    /// When it was last as it should be, or began.
+    since: Instant,
+    /// When something is to be tried again.
+    again: Instant,
+    wait: Duration,
+    why: String,
+}
+
+struct Layer {
+    warden: Warden<LayerPart>,
+    outer: Vec<Socket>,
+    inner: Watched<OwnedFd>,
+    quic: Quic,
+    side: Side,
+    buffer: Vec<u8>,
+}
+
+/// Works until the warden says stop or is gone.
+///
+/// # Errors
+/// When the warden sends what is no message, or what can be waited for cannot be any more.
+pub fn serve(started: Started) -> Result<(), Fatal> {
+    let Started { mut events, warden, outer, inner, quic, side, sessions } = started;
+    let mut layer = Layer { warden, outer, inner, quic, side, buffer: vec![0; LONGEST] };
+    sessions.into_iter().for_each(|session| layer.session(session));
+    loop {
+        let now = Instant::now();
+        let next = [layer.quic.next_due(), layer.next_try()].into_iter().flatten().min();
+        let limit = next.map(|next| next.saturating_duration_since(now) + Duration::from_micros(100));
+        for (source, _) in events.wait(limit)? {
+            match source {
+                Source::Warden => {
+                    if !layer.hear_warden()? {
+                        return Ok(());
+                    }
+                }
+                Source::Outer(number) => layer.hear_outside(number),
+                Source::Inner => layer.hear_inside(),
+            }
+        }
+        layer.see_to_tunnel();
+        layer.work();
+    }
+}
+
+/// Sends from the socket that has this local address, or one of the family. What the kernel does not take is lost like any other.
+fn send(outer: &[Socket], out: &Out<'_>) {
+    let exact = outer.iter().find(|socket| Some(socket.address.ip()) == out.from);
+    let socket = exact.or_else(|| outer.iter().find(|socket| socket.address.is_ipv4() == out.to.is_ipv4()));
+    if let Some(socket) = socket {
+        let _ = udp::send(socket.fd.as_fd(), out.bytes, out.to, out.segment, 0);
+    }
+}
+
+impl Layer {
+    fn hear_warden(&mut self) -> Result<bool, Fatal> {
+        while let Some(order) = self.warden.hear()? {
+            match order {
+                Order::Stop => return Ok(false),
+                Order::Take(LayerPart::Session(address), _) => self.session(address),
+                Order::Take(part, _) => return Err(Warden::unwanted(&part)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn session(&mut self, address: SocketAddr) {
+        if let Side::Workstation(workstation) = &mut self.side {
+            workstation.sessions.insert(workstation.next, address);
+            workstation.next = workstation.next.next();
+        }
+    }
+
+    fn hear_outside(&mut self, number: usize) {
+        let Self { outer, quic, buffer, .. } = self;
+        let Some(socket) = outer.get(number) else { return };
+        for _ in 0..TURN {
+            let received = match udp::receive(socket.fd.as_fd(), buffer) {
+                Ok(received) if !received.truncated => received,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                // What ICMP says about an earlier send: anyone could have said it.
+                _ => continue,
+            };
+            let whole = buffer.get(..received.length).unwrap_or_default();
+            let step = received.segment.map_or(whole.len(), usize::from).max(1);
+            for datagram in whole.chunks(step) {
+                let to = socket.address.ip();
+                quic.receive(Instant::now(), received.from, to, datagram, &mut |out| send(outer, &out));
+            }
+        }
+    }
+
+    /// What keyer and vaults send. Nobody else's is taken.
+    fn hear_inside(&mut self) {
+        for _ in 0..TURN {
+            let received = match udp::receive(self.inner.as_fd(), &mut self.buffer) {
+                Ok(received) if !received.truncated => received,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                _ => continue,
+            };
+            let to = match &self.side {
+                Side::Server(server) if received.from == SocketAddr::V4(server.tunnel) => received
+                    .to
+                    .and_then(Place::of)
+                    .and_then(|(place, flow)| Some((*server.here.get(&place)?, flow))),
+                Side::Server(_) => None,
+                Side::Workstation(workstation) if workstation.proved => {
+                    let mut sessions = workstation.sessions.iter();
+                    let flow =
+                        sessions.find(|(_, address)| **address == received.from).map(|(flow, _)| *flow);
+                    workstation.handle.zip(flow)
+                }
+                Side::Workstation(_) => None,
+            };
+            let Some((handle, flow)) = to.filter(|(handle, _)| self.quic.room(*handle) >= NEEDED) else {
+                continue;
+            };
+            let whole = self.buffer.get(..received.length).unwrap_or_default();
+            let step = received.segment.map_or(whole.len(), usize::from).max(1);
+            for packet in whole.chunks(step) {
+                if let Some(datagram) = Carried::Packet(flow, packet).write() {
+                    self.quic.send(handle, datagram);
+                }
+            }
+        }
+    }
+
+    fn work(&mut self) {
+        loop {
+            let outer = &self.outer;
+            let news = self.quic.work(Instant::now(), &mut |out| send(outer, &out));
+            if news.is_empty() {
+                return;
+            }
+            for one in news {
+                match one {
+                    News::Up(handle, who) => self.up(handle, who),
+                    News::Datagram(handle, datagram) => self.came(handle, &datagram),
+                    News::Gone(handle, why) => self.gone(handle, why),
+                }
+            }
+        }
+    }
+
+    fn up(&mut self, handle: Handle, who: Vec<u8>) {
+        let now = Instant::now();
+        let Side::Server(server) = &mut self.side else { return };
+        // A workstation that comes back does not wait for its old tunnel's end.
+        let theirs = server.tunnels.iter().filter(|(_, tunnel)| tunnel.who == who);
+        let oldest = theirs.clone().min_by_key(|(_, tunnel)| tunnel.since).map(|(number, _)| *number);
+        if let Some(oldest) = oldest.filter(|_| theirs.count() >= MOST_OF_A_HOST) {
+            server.forget(oldest);
+            self.quic.close(now, quinn_proto::ConnectionHandle(oldest));
+        }
+        let Server { places, here, tunnels, .. } = server;
+        let Some(place) = places.take(|place| here.contains_key(&place)) else { return };
+        here.insert(place, handle);
+        tunnels.insert(handle.0, Tunnel { place, who, since: now });
+    }
+
+    fn came(&mut self, handle: Handle, datagram: &[u8]) {
+        match (&mut self.side, Carried::parse(datagram)) {
+            (Side::Server(server), Some(Carried::Packet(flow, packet))) => {
+                if let Some(tunnel) = server.tunnels.get(&handle.0) {
+                    let from = tunnel.place.address(flow);
+                    let _ = udp::send_from(self.inner.as_fd(), packet, server.tunnel, from);
+                }
+            }
+            (Side::Server(server), Some(Carried::Ask)) if server.tunnels.contains_key(&handle.0) => {
+                if self.quic.room(handle) >= NEEDED
+                    && let Some(proof) = Carried::Proof.write()
+                {
+                    self.quic.send(handle, proof);
+                }
+            }
+            (Side::Workstation(workstation), Some(Carried::Proof)) if workstation.handle == Some(handle) => {
+                workstation.proved = true;
+            }
+            (Side::Workstation(workstation), Some(Carried::Packet(flow, packet)))
+                if workstation.handle == Some(handle) && workstation.proved =>
+            {
+                if let Some(session) = workstation.sessions.get(&flow) {
+                    let _ = udp::send(self.inner.as_fd(), packet, *session, None, 0);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn gone(&mut self, handle: Handle, why: String) {
+        match &mut self.side {
+            Side::Server(server) => server.forget(handle.0),
+            Side::Workstation(workstation) if workstation.handle == Some(handle) => {
+                (workstation.handle, workstation.proved, workstation.why) = (None, false, why);
+                workstation.again = Instant::now() + workstation.wait;
+                workstation.wait = (workstation.wait * 2).min(LONGEST_WAIT);
+            }
+            Side::Workstation(_) => {}
+        }
+    }
+
+    fn next_try(&self) -> Option<Instant> {
+        match &self.side {
+            Side::Server(_) => None,
+            Side::Workstation(workstation) => Some(workstation.again),
+        }
+    }
+
+    /// A workstation's tunnel is made, proved to carry what it must, and made again.
+    fn see_to_tunnel(&mut self) {
+        let now = Instant::now();
+        let Side::Workstation(workstation) = &mut self.side else { return };
+        if now >= workstation.again {
+            workstation.again = now + ASKING;
+            match workstation.handle {
+                None => match self.quic.connect(now, workstation.server, workstation.name.as_str()) {
+                    Ok(handle) => workstation.handle = Some(handle),
+                    Err(why) => workstation.why = why,
+                },
+                Some(handle) if !workstation.proved => {
+                    if let Some(ask) = Carried::Ask.write() {
+                        self.quic.send(handle, ask);
+                    }
+                }
+                Some(_) => workstation.again = now + PATIENCE,
+            }
+        }
+        let room = workstation.handle.map_or(0, |handle| self.quic.room(handle));
+        let state = if workstation.proved && room >= NEEDED {
+            (workstation.since, workstation.wait) = (now, ASKING);
+            LayerState::Up
+        } else if now.duration_since(workstation.since) < PATIENCE {
+            return;
+        } else if room > 0 {
+            LayerState::Down(format!(
+                "the path to the server carries too little: datagrams of {room} octets, and two layers need {NEEDED} both ways"
+            ))
+        } else {
+            LayerState::Down(format!("no second tunnel to {}: {}", workstation.server, workstation.why))
+        };
+        if workstation.said.as_ref() != Some(&state) {
+            match &state {
+                LayerState::Up => say!("levee-layer: the second tunnel is up"),
+                LayerState::Down(why) => say!("levee-layer: {why}"),
+            }
+            workstation.said = Some(state.clone());
+            self.warden.say(state);
+        }
+    }
+}
+
+impl Server {
+    fn forget(&mut self, number: usize) {
+        if let Some(tunnel) = self.tunnels.remove(&number) {
+            self.here.remove(&tunnel.place);
+        }
+    }
+}

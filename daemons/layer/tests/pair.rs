@@ -1,0 +1,309 @@
+//! Two ends of a second tunnel, without sockets: time and the wire are the test's.
+
+use levee_layer::carried::{Carried, Flow, LONGEST, NEEDED};
+use levee_layer::crypto::{Believed, Own};
+use levee_layer::quic::{self, Counts, Handle, News, Out, Quic};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType, SignatureAlgorithm,
+};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+const SERVER: &str = "www.harbour.example";
+
+struct Authority {
+    key: KeyPair,
+    params: CertificateParams,
+    pem: String,
+}
+
+/// As OpenSSL 3.0 reads it: PKCS#8 without the public key behind (RFC 5208).
+fn alone(key: &KeyPair) -> String {
+    let der = key.serialize_der();
+    let seed = der.windows(4).position(|at| at == [4, 0x22, 4, 0x20]).map(|at| der[at + 4..at + 36].to_vec());
+    let Some(seed) = seed else { return key.serialize_pem() };
+    let mut short = vec![0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    short.extend(seed);
+    let mut pem = String::from("-----BEGIN PRIVATE KEY-----\n");
+    const SIXTY_FOUR: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for three in short.chunks(3) {
+        let word =
+            three.iter().fold(0u32, |word, octet| word << 8 | u32::from(*octet)) << (8 * (3 - three.len()));
+        (0..4).for_each(|n| {
+            let letter =
+                if n <= three.len() { SIXTY_FOUR[(word >> (18 - 6 * n) & 63) as usize] } else { b'=' };
+            pem.push(char::from(letter));
+        });
+    }
+    pem + "\n-----END PRIVATE KEY-----\n"
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "second");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { key, params, pem }
+    }
+
+    fn leaf(&self, name: &str, usage: ExtendedKeyUsagePurpose, kind: &'static SignatureAlgorithm) -> Own {
+        let key = KeyPair::generate_for(kind).unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![usage];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.subject_alt_names = vec![SanType::DnsName(name.try_into().unwrap())];
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        let pem = params.signed_by(&key, &issuer).unwrap().pem();
+        Own::read(pem.as_bytes(), alone(&key).as_bytes()).unwrap()
+    }
+
+    fn server(&self) -> Quic {
+        self.server_named(SERVER)
+    }
+
+    fn server_named(&self, name: &str) -> Quic {
+        let own = self.leaf(name, ExtendedKeyUsagePurpose::ServerAuth, &PKCS_ED25519);
+        Quic::server(own, Believed::clients(self.pem.as_bytes()).unwrap()).unwrap()
+    }
+
+    fn client(&self, name: &str) -> Quic {
+        self.client_of(name, ExtendedKeyUsagePurpose::ClientAuth, &PKCS_ED25519)
+    }
+
+    fn client_of(
+        &self,
+        name: &str,
+        usage: ExtendedKeyUsagePurpose,
+        kind: &'static SignatureAlgorithm,
+    ) -> Quic {
+        Quic::client(self.leaf(name, usage, kind), Believed::server(self.pem.as_bytes(), SERVER).unwrap())
+            .unwrap()
+    }
+}
+
+type Wire = Vec<(SocketAddr, SocketAddr, Vec<u8>)>;
+
+fn put(wire: &mut Wire, from: SocketAddr, out: &Out<'_>) {
+    let step = out.segment.map_or(out.bytes.len(), usize::from).max(1);
+    wire.extend(out.bytes.chunks(step).map(|datagram| (from, out.to, datagram.to_vec())));
+}
+
+/// Ends at addresses, and a wire between them that carries UDP payloads of so many octets.
+struct World {
+    now: Instant,
+    ends: Vec<(SocketAddr, Quic)>,
+    wire: Wire,
+    carries: usize,
+}
+
+impl World {
+    fn new(ends: Vec<(&str, Quic)>) -> Self {
+        let ends = ends.into_iter().map(|(at, end)| (at.parse().unwrap(), end)).collect();
+        Self { now: Instant::now(), ends, wire: Vec::new(), carries: 1_472 }
+    }
+
+    /// What has happened at each end within so long.
+    fn run(&mut self, time: Duration) -> Vec<(usize, News)> {
+        let (until, mut news) = (self.now + time, Vec::new());
+        while self.now < until {
+            for (from, to, datagram) in std::mem::take(&mut self.wire) {
+                let end = self.ends.iter_mut().find(|(at, _)| *at == to);
+                if let Some((_, end)) = end.filter(|_| datagram.len() <= self.carries) {
+                    let wire = &mut self.wire;
+                    end.receive(self.now, from, to.ip(), &datagram, &mut |out| put(wire, to, &out));
+                }
+            }
+            for (number, (at, end)) in self.ends.iter_mut().enumerate() {
+                let wire = &mut self.wire;
+                news.extend(
+                    end.work(self.now, &mut |out| put(wire, *at, &out)).into_iter().map(|one| (number, one)),
+                );
+            }
+            self.now += Duration::from_millis(1);
+        }
+        news
+    }
+
+    fn server(&mut self) -> &mut Quic {
+        &mut self.ends[0].1
+    }
+
+    fn connect(&mut self, end: usize) -> Handle {
+        let (now, to) = (self.now, self.ends[0].0);
+        self.ends[end].1.connect(now, to, SERVER).unwrap()
+    }
+}
+
+fn two(server: Quic, client: Quic) -> World {
+    World::new(vec![("192.0.2.1:4433", server), ("192.0.2.11:40000", client)])
+}
+
+fn ups(news: &[(usize, News)], at: usize) -> Vec<Handle> {
+    let up = |(end, one): &(usize, News)| match one {
+        News::Up(handle, who) if *end == at && !who.is_empty() => Some(*handle),
+        _ => None,
+    };
+    news.iter().filter_map(up).collect()
+}
+
+#[test]
+fn the_longest_packet_passes_both_ways_or_the_path_is_known_to_carry_too_little() {
+    // UDP payloads: with IPv6 and UDP headers 48 octets more.
+    for (carries, passes) in [(1_452, true), (1_400, true), (1_200, false), (1_300, false)] {
+        let authority = Authority::new();
+        let mut world = two(authority.server(), authority.client("ws1"));
+        world.carries = carries;
+        let handle = world.connect(1);
+        let news = world.run(Duration::from_secs(4));
+        let [there] = ups(&news, 0)[..] else { panic!("{carries}: {news:?}") };
+        assert_eq!(
+            world.ends[1].1.room(handle) >= NEEDED,
+            passes,
+            "{carries}: {}",
+            world.ends[1].1.room(handle)
+        );
+        assert_eq!(world.server().room(there) >= NEEDED, passes, "{carries}");
+        let packet = [5; LONGEST];
+        let datagram = Carried::Packet(Flow::new(1), &packet).write().unwrap();
+        assert_eq!(world.ends[1].1.send(handle, datagram.clone()), passes, "{carries}");
+        assert_eq!(world.server().send(there, datagram.clone()), passes, "{carries}");
+        let news = world.run(Duration::from_millis(100));
+        let came = |at| {
+            news.iter()
+                .any(|(end, one)| *end == at && matches!(one, News::Datagram(_, one) if **one == *datagram))
+        };
+        assert_eq!((came(0), came(1)), (passes, passes), "{carries}");
+    }
+}
+
+#[test]
+fn who_has_no_certificate_of_the_second_authority_for_its_part_gets_no_tunnel() {
+    let (ours, others) = (Authority::new(), Authority::new());
+    let client = ExtendedKeyUsagePurpose::ClientAuth;
+    let cases: Vec<(&str, Quic, Quic)> = vec![
+        ("another authority's client", ours.server(), {
+            let own = others.leaf("ws1", client.clone(), &PKCS_ED25519);
+            Quic::client(own, Believed::server(ours.pem.as_bytes(), SERVER).unwrap()).unwrap()
+        }),
+        ("another authority's server", others.server(), ours.client("ws1")),
+        ("a server of another name", ours.server_named("ftp.harbour.example"), ours.client("ws1")),
+        (
+            "a server's certificate at a client",
+            ours.server(),
+            ours.client_of(SERVER, ExtendedKeyUsagePurpose::ServerAuth, &PKCS_ED25519),
+        ),
+        (
+            "a key of the kind that the other layer has",
+            ours.server(),
+            ours.client_of("ws1", client, &PKCS_ECDSA_P256_SHA256),
+        ),
+    ];
+    for (what, server, client) in cases {
+        let mut world = two(server, client);
+        let handle = world.connect(1);
+        let news = world.run(Duration::from_secs(2));
+        assert!(ups(&news, 0).is_empty(), "{what}: {news:?}");
+        assert_eq!(world.server().count(), 0, "{what}: nothing is kept of it");
+        assert_eq!(world.ends[1].1.room(handle), 0, "{what}");
+    }
+}
+
+#[test]
+fn a_flood_before_the_handshake_has_no_memory_here_and_one_address_has_its_share() {
+    let authority = Authority::new();
+    let mut world = two(authority.server(), authority.client("ws1"));
+    // The first packet of a client, as if from ten thousand addresses that never answer.
+    world.connect(1);
+    let Some((from, to, first)) = ({
+        let (now, at) = (world.now, world.ends[1].0);
+        let wire = &mut world.wire;
+        world.ends[1].1.work(now, &mut |out| put(wire, at, &out));
+        world.wire.first().cloned()
+    }) else {
+        panic!("it says something")
+    };
+    let mut answered = 0;
+    for number in 0..10_000_u32 {
+        let from = SocketAddr::new(IpAddr::from((0x0a00_0000 + number).to_be_bytes()), from.port());
+        let now = world.now;
+        world.server().receive(now, from, to.ip(), &first, &mut |out| {
+            assert!(out.bytes.len() < first.len(), "no amplification: {} octets", out.bytes.len());
+            answered += 1;
+        });
+    }
+    assert_eq!((answered, world.server().count()), (10_000, 0));
+    assert_eq!(world.server().counts, Counts { asked: 10_000, refused: 0 });
+    // Its own tunnel comes up all the same.
+    assert_eq!(ups(&world.run(Duration::from_secs(1)), 0).len(), 1);
+
+    // From one address that answers, and never goes on: so many handshakes and no more.
+    let clients = (0..quic::MOST_OF_ONE + 3).map(|number| {
+        let at: SocketAddr = format!("192.0.2.66:{}", 50_000 + number).parse().unwrap();
+        (at, authority.client("mallory"))
+    });
+    world.ends.extend(clients.collect::<Vec<_>>());
+    for end in 2..world.ends.len() {
+        world.connect(end);
+    }
+    for _ in 0..40 {
+        world.run(Duration::from_millis(1));
+        // Of what the server says they hear Retry alone.
+        world.wire.retain(|(from, _, datagram)| from.port() != 4433 || datagram[0] & 0xf0 == 0xf0);
+    }
+    assert_eq!(world.server().count(), 1 + quic::MOST_OF_ONE);
+    assert!(world.server().counts.refused >= 3, "{:?}", world.server().counts);
+    // They are given up in time.
+    world.wire.clear();
+    world.ends.truncate(2);
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.server().count(), 1);
+}
+
+#[test]
+fn whatever_bytes_come_nothing_passes_but_what_was_sent() {
+    let authority = Authority::new();
+    let mut world = two(authority.server(), authority.client("ws1"));
+    let handle = world.connect(1);
+    world.run(Duration::from_secs(1));
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let (at, to) = (world.ends[1].0, world.ends[0].0);
+    for number in 0..200_u64 {
+        let packet = number.to_be_bytes();
+        world.ends[1].1.send(handle, Carried::Packet(Flow::new(0), &packet).write().unwrap());
+        // Each datagram also comes changed in one octet, cut short, twice, and from elsewhere; and so does noise.
+        let (now, wire) = (world.now, &mut world.wire);
+        world.ends[1].1.work(now, &mut |out| put(wire, at, &out));
+        for (_, _, datagram) in world.wire.clone().into_iter().filter(|(_, there, _)| *there == to) {
+            let mut changed = datagram.clone();
+            let place = random() as usize % changed.len();
+            changed[place] ^= 1 << (random() % 8);
+            let short = datagram[..random() as usize % datagram.len()].to_vec();
+            let noise: Vec<u8> = (0..random() % 1_500).map(|_| random() as u8).collect();
+            world.wire.extend([changed, short, noise, datagram].map(|bytes| (at, to, bytes)));
+        }
+        for (_, one) in world.run(Duration::from_millis(3)) {
+            match one {
+                News::Datagram(_, datagram) => {
+                    let Some(Carried::Packet(_, packet)) = Carried::parse(&datagram) else {
+                        panic!("{datagram:?}")
+                    };
+                    let came = u64::from_be_bytes(packet.try_into().expect("what was sent"));
+                    assert!(came <= number);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(world.ends[1].1.room(handle) >= NEEDED, "the tunnel is as it was");
+}

@@ -1,0 +1,108 @@
+//! A site with two layers, run by the real programs as an operator would run them, with an onlooker on the wire.
+
+use levee_system::host::{self, Process};
+use levee_system::{World, eventually};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PAGE: &str = "http://www.harbour.example/";
+const LABEL: &str = "SECRET//NATO,MED";
+
+fn site(name: &str) -> String {
+    let site = SITE.replace("\"harbour\"", &format!("\"{name}\""));
+    let layered = site.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
+    assert_ne!(layered, site, "the example site names the key");
+    layered
+}
+
+/// Everything that passes at a workstation's link.
+struct Onlooker {
+    tcpdump: Child,
+    file: std::path::PathBuf,
+}
+
+impl Onlooker {
+    fn at(world: &World, workstation: &str) -> Self {
+        let file = world.path(&format!("{workstation}.pcap"));
+        let net = format!("--net=/run/netns/{}", world.namespace(workstation));
+        let mut tcpdump = Command::new("nsenter");
+        tcpdump.args([
+            net.as_str(),
+            "tcpdump",
+            "-Z",
+            "root",
+            "-n",
+            "-U",
+            "--immediate-mode",
+            "-i",
+            "outer",
+            "-w",
+        ]);
+        let tcpdump =
+            tcpdump.arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("tcpdump");
+        let begun = || std::fs::metadata(&file).is_ok_and(|file| file.len() > 0);
+        eventually(Duration::from_secs(20), "the capture begins", begun);
+        Self { tcpdump, file }
+    }
+
+    /// UDP datagrams: source and destination port.
+    fn end(mut self) -> Vec<(u16, u16)> {
+        std::thread::sleep(Duration::from_millis(200));
+        let pid = rustix::process::Pid::from_child(&self.tcpdump);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("end tcpdump");
+        self.tcpdump.wait().expect("wait for tcpdump");
+        let file = self.file.to_string_lossy().into_owned();
+        let shown = levee_system::sh(
+            "tshark",
+            &["-r", &file, "-Y", "udp", "-T", "fields", "-e", "udp.srcport", "-e", "udp.dstport"],
+        );
+        let port = |word: &str| word.split(',').next().and_then(|port| port.parse().ok());
+        let line = |line: &str| line.split_once('\t').and_then(|(a, b)| Some((port(a)?, port(b)?)));
+        shown.ok().lines().filter_map(line).collect()
+    }
+}
+
+fn layer(pid: u32) -> Option<Process> {
+    host::below(pid).into_iter().find(|process| process.name == "levee-layer")
+}
+
+#[test]
+fn with_two_layers_an_onlooker_sees_the_second_alone_and_without_either_end_nothing_passes() {
+    let world = World::up("layers", &site("port-layers"), &["ws1"]);
+    let onlooker = Onlooker::at(&world, "ws1");
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LABEL).ok();
+    assert!(
+        world.fetch("ws1", PAGE).ok().contains("<title>SECRET//NATO,MED</title>"),
+        "the page of its label"
+    );
+    // The longest inner packet passes both ways, and one more octet is no packet of this interface.
+    assert!(world.run("ws1", &["ip", "-o", "link", "show", "levee0"]).ok().contains("mtu 1280 "));
+    let seen = onlooker.end();
+    assert!(seen.len() > 20, "{seen:?}");
+    let foreign: Vec<_> = seen.iter().filter(|(from, to)| *from != 4433 && *to != 4433).collect();
+    assert!(foreign.is_empty(), "besides the second tunnel: {foreign:?}");
+
+    // Either end stopped, and nothing passes, by whatever way.
+    let workstation = world.workstation_pids().next().expect("it runs");
+    for (pid, who) in [(world.server_pid(), "the server's"), (workstation, "the workstation's")] {
+        let end = layer(pid).unwrap_or_else(|| panic!("{who} second tunnel runs"));
+        let onlooker = Onlooker::at(&world, "ws1");
+        end.signal("STOP");
+        world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).refused();
+        end.signal("CONT");
+        let again = || world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).status == 0;
+        eventually(Duration::from_secs(60), "the page comes again", again);
+        let foreign: Vec<_> =
+            onlooker.end().into_iter().filter(|(from, to)| *from != 4433 && *to != 4433).collect();
+        assert!(foreign.is_empty(), "while {who} did not run: {foreign:?}");
+    }
+    // Killed, it is started again, and the sessions go on.
+    let before = layer(world.server_pid()).expect("it runs");
+    before.signal("KILL");
+    let again = || world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).status == 0;
+    eventually(Duration::from_secs(60), "the page comes again", again);
+    assert_ne!(layer(world.server_pid()).expect("it runs again").pid, before.pid);
+    world.tpe("ws1", &["logout"]).ok();
+}
