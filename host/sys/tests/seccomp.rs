@@ -29,8 +29,8 @@ const ALL: [(&str, &str); 16] = [
     ("vault", VAULT),
     ("keyer", KEYER),
     ("gate", GATE),
-    ("layer", LAYER),
     ("stack", STACK),
+    ("layer", LAYER),
     ("mediator", MEDIATOR),
     ("signer", SIGNER),
     ("screen", SCREEN),
@@ -108,7 +108,10 @@ fn a_vault_or_keyer_that_touches_its_socket_or_a_process_dies() {
                 errno(call, [-1, 0, 0, 0, 0]);
                 0
             });
-            assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}: {what}");
+            // There it is refused: libc asks for the host's time zone.
+            let refused = (*name, what) == ("layer", "openat");
+            let expected = if refused { Exit::Status(0) } else { Exit::Signal(libc::SIGSYS) };
+            assert_eq!(exit, expected, "{name}: {what}");
         }
     }
 }
