@@ -13,6 +13,7 @@ pub mod channel;
 pub mod crowd;
 pub mod federation;
 pub mod host;
+pub mod libreswan;
 pub mod schema;
 pub mod senders;
 pub mod soak;
