@@ -84,6 +84,13 @@ const TRIALS: &[Trial] = &[
         remedy: "run levee as root (sudo): it makes namespaces and gives each process its own uid",
     },
     Trial {
+        what: "levee's programs",
+        root: false,
+        needed: true,
+        try_it: programs,
+        remedy: "a server does not start with a program that was changed, is missing, or is of another version",
+    },
+    Trial {
         what: "Linux 6.1",
         root: false,
         needed: true,
@@ -423,6 +430,14 @@ fn tried<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<String, String
 fn root() -> Result<String, String> {
     let uid = rustix::process::geteuid();
     if uid.is_root() { Ok(String::new()) } else { Err(format!("this is uid {}", uid.as_raw())) }
+}
+
+fn programs() -> Result<String, String> {
+    let directory = crate::programs::directory()?;
+    Ok(match crate::programs::check(&directory, false)? {
+        Some(count) => format!("{count} in {}, as they were installed", directory.display()),
+        None => format!("not held to anything: no {} in {}", crate::programs::MANIFEST, directory.display()),
+    })
 }
 
 fn kernel() -> Result<String, String> {

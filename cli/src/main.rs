@@ -21,6 +21,7 @@ mod partition;
 mod pin;
 mod pools;
 mod posture;
+mod programs;
 mod reference;
 mod reload;
 mod service;

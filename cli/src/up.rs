@@ -1,6 +1,7 @@
 //! `levee up`, `levee down`, `levee plan`: start and stop a warden.
 
 use crate::user::{ask, line};
+use levee_policy::site::Assurance;
 use levee_policy::{LabelName, Range};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -101,12 +102,6 @@ fn name_of(config: &Path, workstation: bool) -> Result<String, String> {
     Ok(if workstation { format!("{name}-ws") } else { name.to_owned() })
 }
 
-/// levee's other programs are beside this one.
-fn programs() -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|e| format!("finding levee's programs: {e}"))?;
-    own.parent().map(Path::to_owned).ok_or_else(|| "levee's programs are not found".to_owned())
-}
-
 /// The passphrase of the private keys in a directory; none where none of them is encrypted and no file is given.
 fn passphrase(file: Option<&Path>, keys: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     if let Some(path) = file {
@@ -175,18 +170,27 @@ impl Up {
             |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("{}: {e}", path.display()));
         let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
+        let programs = crate::programs::directory()?;
+        let checked = crate::programs::check(&programs, !self.workstation)?;
         if !self.workstation {
             // A site file with problems is the warden's to tell of.
             if let Ok(site) = crate::site::read(&self.config) {
                 if state.is_dir() {
                     crate::pin::hold(&site, &state)?;
                 }
+                if checked.is_none() && site.isolation().assurance() == Assurance::High {
+                    let path = programs.join(crate::programs::MANIFEST);
+                    return Err(format!(
+                        "the site wants high assurance, and there is no {} to hold levee's programs to: install levee (`make install`, or its packages), and run \
+                         the one that is installed",
+                        path.display()
+                    ));
+                }
                 warn_of_pools(&site);
             }
             crate::doctor::fit()?;
         }
         let to_try = if self.workstation || self.no_trial { None } else { to_try(&self.config) };
-        let programs = programs()?;
         let mut warden = Command::new(programs.join("levee-warden"));
         warden
             .arg(if self.workstation { "--workstation" } else { "--server" })
@@ -357,7 +361,7 @@ impl Plan {
             let name = name_of(&self.site, false)?;
             let state = self.state.unwrap_or_else(|| crate::site::state_of(&name));
             let state = std::path::absolute(&state).map_err(|e| format!("{}: {e}", state.display()))?;
-            let programs = programs()?;
+            let programs = crate::programs::directory()?;
             let mut warden = Command::new(programs.join("levee-warden"));
             warden.arg("--server").arg(&self.site).arg("--state").arg(&state);
             warden.arg("--run").arg(Path::new("/run/levee").join(&name)).arg("--programs").arg(&programs);

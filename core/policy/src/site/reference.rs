@@ -289,7 +289,7 @@ pub(super) const ISOLATION: Section = Section {
             "assurance",
             "\"normal\" or \"high\"",
             "\"normal\"",
-            "With \"high\", levee check warns where labels far apart share a kernel.",
+            "With \"high\", levee check warns where labels far apart share a kernel, and levee up wants an installed levee, whose programs have a manifest.",
         ),
         may(
             "processor",

@@ -1,0 +1,124 @@
+//! Whether levee's programs are those that were installed: each against its digest in a manifest beside them.
+//!
+//! The manifest is what `sha256sum` writes, a line a program. Who installs levee makes it; a build directory has none. It finds a program that was
+//! changed, or is of another version, before the server starts. It does not find what root changes afterwards, manifest and all.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Metadata};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use ring::digest::{Context, SHA256};
+
+use crate::output::shown;
+
+/// The manifest's name.
+pub const MANIFEST: &str = "MANIFEST";
+/// Octets of a manifest, at most.
+const MOST: u64 = 64 << 10;
+/// A server runs none of these.
+const OF_OTHERS: [&str; 2] = ["levee-lab", "levee-tpe"];
+const REMEDY: &str = "install levee again";
+
+/// Where levee's programs are: beside this one.
+pub fn directory() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|e| format!("finding levee's programs: {e}"))?;
+    own.parent().map(Path::to_owned).ok_or_else(|| "levee's programs are not found".to_owned())
+}
+
+/// Holds the programs in a directory to their manifest: how many there are, `None` where there is no manifest. Those that a `server` runs
+/// must all be there; others may be in a package that this host does not have.
+///
+/// # Errors
+/// The first program that is not as it was installed, or what is wrong with the manifest; each with the remedy.
+pub fn check(directory: &Path, server: bool) -> Result<Option<usize>, String> {
+    let path = directory.join(MANIFEST);
+    let file = match File::open(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|e| format!("{}: {e}", path.display()))?,
+    };
+    let listed = read(&path, file)?;
+    is_roots(directory, &fs::metadata(directory).map_err(|e| format!("{}: {e}", directory.display()))?)?;
+    let mut found = 0;
+    for (name, digest) in &listed {
+        let path = directory.join(name);
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                if server && !OF_OTHERS.contains(&name.as_str()) {
+                    return Err(format!("{} is missing: {REMEDY}", path.display()));
+                }
+                continue;
+            }
+            opened => opened.map_err(|e| format!("{}: {e}", path.display()))?,
+        };
+        let about = file.metadata().map_err(|e| format!("{}: {e}", path.display()))?;
+        is_roots(&path, &about)?;
+        if digest_of(file).map_err(|e| format!("{}: {e}", path.display()))? != *digest {
+            return Err(format!("{} is not the program that was installed: {REMEDY}", path.display()));
+        }
+        found += 1;
+    }
+    let entries = fs::read_dir(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    for entry in entries {
+        let name = entry.map_err(|e| format!("{}: {e}", directory.display()))?.file_name();
+        let known = name.to_str().is_some_and(|name| name == MANIFEST || listed.contains_key(name));
+        if !known {
+            let path = directory.join(name);
+            return Err(format!("{} was not installed with the others: remove it", shown_path(&path)));
+        }
+    }
+    Ok(Some(found))
+}
+
+fn shown_path(path: &Path) -> String {
+    shown(&path.display().to_string())
+}
+
+/// The digests by name.
+fn read(path: &Path, file: File) -> Result<BTreeMap<String, String>, String> {
+    let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    is_roots(path, &file.metadata().map_err(|e| fault(&e))?)?;
+    let mut text = String::new();
+    file.take(MOST + 1).read_to_string(&mut text).map_err(|e| fault(&e))?;
+    if u64::try_from(text.len()).is_ok_and(|octets| octets > MOST) {
+        return Err(fault(&"too large"));
+    }
+    let line = |line: &str| {
+        let (digest, name) = line.split_once("  ")?;
+        let hex = |octet: u8| octet.is_ascii_digit() || (b'a'..=b'f').contains(&octet);
+        let plain = |octet: u8| octet.is_ascii_lowercase() || octet == b'-';
+        let sound =
+            digest.len() == 64 && digest.bytes().all(hex) && !name.is_empty() && name.bytes().all(plain);
+        sound.then(|| (name.to_owned(), digest.to_owned()))
+    };
+    let mut listed = BTreeMap::new();
+    for (text, number) in text.lines().zip(1..) {
+        let (name, digest) =
+            line(text).ok_or_else(|| fault(&format!("line {number} is no digest and name: {REMEDY}")))?;
+        if listed.insert(name, digest).is_some() {
+            return Err(fault(&format!("line {number} names a program again: {REMEDY}")));
+        }
+    }
+    Ok(listed)
+}
+
+/// Nobody but root may change it.
+fn is_roots(path: &Path, about: &Metadata) -> Result<(), String> {
+    if about.uid() == 0 && about.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(format!("{}: somebody but root can change it: chown root, chmod go-w", path.display()))
+}
+
+fn digest_of(mut file: File) -> std::io::Result<String> {
+    let (mut chunk, mut digest) = (vec![0; 64 << 10], Context::new(&SHA256));
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return Ok(levee_policy::audit::hex(digest.finish().as_ref())),
+            Ok(n) => digest.update(chunk.get(..n).unwrap_or_default()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! levee's own programs, held to the manifest that is installed with them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+const SITE: &str = include_str!("../../conf/small/site.toml");
+
+/// A directory as `make install` leaves one: this program, two that stand for the others, and their digests.
+fn installed() -> tempfile::TempDir {
+    assert!(rustix::process::geteuid().is_root(), "who installs levee is root: run this test so");
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    levee_system::copy_program(Path::new(env!("CARGO_BIN_EXE_levee")), &directory.path().join("levee"));
+    for name in ["levee-vault", "levee-tpe"] {
+        fs::write(directory.path().join(name), name).unwrap();
+    }
+    manifest(directory.path());
+    directory
+}
+
+fn manifest(directory: &Path) {
+    let _ = fs::remove_file(directory.join("MANIFEST"));
+    let sums = Command::new("sh").args(["-c", "sha256sum -- *"]).current_dir(directory).output().unwrap();
+    assert!(sums.status.success());
+    fs::write(directory.join("MANIFEST"), sums.stdout).unwrap();
+}
+
+/// Runs the program that is installed there; what it says.
+fn levee(directory: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(directory.join("levee")).args(arguments).output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+/// What `levee up` says of a site. It finds no warden there, and so starts nothing.
+fn up(directory: &Path, site: &str) -> String {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    fs::write(at("site.toml"), site).unwrap();
+    levee(directory, &["up", &at("site.toml"), "--state", &at("state"), "--run", &at("run"), "--no-trial"])
+}
+
+#[test]
+fn a_server_starts_with_the_programs_that_were_installed_and_with_no_other() {
+    let directory = installed();
+    let at = |name: &str| directory.path().join(name);
+    let doctor = || levee(directory.path(), &["doctor"]);
+    assert!(doctor().contains("3 in "), "{}", doctor());
+    let sound = up(directory.path(), SITE);
+    assert!(sound.contains("levee-warden") && !sound.contains("installed"), "{sound}");
+
+    let wrong = |what: &str, told: &str| {
+        let said = up(directory.path(), SITE);
+        assert!(said.contains(what) && said.contains(told) && !said.contains("levee-warden"), "{said}");
+    };
+    fs::write(at("levee-vault"), "another").unwrap();
+    wrong("levee-vault", "is not the program that was installed: install levee again");
+    assert!(doctor().contains("is not the program that was installed"), "{}", doctor());
+    fs::remove_file(at("levee-vault")).unwrap();
+    wrong("levee-vault", "is missing");
+    fs::write(at("levee-vault"), "levee-vault").unwrap();
+    // A package that this host does not have has this one.
+    fs::remove_file(at("levee-tpe")).unwrap();
+    assert_eq!(up(directory.path(), SITE).replace("2 in", "3 in"), sound);
+    fs::write(at("levee-sessiond"), "of another version").unwrap();
+    wrong("levee-sessiond", "was not installed with the others");
+    fs::remove_file(at("levee-sessiond")).unwrap();
+    for name in ["levee-vault", "MANIFEST", "."] {
+        let before = fs::metadata(at(name)).unwrap().permissions();
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0o777)).unwrap();
+        wrong(name, "somebody but root can change it");
+        fs::set_permissions(at(name), before).unwrap();
+    }
+    for text in ["no digest\n", "00  levee\n", &fs::read_to_string(at("MANIFEST")).unwrap().repeat(2)] {
+        let before = fs::read(at("MANIFEST")).unwrap();
+        fs::write(at("MANIFEST"), text).unwrap();
+        wrong("MANIFEST", "line ");
+        fs::write(at("MANIFEST"), before).unwrap();
+    }
+    assert!(up(directory.path(), SITE).contains("levee-warden"));
+}
+
+#[test]
+fn where_nothing_says_what_was_installed_a_server_starts_unless_its_site_wants_high_assurance() {
+    let directory = installed();
+    fs::remove_file(directory.path().join("MANIFEST")).unwrap();
+    assert!(levee(directory.path(), &["doctor"]).contains("not held to anything"));
+    assert!(up(directory.path(), SITE).contains("levee-warden"));
+    let high = SITE.replace("assurance = \"normal\"", "assurance = \"high\"");
+    assert_ne!(high, SITE);
+    let said = up(directory.path(), &high);
+    assert!(said.contains("wants high assurance") && !said.contains("levee-warden"), "{said}");
+    manifest(directory.path());
+    assert!(up(directory.path(), &high).contains("levee-warden"));
+}
