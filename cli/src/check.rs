@@ -4,19 +4,21 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use levee_policy::layers::Line;
 use levee_policy::site::Program;
 use levee_policy::{Problem, Site};
 use serde::Serialize;
 
 use crate::explain;
 use crate::keys::{self, Findings, Unfit};
+use crate::layers::{self, Shown};
 use crate::output::{self, Paint, shown};
 use crate::pin::{self, Pin};
 use crate::site;
 
 /// Say whether a site file is sound, and if not, every problem with its place and remedy; and whether the keys that there are fit it
 ///
-/// Exit code 0: sound. 1: it has problems, or keys do not fit. 2: it could not be read.
+/// Exit code 0: sound. 1: it has problems, keys do not fit, or it claims two layers that share what makes them one. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The site file; `-` for standard input
@@ -31,6 +33,9 @@ pub struct Check {
     /// Where keys and certificates are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Where levee's programs are, whose libraries count where a site has two layers [default: where this one is]
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -74,6 +79,9 @@ struct Answer<'a> {
     /// What `levee enrol` has made and does not fit.
     #[serde(skip_serializing_if = "<[Unfit]>::is_empty")]
     unfit: &'a [Unfit],
+    /// Of a site with two layers: whether they are two, by each requirement.
+    #[serde(skip_serializing_if = "<[Shown]>::is_empty")]
+    layers: &'a [Shown],
     /// What is sound, and not as it should be on this host, or less than the site says that it wants.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
@@ -90,6 +98,12 @@ impl Check {
         output::exit(self.answer(site))
     }
 
+    fn layers(&self, site: &Site) -> Vec<Line> {
+        let own = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.to_owned()));
+        let programs = self.programs.clone().or(own).unwrap_or_default();
+        layers::lines(site, &site::state(self.state.as_deref(), site.name()), &programs)
+    }
+
     fn answer(&self, path: &Path) -> Result<ExitCode, String> {
         let text = site::text(path)?;
         let file = path.display().to_string();
@@ -102,6 +116,8 @@ impl Check {
         if let Ok(site) = &parsed {
             unfit.extend(misplaced(site, &site::state(self.state.as_deref(), site.name())));
         }
+        let layers = parsed.as_ref().map(|site| self.layers(site)).unwrap_or_default();
+        let are_two = !layers.iter().any(Line::refuses);
         let (site, problems) = match &parsed {
             Ok(site) => (Some(summary(site)), [].as_slice()),
             Err(problems) => (None, problems.as_slice()),
@@ -110,15 +126,18 @@ impl Check {
         warnings.extend(parsed.as_ref().ok().and_then(shared_kernel));
         warnings.extend(parsed.as_ref().ok().and_then(not_served));
         if self.json {
-            output::json(&Answer { file, sound, site, problems, unfit: &unfit, warnings: &warnings })?;
+            let layers = &layers::shown_lines(&layers);
+            let (unfit, warnings) = (&unfit[..], &warnings[..]);
+            output::json(&Answer { file, sound, site, problems, unfit, layers, warnings })?;
         } else {
             let said = render(&file, &text, site.as_ref(), problems, Paint::stdout());
             let warned: String =
                 warnings.iter().map(|warning| format!("warning: {}\n", shown(warning))).collect();
             let forms = site.as_ref().map(|site| site.forms.render()).unwrap_or_default();
-            output::print(&(said + &forms + &misfits(&unfit, Paint::stdout()) + &warned))?;
+            let layers = layers::render(&layers, Paint::stdout());
+            output::print(&(said + &forms + &layers + &misfits(&unfit, Paint::stdout()) + &warned))?;
         }
-        Ok(if sound && unfit.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if sound && unfit.is_empty() && are_two { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 

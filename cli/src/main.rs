@@ -14,6 +14,7 @@ mod init;
 mod keys;
 mod lab;
 mod label;
+mod layers;
 mod log;
 mod operator;
 mod output;

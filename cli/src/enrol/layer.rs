@@ -77,7 +77,7 @@ impl Enroller<'_> {
 }
 
 /// Gives a store and what is in it to the uid that has the second tunnel's keys and nothing else. Whoever is not root cannot; then
-/// `levee check --layers` says that the stores are one uid's.
+/// `levee check` says that the stores are one uid's.
 fn owned(files: Files) -> Result<Written, EnrolError> {
     if rustix::process::geteuid().is_root() {
         let own = |path: &Path| {

@@ -10,6 +10,7 @@ pub mod decision;
 mod domain;
 pub mod flow;
 mod label;
+pub mod layers;
 mod names;
 pub mod selinux;
 pub mod site;

@@ -1,7 +1,7 @@
 //! A site with two layers, run by the real programs as an operator would run them, with an onlooker on the wire.
 
 use levee_system::host::{self, Process};
-use levee_system::{World, eventually};
+use levee_system::{World, eventually, text};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -79,6 +79,17 @@ fn with_two_layers_an_onlooker_sees_the_second_alone_and_without_either_end_noth
     );
     // The longest inner packet passes both ways, and one more octet is no packet of this interface.
     assert!(world.run("ws1", &["ip", "-o", "link", "show", "levee0"]).ok().contains("mtu 1280 "));
+    // The two are two, by what runs.
+    let (file, state) = (world.path("site.toml"), world.path("state"));
+    let said = world.levee(&["check", &text(&file), "--state", &text(&state)]).ok();
+    for proved in [
+        "cryptographic library: proved: two: ",
+        "process: proved: two: ",
+        "uid: proved: two: ",
+        "way in: proved: two: 127.0.0.1 within, ",
+    ] {
+        assert!(said.contains(proved), "{proved}\n{said}");
+    }
     let seen = onlooker.end();
     assert!(seen.len() > 20, "{seen:?}");
     let foreign: Vec<_> = seen.iter().filter(|(from, to)| *from != 4433 && *to != 4433).collect();

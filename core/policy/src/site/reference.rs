@@ -209,7 +209,7 @@ pub(super) const VAULT: Section = Section {
             "layers",
             "[\"esp\"] or [\"esp\", \"quic\"]",
             "[\"esp\"]",
-            "The tunnels that sessions' packets travel in. With \"quic\" all ESP and IKE goes within a second one, which shares as little with the first as one host allows (`levee check --layers` says what); if either is down nothing passes.",
+            "The tunnels that sessions' packets travel in. With \"quic\" all ESP and IKE goes within a second one, which shares as little with the first as one host allows (`levee check` says what); if either is down nothing passes.",
         ),
         may(
             "aead",

@@ -121,7 +121,7 @@ impl Vault {
     }
 
     /// Whether some label has two stacks.
-    pub(super) fn agrees_anywhere(&self) -> bool {
+    pub fn agrees_anywhere(&self) -> bool {
         !self.agree.is_empty()
     }
 

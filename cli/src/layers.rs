@@ -1,0 +1,187 @@
+//! What the two layers of a site are made of on this host: programs on the disk and as they run, keys, uids, sockets. What it means is
+//! `levee_policy::layers`'s to say.
+
+mod program;
+mod running;
+
+use crate::output::{Paint, shown};
+use levee_policy::Site;
+use levee_policy::layers::{
+    Evidence, Layer, Line, Part, Rule, SECOND_CIPHER, SECOND_EXCHANGE, Seen, Verdict, judge,
+};
+use levee_policy::site::{Cipher, Suites};
+use running::Running;
+use serde::Serialize;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Whose keys and ciphers make the tunnel within.
+const WITHIN: [&str; 3] = ["levee-vault", "levee-keyer", "levee-signer"];
+/// And these where stacks must agree.
+const AGREEING: [&str; 2] = ["levee-gate", "levee-witness"];
+/// The one around.
+const AROUND: [&str; 1] = ["levee-layer"];
+
+/// A requirement as it is printed.
+#[derive(Serialize)]
+pub struct Shown {
+    part: &'static str,
+    verdict: &'static str,
+    /// Whether it is why the site is refused.
+    refuses: bool,
+    evidence: String,
+}
+
+/// Every requirement of a site with two layers; none of one with one. `programs` is where levee's are.
+pub fn lines(site: &Site, state: &Path, programs: &Path) -> Vec<Line> {
+    if !site.vault().is_layered() {
+        return Vec::new();
+    }
+    let running = Running::find(state);
+    let (mut within, mut around) = (Layer::default(), Layer::default());
+    let names = |names: &[&'static str]| names.to_vec();
+    let agreeing: &[&str] = if site.vault().agrees_anywhere() { &AGREEING } else { &[] };
+    let sides = [(&mut within, names(&[&WITHIN[..], agreeing].concat())), (&mut around, names(&AROUND))];
+    for (layer, names) in sides {
+        for name in names {
+            // What runs is what counts, be the file on the disk another by now.
+            if !running.as_ref().is_some_and(|running| running.add(layer, name)) {
+                program_of(layer, &programs.join(name));
+            }
+        }
+        common(layer, running.as_ref());
+    }
+    ciphers(site, &mut within);
+    around.add(Part::Cipher, Evidence::found([SECOND_CIPHER], "levee-layer", Seen::OnDisk));
+    around.add(Part::Exchange, Evidence::found([SECOND_EXCHANGE], "levee-layer", Seen::OnDisk));
+    keys(&mut within, &state.join("server"), "ike-chain.pem", "ike.key", &state.join("authority/ca.pem"));
+    keys(&mut around, &state.join("layer"), "chain.pem", "layer.key", &state.join("layer/authority.pem"));
+    ways(site, &mut within, &mut around, running.as_ref());
+    judge(&within, &around)
+}
+
+/// A program on the disk: libraries, compiler, and which file it is.
+fn program_of(layer: &mut Layer, path: &Path) {
+    let place = path.display().to_string();
+    match std::fs::metadata(path) {
+        Ok(meta) => {
+            let file = format!("the program {}:{}", meta.dev(), meta.ino());
+            layer.add(Part::Process, Evidence::found([file], &place, Seen::OnDisk));
+        }
+        Err(e) => layer.add(Part::Process, Evidence::Unknown(format!("{place}: {e}"))),
+    }
+    program::add(layer, path, &place, Seen::OnDisk);
+    // The warden gives each of its processes a uid of its own; that it did is seen where they run.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    layer.add(Part::Uid, Evidence::found([format!("{name}'s own")], "the warden's table", Seen::OnDisk));
+}
+
+/// What one host cannot have twice.
+fn common(layer: &mut Layer, running: Option<&Running>) {
+    let seen = Seen::Running;
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let host = read("/proc/sys/kernel/hostname");
+    layer.add(Part::Host, Evidence::found([host.trim()], "this host", seen));
+    layer.add(Part::Operator, Evidence::found(["root"], "this host", seen));
+    layer.add(Part::Randomness, Evidence::found(["getrandom(2)"], "this kernel", seen));
+    let kernel = read("/proc/sys/kernel/osrelease");
+    layer.add(Part::Kernel, Evidence::found([kernel.trim()], "this host", seen));
+    let info = read("/proc/cpuinfo");
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("this host's", |(_, model)| model);
+    layer.add(Part::Processor, Evidence::found([model], "this host", seen));
+    let stack = running.map_or_else(|| "the warden's".to_owned(), Running::namespace);
+    layer.add(Part::Stack, Evidence::found([stack], "the tunnels' sockets", seen));
+}
+
+/// What the site's vaults prefer, by default and in each posture.
+fn ciphers(site: &Site, within: &mut Layer) {
+    let family = |cipher: &Cipher| match cipher {
+        Cipher::Aes256Gcm | Cipher::Aes128Gcm => "AES-GCM",
+        Cipher::ChaCha20Poly1305 => SECOND_CIPHER,
+    };
+    let suites = site.crypto().suites();
+    let first = suites.ciphers().first().map(family);
+    within.add(Part::Cipher, Evidence::found(first, "[crypto]", Seen::OnDisk));
+    for posture in site.postures() {
+        let place = format!("posture {}", posture.name());
+        within
+            .add(Part::Cipher, Evidence::found(posture.ciphers().first().map(family), &place, Seen::OnDisk));
+    }
+    let exchanges = match suites {
+        Suites::Default => ["X25519", "ML-KEM-768"],
+        Suites::Cnsa | Suites::CnsaMlKem => ["P-384", "ML-KEM-1024"],
+    };
+    within.add(Part::Exchange, Evidence::found(exchanges, "[crypto]", Seen::OnDisk));
+}
+
+/// A layer's certificate, its authority's, and whose its private key is on the disk.
+fn keys(layer: &mut Layer, directory: &Path, chain: &str, key: &str, authority: &Path) {
+    let seen = Seen::OnDisk;
+    let (chain, key) = (directory.join(chain), directory.join(key));
+    let of = |path: &PathBuf| match program::certificate(path) {
+        Ok(certificate) => Ok((certificate, path.display().to_string())),
+        Err(why) => Err(Evidence::Unknown(why)),
+    };
+    match of(&chain) {
+        Ok((certificate, place)) => {
+            layer.add(Part::Key, Evidence::found([certificate.key], &place, seen));
+            layer.add(Part::KeyType, Evidence::found([certificate.kind], &place, seen));
+        }
+        Err(unknown) => {
+            [Part::Key, Part::KeyType].into_iter().for_each(|part| layer.add(part, unknown.clone()))
+        }
+    }
+    match of(&authority.to_owned()) {
+        Ok((certificate, place)) => {
+            layer.add(Part::Authority, Evidence::found([certificate.key], &place, seen))
+        }
+        Err(unknown) => layer.add(Part::Authority, unknown),
+    }
+    match std::fs::metadata(&key) {
+        Ok(meta) => {
+            let owner = format!("uid {}", meta.uid());
+            layer.add(Part::Store, Evidence::found([owner], &key.display().to_string(), seen));
+        }
+        Err(e) => layer.add(Part::Store, Evidence::Unknown(format!("{}: {e}", key.display()))),
+    }
+}
+
+/// Where each layer can be reached.
+fn ways(site: &Site, within: &mut Layer, around: &mut Layer, running: Option<&Running>) {
+    let server = site.server();
+    let Some(running) = running else {
+        within.add(Part::Way, Evidence::found(["127.0.0.1"], "the warden's table", Seen::OnDisk));
+        let all = server.addresses().iter().map(ToString::to_string);
+        return around.add(Part::Way, Evidence::found(all, "addresses", Seen::OnDisk));
+    };
+    within.add(Part::Way, running.sockets(&[server.tunnel_port(), server.ike_port()]));
+    around.add(Part::Way, running.sockets(&[server.layer_port()]));
+}
+
+/// As it is printed.
+pub fn shown_lines(lines: &[Line]) -> Vec<Shown> {
+    let one = |line: &Line| Shown {
+        part: line.part.as_str(),
+        verdict: line.verdict.as_str(),
+        refuses: line.refuses(),
+        evidence: line.evidence.clone(),
+    };
+    lines.iter().map(one).collect()
+}
+
+/// In words: a line for each requirement.
+pub fn render(lines: &[Line], paint: Paint) -> String {
+    let one = |line: &Line| {
+        let weight = match (line.verdict, line.rule) {
+            (Verdict::Unmet, Rule::Refused) => paint.error("refused"),
+            (Verdict::Unmet, Rule::Warned) => "warning".to_owned(),
+            (Verdict::Unmet, Rule::Allowed) => "as on any one host".to_owned(),
+            _ => "two".to_owned(),
+        };
+        let (part, verdict, evidence) = (line.part, line.verdict.as_str(), shown(&line.evidence));
+        format!("  {part}: {verdict}: {weight}: {evidence}\n")
+    };
+    let all: String = lines.iter().map(one).collect();
+    if lines.is_empty() { all } else { format!("two layers:\n{all}") }
+}

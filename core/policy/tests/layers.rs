@@ -1,0 +1,76 @@
+//! Which shared parts make one layer of two.
+
+use levee_policy::layers::{Evidence, Layer, Line, Part, Rule, Seen, Verdict, judge};
+
+/// Two layers that share nothing of this.
+fn two(seen: Seen) -> [Layer; 2] {
+    let layer = |name: &str| {
+        let mut layer = Layer::default();
+        for part in Part::ALL {
+            layer.add(part, Evidence::found([format!("{name}'s {part}")], name, seen));
+        }
+        layer
+    };
+    [layer("esp"), layer("quic")]
+}
+
+fn of(lines: &[Line], part: Part) -> &Line {
+    lines.iter().find(|line| line.part == part).expect("a line for each part")
+}
+
+#[test]
+fn layers_that_share_nothing_are_two_by_what_was_seen() {
+    for (seen, verdict) in [(Seen::Running, Verdict::Proved), (Seen::OnDisk, Verdict::Assessed)] {
+        let [esp, quic] = two(seen);
+        let lines = judge(&esp, &quic);
+        assert_eq!(lines.len(), Part::ALL.len());
+        assert!(lines.iter().all(|line| line.verdict == verdict && !line.refuses()), "{lines:?}");
+    }
+}
+
+#[test]
+fn each_part_that_both_have_is_told_with_where_and_refused_or_warned_of_by_its_rule() {
+    for part in Part::ALL {
+        let [mut esp, mut quic] = two(Seen::Running);
+        esp.add(part, Evidence::found(["the same"], "levee-vault", Seen::Running));
+        quic.add(part, Evidence::found(["the same"], "levee-layer", Seen::Running));
+        let lines = judge(&esp, &quic);
+        let line = of(&lines, part);
+        assert_eq!((line.verdict, line.refuses()), (Verdict::Unmet, part.rule() == Rule::Refused));
+        assert_eq!(line.evidence, "both have the same (levee-vault; levee-layer)");
+        assert_eq!(lines.iter().filter(|line| line.verdict == Verdict::Unmet).count(), 1, "{part}");
+    }
+}
+
+#[test]
+fn what_is_unknown_of_either_counts_as_shared() {
+    for part in Part::ALL {
+        for which in 0..2 {
+            let mut layers = two(Seen::Running);
+            layers[which].add(part, Evidence::Unknown("no symbols".into()));
+            // What is known besides changes nothing.
+            layers[which].add(part, Evidence::found(["more"], "elsewhere", Seen::Running));
+            let lines = judge(&layers[0], &layers[1]);
+            assert_eq!(of(&lines, part).verdict, Verdict::Unmet, "{part}");
+            assert!(of(&lines, part).evidence.contains("no symbols"));
+        }
+    }
+    // Nothing at all is nothing known, and so is a list of nothing.
+    assert!(judge(&Layer::default(), &Layer::default()).iter().all(|line| line.verdict == Verdict::Unmet));
+    let [mut esp, quic] = [Layer::default(), two(Seen::Running)[1].clone()];
+    Part::ALL.into_iter().for_each(|part| esp.add(part, Evidence::found([""; 0], "", Seen::Running)));
+    assert!(judge(&esp, &quic).iter().all(|line| line.verdict == Verdict::Unmet));
+}
+
+#[test]
+fn what_cannot_be_otherwise_on_one_host_is_said_and_refuses_nothing() {
+    let [mut esp, mut quic] = two(Seen::Running);
+    for part in [Part::Kernel, Part::Processor, Part::Compiler] {
+        assert_eq!(part.rule(), Rule::Allowed);
+        esp.add(part, Evidence::found(["one"], "this host", Seen::Running));
+        quic.add(part, Evidence::found(["one"], "this host", Seen::Running));
+    }
+    let lines = judge(&esp, &quic);
+    assert!(!lines.iter().any(Line::refuses));
+    assert_eq!(lines.iter().filter(|line| line.verdict == Verdict::Unmet).count(), 3);
+}
