@@ -232,6 +232,12 @@ fn bundle(text: &[u8], site: &Site) -> Result<(), String> {
             "it looks for the server at other addresses, or another port, than the site file says".to_owned()
         );
     }
+    let wanted = site.vault().is_layered().then(|| i64::from(site.server().layer_port()));
+    if table.get("layer-port").and_then(toml::Value::as_integer) != wanted {
+        return Err(
+            "it has another second tunnel, or none, or one too many, than the site file says".to_owned()
+        );
+    }
     Ok(())
 }
 

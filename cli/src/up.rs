@@ -178,6 +178,14 @@ impl Up {
                 if state.is_dir() {
                     crate::pin::hold(&site, &state)?;
                 }
+                if let Some(line) =
+                    crate::layers::lines(&site, &state, &programs).iter().find(|line| line.refuses())
+                {
+                    return Err(format!(
+                        "the site claims two layers, and they are one by their {}: {} (`levee check` shows every requirement)",
+                        line.part, line.evidence
+                    ));
+                }
                 if checked.is_none() && site.isolation().assurance() == Assurance::High {
                     let path = programs.join(crate::programs::MANIFEST);
                     return Err(format!(

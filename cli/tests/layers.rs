@@ -181,6 +181,18 @@ fn one_authority_key_kind_of_key_or_store_for_both_is_refused_with_the_evidence(
 }
 
 #[test]
+fn a_server_whose_two_layers_are_one_is_not_started() {
+    let enrolled = Enrolled::new(|site| site);
+    fs::copy(enrolled.path("state/authority/ca.pem"), enrolled.path("state/layer/authority.pem"))
+        .expect("copy");
+    let [site, state, run] = ["site.toml", "state", "run"].map(|name| text(&enrolled.path(name)));
+    let (status, said) = levee(&["up", &site, "--state", &state, "--run", &run]);
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("they are one by their authority: both have key "), "{said}");
+    assert!(!enrolled.path("run").exists(), "nothing was begun");
+}
+
+#[test]
 fn one_cipher_or_key_exchange_for_both_is_warned_of() {
     // 11. A posture prefers what the second tunnel has.
     let posture = "\n[[posture]]\nname = \"siege\"\nciphers = [\"chacha20-poly1305\"]\n";

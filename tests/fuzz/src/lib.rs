@@ -17,6 +17,7 @@ pub mod ike_parse;
 pub mod ipc_frame;
 pub mod ipc_message;
 pub mod labelled;
+pub mod layer;
 pub mod logger_lines;
 pub mod site_file;
 pub mod terminal;

@@ -159,6 +159,7 @@ targets! {
     ike_parse: levee_fuzz_targets::ike_parse::run;
     ike_responder: levee_fuzz_targets::ike_exchange::responder;
     labelled: levee_fuzz_targets::labelled::run;
+    layer: levee_fuzz_targets::layer::run;
     ipc_frame: levee_fuzz_targets::ipc_frame::run;
     ipc_message: levee_fuzz_targets::ipc_message::run;
     logger_lines: levee_fuzz_targets::logger_lines::run;

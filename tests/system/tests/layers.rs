@@ -63,6 +63,42 @@ impl Onlooker {
     }
 }
 
+/// What a second tunnel that is taken over could do: it sends again what has come from a workstation, as it was and changed, from its own
+/// place and others', and makes up IKE. So does this, in the server's namespace.
+const TAKEN_OVER: &str = r#"
+import socket, struct, sys, time
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+raw.bind(("lo", 0))
+raw.settimeout(0.2)
+seen, until = [], time.monotonic() + 20
+open(sys.argv[1], "w").close()
+while len(seen) < 12 and time.monotonic() < until:
+    try:
+        packet, where = raw.recvfrom(65535)
+    except socket.timeout:
+        continue
+    head = (packet[0] & 15) * 4
+    if packet[9] != 17 or where[2] == socket.PACKET_OUTGOING:
+        continue
+    source, (_, to) = packet[12:16], struct.unpack("!HH", packet[head:head + 4])
+    if to == 4500 and source[:2] == b"\x7f\x40" and packet[head + 8:head + 12] != bytes(4):
+        seen.append(packet[head + 8:])
+assert len(seen) >= 12, len(seen)
+sent = 0
+for place in ("127.64.0.0", "127.64.0.1", "127.100.1.1"):
+    out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    out.bind((place, 0))
+    for packet in seen:
+        changed = bytearray(packet)
+        changed[-1] ^= 1
+        number = bytearray(packet)
+        number[7] ^= 0x40
+        for one in (packet, bytes(changed), bytes(number), packet[:9], bytes(4) + packet):
+            out.sendto(one, ("127.0.0.1", 4500))
+            sent += 1
+print(sent)
+"#;
+
 fn layer(pid: u32) -> Option<Process> {
     host::below(pid).into_iter().find(|process| process.name == "levee-layer")
 }
@@ -94,6 +130,26 @@ fn with_two_layers_an_onlooker_sees_the_second_alone_and_without_either_end_noth
     assert!(seen.len() > 20, "{seen:?}");
     let foreign: Vec<_> = seen.iter().filter(|(from, to)| *from != 4433 && *to != 4433).collect();
     assert!(foreign.is_empty(), "besides the second tunnel: {foreign:?}");
+
+    // Taken over, it has done nothing but what the vault counts as refused.
+    let counters = || world.status()["vaults"][LABEL]["counters"].clone();
+    let began = world.path("began");
+    let net = format!("--net=/run/netns/{}", world.namespace("server"));
+    let mut taken_over = Command::new("nsenter");
+    taken_over.args([net.as_str(), "python3", "-c", TAKEN_OVER]).arg(&began).stdout(Stdio::piped());
+    let taken_over = taken_over.stderr(Stdio::piped()).spawn().expect("python3");
+    eventually(Duration::from_secs(20), "it listens", || began.exists());
+    for _ in 0..6 {
+        world.fetch("ws1", PAGE).ok();
+    }
+    let output = taken_over.wait_with_output().expect("wait for it");
+    assert!(output.status.success(), "{output:?}");
+    let refused = |counters: &serde_json::Value| -> u64 {
+        ["replay", "auth-failed", "truncated"].iter().filter_map(|name| counters[*name].as_u64()).sum()
+    };
+    // Of each packet at its three places: itself again, a changed one, one with another number, a short one.
+    eventually(Duration::from_secs(20), "every one was refused", || refused(&counters()) >= 12 * 3 * 4);
+    world.fetch("ws1", PAGE).ok();
 
     // Either end stopped, and nothing passes, by whatever way.
     let workstation = world.workstation_pids().next().expect("it runs");

@@ -77,6 +77,7 @@ struct Bundle {
     trusted_path_port: u16,
     #[serde(default)]
     suites: Suites,
+    layer_port: Option<u16>,
 }
 
 /// What was found of a workstation.
@@ -164,16 +165,30 @@ pub fn examine(bundle: &Path, socket: Option<PathBuf>) -> Result<Diagnosis, Stri
             .map(|what| Finding::untried(what, "the server is not reached"))
             .collect(),
     });
-    found.push(network::udp("UDP 500", to(IKE)));
-    let tunnel = network::udp("UDP 4500", to(TUNNEL));
-    let passes = tunnel.state == State::Has;
-    found.push(tunnel);
-    found.push(match passes {
-        true => network::path_mtu(to(TUNNEL)),
-        false => Finding::untried("path MTU", "UDP 4500 does not pass"),
+    found.extend(match site.layer_port {
+        Some(port) => second_tunnel(port),
+        None => tunnel(&to),
     });
     found.push(agent(socket));
     Ok(Diagnosis(found))
+}
+
+/// Whether the tunnel's ports answer, and how much passes.
+fn tunnel(to: &impl Fn(u16) -> SocketAddr) -> Vec<Finding> {
+    let tunnel = network::udp("UDP 4500", to(TUNNEL));
+    let path_mtu = match tunnel.state == State::Has {
+        true => network::path_mtu(to(TUNNEL)),
+        false => Finding::untried("path MTU", "UDP 4500 does not pass"),
+    };
+    vec![network::udp("UDP 500", to(IKE)), tunnel, path_mtu]
+}
+
+/// Nothing but the second tunnel itself has the keys to try it.
+fn second_tunnel(port: u16) -> Vec<Finding> {
+    let why = format!(
+        "everything goes through the second tunnel, UDP {port}; its own log says whether it is up and what the path carries"
+    );
+    ["UDP 500", "UDP 4500", "path MTU"].into_iter().map(|what| Finding::untried(what, why.clone())).collect()
 }
 
 /// Whether an agent runs here, and what it says of the trusted path.
