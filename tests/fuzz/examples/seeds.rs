@@ -30,6 +30,17 @@ fn talk(options: u8, victim_begins: bool, actions: &[(u8, Vec<u8>)]) -> Vec<Seen
     duel.seen
 }
 
+/// What an honest workstation says first, twice; and what tunnels carry.
+fn layer() -> [(&'static str, Vec<u8>); 2] {
+    let datagram = |bytes: &[u8]| [&u16::try_from(bytes.len()).expect("short").to_be_bytes(), bytes].concat();
+    let first = levee_fuzz_targets::layer::first();
+    let kinds = [vec![0, 1], vec![3; 90], vec![0x40]].map(|bytes| datagram(&bytes)).concat();
+    [
+        ("first-and-again", [&[2][..], &datagram(&first), &datagram(&first)].concat()),
+        ("carried", [&[1][..], &kinds].concat()),
+    ]
+}
+
 fn main() {
     let dir = std::env::args().nth(1).expect("where the corpora are");
     let write = |target: &str, name: &str, input: &[u8]| {
@@ -41,11 +52,9 @@ fn main() {
     for (name, options) in [("sealed", 0), ("without-key", 1)] {
         write("audit_log", name, &[&[options], log].concat());
     }
-    let datagram = |bytes: &[u8]| [&u16::try_from(bytes.len()).expect("short").to_be_bytes(), bytes].concat();
-    let first = levee_fuzz_targets::layer::first();
-    write("layer", "first-and-again", &[&[2][..], &datagram(&first), &datagram(&first)].concat());
-    let kinds = [vec![0, 1], vec![3; 90], vec![0x40]].map(|bytes| datagram(&bytes)).concat();
-    write("layer", "carried", &[&[1][..], &kinds].concat());
+    for (name, input) in layer() {
+        write("layer", name, &input);
+    }
     let wire = |s: &Seen| [&[0; 16], &[s.first][..], &[0; 11], s.chain.as_slice()].concat();
     let framed = |m: &[u8]| [&u16::try_from(m.len()).expect("short").to_be_bytes(), m].concat();
 

@@ -46,7 +46,7 @@ impl Onlooker {
         Self { tcpdump, file }
     }
 
-    /// UDP datagrams: source and destination port.
+    /// UDP datagrams by source and destination port, and bare ESP.
     fn end(mut self) -> Vec<(u16, u16)> {
         std::thread::sleep(Duration::from_millis(200));
         let pid = rustix::process::Pid::from_child(&self.tcpdump);
@@ -55,11 +55,23 @@ impl Onlooker {
         let file = self.file.to_string_lossy().into_owned();
         let shown = levee_system::sh(
             "tshark",
-            &["-r", &file, "-Y", "udp", "-T", "fields", "-e", "udp.srcport", "-e", "udp.dstport"],
+            &[
+                "-r",
+                &file,
+                "-Y",
+                "udp or ip.proto == 50 or ipv6.nxt == 50",
+                "-T",
+                "fields",
+                "-e",
+                "udp.srcport",
+                "-e",
+                "udp.dstport",
+            ],
         );
-        let port = |word: &str| word.split(',').next().and_then(|port| port.parse().ok());
-        let line = |line: &str| line.split_once('\t').and_then(|(a, b)| Some((port(a)?, port(b)?)));
-        shown.ok().lines().filter_map(line).collect()
+        let port = |word: &str| word.split(',').next().and_then(|port| port.parse().ok()).unwrap_or(0);
+        let line = |line: &str| line.split_once('\t').map(|(a, b)| (port(a), port(b)));
+        // Bare ESP has no ports, and so is none of the second tunnel's.
+        shown.ok().lines().map(|shown| line(shown).unwrap_or((0, 0))).collect()
     }
 }
 
