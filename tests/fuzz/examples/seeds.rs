@@ -30,14 +30,17 @@ fn talk(options: u8, victim_begins: bool, actions: &[(u8, Vec<u8>)]) -> Vec<Seen
     duel.seen
 }
 
-/// What an honest workstation says first, twice; and what tunnels carry.
-fn layer() -> [(&'static str, Vec<u8>); 2] {
+/// The audit log's; and what an honest workstation says first to the second tunnel, twice, and what that carries.
+fn simple() -> [(&'static str, &'static str, Vec<u8>); 4] {
+    let log = |options: u8| [&[options], levee_fuzz_targets::audit_log::honest()].concat();
     let datagram = |bytes: &[u8]| [&u16::try_from(bytes.len()).expect("short").to_be_bytes(), bytes].concat();
     let first = levee_fuzz_targets::layer::first();
     let kinds = [vec![0, 1], vec![3; 90], vec![0x40]].map(|bytes| datagram(&bytes)).concat();
     [
-        ("first-and-again", [&[2][..], &datagram(&first), &datagram(&first)].concat()),
-        ("carried", [&[1][..], &kinds].concat()),
+        ("audit_log", "sealed", log(0)),
+        ("audit_log", "without-key", log(1)),
+        ("layer", "first-and-again", [&[2][..], &datagram(&first), &datagram(&first)].concat()),
+        ("layer", "carried", [&[1][..], &kinds].concat()),
     ]
 }
 
@@ -48,12 +51,8 @@ fn main() {
         std::fs::create_dir_all(&dir).expect("a directory");
         std::fs::write(dir.join(name), input).expect("a file");
     };
-    let log = levee_fuzz_targets::audit_log::honest();
-    for (name, options) in [("sealed", 0), ("without-key", 1)] {
-        write("audit_log", name, &[&[options], log].concat());
-    }
-    for (name, input) in layer() {
-        write("layer", name, &input);
+    for (target, name, input) in simple() {
+        write(target, name, &input);
     }
     let wire = |s: &Seen| [&[0; 16], &[s.first][..], &[0; 11], s.chain.as_slice()].concat();
     let framed = |m: &[u8]| [&u16::try_from(m.len()).expect("short").to_be_bytes(), m].concat();
