@@ -44,10 +44,11 @@ pub fn daemons(run: &Path, compartments: &[CompartmentStatus]) -> Result<Vec<Dae
 
 fn daemon(pid: u32, compartments: &[CompartmentStatus]) -> Option<Daemon> {
     let usage = Usage::of(pid).ok()?;
-    // «levee/daemons/vault-80001007»: the uid's third digit from the left counts what has a label, and the last three are its slot.
+    // «levee/daemons/vault-80001007»: the uid's fourth digit from the right counts what has a label, 1 to 7, and the last three are its slot.
     let (name, uid) = usage.group.strip_prefix("levee/daemons/")?.rsplit_once('-')?;
     let uid = u32::from_str_radix(uid, 16).ok()?;
-    let label = compartments.iter().find(|c| uid & 0xf000 != 0 && u32::from(c.slot) == uid & 0xfff);
+    let has_label = (0x1000..0x8000).contains(&(uid & 0xf000));
+    let label = compartments.iter().find(|c| has_label && u32::from(c.slot) == uid & 0xfff);
     Some(Daemon {
         name: name.to_owned(),
         label: label.map(|compartment| compartment.label.to_string()),

@@ -31,7 +31,7 @@ const fn bound(name: &'static str, memory: u64, processes: u64, why: &'static st
 }
 
 /// Every kind of process that the warden keeps running. No process has more than half of the host's memory.
-pub const BOUNDS: [Bound; 15] = [
+pub const BOUNDS: [Bound; 16] = [
     bound(
         "sessiond",
         1536,
@@ -60,6 +60,12 @@ pub const BOUNDS: [Bound; 15] = [
     bound("mediator", 768, 8, "3,000 relayed connections with two pipes of 64 KiB each"),
     bound("upflow-snapshot", 128, 8, "one document's copy at a time; pages of files are given back"),
     bound("upflow-copy", 128, 8, "one document's copy at a time; pages of files are given back"),
+    bound(
+        "channel",
+        192,
+        4,
+        "messages of one turn, 10 MiB at the highest rate; what the reader has not taken yet",
+    ),
     bound("layer", 768, 4, "2,048 tunnels with 128 KiB of datagrams each way, and what TLS has of each"),
     bound("logger", 64, 4, "lines of 1 KiB; two files of 1 MiB"),
 ];
@@ -127,6 +133,7 @@ pub fn name(key: &Key, program: Option<&str>) -> &'static str {
         Role::Mediator => "mediator",
         Role::Snapshot => "upflow-snapshot",
         Role::Copy => "upflow-copy",
+        Role::Channel => "channel",
     }
 }
 

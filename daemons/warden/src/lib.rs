@@ -7,6 +7,7 @@
 
 mod below;
 pub mod bounds;
+mod channels;
 pub mod compartment;
 mod form;
 mod label;

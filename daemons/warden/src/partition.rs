@@ -1,5 +1,6 @@
 //! A partition: a compartment that is there without sessions. It is started again by the site's rule when it ends, and then is off.
 
+use crate::channels::{self, Way};
 use crate::compartment::service::Launch;
 use crate::compartment::{Compartment, Event, Files, Network, Plan, Programs, Spec};
 use crate::label::SCRATCH;
@@ -15,7 +16,7 @@ use levee_policy::{LabelName, PartitionName, Site, site};
 use levee_sys::cgroup::Limits;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,14 +99,8 @@ impl Partition {
     /// All of a site's, none of which runs.
     ///
     /// # Errors
-    /// The site has channels; or a label has no name, which a site that has been read has not.
+    /// A label has no name, which a site that has been read has not.
     pub fn all(site: &Site) -> Result<Vec<Self>, Fatal> {
-        if let Some(channel) = site.channels().first() {
-            return Err(Fatal::new(
-                format!("start the channel {}", channel.name()),
-                "this version checks channels and runs none",
-            ));
-        }
         // From the last slot downwards; the site's check has left room.
         let slots = (0..=MAX_SLOTS).rev();
         (site.partitions().iter().zip(slots))
@@ -248,8 +243,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Takes what has happened in it. Why it has ended, if it has: then it is to be stopped.
-    pub fn hear(&mut self, uids: &Uids) -> Option<String> {
+    /// Takes what has happened in it; its program gets the ends of these channels. Why it has ended, if it has: then it is to be stopped.
+    pub fn hear(&mut self, uids: &Uids, ways: &mut [Way]) -> Option<String> {
         let State::Runs(running) = &mut self.state else { return None };
         let events = match running.compartment.events() {
             Ok(events) => events,
@@ -258,9 +253,11 @@ impl Partition {
         for event in events {
             match event {
                 Event::Built => {
-                    if let Err(e) =
-                        launch(&self.asked, self.slot, &mut running.compartment, self.logs.as_ref(), uids)
-                    {
+                    let (asked, compartment) = (&self.asked, &mut running.compartment);
+                    let launched = channels::ends(ways, asked.name()).and_then(|ends| {
+                        launch(asked, self.slot, compartment, self.logs.as_ref(), uids, &ends)
+                    });
+                    if let Err(e) = launched {
                         return Some(e.to_string());
                     }
                 }
@@ -348,17 +345,22 @@ fn launch(
     compartment: &mut Compartment,
     logs: Option<&Logs>,
     uids: &Uids,
+    ends: &[(String, OwnedFd)],
 ) -> levee_sys::Result<()> {
     let missing = || levee_sys::Error::invalid("start its program", "it has no log");
     let log = logs.ok_or_else(missing)?.end("program", uids.service(slot), true)?;
     let argv = asked.command().to_vec();
-    let launch = Launch {
-        program: argv.first().cloned().unwrap_or_default(),
-        argv,
-        env: vec!["PATH=/usr/bin:/usr/sbin".into(), "HOME=/srv/own".into()],
-        needs: asked.needs().clone(),
-    };
-    compartment.run(launch.start(TICKET), &[log.as_fd(), log.as_fd()])
+    let mut env = vec!["PATH=/usr/bin:/usr/sbin".to_owned(), "HOME=/srv/own".to_owned()];
+    if !ends.is_empty() {
+        // As systemd passes descriptors (sd_listen_fds_with_names(3)): from 3 on.
+        let names: Vec<&str> = ends.iter().map(|(name, _)| name.as_str()).collect();
+        env.extend([format!("LISTEN_FDS={}", ends.len()), format!("LISTEN_FDNAMES={}", names.join(":"))]);
+    }
+    let program = argv.first().cloned().unwrap_or_default();
+    let launch = Launch { program, argv, env, needs: asked.needs().clone() };
+    let fds: Vec<_> =
+        [log.as_fd(), log.as_fd()].into_iter().chain(ends.iter().map(|(_, end)| end.as_fd())).collect();
+    compartment.run(launch.start(TICKET), &fds)
 }
 
 #[cfg(test)]

@@ -106,6 +106,8 @@ pub enum Heard {
     Layer(LayerState),
     /// A stage of upflow.
     Upflow(Vec<UpflowReport>),
+    /// A channel between partitions: what it has carried.
+    Channel(Vec<(String, u64)>),
 }
 
 /// What a process may be given, which its role says.
@@ -307,6 +309,7 @@ impl Process {
             | Role::Mediator
             | Role::Fsd => self.hear_as(|nothing: Nothing| match nothing {}),
             Role::Snapshot | Role::Copy => self.hear_as(Heard::Upflow),
+            Role::Channel => self.hear_as(Heard::Channel),
             Role::Tpe => self.hear_as(Heard::Tpe),
             Role::Layer => self.hear_as(Heard::Layer),
         }?;

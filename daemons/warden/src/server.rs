@@ -10,6 +10,7 @@ mod starting;
 mod vaults;
 
 use self::keeping::{Keeping, Kept};
+use crate::channels::Way;
 use crate::label::{CutDone, Cutting, RunningLabel};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::Makers;
@@ -85,6 +86,8 @@ pub struct Server {
     /// Labels whose machines are ending.
     partings: Partings,
     partitions: Vec<Partition>,
+    /// The channels between them.
+    ways: Vec<Way>,
     /// Of partitions' files.
     partition_makers: Makers,
 }
@@ -130,7 +133,7 @@ impl Server {
         // Long before the first person has signed on.
         let mut processes = Processes::new()?;
         images.begin(&Wanted::of(&site), &options.programs, &mut processes.waits)?;
-        let partitions = Partition::all(&site)?;
+        let (partitions, ways) = (Partition::all(&site)?, Way::all(&site)?);
         let mut server = Self {
             options,
             passphrase,
@@ -157,6 +160,7 @@ impl Server {
             last_run,
             partings: Partings::default(),
             partitions,
+            ways,
             partition_makers: Makers::default(),
         };
         if let Err(e) = server.start_all() {
@@ -291,6 +295,7 @@ impl Server {
                     return Err(Fatal::keys(&self.options.state.join("server"), why));
                 }
                 Ok(Heard::Sessiond(request)) => self.request(request),
+                Ok(Heard::Channel(counted)) => self.channel_said(key, counted),
                 Ok(Heard::Upflow(reports)) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
                         label.upflow(key.role, reports);
@@ -380,6 +385,7 @@ impl Server {
                 let running = status.collect();
                 let mut steering = outer::dropped(&self.tunnels);
                 steering.extend(self.networks.counters());
+                steering.extend(self.ways.iter().flat_map(Way::counters));
                 let alarms = self.alarms();
                 let partitions = self.partitions.iter().map(Partition::status).collect();
                 self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
@@ -390,6 +396,7 @@ impl Server {
                         stage.kill();
                     }
                 }
+                self.processes.iter().filter(|process| process.key.role == Role::Channel).for_each(Way::ask);
             }
         }
     }

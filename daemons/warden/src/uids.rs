@@ -70,6 +70,8 @@ pub enum Own {
     Snapshot(u16),
     /// The second stage of upflow for the label in this slot.
     Copy(u16),
+    /// The channel between partitions that has this place in the site file.
+    Channel(u16),
 }
 
 impl Uids {
@@ -123,6 +125,7 @@ impl Uids {
             Own::Witness(slot) => 0x5000 + u32::from(slot & 0xfff),
             Own::Mediator(slot) => 0x6000 + u32::from(slot & 0xfff),
             Own::Logger(slot) => 0x7000 + u32::from(slot & 0xfff),
+            Own::Channel(place) => 0x8000 + u32::from(place & 0xfff),
         };
         self.base + offset
     }
@@ -184,7 +187,8 @@ mod tests {
                 .into_iter()
                 .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
                 .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]))
-                .chain((1..4096).map(Own::Logger));
+                .chain((1..4096).map(Own::Logger))
+                .chain((0..4096).map(Own::Channel));
         let all: Vec<u32> = ours.map(|who| uids.own(who)).collect();
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());

@@ -138,10 +138,11 @@ impl fmt::Display for Row {
 mod tests {
     use super::*;
     use levee_ipc::warden::{
-        Part, Peer, fsd, keyer, layer, mediator, sessiond, signer, stack, tpe, tps, upflow, vault,
+        Part, Peer, channel, fsd, keyer, layer, mediator, sessiond, signer, stack, tpe, tps, upflow, vault,
     };
 
-    const ROLES: [Role; 13] = [
+    const ROLES: [Role; 14] = [
+        Role::Channel,
         Role::Layer,
         Sessiond,
         Signer,
@@ -180,6 +181,7 @@ mod tests {
                     Mediator => takes::<mediator::MediatorPart>(&to),
                     Role::Snapshot => takes::<upflow::SnapshotPart>(&to),
                     Role::Copy => takes::<upflow::CopyPart>(&to),
+                    Role::Channel => takes::<channel::ChannelPart>(&to),
                     Fsd => takes::<fsd::FsdPart>(&to),
                     Tpe => takes::<tpe::TpePart>(&to),
                     Role::Layer => takes::<layer::LayerPart>(&to),
@@ -219,8 +221,9 @@ mod tests {
         for role in ROLES {
             assert!(!wired(role, role), "{role:?}");
             assert_eq!(wired(Mediator, role), role == Sessiond);
-            // They know their gate, and nobody else; and nobody speaks with upflow, nor with the second tunnel.
-            for lonely in [Role::Layer, Stack, Witness, Role::Snapshot, Role::Copy] {
+            // They know their gate, and nobody else; and nobody speaks with upflow, nor with the second tunnel or a channel between
+            // partitions.
+            for lonely in [Role::Channel, Role::Layer, Stack, Witness, Role::Snapshot, Role::Copy] {
                 assert!(!wired(lonely, role), "{lonely:?} and {role:?}");
             }
         }

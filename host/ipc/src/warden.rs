@@ -7,6 +7,7 @@
 //! A role's parts are one enum of its own, and all that the warden can say to a process of this role. What is said is
 //! checked on both sides, in one place each: the warden's handle and `levee-daemon`.
 
+pub mod channel;
 pub mod fsd;
 pub mod keyer;
 pub mod layer;
@@ -55,6 +56,8 @@ pub enum Role {
     Snapshot,
     /// Upflow's second stage: from snapshots to one label's copies.
     Copy,
+    /// A one-way channel between two partitions.
+    Channel,
     /// The client of the table that the site's servers share.
     Fsd,
     /// The trusted path extension's agent (workstation).
@@ -75,6 +78,7 @@ impl Role {
             Self::Witness => "levee-witness",
             Self::Mediator => "levee-mediator",
             Self::Snapshot | Self::Copy => "levee-upflow",
+            Self::Channel => "levee-channel",
             Self::Fsd => "levee-fsd",
             Self::Tpe => "levee-tpe",
             Self::Layer => "levee-layer",

@@ -22,14 +22,16 @@ const SESSIOND: &str = include_str!("../../../conf/seccomp/sessiond.toml");
 const LOGGER: &str = include_str!("../../../conf/seccomp/logger.toml");
 const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
 const FSD: &str = include_str!("../../../conf/seccomp/fsd.toml");
+const CHANNEL: &str = include_str!("../../../conf/seccomp/channel.toml");
 const LAYER: &str = include_str!("../../../conf/seccomp/layer.toml");
 const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
 
-const ALL: [(&str, &str); 16] = [
+const ALL: [(&str, &str); 17] = [
     ("vault", VAULT),
     ("keyer", KEYER),
     ("gate", GATE),
     ("stack", STACK),
+    ("channel", CHANNEL),
     ("layer", LAYER),
     ("mediator", MEDIATOR),
     ("signer", SIGNER),

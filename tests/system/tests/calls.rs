@@ -25,11 +25,31 @@ fn allowed(name: &str) -> BTreeSet<String> {
     text["allow"].as_table().unwrap().keys().cloned().collect()
 }
 
+/// Two partitions and a channel between them.
+const CHANNEL: &str = r#"
+[[partition]]
+name = "sensor"
+label = "UNCLASSIFIED"
+command = ["/usr/bin/python3", "-c", "import socket, time\nend = socket.socket(fileno=3)\nwhile True: end.send(b'tide'); time.sleep(0.1)"]
+
+[[partition]]
+name = "desk"
+label = "SECRET"
+command = ["/usr/bin/python3", "-c", "import socket\nend = socket.socket(fileno=3)\nwhile True: print(end.recv(100), flush=True)"]
+
+[[channel]]
+name = "readings"
+kind = "oneway"
+from = "sensor"
+to = "desk"
+"#;
+
 /// A server whose web service is relayed and whose highest label has stacks that must agree, with two layers, and a workstation, at what they are for.
 fn a_day() -> Seen {
     let site = SITE.replace("mode = \"direct\"", "mode = \"relay\"");
     let site = site.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
     let site = site.replace("agree = []", &format!("agree = [\"{HIGH}\"]"));
+    let site = site + CHANNEL;
     let mut world = World::new("day", &site, &["ws1"]);
     let file = fs::read_to_string(world.path("site.toml")).unwrap();
     let line = |line: &str| match line.strip_prefix("export") {
@@ -68,7 +88,10 @@ fn a_day() -> Seen {
     );
     let said = sh("script", &["-qec", &command, "/dev/null"]).ok();
     assert!(said.contains("tide"), "{said}");
-    world.status();
+    eventually(Duration::from_secs(60), "a message has passed from one partition to the other", || {
+        let passed = &world.status()["steering"]["channel readings: messages passed"];
+        passed.as_u64().is_some_and(|passed| passed > 0)
+    });
     world.tpe("ws1", &["logout"]).ok();
     world.stop_server();
     drop(world);

@@ -559,7 +559,7 @@ pub(super) const PARTITION: Section = Section {
 pub(super) const CHANNEL: Section = Section {
     head: "[[channel]]",
     needed: false,
-    means: "A way for messages from one partition to another, and none back. No server runs channels yet: each refuses a site that has one. levee check closes \
+    means: "A way for messages from one partition to another, and none back. Its ends are descriptors of the partitions' programs, from 3 on, named by LISTEN_FDNAMES: sockets that keep messages whole. No server runs guards yet: each refuses a site that has one. levee check closes \
             the flow by all channels together and shows the shortest way to where the lattice forbids it.",
     keys: &[
         must("name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", "Its name."),

@@ -93,6 +93,7 @@ impl Server {
     pub(super) fn start_again(&mut self, what: Kept) {
         let Some(label) = what.label().cloned() else { return };
         let started = match &what {
+            Kept::Process(key) if key.role == Role::Channel => self.start_channel(key),
             Kept::Compartment(_) => return self.need(label),
             // Its networks' hosts use it without asking; a person asks again.
             Kept::Start(_) if self.networks.serving().any(|name| *name == label) => return self.need(label),
@@ -130,7 +131,10 @@ impl Server {
     }
 
     fn note(&self, what: &Kept, done: bool, reason: String) {
-        let (label, object) = (what.label().cloned(), what.to_string());
+        let of_channel = matches!(what, Kept::Process(key) if key.role == Role::Channel);
+        let label = what.label().filter(|_| !of_channel).cloned();
+        let object =
+            what.label().filter(|_| of_channel).map_or_else(|| what.to_string(), ToString::to_string);
         self.tell_sessiond(LabelEvent::Note { label, object, done, reason });
     }
 

@@ -1,9 +1,12 @@
 //! Partitions: when each is started, what becomes of one that ends, and what an operator orders.
 
 use super::Server;
-use crate::log;
+use super::keeping::Kept;
+use crate::channels::Way;
 use crate::partition::{Partition, Resources};
+use crate::process::Key;
 use crate::programs::Wanted;
+use crate::{Fatal, log};
 use levee_ipc::warden::LabelEvent;
 use levee_policy::PartitionName;
 use std::time::Instant;
@@ -16,6 +19,10 @@ impl Server {
                 let at = self.partitions.iter().position(|partition| *partition.log_name() == name);
                 at.into_iter().for_each(|at| self.partition_over(at, &why));
             }
+        }
+        for key in self.ways.iter().filter(|way| way.is_new()).map(Way::key).collect::<Vec<_>>() {
+            let kept = Kept::Process(key);
+            self.start_again(kept);
         }
         for at in 0..self.partitions.len() {
             if self.partitions.get(at).is_some_and(Partition::is_waiting)
@@ -36,7 +43,7 @@ impl Server {
         }
     }
 
-    fn start_partition(&mut self, at: usize) -> Result<(), crate::Fatal> {
+    fn start_partition(&mut self, at: usize) -> Result<(), Fatal> {
         let wanted = Wanted::of(&self.site);
         let Some(image) = self.images.find(&wanted) else {
             return self.images.begin(&wanted, &self.options.programs, &mut self.processes.waits);
@@ -57,13 +64,41 @@ impl Server {
     pub(super) fn hear_partition(&mut self, at: usize) {
         let Some(partition) = self.partitions.get_mut(at) else { return };
         let was_building = partition.is_building();
-        match partition.hear(&self.uids) {
+        let over = partition.hear(&self.uids, &mut self.ways);
+        self.attach_channels();
+        let Some(partition) = self.partitions.get(at) else { return };
+        match over {
             Some(how) => self.partition_over(at, &how),
             None if was_building && !partition.is_building() => {
                 let name = partition.name().clone();
                 self.note_partition(&name, true, "started");
             }
             None => {}
+        }
+    }
+
+    /// Gives channels the ends that they have not got yet.
+    fn attach_channels(&mut self) {
+        for way in &mut self.ways {
+            if let Some(process) = self.processes.get(&way.key()) {
+                way.attach(process);
+            }
+        }
+    }
+
+    /// Starts the process of a channel.
+    pub(super) fn start_channel(&mut self, key: &Key) -> Result<(), Fatal> {
+        let Some(way) = self.ways.iter_mut().find(|way| way.key() == *key) else { return Ok(()) };
+        let process = way.start(&self.options, &self.uids, &self.logs)?;
+        self.admit(process)?;
+        self.attach_channels();
+        Ok(())
+    }
+
+    /// What a channel has carried.
+    pub(super) fn channel_said(&mut self, key: &Key, counted: Vec<(String, u64)>) {
+        if let Some(way) = self.ways.iter_mut().find(|way| way.key() == *key) {
+            way.counted(counted);
         }
     }
 

@@ -43,6 +43,7 @@ pub fn use_of(role: Role) -> Option<Use> {
         | Role::Mediator
         | Role::Snapshot
         | Role::Copy
+        | Role::Channel
         | Role::Layer => None,
     }
 }

@@ -1,0 +1,321 @@
+//! What is taken, what is given, and what is counted.
+
+use crate::pace::Pace;
+use levee_daemon::{Descriptors, Events, Fatal, Kit, One, Order, Warden, Watched, begin};
+use levee_ipc::warden::channel::{ChannelPart, Shape};
+use levee_sys::sandbox::Sandbox;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+const FILTER: &str = include_str!("../../../conf/seccomp/channel.toml");
+/// How often a reader is told again that something is missing, until it has room for that.
+const TOLD: Duration = Duration::from_secs(1);
+/// Writers, each started after the one before had ended, whose messages wait to be taken.
+const ENDS: usize = 8;
+/// So many messages with nothing in them, one behind the other, are taken for a writer's end where it is gone.
+const NOTHING: u64 = 64;
+
+/// What the warden gives before the channel works.
+#[derive(Default)]
+struct Given {
+    shape: One<Shape>,
+}
+
+impl Kit for Given {
+    type Part = ChannelPart;
+
+    fn take(&mut self, part: ChannelPart, _: Descriptors) -> Result<(), Fatal> {
+        match part {
+            ChannelPart::Shape(shape) => self.shape.put(shape),
+            other => Err(Fatal::new("take a part", format!("{other:?} comes later"))),
+        }
+    }
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Warden,
+    /// The writer's end with this number.
+    Below(u64),
+}
+
+/// What happened so far, for operators.
+#[derive(Debug, Default)]
+struct Counts {
+    passed: u64,
+    bytes: u64,
+    too_large: u64,
+    empty: u64,
+    no_room: u64,
+    no_reader: u64,
+}
+
+impl Counts {
+    fn all(&self) -> Vec<(String, u64)> {
+        let all = [
+            ("messages passed", self.passed),
+            ("bytes passed", self.bytes),
+            ("messages too large", self.too_large),
+            ("messages with nothing in them", self.empty),
+            ("messages that the reader had no room for", self.no_room),
+            ("messages without a reader", self.no_reader),
+        ];
+        all.into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(what, count)| (what.to_owned(), count))
+            .collect()
+    }
+}
+
+/// The lower side: the writer's end and, where the writer was started anew, what those before it left, first.
+#[derive(Default)]
+struct Below {
+    ends: VecDeque<End>,
+    /// How many there have been.
+    came: u64,
+}
+
+/// A writer's end.
+struct End {
+    number: u64,
+    fd: Rc<OwnedFd>,
+    /// As long as the writer is there: then the kernel would say again and again that it is gone.
+    watched: Option<Watched<Rc<OwnedFd>>>,
+}
+
+impl Below {
+    fn came(&mut self, fd: OwnedFd, events: &mut Events<Source>) -> Result<(), Fatal> {
+        if self.ends.len() >= ENDS {
+            self.ends.pop_front();
+        }
+        self.came = self.came.wrapping_add(1);
+        let (fd, number) = (Rc::new(fd), self.came);
+        let watched = events.watch(fd.clone(), Source::Below(number));
+        let watched = watched.map_err(|why| Fatal::new("wait for the writer", why))?;
+        self.ends.push_back(End { number, fd, watched: Some(watched) });
+        Ok(())
+    }
+
+    /// Has the first end waited for, or none.
+    fn wait(&self, due: bool) -> Result<(), Fatal> {
+        for (end, is_first) in self.ends.iter().zip(std::iter::once(true).chain(std::iter::repeat(false))) {
+            if let Some(watched) = &end.watched {
+                let waited = watched.wait_for(due && is_first, false);
+                waited.map_err(|why| Fatal::new("wait for the writer", why))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The writer at this end is gone; what it left is taken turn by turn.
+    fn gone(&mut self, number: u64) {
+        if let Some(end) = self.ends.iter_mut().find(|end| end.number == number) {
+            end.watched = None;
+        }
+    }
+
+    /// Whether what a writer that is gone has left is to be taken next.
+    fn is_ending(&self) -> bool {
+        self.ends.front().is_some_and(|end| end.watched.is_none())
+    }
+
+    /// Takes what the pace allows.
+    fn take(&mut self, pace: &mut Pace, room: &mut [u8], counts: &mut Counts) -> Vec<Taken> {
+        let mut all = Vec::new();
+        while let Some(end) = self.ends.front() {
+            let last = take(&end.fd, pace, room, counts, &mut all);
+            let is_over = last == Last::Over && end.watched.is_none();
+            if !is_over {
+                break;
+            }
+            self.ends.pop_front();
+        }
+        all
+    }
+}
+
+/// The upper side.
+#[derive(Debug)]
+struct Above {
+    shape: Shape,
+    fd: Option<OwnedFd>,
+    /// The number of the next message.
+    next: u64,
+    /// When the reader is to be told that something is missing.
+    missing: Option<Instant>,
+    counts: Counts,
+}
+
+/// Takes the shape, then carries messages until the warden says stop or is gone.
+///
+/// # Errors
+/// What is missing or wrong with what the warden gave, or a sandbox that cannot be entered.
+pub fn run() -> Result<(), Fatal> {
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(()) };
+    let shape = given.shape.needed("shape of messages")?;
+    let mut events = Events::new()?;
+    let confined = beginning.confine(&Sandbox::new(FILTER))?;
+    let mut warden = confined.ready(&mut events, Source::Warden)?;
+    let (started, mut pace) = (Instant::now(), Pace::new(shape.rate));
+    let most = usize::try_from(shape.size).map_err(|why| Fatal::new("read from the writer", why))?;
+    let mut room = vec![0; most];
+    let (mut below, mut above) = (Below::default(), Above::new(shape));
+    // The next turn begins at this moment at the earliest.
+    let mut next = started;
+    loop {
+        let now = Instant::now();
+        let due = now >= next;
+        below.wait(due)?;
+        let turn = (!due || below.is_ending()).then_some(next);
+        let until = [turn, above.missing].into_iter().flatten().min();
+        let mut readable = below.is_ending();
+        for (source, can) in events.wait(until.map(|until| until.saturating_duration_since(now)))? {
+            match source {
+                Source::Warden if !hear(&mut warden, &mut events, &mut below, &mut above)? => return Ok(()),
+                Source::Warden => {}
+                Source::Below(number) => {
+                    readable = true;
+                    if can.gone {
+                        below.gone(number);
+                    }
+                }
+            }
+        }
+        // By the clock and by what the writer has written: the reader has no part in when a turn begins, nor in how much it takes.
+        let now = Instant::now();
+        if now >= next && readable {
+            pace.begin(now.saturating_duration_since(started));
+            let taken = below.take(&mut pace, &mut room, &mut above.counts);
+            next = now + pace.rest();
+            taken.into_iter().for_each(|message| above.give(message));
+        }
+        above.tell();
+    }
+}
+
+/// Does what the warden says; false when it is time to end.
+fn hear(
+    warden: &mut Warden<ChannelPart>,
+    events: &mut Events<Source>,
+    below: &mut Below,
+    above: &mut Above,
+) -> Result<bool, Fatal> {
+    while let Some(order) = warden.hear()? {
+        match order {
+            Order::Stop => return Ok(false),
+            Order::Take(ChannelPart::Below, with) => below.came(with.one()?, events)?,
+            Order::Take(ChannelPart::Above, with) => above.fd = Some(with.one()?),
+            Order::Take(ChannelPart::Report, _) => warden.say(above.counts.all()),
+            Order::Take(part, _) => return Err(Warden::unwanted(&part)),
+        }
+    }
+    Ok(true)
+}
+
+/// A message as it was taken: what is in it, or nothing where it was larger than it may be.
+type Taken = Option<Vec<u8>>;
+
+/// Why no more was taken.
+#[derive(Debug, PartialEq, Eq)]
+enum Last {
+    /// There may be more, which is not to be taken yet; or there is none for now.
+    More,
+    /// So many messages with nothing in them as only a writer that is gone seems to leave.
+    Over,
+}
+
+/// Takes what the pace allows from one end. That a writer is gone looks like a message with nothing in it, again and again.
+fn take(end: &OwnedFd, pace: &mut Pace, room: &mut [u8], counts: &mut Counts, all: &mut Vec<Taken>) -> Last {
+    let mut nothing = 0;
+    while pace.allows() {
+        match recv(end, &mut *room, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok((_, 0)) if nothing >= NOTHING => return Last::Over,
+            Ok((_, 0)) => {
+                pace.took(0);
+                nothing += 1;
+            }
+            Ok((_, length)) => {
+                pace.took(length);
+                counts.empty += std::mem::take(&mut nothing);
+                all.push(room.get(..length).map(<[u8]>::to_vec));
+            }
+            Err(Errno::INTR) => {}
+            // Whatever it is, there is nothing to be had now.
+            Err(_) => break,
+        }
+    }
+    counts.empty += nothing;
+    Last::More
+}
+
+impl Above {
+    fn new(shape: Shape) -> Self {
+        Self { shape, fd: None, next: 0, missing: None, counts: Counts::default() }
+    }
+
+    /// Gives the reader a message, or counts why not.
+    fn give(&mut self, message: Taken) {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        let Some(message) = message else {
+            self.counts.too_large += 1;
+            return self.lost();
+        };
+        let length = message.len();
+        if self.put(number, &message) {
+            self.counts.passed += 1;
+            self.counts.bytes = self.counts.bytes.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
+            // It has a number, from which the reader knows what was before.
+            self.missing = None;
+        } else {
+            self.lost();
+        }
+    }
+
+    fn lost(&mut self) {
+        if self.shape.numbered && self.missing.is_none() {
+            self.missing = Some(Instant::now() + TOLD);
+        }
+    }
+
+    /// Whether the reader has it now.
+    fn put(&mut self, number: u64, message: &[u8]) -> bool {
+        let Some(fd) = &self.fd else {
+            self.counts.no_reader += 1;
+            return false;
+        };
+        let with_number;
+        let bytes = if self.shape.numbered {
+            with_number = [&number.to_be_bytes()[..], message].concat();
+            &with_number
+        } else {
+            message
+        };
+        match send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) => true,
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {
+                self.counts.no_room += 1;
+                false
+            }
+            Err(_) => {
+                self.counts.no_reader += 1;
+                self.fd = None;
+                false
+            }
+        }
+    }
+
+    /// Tells the reader the number of the next message, where those before it are missing and none came that would say so.
+    fn tell(&mut self) {
+        let Some(due) = self.missing.filter(|due| *due <= Instant::now()) else { return };
+        let told = self.fd.as_ref().is_some_and(|fd| {
+            send(fd, &self.next.to_be_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+        });
+        self.missing = (!told).then_some(due + TOLD);
+    }
+}

@@ -1,0 +1,125 @@
+//! One-way channels between partitions: messages pass upward whole and in order, and nothing comes back, whatever the reader does.
+//!
+//! Needs root, python3, iproute2, and levee's own programs (`cargo build --workspace --bins`).
+
+use levee_system::{World, eventually, host, text};
+use std::fs;
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Writes messages with their numbers, one too large and one with nothing in it among them, and a descriptor that is not to arrive; and tries
+/// to learn something by its end.
+const WRITES: &str = "import os, socket, time
+print(os.environ['LISTEN_FDS'], os.environ['LISTEN_FDNAMES'], flush=True)
+end = socket.socket(fileno=3)
+end.send(b'first')
+end.send(b'x' * 5000)
+end.send(b'')
+try: socket.send_fds(end, [b'with a descriptor'], [1])
+except OSError as e: print('descriptor', e.errno, flush=True)
+try: print('read', end.recv(100), flush=True)
+except OSError as e: print('read', e.errno, flush=True)
+n = 0
+while True:
+    end.send(b'message %d' % n)
+    n += 1
+    if n % 100 == 0: print('wrote', n, flush=True)
+    time.sleep(0.005)
+";
+/// Says what it reads, and tries to write.
+const READS: &str = "import os, socket, struct
+end = socket.socket(fileno=3)
+try: print('write', end.send(b'down'), flush=True)
+except OSError as e: print('write', e.errno, flush=True)
+before = None
+while True:
+    message, ancillary, flags, _ = end.recvmsg(8192, 1024)
+    number, = struct.unpack('>Q', message[:8])
+    if before is None or number != before + 1 or number < 8: print('got', number, message[8:].decode(), len(ancillary), flush=True)
+    if number % 100 == 0: print('at', number, flush=True)
+    before = number
+";
+/// Has its end and does nothing with it.
+const IDLES: &str = "import time
+while True: time.sleep(1)
+";
+
+fn site(reader: &str) -> String {
+    let partition = |name: &str, label: &str, program: &str| {
+        format!(
+            "\n[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\n\
+             command = [\"/usr/bin/python3\", \"-c\", '''\n{program}''']\nmemory = \"96M\"\ndisk = \"8M\"\nrestart = \"20 in 60s\"\n"
+        )
+    };
+    let channel = "\n[[channel]]\nname = \"readings\"\nkind = \"oneway\"\nfrom = \"sensor\"\nto = \"desk\"\nsize = \"4K\"\nrate = \"1M\"\nnumbered = true\n";
+    SITE.replace("\"harbour\"", "\"oneway\"")
+        + &partition("sensor", "UNCLASSIFIED", WRITES)
+        + &partition("desk", "SECRET", reader)
+        + channel
+}
+
+fn log(world: &World, partition: &str) -> String {
+    let directory = world.path(&format!("state/logs/labels/partition+{partition}"));
+    let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
+    // Both files; the older may be either.
+    ["0.log", "1.log"].map(read).concat()
+}
+
+fn counted(world: &World, what: &str) -> u64 {
+    // It says what it had counted when it was last asked.
+    world.status();
+    world.status()["steering"][format!("channel readings: {what}")].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn messages_pass_upward_whole_and_in_order_and_nothing_comes_back() {
+    let mut world = World::up("oneway", &site(READS), &[]);
+    eventually(PATIENCE, "some hundreds have passed", || log(&world, "desk").contains("at 400"));
+    let (desk, sensor) = (log(&world, "desk"), log(&world, "sensor"));
+    // EPIPE: the reader's end takes nothing.
+    assert!(desk.contains("write 32"), "{desk}");
+    assert!(sensor.contains("1 readings"), "{sensor}");
+    // The end of what never had a beginning.
+    assert!(sensor.contains("read b''"), "{sensor}");
+    // The large one had number 1. One with nothing in it has none; of the descriptor there is no trace.
+    for said in ["got 0 first 0", "got 2 with a descriptor 0", "got 3 message 0 0", "got 4 message 1 0"] {
+        assert!(desk.contains(said), "{said}: {desk}");
+    }
+    assert_eq!(desk.matches("got ").count(), 7, "none is missing: {desk}");
+    eventually(PATIENCE, "they are counted", || counted(&world, "messages passed") >= 400);
+    assert_eq!(counted(&world, "messages too large"), 1);
+    assert_eq!(counted(&world, "messages that the reader had no room for"), 0);
+
+    // Its process dies, and another carries on: what the writer writes is taken all the while.
+    let mut below = host::below(world.server_pid()).into_iter();
+    below.find(|process| process.name == "levee-channel").expect("the channel").signal("KILL");
+    let written = |world: &World| log(world, "sensor").matches("wrote").count();
+    let before = written(&world);
+    eventually(PATIENCE, "the writer goes on", || written(&world) >= before + 4);
+    eventually(PATIENCE, "so does the reader", || log(&world, "desk").matches("got 0 message").count() == 1);
+
+    // The writer is started anew, and its new end is taken.
+    let run = text(&world.path("run"));
+    for order in ["stop", "start"] {
+        world.levee(&["partition", order, "sensor", "--run", &run]).ok();
+    }
+    eventually(PATIENCE, "it writes again from its beginning", || {
+        log(&world, "sensor").matches("1 readings").count() == 2 && log(&world, "desk").contains("message 0")
+    });
+    world.stop_server();
+}
+
+#[test]
+fn a_reader_that_does_not_read_is_felt_by_no_writer_and_what_it_missed_is_counted_and_told() {
+    let mut world = World::up("oneway-deaf", &site(IDLES), &[]);
+    let written = |world: &World| log(world, "sensor").matches("wrote").count();
+    eventually(PATIENCE, "the reader's room is full", || {
+        counted(&world, "messages that the reader had no room for") > 100
+    });
+    let before = written(&world);
+    eventually(PATIENCE, "the writer goes on", || written(&world) >= before + 3);
+    assert!(!log(&world, "sensor").contains("Traceback"), "{}", log(&world, "sensor"));
+    world.stop_server();
+}
