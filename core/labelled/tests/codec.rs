@@ -114,6 +114,50 @@ fn calipso_has_the_octets_that_linux_writes() {
     assert_eq!(calipso::checksum(b"12345678..."), calipso::checksum(b"12345678\0\0."));
 }
 
+/// An option with its checksum made right, whatever else it says.
+fn checked(mut option: Vec<u8>) -> Vec<u8> {
+    let crc = calipso::checksum(&option).to_le_bytes();
+    option[8..10].copy_from_slice(&crc);
+    option
+}
+
+#[test]
+fn a_right_checksum_does_not_make_up_for_a_type_or_a_length_that_is_wrong() {
+    let domain = domain(TagForm::Bitmap);
+    let option = calipso::encode(domain, &label(5, [0, 9])).unwrap();
+    assert_eq!(checked(option.clone()), option);
+    // Type, length in octets, bitmap in words: every other value.
+    for at in [0, 1, 6] {
+        for value in (0..=255).filter(|value| *value != option[at]) {
+            let mut other = option.clone();
+            other[at] = value;
+            assert_eq!(calipso::decode(domain, &checked(other)), Err(Fault::Length), "octet {at}: {value}");
+        }
+    }
+}
+
+#[test]
+fn a_label_has_as_many_calipso_spellings_as_zero_words_have_room() {
+    let domain = domain(TagForm::Bitmap);
+    for (label, words) in
+        [(label(5, []), 0), (label(5, [0, 9]), 1), (label(5, [32]), 2), (label(5, [1023]), 32)]
+    {
+        let shortest = calipso::encode(domain, &label).unwrap();
+        // Up to one word more than any domain has categories for.
+        let expected: Vec<Vec<u8>> = (words..=33u8)
+            .map(|words| {
+                let mut option = shortest.clone();
+                option.resize(10 + usize::from(words) * 4, 0);
+                (option[1], option[6]) = (8 + words * 4, words);
+                checked(option)
+            })
+            .filter(|option| calipso::decode(domain, option).as_ref() == Ok(&label))
+            .collect();
+        assert_eq!(expected.len(), 33 - usize::from(words));
+        assert_eq!(calipso::spellings(domain, &label).as_ref(), Ok(&expected), "{label:?}");
+    }
+}
+
 fn labels() -> impl Strategy<Value = Label> {
     let spread = proptest::collection::vec(0u16..1024, 0..20);
     let run = (0u16..300, 0u16..300).prop_map(|(from, n)| (from..from + n).collect::<Vec<_>>());
