@@ -24,7 +24,7 @@ pub const MOST_OF_A_HOST: usize = 2;
 /// Octets of datagrams that wait, each way, for each tunnel.
 const WAITING: usize = 128 << 10;
 /// One that is silent for so long is gone.
-const SILENCE: Duration = Duration::from_secs(8);
+const SILENCE: Duration = Duration::from_secs(6);
 /// A workstation says something so often.
 const ALIVE: Duration = Duration::from_secs(2);
 /// The longest UDP payload that is tried: with IPv6 and UDP headers, 1,500.

@@ -13,7 +13,8 @@ fn site(name: &str) -> String {
     let site = SITE.replace("\"harbour\"", &format!("\"{name}\""));
     let layered = site.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
     assert_ne!(layered, site, "the example site names the key");
-    layered
+    // IPv6 without; `calls.rs` has IPv4.
+    layered.replace("\"10.77.0.1\"", "\"fd77::1\"")
 }
 
 /// Everything that passes at a workstation's link.
@@ -184,4 +185,14 @@ fn with_two_layers_an_onlooker_sees_the_second_alone_and_without_either_end_noth
     eventually(Duration::from_secs(60), "the page comes again", again);
     assert_ne!(layer(world.server_pid()).expect("it runs again").pid, before.pid);
     world.tpe("ws1", &["logout"]).ok();
+
+    // Where the path carries too little for an inner packet of 1,280 octets no session begins, and it is said why.
+    world.outside("ws1", "ip", &["link", "set", "outer", "mtu", "1300"]).ok();
+    layer(workstation).expect("it runs").signal("KILL");
+    let log = || std::fs::read_to_string(world.path("ws1-state/logs/levee/0.log")).unwrap_or_default();
+    let known = || log().contains("the path to the server carries too little");
+    eventually(Duration::from_secs(60), "the second tunnel knows what the path carries", known);
+    world.login("ws1", "ada").ok();
+    let refused = world.level("ws1", LABEL).refused();
+    assert!(refused.contains("and two layers need 1317 both ways"), "{refused}");
 }
