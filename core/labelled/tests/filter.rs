@@ -43,6 +43,13 @@ fn the_reasons_are_all_listed_in_their_order() {
 }
 
 #[test]
+fn every_reason_has_words_of_its_own() {
+    let words: std::collections::BTreeSet<&str> = Drop::ALL.iter().map(|reason| reason.as_str()).collect();
+    assert_eq!(words.len(), Drop::ALL.len());
+    assert!(!words.contains(""));
+}
+
+#[test]
 fn what_is_sent_arrives_at_its_label_as_it_was() {
     let (mut dice, mut filter) = (Dice(1), filter());
     for _ in 0..EACH {
@@ -189,6 +196,13 @@ fn a_compartment_neither_forges_a_label_nor_leaves_its_range() {
     let packet = bare(&mut dice);
     assert_eq!(filter.send(&label(3, []), &packet, MTU), Err(Drop::OutOfRange));
     assert_eq!(filter.send(&label(2, []), &packet, packet.len()), Err(Drop::TooLarge));
+    let sent = filter.send(&label(2, []), &packet, MTU).unwrap();
+    assert_eq!(
+        filter.send(&label(2, []), &packet, sent.len()),
+        Ok(sent.clone()),
+        "as large as the link takes"
+    );
+    assert_eq!(filter.send(&label(2, []), &packet, sent.len() - 1), Err(Drop::TooLarge));
     // A link on which the domain's form has no room for the label.
     let wide = Domain::new(16, TagForm::Bitmap, [(0, 0)], [(0, 240)]).unwrap();
     let mut link = Filter::new(wide, Range::single(label(0, [0])));
@@ -221,6 +235,41 @@ fn a_datagram_s_label_is_forgotten_with_it() {
     assert!(filter.receive(&low, NOW).is_ok());
     assert_eq!(filter.receive(&high, Duration::from_secs(29)), Err(Drop::Disagrees));
     assert!(filter.receive(&high, Duration::from_secs(30)).is_ok());
+}
+
+#[test]
+fn whole_datagrams_of_two_labels_may_have_one_identification() {
+    let (mut dice, mut filter) = (Dice(6), filter());
+    for _ in 0..100 {
+        let packet = packets::ipv4(&mut dice);
+        for level in [1, 2] {
+            let sent = filter.send(&label(level, []), &packet, MTU).unwrap();
+            assert_eq!(filter.receive(&sent, NOW), Ok(Arrived::At(label(level, []), packet.clone())));
+        }
+    }
+}
+
+#[test]
+fn labels_of_1024_datagrams_are_remembered_and_one_more_costs_the_oldest_alone_its_place() {
+    let (mut dice, mut filter) = (Dice(4), filter());
+    let both: Vec<[Vec<u8>; 2]> = (0..1_025)
+        .map(|_| {
+            let packet = fragment_of(&packets::ipv4(&mut dice), &mut dice);
+            [1, 2].map(|level| filter.send(&label(level, []), &packet, MTU).unwrap())
+        })
+        .collect();
+    let (last, first) = both.split_last().unwrap();
+    for [low, _] in first {
+        assert!(filter.receive(low, NOW).is_ok());
+    }
+    for [_, high] in first {
+        assert_eq!(filter.receive(high, NOW), Err(Drop::Disagrees));
+    }
+    assert!(filter.receive(&last[0], NOW).is_ok());
+    for [_, high] in &first[1..] {
+        assert_eq!(filter.receive(high, NOW), Err(Drop::Disagrees));
+    }
+    assert!(filter.receive(&first[0][1], NOW).is_ok(), "the oldest was forgotten");
 }
 
 #[test]
