@@ -273,6 +273,16 @@ fn labels_of_1024_datagrams_are_remembered_and_one_more_costs_the_oldest_alone_i
 }
 
 #[test]
+fn labels_are_looked_for_behind_options_of_two_octets_and_not_behind_shorter_ones() {
+    let mut dice = Dice(7);
+    let packet = packets::ipv4(&mut dice);
+    for (length, expected) in [(0, Err(Drop::Truncated)), (1, Err(Drop::Truncated)), (2, Ok(true))] {
+        let mut packet = with_options(&packet, &[7, length, 134, 6, 0, 0, 0, 16]);
+        assert_eq!(strip(&mut packet), expected, "an option of {length}");
+    }
+}
+
+#[test]
 fn what_leaves_for_a_network_without_labels_has_none() {
     let (mut dice, mut filter) = (Dice(5), filter());
     for _ in 0..1_000 {
