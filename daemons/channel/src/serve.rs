@@ -86,6 +86,8 @@ struct End {
     fd: Rc<OwnedFd>,
     /// As long as the writer is there: then the kernel would say again and again that it is gone.
     watched: Option<Watched<Rc<OwnedFd>>>,
+    /// Messages with nothing in them, one behind the other, that were taken last.
+    nothing: u64,
 }
 
 impl Below {
@@ -97,7 +99,7 @@ impl Below {
         let (fd, number) = (Rc::new(fd), self.came);
         let watched = events.watch(fd.clone(), Source::Below(number));
         let watched = watched.map_err(|why| Fatal::new("wait for the writer", why))?;
-        self.ends.push_back(End { number, fd, watched: Some(watched) });
+        self.ends.push_back(End { number, fd, watched: Some(watched), nothing: 0 });
         Ok(())
     }
 
@@ -127,15 +129,38 @@ impl Below {
     /// Takes what the pace allows.
     fn take(&mut self, pace: &mut Pace, room: &mut [u8], counts: &mut Counts) -> Vec<Taken> {
         let mut all = Vec::new();
-        while let Some(end) = self.ends.front() {
-            let last = take(&end.fd, pace, room, counts, &mut all);
-            let is_over = last == Last::Over && end.watched.is_none();
-            if !is_over {
-                break;
-            }
+        while self.ends.front_mut().is_some_and(|end| end.take(pace, room, counts, &mut all)) {
             self.ends.pop_front();
         }
         all
+    }
+}
+
+impl End {
+    /// Takes what the pace allows. Whether its writer is gone and has left nothing: that looks like messages with nothing in them, again
+    /// and again.
+    fn take(&mut self, pace: &mut Pace, room: &mut [u8], counts: &mut Counts, all: &mut Vec<Taken>) -> bool {
+        while pace.allows() {
+            match recv(&self.fd, &mut *room, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+                Ok((_, 0)) if self.nothing >= NOTHING && self.watched.is_none() => return true,
+                Ok((_, 0)) => {
+                    pace.took(0);
+                    self.nothing = self.nothing.saturating_add(1);
+                }
+                Ok((_, length)) => {
+                    pace.took(length);
+                    counts.empty += std::mem::take(&mut self.nothing);
+                    all.push(room.get(..length).map(<[u8]>::to_vec));
+                }
+                Err(Errno::INTR) => {}
+                // Whatever it is, there is nothing to be had now.
+                Err(_) => {
+                    counts.empty += std::mem::take(&mut self.nothing);
+                    break;
+                }
+            }
+        }
+        false
     }
 }
 
@@ -220,39 +245,6 @@ fn hear(
 /// A message as it was taken: what is in it, or nothing where it was larger than it may be.
 type Taken = Option<Vec<u8>>;
 
-/// Why no more was taken.
-#[derive(Debug, PartialEq, Eq)]
-enum Last {
-    /// There may be more, which is not to be taken yet; or there is none for now.
-    More,
-    /// So many messages with nothing in them as only a writer that is gone seems to leave.
-    Over,
-}
-
-/// Takes what the pace allows from one end. That a writer is gone looks like a message with nothing in it, again and again.
-fn take(end: &OwnedFd, pace: &mut Pace, room: &mut [u8], counts: &mut Counts, all: &mut Vec<Taken>) -> Last {
-    let mut nothing = 0;
-    while pace.allows() {
-        match recv(end, &mut *room, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
-            Ok((_, 0)) if nothing >= NOTHING => return Last::Over,
-            Ok((_, 0)) => {
-                pace.took(0);
-                nothing += 1;
-            }
-            Ok((_, length)) => {
-                pace.took(length);
-                counts.empty += std::mem::take(&mut nothing);
-                all.push(room.get(..length).map(<[u8]>::to_vec));
-            }
-            Err(Errno::INTR) => {}
-            // Whatever it is, there is nothing to be had now.
-            Err(_) => break,
-        }
-    }
-    counts.empty += nothing;
-    Last::More
-}
-
 impl Above {
     fn new(shape: Shape) -> Self {
         Self { shape, fd: None, next: 0, missing: None, counts: Counts::default() }
@@ -317,5 +309,54 @@ impl Above {
             send(fd, &self.next.to_be_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
         });
         self.missing = (!told).then_some(due + TOLD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn what_writers_that_are_gone_left_is_taken_one_behind_the_other_at_any_rate() {
+        for rate in [1 << 10, 1 << 20, 1 << 30] {
+            let (mut events, mut below) = (Events::new().unwrap(), Below::default());
+            let (mut pace, mut room, mut counts) = (Pace::new(rate), vec![0; 4_096], Counts::default());
+            for number in 1..=3u8 {
+                let (theirs, ours) =
+                    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                        .unwrap();
+                for message in [&[number][..], &[], &[number; 5_000], &[number, number]] {
+                    send(&theirs, message, SendFlags::empty()).unwrap();
+                }
+                below.came(ours, &mut events).unwrap();
+                below.gone(number.into());
+            }
+            let (mut taken, mut now) = (Vec::new(), Duration::ZERO);
+            for _ in 0..10_000 {
+                pace.begin(now);
+                taken.extend(below.take(&mut pace, &mut room, &mut counts));
+                now += pace.rest();
+            }
+            let expected: Vec<Taken> =
+                (1..=3).flat_map(|number| [Some(vec![number]), None, Some(vec![number; 2])]).collect();
+            assert_eq!((taken, counts.empty, below.ends.len()), (expected, 3, 0), "{rate}");
+        }
+    }
+
+    #[test]
+    fn messages_with_nothing_in_them_are_not_the_end_of_a_writer_that_is_there() {
+        let (mut events, mut below) = (Events::new().unwrap(), Below::default());
+        let (mut pace, mut room, mut counts) = (Pace::new(1 << 30), vec![0; 4_096], Counts::default());
+        let (theirs, ours) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        for _ in 0..100 {
+            send(&theirs, &[], SendFlags::empty()).unwrap();
+        }
+        send(&theirs, b"more", SendFlags::empty()).unwrap();
+        below.came(ours, &mut events).unwrap();
+        pace.begin(Duration::from_secs(1));
+        let taken = below.take(&mut pace, &mut room, &mut counts);
+        assert_eq!((taken, counts.empty, below.ends.len()), (vec![Some(b"more".to_vec())], 100, 1));
     }
 }
