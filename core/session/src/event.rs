@@ -423,6 +423,8 @@ pub struct Stored {
 pub enum Change {
     /// This session exists.
     Put(Stored),
+    /// This session is locked, or is not any more.
+    Locked(SessionId, bool),
     /// This person may not sign on, or may again.
     Disabled(UserName, bool),
     /// The user's code of this step of time has been taken, and none of it or of an earlier one will be again.

@@ -192,8 +192,9 @@ impl Sessions {
         let last = rules::last(&self.site, session.record.opened);
         // A label that another session has up has had its vault forget this one.
         let keys_lost = self.places.contains_key(&label);
-        // Nobody has seen whether its person sits there still.
-        let lock = if self.site.server().idle_lock().is_some() { Lock::Locked } else { Lock::Used(now) };
+        // Nobody has proved themself since it was locked, or has seen whether its person sits there still.
+        let locked = self.were_locked.remove(&id) || self.site.server().idle_lock().is_some();
+        let lock = if locked { Lock::Locked } else { Lock::Used(now) };
         self.transition(id, |phase| match phase {
             Phase::Returning { grant, .. } => {
                 Phase::Open(Open { grant, link: Link::Detached(until), lock, keys_lost, renewing: false })

@@ -119,6 +119,7 @@ impl Sessions {
         if !before.bars() {
             let noted = said(record, "lock", Verdict::Noted, why);
             self.say(Output::Audit(noted));
+            self.commit(Purpose::Nothing, vec![], vec![Change::Locked(id, true)]);
         }
         if let Link::Attached(client) = link
             && !self.waits_for_lock(client)
@@ -272,6 +273,8 @@ impl Sessions {
         };
         open.lock = Lock::Unlocking(now);
         let record = record.clone();
+        // Until this is written, a restart brings it back locked.
+        self.commit(Purpose::Nothing, vec![], vec![Change::Locked(id, false)]);
         // Its vault is told once every server can be made to end it, as when it began.
         let shared = self.share(&record);
         if let Some(session) = self.sessions.get_mut(&id) {

@@ -74,6 +74,8 @@ pub struct Sessions {
     pub(crate) disabling: BTreeMap<OperatorId, usize>,
     /// Operators who wait for a label to start, and what they are to do there; nothing where they only try it.
     pub(crate) trials: BTreeMap<LabelName, Vec<(OperatorId, Option<Entering>)>>,
+    /// Sessions that were locked when sessiond ran last.
+    pub(crate) were_locked: BTreeSet<SessionId>,
     /// The last step of time of which a person's code was taken.
     pub(crate) codes: BTreeMap<UserName, u64>,
     pub(crate) pace: Pace,
@@ -132,6 +134,7 @@ impl Sessions {
             disabled: disabled.into_iter().collect(),
             disabling: BTreeMap::new(),
             trials: BTreeMap::new(),
+            were_locked: BTreeSet::new(),
             codes: BTreeMap::new(),
             pace: Pace::default(),
             postures: Postures::default(),
@@ -150,6 +153,11 @@ impl Sessions {
     /// The last step of time of which each person's code was taken, as the store has it.
     pub fn remember_codes(&mut self, taken: impl IntoIterator<Item = (UserName, u64)>) {
         self.codes.extend(taken);
+    }
+
+    /// These sessions, of those that the store has, are locked: they come back so.
+    pub fn remember_locked(&mut self, locked: impl IntoIterator<Item = SessionId>) {
+        self.were_locked.extend(locked);
     }
 
     /// Takes in what happened at this time.

@@ -264,6 +264,51 @@ fn after_a_restart_nobody_knows_who_sits_there_so_sessions_of_a_site_that_locks_
 }
 
 #[test]
+fn what_its_person_has_locked_comes_back_locked_from_a_restart_until_they_have_proved_themself() {
+    // At this site nobody else locks anything.
+    let mut server = Server::of(SITE);
+    let (mut stored, mut locked) = (None, false);
+    let mut keep = |server: &mut Server| {
+        for output in std::mem::take(&mut server.said) {
+            let Output::Commit(_, _, changes) = output else { continue };
+            for change in changes {
+                match change {
+                    Change::Put(of) => stored = Some(of),
+                    Change::Locked(of, is) if of == id() => locked = is,
+                    _ => {}
+                }
+            }
+        }
+        (stored.clone(), locked)
+    };
+    server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: id(), random: 1 }));
+    server.hear(Event::LabelUp(label()));
+    let comes_back = |server: &mut Server, (stored, locked): (Option<Stored>, bool)| {
+        let site = Arc::new(Site::parse(SITE).unwrap());
+        server.machine = Sessions::new(site, vec![stored.unwrap()], [], [], [7; 16], server.now);
+        server.machine.remember_locked(locked.then(id));
+        server.passes.clear();
+        server.hear(Event::Tick);
+        server.hear(Event::LabelUp(label()));
+        (server.is_locked(), server.passes.is_empty())
+    };
+    server.asks(Request::Lock);
+    let kept = keep(&mut server);
+    assert_eq!(comes_back(&mut server, kept), (true, true));
+    // Its workstation comes back, whatever it says, and its person proves themself.
+    server.hear(Event::Hello { client: CLIENT, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });
+    server.asks(Request::Resume(id()));
+    assert!(server.is_locked() && server.passes.is_empty());
+    server.wrong();
+    assert!(server.is_locked() && server.passes.is_empty());
+    server.asks(Request::Unlock);
+    server.after(levee_session::LONGEST_DELAY);
+    assert!(!server.is_locked() && !server.passes.is_empty());
+    let kept = keep(&mut server);
+    assert_eq!(comes_back(&mut server, kept), (false, false));
+}
+
+#[test]
 fn who_is_signed_on_without_a_session_and_does_nothing_is_signed_off() {
     let mut server = Server::of(&SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1));
     server.after(IDLE - Duration::from_secs(1));

@@ -507,7 +507,8 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
-                    Change::Disabled(..) | Change::Known(..) | Change::Code(..) | Change::Postures(_) => {}
+                    Change::Locked(..) | Change::Disabled(..) | Change::Known(..) => {}
+                    Change::Code(..) | Change::Postures(_) => {}
                     Change::Remove(id, label, addresses) => {
                         let Some(gone) = self.store.remove(&id) else { continue };
                         for address in addresses {

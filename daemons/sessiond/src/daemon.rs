@@ -147,6 +147,7 @@ impl Daemon {
         let mut machine =
             Sessions::resumed(Arc::clone(&site), sessions, resting, disabled, secret, was_away, now);
         machine.remember_codes(store.codes().map_err(|e| Fatal::new("read the store", e))?);
+        machine.remember_locked(store.locked().map_err(|e| Fatal::new("read the store", e))?);
         machine.take_postures(postures);
         Ok(Self {
             events,

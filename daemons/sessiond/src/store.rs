@@ -16,6 +16,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("sessions");
 /// Label and inner address, a space between them → milliseconds since the epoch until which it rests there.
 const RESTING: TableDefinition<'_, &str, u64> = TableDefinition::new("resting");
+/// Names of sessions that are locked.
+const LOCKED: TableDefinition<'_, [u8; 16], ()> = TableDefinition::new("locked");
 /// Users who may not sign on.
 const DISABLED: TableDefinition<'_, &str, ()> = TableDefinition::new("disabled");
 /// What others write → the digest of it that the log knows.
@@ -136,6 +138,7 @@ impl Store {
         let change = store.database()?.begin_write()?;
         change.open_table(SESSIONS)?;
         change.open_table(RESTING)?;
+        change.open_table(LOCKED)?;
         change.open_table(DISABLED)?;
         change.open_table(KNOWN)?;
         change.open_table(CODES)?;
@@ -185,6 +188,16 @@ impl Store {
         }
         change.commit()?;
         Ok((sessions, resting))
+    }
+
+    /// The sessions that are locked.
+    pub fn locked(&mut self) -> Result<Vec<SessionId>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        let mut locked = Vec::new();
+        for row in read.open_table(LOCKED)?.iter()? {
+            locked.push(SessionId::from_random(row?.0.value()));
+        }
+        Ok(locked)
     }
 
     /// Every user who may not sign on.
@@ -242,12 +255,15 @@ impl Store {
         {
             let mut sessions = transaction.open_table(SESSIONS)?;
             let mut resting = transaction.open_table(RESTING)?;
+            let mut locked = transaction.open_table(LOCKED)?;
             let mut disabled = transaction.open_table(DISABLED)?;
             let mut known = transaction.open_table(KNOWN)?;
             let mut codes = transaction.open_table(CODES)?;
             let mut postures = transaction.open_table(POSTURES)?;
             for change in changes {
                 match change {
+                    Change::Locked(id, true) => drop(locked.insert(*id.as_bytes(), ())?),
+                    Change::Locked(id, false) => drop(locked.remove(*id.as_bytes())?),
                     Change::Disabled(user, true) => drop(disabled.insert(user.as_str(), ())?),
                     Change::Disabled(user, false) => drop(disabled.remove(user.as_str())?),
                     Change::Code(user, step) => drop(codes.insert(user.as_str(), *step)?),
@@ -263,6 +279,7 @@ impl Store {
                     }
                     Change::Remove(id, label, addresses) => {
                         sessions.remove(*id.as_bytes())?;
+                        locked.remove(*id.as_bytes())?;
                         for address in addresses {
                             let key = format!("{label} {address}");
                             resting.insert(key.as_str(), now.after(REST).as_millis())?;
@@ -313,6 +330,23 @@ mod tests {
         );
         let (_, resting) = store.read(NOW.after(REST)).unwrap();
         assert!(resting.is_empty());
+    }
+
+    #[test]
+    fn a_lock_is_kept_until_it_is_taken_off_or_its_session_is_gone() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let ids = |numbers: &[u8]| -> Vec<SessionId> { numbers.iter().map(|n| record(*n).id).collect() };
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        for n in 1..=3 {
+            store.apply(&[Change::Put(record(n)), Change::Locked(record(n).id, true)], NOW).unwrap();
+        }
+        drop(store);
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        assert_eq!(store.locked().unwrap(), ids(&[1, 2, 3]));
+        let gone = Change::Remove(record(2).id, record(2).label, record(2).inner);
+        store.apply(&[Change::Locked(record(1).id, false), gone], NOW).unwrap();
+        assert_eq!(store.locked().unwrap(), ids(&[3]));
     }
 
     #[test]

@@ -327,6 +327,29 @@ fn a_changed_password_is_the_one_that_counts() {
 }
 
 #[test]
+fn a_lock_survives_kills_of_sessiond_until_its_person_has_proved_themself_and_no_longer() {
+    let secret = |text: &str| Secret::new(text.as_bytes().to_vec()).unwrap();
+    let is_locked = |client: &Client, session| match client.call(Request::Resume(session)) {
+        Reply::Resumed(status) => status.locked,
+        other => panic!("{other:?}"),
+    };
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let session = client.open("SECRET").session;
+    assert!(matches!(client.call(Request::Lock), Reply::Locked));
+    let world = World::start(world.kill());
+    let client = world.connect("ws1");
+    assert!(is_locked(&client, session));
+    world.until("its vault is told", |shared| {
+        shared.vaults[&label("SECRET")].get(&session).is_some_and(|record| record.selectors.is_empty())
+    });
+    assert!(matches!(client.call(Request::Unlock { password: secret(ADA), code: None }), Reply::Unlocked));
+    let world = World::start(world.kill());
+    assert!(!is_locked(&world.connect("ws1"), session));
+}
+
+#[test]
 fn sessions_survive_a_kill_of_sessiond() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");
