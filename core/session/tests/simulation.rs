@@ -88,6 +88,8 @@ impl Random {
 #[derive(Default)]
 struct Vault {
     sessions: BTreeMap<SessionId, Vec<IpAddr>>,
+    /// Those of them of which packets pass.
+    passes: BTreeSet<SessionId>,
     silent: bool,
     heard: VecDeque<ToVault>,
     /// Which one it is: what was sent to the one before does not reach it.
@@ -112,11 +114,16 @@ struct World {
     vaults: BTreeMap<LabelName, Vault>,
     sockets: BTreeSet<(LabelName, IpAddr)>,
     store: BTreeMap<SessionId, Stored>,
+    /// What the store has as locked.
+    locked: BTreeSet<SessionId>,
+    /// What somebody was told is locked, and has not been unlocked since.
+    held: BTreeSet<SessionId>,
     resting: BTreeMap<(LabelName, IpAddr), Time>,
     /// Whose each was, and when it was released.
     released: BTreeMap<(LabelName, IpAddr), (UserName, HostName, Time)>,
     granted: BTreeSet<String>,
     grants: usize,
+    unlocks: usize,
     devices: BTreeMap<SessionId, HostName>,
     people: BTreeMap<ClientId, Person>,
     // What is on its way to the machine, one queue for each channel: order holds within a channel alone.
@@ -148,10 +155,13 @@ impl World {
             vaults: BTreeMap::new(),
             sockets: BTreeSet::new(),
             store: BTreeMap::new(),
+            locked: BTreeSet::new(),
+            held: BTreeSet::new(),
             resting: BTreeMap::new(),
             released: BTreeMap::new(),
             granted: BTreeSet::new(),
             grants: 0,
+            unlocks: 0,
             devices: BTreeMap::new(),
             people: BTreeMap::new(),
             warden: VecDeque::new(),
@@ -236,7 +246,7 @@ impl World {
                 person.session = None;
                 return;
             }
-            Reply::Renew => return,
+            Reply::Renew | Reply::LockedUnasked(_) => return,
             _ => person.answered += 1,
         }
         match reply {
@@ -249,6 +259,7 @@ impl World {
                 self.nothing_left(&device, Some(id));
             }
             Reply::Resumed(status) => person.session = status.session.map(|(id, _, _)| id),
+            Reply::Locked => self.held.extend(person.session),
             _ => {}
         }
     }
@@ -285,6 +296,9 @@ impl World {
         let mut addresses = BTreeSet::new();
         let mut devices = BTreeSet::new();
         for (label, vault) in &self.vaults {
+            if let Some(id) = vault.passes.intersection(&self.held).next() {
+                self.fail(&format!("packets of {id} pass, and somebody was told that it is locked"));
+            }
             for (id, inner) in &vault.sessions {
                 for address in inner {
                     if !addresses.insert((label, *address)) {
@@ -319,7 +333,11 @@ impl World {
             self.people.insert(client, person);
             return self.handle(Event::Hello { client, device, fingerprint: [1; 32] });
         }
-        let client = self.random.pick(&clients);
+        // Who has a session does more than who waits for one.
+        let owns = |client: &ClientId| self.people.get(client).is_some_and(|person| person.session.is_some());
+        let owners: Vec<ClientId> = clients.iter().copied().filter(owns).collect();
+        let has_session = !owners.is_empty() && !self.random.one_in(4);
+        let client = self.random.pick(if has_session { &owners } else { &clients });
         if self.random.one_in(25) {
             self.people.remove(&client);
             return self.handle(Event::Gone(client));
@@ -327,7 +345,7 @@ impl World {
         if !self.machine.is_ready(client) {
             return;
         }
-        let request = match self.random.below(10) {
+        let request = match self.random.below(if has_session { 40 } else { 10 }) {
             0..=2 => Request::Login(UserName::new(self.random.pick(&USERS)).unwrap()),
             3..=5 => {
                 let id = self.random_id();
@@ -342,6 +360,8 @@ impl World {
             }
             7 => Request::Passwd,
             8 => Request::Carry(Carry { direction: Direction::Export, bytes: 1, digest: [7; 32] }),
+            10..=19 => Request::Lock,
+            20..=39 => Request::Unlock,
             _ => Request::Logout,
         };
         if let Some(person) = self.people.get_mut(&client) {
@@ -438,10 +458,15 @@ impl World {
         match message {
             ToVault::Open { id, .. } if faults && self.random.one_in(20) => {
                 vault.sessions.remove(&id);
+                vault.passes.remove(&id);
                 answers.push_back(Event::VaultClosed(label.clone(), id));
             }
             ToVault::Open { id, inner, reach, .. } => {
-                assert!(!reach.is_empty());
+                if reach.is_empty() {
+                    vault.passes.remove(&id);
+                } else {
+                    vault.passes.insert(id);
+                }
                 for address in &inner {
                     self.sockets.insert((label.clone(), *address));
                 }
@@ -450,6 +475,7 @@ impl World {
             }
             ToVault::Close(id) => {
                 vault.sessions.remove(&id);
+                vault.passes.remove(&id);
                 answers.push_back(Event::VaultClosed(label.clone(), id));
             }
             ToVault::Synced | ToVault::Sever(_) => {}
@@ -492,6 +518,10 @@ impl World {
             for entry in entries.iter().filter(|entry| entry.verdict == Verdict::Granted) {
                 self.granted.insert(entry.object.clone());
                 self.grants += 1;
+                if entry.action == "unlock" {
+                    self.unlocks += 1;
+                    self.held.retain(|id| id.to_string() != entry.object);
+                }
             }
             for change in changes {
                 match change {
@@ -507,9 +537,12 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
-                    Change::Locked(..) | Change::Disabled(..) | Change::Known(..) => {}
-                    Change::Code(..) | Change::Postures(_) => {}
+                    Change::Locked(id, true) => drop(self.locked.insert(id)),
+                    Change::Locked(id, false) => drop(self.locked.remove(&id)),
+                    Change::Disabled(..) | Change::Known(..) | Change::Code(..) | Change::Postures(_) => {}
                     Change::Remove(id, label, addresses) => {
+                        self.locked.remove(&id);
+                        self.held.remove(&id);
                         let Some(gone) = self.store.remove(&id) else { continue };
                         for address in addresses {
                             let whose = (gone.user.clone(), gone.device.clone(), self.now);
@@ -544,6 +577,10 @@ impl World {
         // What was granted before is granted no more: that a session goes on is a grant of its own.
         self.granted.clear();
         self.machine = Sessions::new(Arc::clone(&self.site), stored, resting, [], [7; 16], self.now);
+        // What the disk did not take is forgotten.
+        let locked = &self.locked;
+        self.held.retain(|id| locked.contains(id));
+        self.machine.remember_locked(locked.iter().copied());
         while let Some(output) = self.machine.poll() {
             self.log.push(format!("{} > {output:?}", self.now.as_millis()));
             self.take(output);
@@ -687,7 +724,7 @@ impl World {
     }
 }
 
-fn run(seed: u64) -> usize {
+fn run(seed: u64) -> [usize; 2] {
     let mut world = World::new(seed);
     for _ in 0..3_000 {
         world.step();
@@ -697,7 +734,7 @@ fn run(seed: u64) -> usize {
     if let Some((client, person)) = world.people.iter().find(|(_, person)| waiting(person)) {
         world.fail(&format!("{client:?} asked {} and got {}", person.asked, person.answered));
     }
-    let opened = world.grants;
+    let done = [world.grants, world.unlocks];
     // Everybody leaves: after the grace time nothing is left anywhere.
     for client in world.people.keys().copied().collect::<Vec<_>>() {
         world.handle(Event::Gone(client));
@@ -712,15 +749,16 @@ fn run(seed: u64) -> usize {
     if !world.store.is_empty() || world.vaults.values().any(|vault| !vault.sessions.is_empty()) {
         world.fail("something of a session is left");
     }
-    opened
+    done
 }
 
 #[test]
 fn whatever_happens_in_whatever_order_no_rule_of_sessions_is_broken() {
-    let mut opened = 0;
-    for seed in 0..250 {
-        opened += run(seed);
+    let (mut opened, mut unlocked) = (0, 0);
+    for [grants, unlocks] in (0..250).map(run) {
+        opened += grants;
+        unlocked += unlocks;
     }
-    // The world did something: sessions were granted, many of them.
-    assert!(opened > 2_500, "only {opened} grants in all");
+    // The world did something: sessions were granted, many of them, and locked ones unlocked.
+    assert!(opened > 2_500 && unlocked > 40, "only {opened} grants in all, {unlocked} of them to unlock");
 }
