@@ -239,8 +239,11 @@ fn what_a_label_uses_up_of_a_limit_per_user_is_not_missing_for_another() {
     );
     let (first, _) = a.shell(&mut greedy, &held);
     let (second, _) = b.shell(&mut frugal, &python("0"));
-    assert!(count(&first).iter().all(|n| *n > 0), "{first}");
-    assert_eq!(first, second, "the second label finds as much as the first did");
+    let (first, second) = (count(&first), count(&second));
+    assert!(first.iter().all(|n| *n > 0), "{first:?}");
+    // A signal or two of its own may be on its way to a program at that moment: of all there are the other has none left.
+    let as_much = first.iter().zip(&second).all(|(first, second)| first.abs_diff(*second) <= first / 1_000);
+    assert!(first.len() == second.len() && as_much, "{second:?} is not what the first found: {first:?}");
     greedy.stop().unwrap();
     frugal.stop().unwrap();
 }
