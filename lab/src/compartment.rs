@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, process, thread};
 
-use crate::levee::{Removed, Up, programs, quiet, text};
 use crate::netns::{Namespace, tool};
+use crate::site::{Removed, Up, programs, quiet, text};
 
 /// A service of every label.
 #[derive(Clone, Debug)]

@@ -11,19 +11,17 @@ use crate::client::Target;
 use crate::counters::Net;
 use crate::experiment::{Drive, Mediation, Path as Way};
 use crate::netns::{Group, Namespace, pin_congestion, tool, usage};
+use crate::processes::{below, descendants, name, processes, running};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
+use crate::site::{PATIENCE, Removed, Signed, USER, text, visible, wait_for};
 use crate::stand::{Server, give_pool, serve_as};
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-use std::{fs, process};
+use std::time::Duration;
 
 /// Where the services of the site answer, at every label.
 const INNER: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
@@ -35,11 +33,6 @@ const EDGE_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 9);
 const LABEL: &str = "LOW";
 /// Of the single-level network.
 const OTHER: &str = "HIGH";
-const USER: &str = "lab";
-/// Of a user that exists for the length of one run.
-const PASSWORD: &str = "measured only in the laboratory";
-/// How long each step may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The modes of mediation that can be had here, each with its services' first port.
 const MODES: [(Mediation, u16); 7] = [
@@ -110,34 +103,6 @@ fn site(program: &str, modes: &[(Mediation, u16)]) -> String {
     )
 }
 
-/// A directory removed when dropped.
-#[derive(Debug)]
-pub(crate) struct Removed(pub(crate) PathBuf);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        let gone = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
-        if let Err(e) = gone {
-            eprintln!("levee-lab: {}: {e}", self.0.display());
-        }
-    }
-}
-
-/// A part that `levee up` started: stopped by `levee down` when dropped.
-#[derive(Debug)]
-pub(crate) struct Up {
-    pub(crate) levee: PathBuf,
-    pub(crate) run: PathBuf,
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        if let Err(e) = tool(&text(&self.levee), &["down", "--run", &text(&self.run)]) {
-            eprintln!("levee-lab: {e}");
-        }
-    }
-}
-
 /// One label's compartment, and how clients come to it.
 #[derive(Debug)]
 struct Compartment {
@@ -153,119 +118,19 @@ struct Compartment {
     bare: Option<Server>,
 }
 
-/// A running site with a person signed on. Fields drop in order.
+/// A running site with a person signed on, and what the arms need of it. Fields drop in order.
 #[derive(Debug)]
 pub struct Levee {
     places: BTreeMap<bool, Compartment>,
-    _workstation: Up,
-    server: Up,
-    /// The workstation's, the host's on the single-level network, and the server's.
-    namespaces: [Namespace; 3],
-    directory: Removed,
+    site: Signed,
+    /// The host on the single-level network.
+    host: Namespace,
     _program: Option<Removed>,
     pinned: std::cell::Cell<Option<usize>>,
     /// Processes on both sides that are in no compartment of the server: vaults, warden and the others.
     between: Vec<u32>,
     /// Addresses of the host on the single-level network.
     pub(crate) sources: Vec<Ipv4Addr>,
-}
-
-pub(crate) fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
-/// Where levee's programs are: beside this one.
-pub(crate) fn programs() -> io::Result<PathBuf> {
-    let exe = std::env::current_exe()?;
-    let dir = exe.parent().unwrap_or(Path::new("/")).to_path_buf();
-    for p in [
-        "levee",
-        "levee-warden",
-        "levee-sessiond",
-        "levee-keyer",
-        "levee-vault",
-        "levee-mediator",
-        "levee-tps",
-        "levee-tpe",
-    ] {
-        if !dir.join(p).exists() {
-            return Err(io::Error::other(format!("{p} is not beside levee-lab")));
-        }
-    }
-    Ok(dir)
-}
-
-/// This program where a compartment can see it: below /usr. A copy, removed at the end, if it is elsewhere.
-fn visible() -> io::Result<(PathBuf, Option<Removed>)> {
-    let exe = std::env::current_exe()?;
-    if exe.starts_with("/usr") {
-        return Ok((exe, None));
-    }
-    let copy = PathBuf::from(format!("/usr/local/bin/levlab{}", process::id()));
-    let guard = Removed(copy.clone());
-    fs::copy(exe, &copy)?;
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
-    Ok((copy, Some(guard)))
-}
-
-/// A process's arguments.
-fn words(pid: u32) -> Vec<String> {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|b| *b == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect()
-}
-
-/// Processes of `program` in the same network namespace as process `other`, each with its arguments.
-fn running(program: &Path, other: u32) -> Vec<(u32, Vec<String>)> {
-    let ns = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    let here = ns(other);
-    processes()
-        .into_keys()
-        .filter(|pid| here.is_some() && ns(*pid) == here)
-        .map(|pid| (pid, words(pid)))
-        .filter(|(_, w)| w.first().is_some_and(|w| Path::new(OsStr::new(w)) == program))
-        .collect()
-}
-
-/// Every process with its parent.
-pub(crate) fn processes() -> BTreeMap<u32, u32> {
-    let mut out = BTreeMap::new();
-    for e in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = e.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // pid (name) state ppid …: the name may hold anything, so count from its last parenthesis
-        let parent = stat.rsplit_once(')').and_then(|(_, r)| r.split_whitespace().nth(1)?.parse().ok());
-        if let Some(parent) = parent {
-            out.insert(pid, parent);
-        }
-    }
-    out
-}
-
-/// Processes whose command line has `mark` in it, and all that they started.
-pub(crate) fn descendants(all: &BTreeMap<u32, u32>, mark: &str) -> Vec<u32> {
-    let marked = |p: &u32| {
-        let line = fs::read(format!("/proc/{p}/cmdline")).unwrap_or_default();
-        *p != process::id() && String::from_utf8_lossy(&line).contains(mark)
-    };
-    below(all, all.keys().copied().filter(marked).collect())
-}
-
-/// These and all that they started.
-fn below(all: &BTreeMap<u32, u32>, these: Vec<u32>) -> Vec<u32> {
-    let mut ours = these;
-    let mut i = 0;
-    while let Some(p) = ours.get(i).copied() {
-        let below: Vec<u32> =
-            all.iter().filter(|(c, q)| **q == p && !ours.contains(c)).map(|(c, _)| *c).collect();
-        ours.extend(below);
-        i += 1;
-    }
-    ours
-}
-
-/// A process's name.
-pub(crate) fn name(pid: u32) -> Option<String> {
-    Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())
 }
 
 /// Processor seconds of all threads of a process (`/proc/PID/task/*/schedstat`).
@@ -278,39 +143,6 @@ fn seconds(pid: u32) -> f64 {
         })
         .sum::<f64>()
         / 1e9
-}
-
-pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> io::Result<T> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(t) = look() {
-            return Ok(t);
-        }
-        if Instant::now() > end {
-            return Err(io::Error::other(format!("not within {} s: {what}", PATIENCE.as_secs())));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Runs a program with a line on its standard input.
-pub(crate) fn told(program: &Path, args: &[&str], socket: &Path, line: &str) -> io::Result<()> {
-    let mut child = Command::new(program)
-        .args(args)
-        .env("LEVEE_TPE_SOCKET", socket)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(line.as_bytes())?;
-    }
-    let out = child.wait_with_output()?;
-    if out.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-    Err(io::Error::other(format!("{} {}: {said}", program.display(), args.join(" "))))
 }
 
 /// Opens a connection, and a datagram where there is a service for them, in a network namespace: whatever listens
@@ -354,17 +186,6 @@ fn wake(ns: &Path, server: Ipv4Addr, modes: &[(Mediation, u16)], answered: bool)
     .map_err(|_| io::Error::other("the first connections failed"))?
 }
 
-/// Process 1 of a label's compartment, once it runs.
-fn compartment(levee: &Path, run: &str, label: &str) -> io::Result<u32> {
-    wait_for("the label's compartment", || {
-        let said = tool(&text(levee), &["status", "--json", "--run", run]).ok()?;
-        let said: serde_json::Value = serde_json::from_str(&said).ok()?;
-        let all = said.get("compartments")?.as_array()?;
-        let init = all.iter().find(|c| c.get("label").and_then(|l| l.as_str()) == Some(label))?;
-        u32::try_from(init.get("init")?.as_u64()?).ok().filter(|p| *p > 0)
-    })
-}
-
 impl Levee {
     /// Brings the site up with the services that the arms need, and signs on.
     ///
@@ -373,50 +194,14 @@ impl Levee {
     pub fn start(drives: &[Drive], congestion: &str, group: Option<&Group>) -> io::Result<Levee> {
         let modes: Vec<(Mediation, u16)> =
             MODES.into_iter().filter(|(m, _)| drives.iter().any(|d| d.mediation == *m)).collect();
-        let dir = programs()?;
         let (program, copy) = visible()?;
-        let directory = Removed(std::env::temp_dir().join(format!("levlab{}", process::id())));
-        fs::create_dir(&directory.0)?;
-        let path = |name: &str| directory.0.join(name);
-        let server = Namespace::new("u")?;
-        let workstation = Namespace::new("w")?;
-        let host = Namespace::new("n")?;
-        server.link(&workstation, Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 11), "outer")?;
+        let (server, host) = (Namespace::new("u")?, Namespace::new("n")?);
         server.link(&host, EDGE, EDGE_CLIENT, "edge")?;
         let sources = give_pool(&host, &server, EDGE_CLIENT, "edge")?;
-        fs::write(path("site.toml"), site(&text(&program), &modes))?;
-        let (levee, state) = (dir.join("levee"), text(&path("state")));
-        let file = text(&path("site.toml"));
-        tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
-        told(&levee, &["user", "add", "--state", &state, &file, USER], &path("none"), PASSWORD)?;
-        let up = |ns: &Namespace, run: &str, args: &[&str]| -> io::Result<Up> {
-            let net = format!("--net={}", ns.path().display());
-            let run = path(run);
-            let (levee_, run_) = (text(&levee), text(&run));
-            let mut all = vec![net.as_str(), &levee_, "up"];
-            all.extend(args);
-            all.extend(["--run", &run_]);
-            quiet("nsenter", &all, &path("log"))?;
-            Ok(Up { levee: levee.clone(), run })
-        };
-        let server_up = up(&server, "server", &[&file, "--state", &state])?;
-        let bundle = text(&path("state").join("hosts").join("ws1"));
-        let own_state = text(&path("ws1-state"));
-        let workstation_up = up(&workstation, "ws1", &["--workstation", &bundle, "--state", &own_state])?;
-        let (tpe, socket) = (dir.join("levee-tpe"), path("ws1").join("tpe.sock"));
-        told(&tpe, &["login", USER, "--password-stdin"], &socket, PASSWORD)?;
-        told(&tpe, &["level", LABEL], &socket, "")?;
-        let session = wait_for("the session's compartment", || {
-            let below = descendants(&processes(), &text(&path("ws1")));
-            below.into_iter().find(|p| name(*p).as_deref() == Some("levee-init"))
-        })?;
-        let run = text(&path("server"));
         let mut l = Levee {
             places: BTreeMap::new(),
-            _workstation: workstation_up,
-            server: server_up,
-            namespaces: [workstation, host, server],
-            directory,
+            site: Signed::start("", server, &site(&text(&program), &modes), LABEL)?,
+            host,
             _program: copy,
             pinned: std::cell::Cell::new(None),
             between: Vec::new(),
@@ -430,19 +215,14 @@ impl Levee {
             if modes.is_empty() {
                 continue;
             }
-            let init = compartment(&levee, &run, label)?;
-            let at = if tunnel {
-                (PathBuf::from(format!("/proc/{session}/ns/net")), INNER)
-            } else {
-                let [_, host, _] = &l.namespaces;
-                (host.path(), EDGE)
-            };
+            let init = l.site.compartment(label)?;
+            let at = if tunnel { (l.site.client(), INNER) } else { (l.host.path(), EDGE) };
             let place = l.stand_at(at, init, &modes, (&program, congestion, group))?;
             l.places.insert(tunnel, place);
         }
         let all = processes();
         let inside: Vec<u32> = l.places.values().flat_map(|p| below(&all, vec![p.init])).collect();
-        l.between = descendants(&all, &text(&l.directory.0));
+        l.between = descendants(&all, &text(&l.site.directory.0));
         l.between.retain(|p| !inside.contains(p));
         Ok(l)
     }
@@ -461,7 +241,7 @@ impl Levee {
             pin_congestion(ns, congestion)?;
         }
         // Those of both labels; a relayed daemon's own hop is in its mediator's network.
-        let mediators: Vec<u32> = descendants(&processes(), &text(&self.directory.0))
+        let mediators: Vec<u32> = descendants(&processes(), &text(&self.site.directory.0))
             .into_iter()
             .filter(|p| name(*p).as_deref() == Some("levee-mediator"))
             .collect();
@@ -524,13 +304,15 @@ impl Levee {
     /// # Errors
     /// When levee does not say, or a namespace cannot be read.
     pub fn tunnel(&self) -> io::Result<Tunnel> {
-        let said = tool(&text(&self.server.levee), &["status", "--json", "--run", &text(&self.server.run)])?;
+        let said = tool(
+            &text(&self.site.server.levee),
+            &["status", "--json", "--run", &text(&self.site.server.run)],
+        )?;
         let said: serde_json::Value = serde_json::from_str(&said)?;
         let vault = said.pointer(&format!("/vaults/{LABEL}"));
         let vault = vault.ok_or_else(|| io::Error::other(format!("levee status shows no vault {LABEL}")))?;
-        let [workstation, _, server] = &self.namespaces;
         let mut dropped = 0;
-        for namespace in [workstation, server] {
+        for namespace in &self.site.namespaces {
             dropped += Net::within(&namespace.path())?.since(&Net::default()).dropped();
         }
         Ok(Tunnel { dropped, ..of_vault(vault)? })
@@ -538,11 +320,11 @@ impl Levee {
 
     /// The namespaces of the paths through levee, each with what it is.
     pub fn namespaces(&self) -> Vec<(String, PathBuf)> {
-        let [workstation, host, server] = &self.namespaces;
+        let [workstation, server] = &self.site.namespaces;
         let outer =
             [("tunnel's outer end, workstation", workstation), ("tunnel's outer end, server", server)];
         let mut out: Vec<_> = outer.into_iter().map(|(what, ns)| (what.to_owned(), ns.path())).collect();
-        out.push(("host on a single-level network".into(), host.path()));
+        out.push(("host on a single-level network".into(), self.host.path()));
         for (tunnel, place) in &self.places {
             let label = if *tunnel { LABEL } else { OTHER };
             out.push((format!("compartment {label}"), PathBuf::from(format!("/proc/{}/ns/net", place.init))));
@@ -596,25 +378,6 @@ fn group_seconds(pid: u32) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let path = text.lines().find_map(|l| l.strip_prefix("0::/"))?;
     usage(&fs::read_to_string(root.join(path).join("cpu.stat")).ok()?)
-}
-
-/// Runs a program that may leave another running: its output goes to a file, since a pipe would stay open.
-pub(crate) fn quiet(program: &str, args: &[&str], log: &Path) -> io::Result<()> {
-    let file = fs::File::options().create(true).append(true).open(log)?;
-    let status = Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(file.try_clone()?)
-        .stderr(file)
-        .process_group(0)
-        .status()
-        .map_err(|e| io::Error::new(e.kind(), format!("{program}: {e}")))?;
-    if status.success() {
-        return Ok(());
-    }
-    let said = fs::read_to_string(log).unwrap_or_default();
-    let last: Vec<&str> = said.lines().rev().take(3).collect();
-    Err(io::Error::other(format!("{program} {}: {}", args.join(" "), last.join("; "))))
 }
 
 #[cfg(test)]

@@ -336,7 +336,7 @@ fn run_daemon(
 }
 
 /// Descriptor 3 of another process, the first that `LISTEN_FDS` passes.
-fn borrow(pid: i32) -> io::Result<OwnedFd> {
+pub(crate) fn borrow(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("no such process"))?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
     Ok(pidfd_getfd(process, 3, PidfdGetfdFlags::empty())?)

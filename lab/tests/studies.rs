@@ -108,6 +108,28 @@ fn the_paper_on_labels_left_the_loopback_out_of_its_average() {
 }
 
 #[test]
+fn what_the_paper_on_layers_hid_behind_a_login_of_ten_seconds_is_as_its_report_says() {
+    let study = Study::named("layers").expect("it comes with the program").expect("it can be read");
+    let without = |id: &str| -> Vec<String> {
+        let (_, row) = study.rows().find(|(_, r)| r.id == id).expect("a row");
+        let [bare, ssl, ipsec, both] = row.paper[..] else { panic!("{row:?}") };
+        [ipsec, ssl, both].map(|v| format!("×{:.2}", (v - 1e4) / (bare - 1e4))).to_vec()
+    };
+    let [ssh, sftp] = ["ssh", "sftp"].map(without);
+    let said = format!(
+        "SSH costs {} in IPsec, {} in TLS, {} in both (printed: ×1.002, ×1.003, ×1.005); SFTP {}, {}, {}.",
+        ssh[0], ssh[1], ssh[2], sftp[0], sftp[1], sftp[2]
+    );
+    assert!(study.faults[0].ends_with(&said), "{said}");
+    let large = |id: &str| study.rows().find(|(_, r)| r.id == id).expect("a row").1.paper.clone();
+    let (down, up) = (large("sftp-down@1024"), large("sftp-up@1024"));
+    assert_eq!(
+        format!("{:.2} {:.2}", 100.0 - 100.0 * down[3] / down[2], 100.0 - 100.0 * up[3] / up[2]),
+        "3.65 2.02"
+    );
+}
+
+#[test]
 fn a_line_that_a_kill_cut_short_is_no_sample() {
     let dir = tempfile::tempdir().expect("a directory");
     made_up(dir.path(), 1.0, 1.0);

@@ -14,8 +14,9 @@ use std::{fs, process};
 use super::attacker::{self, End};
 use super::channels::From;
 use crate::compartment::inside;
-use crate::levee::{PATIENCE, Removed, Up, descendants, name, processes, programs, quiet, text, told};
 use crate::netns::{Namespace, tool};
+use crate::processes::{descendants, name, processes};
+use crate::site::{PATIENCE, Removed, Up, programs, quiet, text, told};
 
 /// Lowest first.
 const LABELS: [&str; 2] = ["LOW", "HIGH"];

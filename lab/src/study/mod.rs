@@ -5,6 +5,7 @@
 //! twice, in random order; the two give the noise floor ([`crate::analysis`]). What an arm is, and how a row is measured in it, is the
 //! study's own ([`Stand`]).
 
+mod layers;
 mod places;
 mod report;
 pub mod run;
@@ -19,6 +20,7 @@ const FILES: &[(&str, &str)] = &[
     ("partition", include_str!("../../studies/partition.toml")),
     ("labelled", include_str!("../../studies/labelled.toml")),
     ("vaulted", include_str!("../../studies/vaulted.toml")),
+    ("layers", include_str!("../../studies/layers.toml")),
 ];
 
 /// A way to run the operations.
@@ -303,6 +305,7 @@ fn build(study: &Study, arms: &[&Arm]) -> io::Result<Box<dyn Stand>> {
     match study.study.as_str() {
         "partition" | "labelled" => Ok(Box::new(places::Places::build(arms)?)),
         "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
+        "layers" => Ok(Box::new(layers::Layers::build(arms)?)),
         other => Err(io::Error::other(format!("no study is called {other:?}"))),
     }
 }

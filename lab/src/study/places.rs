@@ -4,8 +4,8 @@
 use super::{Arm, Measured, Stand};
 use crate::compartment::{Compartments, Service, inside, leave, visible};
 use crate::host::processors;
-use crate::levee::{Removed, text, wait_for};
 use crate::netns::{Namespace, tool};
+use crate::site::{Removed, text, wait_for};
 use crate::stats::quantile;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -74,3 +74,22 @@ fn connections_at_a_rate_are_answered_over_a_link_and_through_the_vaults() {
         assert!(s.counted["errors, %"] < 100.0 && s.counted["answered in a second"] > 0.0, "{s:?}");
     }
 }
+
+#[test]
+fn sessions_and_pages_are_measured_within_tls_esp_both_and_two_layers_and_each_layer_is_seen_on_the_wire() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = ["https", "sftp"];
+    let arms = ["bare", "tls", "esp", "tls+esp", "esp-quic"];
+    let run = smallest(dir.path(), "layers", &rows, &arms);
+    whole(&run, &rows, &arms);
+    let all = samples(&run).unwrap();
+    let octets = |arm: &str| {
+        let here = all.iter().filter(|s| s.row == "https" && s.arm == arm);
+        let each = here.filter_map(|s| s.counted.get("octets on the wire").copied());
+        each.fold(f64::INFINITY, f64::min)
+    };
+    // The same page, and what each layer adds to it.
+    for (less, more) in [("bare", "tls"), ("bare", "esp"), ("esp", "tls+esp"), ("esp", "esp-quic")] {
+        assert!(octets(less) + 200.0 < octets(more), "{less} {} {more} {}", octets(less), octets(more));
+    }
+}

@@ -1,0 +1,502 @@
+//! Protocols in layers (`levee lab run layers`): a session of SSH, files by SFTP and a page by HTTPS, bare and within one or two more
+//! layers: TLS (stunnel), ESP (levee's vaults), both, and ESP within QUIC (levee's two layers).
+//!
+//! Each way has the same programs at both ends: OpenSSH's server started for each connection as by inetd, nginx with TLS, and stunnel on
+//! both sides. Behind levee's vaults they are in the network of a compartment, outside of it, with the listeners of services that leave
+//! them alone, so that nothing differs but the way.
+
+use super::{Arm, Measured, Stand};
+use crate::compartment::inside;
+use crate::netns::{Namespace, tool};
+use crate::processes::running;
+use crate::serve::borrow;
+use crate::site::{OUTER, Removed, Signed, USER, text, visible, wait_for};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, process, thread};
+
+/// Of the plain link: the client's end and the server's.
+const LINK: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 217, 0, 1), Ipv4Addr::new(10, 217, 0, 2)];
+/// Where the services of levee's sites answer.
+const INNER: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
+const LABEL: &str = "LOW";
+/// What is served, each with its port: SSH, HTTPS, and each of them within TLS.
+const SERVED: [(&str, u16); 4] = [("ssh", 7301), ("https", 7302), ("tls-ssh", 7303), ("tls-https", 7304)];
+/// At the server, for its stunnel alone; and at the client, where its stunnel listens: the same two numbers on each one's loopback.
+const WITHIN: [u16; 2] = [7311, 7312];
+/// Octets of the page.
+const PAGE: usize = 16 << 10;
+/// Octets of the small file.
+const SMALL: usize = 64;
+/// The paper's commands, of its appendix A.
+const SESSION: &str = "ls -la; mkdir testingdirectory; cd testingdirectory; touch testing.txt; echo 'hello world!'>testing.txt; \
+                       pwd; ls; rm testing.txt; cd ..; rmdir testingdirectory; ls; exit";
+/// And of its appendix B, with the file of the client's by its name here.
+const TYPICAL: &str = "ls\nmkdir testingdir\nchdir testingdir\nput small\nget ../small smallDw\nrm small\nchdir ..\nrmdir testingdir\nls\n";
+
+/// A process, killed when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// What the two ends are made of: keys, certificates, configurations and files, the same for every way. On memory where the host has
+/// such a place, since the disk is no part of what is compared.
+struct Kit {
+    directory: Removed,
+}
+
+impl Kit {
+    fn make() -> io::Result<Kit> {
+        let memory = Path::new("/dev/shm");
+        let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let kit = Kit { directory: Removed(place.join(format!("levlab{}layers", process::id()))) };
+        for dir in ["", "server", "client"] {
+            fs::create_dir(kit.directory.0.join(dir))?;
+            fs::set_permissions(kit.directory.0.join(dir), fs::Permissions::from_mode(0o755))?;
+        }
+        for key in ["host-key", "key"] {
+            tool("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &kit.at(key)])?;
+        }
+        let (key, cert) = (kit.at("tls.key"), kit.at("tls.crt"));
+        let request =
+            ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
+        let name = ["-subj", "/CN=server.lab.example", "-addext", "subjectAltName=DNS:server.lab.example"];
+        tool("openssl", &[&request[..], &name, &["-keyout", &key, "-out", &cert]].concat())?;
+        let host = fs::read_to_string(kit.at("host-key.pub"))?;
+        fs::write(kit.at("known"), format!("lab {host}"))?;
+        fs::write(kit.at("server/page"), vec![b'x'; PAGE])?;
+        fs::write(kit.at("server/small"), vec![b'x'; SMALL])?;
+        fs::write(kit.at("client/small"), vec![b'x'; SMALL])?;
+        fs::write(kit.at("typical"), TYPICAL)?;
+        fs::write(kit.at("sshd.conf"), kit.sshd())?;
+        Ok(kit)
+    }
+
+    fn at(&self, name: &str) -> String {
+        text(&self.directory.0.join(name))
+    }
+
+    fn sshd(&self) -> String {
+        format!(
+            "HostKey {}\nAuthorizedKeysFile {}\nPermitRootLogin prohibit-password\nPasswordAuthentication no\nUsePAM no\nStrictModes no\n\
+             UseDNS no\nPrintMotd no\nPrintLastLog no\nMaxStartups 100\nSubsystem sftp internal-sftp -d {}\n",
+            self.at("host-key"),
+            self.at("key.pub"),
+            self.at("server")
+        )
+    }
+
+    fn nginx(&self, way: &str, listen: Ipv4Addr) -> io::Result<String> {
+        let path = self.at(&format!("{way}-nginx.conf"));
+        let (served, within) = (SERVED[1].1, WITHIN[1]);
+        let (key, cert, root) = (self.at("tls.key"), self.at("tls.crt"), self.at("server"));
+        let (pid, temporary) = (self.at(&format!("{way}-nginx.pid")), self.at(&format!("{way}-temporary")));
+        fs::create_dir(&temporary)?;
+        let paths: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|what| format!("{what}_temp_path {temporary}/{what};\n"))
+            .concat();
+        let configuration = format!(
+            "daemon off;\nuser root;\nworker_processes 1;\npid {pid};\nevents {{ worker_connections 256; }}\nhttp {{\naccess_log off;\n{paths}\
+             server {{\nlisten {listen}:{served} ssl;\nlisten 127.0.0.1:{within} ssl;\nssl_certificate {cert};\nssl_certificate_key {key};\n\
+             ssl_protocols TLSv1.3;\nroot {root};\n}}\n}}\n"
+        );
+        fs::write(&path, configuration)?;
+        Ok(path)
+    }
+
+    /// stunnel's configuration on one side: what each of two services accepts and where it goes.
+    fn stunnel(&self, name: &str, client: bool, services: [(String, String); 2]) -> io::Result<String> {
+        let path = self.at(name);
+        let mut all = format!(
+            "foreground = yes\npid =\nsyslog = no\ndebug = warning\noutput = {}.log\n",
+            self.at(name)
+        );
+        if client {
+            all.push_str(&format!("client = yes\nverifyChain = yes\nCAfile = {}\n", self.at("tls.crt")));
+        } else {
+            all.push_str(&format!("cert = {}\nkey = {}\n", self.at("tls.crt"), self.at("tls.key")));
+        }
+        all.push_str("sslVersionMin = TLSv1.3\nTIMEOUTclose = 0\n");
+        for (name, (accept, connect)) in ["ssh", "https"].into_iter().zip(services) {
+            all.push_str(&format!("[{name}]\naccept = {accept}\nconnect = {connect}\n"));
+        }
+        fs::write(&path, all)?;
+        Ok(path)
+    }
+}
+
+/// What keeps a way: a plain link, or a running site.
+enum Kept {
+    Link([Namespace; 2]),
+    Site(Box<Signed>, u32),
+}
+
+/// A way from client to server, with the programs at both ends. Fields drop in order.
+struct Way {
+    _daemons: Vec<Ended>,
+    kept: Kept,
+    at: Ipv4Addr,
+}
+
+/// levee's site: services that leave their listeners alone.
+fn site(program: &Path, layers: &[&str]) -> String {
+    let services: String = SERVED
+        .iter()
+        .map(|(name, port)| {
+            format!(
+                "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"tcp\"\nrange = \"{LABEL}\"\nmode = \"direct\"\n\
+                 command = [\"{}\", \"serve\", \"--idle\", \"{name}\"]\n\n",
+                program.display()
+            )
+        })
+        .collect();
+    format!(
+        "[site]\nname = \"lab\"\n\n[labels]\nlevels = [\"{LABEL}\"]\ncategories = []\nintegrity-levels = []\nintegrity-categories = []\n\n\
+         [server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\ntrusted-path-port = 7443\nike-port = 500\ntunnel-port = 4500\n\
+         inner-address = \"{INNER}\"\ninner-pool = \"10.80.1.0/24\"\nnames = [\"services.lab.example\"]\nslots = 16\ngrace = \"30s\"\n\n\
+         [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"16M\"\n\n[vault]\nlayers = {layers:?}\n\n\
+         [[user]]\nname = \"{USER}\"\nclearance = \"{LABEL}\"\n\n[[host]]\nname = \"ws1\"\naccreditation = \"{LABEL}\"\n\n{services}"
+    )
+}
+
+/// Starts a program in a network namespace, with these listeners as its descriptors 3 and 4.
+fn daemon(
+    namespace: &Path,
+    listeners: Vec<OwnedFd>,
+    environment: &str,
+    program: &str,
+    args: &[&str],
+) -> io::Result<Ended> {
+    let script = format!("exec 3<&0 4<&1 </dev/null >/dev/null; {environment} exec \"$@\"");
+    let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
+    let program = program.to_owned();
+    inside(namespace, move || {
+        let mut c = Command::new("sh");
+        c.args(["-c", &script, "sh", &program]).args(args).stderr(Stdio::null()).process_group(0);
+        let mut listeners = listeners.into_iter();
+        c.stdin(listeners.next().map_or_else(Stdio::null, Stdio::from));
+        c.stdout(listeners.next().map_or_else(Stdio::null, Stdio::from));
+        c.spawn().map(Ended)
+    })
+}
+
+/// Starts OpenSSH's server for each connection, until the listener is shut.
+fn serve_ssh(listener: TcpListener, configuration: String) {
+    thread::spawn(move || {
+        // A run that ends takes the process with it, and the listener's namespace.
+        for connection in listener.incoming().map_while(Result::ok) {
+            let Ok(again) = connection.try_clone() else { return };
+            let mut sshd = Command::new("/usr/sbin/sshd");
+            sshd.args(["-i", "-f", &configuration]).stdin(OwnedFd::from(connection));
+            let Ok(mut child) = sshd.stdout(OwnedFd::from(again)).stderr(Stdio::null()).spawn() else {
+                return;
+            };
+            thread::spawn(move || drop(child.wait()));
+        }
+    });
+}
+
+impl Way {
+    /// The client's network and the server's.
+    fn ends(&self) -> [PathBuf; 2] {
+        match &self.kept {
+            Kept::Link([client, server]) => [client.path(), server.path()],
+            Kept::Site(site, init) => [site.client(), PathBuf::from(format!("/proc/{init}/ns/net"))],
+        }
+    }
+
+    /// The two ends of the wire between them.
+    fn wire(&self) -> [PathBuf; 2] {
+        match &self.kept {
+            Kept::Link(both) => both.each_ref().map(Namespace::path),
+            Kept::Site(site, _) => site.namespaces.each_ref().map(Namespace::path),
+        }
+    }
+
+    fn link() -> io::Result<(Way, Vec<OwnedFd>)> {
+        let (client, server) = (Namespace::new("lc")?, Namespace::new("ls")?);
+        client.link(&server, LINK[0], LINK[1], OUTER)?;
+        let bind = |(_, port): (&str, u16)| {
+            inside(&server.path(), move || TcpListener::bind((LINK[1], port))).map(OwnedFd::from)
+        };
+        let listeners = SERVED.into_iter().map(bind).collect::<io::Result<_>>()?;
+        Ok((Way { _daemons: Vec::new(), kept: Kept::Link([client, server]), at: LINK[1] }, listeners))
+    }
+
+    fn levee(part: &str, layers: &[&str], program: &Path) -> io::Result<(Way, Vec<OwnedFd>)> {
+        let site = Signed::start(part, Namespace::new(&format!("{part}u"))?, &site(program, layers), LABEL)?;
+        let init = site.compartment(LABEL)?;
+        for (_, port) in SERVED {
+            // each is started by its first connection
+            inside(&site.client(), move || {
+                TcpStream::connect_timeout(&SocketAddr::from((INNER, port)), Duration::from_secs(10))
+                    .map(drop)
+            })?;
+        }
+        let idle = |name: &str| {
+            let holds = |w: &[String]| w.windows(2).any(|w| w == ["--idle", name]);
+            running(program, init).into_iter().find(|(_, w)| holds(w)).map(|(pid, _)| pid)
+        };
+        let lend = |(name, _): (&str, u16)| borrow(wait_for("the services", || idle(name))? as i32);
+        let listeners = SERVED.into_iter().map(lend).collect::<io::Result<_>>()?;
+        Ok((Way { _daemons: Vec::new(), kept: Kept::Site(Box::new(site), init), at: INNER }, listeners))
+    }
+
+    /// Starts the programs at both ends.
+    fn furnish(mut self, name: &str, listeners: Vec<OwnedFd>, kit: &Kit) -> io::Result<Way> {
+        let [client, server] = self.ends();
+        let Ok([ssh, https, tls_ssh, tls_https]) = <[OwnedFd; 4]>::try_from(listeners) else {
+            return Err(io::Error::other("not every service has a listener"));
+        };
+        for listener in [&ssh, &tls_ssh, &tls_https] {
+            rustix::io::ioctl_fionbio(listener, false)?;
+        }
+        serve_ssh(ssh.into(), kit.at("sshd.conf"));
+        let own = inside(&server, || TcpListener::bind((Ipv4Addr::LOCALHOST, WITHIN[0])))?;
+        serve_ssh(own, kit.at("sshd.conf"));
+        rustix::io::ioctl_fionbio(&https, true)?;
+        let nginx = kit.nginx(name, self.at)?;
+        self._daemons.push(daemon(
+            &server,
+            vec![https],
+            "NGINX='3;'",
+            "/usr/sbin/nginx",
+            &["-e", "stderr", "-c", &nginx],
+        )?);
+        let (loopback, at) = (Ipv4Addr::LOCALHOST, self.at);
+        let far = WITHIN.map(|port| format!("{loopback}:{port}"));
+        let accept = [SERVED[2], SERVED[3]].map(|(_, port)| format!("{at}:{port}"));
+        let [a, b] = accept.clone();
+        let [c, d] = far.clone();
+        let conf = kit.stunnel(&format!("{name}-stunnel-server"), false, [(a, c), (b, d)])?;
+        let passed = "export LISTEN_FDS=2 LISTEN_PID=$$;";
+        self._daemons.push(daemon(&server, vec![tls_ssh, tls_https], passed, "/usr/bin/stunnel4", &[&conf])?);
+        let [a, b] = accept;
+        let [c, d] = far;
+        let conf = kit.stunnel(&format!("{name}-stunnel-client"), true, [(c, a), (d, b)])?;
+        self._daemons.push(daemon(&client, Vec::new(), "", "/usr/bin/stunnel4", &[&conf])?);
+        for end in self.wire() {
+            // a queue that counts what goes out as it is on the wire: a super-segment as so many packets
+            let net = format!("--net={}", text(&end));
+            tool(
+                "nsenter",
+                &[&net, "tc", "qdisc", "replace", "dev", OUTER, "root", "pfifo", "limit", "100000"],
+            )?;
+        }
+        Ok(self)
+    }
+
+    /// Packets and octets on the wire so far, both ways.
+    fn counted(&self) -> io::Result<[f64; 2]> {
+        let mut all = [0.0; 2];
+        for end in self.wire() {
+            let net = format!("--net={}", text(&end));
+            let said = tool("nsenter", &[&net, "tc", "-s", "-j", "qdisc", "show", "dev", OUTER])?;
+            let said: serde_json::Value = serde_json::from_str(&said)?;
+            for (sum, what) in all.iter_mut().zip(["packets", "bytes"]) {
+                let value = said.pointer(&format!("/0/{what}")).and_then(serde_json::Value::as_f64);
+                *sum += value.ok_or_else(|| io::Error::other("tc does not say what passed"))?;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Everything that stands during a run. Fields drop in order.
+pub(super) struct Layers {
+    absent: Vec<(String, String)>,
+    ways: BTreeMap<String, Way>,
+    kit: Kit,
+    _program: Option<Removed>,
+}
+
+/// Which way an arm takes, and whether TLS is within it.
+fn of(arm: &str) -> (&str, bool) {
+    match arm.split_once('+') {
+        Some(("tls", way)) => (way, true),
+        _ if arm == "tls" => ("bare", true),
+        _ => (arm, false),
+    }
+}
+
+impl Layers {
+    /// Builds the arms.
+    ///
+    /// # Errors
+    /// When the plain link or its programs cannot be had; another arm is absent then, with the reason.
+    pub(super) fn build(arms: &[&Arm]) -> io::Result<Layers> {
+        // sshd wants it, and is not started by a system that makes it
+        fs::create_dir_all("/run/sshd")?;
+        let (program, copy) = visible()?;
+        let mut l = Layers { absent: Vec::new(), ways: BTreeMap::new(), kit: Kit::make()?, _program: copy };
+        for arm in arms {
+            let (name, _) = of(&arm.name);
+            if l.ways.contains_key(name) {
+                continue;
+            }
+            let way = match name {
+                "bare" => Way::link(),
+                "esp" => Way::levee("le", &["esp"], &program),
+                "esp-quic" => Way::levee("lq", &["esp", "quic"], &program),
+                other => Err(io::Error::other(format!("no way is known to build {other:?}"))),
+            };
+            let way = way.and_then(|(way, listeners)| way.furnish(name, listeners, &l.kit));
+            match way.and_then(|way| l.answers(&way).map(|()| way)) {
+                Ok(way) => drop(l.ways.insert(name.to_owned(), way)),
+                Err(e) if name == "bare" => return Err(e),
+                Err(e) => l.absent.push((arm.name.clone(), e.to_string())),
+            }
+        }
+        Ok(l)
+    }
+
+    /// Waits until everything at a way's ends answers.
+    fn answers(&self, way: &Way) -> io::Result<()> {
+        let mut last = None;
+        let answered = wait_for("SSH and HTTPS, bare and in TLS", || {
+            for (row, tls) in [("https", false), ("https", true), ("ssh", false), ("ssh", true)] {
+                if let Err(e) = self.once(way, row, tls) {
+                    last = Some(format!("{row}{}: {e}", if tls { " in TLS" } else { "" }));
+                    return None;
+                }
+            }
+            Some(())
+        });
+        answered.map_err(|e| io::Error::other(format!("{e}: {}", last.unwrap_or_default())))
+    }
+
+    /// One iteration of a row: units of work done in it.
+    fn once(&self, way: &Way, row: &str, tls: bool) -> io::Result<f64> {
+        let place = |index: usize| {
+            if tls { (Ipv4Addr::LOCALHOST, WITHIN[index]) } else { (way.at, SERVED[index].1) }
+        };
+        let [client, _] = way.ends();
+        let run = |mut c: Command| {
+            c.stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .current_dir(self.kit.at("client"));
+            inside(&client, move || {
+                let out = c.output()?;
+                let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+                if out.status.success() { Ok(()) } else { Err(io::Error::other(said)) }
+            })
+        };
+        let (what, size) = (row.split('@').next().unwrap_or(row), megabytes(row)? << 20);
+        match what {
+            "https" => {
+                let (at, port) = place(1);
+                let mut c = Command::new("curl");
+                c.args(["-sS", "--fail", "--noproxy", "*", "--cacert", &self.kit.at("tls.crt")]);
+                c.arg("--resolve").arg(format!("server.lab.example:{port}:{at}"));
+                c.arg(format!("https://server.lab.example:{port}/page"));
+                run(c).map(|()| 1.0)
+            }
+            "ssh" => {
+                let (at, port) = place(0);
+                let mut c = Command::new("ssh");
+                self.identify(&mut c).args(["-T", "-p", &port.to_string()]).arg(format!("root@{at}"));
+                c.arg(format!("cd {}; {SESSION}", self.kit.at("server")));
+                run(c).map(|()| 1.0)
+            }
+            "sftp" | "sftp-down" | "sftp-up" => {
+                let (at, port) = place(0);
+                let batch = if what == "sftp" { self.kit.at("typical") } else { self.transfer(what, size)? };
+                let mut c = Command::new("sftp");
+                self.identify(&mut c)
+                    .args(["-q", "-b", &batch, "-P", &port.to_string()])
+                    .arg(format!("root@{at}"));
+                run(c)?;
+                Ok(if size > 0 { size as f64 } else { 1.0 })
+            }
+            _ => Err(io::Error::other(format!("no row is called {row:?}"))),
+        }
+    }
+
+    /// The options by which OpenSSH's client knows the server and itself.
+    fn identify<'a>(&self, c: &'a mut Command) -> &'a mut Command {
+        c.args(["-F", "none", "-i", &self.kit.at("key"), "-o", "BatchMode=yes", "-o", "HostKeyAlias=lab"]);
+        c.args(["-o", &format!("UserKnownHostsFile={}", self.kit.at("known"))])
+    }
+
+    /// The batch of a transfer, with its large file where it comes from.
+    fn transfer(&self, what: &str, size: u64) -> io::Result<String> {
+        let (from, batch) = match what {
+            "sftp-down" => (self.kit.at("server/large"), "get large largeDw\n"),
+            _ => (self.kit.at("client/large"), "put large largeUp\nrm largeUp\n"),
+        };
+        if fs::metadata(&from).map(|m| m.len()).ok() != Some(size) {
+            // nothing that a layer could make shorter
+            let file = fs::File::create(&from)?;
+            io::copy(&mut io::Read::take(fs::File::open("/dev/urandom")?, size), &mut &file)?;
+        }
+        let path = self.kit.at(what);
+        fs::write(&path, batch)?;
+        Ok(path)
+    }
+}
+
+impl Stand for Layers {
+    fn absent(&self) -> &[(String, String)] {
+        &self.absent
+    }
+
+    fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
+        let (name, tls) = of(arm);
+        let way = self.ways.get(name).ok_or_else(|| io::Error::other("the arm was not built"))?;
+        if row.starts_with("sftp-") {
+            // one that makes the large file, and is not counted
+            self.transfer(row.split('@').next().unwrap_or(row), megabytes(row)? << 20)?;
+        }
+        let (before, mut spent, mut units, mut times) = (way.counted()?, 0.0, 0.0, 0.0);
+        while times == 0.0 || spent < seconds {
+            let begin = Instant::now();
+            units += self.once(way, row, tls)?;
+            spent += begin.elapsed().as_secs_f64();
+            times += 1.0;
+            if row.starts_with("sftp-down") {
+                fs::remove_file(self.kit.at("client/largeDw"))?;
+            }
+        }
+        let after = way.counted()?;
+        let counted = ["packets", "octets on the wire"].into_iter().zip(after.into_iter().zip(before));
+        let counted =
+            counted.map(|(what, (after, before))| (what.to_owned(), (after - before) / times)).collect();
+        Ok(Measured { seconds: spent / units, preempted: None, counted })
+    }
+}
+
+/// The size in a row's name.
+fn megabytes(row: &str) -> io::Result<u64> {
+    row.split_once('@').map_or(Ok(0), |(_, size)| size.parse().map_err(io::Error::other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arms_name_says_its_way_and_whether_tls_is_within() {
+        for (arm, way) in [
+            ("bare", ("bare", false)),
+            ("tls", ("bare", true)),
+            ("esp", ("esp", false)),
+            ("tls+esp", ("esp", true)),
+            ("esp-quic", ("esp-quic", false)),
+        ] {
+            assert_eq!(of(arm), way, "{arm}");
+        }
+    }
+}
