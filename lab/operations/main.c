@@ -102,6 +102,13 @@ static int grid(const char *name, size_t *size, size_t *stride) {
     return 1;
 }
 
+static int stay_on(unsigned processor) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    return sched_setaffinity(0, sizeof set, &set);
+}
+
 static void job(const char *line) {
     char name[64];
     unsigned milliseconds, processor;
@@ -114,10 +121,7 @@ static void job(const char *line) {
     }
     if (words == 4)
         store = other;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(processor, &set);
-    if (sched_setaffinity(0, sizeof set, &set)) {
+    if (stay_on(processor)) {
         dprintf(answer, "refused: %s\n", refused("the processor"));
         return;
     }
@@ -146,14 +150,14 @@ static void job(const char *line) {
 // Over the link that the job came by: `link-stream`: bytes until the time is up; `link-request`: each byte comes back.
 static int linked(const char *line) {
     static char piece[128 << 10];
-    unsigned milliseconds;
-    if (sscanf(line, "link-stream %u", &milliseconds) == 1) {
+    unsigned milliseconds, processor;
+    if (sscanf(line, "link-stream %u %u", &milliseconds, &processor) == 2 && !stay_on(processor)) {
         int64_t end = now() + milliseconds * 1000000LL;
         while (now() < end && write(answer, piece, sizeof piece) > 0)
             ;
         return 1;
     }
-    if (sscanf(line, "link-request %u", &milliseconds) == 1) {
+    if (sscanf(line, "link-request %u %u", &milliseconds, &processor) == 2 && !stay_on(processor)) {
         if (write(answer, piece, 1) == 1)
             while (read(answer, piece, 1) == 1 && write(answer, piece, 1) == 1)
                 ;

@@ -1,6 +1,6 @@
-//! Compartments of a running server, one a label, with a program of the laboratory's as services in each: under the services' own
-//! uid, filter, control group and namespaces. Each label has a single-level network, which keeps its compartment running and
-//! by which the laboratory reaches it.
+//! A compartment of a running server, with a program of the laboratory's as services in it: under the services' own uid, filter, control
+//! group and namespaces. A network keeps it running, and by it the laboratory reaches it: a single-level one from a plain host, or a
+//! labelled one, whose packets carry the label, from the compartment of another server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,9 +11,15 @@ use std::time::Duration;
 use std::{fs, process, thread};
 
 use crate::netns::{Namespace, tool};
-use crate::site::{Removed, Up, programs, quiet, text};
+use crate::site::{Removed, Up, compartment, programs, quiet, text};
 
-/// A service of every label.
+const LABEL: &str = "LOW";
+/// The network's interface.
+const EDGE: &str = "edge0";
+/// Of the server on the network, and of who reaches it.
+const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 1, 1), Ipv4Addr::new(10, 79, 1, 9)];
+
+/// A service of the label.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
@@ -24,43 +30,37 @@ pub(crate) struct Service {
     pub(crate) software: Vec<String>,
 }
 
-/// Where the services of the label at `index` answer.
-fn address(index: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 79, index as u8 + 1, 1)
-}
-
-fn site(labels: &[&str], program: &str, services: &[Service], needs: &[String]) -> String {
-    let (lowest, highest) = (labels.first().unwrap_or(&""), labels.last().unwrap_or(&""));
+fn site(program: &str, services: &[Service], address: Ipv4Addr, is_labelled: bool) -> String {
     let mut out = format!(
-        "[site]\nname = \"lab\"\n\n[labels]\nlevels = {labels:?}\ncategories = []\nintegrity-levels = []\n\
+        "[site]\nname = \"lab\"\n\n[labels]\nlevels = [\"{LABEL}\"]\ncategories = []\nintegrity-levels = []\n\
          integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
          trusted-path-port = 7443\nike-port = 500\ntunnel-port = 4500\ninner-address = \"10.80.0.1\"\n\
          inner-pool = \"10.80.1.0/24\"\nnames = [\"services.lab.example\"]\nslots = 16\ngrace = \"30s\"\n\n\
          [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"32M\"\n\n\
-         [[user]]\nname = \"lab\"\nclearance = \"{lowest}..{highest}\"\n\n\
-         [[host]]\nname = \"ws1\"\naccreditation = \"{lowest}..{highest}\"\n\n",
+         [[user]]\nname = \"lab\"\nclearance = \"{LABEL}\"\n\n\
+         [[host]]\nname = \"ws1\"\naccreditation = \"{LABEL}\"\n\n",
     );
     for Service { name, port, word, software } in services {
         out.push_str(&format!(
-            "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"tcp\"\nrange = \"{lowest}..{highest}\"\nmode = \"direct\"\n\
+            "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"tcp\"\nrange = \"{LABEL}\"\nmode = \"direct\"\n\
              command = [\"{program}\", \"{word}\"]\n"
         ));
         if !software.is_empty() {
             out.push_str(&format!("software = {software:?}\n"));
         }
-        if !needs.is_empty() {
-            out.push_str(&format!("needs = {needs:?}\n"));
-        }
         out.push('\n');
     }
     let names: Vec<&String> = services.iter().map(|s| &s.name).collect();
-    for (index, label) in labels.iter().enumerate() {
-        out.push_str(&format!(
-            "[[network]]\ninterface = \"edge{index}\"\nlabel = \"{label}\"\naddress = \"{}/24\"\nservices = {names:?}\n\n",
-            address(index)
-        ));
-    }
-    out
+    let label = if is_labelled {
+        out.push_str(&format!("[[domain]]\ndoi = 16\nlevels = {{ {LABEL} = 1 }}\n\n"));
+        format!("labels = \"{LABEL}\"\ndomain = 16")
+    } else {
+        format!("label = \"{LABEL}\"")
+    };
+    let network = format!(
+        "[[network]]\ninterface = \"{EDGE}\"\n{label}\naddress = \"{address}/24\"\nservices = {names:?}\n"
+    );
+    out + &network
 }
 
 /// Where a compartment sees a program of this run's.
@@ -77,60 +77,81 @@ pub(crate) fn leave(path: &Path, program: &[u8]) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
-/// The running server. Fields drop in order.
+/// A running server of one label.
 #[derive(Debug)]
-pub(crate) struct Compartments {
-    _server: Up,
-    hosts: Vec<Namespace>,
-    _namespace: Namespace,
+struct Server {
+    up: Up,
     _directory: Removed,
 }
 
-impl Compartments {
-    /// Brings the server up in namespaces of its own with these labels, lowest first, and the services in each, which run `program` and
-    /// ask for these groups of system calls.
+impl Server {
+    /// In a namespace that has the network's interface already.
+    fn start(part: &str, namespace: &Namespace, site: &str) -> io::Result<Server> {
+        let levee = programs()?.join("levee");
+        let directory = Removed(std::env::temp_dir().join(format!("levlab{}site{part}", process::id())));
+        fs::create_dir(&directory.0)?;
+        let path = |name: &str| text(&directory.0.join(name));
+        // Where workstations would come from; there are none.
+        tool("ip", &["-n", &namespace.name, "addr", "add", "10.77.0.1/32", "dev", "lo"])?;
+        fs::write(path("site.toml"), site)?;
+        let (file, state, run) = (path("site.toml"), path("state"), path("server"));
+        tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
+        let net = format!("--net={}", namespace.path().display());
+        let up = [&net, &text(&levee), "up", &file, "--state", &state, "--run", &run];
+        quiet("nsenter", &up, &directory.0.join("log"))?;
+        Ok(Server { up: Up { levee, run: directory.0.join("server") }, _directory: directory })
+    }
+}
+
+/// The running server, and who reaches it. Fields drop in order.
+#[derive(Debug)]
+pub(crate) struct Compartment {
+    _servers: Vec<Server>,
+    /// The network of whoever connects.
+    from: PathBuf,
+    _namespaces: [Namespace; 2],
+}
+
+impl Compartment {
+    /// Brings a server up in namespaces of its own with these services, which run `program`. `part` tells it from another of the same
+    /// run. On a labelled network a second server, alike, is at the other end.
     ///
     /// # Errors
     /// The step that failed; what was made until then is removed.
     pub(crate) fn start(
-        labels: &[&str],
+        part: &str,
         program: &Path,
         services: &[Service],
-        needs: &[String],
-    ) -> io::Result<Compartments> {
-        let dir = programs()?;
-        let directory = Removed(std::env::temp_dir().join(format!("levlab{}site", process::id())));
-        fs::create_dir(&directory.0)?;
-        let path = |name: &str| text(&directory.0.join(name));
-        let server = Namespace::new("u")?;
-        let mut hosts = Vec::new();
-        for index in 0..labels.len() {
-            let host = Namespace::new(&format!("h{index}"))?;
-            let [a, b, c, _] = address(index).octets();
-            server.link(&host, address(index), Ipv4Addr::new(a, b, c, 9), &format!("edge{index}"))?;
-            hosts.push(host);
+        is_labelled: bool,
+    ) -> io::Result<Compartment> {
+        let namespaces = [Namespace::new(&format!("{part}u"))?, Namespace::new(&format!("{part}h"))?];
+        let [server, host] = &namespaces;
+        server.link(host, ENDS[0], ENDS[1], EDGE)?;
+        let site = |address| site(&text(program), services, address, is_labelled);
+        let mut servers = vec![Server::start(part, server, &site(ENDS[0]))?];
+        let mut from = host.path();
+        if is_labelled {
+            let other = Server::start(&format!("{part}other"), host, &site(ENDS[1]))?;
+            let init = compartment(&other.up.levee, &text(&other.up.run), LABEL)?;
+            from = PathBuf::from(format!("/proc/{init}/ns/net"));
+            // levee lets sessions out to a network, and services not at all; what asks here is neither.
+            for Service { port, .. } in services {
+                let (net, port) = (format!("--net={}", text(&from)), port.to_string());
+                let rule = ["output", "oifname", EDGE, "tcp", "dport", &port, "accept"];
+                tool("nsenter", &[&[&net, "nft", "insert", "rule", "inet", "levee"], &rule[..]].concat())?;
+            }
+            servers.push(other);
         }
-        // Where workstations would come from; there are none.
-        tool("ip", &["-n", &server.name, "addr", "add", "10.77.0.1/32", "dev", "lo"])?;
-        fs::write(path("site.toml"), site(labels, &text(program), services, needs))?;
-        let levee = dir.join("levee");
-        let (file, state, run) = (path("site.toml"), path("state"), path("server"));
-        tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
-        let net = format!("--net={}", server.path().display());
-        let up = [&net, &text(&levee), "up", &file, "--state", &state, "--run", &run];
-        quiet("nsenter", &up, &directory.0.join("log"))?;
-        let up = Up { levee, run: directory.0.join("server") };
-        Ok(Compartments { _server: up, hosts, _namespace: server, _directory: directory })
+        Ok(Compartment { _servers: servers, from, _namespaces: namespaces })
     }
 
-    /// A connection to a service of the label at `index`.
+    /// A connection to a service.
     ///
     /// # Errors
     /// When nobody answers.
-    pub(crate) fn connect(&self, index: usize, port: u16) -> io::Result<TcpStream> {
-        let host = self.hosts.get(index).ok_or_else(|| io::Error::other("no such label"))?;
-        let to = SocketAddr::from((address(index), port));
-        inside(&host.path(), move || TcpStream::connect_timeout(&to, Duration::from_secs(2)))
+    pub(crate) fn connect(&self, port: u16) -> io::Result<TcpStream> {
+        let to = SocketAddr::from((ENDS[0], port));
+        inside(&self.from, move || TcpStream::connect_timeout(&to, Duration::from_secs(2)))
     }
 }
 

@@ -19,6 +19,14 @@ fn only(cpu: usize) -> io::Result<CpuSet> {
     Ok(set)
 }
 
+/// Keeps this thread on one processor.
+///
+/// # Errors
+/// When there is no such processor, or the kernel refuses.
+pub(crate) fn stay_on(cpu: usize) -> io::Result<()> {
+    Ok(sched_setaffinity(None, &only(cpu)?)?)
+}
+
 /// Keeps running processes, every thread of each and what they start from now on, on one processor. One that has ended meanwhile
 /// is left out.
 ///

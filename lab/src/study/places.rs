@@ -2,9 +2,10 @@
 //! operations natively, as a service in a compartment of levee's, and in what others use.
 
 use super::{Arm, Measured, Stand};
-use crate::compartment::{Compartments, Service, inside, leave, visible};
+use crate::compartment::{Compartment, Service, inside, leave, visible};
 use crate::host::processors;
 use crate::netns::{Namespace, tool};
+use crate::role::stay_on;
 use crate::site::{Removed, text, wait_for};
 use crate::stats::quantile;
 use std::collections::BTreeMap;
@@ -19,7 +20,6 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/operations"));
-const LABEL: &str = "LOW";
 const PORT: u16 = 7200;
 
 /// Of the plain arm's link.
@@ -170,10 +170,10 @@ impl Plain {
 }
 
 /// A stream from an arm's program, or requests of a byte to it, over the arm's link: seconds for a byte, or for a request.
-fn link(mut stream: TcpStream, row: &str, seconds: f64) -> io::Result<Measured> {
+fn link(mut stream: TcpStream, row: &str, job: &str, seconds: f64) -> io::Result<Measured> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs_f64(10.0 + 10.0 * seconds)))?;
-    stream.write_all(format!("{}\n", words(row, seconds)).as_bytes())?;
+    stream.write_all(job.as_bytes())?;
     let mut piece = vec![0_u8; 128 << 10];
     // the first answer is no part of what is measured
     stream.read_exact(piece.get_mut(..1).unwrap_or_default())?;
@@ -208,7 +208,7 @@ fn link(mut stream: TcpStream, row: &str, seconds: f64) -> io::Result<Measured> 
 pub(super) struct Places {
     places: BTreeMap<String, Running>,
     absent: Vec<(String, String)>,
-    compartments: Option<Compartments>,
+    compartments: BTreeMap<String, Compartment>,
     plain: Option<Plain>,
     _roots: Vec<Removed>,
     _program: Removed,
@@ -253,7 +253,7 @@ impl Places {
         let mut p = Places {
             places: BTreeMap::new(),
             absent: Vec::new(),
-            compartments: None,
+            compartments: BTreeMap::new(),
             plain: None,
             _roots: Vec::new(),
             _program: removed,
@@ -277,9 +277,9 @@ impl Places {
 
     /// A new connection over an arm's link.
     fn connect(&self, arm: &str) -> io::Result<TcpStream> {
-        match (arm, &self.plain, &self.compartments) {
-            ("plain", Some(p), _) => p.connect(),
-            ("compartment", _, Some(c)) => c.connect(0, PORT),
+        match (&self.plain, self.compartments.get(arm)) {
+            (Some(p), _) if arm == "plain" => p.connect(),
+            (_, Some(c)) => c.connect(PORT),
             _ => Err(io::Error::other("it has no link")),
         }
     }
@@ -300,7 +300,7 @@ impl Places {
                 self.plain = Some(plain);
                 Ok(place)
             }
-            "compartment" => {
+            "compartment" | "labelled" => {
                 let software = Path::new("/usr/bin/openssl").exists().then(|| "openssl".to_owned());
                 let services = [Service {
                     name: "operations".into(),
@@ -308,9 +308,10 @@ impl Places {
                     word: "serve".into(),
                     software: software.into_iter().collect(),
                 }];
-                let c = Compartments::start(&[LABEL], program, &services, &[])?;
-                let stream = wait_for("the compartment's service", || c.connect(0, PORT).ok())?;
-                self.compartments = Some(c);
+                let part = arm.get(..1).unwrap_or_default();
+                let c = Compartment::start(part, program, &services, arm == "labelled")?;
+                let stream = wait_for("the compartment's service", || c.connect(PORT).ok())?;
+                self.compartments.insert(arm.to_owned(), c);
                 Running::of(stream)
             }
             "bubblewrap" => Running::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
@@ -331,7 +332,13 @@ impl Stand for Places {
 
     fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
         if row.starts_with("link-") {
-            return link(self.connect(arm)?, row, seconds);
+            let stream = self.connect(arm)?;
+            // The program stays on the last processor: who asks is beside it, since waking another one costs more than a link does; who
+            // takes a stream is on another.
+            let cpu = if row == "link-request" { processors() - 1 } else { 0 };
+            let (row, job) = (row.to_owned(), format!("{}\n", words(row, seconds)));
+            let asked = thread::spawn(move || stay_on(cpu).and_then(|()| link(stream, &row, &job, seconds)));
+            return asked.join().map_err(|_| io::Error::other("the link's client failed"))?;
         }
         if row == "find-cold" {
             // names and inodes of the whole host, and the pages of what is forgotten

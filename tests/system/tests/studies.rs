@@ -53,12 +53,12 @@ fn small_operations_are_measured_natively_in_a_compartment_and_in_bubblewrap() {
 }
 
 #[test]
-fn calculation_storage_and_network_are_measured_plain_and_in_a_compartment() {
+fn calculation_storage_and_network_are_measured_plain_in_a_compartment_and_over_a_labelled_link() {
     let dir = tempfile::tempdir().unwrap();
     let rows =
         ["ray-trace", "fourier", "find-warm", "read-uncached", "copy-large", "copy-small", "loopback-stream"];
     let rows = [&rows[..], &["link-stream", "link-request"]].concat();
-    let arms = ["plain", "compartment"];
+    let arms = ["plain", "compartment", "labelled"];
     let run = smallest(dir.path(), "labelled", &rows, &arms);
     whole(&run, &rows, &arms);
 }
