@@ -14,7 +14,7 @@ use crate::netns::{Group, Namespace, pin_congestion, tool, usage};
 use crate::processes::{below, descendants, name, processes, running};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
-use crate::site::{PATIENCE, Removed, Signed, USER, text, visible, wait_for};
+use crate::site::{PATIENCE, Removed, Signed, USER, Up, text, visible, wait_for};
 use crate::stand::{Server, give_pool, serve_as};
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,7 +56,7 @@ fn standing(mode: Mediation) -> usize {
 
 /// A site with the services of the modes that are wanted, each for connections, for connections that are closed at
 /// once, and (where the mode knows datagrams) for datagrams.
-fn site(program: &str, modes: &[(Mediation, u16)]) -> String {
+fn site(program: &str, modes: &[(Mediation, u16)], tables: &str) -> String {
     let mut services = String::new();
     let mut names = Vec::new();
     for &(mode, port) in modes {
@@ -97,10 +97,21 @@ fn site(program: &str, modes: &[(Mediation, u16)]) -> String {
          trusted-path-port = 7443\nike-port = 500\ntunnel-port = 4500\ninner-address = \"{INNER}\"\n\
          inner-pool = \"10.80.1.0/24\"\nnames = [\"services.lab.example\"]\nslots = 16\ngrace = \"30s\"\n\n\
          [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"16M\"\nchanges = 100000\nconnections = 100000\n\n\
-         [[user]]\nname = \"{USER}\"\nclearance = \"LOW..HIGH\"\n\n\
+         {tables}[[user]]\nname = \"{USER}\"\nclearance = \"LOW..HIGH\"\n\n\
          [[host]]\nname = \"ws1\"\naccreditation = \"LOW..HIGH\"\n\n\
          [[network]]\ninterface = \"edge\"\nlabel = \"{OTHER}\"\naddress = \"{EDGE}/24\"\nservices = {names:?}\n\n{services}"
     )
+}
+
+/// How a site differs from the plain one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Variant {
+    /// Tells it from another of the same run.
+    pub part: &'static str,
+    /// More tables of its site file.
+    pub tables: &'static str,
+    /// What its tunnels must have, once the person is signed on.
+    pub posture: Option<&'static str>,
 }
 
 /// One label's compartment, and how clients come to it.
@@ -191,22 +202,33 @@ impl Levee {
     ///
     /// # Errors
     /// The step that failed, in words; what was made until then is removed.
-    pub fn start(drives: &[Drive], congestion: &str, group: Option<&Group>) -> io::Result<Levee> {
+    pub fn start(
+        drives: &[Drive],
+        congestion: &str,
+        group: Option<&Group>,
+        variant: Variant,
+    ) -> io::Result<Levee> {
         let modes: Vec<(Mediation, u16)> =
             MODES.into_iter().filter(|(m, _)| drives.iter().any(|d| d.mediation == *m)).collect();
         let (program, copy) = visible()?;
-        let (server, host) = (Namespace::new("u")?, Namespace::new("n")?);
+        let Variant { part, tables, posture } = variant;
+        let (server, host) = (Namespace::new(&format!("{part}u"))?, Namespace::new(&format!("{part}n"))?);
         server.link(&host, EDGE, EDGE_CLIENT, "edge")?;
         let sources = give_pool(&host, &server, EDGE_CLIENT, "edge")?;
         let mut l = Levee {
             places: BTreeMap::new(),
-            site: Signed::start("", server, &site(&text(&program), &modes), LABEL)?,
+            site: Signed::start(part, server, &site(&text(&program), &modes, tables), LABEL)?,
             host,
             _program: copy,
             pinned: std::cell::Cell::new(None),
             between: Vec::new(),
             sources,
         };
+        if let Some(posture) = posture {
+            let run = text(&l.site.server.run);
+            let set = ["posture", "set", posture, "--reason", "an arm of a study", "--run", &run];
+            tool(&text(&l.site.server.levee), &set)?;
+        }
         for (tunnel, label) in [(true, LABEL), (false, OTHER)] {
             let used = |m: &(Mediation, u16)| {
                 drives.iter().any(|d| d.mediation == m.0 && (d.path == Way::Tunnel) == tunnel)
@@ -304,18 +326,33 @@ impl Levee {
     /// # Errors
     /// When levee does not say, or a namespace cannot be read.
     pub fn tunnel(&self) -> io::Result<Tunnel> {
-        let said = tool(
-            &text(&self.site.server.levee),
-            &["status", "--json", "--run", &text(&self.site.server.run)],
-        )?;
-        let said: serde_json::Value = serde_json::from_str(&said)?;
-        let vault = said.pointer(&format!("/vaults/{LABEL}"));
-        let vault = vault.ok_or_else(|| io::Error::other(format!("levee status shows no vault {LABEL}")))?;
+        let vault = self.vault()?;
         let mut dropped = 0;
         for namespace in &self.site.namespaces {
             dropped += Net::within(&namespace.path())?.since(&Net::default()).dropped();
         }
-        Ok(Tunnel { dropped, ..of_vault(vault)? })
+        Ok(Tunnel { dropped, ..of_vault(&vault)? })
+    }
+
+    /// What `levee status` says of the session's vault.
+    fn vault(&self) -> io::Result<serde_json::Value> {
+        let Up { levee, run } = &self.site.server;
+        let said = tool(&text(levee), &["status", "--json", "--run", &text(run)])?;
+        let mut said: serde_json::Value = serde_json::from_str(&said)?;
+        let vault = said.pointer_mut(&format!("/vaults/{LABEL}")).map(serde_json::Value::take);
+        vault.ok_or_else(|| io::Error::other(format!("levee status shows no vault {LABEL}")))
+    }
+
+    /// Octets of inner packets that the server's vault has passed so far, both ways.
+    ///
+    /// # Errors
+    /// When levee does not say.
+    pub fn carried(&self) -> io::Result<f64> {
+        let vault = self.vault()?;
+        let count =
+            |name: &str| vault.pointer(&format!("/counters/{name}")).and_then(serde_json::Value::as_f64);
+        let both = count("bytes-in").zip(count("bytes-out")).map(|(a, b)| a + b);
+        both.ok_or_else(|| io::Error::other("levee status does not say what a vault passed"))
     }
 
     /// The namespaces of the paths through levee, each with what it is.

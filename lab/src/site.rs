@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, process};
 
@@ -76,13 +77,15 @@ pub(crate) fn programs() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// This program where a compartment can see it: below /usr. A copy, removed at the end, if it is elsewhere.
+/// This program where a compartment can see it: below /usr. A copy, removed at the end, if it is elsewhere; one for each who asks.
 pub(crate) fn visible() -> io::Result<(PathBuf, Option<Removed>)> {
     let exe = std::env::current_exe()?;
     if exe.starts_with("/usr") {
         return Ok((exe, None));
     }
-    let copy = PathBuf::from(format!("/usr/local/bin/levlab{}", process::id()));
+    static COPIES: AtomicUsize = AtomicUsize::new(0);
+    let number = COPIES.fetch_add(1, Ordering::Relaxed);
+    let copy = PathBuf::from(format!("/usr/local/bin/levlab{}-{number}", process::id()));
     let guard = Removed(copy.clone());
     fs::copy(exe, &copy)?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;

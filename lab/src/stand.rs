@@ -5,7 +5,7 @@ use crate::counters::Net;
 use crate::design::Layout;
 use crate::experiment::{Arm, Drive, Mediation, Path, Session};
 use crate::host::processors;
-use crate::levee::Levee;
+use crate::levee::{Levee, Variant};
 use crate::netns::{Group, Namespace, pin_congestion};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
@@ -200,7 +200,7 @@ impl Stand {
         if arms.iter().any(|a| a.drive.needs_levee() && absent(a.drive).is_none()) {
             let drives: Vec<Drive> =
                 arms.iter().map(|a| a.drive).filter(|d| d.needs_levee() && absent(*d).is_none()).collect();
-            match Levee::start(&drives, congestion, stand.server_group.as_ref()) {
+            match Levee::start(&drives, congestion, stand.server_group.as_ref(), Variant::default()) {
                 Ok(l) => stand.levee = Some(l),
                 Err(e) => {
                     let wanting = arms.iter().filter(|a| a.drive.needs_levee() && absent(a.drive).is_none());

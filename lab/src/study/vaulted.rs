@@ -7,7 +7,7 @@ use crate::client::Target;
 use crate::compartment::inside;
 use crate::experiment::{Drive, Mediation, Path as Way, Session};
 use crate::host::processors;
-use crate::levee::Levee;
+use crate::levee::{Levee, Variant};
 use crate::netns::{Namespace, pin_congestion, tool};
 use crate::role::Role;
 use crate::run::client;
@@ -38,7 +38,7 @@ const AT_ONCE: usize = 64;
 /// Everything that stands during a run. Fields drop in order.
 pub(super) struct Vaulted {
     absent: Vec<(String, String)>,
-    levee: Option<Levee>,
+    levees: BTreeMap<String, Levee>,
     server: Server,
     near: Namespace,
     _far: Namespace,
@@ -48,6 +48,21 @@ pub(super) struct Vaulted {
 fn serving() -> usize {
     processors() - 1
 }
+
+/// levee's arms.
+const VARIANTS: [(&str, Variant); 4] = [
+    ("vault", Variant { part: "vv", tables: "", posture: None }),
+    ("stacks", Variant { part: "vs", tables: "[vault]\nworkers = 2\n\n", posture: None }),
+    (
+        "chacha",
+        Variant {
+            part: "vc",
+            tables: "[[posture]]\nname = \"chacha\"\nciphers = [\"chacha20-poly1305\"]\n\n",
+            posture: Some("chacha"),
+        },
+    ),
+    ("agreeing", Variant { part: "va", tables: "[vault]\nagree = [\"LOW\"]\n\n", posture: None }),
+];
 
 /// The bare server behind the tunnel.
 const DRIVE: Drive = Drive { path: Way::Tunnel, mediation: Mediation::None, session: Session::Here };
@@ -66,10 +81,11 @@ impl Vaulted {
         let role = Role { netns: Some(far.path()), cgroup: None, cpu: Some(serving()), with_parent: true };
         let (all, close) = (format!("{FAR}:{PORT}"), format!("{FAR}:{}", PORT + 1));
         let server = serve_as(&role, &["--listen", &all, "--close", &close, "--congestion", CONGESTION])?;
-        let mut v = Vaulted { absent: Vec::new(), levee: None, server, near, _far: far };
-        for arm in arms.iter().filter(|a| a.name == "vault") {
-            match Levee::start(&[DRIVE], CONGESTION, None) {
-                Ok(l) => v.levee = Some(l),
+        let mut v = Vaulted { absent: Vec::new(), levees: BTreeMap::new(), server, near, _far: far };
+        for arm in arms {
+            let Some((_, variant)) = VARIANTS.iter().find(|(name, _)| *name == arm.name) else { continue };
+            match Levee::start(&[DRIVE], CONGESTION, None, *variant) {
+                Ok(l) => drop(v.levees.insert(arm.name.clone(), l)),
                 Err(e) => v.absent.push((arm.name.clone(), format!("levee did not come up here: {e}"))),
             }
         }
@@ -79,7 +95,7 @@ impl Vaulted {
     fn at(&self, arm: &str) -> io::Result<Place> {
         let role =
             |netns: PathBuf| Role { netns: Some(netns), cgroup: None, cpu: Some(0), with_parent: true };
-        match (arm, &self.levee) {
+        match (arm, self.levees.get(arm)) {
             ("link", _) => {
                 let at = |port: u16| SocketAddr::from((FAR, port));
                 Ok(Place {
@@ -91,7 +107,7 @@ impl Vaulted {
                     levee: false,
                 })
             }
-            ("vault", Some(l)) => {
+            (_, Some(l)) => {
                 l.keep_services_on(serving())?;
                 let (netns, target, server) = l.place(DRIVE)?;
                 Ok(Place {
@@ -218,9 +234,18 @@ impl Stand for Vaulted {
                 let middle = middle.ok_or_else(|| io::Error::other("nothing was answered"))?;
                 Ok(Measured { seconds: middle as f64 / 1e9, ..Measured::default() })
             }
-            "stream" => {
-                let o = workload(&place, Kind::TcpStream, None, seconds)?;
-                Ok(Measured { seconds: 8e-6 / o.value, ..Measured::default() })
+            "stream" | "datagrams" => {
+                let kind = if what == "stream" { Kind::TcpStream } else { Kind::UdpStream };
+                let levee = self.levees.get(arm);
+                let spent = || levee.map(|l| l.carried().map(|octets| (octets, l.seconds().1))).transpose();
+                let before = spent()?;
+                let o = workload(&place, kind, None, seconds)?;
+                let mut counted = BTreeMap::new();
+                if let (Some((octets, time)), Some((more, later))) = (before, spent()?) {
+                    let each = 1e9 * (later - time) / (more - octets).max(1.0);
+                    counted.insert("levee's processor time, s/GB".to_owned(), each);
+                }
+                Ok(Measured { seconds: 8e-6 / o.value, preempted: None, counted })
             }
             _ => Err(io::Error::other(format!("no row is called {row:?}"))),
         }

@@ -64,15 +64,26 @@ fn calculation_storage_and_network_are_measured_plain_in_a_compartment_and_over_
 }
 
 #[test]
-fn connections_at_a_rate_are_answered_over_a_link_and_through_the_vaults() {
+fn connections_at_a_rate_are_answered_over_a_link_and_through_each_kind_of_vaults() {
     let dir = tempfile::tempdir().unwrap();
     let rows = ["connections@200", "kept@1000", "stream"];
-    let arms = ["link", "vault"];
+    let arms = ["link", "vault", "stacks", "chacha", "agreeing"];
     let run = smallest(dir.path(), "vaulted", &rows, &arms);
     whole(&run, &rows, &arms);
     for s in samples(&run).unwrap().iter().filter(|s| s.row == "connections@200" && s.seconds.is_some()) {
         assert!(s.counted["errors, %"] < 100.0 && s.counted["answered in a second"] > 0.0, "{s:?}");
     }
+    // Two stacks that agree do all that one does, and more.
+    let spent = |arm: &str| {
+        let all = samples(&run).unwrap().into_iter().filter(|s| s.row == "stream" && s.arm == arm);
+        all.filter_map(|mut s| s.counted.remove("levee's processor time, s/GB")).fold(f64::INFINITY, f64::min)
+    };
+    assert!(
+        spent("vault") > 0.0 && spent("vault") < spent("agreeing"),
+        "{} {}",
+        spent("vault"),
+        spent("agreeing")
+    );
 }
 
 #[test]
