@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -221,7 +221,7 @@ fn beneath(at: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io:
     rustix::fs::openat2(at, path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode, resolve)
 }
 
-/// Writes the file whole beside its place, then names it so.
+/// Writes the file whole before it has a name: what is killed until then leaves nothing.
 fn write_at(store: &OwnedFd, names: &[String], from: &mut File, said: (u64, [u8; 32])) -> Result<(), String> {
     let fault = |e: rustix::io::Errno| e.to_string();
     let Some((name, directories)) = names.split_last() else { return Err("it has no name".to_owned()) };
@@ -234,19 +234,26 @@ fn write_at(store: &OwnedFd, names: &[String], from: &mut File, said: (u64, [u8;
         let inner = beneath(&at, Path::new(directory), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
         at = inner.map_err(|e| format!("{}: {e}", shown(directory)))?;
     }
-    let partial = format!(".levee-put-{}", std::process::id());
-    let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-    let file = beneath(&at, Path::new(&partial), new, Mode::from_raw_mode(0o644)).map_err(fault)?;
-    let mut file = File::from(file);
+    let nameless = OFlags::WRONLY | OFlags::TMPFILE;
+    let mut file =
+        File::from(beneath(&at, Path::new("."), nameless, Mode::from_raw_mode(0o644)).map_err(fault)?);
     let written = copy(from, &mut file).and_then(|copied| file.sync_all().map(|()| copied));
-    let placed = match written {
-        Ok(copied) if copied == said => rustix::fs::renameat(&at, &partial, &at, name).map_err(fault),
-        Ok(_) => Err("the file has changed since it was recorded; nothing was put there".to_owned()),
-        Err(e) => Err(e.to_string()),
-    };
+    if written.map_err(|e| e.to_string())? != said {
+        return Err("the file has changed since it was recorded; nothing was put there".to_owned());
+    }
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let link = |name: &str| rustix::fs::linkat(rustix::fs::CWD, &own, &at, name, AtFlags::SYMLINK_FOLLOW);
+    match link(name) {
+        Err(rustix::io::Errno::EXIST) => {}
+        placed => return placed.map_err(fault),
+    }
+    // In place of another: it has a name beside that one for a moment.
+    let beside = format!(".levee-put-{}", std::process::id());
+    link(&beside).map_err(fault)?;
+    let placed = rustix::fs::renameat(&at, &beside, &at, name).map_err(fault);
     if placed.is_err() {
         // What is not there any more need not go.
-        let _ = rustix::fs::unlinkat(&at, &partial, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&at, &beside, AtFlags::empty());
     }
     placed
 }
@@ -293,5 +300,29 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(store.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 3, "{left:?}");
+    }
+
+    #[test]
+    fn a_file_has_no_name_in_the_store_until_it_is_whole() {
+        let (place, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let source = place.path().join("source");
+        rustix::fs::mknodat(rustix::fs::CWD, &source, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let mut both = fs::OpenOptions::new().read(true).write(true).open(&source).unwrap();
+        let mut from = File::open(&source).unwrap();
+        both.write_all(b"half").unwrap();
+        let said = copy(&mut &b"half and half"[..], &mut io::sink()).unwrap();
+        std::thread::scope(|scope| {
+            let writes =
+                scope.spawn(|| write_at(&opened(store.path()), &["page".to_owned()], &mut from, said));
+            // The first half has been read.
+            while rustix::io::ioctl_fionread(&both).unwrap() > 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(fs::read_dir(store.path()).unwrap().count(), 0);
+            both.write_all(b" and half").unwrap();
+            drop(both);
+            writes.join().unwrap().unwrap();
+        });
+        assert_eq!(fs::read_to_string(store.path().join("page")).unwrap(), "half and half");
     }
 }

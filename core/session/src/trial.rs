@@ -34,7 +34,7 @@ impl Sessions {
                 let object = format!("{path}, {bytes} bytes, SHA-256 {sha256}");
                 entry(&label, "put", object, "by an operator")
             }
-            Entering::Execute(argv) => entry(&label, "exec", argv.join(" "), "by an operator"),
+            Entering::Execute(argv) => entry(&label, "exec", command_line(argv), "by an operator"),
         };
         self.commit(Purpose::Enter(operator, label, what), vec![entry], Vec::new());
     }
@@ -102,4 +102,15 @@ fn entry(label: &LabelName, action: &str, object: String, reason: &str) -> Entry
         verdict: Verdict::Noted,
         reason: reason.into(),
     }
+}
+
+/// A command in one line, as a shell would take it: no two read alike.
+fn command_line(argv: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+    let word = |word: &String| match word.as_str() {
+        "" => "''".to_owned(),
+        word if word.chars().all(plain) => word.to_owned(),
+        word => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    argv.iter().map(word).collect::<Vec<_>>().join(" ")
 }

@@ -124,3 +124,22 @@ fn what_cannot_be_recorded_is_not_done() {
     assert!(answer(&said).is_some_and(Result::is_err) && !asks(&said).0, "{said:?}");
     assert!(!server.hear(Event::LabelUp(label())).iter().any(|output| matches!(output, Output::Execute(..))));
 }
+
+#[test]
+fn no_two_commands_read_alike_in_the_audit_log() {
+    let words = ["", "a", "a b", "'", "a' 'b", "''", "\\", "\n", "$a", "é"];
+    let one = words.iter().map(|a| vec![(*a).to_owned()]);
+    let two = words.iter().flat_map(|a| words.iter().map(|b| vec![(*a).to_owned(), (*b).to_owned()]));
+    let mut seen = std::collections::BTreeMap::new();
+    for argv in one.chain(two) {
+        let mut server = Server::new();
+        let said = server.hear(Event::Enter(OPERATOR, label(), Entering::Execute(argv.clone())));
+        let object = said.iter().find_map(|output| match output {
+            Output::Commit(_, entries, _) => Some(entries[0].object.clone()),
+            _ => None,
+        });
+        if let Some(before) = seen.insert(object.clone().expect("it is recorded"), argv.clone()) {
+            panic!("{object:?} is {before:?} and {argv:?}");
+        }
+    }
+}

@@ -161,7 +161,7 @@ impl Operators {
     }
 
     /// The program that an operator had run has been started.
-    pub fn executing(&mut self, id: OperatorId, number: u8) {
+    pub fn executing(&mut self, id: OperatorId, number: u64) {
         if let Some(operator) = self.open.get_mut(&id) {
             operator.link.send(Answer::Began(operator::Entering::source(number)));
         }

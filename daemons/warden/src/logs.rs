@@ -129,6 +129,11 @@ impl Logs {
         pipe.write.try_clone().map_err(|e| levee_sys::Error::new(format!("open the log of {source}"), e))
     }
 
+    /// `source` writes no more: the logger has its pipe until whoever else has an end is gone, and no other logger gets it.
+    pub fn forget(&self, source: &str) {
+        self.pipes.borrow_mut().remove(source);
+    }
+
     /// Has the end of the logger waited for.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ pub enum Entering {
 
 impl Entering {
     /// Of what source the lines of a program with this number are. No service can have such a name.
-    pub fn source(number: u8) -> String {
+    pub fn source(number: u64) -> String {
         format!("levee exec {number}")
     }
 

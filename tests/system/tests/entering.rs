@@ -128,6 +128,13 @@ fn operators_at_one_label_see_their_own_programs_words_and_a_program_ends_with_i
         let said: Vec<String> = running.lines().collect();
         assert_eq!(said, vec![word.to_owned(); 6]);
     }
+    // What a program leaves running is not heard in the next one's place.
+    let leaves = "import os, time\nprint('begun', flush=True)\nif os.fork(): os._exit(0)\nos.setsid()\nwhile True:\n  print('ghost', flush=True)\n  time.sleep(0.1)";
+    assert!(exec(&world, HIGH, &["/usr/bin/python3", "-c", leaves]).ok().starts_with("begun\n"));
+    for _ in 0..2 {
+        let waits = "import time\ntime.sleep(1)\nprint('alone', flush=True)";
+        assert_eq!(exec(&world, HIGH, &["/usr/bin/python3", "-c", waits]).ok(), "alone\n");
+    }
     // As many as there may be, none of which would end.
     let stuck = "import time\nprint('here', flush=True)\nwhile True: time.sleep(1)";
     let mut all = [(); 4].map(|()| Running::python(&world, stuck));

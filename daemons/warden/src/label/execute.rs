@@ -12,17 +12,16 @@ use std::time::{Duration, Instant};
 
 /// How long one may run.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How many run at a time, by their numbers: lines of none are taken for another's.
-const NUMBERS: std::ops::RangeInclusive<u8> = 1..=4;
+/// How many run at a time.
+const MOST: usize = 4;
 
 /// One that runs, or has ended and was not told.
 #[derive(Debug)]
 pub(super) struct Executed {
-    /// Its number inside.
+    /// Its number inside, and in the log: none has it after it, so that what a program leaves running is not heard in another's place.
     ticket: u64,
     /// Who asks.
     asker: u64,
-    number: u8,
     until: Instant,
     result: Option<Result<u8, String>>,
 }
@@ -33,26 +32,28 @@ impl RunningLabel {
     ///
     /// # Errors
     /// Why it cannot run.
-    pub fn execute(&mut self, argv: Vec<String>, asker: u64) -> Result<u8, String> {
+    pub fn execute(&mut self, argv: Vec<String>, asker: u64) -> Result<u64, String> {
         let Form::Compartment(compartment) = &mut self.form else {
             return Err(
                 "this label has a kernel of its own: its warden there starts services alone".to_owned()
             );
         };
-        let number =
-            NUMBERS.into_iter().find(|number| self.executing.iter().all(|one| one.number != *number));
-        let number = number
-            .ok_or_else(|| format!("{} programs run for operators at this label already", NUMBERS.end()))?;
+        if self.executing.len() >= MOST {
+            return Err(format!("{MOST} programs run for operators at this label already"));
+        }
         let program = argv.first().cloned().ok_or("no program")?;
-        let log =
-            self.logs.end(&Entering::source(number), self.service_uid, true).map_err(|e| e.to_string())?;
         self.tickets += 1;
+        let source = Entering::source(self.tickets);
+        let log = self.logs.end(&source, self.service_uid, true).map_err(|e| e.to_string())?;
         let launch = Launch { program, argv, env: Vec::new(), needs: Needs::default() };
         let started = compartment.run(launch.start(self.tickets), &[log.as_fd(), log.as_fd()]);
-        started.map_err(|e| e.to_string())?;
+        if let Err(e) = started {
+            self.logs.forget(&source);
+            return Err(e.to_string());
+        }
         let until = Instant::now() + LONGEST;
-        self.executing.push(Executed { ticket: self.tickets, asker, number, until, result: None });
-        Ok(number)
+        self.executing.push(Executed { ticket: self.tickets, asker, until, result: None });
+        Ok(self.tickets)
     }
 
     /// Nobody waits for this one any more: its time is over.
@@ -80,6 +81,7 @@ impl RunningLabel {
         let mut told = Vec::new();
         self.executing.retain_mut(|one| match one.result.take() {
             Some(result) => {
+                self.logs.forget(&Entering::source(one.ticket));
                 told.push((one.asker, result));
                 false
             }

@@ -180,7 +180,7 @@ pub enum LabelEvent {
         /// The asker's number.
         ticket: u64,
         /// What its lines have in its label's log: each program that runs has a number of its own.
-        number: u8,
+        number: u64,
     },
     /// An operator's program has ended, or could not be started.
     Executed {
