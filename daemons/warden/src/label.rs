@@ -501,6 +501,11 @@ impl RunningLabel {
         }
     }
 
+    /// Kills everything in the compartment.
+    pub fn kill(&self) {
+        self.form.kill();
+    }
+
     /// Ends the compartment and everything in it.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Labels whose machines are ending: they write what they have to their disks, and nobody waits for that.
+//! Labels that are ending. A label's programs can be long about it, by what they still have to write: nobody waits for that but who
+//! wants the same label again.
 
 use crate::label::RunningLabel;
 use crate::log;
@@ -8,7 +9,7 @@ use levee_policy::LabelName;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a machine may take to end. Then it is ended, and what it had not written is lost to its label.
+/// How long a machine may take to end by itself, and what was killed before it is told of.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// All of them.
@@ -18,9 +19,14 @@ pub struct Partings(BTreeMap<LabelName, Parting>);
 #[derive(Debug)]
 struct Parting {
     label: RunningLabel,
+    /// The label's processes outside of its compartment, which are killed.
+    processes: Vec<Process>,
     /// Its first stage of upflow, which hears the rest.
     snapshot: Option<Process>,
-    until: Instant,
+    /// Then it is killed, or told of; it has not been while this is in the future.
+    until: Option<Instant>,
+    /// Sessiond is told that it has died.
+    died: bool,
     /// Somebody waits for the label again.
     wanted: bool,
 }
@@ -34,16 +40,28 @@ pub struct Parted {
     pub snapshot: Option<Process>,
     /// Its logger's last words.
     pub last_words: Option<LastWords>,
+    /// What was to be cut there, and so is.
+    pub cut: Vec<u64>,
+    /// Operators whose programs have ended with it.
+    pub askers: Vec<u64>,
+    /// Sessiond is to be told that it has died.
+    pub died: bool,
     /// Somebody waits for it.
     pub wanted: bool,
 }
 
 impl Partings {
-    /// This one has been asked to end.
-    pub fn add(&mut self, name: LabelName, mut label: RunningLabel, snapshot: Option<Process>) {
-        let until = Instant::now() + PATIENCE;
+    /// This one has been asked to end, or killed, and so have its processes.
+    pub fn add(
+        &mut self,
+        name: LabelName,
+        mut label: RunningLabel,
+        processes: Vec<Process>,
+        snapshot: Option<Process>,
+    ) {
         label.watch_end_alone();
-        self.0.insert(name, Parting { label, snapshot, until, wanted: false });
+        let until = Some(Instant::now() + PATIENCE);
+        self.0.insert(name, Parting { label, processes, snapshot, until, died: false, wanted: false });
     }
 
     /// Whether there are any.
@@ -55,6 +73,14 @@ impl Partings {
     pub fn is_in_the_way(&mut self, name: &LabelName) -> bool {
         self.0.get_mut(name).is_some_and(|parting| {
             parting.wanted = true;
+            true
+        })
+    }
+
+    /// Once this one has ended sessiond is told that it died. Whether it is ending.
+    pub fn tell_died(&mut self, name: &LabelName) -> bool {
+        self.0.get_mut(name).is_some_and(|parting| {
+            parting.died = true;
             true
         })
     }
@@ -71,20 +97,27 @@ impl Partings {
         self.0.values().flat_map(|parting| parting.label.slots().iter().copied())
     }
 
-    /// Takes those that have ended, and ends those that take too long.
+    /// Takes those of which nothing runs any more, and kills those that take too long.
     pub fn ended(&mut self) -> Vec<Parted> {
         let now = Instant::now();
         let over = |(name, parting): (&LabelName, &mut Parting)| {
-            (parting.label.has_parted() || parting.until <= now).then(|| name.clone())
+            parting.processes.retain(|process| process.exit().is_none());
+            if parting.until.is_some_and(|until| until <= now) {
+                parting.until = None;
+                log!("{name} has not ended within {PATIENCE:?}");
+                parting.label.kill();
+            }
+            (parting.processes.is_empty() && parting.label.has_parted()).then(|| name.clone())
         };
         let over: Vec<LabelName> = self.0.iter_mut().filter_map(over).collect();
         let gone = over.into_iter().filter_map(|name| self.0.remove_entry(&name));
-        gone.map(|(name, Parting { label, snapshot, wanted, .. })| {
+        gone.map(|(name, Parting { label, snapshot, died, wanted, .. })| {
+            let (cut, askers) = (label.uncut(), label.execution_askers().collect());
             let (last_words, stopped) = label.stop();
             if let Err(e) = stopped {
                 log!("stopping {name}: {e}");
             }
-            Parted { name, snapshot, last_words, wanted }
+            Parted { name, snapshot, last_words, cut, askers, died, wanted }
         })
         .collect()
     }

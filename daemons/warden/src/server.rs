@@ -85,6 +85,8 @@ pub struct Server {
     last_run: Option<String>,
     /// Labels whose machines are ending.
     partings: Partings,
+    /// Second stages of upflow that are killed; the next one begins once they are gone.
+    leaving: BTreeMap<LabelName, Process>,
     partitions: Vec<Partition>,
     /// The channels between them.
     ways: Vec<Way>,
@@ -159,6 +161,7 @@ impl Server {
             keeping: Keeping::default(),
             last_run,
             partings: Partings::default(),
+            leaving: BTreeMap::new(),
             partitions,
             ways,
             partition_makers: Makers::default(),
@@ -200,6 +203,7 @@ impl Server {
             self.see_to_images(ready.is_some())?;
             self.see_to_upflow();
             self.see_to_partings();
+            self.see_to_leaving();
             if ready.is_none() {
                 self.see_to_partitions();
             }
@@ -248,7 +252,8 @@ impl Server {
             || !self.last_words.is_empty();
         Duration::from_millis(match () {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
-            () if !self.ending.is_empty() || !self.partings.is_empty() => 100,
+            () if !self.ending.is_empty() || !self.leaving.is_empty() => 100,
+            () if !self.partings.is_empty() => 20,
             () if due => 500,
             () => 5_000,
         })
@@ -481,7 +486,7 @@ impl Server {
             self.end_label(name);
             self.keeping.release(name, now);
             // So that nothing waits for an answer of workers that are gone, when the label runs again in other slots.
-            self.tell_sessiond(LabelEvent::Died(name.clone()));
+            self.tell_died(name);
             self.note_compartment(name, true, "stopped: no session is left");
         }
     }
@@ -513,7 +518,7 @@ impl Server {
         started.map_or(Ok(()), |process| self.admit(process))
     }
 
-    /// Ends a label's vault, compartment and upflow.
+    /// Ends a label's vault, compartment and upflow. Nobody waits for that here: [`Server::see_to_partings`] goes on once they are gone.
     fn end_label(&mut self, name: &LabelName) {
         self.ending.remove(name);
         self.keeping.stopped(name);
@@ -521,39 +526,29 @@ impl Server {
         let workers = self.labels.get(name).into_iter().flat_map(RunningLabel::workers);
         let others = [Role::Mediator, Role::Stack, Role::Witness, Role::Copy].map(|role| Key::at(role, name));
         let all: Vec<Key> = workers.map(|worker| Key::vault(name, worker)).chain(others).collect();
-        for process in all.iter().filter_map(|key| self.processes.remove(key)) {
-            process.kill();
-            process.wait(Duration::from_secs(5));
-        }
-        if let Some(label) = self.labels.remove(name) {
-            for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots().iter().map(move |s| (g, *s)))
-            {
-                drop(group.idle(slot));
-            }
-            if label.parts() {
-                let snapshot = self.processes.remove(&Key::at(Role::Snapshot, name));
-                return self.partings.add(name.clone(), label, snapshot);
-            }
-            // With what it runs, which is ended at once, what was to be cut is.
-            let uncut = label.uncut();
-            for ticket in label.execution_askers() {
-                self.tell_sessiond(LabelEvent::Executed {
-                    ticket,
-                    result: Err("its label has ended".into()),
-                });
-            }
-            let (last_words, stopped) = label.stop();
-            self.last_words.extend(last_words);
-            if let Err(e) = stopped {
-                log!("stopping {name}: {e}");
-            }
-            for ticket in uncut {
-                self.tell_sessiond(LabelEvent::Cut { ticket, sockets: Some(0) });
-            }
-        }
-        // Nobody writes there any more: what it sees now is what readers find until the label runs again.
+        let processes = all.iter().filter_map(|key| self.processes.remove(key));
+        let processes: Vec<Process> = processes.chain(self.leaving.remove(name)).collect();
+        processes.iter().for_each(Process::kill);
+        // Nobody writes to its store any more: what this sees then is what readers find until the label runs again.
         let snapshot = self.processes.remove(&Key::at(Role::Snapshot, name));
-        self.upflow.finish(name, snapshot, &mut self.processes.waits);
+        let Some(label) = self.labels.remove(name) else {
+            processes.iter().for_each(|process| process.wait(Duration::from_secs(5)));
+            return self.upflow.finish(name, snapshot, &mut self.processes.waits);
+        };
+        for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots().iter().map(move |s| (g, *s))) {
+            drop(group.idle(slot));
+        }
+        if !label.parts() {
+            label.kill();
+        }
+        self.partings.add(name.clone(), label, processes, snapshot);
+    }
+
+    /// Tells sessiond that a label has died, once nothing of it runs.
+    pub(crate) fn tell_died(&mut self, name: &LabelName) {
+        if !self.partings.tell_died(name) {
+            self.tell_sessiond(LabelEvent::Died(name.clone()));
+        }
     }
 
     /// Wires a started process to its partners and tells it to begin.

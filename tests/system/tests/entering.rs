@@ -172,3 +172,67 @@ print(os.stat('/dev/null').st_dev == os.fstat(0).st_dev, os.get_inheritable(1))"
     assert_eq!(said[3], "[] [False, False, False]", "{said:#?}");
     assert!(said[4].starts_with("True"), "{said:#?}");
 }
+
+/// A store to which nothing can be written: what writes there does not end either, killed or not.
+struct Stalled {
+    /// Process 1 of its label.
+    init: String,
+    file: fs::File,
+}
+
+impl Stalled {
+    fn store(world: &World, label: &str) -> Self {
+        let status = world.status();
+        let all = status["compartments"].as_array().expect("compartments");
+        let init = &all.iter().find(|one| one["label"] == label).expect("it runs")["init"];
+        // Open before: there is no such path once process 1 is dying.
+        let file = fs::File::open(format!("/proc/{init}/root/srv/own")).expect("its store");
+        let stalled = Self { init: init.to_string(), file };
+        stalled.tell("freeze");
+        stalled
+    }
+
+    fn tell(&self, what: &str) {
+        let place = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.file));
+        rustix::io::fcntl_setfd(&self.file, rustix::io::FdFlags::empty()).expect("its descriptor");
+        levee_system::sh("fsfreeze", &[&format!("--{what}"), &place]).ok();
+    }
+
+    /// Whether anything of the label is there still.
+    fn is_there(&self) -> bool {
+        std::path::Path::new("/proc").join(&self.init).exists()
+    }
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        self.tell("unfreeze");
+    }
+}
+
+#[test]
+fn a_label_that_is_long_about_its_end_keeps_no_other_waiting() {
+    let world = World::up("stalled", &format!("{SITE}{SERVICES}"), &["ws1"]);
+    // It stays when the operator's program has ended, and writes.
+    let writes = "import os, time
+if os.fork(): os._exit(0)
+os.setsid()
+while True:
+  with open('/srv/own/file', 'w') as file: file.write('x')
+  time.sleep(0.01)";
+    exec(&world, HIGH, &["/usr/bin/python3", "-c", writes]).ok();
+    let stalled = Stalled::store(&world, HIGH);
+    let runs = || {
+        let status = world.status();
+        status["compartments"].as_array().is_some_and(|all| all.iter().any(|one| one["label"] == HIGH))
+    };
+    eventually(Duration::from_secs(40), "the label is told to end", || !runs());
+    assert!(stalled.is_there());
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    assert!(world.fetch("ws1", "http://www.harbour.example/").ok().contains(LOW));
+    assert!(stalled.is_there(), "it has ended, so that this shows nothing");
+    drop(stalled);
+    // It runs again once it is gone.
+    exec(&world, HIGH, &["/usr/bin/python3", "-c", "pass"]).ok();
+}

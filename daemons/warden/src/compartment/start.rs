@@ -221,6 +221,16 @@ impl Compartment {
         self.parts.child.as_ref()
     }
 
+    /// Whether nothing runs in it any more: the end of process 1 is the end of all.
+    pub fn has_ended(&self) -> bool {
+        // Readable once it has ended, whether or not it has been waited for.
+        let ended = |child: &Arc<Child>| {
+            let mut fds = [PollFd::new(&**child, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+        };
+        self.parts.child.as_ref().is_none_or(ended)
+    }
+
     /// The images that it uses, in the order of the plan: the own store, then the copies.
     pub fn images(&self) -> &[Store] {
         &self.parts.images

@@ -86,12 +86,14 @@ impl RunningLabel {
         }
     }
 
-    /// Whether a machine that was to end has.
+    /// Whether nothing runs any more of one that was to end.
     pub fn has_parted(&mut self) -> bool {
-        match &mut self.form {
-            Form::Machine { machine, .. } => machine.events().is_err(),
-            Form::Compartment(_) => true,
+        if let Form::Machine { machine, .. } = &mut self.form
+            && machine.events().is_err()
+        {
+            return true;
         }
+        self.form.outer().has_ended()
     }
 }
 

@@ -51,6 +51,8 @@ impl RunningLabel {
     /// It is ending: what else comes of it is nobody's concern.
     pub fn watch_end_alone(&mut self) {
         self.watches.port = None;
+        // It is closed, and so has something to say, long before all is gone.
+        self.watches.said = None;
         self.logs.unwatch();
     }
 

@@ -66,7 +66,7 @@ impl Server {
     pub(super) fn compartment_again(&mut self, name: &LabelName, how: &str) {
         log!("the compartment at {name} ended: {how}");
         self.end_label(name);
-        self.tell_sessiond(LabelEvent::Died(name.clone()));
+        self.tell_died(name);
         self.again(Kept::Compartment(name.clone()), how);
     }
 

@@ -7,12 +7,13 @@ use crate::log;
 use crate::process::Key;
 use levee_ipc::warden::Role;
 use levee_policy::LabelName;
-use std::time::Duration;
 
 impl Server {
     /// Opens what a second stage of upflow reads, a little in each turn; starts labels whose last pass was in the way.
     pub(super) fn see_to_upflow(&mut self) {
+        // Where the one before is not gone yet, it is opened anew once it is.
         if let Some(reader) = self.upflow.opens_one(&self.options)
+            && !self.leaving.contains_key(&reader)
             && let Err(e) = self.start_upflow(Role::Copy, &reader)
         {
             log!("{e}");
@@ -49,10 +50,23 @@ impl Server {
             let own_kernel =
                 self.labels.get(&reader).is_some_and(|label| label.documents(Role::Copy).is_some());
             if !own_kernel && let Some(copy) = self.processes.remove(&key) {
+                // The reader's programs can make its end long. Neither this label waits for that, which they must not tell anything, nor another.
                 copy.kill();
-                copy.wait(Duration::from_secs(5));
+                self.leaving.insert(reader, copy);
+                continue;
             }
-            self.prepare_copies(&reader);
+            if !self.leaving.contains_key(&reader) {
+                self.prepare_copies(&reader);
+            }
+        }
+    }
+
+    /// Where a second stage of upflow is gone, the next one begins.
+    pub(super) fn see_to_leaving(&mut self) {
+        let gone = self.leaving.iter().filter(|(_, copy)| copy.exit().is_some());
+        for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.leaving.remove(&name);
+            self.prepare_copies(&name);
         }
     }
 

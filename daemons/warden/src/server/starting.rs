@@ -141,18 +141,29 @@ impl Server {
         (chosen.len() == count).then_some(chosen)
     }
 
-    /// Labels whose machines have ended may be wanted again.
+    /// Labels that have ended may be wanted again.
     pub(super) fn see_to_partings(&mut self) {
         for name in self.end_partings() {
             self.need(name);
         }
     }
 
-    /// Takes the labels whose machines have ended; answers those that are wanted again.
+    /// Takes the labels that have ended; answers those that are wanted again.
     pub(super) fn end_partings(&mut self) -> Vec<LabelName> {
         let mut again = Vec::new();
-        for Parted { name, snapshot, last_words, wanted } in self.partings.ended() {
+        for Parted { name, snapshot, last_words, cut, askers, died, wanted } in self.partings.ended() {
             self.last_words.extend(last_words);
+            // With what runs, which has ended, what was to be cut is.
+            for ticket in askers {
+                let result = Err("its label has ended".into());
+                self.tell_sessiond(LabelEvent::Executed { ticket, result });
+            }
+            for ticket in cut {
+                self.tell_sessiond(LabelEvent::Cut { ticket, sockets: Some(0) });
+            }
+            if died {
+                self.tell_sessiond(LabelEvent::Died(name.clone()));
+            }
             self.upflow.finish(&name, snapshot, &mut self.processes.waits);
             if wanted {
                 again.push(name);
