@@ -232,6 +232,9 @@ while True:
     world.level("ws1", LOW).ok();
     assert!(world.fetch("ws1", "http://www.harbour.example/").ok().contains(LOW));
     assert!(stalled.is_there(), "it has ended, so that this shows nothing");
+    // What a warden says that has waited for it.
+    let said = fs::read_to_string(world.log("server")).expect("the server's log");
+    assert!(!said.contains("did not end within"), "{said}");
     drop(stalled);
     // It runs again once it is gone.
     exec(&world, HIGH, &["/usr/bin/python3", "-c", "pass"]).ok();
