@@ -31,7 +31,7 @@ impl Sessions {
         }
         let entry = match &what {
             Entering::Put { path, bytes, sha256 } => {
-                let object = format!("{path}, {bytes} bytes, SHA-256 {sha256}");
+                let object = format!("{}, {bytes} bytes, SHA-256 {sha256}", word(path));
                 entry(&label, "put", object, "by an operator")
             }
             Entering::Execute(argv) => entry(&label, "exec", command_line(argv), "by an operator"),
@@ -106,11 +106,15 @@ fn entry(label: &LabelName, action: &str, object: String, reason: &str) -> Entry
 
 /// A command in one line, as a shell would take it: no two read alike.
 fn command_line(argv: &[String]) -> String {
+    argv.iter().map(|each| word(each)).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell would take it.
+fn word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
-    let word = |word: &String| match word.as_str() {
+    match word {
         "" => "''".to_owned(),
         word if word.chars().all(plain) => word.to_owned(),
         word => format!("'{}'", word.replace('\'', r"'\''")),
-    };
-    argv.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
 }

@@ -116,6 +116,22 @@ fn what_an_operator_does_in_a_label_is_recorded_before_the_label_is_started_for_
 }
 
 #[test]
+fn no_two_files_that_are_put_read_alike_in_the_audit_log() {
+    let recorded = |path: &str, bytes| {
+        let what = Entering::Put { path: path.into(), bytes, sha256: "00".into() };
+        let said = Server::new().hear(Event::Enter(OPERATOR, label(), what));
+        let object = said.into_iter().find_map(|output| match output {
+            Output::Commit(_, entries, _) => Some(entries[0].object.clone()),
+            _ => None,
+        });
+        object.expect("it is recorded")
+    };
+    // Whoever reads from the left takes this for a file «a» of three bytes.
+    assert!(!recorded("a, 3 bytes, SHA-256 00", 4).starts_with(&recorded("a", 3)));
+    assert_eq!(recorded("a/b.html", 3), "a/b.html, 3 bytes, SHA-256 00");
+}
+
+#[test]
 fn what_cannot_be_recorded_is_not_done() {
     let mut server = Server::new();
     server.0.handle(Event::Enter(OPERATOR, label(), Entering::Execute(vec!["/bin/ls".into()])), NOW);

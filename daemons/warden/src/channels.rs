@@ -11,9 +11,10 @@ use levee_ipc::warden::channel::{ChannelPart, Shape};
 use levee_policy::flow::Passage;
 use levee_policy::site;
 use levee_policy::{LabelName, PartitionName, Site};
+use levee_sys::ns::in_net;
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What a writer can have written that was not taken yet, at most; and a reader not read.
 const QUEUES: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
@@ -127,16 +128,21 @@ impl Way {
         self.counted.iter().map(move |(what, count)| (name(what), *count))
     }
 
-    /// A new end for a partition's program, if it has one here.
-    fn end(&mut self, partition: &PartitionName) -> Result<Option<OwnedFd>, levee_sys::Error> {
+    /// A new end for a partition's program, if it has one here. It is of the partition's own network: a Unix socket has the names, and the
+    /// interfaces, of the network in which it was made (unix(7)), and another partition's would be of the same.
+    fn end(
+        &mut self,
+        partition: &PartitionName,
+        network: BorrowedFd<'_>,
+    ) -> Result<Option<OwnedFd>, levee_sys::Error> {
         let writes = self.asked.from() == partition;
         if !writes && self.asked.to() != partition {
             return Ok(None);
         }
         let fault = |e: rustix::io::Errno| levee_sys::Error::new("make the end of a channel", e);
         let flags = SocketFlags::CLOEXEC;
-        let (theirs, ours) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(fault)?;
+        let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (theirs, ours) = in_net(network, pair)?.map_err(fault)?;
         let turns = self.asked.rate() / TURNS_A_SECOND * TURNS;
         let queue = turns.clamp(*QUEUES.start(), *QUEUES.end());
         let queue = usize::try_from(queue).unwrap_or(usize::MAX);
@@ -152,15 +158,19 @@ impl Way {
     }
 }
 
-/// The ends of a partition's program that starts, in the site file's order, each with its channel's name.
+/// The ends of a partition's program that starts in this network, in the site file's order, each with its channel's name.
 ///
 /// # Errors
 /// The kernel's.
-pub fn ends(ways: &mut [Way], partition: &PartitionName) -> Result<Vec<(String, OwnedFd)>, levee_sys::Error> {
+pub fn ends(
+    ways: &mut [Way],
+    partition: &PartitionName,
+    network: BorrowedFd<'_>,
+) -> Result<Vec<(String, OwnedFd)>, levee_sys::Error> {
     let mut ends = Vec::new();
     for way in ways {
         let name = way.asked.name().to_string();
-        ends.extend(way.end(partition)?.map(|end| (name, end)));
+        ends.extend(way.end(partition, network)?.map(|end| (name, end)));
     }
     Ok(ends)
 }

@@ -18,7 +18,7 @@ use levee_ipc::warden::Role;
 use levee_ipc::warden::mediator::MediatorPart;
 use levee_policy::site::{Mode, Passed, Program, Service};
 use levee_policy::{Label, LabelName, ServiceName, Site};
-use levee_sys::{Result, sockdiag};
+use levee_sys::{Result, ns, sockdiag};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -87,7 +87,7 @@ impl Mediation {
         network.ok_or_else(|| levee_sys::Error::invalid("listen", "nothing is relayed here"))?.listen(address)
     }
 
-    /// Starts the mediator, with a channel to process 1 of its compartment.
+    /// Starts the mediator, with a channel to process 1 of its compartment, which has this network.
     ///
     /// # Errors
     /// The step that failed, and why.
@@ -95,7 +95,7 @@ impl Mediation {
         &self,
         name: &LabelName,
         slot: u16,
-        compartment: &Compartment,
+        (compartment, compartment_network): (&Compartment, BorrowedFd<'_>),
         logs: &Logs,
         options: &Options,
         uids: &Uids,
@@ -107,7 +107,9 @@ impl Mediation {
         let (arguments, network) = (["--most", &most], self.network.as_ref().map(Network::ns));
         let process = Process::start_as::<MediatorPart>(Start { arguments: &arguments, network, ..start })
             .map_err(|e| failed(&e))?;
-        let (ours, theirs) = Channel::pair().map_err(|e| failed(&e))?;
+        // The one end goes into the compartment, and so is of its network.
+        let pair = ns::in_net(compartment_network, Channel::pair).map_err(|e| failed(&e))?;
+        let (ours, theirs) = pair.map_err(|e| failed(&e))?;
         let log = logs.end("handoff", uids.service(slot), true).map_err(|e| failed(&e))?;
         compartment.mediate(self.servers.clone(), ours, log.as_fd()).map_err(|e| failed(&e))?;
         let attach = || -> std::result::Result<(), levee_ipc::SendError> {

@@ -64,7 +64,7 @@ struct Running {
     said: Option<WatchedChannel>,
     ended: Option<WatchedChild>,
     /// Kept for as long as the compartment is there.
-    _network: Network,
+    network: Network,
 }
 
 /// A partition of the site.
@@ -211,7 +211,7 @@ impl Partition {
         let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
         compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;
         let since = Instant::now();
-        let running = Running { compartment, since, said: None, ended: None, _network: network };
+        let running = Running { compartment, since, said: None, ended: None, network };
         self.state = State::Runs(Box::new(running));
         self.starts = self.starts.saturating_add(1);
         Ok(())
@@ -253,8 +253,9 @@ impl Partition {
         for event in events {
             match event {
                 Event::Built => {
-                    let (asked, compartment) = (&self.asked, &mut running.compartment);
-                    let launched = channels::ends(ways, asked.name()).and_then(|ends| {
+                    let Running { compartment, network, .. } = running.as_mut();
+                    let asked = &self.asked;
+                    let launched = channels::ends(ways, asked.name(), network.ns()).and_then(|ends| {
                         launch(asked, self.slot, compartment, self.logs.as_ref(), uids, &ends)
                     });
                     if let Err(e) = launched {

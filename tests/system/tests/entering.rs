@@ -2,12 +2,17 @@
 //! anything with it but what was said.
 
 use levee_system::{World, eventually, programs, text};
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
+/// O_NONBLOCK, fcntl(2).
+const NONBLOCK: i32 = 0o4000;
 const LOW: &str = "UNCLASSIFIED";
 const HIGH: &str = "SECRET//NATO,MED";
 
@@ -200,7 +205,7 @@ impl Stalled {
 
     /// Whether anything of the label is there still.
     fn is_there(&self) -> bool {
-        std::path::Path::new("/proc").join(&self.init).exists()
+        Path::new("/proc").join(&self.init).exists()
     }
 }
 
@@ -238,4 +243,68 @@ while True:
     drop(stalled);
     // It runs again once it is gone.
     exec(&world, HIGH, &["/usr/bin/python3", "-c", "pass"]).ok();
+}
+
+#[test]
+fn a_put_leaves_nothing_where_the_store_is_full_or_it_is_killed() {
+    let world = World::up("full", &format!("{SITE}{SERVICES}"), &["ws1"]);
+    let listed = || {
+        let lists = "import os\nfor at, _, names in os.walk('/srv/own'):\n  for name in names: print('file', os.path.join(at, name))";
+        let said = exec(&world, HIGH, &["/usr/bin/python3", "-c", lists]).ok();
+        said.lines().filter(|line| line.starts_with("file")).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let (small, large) = (world.path("small"), world.path("large"));
+    fs::write(&small, "small\n").unwrap();
+    // More than any label's store has.
+    let file = fs::File::create(&large).unwrap();
+    file.set_len(256 << 20).unwrap();
+    put(&world, HIGH, &text(&small), "page").ok();
+    let why = put(&world, HIGH, &text(&large), "page").refused();
+    assert!(why.contains("No space") || why.contains("large"), "{why}");
+    let files = |names: &[&str]| names.iter().map(|name| format!("file /srv/own/{name}")).collect();
+    assert_eq!(listed(), files(&["page"]));
+    put(&world, HIGH, &text(&small), "other").ok();
+    // Killed while it writes: what it reads has not come to its end.
+    let slow = world.path("slow");
+    levee_system::sh("mkfifo", &[&text(&slow)]).ok();
+    let mut command = Command::new(programs().join("levee"));
+    command.args(["put", HIGH]).arg(&slow).args(["third", "--run"]).arg(world.path("run"));
+    let mut running = command.spawn().expect("levee put");
+    let mut fed = Feeding::begin(&slow);
+    fed.feed();
+    drop(fed);
+    // Again, once it is recorded.
+    eventually(Duration::from_secs(30), "it is recorded", || audit(&world).contains("third, "));
+    let mut fed = Feeding::begin(&slow);
+    fed.feed();
+    running.kill().expect("levee put");
+    running.wait().expect("levee put");
+    drop(fed);
+    assert_eq!(listed(), files(&["other", "page"]));
+}
+
+/// Who writes into a pipe with a name that somebody reads.
+struct Feeding(fs::File);
+
+impl Feeding {
+    fn begin(path: &Path) -> Self {
+        let mut opened = None;
+        eventually(Duration::from_secs(30), "somebody reads", || {
+            opened = fs::OpenOptions::new().write(true).custom_flags(NONBLOCK).open(path).ok();
+            opened.is_some()
+        });
+        Self(opened.expect("the pipe"))
+    }
+
+    /// Has half a MiB read, but for what the pipe holds.
+    fn feed(&mut self) {
+        let mut left = 8;
+        eventually(Duration::from_secs(30), "it is read", || {
+            // What does not fit is tried again: a pipe takes so much whole, or in part.
+            while left > 0 && self.0.write(&[7; 64 << 10]).is_ok() {
+                left -= 1;
+            }
+            left == 0
+        });
+    }
 }

@@ -46,7 +46,27 @@ const IDLES: &str = "import time
 while True: time.sleep(1)
 ";
 
+/// Looks whether its end is of a network that it has in common with anybody: a name that two take there (unix(7), abstract), and the
+/// interfaces.
+const LOOKS: &str = "import fcntl, socket, struct, time
+end = socket.socket(fileno=3)
+def interfaces(of):
+    found = []
+    for number in range(1, 64):
+        try: found.append(fcntl.ioctl(of, 0x8910, struct.pack('16si20x', b'', number))[:16].rstrip(bytes(1)).decode())
+        except OSError: pass
+    return found
+print('interfaces', interfaces(end), 'own', interfaces(socket.socket()), flush=True)
+try: print('bound', end.bind(bytes(1) + b'a name that both take'), flush=True)
+except OSError as e: print('not bound', e.errno, flush=True)
+while True: time.sleep(1)
+";
+
 fn site(reader: &str) -> String {
+    site_of(WRITES, reader)
+}
+
+fn site_of(writer: &str, reader: &str) -> String {
     let partition = |name: &str, label: &str, program: &str| {
         format!(
             "\n[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\n\
@@ -55,7 +75,7 @@ fn site(reader: &str) -> String {
     };
     let channel = "\n[[channel]]\nname = \"readings\"\nkind = \"oneway\"\nfrom = \"sensor\"\nto = \"desk\"\nsize = \"4K\"\nrate = \"1M\"\nnumbered = true\n";
     SITE.replace("\"harbour\"", "\"oneway\"")
-        + &partition("sensor", "UNCLASSIFIED", WRITES)
+        + &partition("sensor", "UNCLASSIFIED", writer)
         + &partition("desk", "SECRET", reader)
         + channel
 }
@@ -121,5 +141,18 @@ fn a_reader_that_does_not_read_is_felt_by_no_writer_and_what_it_missed_is_counte
     let before = written(&world);
     eventually(PATIENCE, "the writer goes on", || written(&world) >= before + 3);
     assert!(!log(&world, "sensor").contains("Traceback"), "{}", log(&world, "sensor"));
+    world.stop_server();
+}
+
+#[test]
+fn the_ends_of_a_channel_are_of_no_network_that_two_partitions_have_in_common() {
+    let mut world = World::up("oneway-ends", &site_of(LOOKS, LOOKS), &[]);
+    let both = ["sensor", "desk"];
+    eventually(PATIENCE, "both have looked", || both.iter().all(|one| log(&world, one).contains("bound")));
+    for partition in both {
+        let said = log(&world, partition);
+        assert!(said.contains("program: bound None"), "{partition}: {said}");
+        assert!(said.contains("interfaces ['lo'] own ['lo']"), "{partition}: {said}");
+    }
     world.stop_server();
 }

@@ -280,19 +280,47 @@ fn no_two_labels_have_an_open_file_an_inode_a_mount_a_namespace_a_group_a_sessio
         pairs.push_str(&format!("{p} {f} {q} {g}\n"));
     }
     assert!(above.len() > 20 && below.len() > 20, "{} and {} descriptors", above.len(), below.len());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/shared.py");
+    assert_eq!(told("shared.py", pairs), "", "the same open file");
+
+    // A Unix socket has the names and interfaces of the network in which it was made, whoever has it.
+    let inside = all.iter().filter(|one| !one.own).map(|one| (one.process.pid, one));
+    let inside: BTreeMap<u32, &Placed> = inside.collect();
+    let theirs = above.iter().chain(&below).filter(|(pid, _)| inside.contains_key(pid));
+    let sockets = told("sockets.py", theirs.map(|(pid, fd)| format!("{pid} {fd}\n")).collect());
+    let mut seen = 0;
+    for line in sockets.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let network = fs::read_link(format!("/proc/{}/ns/net", words[0]));
+        // Of one that has ended meanwhile nothing is known.
+        let Ok(network) = network else { continue };
+        let of = inside[&words[0].parse::<u32>().expect("a number")];
+        assert_eq!(
+            text(&network),
+            format!("net:[{}]", words[2]),
+            "descriptor {} of {} at {}",
+            words[1],
+            of.process.name,
+            of.label
+        );
+        seen += 1;
+    }
+    assert!(seen >= 6, "sockets of both labels were looked at:\n{sockets}");
+}
+
+/// What a program of this crate says of these lines.
+fn told(script: &str, lines: String) -> String {
     let mut child = Command::new("python3")
-        .arg(script)
+        .arg(format!("{}/src/{script}", env!("CARGO_MANIFEST_DIR")))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("start python3");
     let mut input = child.stdin.take().expect("its input");
-    let writer = std::thread::spawn(move || input.write_all(pairs.as_bytes()));
+    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
     let out = child.wait_with_output().expect("its output");
-    writer.join().expect("the writer").expect("all pairs are asked about");
+    writer.join().expect("the writer").expect("all lines are asked about");
     assert!(out.status.success());
-    assert_eq!(String::from_utf8_lossy(&out.stdout), "", "the same open file");
+    String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 #[test]

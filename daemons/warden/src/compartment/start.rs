@@ -401,7 +401,9 @@ fn process_1(
     let missing = |what: &str| Error::invalid("start process 1", format!("the plan has no {what} yet"));
     let user = user.ok_or_else(|| missing("user namespace"))?;
     let cgroup = cgroup.ok_or_else(|| missing("control group"))?;
-    let (ours, theirs) = Channel::pair().map_err(|e| Error::new("make a channel", e))?;
+    // Of its own network: a Unix socket has the names and the interfaces of that in which it was made.
+    let pair = ns::in_net(network.ns(), Channel::pair)?;
+    let (ours, theirs) = pair.map_err(|e| Error::new("make a channel", e))?;
     let (input, _) = pipe::dead_ends()?;
     let mut program = Program::new(init);
     program.fds = vec![theirs.as_fd(), user.as_fd()];

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use levee_ipc::{Full, Stream};
 use levee_policy::site::Processor;
 use levee_sys::clock::counter_khz;
-use levee_sys::{Error, Result};
+use levee_sys::{Error, Result, ns};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::compartment::proto::{Profile, Start};
@@ -133,6 +133,7 @@ impl Machine {
         let closed = |e: std::io::Error| Error::new("open a machine's log", e);
         let said = log.try_clone_to_owned().map_err(closed)?;
         let tap = wire::make(network, &plan.whole.wire)?;
+        let port = || port(network);
         let (ours, theirs) = port()?;
         let (out, out_theirs) = port()?;
         let (below, below_theirs) =
@@ -359,11 +360,11 @@ fn is_end(e: &std::io::Error) -> bool {
     matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// A stream of bytes: our end, which does not block, and QEMU's.
-fn port() -> Result<(OwnedFd, OwnedFd)> {
+/// A stream of bytes: our end, which does not block, and QEMU's. Both are of the compartment's network, not of the host's.
+fn port(network: &Network) -> Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-    pair.map_err(|e| Error::new("make a machine's port", e))
+    let pair = ns::in_net(network.ns(), || socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None));
+    pair?.map_err(|e| Error::new("make a machine's port", e))
 }
 
 /// Text from inside, for logs.
