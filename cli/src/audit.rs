@@ -12,9 +12,6 @@ use levee_policy::audit::{
 };
 use levee_policy::site::Curve;
 use levee_policy::{HostName, LabelName, UserName};
-use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, UnparsedPublicKey};
-use rustls_pki_types::SubjectPublicKeyInfoDer;
-use rustls_pki_types::pem::PemObject;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
@@ -25,6 +22,9 @@ use crate::enrolment::asked as passphrase_of;
 use crate::output::{self, Paint, shown};
 
 mod first_key;
+mod signers;
+
+use signers::Signers;
 
 /// Read the audit log, and prove that it is the one that was written
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ struct Which {
 struct Verify {
     #[command(flatten)]
     which: Which,
-    /// The signer's public key, in PEM [default: server/audit.pub of the state directory]
+    /// The signer's public key, in PEM, and those that followed it when it was rotated [default: server/audit.pub of the state directory]
     #[arg(long, value_name = "FILE")]
     signer: Option<PathBuf>,
     /// The auditor's private key: with it seals are checked, too. One that is encrypted takes its passphrase from the terminal or the
@@ -317,12 +317,11 @@ impl Verify {
             }
             _ => self.which.state()?.join("server/audit.pub"),
         };
-        let signer = public_key(&signer)?;
+        let mut signers = Signers::read(&signer)?;
         // Before the log is read: it may grow meanwhile.
         let (first, records) = self.known()?;
-        let mut verifier = Verifier::new(first, |message: &[u8], signature: &[u8]| {
-            signer.verify(message, signature).is_ok()
-        });
+        let mut verifier =
+            Verifier::new(first, |message: &[u8], signature: &[u8]| signers.has_signed(message, signature));
         let mut log = self.which.log()?;
         log.read(|line| {
             verifier.line(line);
@@ -352,27 +351,6 @@ impl Verify {
             (None, None) => None,
         };
         Ok((first, records))
-    }
-}
-
-/// The point of a P-256 or P-384 key in PEM (RFC 5480 2), and how it signs.
-fn public_key(path: &Path) -> Result<UnparsedPublicKey<Vec<u8>>, String> {
-    /// What stands before the uncompressed point in the SubjectPublicKeyInfo of every P-256 key.
-    const P256: &[u8] = b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\
-                          \x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00";
-    /// The same of P-384.
-    const P384: &[u8] = b"\x30\x76\x30\x10\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\
-                          \x06\x05\x2b\x81\x04\x00\x22\x03\x62\x00";
-    let text = small(path, 64 << 10)?;
-    let key = SubjectPublicKeyInfoDer::from_pem_slice(&text).map_err(|e| fault(path, &e))?;
-    if let Some(point) = key.strip_prefix(P256).filter(|point| point.len() == 65) {
-        return Ok(UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point.to_vec()));
-    }
-    match key.strip_prefix(P384) {
-        Some(point) if point.len() == 97 => {
-            Ok(UnparsedPublicKey::new(&ECDSA_P384_SHA384_ASN1, point.to_vec()))
-        }
-        _ => Err(fault(path, &"neither a P-256 nor a P-384 key")),
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) mod files;
 mod layer;
 pub(crate) mod pki;
 mod request;
+pub(crate) mod rotate;
+mod swap;
 
 use files::Mode;
 use levee_policy::site::{Curve, Suites};
@@ -29,6 +31,7 @@ use pki::PkiError;
 pub use pki::ROUNDS;
 use rcgen::{Issuer, KeyPair, PublicKeyData};
 pub use request::{Whose, request};
+pub use rotate::{Rotated, What};
 use serde::Serialize;
 use std::fmt;
 use std::io;
@@ -119,6 +122,10 @@ pub enum EnrolError {
     OtherCurve(Curve),
     /// This file has no public key on P-384.
     NoAuditor(PathBuf),
+    /// There is no private key here that could be rotated.
+    NoKey(PathBuf),
+    /// A host's name is missing, or one is too many.
+    WhoseKey,
     /// The site has one server.
     NoFederation,
     /// A request for certificates that is none, and why.
@@ -162,6 +169,16 @@ impl fmt::Display for EnrolError {
                 path.display()
             ),
             Self::Request(path, why) => write!(f, "{}: {why}", path.display()),
+            Self::NoKey(path) => write!(
+                f,
+                "there is no {} that could be rotated: whoever has the key makes another with `levee enrol request --force`, and \
+                 `levee enrol sign --force` answers it",
+                path.display()
+            ),
+            Self::WhoseKey => f.write_str(
+                "`host` needs the host's name behind it, `layer` may have one, and the others have none: \
+                 levee enrol rotate SITE host NAME",
+            ),
             Self::NoFederation => f.write_str("the site file has no [federation]"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Pki(error) => error.fmt(f),

@@ -1,6 +1,6 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
-use crate::enrol::{Enroller, Facts, HostFacts, Passphrase, ROUNDS, Whose, Written, request};
+use crate::enrol::{self, Enroller, Facts, HostFacts, Passphrase, ROUNDS, Rotated, Whose, Written, request};
 use crate::pin;
 use crate::user::{ask, line};
 use crate::{output, site};
@@ -83,6 +83,19 @@ enum What {
         /// The host, as the site file names it
         name: String,
     },
+    /// A new key in the place of one that is in use, and the old one destroyed; `levee reload` has a running server go on with it
+    ///
+    /// Nobody loses a session. A key stays encrypted as it is. A host's bundle has to be copied to it, then `levee reload` there. The
+    /// audit log says which key was followed by which.
+    Rotate {
+        #[command(flatten)]
+        place: Where,
+        /// Which key
+        what: enrol::What,
+        /// Whose: with `host`, and with `layer` unless it is the server's
+        #[arg(value_name = "HOST")]
+        host: Option<String>,
+    },
     /// Revoke the certificates of hosts: writes authority/ca.crl anew. `levee reload` has a running server read it
     Revoke {
         #[command(flatten)]
@@ -152,10 +165,14 @@ impl Enrol {
                 (place, None)
             }
             What::Host { name, place } | What::Ppk { name, place } => (place, Some(name)),
-            What::Revoke { place, .. } | What::Auditor { place, .. } | What::Sign { place, .. } => {
-                (place, None)
-            }
+            What::Revoke { place, .. }
+            | What::Auditor { place, .. }
+            | What::Sign { place, .. }
+            | What::Rotate { place, .. } => (place, None),
         };
+        if let What::Rotate { what, host, .. } = &self.what {
+            return rotate(place, *what, host.as_deref());
+        }
         let done = facts(place).and_then(|(facts, state)| {
             // Nothing is made for one site among what another has.
             if state.join(pin::FILE).exists() {
@@ -210,6 +227,44 @@ impl Enrol {
         });
         done.and_then(|written| report(&written, place.json))
     }
+}
+
+/// Makes a new key in the place of one that is in use.
+fn rotate(place: &Where, what: enrol::What, host: Option<&str>) -> Result<(), String> {
+    if place.passphrase || place.force {
+        return Err(
+            "a key that is rotated stays encrypted, or not, as it is: leave out --passphrase and --force"
+                .to_owned(),
+        );
+    }
+    let (facts, state) = facts(place)?;
+    pin::hold(&crate::site::read(&place.site)?, &state)?;
+    let authority = what.needs_authority() && encrypted(&state.join("authority/ca.key"));
+    let authority_passphrase =
+        authority.then(|| asked("Passphrase of the authority's key: ", false)).transpose()?;
+    let key = match (what, host) {
+        (enrol::What::Host, Some(host)) => format!("hosts/{host}/device.key"),
+        _ => "server/tls.key".to_owned(),
+    };
+    let is_encrypted = what != enrol::What::Layer && encrypted(&state.join(key));
+    let passphrase = is_encrypted.then(|| asked("Passphrase of the keys: ", false)).transpose()?;
+    let enroller = Enroller { state: &state, force: false, passphrase, rounds: ROUNDS, authority_passphrase };
+    let Rotated { written, destroyed, said } =
+        enroller.rotate(&facts, what, host).map_err(|e| e.to_string())?;
+    if place.json {
+        let all = serde_json::json!({ "written": written, "destroyed": destroyed, "said": said });
+        return output::print(&format!("{all}\n"));
+    }
+    let line = |what: &str, path: &PathBuf| format!("{what} {}\n", path.display());
+    let written = written.iter().map(|path| line("written", path));
+    let destroyed = destroyed.iter().map(|path| line("destroyed: the old", path));
+    let next = match (what, host) {
+        (enrol::What::Host, Some(host)) | (_, Some(host)) => {
+            format!("copy the bundle to {host}, then `levee reload` there, and here for the audit log")
+        }
+        _ => "`levee reload` has a running server go on with it".to_owned(),
+    };
+    output::print(&written.chain(destroyed).chain([format!("{said}\n{next}\n")]).collect::<String>())
 }
 
 /// A curve by its name.

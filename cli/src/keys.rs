@@ -85,6 +85,12 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
         found.look(site, &bundle.join("ike-chain.pem"), &Ask::Host(host), &remedy);
         found.look(site, &bundle.join("workstation.toml"), &Ask::Bundle, &remedy);
     }
+    found.warnings.extend(crate::enrol::rotate::unfinished(state).iter().map(|path| {
+        format!(
+            "{}: a rotation was begun and never ended: `levee enrol rotate` again destroys what is left",
+            path.display()
+        )
+    }));
     found.warnings.extend(without_seed(site, state));
     found
 }

@@ -1,4 +1,4 @@
-//! `levee reload`: have what runs read the authority's revocation list anew, and say what it reads.
+//! `levee reload`: have what runs go on with the keys that it has now and read the authority's revocation list anew, and say what it reads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::check::count;
 use crate::output;
 use crate::up;
 
-/// Have a running server, or a workstation's part, read the authority's revocation list anew: whoever it names is cut
+/// Have a running server, or a workstation's part, go on with new keys, and read the authority's revocation list anew: whoever it names is cut
 ///
-/// It says what it read. A workstation whose bundle was enrolled anew goes on with the new keys and certificates once nobody is signed
+/// It says what it read. A server goes on with keys that were rotated or enrolled anew at once; nobody loses a session. A workstation whose bundle was enrolled anew goes on with the new keys and certificates once nobody is signed
 /// on there. Nothing else is read anew: a changed site file counts from the next `levee down` and `levee up`.
 #[derive(Debug, clap::Args)]
 pub struct Reload {
@@ -33,13 +33,20 @@ impl Reload {
             let run = self.run.map_or_else(up::only_run, Ok)?;
             let running = Running::of(&run)?;
             let bundle = running.config.is_dir();
+            let keys = running.new_keys(&run);
             let read = match told(&running.list) {
-                // A bundle need not have one.
-                Err(_) if bundle && !running.list.exists() => String::new(),
+                // A bundle need not have one, and new keys are reason enough.
+                Err(_) if (bundle || !keys.is_empty()) && !running.list.exists() => String::new(),
                 read => read?,
             };
             up::signal(&run, Signal::USR1)?;
             output::print(&read)?;
+            for path in keys {
+                output::print(&format!(
+                    "{}: newer than the start; the server goes on with the key that it has now\n",
+                    path.display()
+                ))?;
+            }
             if bundle {
                 let path = running.config.display();
                 output::print(&format!(
@@ -57,6 +64,17 @@ impl Reload {
         reload().map_or_else(up::fail, |()| ExitCode::SUCCESS)
     }
 }
+
+/// What stands for the keys of a server, below its state directory.
+const KEYS: [&str; 7] = [
+    "authority/ca.pem",
+    "server/chain.pem",
+    "server/ike-chain.pem",
+    "server/audit.pub",
+    "server/federation-chain.pem",
+    "server/federation-authority.pem",
+    "layer/chain.pem",
+];
 
 /// What a warden was started with.
 struct Running {
@@ -86,6 +104,16 @@ impl Running {
             return Some(Self { list: bundle.join("ca.crl"), config: bundle });
         }
         Some(Self { config: after("--server")?, list: after("--state")?.join("authority/ca.crl") })
+    }
+
+    /// A server's public halves that are newer than its start.
+    fn new_keys(&self, run: &Path) -> Vec<PathBuf> {
+        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+        let Some(state) = self.list.parent().and_then(Path::parent).filter(|_| self.config.is_file()) else {
+            return Vec::new();
+        };
+        let started = changed(&run.join("lock"));
+        KEYS.iter().map(|file| state.join(file)).filter(|path| changed(path) > started).collect()
     }
 
     /// Whether the site file is newer than the server.

@@ -1,6 +1,6 @@
 use super::*;
 use levee_policy::audit::checkpoint_message;
-use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData as _};
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
@@ -308,4 +308,42 @@ fn that_a_person_has_no_record_is_told_from_that_none_of_theirs_matches() {
     };
     assert_eq!(nothing("ada"), "no record of the log matches");
     assert_eq!(nothing("nosuch"), "the log has no record of a person `nosuch`");
+}
+
+#[test]
+fn checkpoints_of_keys_that_follow_each_other_hold_and_none_of_a_key_that_was_followed() {
+    let key = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let (one, two, three) = (key(), key(), key());
+    let vouched = |by: &KeyPair, next: &KeyPair| {
+        let message = levee_policy::audit::succession_message(&next.subject_public_key_info());
+        let signature = pki::sign(by, &message).unwrap();
+        pki::pem(levee_policy::audit::SUCCESSION, &signature).unwrap() + &next.public_key_pem()
+    };
+    let place = tempfile::tempdir().unwrap();
+    let read = |text: &str| {
+        let path = place.path().join("audit.pub");
+        std::fs::write(&path, text).unwrap();
+        Signers::read(&path)
+    };
+    let first = one.public_key_pem();
+    let mut signers = read(&(first.clone() + &vouched(&one, &two) + &vouched(&two, &three))).unwrap();
+    let signed = |key: &KeyPair| pki::sign(key, b"a checkpoint").unwrap();
+    assert!(signers.has_signed(b"a checkpoint", &signed(&one)));
+    assert!(signers.has_signed(b"a checkpoint", &signed(&one)));
+    assert!(signers.has_signed(b"a checkpoint", &signed(&three)), "the second may have signed nothing");
+    for before in [&one, &two] {
+        assert!(!signers.has_signed(b"a checkpoint", &signed(before)), "it was followed");
+    }
+    // Who is not vouched for by the one before is nobody.
+    for wrong in [
+        first.clone() + &two.public_key_pem(),
+        first.clone() + &vouched(&two, &two),
+        first.clone() + &vouched(&one, &two) + &vouched(&one, &three),
+        vouched(&one, &two),
+        first.clone() + &vouched(&one, &two).replace("-----BEGIN PUBLIC KEY", "-----BEGIN A KEY"),
+        first.clone() + vouched(&one, &two).split_once("-----BEGIN PUBLIC").unwrap().0,
+        String::new(),
+    ] {
+        assert!(read(&wrong).is_err(), "{wrong}");
+    }
 }

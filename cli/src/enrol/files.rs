@@ -3,7 +3,7 @@
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Who may read a file.
@@ -36,14 +36,29 @@ pub fn write(path: &Path, content: &[u8], mode: Mode, replace: bool) -> io::Resu
         file.write_all(content)?;
         file.sync_all()?;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        // What a private file had before is overwritten when the new one has its place: a key that is replaced is destroyed.
+        let before = if replace { before(path)? } else { None };
         renameat_with(CWD, &temporary, CWD, path, flags)?;
-        File::open(parent)?.sync_all()
+        File::open(parent)?.sync_all()?;
+        before.map_or(Ok(()), |mut file| super::swap::overwrite_unnamed(&mut file))
     })();
     if result.is_err() {
         // Nothing half-written stays; what cannot be removed was not made.
         let _ = std::fs::remove_file(&temporary);
     }
     result
+}
+
+/// A private file that is about to be replaced, to be overwritten then; none where there is none, or it has other names.
+fn before(path: &Path) -> io::Result<Option<File>> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_file() && meta.nlink() == 1 && meta.mode() & 0o077 == 0 => {
+            OpenOptions::new().write(true).open(path).map(Some)
+        }
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -63,5 +78,21 @@ mod tests {
         write(&path, b"two", Mode::Private, true).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_private_file_had_is_overwritten_when_it_is_replaced_unless_it_has_another_name() {
+        use std::io::Read as _;
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("key"), directory.path().join("other"));
+        write(&path, b"one", Mode::Private, false).unwrap();
+        let mut old = File::open(&path).unwrap();
+        write(&path, b"two", Mode::Private, true).unwrap();
+        let mut found = Vec::new();
+        old.read_to_end(&mut found).unwrap();
+        assert_eq!(found, [0; 3], "its octets are gone from the file that was");
+        std::fs::hard_link(&path, &other).unwrap();
+        write(&path, b"three", Mode::Private, true).unwrap();
+        assert_eq!(std::fs::read(&other).unwrap(), b"two", "somebody has kept it");
     }
 }

@@ -4,7 +4,7 @@
 use super::{EnrolError, Enroller, Facts, Files, HostFacts, Mode, Written, files, pki};
 use levee_ipc::warden::layer::KEYS_UID;
 use rcgen::{Issuer, KeyPair};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 impl Enroller<'_> {
     /// The authority, unless there is one or the site has one layer.
@@ -62,7 +62,7 @@ impl Enroller<'_> {
         Ok(Files { passphrase: None, force: true, ..self.open(directory)? })
     }
 
-    fn layer_issuer(&self) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
+    pub(super) fn layer_issuer(&self) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
         let directory = self.state.join("layer/authority");
         let read = |name: &str| {
             let path = directory.join(name);
@@ -79,13 +79,18 @@ impl Enroller<'_> {
 /// Gives a store and what is in it to the uid that has the second tunnel's keys and nothing else. Whoever is not root cannot; then
 /// `levee check` says that the stores are one uid's.
 fn owned(files: Files) -> Result<Written, EnrolError> {
-    if rustix::process::geteuid().is_root() {
-        let own = |path: &Path| {
-            std::os::unix::fs::chown(path, Some(KEYS_UID), Some(KEYS_UID))
-                .map_err(|error| EnrolError::File(path.to_owned(), error))
-        };
-        own(&files.directory)?;
-        files.written.iter().try_for_each(|path| own(path))?;
-    }
+    own_files(std::slice::from_ref(&files.directory))?;
+    own_files(&files.written)?;
     Ok(files.written)
+}
+
+/// The same of some files.
+pub(super) fn own_files(paths: &[PathBuf]) -> Result<(), EnrolError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    paths.iter().try_for_each(|path| {
+        std::os::unix::fs::chown(path, Some(KEYS_UID), Some(KEYS_UID))
+            .map_err(|error| EnrolError::File(path.clone(), error))
+    })
 }

@@ -115,6 +115,16 @@ pub fn read_key(pem: &str, passphrase: Option<&[u8]>) -> Result<KeyPair, PkiErro
     }
 }
 
+/// A key's signature of these bytes.
+pub fn sign(key: &KeyPair, message: &[u8]) -> Result<Vec<u8>, PkiError> {
+    Ok(key.sign(message)?)
+}
+
+/// Bytes in PEM (RFC 7468).
+pub fn pem(label: &'static str, bytes: &[u8]) -> Result<String, PkiError> {
+    pem::encode_string(label, LineEnding::LF, bytes).map_err(|e| PkiError(format!("writing {label}: {e}")))
+}
+
 /// A new PPK (RFC 8784 6: 256 bits of entropy).
 pub fn ppk() -> Result<Zeroizing<Vec<u8>>, PkiError> {
     let mut octets = Zeroizing::new(vec![0; 32]);

@@ -4,6 +4,7 @@
 mod again;
 mod keeping;
 mod partitions;
+mod renewing;
 mod sharing;
 mod standing;
 mod starting;
@@ -58,6 +59,8 @@ pub struct Server {
     site: Site,
     site_text: String,
     uids: Uids,
+    /// The keys that the processes have.
+    enrolled: renewing::Enrolled,
     tunnels: Vec<SteeringGroup>,
     /// Which slot an SPI names.
     steering: SteeringKey,
@@ -136,6 +139,8 @@ impl Server {
         let mut processes = Processes::new()?;
         images.begin(&Wanted::of(&site), &options.programs, &mut processes.waits)?;
         let (partitions, ways) = (Partition::all(&site)?, Way::all(&site)?);
+        // Before anybody has them: what changes from here on is seen.
+        let enrolled = renewing::Enrolled::read(&options.state);
         let mut server = Self {
             options,
             passphrase,
@@ -143,6 +148,7 @@ impl Server {
             site,
             site_text,
             uids,
+            enrolled,
             tunnels,
             steering,
             ike,
@@ -190,6 +196,7 @@ impl Server {
             {
                 ready.take().into_iter().for_each(|ready| ready());
                 self.tell_last_run();
+                self.tell_rotations();
             }
             self.see_to_loggers()?;
             let limit = self.longest_wait();
@@ -264,7 +271,7 @@ impl Server {
             Source::Signal => {
                 let asked = asked(signals).map_err(|e| Fatal::new("read a signal", e))?;
                 if asked.reload && !asked.stop {
-                    self.reload();
+                    self.reload()?;
                 }
                 return Ok(asked);
             }

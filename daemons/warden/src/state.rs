@@ -106,6 +106,65 @@ pub fn forget_last_run(state: &Path) {
     let _ = std::fs::remove_file(state.join(LAST_RUN));
 }
 
+/// Below the state directory: what `levee enrol rotate` has done, a file for each, until the audit log says it.
+pub const ROTATIONS: &str = "rotated";
+/// So many are told at a time: the others with the next `levee reload`, or start.
+const MOST_ROTATIONS: usize = 64;
+
+/// What was rotated.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// Which key.
+    pub object: String,
+    /// From which to which.
+    pub reason: String,
+    /// Whether it is known to have ended.
+    pub done: bool,
+}
+
+/// What has been rotated and not been told, oldest first; it is told once. A line that says which key, and one that says the rest; what
+/// is otherwise there is told of as unreadable.
+pub fn rotations(state: &Path) -> Vec<Rotation> {
+    let Ok(entries) = std::fs::read_dir(state.join(ROTATIONS)) else { return Vec::new() };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).take(MOST_ROTATIONS).collect();
+    paths.sort();
+    let read = |path: &Path| {
+        let mut text = String::new();
+        let file = File::open(path).ok()?;
+        io::Read::read_to_string(&mut io::Read::take(file, 1_024), &mut text).ok()?;
+        let (object, reason) = text.trim_end().split_once('\n')?;
+        Some(Rotation { object: object.to_owned(), reason: reason.replace('\n', " "), done: true })
+    };
+    let mut told = Vec::new();
+    for path in paths {
+        let unreadable = || Rotation {
+            object: "keys".to_owned(),
+            reason: "a rotation that cannot be read".to_owned(),
+            done: false,
+        };
+        let mut rotation = read(&path).unwrap_or_else(unreadable);
+        if path.extension().is_some_and(|end| end == "begun") {
+            rotation.done = false;
+            rotation.reason.push_str("; begun, and not known to have ended");
+        }
+        // One that stays would be told without end.
+        if std::fs::remove_file(&path).is_ok() {
+            told.push(rotation);
+        }
+    }
+    told
+}
+
+/// Reads a small public file.
+///
+/// # Errors
+/// The kernel's.
+pub fn public(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, 1 << 20), &mut text)?;
+    Ok(text)
+}
+
 /// Opens a file for reading, to hand it on.
 ///
 /// # Errors
@@ -216,4 +275,29 @@ fn give(directory: std::os::fd::BorrowedFd<'_>, path: &Path, uid: u32) -> io::Re
         }
     }
     Ok(rustix::fs::fchown(directory, owner, group)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_rotated_is_told_once_and_what_may_not_have_ended_is_told_so() {
+        let state = tempfile::tempdir().unwrap();
+        assert_eq!(rotations(state.path()), []);
+        let directory = state.path().join(ROTATIONS);
+        std::fs::create_dir(&directory).unwrap();
+        for (name, text) in [
+            ("1", "IKE's key\nfrom a to b\n"),
+            ("2.begun", "audit log's key\nfrom c to d\n"),
+            ("3", "\u{fffd}"),
+        ] {
+            std::fs::write(directory.join(name), text).unwrap();
+        }
+        let [one, two, three] = rotations(state.path()).try_into().unwrap();
+        assert_eq!((&*one.object, &*one.reason, one.done), ("IKE's key", "from a to b", true));
+        assert!(!two.done && two.reason.contains("not known to have ended"));
+        assert!(!three.done && three.reason.contains("cannot be read"));
+        assert_eq!(rotations(state.path()), []);
+    }
 }

@@ -95,6 +95,14 @@ pub fn checkpoint_message(count: u64, hash: &Hash) -> Vec<u8> {
     message
 }
 
+/// The label of a signature in PEM by which a signer's key vouches for the one that follows it ([`succession_message`]).
+pub const SUCCESSION: &str = "LEVEE AUDIT KEY SUCCESSION";
+
+/// The bytes that a key signs for the one that follows it, which is given as a SubjectPublicKeyInfo (RFC 5280 4.1.2.7).
+pub fn succession_message(next: &[u8]) -> Vec<u8> {
+    [b"levee audit key succession\0", next].concat()
+}
+
 /// The name of a full part of the log, whose first record has this number: names sort as the parts follow each other.
 pub fn part_name(first: u64) -> String {
     format!("audit-{first:020}.jsonl")

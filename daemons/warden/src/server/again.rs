@@ -44,7 +44,11 @@ impl Server {
                 self.again(Kept::Process(key.clone()), &how);
                 Ok(())
             }
-            (role, _) if STANDING.contains(role) => self.start_standing(*role),
+            (role, _) if STANDING.contains(role) => {
+                self.start_standing(*role)?;
+                // It has the keys of now. If they were rotated, so must have those that speak with it.
+                self.renew().map(drop)
+            }
             (_, Some(_)) => {
                 self.again(Kept::Process(key.clone()), &how);
                 Ok(())

@@ -177,13 +177,22 @@ impl Server {
         self.site.hosts().filter_map(|host| Some((host.name(), host.ppk()?)))
     }
 
-    /// Hands out the revocation list that there is now.
-    pub(super) fn reload(&mut self) {
+    /// Goes on with the keys that are there now, and hands out the revocation list that there is now.
+    ///
+    /// # Errors
+    /// A process cannot be started again.
+    pub(super) fn reload(&mut self) -> Result<(), Fatal> {
+        let renewed = self.renew()?;
+        self.tell_rotations();
         let list = self.options.state.join(state::REVOCATIONS);
+        if renewed && !list.exists() {
+            return Ok(());
+        }
         // sessiond first: it ends the sessions of whom the list names, the others what they have with them.
         let given = standing::revoke(&self.processes, &[Role::Sessiond, Role::Keyer, Role::Tps], &list);
         let (done, reason) = (given.is_ok(), given.map_or_else(|why| why, |()| "read anew".to_owned()));
         let object = "revocation list".to_owned();
         self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
+        Ok(())
     }
 }

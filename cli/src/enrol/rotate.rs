@@ -1,0 +1,271 @@
+//! `levee enrol rotate`: a new key in the place of one that is in use, and the old one destroyed.
+//!
+//! What of a directory changes takes its place in one step ([`super::swap`]). Whoever has the old key in memory goes on with it until
+//! `levee reload`. What was done waits in `STATE/rotated`, a file for each, until the audit log says it.
+
+use super::swap::{self, Swap};
+use super::{EnrolError, Enroller, Facts, Files, Mode, Written, files, pki};
+use levee_policy::audit;
+use rcgen::{KeyPair, PublicKeyData as _};
+use ring::digest::{SHA256, digest};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A key that can be rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum What {
+    /// The server's for the trusted path (TLS)
+    TrustedPath,
+    /// The server's for IKE
+    Ike,
+    /// The one that signs the audit log's checkpoints
+    Audit,
+    /// The server's for etcd and for what it tells the other servers
+    Federation,
+    /// The second tunnel's: the server's, or a host's
+    Layer,
+    /// A host's keys for the trusted path and IKE, in the bundle that was made here
+    Host,
+}
+
+impl What {
+    /// Whether the site's authority has to sign for the new one.
+    pub fn needs_authority(self) -> bool {
+        !matches!(self, Self::Audit | Self::Layer)
+    }
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct Rotated {
+    /// The files that were written.
+    pub written: Written,
+    /// The private files whose octets were overwritten.
+    pub destroyed: Vec<PathBuf>,
+    /// What the audit log will say.
+    pub said: String,
+}
+
+/// One rotation that has not taken its place yet.
+struct Rotation {
+    swap: Swap,
+    files: Files,
+    said: Vec<String>,
+}
+
+impl Rotation {
+    /// Writes a private key in the place of the one of this name.
+    fn key(&mut self, name: &str, new: &KeyPair, old: &str) -> Result<(), EnrolError> {
+        self.files.private(name, new)?;
+        self.said.push(format!("{old} to {}", fingerprint(new)));
+        Ok(())
+    }
+}
+
+/// What a key is known by: the digest of its public half, as `openssl pkey -pubout -outform DER | sha256sum` prints it.
+fn fingerprint(key: &KeyPair) -> String {
+    digest(&SHA256, &key.subject_public_key_info())
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+impl Enroller<'_> {
+    /// Makes a new key, has what vouches for it made anew, and destroys the old one.
+    ///
+    /// # Errors
+    /// There is nothing to rotate, it is encrypted with another passphrase, or something cannot be written; the old key stays in use then.
+    pub fn rotate(&self, facts: &Facts, what: What, host: Option<&str>) -> Result<Rotated, EnrolError> {
+        let _alone = self.alone()?;
+        let (object, rotation) = match (what, host) {
+            (What::Host, Some(name)) => (format!("keys of {name}"), self.rotate_host(facts, name)?),
+            (What::Layer, Some(name)) => {
+                let bundle = format!("hosts/{}/layer", facts.host(name)?.name);
+                (format!("second tunnel's key of {name}"), self.rotate_layer(facts, &bundle, Some(name))?)
+            }
+            (What::Layer, None) => {
+                ("second tunnel's key".to_owned(), self.rotate_layer(facts, "layer", None)?)
+            }
+            (What::Host, None) | (_, Some(_)) => return Err(EnrolError::WhoseKey),
+            (What::TrustedPath, None) => ("trusted path's key".to_owned(), self.rotate_tls(facts)?),
+            (What::Ike, None) => ("IKE's key".to_owned(), self.rotate_ike(facts)?),
+            (What::Audit, None) => ("audit log's key".to_owned(), self.rotate_audit(facts)?),
+            (What::Federation, None) => ("federation's key".to_owned(), self.rotate_federation(facts)?),
+        };
+        self.finish(&object, rotation)
+    }
+
+    /// Puts it in its place. A kill at any step leaves the old keys or the new ones, and a line for the audit log if any may be new.
+    fn finish(&self, object: &str, rotation: Rotation) -> Result<Rotated, EnrolError> {
+        let Rotation { swap, files, said } = rotation;
+        let reason = format!("rotated: from {}", said.join(", from "));
+        let said = format!("{object}\n{reason}\n");
+        let directory = self.state.join("rotated");
+        let fault = |path: &Path| {
+            let path = path.to_owned();
+            move |error: io::Error| EnrolError::File(path, error)
+        };
+        files::directory(&directory).map_err(fault(&directory))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let ended = directory.join(format!("{now:024}"));
+        let begun = ended.with_extension("begun");
+        files::write(&begun, said.as_bytes(), Mode::Public, false).map_err(fault(&begun))?;
+        let written = files.written.iter().map(|path| swap.finally(path)).collect();
+        let live = swap.path().to_owned();
+        let destroyed = match swap.commit() {
+            Ok(destroyed) => destroyed,
+            Err(error) => return Err(EnrolError::File(live, error)),
+        };
+        match std::fs::rename(&begun, &ended) {
+            Ok(()) => {}
+            // The server has told of it already, as begun.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                files::write(&ended, said.as_bytes(), Mode::Public, false).map_err(fault(&ended))?;
+            }
+            Err(error) => return Err(fault(&ended)(error)),
+        }
+        Ok(Rotated { written, destroyed, said: format!("{object} {reason}") })
+    }
+
+    /// That nobody else changes these keys meanwhile.
+    fn alone(&self) -> Result<File, EnrolError> {
+        let fault = |error: io::Error| EnrolError::File(self.state.to_owned(), error);
+        let file = File::open(self.state).map_err(fault)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| fault(io::Error::other("another `levee enrol rotate` works there")))?;
+        Ok(file)
+    }
+
+    /// A rotation in a directory of the state whose private key `name` is there and opens with the passphrase, if it has one; and what
+    /// the key is known by.
+    fn begin(&self, directory: &str, name: &str) -> Result<(Rotation, KeyPair), EnrolError> {
+        let live = self.state.join(directory);
+        let path = live.join(name);
+        let text = std::fs::read_to_string(&path).map(zeroize::Zeroizing::new);
+        let text = text.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => EnrolError::NoKey(path.clone()),
+            _ => EnrolError::File(path.clone(), error),
+        })?;
+        // The others of the directory are encrypted as this one is, and what runs knows one passphrase.
+        let is_encrypted = text.starts_with("-----BEGIN ENCRYPTED");
+        let passphrase = self.passphrase.clone().filter(|_| is_encrypted);
+        let old = pki::read_key(&text, passphrase.as_ref().map(|text| text.as_slice()))?;
+        let swap = Swap::begin(&live).map_err(|error| EnrolError::File(live, error))?;
+        let files = Files {
+            directory: swap.path().to_owned(),
+            force: true,
+            passphrase: passphrase.map(|passphrase| (passphrase, self.rounds)),
+            written: Vec::new(),
+        };
+        Ok((Rotation { swap, files, said: Vec::new() }, old))
+    }
+
+    fn rotate_tls(&self, facts: &Facts) -> Result<Rotation, EnrolError> {
+        let (_, issuer) = self.issuer_of(facts, "ca")?;
+        let (mut rotation, old) = self.begin("server", "tls.key")?;
+        let key = pki::key(facts.keys)?;
+        let certificate = pki::server(&facts.server, &facts.addresses, &key, &issuer)?;
+        rotation.key("tls.key", &key, &fingerprint(&old))?;
+        rotation.files.public("chain.pem", &certificate.pem())?;
+        Ok(rotation)
+    }
+
+    fn rotate_ike(&self, facts: &Facts) -> Result<Rotation, EnrolError> {
+        let (_, issuer) = self.issuer_of(facts, "ca")?;
+        let (mut rotation, old) = self.begin("server", "ike.key")?;
+        let key = pki::key(facts.keys)?;
+        let certificate = pki::ike_server(&facts.server, &facts.addresses, &key, &issuer)?;
+        rotation.key("ike.key", &key, &fingerprint(&old))?;
+        rotation.files.public("ike-chain.pem", &certificate.pem())?;
+        Ok(rotation)
+    }
+
+    /// Those before it stay in the file, oldest first, each vouching for the next: what they signed is still checked.
+    fn rotate_audit(&self, facts: &Facts) -> Result<Rotation, EnrolError> {
+        let (mut rotation, old) = self.begin("server", "audit.key")?;
+        let key = pki::key(facts.keys)?;
+        let path = self.state.join("server/audit.pub");
+        let before = std::fs::read_to_string(&path).map_err(|error| EnrolError::File(path, error))?;
+        let signature = pki::sign(&old, &audit::succession_message(&key.subject_public_key_info()))?;
+        rotation.key("audit.key", &key, &fingerprint(&old))?;
+        let vouched = pki::pem(audit::SUCCESSION, &signature)?;
+        rotation.files.public("audit.pub", &format!("{before}{vouched}{}", key.public_key_pem()))?;
+        Ok(rotation)
+    }
+
+    fn rotate_federation(&self, facts: &Facts) -> Result<Rotation, EnrolError> {
+        if facts.etcd.is_none() {
+            return Err(EnrolError::NoFederation);
+        }
+        let (_, issuer) = self.issuer_of(facts, "federation-ca")?;
+        let (mut rotation, old) = self.begin("server", "federation.key")?;
+        let key = pki::key(facts.keys)?;
+        let certificate = pki::federation_client(&facts.server, &key, &issuer)?;
+        let passport = pki::server_passport(&facts.server, &key, &certificate, &issuer)?;
+        rotation.key("federation.key", &key, &fingerprint(&old))?;
+        rotation.files.public("federation-chain.pem", &(certificate.pem() + &passport))?;
+        Ok(rotation)
+    }
+
+    fn rotate_layer(
+        &self,
+        facts: &Facts,
+        directory: &str,
+        host: Option<&str>,
+    ) -> Result<Rotation, EnrolError> {
+        let (_, issuer) = self.layer_issuer()?;
+        let (mut rotation, old) = self.begin(directory, "layer.key")?;
+        let key = pki::layer_key()?;
+        let certificate = match host {
+            Some(name) => pki::layer_host(&facts.host(name)?.name, &key, &issuer)?,
+            None => pki::server(&facts.server, &facts.addresses, &key, &issuer)?,
+        };
+        rotation.files.put("layer.key", pki::write_layer_key(&key)?.as_bytes(), Mode::Private)?;
+        rotation.said.push(format!("{} to {}", fingerprint(&old), fingerprint(&key)));
+        rotation.files.public("chain.pem", &certificate.pem())?;
+        super::layer::own_files(&rotation.files.written)?;
+        Ok(rotation)
+    }
+
+    fn rotate_host(&self, facts: &Facts, name: &str) -> Result<Rotation, EnrolError> {
+        let host = facts.host(name)?;
+        let (_, issuer) = self.issuer_of(facts, "ca")?;
+        let bundle = format!("hosts/{}", host.name);
+        let (mut rotation, old) = self.begin(&bundle, "device.key")?;
+        let passphrase = rotation.files.passphrase.as_ref().map(|(text, _)| text.as_slice());
+        let path = self.state.join(&bundle).join("ike.key");
+        let text = std::fs::read_to_string(&path).map(zeroize::Zeroizing::new);
+        let old_ike = pki::read_key(&text.map_err(|error| EnrolError::File(path, error))?, passphrase)?;
+        let (key, ike) = (pki::key(facts.keys)?, pki::key(facts.keys)?);
+        rotation.key("device.key", &key, &fingerprint(&old))?;
+        rotation.key("ike.key", &ike, &fingerprint(&old_ike))?;
+        let files = Files {
+            directory: rotation.files.directory.clone(),
+            force: true,
+            passphrase: None,
+            written: Vec::new(),
+        };
+        let written = self.host_certificates(files, facts, host, (&key, &ike), &issuer)?;
+        rotation.files.written.extend(written);
+        Ok(rotation)
+    }
+}
+
+/// Directories in which a rotation was begun and never ended: the next one of the same directory destroys what is left.
+pub fn unfinished(state: &Path) -> Vec<PathBuf> {
+    let places = ["server", "layer"].map(|name| state.join(format!("{name}{}", swap::STAGED)));
+    let hosts = std::fs::read_dir(state.join("hosts")).into_iter().flatten().flatten();
+    let of_hosts = hosts.flat_map(|entry| {
+        let path = entry.path();
+        [path.clone(), path.join(format!("layer{}", swap::STAGED))]
+    });
+    let is_staged = |path: &PathBuf| path.to_string_lossy().ends_with(swap::STAGED) && path.exists();
+    places.into_iter().chain(of_hosts).filter(is_staged).collect()
+}
+
+#[cfg(test)]
+mod tests;
