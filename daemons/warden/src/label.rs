@@ -567,6 +567,12 @@ pub fn missing(name: &LabelName, resources: &Resources<'_>) -> Result<Vec<Image>
     Ok(images)
 }
 
+/// The images that `name` has open as long as it runs, once none is [`missing`].
+pub fn images(name: &LabelName, resources: &Resources<'_>) -> Vec<PathBuf> {
+    let (own, copies) = paths(name, &stores(resources));
+    [own, copies].into_iter().filter(|image| image.exists()).collect()
+}
+
 fn inner_addresses(site: &Site) -> Vec<IpNet> {
     site.server().inner_addresses().iter().map(|address| IpNet::from(*address)).collect()
 }

@@ -3,6 +3,7 @@
 use crate::channels::{self, Way};
 use crate::compartment::service::Launch;
 use crate::compartment::{Compartment, Event, Files, Network, Plan, Programs, Spec};
+use crate::held::Held;
 use crate::label::SCRATCH;
 use crate::logs::{LastWords, Logs};
 use crate::making::Image;
@@ -23,6 +24,9 @@ use std::time::{Duration, Instant};
 
 /// The number of the one program in it.
 const TICKET: u64 = 1;
+
+/// Operators who may wait for one's end.
+const MOST_WAITING: usize = 4;
 
 /// When what has ended is started again.
 #[derive(Debug)]
@@ -53,6 +57,8 @@ enum State {
     Waits,
     /// Its compartment is there.
     Runs(Box<Running>),
+    /// What was in it has been killed, and can be long about its end: nobody waits for that. Then it is off for a reason, or starts again.
+    Ends(Box<Running>, Option<String>),
     /// It is off, and why.
     Off(String),
 }
@@ -77,9 +83,13 @@ pub struct Partition {
     /// Which block of uids is its own: none that a label can have.
     slot: u16,
     rule: Rule,
+    /// Whether something of an earlier run has its files open.
+    held: Held,
     state: State,
     logs: Option<Logs>,
     starts: u32,
+    /// Operators who wait until it has ended.
+    waiting: Vec<u64>,
 }
 
 /// What starting one takes.
@@ -116,9 +126,11 @@ impl Partition {
                     log_name: log_name.map_err(|e| Fatal::new(step(), e))?,
                     slot,
                     rule,
+                    held: Held::default(),
                     state: State::Waits,
                     logs: None,
                     starts: 0,
+                    waiting: Vec::new(),
                 })
             })
             .collect()
@@ -139,9 +151,18 @@ impl Partition {
         matches!(self.state, State::Waits)
     }
 
-    /// Whether it is off.
-    pub fn is_off(&self) -> bool {
-        matches!(self.state, State::Off(_))
+    /// Whether what was in it is ending.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.state, State::Ends(..))
+    }
+
+    /// Whether it is to wait, since something of an earlier run has its files open still.
+    ///
+    /// # Errors
+    /// It has for too long.
+    pub fn is_held(&mut self, options: &Options) -> Result<bool, Fatal> {
+        let (_, path) = self.files(options);
+        self.held.is_in_the_way(&[path], Instant::now())
     }
 
     /// Whether its compartment is being built: [`Partition::hear`] is to be asked.
@@ -232,6 +253,7 @@ impl Partition {
             logs.see_to();
             logs.watch(waits, source)?;
         }
+        self.see_to_end();
         let State::Runs(running) = &mut self.state else { return Ok(()) };
         let Running { compartment, said, ended, .. } = running.as_mut();
         if said.is_none() {
@@ -245,7 +267,10 @@ impl Partition {
 
     /// Takes what has happened in it; its program gets the ends of these channels. Why it has ended, if it has: then it is to be stopped.
     pub fn hear(&mut self, uids: &Uids, ways: &mut [Way]) -> Option<String> {
-        let State::Runs(running) = &mut self.state else { return None };
+        let State::Runs(running) = &mut self.state else {
+            self.see_to_end();
+            return None;
+        };
         let events = match running.compartment.events() {
             Ok(events) => events,
             Err(e) => return Some(e.to_string()),
@@ -270,40 +295,88 @@ impl Partition {
         None
     }
 
-    /// It has ended, and is stopped. Whether it is started again.
+    /// It has ended, and what is left of it is killed. Whether it is started again.
     pub fn ended(&mut self, how: &str, now: Instant) -> bool {
-        self.stop(how);
         let again = self.rule.allows(now);
         if again {
-            self.state = State::Waits;
+            self.end(None);
         } else {
             let Restart { times, within } = self.rule.restart;
             let why = format!("{how}; it was started again {times} times in {} s", within.as_secs());
-            self.state = State::Off(why);
+            self.end(Some(why));
         }
         again
     }
 
     /// Ends everything in it; it is off for this reason.
     pub fn stop(&mut self, why: &str) {
-        if let State::Runs(running) = std::mem::replace(&mut self.state, State::Off(why.to_owned()))
-            && let Err(e) = running.compartment.stop()
-        {
+        self.end(Some(why.to_owned()));
+    }
+
+    /// An operator, by this number, is to be told once nothing of it is left: [`Partition::told`].
+    ///
+    /// # Errors
+    /// So many wait already.
+    pub fn tell(&mut self, operator: u64) -> Result<(), String> {
+        if self.waiting.len() >= MOST_WAITING {
+            return Err(format!("{MOST_WAITING} operators wait for its end already"));
+        }
+        self.waiting.push(operator);
+        Ok(())
+    }
+
+    /// Operators who have waited for its end, which has come.
+    pub fn told(&mut self) -> Vec<u64> {
+        if self.is_ending() { Vec::new() } else { std::mem::take(&mut self.waiting) }
+    }
+
+    /// Kills what is in it; when that has ended it is off, or starts again.
+    fn end(&mut self, off: Option<String>) {
+        self.state = match std::mem::replace(&mut self.state, State::Waits) {
+            State::Runs(mut running) => {
+                // Its end shows on its pidfd; if it cannot be killed it has ended already.
+                let _ = running.compartment.kill();
+                // That is closed, and so has something to say, long before all is gone.
+                running.said = None;
+                State::Ends(running, off)
+            }
+            State::Ends(running, _) => State::Ends(running, off),
+            State::Waits | State::Off(_) => off.map_or(State::Waits, State::Off),
+        };
+    }
+
+    /// Nothing runs in it any more, if that is so.
+    fn see_to_end(&mut self) {
+        if matches!(&self.state, State::Ends(running, _) if running.compartment.has_ended()) {
+            self.remove();
+        }
+    }
+
+    /// Removes what the host had for it.
+    fn remove(&mut self) {
+        let State::Ends(running, off) = std::mem::replace(&mut self.state, State::Waits) else { return };
+        if let Err(e) = running.compartment.stop() {
             log!("stopping the partition {}: {e}", self.name());
         }
+        self.state = off.map_or(State::Waits, State::Off);
     }
 
     /// It is to run, however often it has ended.
     pub fn turn_on(&mut self) {
-        if self.is_off() {
-            self.rule.again.clear();
-            self.state = State::Waits;
+        match &mut self.state {
+            State::Off(_) => self.state = State::Waits,
+            State::Ends(_, off @ Some(_)) => *off = None,
+            _ => return,
         }
+        self.rule.again.clear();
     }
 
     /// Nothing of it is needed any more.
     pub fn finish(mut self) -> Option<LastWords> {
         self.stop("the server ends");
+        if self.is_ending() {
+            self.remove();
+        }
         self.logs.take().and_then(Logs::finish)
     }
 
@@ -321,6 +394,7 @@ impl Partition {
     pub fn status(&self) -> PartitionStatus {
         let (state, init, since) = match &self.state {
             State::Waits => ("waits".to_owned(), None, None),
+            State::Ends(..) => ("ends".to_owned(), None, None),
             State::Off(why) => (format!("off: {why}"), None, None),
             State::Runs(running) => ("runs".to_owned(), running.compartment.process(), Some(running.since)),
         };

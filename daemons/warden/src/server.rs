@@ -12,6 +12,7 @@ mod vaults;
 
 use self::keeping::{Keeping, Kept};
 use crate::channels::Way;
+use crate::held::Waiting;
 use crate::label::{CutDone, Cutting, RunningLabel};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::Makers;
@@ -47,6 +48,8 @@ use std::time::{Duration, Instant};
 /// How long a label's vault and compartment stay when its last session has ended: long enough that a person who
 /// changes level and comes back does not wait, short enough that nothing lingers.
 const LINGER: Duration = Duration::from_secs(10);
+/// How long labels may take to end when everything does.
+const LAST_PARTINGS: Duration = Duration::from_secs(20);
 
 use standing::STANDING;
 
@@ -88,6 +91,7 @@ pub struct Server {
     last_run: Option<String>,
     /// Labels whose machines are ending.
     partings: Partings,
+    held: Waiting,
     /// Second stages of upflow that are killed; the next one begins once they are gone.
     leaving: BTreeMap<LabelName, Process>,
     partitions: Vec<Partition>,
@@ -167,6 +171,7 @@ impl Server {
             keeping: Keeping::default(),
             last_run,
             partings: Partings::default(),
+            held: Waiting::default(),
             leaving: BTreeMap::new(),
             partitions,
             ways,
@@ -210,6 +215,7 @@ impl Server {
             self.see_to_images(ready.is_some())?;
             self.see_to_upflow();
             self.see_to_partings();
+            self.see_to_held();
             self.see_to_leaving();
             if ready.is_none() {
                 self.see_to_partitions();
@@ -233,12 +239,15 @@ impl Server {
         self.makers.stop();
         self.partition_makers.stop();
         self.images.stop();
+        self.partitions.iter_mut().for_each(|partition| partition.stop("the server ends"));
         let last_words = std::mem::take(&mut self.partitions).into_iter().filter_map(Partition::finish);
         self.last_words.extend(last_words);
         for name in self.labels.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.end_label(&name);
         }
-        while !self.partings.is_empty() {
+        // What nothing can kill ends with the host, if not before.
+        let until = Instant::now() + LAST_PARTINGS;
+        while !self.partings.is_empty() && Instant::now() < until {
             self.end_partings();
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -260,7 +269,8 @@ impl Server {
         Duration::from_millis(match () {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
             () if !self.ending.is_empty() || !self.leaving.is_empty() => 100,
-            () if !self.partings.is_empty() => 20,
+            () if !self.partings.is_empty() || !self.held.is_empty() => 20,
+            () if self.partitions.iter().any(Partition::is_ending) => 20,
             () if due => 500,
             () => 5_000,
         })
@@ -338,6 +348,7 @@ impl Server {
                 self.keeping.release(&label, Instant::now());
                 self.upflow.release(&label);
                 self.partings.release(&label);
+                self.held.release(&label);
                 if let Some(running) = self.labels.get_mut(&label) {
                     running.release();
                 }

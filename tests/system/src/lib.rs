@@ -17,7 +17,10 @@ pub mod libreswan;
 pub mod schema;
 pub mod senders;
 pub mod soak;
+mod stalled;
 pub mod swan;
+
+pub use stalled::Stalled;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,7 +1,7 @@
 //! What operators do within a label: put a file into its store, run a program there. Both are recorded first, and neither takes
 //! anything with it but what was said.
 
-use levee_system::{World, eventually, programs, text};
+use levee_system::{Stalled, World, eventually, programs, text};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -35,6 +35,13 @@ fn exec(world: &World, label: &str, argv: &[&str]) -> levee_system::Done {
 
 fn put(world: &World, label: &str, file: &str, path: &str) -> levee_system::Done {
     world.levee(&["put", label, file, path, "--run", &text(&world.path("run"))])
+}
+
+/// The number of the label's process 1, if it runs.
+fn init(world: &World) -> Option<String> {
+    let status = world.status();
+    let all = status["compartments"].as_array().expect("compartments");
+    all.iter().find(|one| one["label"] == HIGH).map(|one| one["init"].to_string())
 }
 
 fn audit(world: &World) -> String {
@@ -88,10 +95,7 @@ sys.exit(7)";
 #[test]
 fn a_label_stays_while_a_program_runs_for_an_operator_and_goes_when_it_has_ended() {
     let world = World::up("staying", &format!("{SITE}{SERVICES}"), &["ws1"]);
-    let runs = || {
-        let status = world.status();
-        status["compartments"].as_array().is_some_and(|all| all.iter().any(|one| one["label"] == HIGH))
-    };
+    let runs = || init(&world).is_some();
     // Longer than a label lingers that nobody needs.
     exec(&world, HIGH, &["/usr/bin/python3", "-c", "import time; time.sleep(14)"]).ok();
     eventually(Duration::from_secs(30), "the label has gone", || !runs());
@@ -178,43 +182,6 @@ print(os.stat('/dev/null').st_dev == os.fstat(0).st_dev, os.get_inheritable(1))"
     assert!(said[4].starts_with("True"), "{said:#?}");
 }
 
-/// A store to which nothing can be written: what writes there does not end either, killed or not.
-struct Stalled {
-    /// Process 1 of its label.
-    init: String,
-    file: fs::File,
-}
-
-impl Stalled {
-    fn store(world: &World, label: &str) -> Self {
-        let status = world.status();
-        let all = status["compartments"].as_array().expect("compartments");
-        let init = &all.iter().find(|one| one["label"] == label).expect("it runs")["init"];
-        // Open before: there is no such path once process 1 is dying.
-        let file = fs::File::open(format!("/proc/{init}/root/srv/own")).expect("its store");
-        let stalled = Self { init: init.to_string(), file };
-        stalled.tell("freeze");
-        stalled
-    }
-
-    fn tell(&self, what: &str) {
-        let place = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.file));
-        rustix::io::fcntl_setfd(&self.file, rustix::io::FdFlags::empty()).expect("its descriptor");
-        levee_system::sh("fsfreeze", &[&format!("--{what}"), &place]).ok();
-    }
-
-    /// Whether anything of the label is there still.
-    fn is_there(&self) -> bool {
-        Path::new("/proc").join(&self.init).exists()
-    }
-}
-
-impl Drop for Stalled {
-    fn drop(&mut self) {
-        self.tell("unfreeze");
-    }
-}
-
 #[test]
 fn a_label_that_is_long_about_its_end_keeps_no_other_waiting() {
     let world = World::up("stalled", &format!("{SITE}{SERVICES}"), &["ws1"]);
@@ -226,11 +193,8 @@ while True:
   with open('/srv/own/file', 'w') as file: file.write('x')
   time.sleep(0.01)";
     exec(&world, HIGH, &["/usr/bin/python3", "-c", writes]).ok();
-    let stalled = Stalled::store(&world, HIGH);
-    let runs = || {
-        let status = world.status();
-        status["compartments"].as_array().is_some_and(|all| all.iter().any(|one| one["label"] == HIGH))
-    };
+    let stalled = Stalled::store(&init(&world).expect("it runs"));
+    let runs = || init(&world).is_some();
     eventually(Duration::from_secs(40), "the label is told to end", || !runs());
     assert!(stalled.is_there());
     world.login("ws1", "ada").ok();
@@ -243,6 +207,24 @@ while True:
     drop(stalled);
     // It runs again once it is gone.
     exec(&world, HIGH, &["/usr/bin/python3", "-c", "pass"]).ok();
+}
+
+#[test]
+fn a_store_that_an_operator_has_open_still_keeps_its_own_label_waiting_and_no_other() {
+    let world = World::up("held", &format!("{SITE}{SERVICES}"), &["ws1"]);
+    exec(&world, HIGH, &["/usr/bin/python3", "-c", "pass"]).ok();
+    // As a command does that is stopped in the middle (Ctrl-Z), or somebody's shell.
+    let init = || init(&world);
+    let open = fs::File::open(format!("/proc/{}/root/srv/own", init().expect("it runs"))).expect("its store");
+    eventually(Duration::from_secs(40), "the label has ended", || init().is_none());
+    let mut wanted = Running::python(&world, "print('well')");
+    let begun = |log: &str| log.matches("print(").count() == 1;
+    eventually(Duration::from_secs(30), "it is wanted again", || begun(&audit(&world)));
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    assert!(world.fetch("ws1", "http://www.harbour.example/").ok().contains(LOW));
+    drop(open);
+    assert_eq!(wanted.lines().collect::<Vec<_>>(), ["well"]);
 }
 
 #[test]

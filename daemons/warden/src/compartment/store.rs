@@ -68,6 +68,20 @@ impl Store {
         Ok(Self { device: Device::Loop(LoopDevice::attach(&Self::lock(image, path)?, false)?) })
     }
 
+    /// Whether an image can be opened at once: nothing has it, or it is none. Who cannot wait asks this first.
+    ///
+    /// What a program has left open where it cannot be seen (a descriptor in a socket, or an operator's own) keeps a file system
+    /// longer than its compartment.
+    ///
+    /// # Errors
+    /// The image is not there.
+    pub fn is_free(path: &Path) -> Result<bool> {
+        let image =
+            File::open(path).map_err(|e| Error::new(format!("open the store {}", path.display()), e))?;
+        // It is let go of with this copy of the descriptor.
+        Ok(flock(&image, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK))
+    }
+
     /// Locks an image that is open, for as long as a copy of its descriptor lives.
     fn lock(image: File, path: &Path) -> Result<File> {
         let until = Instant::now() + REMAINS;

@@ -37,6 +37,9 @@ impl Server {
             if let Some(Err(e)) = watched {
                 self.partition_over(at, &format!("it cannot be waited for: {e}"));
             }
+            for ticket in self.partitions.get_mut(at).map(Partition::told).unwrap_or_default() {
+                self.tell_sessiond(LabelEvent::Partition { ticket, result: Ok(()) });
+            }
         }
         for (name, why) in self.partition_makers.begin(&self.options.programs, &mut self.processes.waits) {
             log!("{name}: {why}");
@@ -54,6 +57,9 @@ impl Server {
         }
         if let Some(missing) = partition.missing(&self.options)? {
             self.partition_makers.want(partition.log_name().clone(), vec![missing], None);
+            return Ok(());
+        }
+        if partition.is_held(&self.options)? {
             return Ok(());
         }
         let (options, site, uids) = (&self.options, &self.site, &self.uids);
@@ -126,7 +132,7 @@ impl Server {
             }
             Some(partition) => {
                 partition.stop("stopped by an operator");
-                Ok(())
+                partition.tell(ticket)
             }
         };
         if result.is_ok() {
@@ -136,6 +142,9 @@ impl Server {
                 if run { "turned on by an operator" } else { "stopped by an operator" },
             );
         }
-        self.tell_sessiond(LabelEvent::Partition { ticket, result });
+        // That it has stopped is told once nothing of it is left.
+        if run || result.is_err() {
+            self.tell_sessiond(LabelEvent::Partition { ticket, result });
+        }
     }
 }

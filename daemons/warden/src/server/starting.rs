@@ -1,4 +1,4 @@
-//! What a label waits for before it starts: a rest, its end, its stores, the image of the programs, a slot.
+//! What a label waits for before it starts: a rest, its end, its stores, whoever has them open still, the image of the programs, a slot.
 
 use super::Server;
 use super::keeping::Kept;
@@ -97,6 +97,9 @@ impl Server {
             self.makers.want(name.clone(), missing, boot);
             return Ok(());
         }
+        if self.held.waits(name, &label::images(name, &resources), Instant::now())? {
+            return Ok(());
+        }
         let running = RunningLabel::start(name, resources)?;
         self.labels.insert(name.clone(), running);
         self.prepare_copies(name);
@@ -139,6 +142,13 @@ impl Server {
             chosen.push(free.swap_remove(index));
         }
         (chosen.len() == count).then_some(chosen)
+    }
+
+    /// Labels whose images something had open are tried again.
+    pub(super) fn see_to_held(&mut self) {
+        for name in self.held.names() {
+            self.need(name);
+        }
     }
 
     /// Labels that have ended may be wanted again.
