@@ -38,6 +38,9 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+/// Below the state directory: whom the authority believes no more.
+const REVOCATIONS: &str = "authority/ca.crl";
+
 /// What a site file says about the server and its hosts.
 pub struct Facts {
     /// The site.
@@ -124,6 +127,10 @@ pub enum EnrolError {
     NoAuditor(PathBuf),
     /// There is no private key here that could be rotated.
     NoKey(PathBuf),
+    /// The authority that was rotated is still the one that vouches for these.
+    StillNeeded(Vec<String>),
+    /// No rotation of the authority was begun.
+    NotBegun,
     /// A host's name is missing, or one is too many.
     WhoseKey,
     /// The site has one server.
@@ -174,6 +181,15 @@ impl fmt::Display for EnrolError {
                 "there is no {} that could be rotated: whoever has the key makes another with `levee enrol request --force`, and \
                  `levee enrol sign --force` answers it",
                 path.display()
+            ),
+            Self::StillNeeded(whose) => write!(
+                f,
+                "the authority before this one has signed for {} still: rotate their keys (levee enrol rotate SITE trusted-path, ike, \
+                 host NAME), copy the bundles, then --finish",
+                whose.join(", ")
+            ),
+            Self::NotBegun => f.write_str(
+                "no rotation of the authority was begun: levee enrol rotate SITE authority begins one",
             ),
             Self::WhoseKey => f.write_str(
                 "`host` needs the host's name behind it, `layer` may have one, and the others have none: \
@@ -332,7 +348,11 @@ impl Enroller<'_> {
     /// Revokes the certificates of a host's bundle, or the server's, and those in these files: writes the authority's revocation list
     /// anew, with what it had, good for so many days.
     pub fn revoke(&self, names: &[String], files: &[PathBuf], days: i64) -> Result<Written, EnrolError> {
-        let (_, issuer) = self.issuer("ca")?;
+        let mut issuers = vec![self.issuer("ca")?.1];
+        if self.state.join(rotate::FORMER).exists() {
+            // What the one before it signed is believed until its rotation ends.
+            issuers.push(self.issuer("former-ca")?.1);
+        }
         let bundle = |name: &String| match name.as_str() {
             "server" => self.state.join("server"),
             host => self.state.join("hosts").join(host),
@@ -344,13 +364,15 @@ impl Enroller<'_> {
             let read = std::fs::read(&path).map_err(|error| EnrolError::File(path.clone(), error))?;
             serials.push(pki::serial(&read)?);
         }
-        let path = self.state.join("authority/ca.crl");
+        let path = self.state.join(REVOCATIONS);
         let before = match std::fs::read(&path) {
             Ok(list) => Some(list),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(EnrolError::File(path, error)),
         };
-        let list = pki::revocation_list(before.as_deref(), &serials, days, &issuer)?;
+        let lists =
+            issuers.iter().map(|issuer| pki::revocation_list(before.as_deref(), &serials, days, issuer));
+        let list = lists.collect::<Result<String, _>>()?;
         files::write(&path, list.as_bytes(), Mode::Public, true)
             .map_err(|error| EnrolError::File(path.clone(), error))?;
         Ok(vec![path])

@@ -95,6 +95,9 @@ enum What {
         /// Whose: with `host`, and with `layer` unless it is the server's
         #[arg(value_name = "HOST")]
         host: Option<String>,
+        /// With `authority`: the one before it is believed no more, and its key is destroyed
+        #[arg(long)]
+        finish: bool,
     },
     /// Revoke the certificates of hosts: writes authority/ca.crl anew. `levee reload` has a running server read it
     Revoke {
@@ -170,8 +173,8 @@ impl Enrol {
             | What::Sign { place, .. }
             | What::Rotate { place, .. } => (place, None),
         };
-        if let What::Rotate { what, host, .. } = &self.what {
-            return rotate(place, *what, host.as_deref());
+        if let What::Rotate { what, host, finish, .. } = &self.what {
+            return rotate(place, *what, host.as_deref(), *finish);
         }
         let done = facts(place).and_then(|(facts, state)| {
             // Nothing is made for one site among what another has.
@@ -230,7 +233,13 @@ impl Enrol {
 }
 
 /// Makes a new key in the place of one that is in use.
-fn rotate(place: &Where, what: enrol::What, host: Option<&str>) -> Result<(), String> {
+fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) -> Result<(), String> {
+    if finish && what != enrol::What::Authority {
+        return Err(
+            "--finish ends the rotation of the authority: levee enrol rotate SITE authority --finish"
+                .to_owned(),
+        );
+    }
     if place.passphrase || place.force {
         return Err(
             "a key that is rotated stays encrypted, or not, as it is: leave out --passphrase and --force"
@@ -246,11 +255,12 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>) -> Result<(), St
         (enrol::What::Host, Some(host)) => format!("hosts/{host}/device.key"),
         _ => "server/tls.key".to_owned(),
     };
-    let is_encrypted = what != enrol::What::Layer && encrypted(&state.join(key));
+    let has_none = matches!(what, enrol::What::Layer | enrol::What::Authority);
+    let is_encrypted = !has_none && encrypted(&state.join(key));
     let passphrase = is_encrypted.then(|| asked("Passphrase of the keys: ", false)).transpose()?;
     let enroller = Enroller { state: &state, force: false, passphrase, rounds: ROUNDS, authority_passphrase };
-    let Rotated { written, destroyed, said } =
-        enroller.rotate(&facts, what, host).map_err(|e| e.to_string())?;
+    let done = if finish { enroller.finish_authority(&facts) } else { enroller.rotate(&facts, what, host) };
+    let Rotated { written, destroyed, said } = done.map_err(|e| e.to_string())?;
     if place.json {
         let all = serde_json::json!({ "written": written, "destroyed": destroyed, "said": said });
         return output::print(&format!("{all}\n"));
@@ -262,6 +272,9 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>) -> Result<(), St
         (enrol::What::Host, Some(host)) | (_, Some(host)) => {
             format!("copy the bundle to {host}, then `levee reload` there, and here for the audit log")
         }
+        (enrol::What::Authority, None) if !finish => "`levee reload` here; copy `authority.pem` to every host, and `levee reload` there; then rotate the \
+                                                      server's keys and the hosts'; then --finish"
+            .to_owned(),
         _ => "`levee reload` has a running server go on with it".to_owned(),
     };
     output::print(&written.chain(destroyed).chain([format!("{said}\n{next}\n")]).collect::<String>())

@@ -91,6 +91,12 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
             path.display()
         )
     }));
+    if state.join(crate::enrol::rotate::FORMER).exists() {
+        found.warnings.push(
+            "the authority before this one is believed still: levee enrol rotate SITE authority --finish"
+                .to_owned(),
+        );
+    }
     found.warnings.extend(without_seed(site, state));
     found
 }

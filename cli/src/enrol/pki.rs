@@ -193,6 +193,39 @@ pub fn authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError
     Ok(params.self_signed(key)?)
 }
 
+/// The authority that follows another: of another name, so that each one's revocation list is known for its own.
+pub fn next_authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+    let digest = ring::digest::digest(&ring::digest::SHA256, key.der_bytes());
+    let short: String = digest.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let mut params = params(&format!("levee authority of {site} {short}"), AUTHORITY_DAYS)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params.self_signed(key)?)
+}
+
+/// The certificates of a PEM text, each in PEM.
+pub fn certificates(pem: &[u8]) -> Result<Vec<String>, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading a certificate: {why}"));
+    let one = |der: Result<CertificateDer<'_>, _>| {
+        let der = der.map_err(|e: rustls_pki_types::pem::Error| fault(&e))?;
+        pem::encode_string("CERTIFICATE", LineEnding::LF, &der).map_err(|e| fault(&e))
+    };
+    CertificateDer::pem_slice_iter(pem).map(one).collect()
+}
+
+/// Whether the first certificate of a PEM text is signed by this authority.
+pub fn is_by(pem: &[u8], authority: &[u8]) -> Result<bool, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading a certificate: {why}"));
+    let (der, authority) = (
+        CertificateDer::from_pem_slice(pem).map_err(|e| fault(&e))?,
+        CertificateDer::from_pem_slice(authority).map_err(|e| fault(&e))?,
+    );
+    let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| fault(&e))?;
+    let (_, authority) = X509Certificate::from_der(&authority).map_err(|e| fault(&e))?;
+    Ok(certificate.issuer() == authority.subject()
+        && certificate.verify_signature(Some(authority.public_key())).is_ok())
+}
+
 /// The authority of a federation: signs etcd's certificates, and those of the servers as its clients. Another one than the site's, so
 /// that no workstation's certificate is good there.
 pub fn federation_authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
@@ -277,12 +310,19 @@ pub fn revocation_list(
     let mut number = 0;
     if let Some(before) = before {
         let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading the revocation list: {why}"));
-        let der = CertificateRevocationListDer::from_pem_slice(before).map_err(|e| fault(&e))?;
-        let (_, list) = CertificateRevocationList::from_der(&der).map_err(|e| fault(&e))?;
-        let counted = list.crl_number().and_then(|number| number.to_u64_digits().first().copied());
-        number = counted.ok_or_else(|| fault(&"it has no number"))?;
-        for entry in list.iter_revoked_certificates() {
-            revoked.insert(entry.raw_serial().to_vec(), entry.revocation_date.to_datetime());
+        let mut lists = 0;
+        for der in CertificateRevocationListDer::pem_slice_iter(before) {
+            let der = der.map_err(|e| fault(&e))?;
+            let (_, list) = CertificateRevocationList::from_der(&der).map_err(|e| fault(&e))?;
+            let counted = list.crl_number().and_then(|number| number.to_u64_digits().first().copied());
+            number = number.max(counted.ok_or_else(|| fault(&"it has no number"))?);
+            for entry in list.iter_revoked_certificates() {
+                revoked.insert(entry.raw_serial().to_vec(), entry.revocation_date.to_datetime());
+            }
+            lists += 1;
+        }
+        if lists == 0 {
+            return Err(fault(&"there is none in it"));
         }
     }
     for serial in serials {

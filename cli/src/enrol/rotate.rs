@@ -14,6 +14,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The private key of the authority before this one, while its rotation has not ended.
+pub const FORMER: &str = "authority/former-ca.key";
+/// How long a revocation list that a rotation writes anew is good, as [`Enroller::revoke`]'s by default.
+const LIST_DAYS: i64 = 30;
+
 /// A key that can be rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
@@ -29,6 +34,8 @@ pub enum What {
     Layer,
     /// A host's keys for the trusted path and IKE, in the bundle that was made here
     Host,
+    /// The site's authority's: both are believed until `--finish`
+    Authority,
 }
 
 impl What {
@@ -75,12 +82,48 @@ fn fingerprint(key: &KeyPair) -> String {
 }
 
 impl Enroller<'_> {
+    /// Ends the rotation of the authority: the one before it is believed no more, and its key is destroyed.
+    ///
+    /// # Errors
+    /// None was begun, or it has still signed for somebody; or something cannot be written.
+    pub fn finish_authority(&self, facts: &Facts) -> Result<Rotated, EnrolError> {
+        let _alone = self.alone()?;
+        if !self.state.join(FORMER).exists() {
+            return Err(EnrolError::NotBegun);
+        }
+        let current = self.read("authority/ca.pem")?;
+        let needed = self.signed_by_another(facts, &current)?;
+        if !needed.is_empty() {
+            return Err(EnrolError::StillNeeded(needed));
+        }
+        let (mut rotation, key) = self.for_authority().begin("authority", "ca.key")?;
+        for name in ["former-ca.key", "former-ca.pem"] {
+            let path = rotation.swap.path().join(name);
+            std::fs::remove_file(&path).map_err(|error| EnrolError::File(path, error))?;
+        }
+        let own = pki::certificates(&current)?.into_iter().next().unwrap_or_default();
+        rotation.files.public("ca.pem", &own)?;
+        if self.state.join(super::REVOCATIONS).exists() {
+            let (_, issuer) = self.issuer_of(facts, "ca")?;
+            let before = self.read(super::REVOCATIONS)?;
+            rotation
+                .files
+                .public("ca.crl", &pki::revocation_list(Some(&before), &[], LIST_DAYS, &issuer)?)?;
+        }
+        let reason = format!("rotated: {} alone is believed from here on", fingerprint(&key));
+        let done = self.finish("authority", &reason, rotation)?;
+        self.distribute(facts, done)
+    }
+
     /// Makes a new key, has what vouches for it made anew, and destroys the old one.
     ///
     /// # Errors
     /// There is nothing to rotate, it is encrypted with another passphrase, or something cannot be written; the old key stays in use then.
     pub fn rotate(&self, facts: &Facts, what: What, host: Option<&str>) -> Result<Rotated, EnrolError> {
         let _alone = self.alone()?;
+        if (what, host) == (What::Authority, None) {
+            return self.rotate_authority(facts);
+        }
         let (object, rotation) = match (what, host) {
             (What::Host, Some(name)) => (format!("keys of {name}"), self.rotate_host(facts, name)?),
             (What::Layer, Some(name)) => {
@@ -90,19 +133,93 @@ impl Enroller<'_> {
             (What::Layer, None) => {
                 ("second tunnel's key".to_owned(), self.rotate_layer(facts, "layer", None)?)
             }
-            (What::Host, None) | (_, Some(_)) => return Err(EnrolError::WhoseKey),
+            (What::Host | What::Authority, None) | (_, Some(_)) => return Err(EnrolError::WhoseKey),
             (What::TrustedPath, None) => ("trusted path's key".to_owned(), self.rotate_tls(facts)?),
             (What::Ike, None) => ("IKE's key".to_owned(), self.rotate_ike(facts)?),
             (What::Audit, None) => ("audit log's key".to_owned(), self.rotate_audit(facts)?),
             (What::Federation, None) => ("federation's key".to_owned(), self.rotate_federation(facts)?),
         };
-        self.finish(&object, rotation)
+        let reason = format!("rotated: from {}", rotation.said.join(", from "));
+        self.finish(&object, &reason, rotation)
+    }
+
+    /// A new authority, beside which the one before it is believed until [`Enroller::finish_authority`]. Where that is so already, what
+    /// others have of the two is written anew.
+    fn rotate_authority(&self, facts: &Facts) -> Result<Rotated, EnrolError> {
+        if self.state.join(FORMER).exists() {
+            let said = "the authority: its rotation was begun before, and ends with --finish".to_owned();
+            return self.distribute(facts, Rotated { written: Vec::new(), destroyed: Vec::new(), said });
+        }
+        let (_, former) = self.issuer_of(facts, "ca")?;
+        let (mut rotation, old) = self.for_authority().begin("authority", "ca.key")?;
+        let before = self.read("authority/ca.pem")?;
+        let before = pki::certificates(&before)?.into_iter().next().unwrap_or_default();
+        let key = pki::key(facts.keys)?;
+        let certificate = pki::next_authority(&facts.site, &key)?;
+        rotation.files.private("former-ca.key", &old)?;
+        rotation.files.public("former-ca.pem", &before)?;
+        rotation.key("ca.key", &key, &fingerprint(&old))?;
+        let pem = certificate.pem();
+        rotation.files.public("ca.pem", &format!("{pem}{before}"))?;
+        if self.state.join(super::REVOCATIONS).exists() {
+            let list = self.read(super::REVOCATIONS)?;
+            let issuer = rcgen::Issuer::from_ca_cert_pem(&pem, key).map_err(pki::PkiError::from)?;
+            let new = pki::revocation_list(Some(&list), &[], LIST_DAYS, &issuer)?;
+            rotation
+                .files
+                .public("ca.crl", &(new + &pki::revocation_list(Some(&list), &[], LIST_DAYS, &former)?))?;
+        }
+        let reason =
+            format!("rotated: from {}; both are believed until --finish", rotation.said.join(", from "));
+        let done = self.finish("authority", &reason, rotation)?;
+        self.distribute(facts, done)
+    }
+
+    /// The same, with what the authority's own key is encrypted with.
+    fn for_authority(&self) -> Self {
+        Self { passphrase: self.authority_passphrase.clone(), ..self.anew() }
+    }
+
+    fn read(&self, file: &str) -> Result<Vec<u8>, EnrolError> {
+        let path = self.state.join(file);
+        std::fs::read(&path).map_err(|error| EnrolError::File(path, error))
+    }
+
+    /// Gives the server and every bundle whom to believe now.
+    fn distribute(&self, facts: &Facts, mut done: Rotated) -> Result<Rotated, EnrolError> {
+        let authority = self.read("authority/ca.pem")?;
+        let bundles = facts.hosts.iter().map(|host| format!("hosts/{}", host.name));
+        for place in ["server".to_owned()].into_iter().chain(bundles) {
+            let path = self.state.join(place).join("authority.pem");
+            if path.exists() {
+                files::write(&path, &authority, Mode::Public, true)
+                    .map_err(|error| EnrolError::File(path.clone(), error))?;
+                done.written.push(path);
+            }
+        }
+        Ok(done)
+    }
+
+    /// For whom the first of these authorities has not signed, of those that the site file has.
+    fn signed_by_another(&self, facts: &Facts, authority: &[u8]) -> Result<Vec<String>, EnrolError> {
+        let bundles = facts.hosts.iter().map(|host| (host.name.to_string(), format!("hosts/{}", host.name)));
+        let mut found = Vec::new();
+        for (name, place) in [("the server".to_owned(), "server".to_owned())].into_iter().chain(bundles) {
+            for file in ["chain.pem", "ike-chain.pem"] {
+                let path = format!("{place}/{file}");
+                // A bundle that was moved to its host is not known to be good: it has to be made, or signed for, anew.
+                if !self.state.join(&path).exists() || !pki::is_by(&self.read(&path)?, authority)? {
+                    found.push(name.clone());
+                    break;
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Puts it in its place. A kill at any step leaves the old keys or the new ones, and a line for the audit log if any may be new.
-    fn finish(&self, object: &str, rotation: Rotation) -> Result<Rotated, EnrolError> {
-        let Rotation { swap, files, said } = rotation;
-        let reason = format!("rotated: from {}", said.join(", from "));
+    fn finish(&self, object: &str, reason: &str, rotation: Rotation) -> Result<Rotated, EnrolError> {
+        let Rotation { swap, files, .. } = rotation;
         let said = format!("{object}\n{reason}\n");
         let directory = self.state.join("rotated");
         let fault = |path: &Path| {
@@ -257,7 +374,7 @@ impl Enroller<'_> {
 
 /// Directories in which a rotation was begun and never ended: the next one of the same directory destroys what is left.
 pub fn unfinished(state: &Path) -> Vec<PathBuf> {
-    let places = ["server", "layer"].map(|name| state.join(format!("{name}{}", swap::STAGED)));
+    let places = ["server", "layer", "authority"].map(|name| state.join(format!("{name}{}", swap::STAGED)));
     let hosts = std::fs::read_dir(state.join("hosts")).into_iter().flatten().flatten();
     let of_hosts = hosts.flat_map(|entry| {
         let path = entry.path();

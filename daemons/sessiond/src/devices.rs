@@ -11,13 +11,13 @@ use ring::signature::{
 };
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use x509_parser::pem::parse_x509_pem;
+use x509_parser::pem::Pem;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 /// Who vouches for devices, and for whom they do no more.
 pub struct Devices {
     server: DomainName,
-    authority: UnparsedPublicKey<Vec<u8>>,
+    authorities: Authorities,
     revoked: BTreeSet<Vec<u8>>,
     /// Of the revocation list, if there is one.
     list: Option<Digest>,
@@ -29,8 +29,8 @@ impl Devices {
     /// # Errors
     /// If one of them cannot be used.
     pub fn new(server: DomainName, authority: OwnedFd, list: Option<OwnedFd>) -> Result<Self, String> {
-        let authority = self::authority(authority)?;
-        let mut devices = Self { server, authority, revoked: BTreeSet::new(), list: None };
+        let authorities = Authorities::read(authority)?;
+        let mut devices = Self { server, authorities, revoked: BTreeSet::new(), list: None };
         if let Some(list) = list {
             devices.believe(&list).map_err(|e| format!("the revocation list: {e}"))?;
         }
@@ -70,9 +70,9 @@ impl Devices {
     ) -> Result<Passport, &'static str> {
         let Proof { sealed, signature } = proof;
         let message = sealed.passport.message().ok_or("its passport is malformed")?;
-        self.authority
-            .verify(&message, &sealed.signature)
-            .map_err(|_| "its passport is not of the site's authority")?;
+        if !self.authorities.have_signed(&message, &sealed.signature) {
+            return Err("its passport is not of the site's authority");
+        }
         let passport = sealed.passport;
         let message = proof_message(&self.server, nonce, exporter);
         UnparsedPublicKey::new(algorithm(passport.curve), &passport.point)
@@ -88,16 +88,36 @@ impl Devices {
     }
 }
 
-/// The key of an authority, by its certificate in PEM.
-///
-/// # Errors
-/// If it cannot be used.
-pub fn authority(file: OwnedFd) -> Result<UnparsedPublicKey<Vec<u8>>, String> {
-    let text = pem(&file).map_err(|e| format!("the authority: {e}"))?;
-    let (_, block) = parse_x509_pem(&text).map_err(|e| format!("the authority: {e}"))?;
-    let certificate = block.parse_x509().map_err(|e| format!("the authority: {e}"))?;
-    key(certificate.public_key())
-        .ok_or_else(|| "the authority's key is on neither P-256 nor P-384".to_owned())
+/// The most authorities at a time: one, and the one before it while it is rotated.
+const MOST_AUTHORITIES: usize = 2;
+
+/// Who vouches for a passport: an authority, and the one before it while it is rotated.
+pub struct Authorities(Vec<UnparsedPublicKey<Vec<u8>>>);
+
+impl Authorities {
+    /// By their certificates in PEM.
+    ///
+    /// # Errors
+    /// If one of them cannot be used, there is none, or they are too many.
+    pub fn read(file: OwnedFd) -> Result<Self, String> {
+        let text = pem(&file).map_err(|e| format!("the authority: {e}"))?;
+        let mut keys = Vec::new();
+        for block in Pem::iter_from_buffer(&text) {
+            let block = block.map_err(|e| format!("the authority: {e}"))?;
+            let certificate = block.parse_x509().map_err(|e| format!("the authority: {e}"))?;
+            let key = key(certificate.public_key());
+            keys.push(key.ok_or("the authority's key is on neither P-256 nor P-384")?);
+        }
+        match keys.len() {
+            1..=MOST_AUTHORITIES => Ok(Self(keys)),
+            number => Err(format!("the authority: {number} certificates")),
+        }
+    }
+
+    /// Whether one of them has signed this.
+    pub fn have_signed(&self, message: &[u8], signature: &[u8]) -> bool {
+        self.0.iter().any(|key| key.verify(message, signature).is_ok())
+    }
 }
 
 /// How a key on this curve signs.

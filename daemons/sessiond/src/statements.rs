@@ -1,6 +1,6 @@
 //! What servers of the site say to each other: sealed here, and opened here. Nothing that etcd or its client bring is believed otherwise.
 
-use crate::devices::{algorithm, authority};
+use crate::devices::{Authorities, algorithm};
 use levee_daemon::pem;
 use levee_ipc::federation::{Envelope, Sealed, Statement};
 use levee_policy::DomainName;
@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 /// This server's passport, and the authority of the others'.
 pub struct Statements {
     own: Sealed,
-    authority: UnparsedPublicKey<Vec<u8>>,
+    authorities: Authorities,
     /// The passports that were found good, each server's last one.
     known: BTreeMap<DomainName, Sealed>,
 }
@@ -27,7 +27,7 @@ impl Statements {
         let own = Sealed::from_text(&own)
             .filter(|sealed| sealed.passport.server == *me)
             .ok_or("the federation's certificate has no passport of this server: levee enrol server")?;
-        Ok(Self { own, authority: authority(authority_file)?, known: BTreeMap::new() })
+        Ok(Self { own, authorities: Authorities::read(authority_file)?, known: BTreeMap::new() })
     }
 
     /// This server's statement as it is written; `None` if it is too long.
@@ -44,9 +44,9 @@ impl Statements {
         let passport = &envelope.sealed.passport;
         if self.known.get(&passport.server) != Some(&envelope.sealed) {
             let message = passport.message().ok_or("its passport is malformed")?;
-            self.authority
-                .verify(&message, &envelope.sealed.signature)
-                .map_err(|_| "its passport is not of the servers' authority")?;
+            if !self.authorities.have_signed(&message, &envelope.sealed.signature) {
+                return Err("its passport is not of the servers' authority");
+            }
         }
         if passport.not_after.saturating_mul(1000) < now.as_millis() {
             return Err("its passport has run out");

@@ -70,6 +70,33 @@ pub const BOUNDS: [Bound; 16] = [
     bound("logger", 64, 4, "lines of 1 KiB; two files of 1 MiB"),
 ];
 
+/// What `levee up`, the warden and those that make images may use together: all that runs in a unit's own group, since every other process
+/// has one elsewhere. The units of `conf/systemd` say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// MiB: `MemoryMax`.
+    pub memory: u64,
+    /// Processes and threads: `TasksMax`.
+    pub processes: u64,
+}
+
+/// MiB for the warden and `levee up`, and what they have read of files and not been asked to give back.
+const WARDEN: u64 = 512;
+/// MiB for one that makes an image.
+const MAKER: u64 = 256;
+/// Processes and threads of one that makes an image, with the programs that it runs.
+const MAKER_PROCESSES: u64 = 32;
+/// Makers at a time: of labels' stores, of partitions' files, of the programs' image, of a network's rules.
+const MAKERS: u64 = 2 * crate::making::AT_ONCE as u64 + 2;
+
+/// The images of services' programs lie in the server's memory.
+pub const SERVER_UNIT: Unit = Unit {
+    memory: (crate::programs::MEMORY >> 20) + WARDEN + MAKERS * MAKER,
+    processes: 64 + MAKERS * MAKER_PROCESSES,
+};
+/// A workstation makes no image.
+pub const WORKSTATION_UNIT: Unit = Unit { memory: WARDEN, processes: 64 };
+
 /// A process's own group; it goes with the value.
 #[derive(Debug)]
 pub struct Group {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// So many are made at once; it is the disk that they wait for.
-const AT_ONCE: usize = 4;
+pub const AT_ONCE: usize = 4;
 
 /// How long making a label's images may take.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -54,6 +54,9 @@ fn main() {
     for (target, name, input) in simple() {
         write(target, name, &input);
     }
+    for (name, input) in levee_fuzz_targets::statement::honest() {
+        write("statement", name, &input);
+    }
     let wire = |s: &Seen| [&[0; 16], &[s.first][..], &[0; 11], s.chain.as_slice()].concat();
     let framed = |m: &[u8]| [&u16::try_from(m.len()).expect("short").to_be_bytes(), m].concat();
 

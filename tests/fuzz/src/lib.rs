@@ -20,5 +20,6 @@ pub mod labelled;
 pub mod layer;
 pub mod logger_lines;
 pub mod site_file;
+pub mod statement;
 pub mod terminal;
 pub mod upflow_receive;

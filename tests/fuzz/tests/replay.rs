@@ -164,6 +164,7 @@ targets! {
     ipc_message: levee_fuzz_targets::ipc_message::run;
     logger_lines: levee_fuzz_targets::logger_lines::run;
     site_file: levee_fuzz_targets::site_file::run;
+    statement: levee_fuzz_targets::statement::run;
     terminal: levee_fuzz_targets::terminal::run;
     upflow_receive: levee_fuzz_targets::upflow_receive::run;
 }

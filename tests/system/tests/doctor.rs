@@ -1,6 +1,8 @@
 //! `levee-tpe doctor` at a workstation, before a real server: each fault is found, said alone, and has its remedy.
 
+use levee_sys::cgroup::{Cgroup, Limits};
 use levee_system::{World, sh, text};
+use levee_warden::bounds::{SERVER_UNIT, Unit};
 use rcgen::{CertificateParams, Issuer, KeyPair};
 use serde_json::Value;
 use std::fs;
@@ -167,7 +169,7 @@ fn what_keeps_a_workstation_from_its_server_is_found_and_said_with_its_remedy() 
 }
 
 #[test]
-fn a_site_serves_and_is_used_with_no_more_capabilities_than_the_units_leave() {
+fn a_site_serves_and_is_used_with_the_capabilities_and_bounds_of_the_units() {
     let drops = |unit: &str| -> Vec<String> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conf/systemd").join(unit);
         let text = fs::read_to_string(path).expect("the unit");
@@ -183,8 +185,17 @@ fn a_site_serves_and_is_used_with_no_more_capabilities_than_the_units_leave() {
     assert!(dropped.len() > 10 && dropped.contains(&"-sys_module".to_owned()));
     let set = format!("--bounding-set={}", dropped.join(","));
     let mut world = World::new("unit", SITE, &["ws1"]);
-    world.start_by(&["setpriv", "--no-new-privs", &set]);
+    // Its group as systemd would make it.
+    let Unit { memory, processes } = SERVER_UNIT;
+    let limits = Limits { memory: memory << 20, processes, cpu_percent: Limits::ANY_TIME };
+    let name = format!("levee-unit-{}", std::process::id());
+    let group = Cgroup::create(&name, limits).expect("a control group");
+    let within = "for procs in /sys/fs/cgroup/$0/cgroup.procs /sys/fs/cgroup/*/$0/cgroup.procs; do \
+                  if [ -e $procs ]; then echo $$ > $procs || exit 1; fi; done; exec \"$@\"";
+    world.start_by(&["sh", "-c", within, &name, "setpriv", "--no-new-privs", &set]);
     world.start_server();
+    let of_warden = fs::read_to_string(format!("/proc/{}/cgroup", world.server_pid())).expect("its groups");
+    assert!(of_warden.lines().filter(|line| line.ends_with(&name)).count() > 0, "{of_warden}");
     world.start_workstation("ws1");
     let bounding = fs::read_to_string(format!("/proc/{}/status", world.server_pid())).expect("its status");
     let bounding =
@@ -197,4 +208,8 @@ fn a_site_serves_and_is_used_with_no_more_capabilities_than_the_units_leave() {
         world.fetch("ws1", "http://www.harbour.example/").ok();
     }
     world.tpe("ws1", &["logout"]).ok();
+    // Of the warden's descendants none but makers are in it, and those have ended by now.
+    assert!(!group.ran_out_of_memory());
+    drop(world);
+    drop(group);
 }

@@ -70,3 +70,70 @@ fn every_key_of_a_server_is_rotated_without_a_lost_packet_or_session_and_the_aud
     }
     world.levee(&["audit", "verify", "--state", &state]).ok();
 }
+
+#[test]
+fn the_authority_is_rotated_under_a_session_and_then_believes_nobody_of_before() {
+    let world = World::up("authority", SITE, &["ws1"]);
+    let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+    let runs = [text(&world.path("run")), text(&world.path("ws1-run"))];
+    let rotate = |what: &[&str]| {
+        let mut arguments = vec!["enrol", "rotate", site.as_str()];
+        arguments.extend(what);
+        arguments.extend(["--state", state.as_str()]);
+        world.levee(&arguments)
+    };
+    let reload = |run: &String| drop(world.levee(&["reload", "--run", run]).ok());
+    // None while sessiond is started again.
+    let sessions = || {
+        let said = world.levee(&["status", "--json", "--run", &runs[0]]);
+        let said: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_default();
+        said["sessions"].as_array().cloned().unwrap_or_default()
+    };
+    let eventually = |what: &str, is: &dyn Fn() -> bool| eventually(Duration::from_secs(60), what, is);
+    let attached = || sessions().len() == 1 && sessions().iter().all(|row| row["attached"] == true);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    let session = || sessions().first().map(|row| row["id"].clone()).expect("a session");
+    let before = session();
+    let log = |of: &str, what: &str| fs::read_to_string(world.log(of)).expect("a log").matches(what).count();
+    let renewals = || log("ws1", "goes on with the keys");
+
+    // Both are believed. The server goes on with the new one's certificates; the workstation has the old one's.
+    rotate(&["authority"]).ok();
+    reload(&runs[0]);
+    eventually("the trusted path is up with two authorities", &attached);
+    for what in ["trusted-path", "ike"] {
+        rotate(&[what]).ok();
+    }
+    assert!(rotate(&["authority", "--finish"]).refused().contains("ws1"));
+    world.tpe("ws1", &["logout"]).ok();
+    reload(&runs[1]);
+    eventually("the workstation believes both", &|| renewals() == 1);
+    eventually("and signs on", &|| world.login("ws1", "ada").status == 0);
+    world.level("ws1", "UNCLASSIFIED").ok();
+    let with_both = session();
+    assert_ne!(with_both, before);
+    reload(&runs[0]);
+    eventually("the trusted path is up with the new certificates", &attached);
+    assert_eq!(session(), with_both, "its session goes on");
+    world.fetch("ws1", PAGE).ok();
+
+    // The old authority is nobody's: a workstation that has not taken its new keys yet is not believed, and then is.
+    for host in fs::read_dir(world.path("state/hosts")).expect("bundles") {
+        rotate(&["host", &host.expect("a bundle").file_name().to_string_lossy()]).ok();
+    }
+    world.tpe("ws1", &["logout"]).ok();
+    rotate(&["authority", "--finish"]).ok();
+    reload(&runs[0]);
+    eventually("the server believes the new one alone", &|| {
+        log("server", "with new keys: authority/ca.pem") == 2
+    });
+    (0..3).for_each(|_| drop(world.login("ws1", "ada").refused()));
+    reload(&runs[1]);
+    eventually("the workstation has its new keys", &|| renewals() == 2);
+    eventually("and signs on", &|| world.login("ws1", "ada").status == 0);
+    world.level("ws1", "SECRET").ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains("SECRET"));
+    let shown = world.levee(&["audit", "show", "--state", &state]).ok();
+    assert_eq!(shown.lines().filter(|line| line.contains(" authority: ")).count(), 2, "{shown}");
+}

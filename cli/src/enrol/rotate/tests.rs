@@ -267,3 +267,55 @@ fn a_passport_of_the_new_key_is_in_the_federations_chain() {
     let signature = pki::sign(&key, b"x").unwrap();
     UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &sealed.passport.point).verify(b"x", &signature).unwrap();
 }
+
+#[test]
+fn an_authority_is_followed_by_another_and_both_are_believed_until_nobody_needs_the_one_before() {
+    let state = site();
+    let read = |file: &str| fs::read_to_string(state.path().join(file)).unwrap();
+    let enroller = enroller(state.path());
+    let old = read("authority/ca.key");
+    let old_certificate = read("authority/ca.pem");
+    enroller.revoke(&[], &[], 30).unwrap();
+    let refused = enroller.finish_authority(&facts()).unwrap_err().to_string();
+    assert!(refused.contains("was begun"), "{refused}");
+    enroller.rotate(&facts(), What::Authority, None).unwrap();
+    for file in ["authority/ca.pem", "server/authority.pem", "hosts/ws1/authority.pem"] {
+        let all = pki::certificates(read(file).as_bytes()).unwrap();
+        assert!(all.len() == 2 && all[1] == old_certificate && all[0] != old_certificate, "{file}");
+    }
+    assert_eq!(read("authority/ca.crl").matches("BEGIN X509 CRL").count(), 2);
+    // Again: nothing is made anew.
+    let before = read("authority/ca.pem");
+    enroller.rotate(&facts(), What::Authority, None).unwrap();
+    assert_eq!(read("authority/ca.pem"), before);
+    // Those that it has signed for still need it, each of them.
+    for what in [What::TrustedPath, What::Ike] {
+        let refused = enroller.finish_authority(&facts()).unwrap_err().to_string();
+        assert!(refused.contains("the server, ws1"), "{refused}");
+        enroller.rotate(&facts(), what, None).unwrap();
+    }
+    let refused = enroller.finish_authority(&facts()).unwrap_err().to_string();
+    assert!(refused.contains("signed for ws1 still"), "{refused}");
+    enroller.rotate(&facts(), What::Host, Some("ws1")).unwrap();
+    // Whom either has signed for is revoked in both lists.
+    enroller.revoke(&["ws1".to_owned()], &[], 30).unwrap();
+    assert_eq!(read("authority/ca.crl").matches("BEGIN X509 CRL").count(), 2);
+    let mut held = File::open(state.path().join(FORMER)).unwrap();
+    let done = enroller.finish_authority(&facts()).unwrap();
+    assert!(done.destroyed.iter().any(|path| path.ends_with("former-ca.key")), "{done:?}");
+    let mut octets = Vec::new();
+    held.read_to_end(&mut octets).unwrap();
+    assert!(!octets.is_empty() && octets.iter().all(|octet| *octet == 0));
+    for file in ["authority/ca.pem", "server/authority.pem", "hosts/ws1/authority.pem"] {
+        assert_eq!(pki::certificates(read(file).as_bytes()).unwrap().len(), 1, "{file}");
+        assert_ne!(read(file), old_certificate);
+    }
+    assert_eq!(read("authority/ca.crl").matches("BEGIN X509 CRL").count(), 1);
+    for trace in traces(&old) {
+        let found = everything(state.path());
+        let found = found.iter().find(|(_, content)| content.windows(trace.len()).any(|part| part == trace));
+        assert_eq!(found.map(|(path, _)| path), None);
+    }
+    // And it signs, as the one before it did.
+    enroller.rotate(&facts(), What::Ike, None).unwrap();
+}

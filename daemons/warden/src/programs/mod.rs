@@ -41,7 +41,7 @@ pub const CACHE: &str = "/var/cache/levee/programs";
 const KEPT: usize = 8;
 
 /// Bytes that images in memory may have together.
-const MEMORY: u64 = 4 << 30;
+pub const MEMORY: u64 = 4 << 30;
 
 /// How long making an image may take.
 const PATIENCE: Duration = Duration::from_secs(300);
