@@ -189,7 +189,7 @@ fn a_site_serves_and_is_used_with_the_capabilities_and_bounds_of_the_units() {
     let Unit { memory, processes } = SERVER_UNIT;
     let limits = Limits { memory: memory << 20, processes, cpu_percent: Limits::ANY_TIME };
     let name = format!("levee-unit-{}", std::process::id());
-    let group = Cgroup::create(&name, limits).expect("a control group");
+    let mut group = Cgroup::create(&name, limits).expect("a control group");
     let within = "for procs in /sys/fs/cgroup/$0/cgroup.procs /sys/fs/cgroup/*/$0/cgroup.procs; do \
                   if [ -e $procs ]; then echo $$ > $procs || exit 1; fi; done; exec \"$@\"";
     world.start_by(&["sh", "-c", within, &name, "setpriv", "--no-new-privs", &set]);
@@ -208,8 +208,8 @@ fn a_site_serves_and_is_used_with_the_capabilities_and_bounds_of_the_units() {
         world.fetch("ws1", "http://www.harbour.example/").ok();
     }
     world.tpe("ws1", &["logout"]).ok();
-    // Of the warden's descendants none but makers are in it, and those have ended by now.
     assert!(!group.ran_out_of_memory());
     drop(world);
-    drop(group);
+    // Its processes are ending.
+    group.remove_within(std::time::Duration::from_secs(10)).expect("nobody is left in it");
 }
