@@ -51,11 +51,9 @@ fn main() {
         std::fs::create_dir_all(&dir).expect("a directory");
         std::fs::write(dir.join(name), input).expect("a file");
     };
-    for (target, name, input) in simple() {
+    let statements = levee_fuzz_targets::statement::honest().map(|(name, input)| ("statement", name, input));
+    for (target, name, input) in simple().into_iter().chain(statements) {
         write(target, name, &input);
-    }
-    for (name, input) in levee_fuzz_targets::statement::honest() {
-        write("statement", name, &input);
     }
     let wire = |s: &Seen| [&[0; 16], &[s.first][..], &[0; 11], s.chain.as_slice()].concat();
     let framed = |m: &[u8]| [&u16::try_from(m.len()).expect("short").to_be_bytes(), m].concat();
