@@ -44,6 +44,26 @@ fn simple() -> [(&'static str, &'static str, Vec<u8>); 4] {
     ]
 }
 
+/// What is said of labelled links to the kernel, and what a server hears from another.
+fn links_and_servers() -> [(&'static str, &'static str, Vec<u8>); 4] {
+    let session = levee_fuzz_targets::federation::session();
+    let comes_and_goes = [action(2, &session), action(2, b"\0"), action(255, &[])].concat();
+    [
+        ("federation", "stated", action(0, &levee_fuzz_targets::federation::honest())),
+        ("federation", "session-comes-and-goes", comes_and_goes),
+        (
+            "kernel",
+            "ranged",
+            [&[0, 0, 0, 16, 2, 0, 0, 5, 220, 0, 0, 0, 7, 3][..], &[1, 0, 1, 2, 1, 44]].concat(),
+        ),
+        (
+            "kernel",
+            "permissive",
+            [&[0, 0, 1, 0, 3, 0, 0, 255, 255, 0, 1, 0, 0, 9][..], &[5, 0, 200]].concat(),
+        ),
+    ]
+}
+
 fn main() {
     let dir = std::env::args().nth(1).expect("where the corpora are");
     let write = |target: &str, name: &str, input: &[u8]| {
@@ -52,7 +72,7 @@ fn main() {
         std::fs::write(dir.join(name), input).expect("a file");
     };
     let statements = levee_fuzz_targets::statement::honest().map(|(name, input)| ("statement", name, input));
-    for (target, name, input) in simple().into_iter().chain(statements) {
+    for (target, name, input) in simple().into_iter().chain(statements).chain(links_and_servers()) {
         write(target, name, &input);
     }
     let wire = |s: &Seen| [&[0; 16], &[s.first][..], &[0; 11], s.chain.as_slice()].concat();

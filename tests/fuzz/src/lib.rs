@@ -12,10 +12,12 @@ pub mod esp_open;
 pub mod esp_send;
 #[expect(missing_docs, reason = "a program's own files are compiled here; nobody else calls them")]
 pub mod etcd;
+pub mod federation;
 pub mod ike_exchange;
 pub mod ike_parse;
 pub mod ipc_frame;
 pub mod ipc_message;
+pub mod kernel;
 pub mod labelled;
 pub mod layer;
 pub mod logger_lines;

@@ -155,9 +155,11 @@ targets! {
     esp_open: levee_fuzz_targets::esp_open::run;
     esp_send: levee_fuzz_targets::esp_send::run;
     etcd: levee_fuzz_targets::etcd::run;
+    federation: levee_fuzz_targets::federation::run;
     ike_initiator: levee_fuzz_targets::ike_exchange::initiator;
     ike_parse: levee_fuzz_targets::ike_parse::run;
     ike_responder: levee_fuzz_targets::ike_exchange::responder;
+    kernel: levee_fuzz_targets::kernel::run;
     labelled: levee_fuzz_targets::labelled::run;
     layer: levee_fuzz_targets::layer::run;
     ipc_frame: levee_fuzz_targets::ipc_frame::run;
@@ -190,4 +192,10 @@ fn the_saved_exchanges_reach_children_and_rekeyings() {
     ] {
         assert_eq!(made(target, name), (children, rekeyed), "{target}/{name}");
     }
+}
+
+#[test]
+fn another_servers_saved_words_let_its_session_be_used() {
+    let input = corpus("federation").into_iter().find(|(p, _)| p.ends_with("session-comes-and-goes"));
+    assert_eq!(levee_fuzz_targets::federation::appeared(&input.expect("a seed").1), 1);
 }

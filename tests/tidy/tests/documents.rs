@@ -142,6 +142,30 @@ fn every_test_that_a_document_names_is_there() {
     none(&problems.into_iter().collect::<Vec<_>>());
 }
 
+/// What must never fail is tried by exhaustion: which tests do that, the specification says, each where it is, and it leaves none out.
+#[test]
+fn the_table_of_what_is_tried_by_exhaustion_is_what_there_is() {
+    let all = tree();
+    let text = all.iter().find(|f| f.path == "docs/SPECIFICATION.md").map_or("", |f| &f.text);
+    let (_, table) = text.split_once("## By exhaustion").expect("the chapter");
+    let rows = table.lines().filter(|line| line.starts_with("| `")).map(quoted);
+    let named: BTreeSet<(String, String)> =
+        rows.filter_map(|row| Some((row.first()?.clone(), row.get(1)?.clone()))).collect();
+    assert!(named.len() >= 20, "{} tests", named.len());
+    let tests = |file: &Source| {
+        let after = file.text.split("#[test]").skip(1).map(str::to_owned);
+        let name = |rest: String| Some(rest.split_once("fn ")?.1.split_once('(')?.0.to_owned());
+        after.filter_map(name).map(|name| (file.path.clone(), name)).collect::<Vec<_>>()
+    };
+    let rust: Vec<&Source> = all.iter().filter(|f| f.is_rust()).collect();
+    let there: BTreeSet<(String, String)> = rust.iter().flat_map(|f| tests(f)).collect();
+    let exhaustive = there.iter().filter(|(path, _)| path.ends_with("/exhaustion.rs"));
+    let lost = named.difference(&there).map(|(path, name)| format!("{path}: no test {name}"));
+    let unnamed =
+        exhaustive.filter(|test| !named.contains(*test)).map(|(_, name)| format!("not named: {name}"));
+    none(&lost.chain(unnamed).collect::<Vec<_>>());
+}
+
 /// The names of a file's functions.
 fn names(file: &Source) -> Vec<String> {
     let after = file.text.split("fn ").skip(1);

@@ -1,6 +1,8 @@
 //! The message format of RFC 7296 section 3, both ways. Nothing here decides anything: bytes become typed values or
 //! [`Malformed`], and typed values become bytes.
 
+#[cfg(test)]
+mod exhaustion;
 mod ident;
 mod notify;
 mod payload;
