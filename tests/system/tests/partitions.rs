@@ -2,7 +2,7 @@
 //!
 //! Needs root, python3, iproute2, and levee's own programs (`cargo build --workspace --bins`).
 
-use levee_system::{Stalled, World, eventually, text};
+use levee_system::{World, eventually, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -96,44 +96,5 @@ fn a_partition_that_takes_all_it_can_costs_another_nothing_and_is_off_when_the_s
     eventually(PATIENCE, "it runs again", || is(&world, "steady", "runs"));
     let unknown = world.levee(&["partition", "stop", "--run", &run, "nobody"]).refused();
     assert!(unknown.contains("no partition nobody"), "{unknown}");
-    world.stop_server();
-}
-
-/// Writes into its files without end.
-const WRITES: &str = "import time
-while True:
-    with open('/srv/own/file', 'w') as file: file.write('x')
-    time.sleep(0.01)
-";
-
-#[test]
-fn a_partition_that_is_long_about_its_end_keeps_nobody_waiting_but_who_stops_it() {
-    let site = SITE.replace("\"harbour\"", "\"long\"")
-        + &partition("steady", "SECRET", BEATS, "restart = \"5 in 60s\"")
-        + &partition("long", "UNCLASSIFIED", WRITES, "restart = \"5 in 60s\"");
-    let mut world = World::up("long", &site, &["ws1"]);
-    let runs = |name: &str| is(&world, name, "runs");
-    eventually(PATIENCE, "both run", || runs("steady") && runs("long"));
-    let stalled = Stalled::store(&of(&world, "long")["init"].to_string());
-    let run = text(&world.path("run"));
-    std::thread::scope(|scope| {
-        let stopped = scope.spawn(|| world.levee(&["partition", "stop", "--run", &run, "long"]));
-        eventually(PATIENCE, "it is told to end", || is(&world, "long", "ends"));
-        // All else goes on.
-        world.levee(&["partition", "stop", "--run", &run, "steady"]).ok();
-        world.levee(&["partition", "start", "--run", &run, "steady"]).ok();
-        world.login("ws1", "ada").ok();
-        world.level("ws1", "SECRET").ok();
-        assert!(stalled.is_there() && is(&world, "long", "ends"), "it has ended, so that this shows nothing");
-        drop(stalled);
-        // Whoever stops it hears of it once it has ended, if that is soon enough.
-        let _ = stopped.join().expect("the operator");
-    });
-    eventually(PATIENCE, "it has ended", || is(&world, "long", "off: "));
-    world.levee(&["partition", "start", "--run", &run, "long"]).ok();
-    eventually(PATIENCE, "it runs again", || is(&world, "long", "runs"));
-    // What a warden says that has waited for it.
-    let said = fs::read_to_string(world.log("server")).expect("the server's log");
-    assert!(!said.contains("did not end within"), "{said}");
     world.stop_server();
 }
