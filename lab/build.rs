@@ -26,7 +26,18 @@ fn main() {
     program("attacker", &["main", "kernel", "hardware", "resources", "sockets", "pools", "record", "drive"]);
     program(
         "operations",
-        &["main", "arithmetic", "system", "switches", "files", "memory", "calculate", "storage", "commands"],
+        &[
+            "main",
+            "arithmetic",
+            "system",
+            "switches",
+            "files",
+            "memory",
+            "calculate",
+            "storage",
+            "commands",
+            "periodic",
+        ],
     );
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let compiler = said(&rustc, &["--version"]).unwrap_or_else(|| "not known".into());

@@ -2,7 +2,7 @@
 // connection; `operations list`: what there is; `operations nothing`: ends at once, for those that time how programs start.
 //
 // A job is `NAME MILLISECONDS PROCESSOR [STORE]`, the last a directory instead of the compartment's; its answer `NANOSECONDS PREEMPTED`: the time of one operation, and how often the
-// kernel took the processor away meanwhile. Or `refused: why`. Each job is a process of its own.
+// kernel took the processor away meanwhile; what else was counted follows as `NAME=VALUE`. Or `refused: why`. Each job is a process of its own.
 #include "operations.h"
 
 #include <errno.h>
@@ -111,7 +111,7 @@ static int stay_on(unsigned processor) {
 
 static void job(const char *line) {
     char name[64];
-    unsigned milliseconds, processor;
+    unsigned milliseconds, processor, units;
     size_t size, stride;
     static char other[200];
     int words = sscanf(line, "%63s %u %u %199s", name, &milliseconds, &processor, other);
@@ -139,6 +139,15 @@ static void job(const char *line) {
         ns /= o->divide > 0 ? o->divide : 1;
     } else if (grid(name, &size, &stride)) {
         ns = latency(size, stride, seconds);
+    } else if (sscanf(name, "periodic/%u", &units) == 1 && units >= 1 && units <= 99) {
+        double missed, late;
+        ns = periodic(units, seconds, &missed, &late);
+        getrusage(RUSAGE_SELF, &after);
+        dprintf(answer, "%.9g %ld missed=%.9g late=%.9g\n", ns, after.ru_nivcsw - before.ru_nivcsw, missed, late / 1e6);
+        return;
+    } else if (!strcmp(name, "hog")) {
+        hog(seconds);
+        ns = 0;
     } else {
         dprintf(answer, "refused: no such operation\n");
         return;

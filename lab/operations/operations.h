@@ -45,5 +45,10 @@ extern const char *self;
 void failed(const char *what) __attribute__((noreturn));
 // Memory latency at `size` bytes with one load in each `stride`; 0: all cache lines in random order.
 double latency(size_t size, size_t stride, double seconds);
+// The middle time from when a period of the application's began until its data of so many units was done, in nanoseconds. What of a
+// hundred deadlines it missed, and the time that one in a hundred exceeded.
+double periodic(unsigned units, double seconds, double *missed, double *late);
+// Takes all that it can of the processor.
+void hog(double seconds);
 
 #endif

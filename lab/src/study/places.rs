@@ -29,6 +29,11 @@ const STREAM_BATCH: u64 = 1 << 20;
 /// As large as a compartment's store.
 const STORE: u64 = 32 << 20;
 
+/// Where what attacks a place's application is, by the place's name.
+fn beside(arm: &str) -> String {
+    format!("beside {arm}")
+}
+
 /// One running program of operations: jobs in, answers out.
 struct Running {
     /// A directory that lasts, where it is not the compartment's own.
@@ -77,11 +82,19 @@ impl Running {
     }
 
     fn ask(&mut self, row: &str, seconds: f64) -> io::Result<Measured> {
+        self.tell(row, seconds)?;
+        self.hear(seconds)
+    }
+
+    fn tell(&mut self, row: &str, seconds: f64) -> io::Result<()> {
         let store = self.store.as_deref().unwrap_or_default();
         let job = format!("{} {store}\n", words(row, seconds));
         let to = self.to.as_mut().ok_or_else(|| io::Error::other("it has been told to end"))?;
         to.write_all(job.as_bytes())?;
-        to.flush()?;
+        to.flush()
+    }
+
+    fn hear(&mut self, seconds: f64) -> io::Result<Measured> {
         let patience = Duration::from_secs_f64(30.0 + 20.0 * seconds);
         let said = self.answers.recv_timeout(patience).map_err(|e| match e {
             RecvTimeoutError::Timeout => io::Error::other("no answer in time"),
@@ -94,7 +107,12 @@ impl Running {
         let (ns, preempted) = (words.next().and_then(|w| w.parse::<f64>().ok()), words.next());
         let ns = ns.ok_or_else(|| io::Error::other(format!("it said {said:?}")))?;
         let preempted = preempted.and_then(|w| w.parse().ok());
-        Ok(Measured { seconds: ns / 1e9, preempted, counted: BTreeMap::new() })
+        let counted = words.filter_map(|word| {
+            let (name, value) = word.split_once('=')?;
+            let name = COUNTED.iter().find(|(short, _)| *short == name)?.1;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Ok(Measured { seconds: ns / 1e9, preempted, counted: counted.collect() })
     }
 }
 
@@ -111,6 +129,31 @@ impl Drop for Running {
         }
     }
 }
+
+/// A trial of the periodic application takes so many times as long as others: its periods are long, and so are the kernel's ticks.
+const PERIODIC: f64 = 16.0;
+
+/// What the program counts besides, and what it is called.
+const COUNTED: [(&str, &str); 2] = [("missed", "missed deadlines, %"), ("late", "99th percentile, ms")];
+
+/// How the last processor has spent its time so far, in clock ticks (proc_stat(5)): its parts as the paper's figure 2 has them, then all.
+fn spent() -> io::Result<[f64; 6]> {
+    let line = format!("cpu{} ", processors() - 1);
+    let all = fs::read_to_string("/proc/stat")?;
+    let line = all
+        .lines()
+        .find_map(|l| l.strip_prefix(&line))
+        .ok_or_else(|| io::Error::other("no such processor"))?;
+    let ticks: Vec<f64> = line.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+    let [user, nice, system, _, _, hard, soft, ..] = ticks[..] else {
+        return Err(io::Error::other("/proc/stat is not as it should be"));
+    };
+    Ok([user, system, nice, hard, soft, ticks.iter().take(8).sum()])
+}
+
+/// The parts, in their order.
+const PARTS: [&str; 5] =
+    ["user, %", "system, %", "nice, %", "hardware interrupts, %", "software interrupts, %"];
 
 /// A mount, undone when dropped; then its directory goes.
 struct Mounted(Removed);
@@ -225,8 +268,8 @@ fn bubblewrap(program: &Path) -> Command {
 }
 
 /// systemd-nspawn with users of its own, no network but the loopback, and the host's programs read-only.
-fn nspawn(program: &Path) -> io::Result<(Command, Removed)> {
-    let root = Removed(std::env::temp_dir().join(format!("levlab{}root", std::process::id())));
+fn nspawn(program: &Path, number: usize) -> io::Result<(Command, Removed)> {
+    let root = Removed(std::env::temp_dir().join(format!("levlab{}root{number}", std::process::id())));
     for dir in ["usr", "etc", "tmp", "proc", "sys", "dev", "run", "root", "var"] {
         fs::create_dir_all(root.0.join(dir))?;
     }
@@ -259,7 +302,7 @@ impl Places {
             _program: removed,
         };
         for arm in arms {
-            let place = p.place(&arm.name, &program).and_then(|mut place| {
+            let place = p.place(&arm.name, &arm.name, &program).and_then(|mut place| {
                 // an arm that starts and cannot do the least is no arm
                 place
                     .ask("null-call", 0.001)
@@ -275,6 +318,24 @@ impl Places {
         Ok(p)
     }
 
+    /// The application in its place, while another place of the same kind takes all that it can of the processor.
+    fn attacked(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
+        let key = beside(arm);
+        if !self.places.contains_key(&key) {
+            let program = self._program.0.clone();
+            let place = self.place(arm, &key, &program)?;
+            self.places.insert(key.clone(), place);
+        }
+        let longer = seconds + 0.3;
+        let missing = || io::Error::other("the arm was not built");
+        self.places.get_mut(&key).ok_or_else(missing)?.tell("hog", longer)?;
+        thread::sleep(Duration::from_millis(100));
+        let measured = self.places.get_mut(arm).ok_or_else(missing)?.ask(row, seconds);
+        // So that it does not attack the next trial, too.
+        self.places.get_mut(&key).ok_or_else(missing)?.hear(longer)?;
+        measured
+    }
+
     /// A new connection over an arm's link.
     fn connect(&self, arm: &str) -> io::Result<TcpStream> {
         match (&self.plain, self.compartments.get(arm)) {
@@ -284,7 +345,8 @@ impl Places {
         }
     }
 
-    fn place(&mut self, arm: &str, program: &Path) -> io::Result<Running> {
+    /// Starts the program in an arm; `key` tells it from another of the same arm.
+    fn place(&mut self, arm: &str, key: &str, program: &Path) -> io::Result<Running> {
         let named = |what: &str, e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
         match arm {
             "native" => {
@@ -308,15 +370,15 @@ impl Places {
                     word: "serve".into(),
                     software: software.into_iter().collect(),
                 }];
-                let part = arm.get(..1).unwrap_or_default();
+                let part = key.get(..1).unwrap_or_default();
                 let c = Compartment::start(part, program, &services, arm == "labelled")?;
                 let stream = wait_for("the compartment's service", || c.connect(PORT).ok())?;
-                self.compartments.insert(arm.to_owned(), c);
+                self.compartments.insert(key.to_owned(), c);
                 Running::of(stream)
             }
             "bubblewrap" => Running::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
             "nspawn" => {
-                let (c, root) = nspawn(program)?;
+                let (c, root) = nspawn(program, self._roots.len())?;
                 self._roots.push(root);
                 Running::spawn(c).map_err(|e| named("systemd-nspawn", e))
             }
@@ -344,7 +406,21 @@ impl Stand for Places {
             // names and inodes of the whole host, and the pages of what is forgotten
             fs::write("/proc/sys/vm/drop_caches", "2")?;
         }
+        if let Some(units) = row.strip_prefix("attacked/") {
+            return self.attacked(arm, &format!("periodic/{units}"), PERIODIC * seconds);
+        }
         let place = self.places.get_mut(arm);
-        place.ok_or_else(|| io::Error::other("the arm was not built"))?.ask(row, seconds)
+        let place = place.ok_or_else(|| io::Error::other("the arm was not built"))?;
+        if !row.starts_with("periodic/") {
+            return place.ask(row, seconds);
+        }
+        let before = spent()?;
+        let mut measured = place.ask(row, PERIODIC * seconds)?;
+        let after = spent()?;
+        let all = (after[5] - before[5]).max(1.0);
+        for (name, (after, before)) in PARTS.into_iter().zip(after.into_iter().zip(before)) {
+            measured.counted.insert(name.to_owned(), 100.0 * (after - before) / all);
+        }
+        Ok(measured)
     }
 }

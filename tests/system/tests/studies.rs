@@ -46,10 +46,24 @@ fn whole(run: &Path, rows: &[&str], arms: &[&str]) {
 #[test]
 fn small_operations_are_measured_natively_in_a_compartment_and_in_bubblewrap() {
     let dir = tempfile::tempdir().unwrap();
-    let rows = ["int-div", "null-io", "select-tcp", "exec", "shell", "create-10K", "page-fault"];
+    let rows = [
+        "int-div",
+        "null-io",
+        "select-tcp",
+        "exec",
+        "shell",
+        "create-10K",
+        "page-fault",
+        "periodic/1",
+        "attacked/1",
+    ];
     let arms = ["native", "compartment", "bubblewrap"];
     let run = smallest(dir.path(), "partition", &rows, &arms);
     whole(&run, &rows, &arms);
+    for s in samples(&run).unwrap().iter().filter(|s| s.row.ends_with("/1") && s.seconds.is_some()) {
+        assert!(s.counted.contains_key("missed deadlines, %"), "{s:?}");
+        assert_eq!(s.row.starts_with("periodic"), s.counted.contains_key("software interrupts, %"), "{s:?}");
+    }
 }
 
 #[test]
