@@ -5,6 +5,7 @@ use crate::label::RunningLabel;
 use crate::log;
 use crate::logs::LastWords;
 use crate::process::Process;
+use levee_ipc::warden::Role;
 use levee_policy::LabelName;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -77,7 +78,7 @@ impl Partings {
         })
     }
 
-    /// Once this one has ended sessiond is told that it died. Whether it is ending.
+    /// Sessiond is told that this one died, once it has ([`Partings::dead`], [`Partings::ended`]). Whether it is ending.
     pub fn tell_died(&mut self, name: &LabelName) -> bool {
         self.0.get_mut(name).is_some_and(|parting| {
             parting.died = true;
@@ -95,6 +96,19 @@ impl Partings {
     /// The steering slots, and so the uids, that they still have.
     pub fn slots(&self) -> impl Iterator<Item = u16> {
         self.0.values().flat_map(|parting| parting.label.slots().iter().copied())
+    }
+
+    /// Labels that died and of which nothing is left that has keys or connections: sessiond is to be told. What their programs and copies still
+    /// write is nothing to a session that waits for its end.
+    pub fn dead(&mut self) -> Vec<LabelName> {
+        let dead = |(name, parting): (&LabelName, &mut Parting)| {
+            parting.processes.retain(|process| process.exit().is_none());
+            let is_told =
+                parting.died && parting.processes.iter().all(|process| process.key.role == Role::Copy);
+            parting.died &= !is_told;
+            is_told.then(|| name.clone())
+        };
+        self.0.iter_mut().filter_map(dead).collect()
     }
 
     /// Takes those of which nothing runs any more, and kills those that take too long.

@@ -369,8 +369,8 @@ impl Server {
                 // Stacks have the keys, too, and may have outlived their gate.
                 let stacks = stacks::running(&label, &self.processes).map(Process::kill).count() > 0;
                 if !self.kill_vault(&label) && !stacks {
-                    // Dead already, and its end may have been told to a sessiond that is gone.
-                    self.tell_sessiond(LabelEvent::Died(label));
+                    // Dead already, and its end may have been told to a sessiond that is gone; or dying with its label.
+                    self.tell_died(&label);
                 }
             }
             SessiondRequest::Cut { label, inner, ticket } => {

@@ -108,7 +108,7 @@ impl Kit {
             .map(|what| format!("{what}_temp_path {temporary}/{what};\n"))
             .concat();
         let configuration = format!(
-            "daemon off;\nuser root;\nworker_processes 1;\npid {pid};\nevents {{ worker_connections 256; }}\nhttp {{\naccess_log off;\n{paths}\
+            "daemon off;\nmaster_process off;\nuser root;\npid {pid};\nevents {{ worker_connections 256; }}\nhttp {{\naccess_log off;\n{paths}\
              server {{\nlisten {listen}:{served} ssl;\nlisten 127.0.0.1:{within} ssl;\nssl_certificate {cert};\nssl_certificate_key {key};\n\
              ssl_protocols TLSv1.3;\nroot {root};\n}}\n}}\n"
         );

@@ -4,7 +4,8 @@
 
 use levee_lab::study::Study;
 use levee_lab::study::run::{Sample, manifest, samples};
-use levee_system::programs;
+use levee_system::{host, programs};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -100,7 +101,14 @@ fn sessions_and_pages_are_measured_within_tls_esp_both_and_two_layers_and_each_l
     let dir = tempfile::tempdir().unwrap();
     let rows = ["https", "sftp"];
     let arms = ["bare", "tls", "esp", "tls+esp", "esp-quic"];
+    // Of what it starts nothing is left to itself.
+    let left = || {
+        let of = |name| host::children(1, name).into_iter().map(|process| process.pid);
+        ["nginx", "stunnel4", "sshd"].into_iter().flat_map(of).collect::<BTreeSet<_>>()
+    };
+    let before = left();
     let run = smallest(dir.path(), "layers", &rows, &arms);
+    assert_eq!(left().difference(&before).count(), 0);
     whole(&run, &rows, &arms);
     let all = samples(&run).unwrap();
     let octets = |arm: &str| {

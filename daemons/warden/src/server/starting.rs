@@ -161,6 +161,9 @@ impl Server {
     /// Takes the labels that have ended; answers those that are wanted again.
     pub(super) fn end_partings(&mut self) -> Vec<LabelName> {
         let mut again = Vec::new();
+        for name in self.partings.dead() {
+            self.tell_sessiond(LabelEvent::Died(name));
+        }
         for Parted { name, snapshot, last_words, cut, askers, died, wanted } in self.partings.ended() {
             self.last_words.extend(last_words);
             // With what runs, which has ended, what was to be cut is.
