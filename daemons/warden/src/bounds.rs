@@ -64,7 +64,7 @@ pub const BOUNDS: [Bound; 16] = [
         "channel",
         192,
         4,
-        "messages of one turn, 10 MiB at the highest rate; what the reader has not taken yet",
+        "messages of one turn, 10 MiB at the highest rate; what the reader has not taken yet; what writers that ended left, 48 MiB",
     ),
     bound("layer", 768, 4, "2,048 tunnels with 128 KiB of datagrams each way, and what TLS has of each"),
     bound("logger", 64, 4, "lines of 1 KiB; two files of 1 MiB"),
