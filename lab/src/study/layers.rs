@@ -11,6 +11,7 @@ use crate::netns::{Namespace, tool};
 use crate::processes::running;
 use crate::serve::borrow;
 use crate::site::{OUTER, Removed, Signed, USER, text, visible, wait_for};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -41,12 +42,13 @@ const SESSION: &str = "ls -la; mkdir testingdirectory; cd testingdirectory; touc
 /// And of its appendix B, with the file of the client's by its name here.
 const TYPICAL: &str = "ls\nmkdir testingdir\nchdir testingdir\nput small\nget ../small smallDw\nrm small\nchdir ..\nrmdir testingdir\nls\n";
 
-/// A process, killed when dropped.
+/// The first process of a group, killed with the group when dropped: nginx has a worker.
 struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        drop(self.0.kill());
+        // The only failure is that it has ended already.
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         drop(self.0.wait());
     }
 }
@@ -108,7 +110,7 @@ impl Kit {
             .map(|what| format!("{what}_temp_path {temporary}/{what};\n"))
             .concat();
         let configuration = format!(
-            "daemon off;\nmaster_process off;\nuser root;\npid {pid};\nevents {{ worker_connections 256; }}\nhttp {{\naccess_log off;\n{paths}\
+            "daemon off;\nuser root;\nworker_processes 1;\npid {pid};\nevents {{ worker_connections 256; }}\nhttp {{\naccess_log off;\n{paths}\
              server {{\nlisten {listen}:{served} ssl;\nlisten 127.0.0.1:{within} ssl;\nssl_certificate {cert};\nssl_certificate_key {key};\n\
              ssl_protocols TLSv1.3;\nroot {root};\n}}\n}}\n"
         );
