@@ -8,6 +8,7 @@
 //! The laboratory uses levee's programs from outside, as a person would: it links none of levee's crates.
 
 pub mod analysis;
+pub mod badlink;
 mod block;
 pub mod client;
 mod compartment;

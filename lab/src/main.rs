@@ -2,6 +2,7 @@
 
 use clap::{ArgGroup, Parser, Subcommand};
 use levee_lab::analysis::Work;
+use levee_lab::badlink::Asked;
 use levee_lab::client::{self, Target};
 use levee_lab::design::Layout;
 use levee_lab::experiment::Experiment;
@@ -104,6 +105,29 @@ struct Run {
     /// The same with another wait
     #[arg(long, value_name = "SECONDS", conflicts_with = "two_minutes")]
     wait: Option<f64>,
+    /// Of a study: every row over a link that takes so long, one way
+    #[arg(long, value_name = "MS")]
+    delay: Option<f64>,
+    /// That is so uneven: each packet takes up to so much more or less
+    #[arg(long, value_name = "MS", requires = "delay")]
+    jitter: Option<f64>,
+    /// That loses so many packets of a hundred
+    #[arg(long, value_name = "PERCENT")]
+    loss: Option<f64>,
+}
+
+impl Run {
+    /// The link that is asked for.
+    fn link(&self) -> Option<Asked> {
+        let Run { delay, jitter, loss, .. } = self;
+        let of = |value: &Option<f64>| value.unwrap_or_default();
+        (delay.is_some() || loss.is_some()).then(|| Asked {
+            name: "asked".into(),
+            delay: of(delay),
+            jitter: of(jitter),
+            loss: of(loss),
+        })
+    }
 }
 
 #[derive(clap::Args)]
@@ -307,8 +331,13 @@ fn run(r: &Run) -> io::Result<ExitCode> {
     } else {
         "quick"
     };
-    if let Some(study) = study_of(&r.name)? {
-        return run_study(r, &study, form);
+    match (study_of(&r.name)?, r.link()) {
+        (Some(study), None) => return run_study(r, &study, form),
+        (Some(study), Some(link)) => {
+            return run_study(r, &study.over(link).map_err(io::Error::other)?, form);
+        }
+        (None, Some(_)) => return Err(io::Error::other("an experiment's link cannot be a bad one")),
+        (None, None) => {}
     }
     let e = if r.name.ends_with(".toml") {
         let text = std::fs::read_to_string(&r.name)

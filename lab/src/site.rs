@@ -1,6 +1,7 @@
 //! A site of levee's in namespaces of the laboratory, brought up by levee's own programs as an operator and a person would use them
 //! (`levee enrol`, `levee up`, `levee-tpe login`, `levee-tpe level`), with a person signed on at one level.
 
+use crate::badlink::{Asked, BadLink};
 use crate::netns::{Namespace, tool};
 use crate::processes::{descendants, name, processes};
 use std::io::{self, Write};
@@ -161,6 +162,8 @@ pub(crate) struct Signed {
     _workstation: Up,
     /// What the server runs as.
     pub(crate) server: Up,
+    /// What lies between them, where it is no plain link.
+    pub(crate) link: Option<BadLink>,
     /// The workstation's and the server's.
     pub(crate) namespaces: [Namespace; 2],
     /// Everything that the run leaves on the disk, and part of the command line of each of its processes.
@@ -176,12 +179,26 @@ impl Signed {
     /// # Errors
     /// The step that failed, in words; what was made until then is removed.
     pub(crate) fn start(part: &str, server: Namespace, site: &str, label: &str) -> io::Result<Signed> {
+        Signed::start_over(part, server, site, label, None)
+    }
+
+    /// The same over a link that can be any of these.
+    ///
+    /// # Errors
+    /// As for [`Signed::start`].
+    pub(crate) fn start_over(
+        part: &str,
+        server: Namespace,
+        site: &str,
+        label: &str,
+        links: Option<&[Asked]>,
+    ) -> io::Result<Signed> {
         let dir = programs()?;
         let directory = Removed(std::env::temp_dir().join(format!("levlab{}{part}", process::id())));
         fs::create_dir(&directory.0)?;
         let path = |name: &str| directory.0.join(name);
         let workstation = Namespace::new(&format!("{part}w"))?;
-        server.link(&workstation, OUTSIDE[0], OUTSIDE[1], OUTER)?;
+        let link = BadLink::or_plain(&server, &workstation, OUTSIDE, OUTER, links)?;
         fs::write(path("site.toml"), site)?;
         let (levee, state) = (dir.join("levee"), text(&path("state")));
         let file = text(&path("site.toml"));
@@ -211,6 +228,7 @@ impl Signed {
         Ok(Signed {
             _workstation: workstation_up,
             server: server_up,
+            link,
             namespaces: [workstation, server],
             directory,
             session,

@@ -23,6 +23,7 @@ fn made_up(dir: &Path, slower: f64, quicker: f64) {
         seed: 4,
         absent: Vec::new(),
         env: vec![Env::default()],
+        links: Vec::new(),
     };
     std::fs::create_dir_all(dir).expect("a directory");
     std::fs::write(dir.join("study.json"), serde_json::to_vec(&m).expect("JSON")).expect("written");

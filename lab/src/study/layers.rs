@@ -1,11 +1,14 @@
 //! Protocols in layers (`levee lab run layers`): a session of SSH, files by SFTP and a page by HTTPS, bare and within one or two more
-//! layers: TLS (stunnel), ESP (levee's vaults), both, and ESP within QUIC (levee's two layers).
+//! layers: TLS (stunnel), ESP (levee's vaults), both, ESP within QUIC (levee's two layers), WireGuard and DTLS; over a link that only carries, and
+//! over links that are far away, uneven and lose packets.
 //!
 //! Each way has the same programs at both ends: OpenSSH's server started for each connection as by inetd, nginx with TLS, and stunnel on
 //! both sides. Behind levee's vaults they are in the network of a compartment, outside of it, with the listeners of services that leave
 //! them alone, so that nothing differs but the way.
 
-use super::{Arm, Measured, Stand};
+use super::tunnels::{self, Tunnel};
+use super::{Arm, Form, Measured, Stand, Study, over};
+use crate::badlink::{Asked, BadLink, Did};
 use crate::compartment::inside;
 use crate::netns::{Namespace, tool};
 use crate::processes::running;
@@ -43,7 +46,7 @@ const SESSION: &str = "ls -la; mkdir testingdirectory; cd testingdirectory; touc
 const TYPICAL: &str = "ls\nmkdir testingdir\nchdir testingdir\nput small\nget ../small smallDw\nrm small\nchdir ..\nrmdir testingdir\nls\n";
 
 /// The first process of a group, killed with the group when dropped: nginx has a worker.
-struct Ended(Child);
+pub(super) struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -141,15 +144,52 @@ impl Kit {
 
 /// What keeps a way: a plain link, or a running site.
 enum Kept {
-    Link([Namespace; 2]),
+    Link(Option<BadLink>, [Namespace; 2]),
     Site(Box<Signed>, u32),
 }
 
 /// A way from client to server, with the programs at both ends. Fields drop in order.
 struct Way {
     _daemons: Vec<Ended>,
+    _left: Vec<Removed>,
     kept: Kept,
     at: Ipv4Addr,
+    /// The inside of another's tunnel, at the client.
+    device: Option<String>,
+}
+
+/// What is counted of what comes out of the wire at both ends, by what it is: a rule of nftables, and the name in a report. WireGuard's data begin
+/// with its type and three octets of nothing (its protocol, 5.4.6), DTLS 1.2's with their type and version (RFC 6347, 4.1).
+const KINDS: [(&str, &str, &str); 4] = [
+    ("tcp_packets", "meta l4proto tcp", "seen as TCP"),
+    ("udp_packets", "meta l4proto udp", "seen as UDP"),
+    ("wireguard_data", "meta l4proto udp @th,64,32 0x04000000", "seen as data of WireGuard"),
+    ("dtls_data", "meta l4proto udp @th,64,24 0x17fefd", "seen as data of DTLS"),
+];
+
+/// Over which links a form has rows.
+pub(super) struct Links {
+    /// Over one that only carries.
+    plain: bool,
+    /// Over these.
+    bad: Vec<Asked>,
+}
+
+impl Links {
+    pub(super) fn of(study: &Study, form: &Form) -> Links {
+        let rows: Vec<&str> = study.rows_of(form).map(|(_, r)| r.id.as_str()).collect();
+        let used = |a: &&Asked| rows.iter().any(|r| over(r).1 == Some(&a.name));
+        Links {
+            plain: rows.iter().any(|r| over(r).1.is_none()),
+            bad: study.links.iter().filter(used).cloned().collect(),
+        }
+    }
+
+    /// What ways are built over, each by whether it is bad.
+    fn each(&self) -> Vec<(bool, Option<&[Asked]>)> {
+        let bad = (!self.bad.is_empty()).then_some((true, Some(self.bad.as_slice())));
+        self.plain.then_some((false, None)).into_iter().chain(bad).collect()
+    }
 }
 
 /// levee's site: services that leave their listeners alone.
@@ -174,7 +214,7 @@ fn site(program: &Path, layers: &[&str]) -> String {
 }
 
 /// Starts a program in a network namespace, with these listeners as its descriptors 3 and 4.
-fn daemon(
+pub(super) fn daemon(
     namespace: &Path,
     listeners: Vec<OwnedFd>,
     environment: &str,
@@ -214,7 +254,7 @@ impl Way {
     /// The client's network and the server's.
     fn ends(&self) -> [PathBuf; 2] {
         match &self.kept {
-            Kept::Link([client, server]) => [client.path(), server.path()],
+            Kept::Link(_, [client, server]) => [client.path(), server.path()],
             Kept::Site(site, init) => [site.client(), PathBuf::from(format!("/proc/{init}/ns/net"))],
         }
     }
@@ -222,23 +262,50 @@ impl Way {
     /// The two ends of the wire between them.
     fn wire(&self) -> [PathBuf; 2] {
         match &self.kept {
-            Kept::Link(both) => both.each_ref().map(Namespace::path),
+            Kept::Link(_, both) => both.each_ref().map(Namespace::path),
             Kept::Site(site, _) => site.namespaces.each_ref().map(Namespace::path),
         }
     }
 
-    fn link() -> io::Result<(Way, Vec<OwnedFd>)> {
-        let (client, server) = (Namespace::new("lc")?, Namespace::new("ls")?);
-        client.link(&server, LINK[0], LINK[1], OUTER)?;
-        let bind = |(_, port): (&str, u16)| {
-            inside(&server.path(), move || TcpListener::bind((LINK[1], port))).map(OwnedFd::from)
-        };
-        let listeners = SERVED.into_iter().map(bind).collect::<io::Result<_>>()?;
-        Ok((Way { _daemons: Vec::new(), kept: Kept::Link([client, server]), at: LINK[1] }, listeners))
+    /// What is between, where something is asked of it.
+    fn bad(&self) -> Option<&BadLink> {
+        match &self.kept {
+            Kept::Link(link, _) => link.as_ref(),
+            Kept::Site(site, _) => site.link.as_ref(),
+        }
     }
 
-    fn levee(part: &str, layers: &[&str], program: &Path) -> io::Result<(Way, Vec<OwnedFd>)> {
-        let site = Signed::start(part, Namespace::new(&format!("{part}u"))?, &site(program, layers), LABEL)?;
+    /// A link, and where it is asked for another's tunnel over it.
+    fn link(part: &str, tunnel: &str, links: Option<&[Asked]>, kit: &Kit) -> io::Result<(Way, Vec<OwnedFd>)> {
+        let (client, server) = (Namespace::new(&format!("{part}c"))?, Namespace::new(&format!("{part}s"))?);
+        let link = BadLink::or_plain(&client, &server, LINK, OUTER, links)?;
+        let (ends, directory) = ([&client, &server], &kit.directory.0);
+        let tunnel = match tunnel {
+            "wireguard" => Some(tunnels::wireguard(part, ends, LINK, directory)?),
+            "dtls" => Some(tunnels::dtls(ends, LINK, &kit.at("tls.crt"), &kit.at("tls.key"))?),
+            _ => None,
+        };
+        let at = if tunnel.is_some() { tunnels::WITHIN[1] } else { LINK[1] };
+        let bind = |(_, port): (&str, u16)| {
+            inside(&server.path(), move || TcpListener::bind((at, port))).map(OwnedFd::from)
+        };
+        let listeners = SERVED.into_iter().map(bind).collect::<io::Result<_>>()?;
+        let (mut daemons, mut left, mut device) = (Vec::new(), Vec::new(), None);
+        if let Some(Tunnel { daemons: d, left: l, device: name }) = tunnel {
+            (daemons, left, device) = (d, l, Some(name));
+        }
+        let kept = Kept::Link(link, [client, server]);
+        Ok((Way { _daemons: daemons, _left: left, kept, at, device }, listeners))
+    }
+
+    fn levee(
+        part: &str,
+        layers: &[&str],
+        links: Option<&[Asked]>,
+        program: &Path,
+    ) -> io::Result<(Way, Vec<OwnedFd>)> {
+        let server = Namespace::new(&format!("{part}u"))?;
+        let site = Signed::start_over(part, server, &site(program, layers), LABEL, links)?;
         let init = site.compartment(LABEL)?;
         for (_, port) in SERVED {
             // each is started by its first connection
@@ -253,7 +320,8 @@ impl Way {
         };
         let lend = |(name, _): (&str, u16)| borrow(wait_for("the services", || idle(name))? as i32);
         let listeners = SERVED.into_iter().map(lend).collect::<io::Result<_>>()?;
-        Ok((Way { _daemons: Vec::new(), kept: Kept::Site(Box::new(site), init), at: INNER }, listeners))
+        let kept = Kept::Site(Box::new(site), init);
+        Ok((Way { _daemons: Vec::new(), _left: Vec::new(), kept, at: INNER, device: None }, listeners))
     }
 
     /// Starts the programs at both ends.
@@ -296,20 +364,51 @@ impl Way {
                 "nsenter",
                 &[&net, "tc", "qdisc", "replace", "dev", OUTER, "root", "pfifo", "limit", "100000"],
             )?;
+            let counters: String = KINDS.map(|(name, ..)| format!("counter {name} {{ }}\n")).concat();
+            let rules: String = KINDS.map(|(name, what, _)| format!("{what} counter name {name}\n")).concat();
+            let hook = format!("type filter hook input priority -300;\niifname != \"{OUTER}\" return\n");
+            let table = format!("table inet lab {{\n{counters}chain in {{\n{hook}{rules}}}\n}}\n");
+            tool("nsenter", &[&net, "nft", &table])?;
         }
         Ok(self)
     }
 
-    /// Packets and octets on the wire so far, both ways.
-    fn counted(&self) -> io::Result<[f64; 2]> {
-        let mut all = [0.0; 2];
+    /// What passed so far, by name: packets and octets on the wire, both ways; what came out of it, by what it was seen as; and the octets of
+    /// another's tunnel, by its inner device.
+    fn counted(&self) -> io::Result<BTreeMap<&'static str, f64>> {
+        let mut all = BTreeMap::new();
+        let mut add = |what, value: Option<f64>| -> io::Result<()> {
+            let value =
+                value.ok_or_else(|| io::Error::other(format!("nobody says of {what} what passed")))?;
+            *all.entry(what).or_insert(0.0) += value;
+            Ok(())
+        };
+        let number =
+            |said: &serde_json::Value, at: &str| said.pointer(at).and_then(serde_json::Value::as_f64);
         for end in self.wire() {
             let net = format!("--net={}", text(&end));
-            let said = tool("nsenter", &[&net, "tc", "-s", "-j", "qdisc", "show", "dev", OUTER])?;
+            let ask = |args: &[&str]| -> io::Result<serde_json::Value> {
+                Ok(serde_json::from_str(&tool("nsenter", &[&[net.as_str()], args].concat())?)?)
+            };
+            let said = ask(&["tc", "-s", "-j", "qdisc", "show", "dev", OUTER])?;
+            add("packets", number(&said, "/0/packets"))?;
+            add("octets on the wire", number(&said, "/0/bytes"))?;
+            let said = ask(&["nft", "-j", "list", "counters", "table", "inet", "lab"])?;
+            let counters = said.pointer("/nftables").and_then(serde_json::Value::as_array);
+            for (name, _, what) in KINDS {
+                let of = |c: &serde_json::Value| {
+                    let named = c.pointer("/counter/name").and_then(serde_json::Value::as_str) == Some(name);
+                    named.then(|| number(c, "/counter/packets")).flatten()
+                };
+                add(what, counters.into_iter().flatten().find_map(of))?;
+            }
+        }
+        if let Some(device) = &self.device {
+            let net = format!("--net={}", text(&self.ends()[0]));
+            let said = tool("nsenter", &[&net, "ip", "-s", "-j", "link", "show", "dev", device])?;
             let said: serde_json::Value = serde_json::from_str(&said)?;
-            for (sum, what) in all.iter_mut().zip(["packets", "bytes"]) {
-                let value = said.pointer(&format!("/0/{what}")).and_then(serde_json::Value::as_f64);
-                *sum += value.ok_or_else(|| io::Error::other("tc does not say what passed"))?;
+            for way in ["/0/stats64/rx/bytes", "/0/stats64/tx/bytes"] {
+                add("octets within the tunnel", number(&said, way))?;
             }
         }
         Ok(all)
@@ -319,7 +418,10 @@ impl Way {
 /// Everything that stands during a run. Fields drop in order.
 pub(super) struct Layers {
     absent: Vec<(String, String)>,
-    ways: BTreeMap<String, Way>,
+    /// By name, and by whether something is asked of the link.
+    ways: BTreeMap<(String, bool), Way>,
+    /// What the bad links did before the first trial.
+    did: Vec<Did>,
     kit: Kit,
     _program: Option<Removed>,
 }
@@ -338,30 +440,51 @@ impl Layers {
     ///
     /// # Errors
     /// When the plain link or its programs cannot be had; another arm is absent then, with the reason.
-    pub(super) fn build(arms: &[&Arm]) -> io::Result<Layers> {
+    pub(super) fn build(arms: &[&Arm], links: &Links) -> io::Result<Layers> {
         // sshd wants it, and is not started by a system that makes it
         fs::create_dir_all("/run/sshd")?;
         let (program, copy) = visible()?;
-        let mut l = Layers { absent: Vec::new(), ways: BTreeMap::new(), kit: Kit::make()?, _program: copy };
-        for arm in arms {
+        let kit = Kit::make()?;
+        let mut l =
+            Layers { absent: Vec::new(), ways: BTreeMap::new(), did: Vec::new(), kit, _program: copy };
+        for (arm, (bad, asked)) in arms.iter().flat_map(|arm| links.each().into_iter().map(move |l| (arm, l)))
+        {
             let (name, _) = of(&arm.name);
-            if l.ways.contains_key(name) {
+            if l.ways.contains_key(&(name.to_owned(), bad)) || l.absent.iter().any(|(a, _)| *a == arm.name) {
                 continue;
             }
+            let part = |plain: &str, other: &str| if bad { other.to_owned() } else { plain.to_owned() };
             let way = match name {
-                "bare" => Way::link(),
-                "esp" => Way::levee("le", &["esp"], &program),
-                "esp-quic" => Way::levee("lq", &["esp", "quic"], &program),
+                "bare" => Way::link(&part("l", "m"), name, asked, &l.kit),
+                "wireguard" => Way::link(&part("w", "x"), name, asked, &l.kit),
+                "dtls" => Way::link(&part("d", "e"), name, asked, &l.kit),
+                "esp" => Way::levee(&part("le", "me"), &["esp"], asked, &program),
+                "esp-quic" => Way::levee(&part("lq", "mq"), &["esp", "quic"], asked, &program),
                 other => Err(io::Error::other(format!("no way is known to build {other:?}"))),
             };
-            let way = way.and_then(|(way, listeners)| way.furnish(name, listeners, &l.kit));
+            let files = format!("{name}{}", if bad { "-bad" } else { "" });
+            let way = way.and_then(|(way, listeners)| way.furnish(&files, listeners, &l.kit));
             match way.and_then(|way| l.answers(&way).map(|()| way)) {
-                Ok(way) => drop(l.ways.insert(name.to_owned(), way)),
+                Ok(way) => drop(l.ways.insert((name.to_owned(), bad), way)),
                 Err(e) if name == "bare" => return Err(e),
                 Err(e) => l.absent.push((arm.name.clone(), e.to_string())),
             }
         }
-        Ok(l)
+        l.did = l.probe()?;
+        let wrong: Vec<String> = l.did.iter().filter_map(|d| d.as_asked().err()).collect();
+        if wrong.is_empty() {
+            return Ok(l);
+        }
+        Err(io::Error::other(format!("a link does not do what it is asked: {}", wrong.join("; "))))
+    }
+
+    /// What datagrams of our own say of each link that something is asked of.
+    fn probe(&self) -> io::Result<Vec<Did>> {
+        let mut all = Vec::new();
+        for ((name, _), way) in &self.ways {
+            all.extend(way.bad().map(|link| link.probe(name)).transpose()?.unwrap_or_default());
+        }
+        Ok(all)
     }
 
     /// Waits until everything at a way's ends answers.
@@ -457,10 +580,15 @@ impl Stand for Layers {
 
     fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
         let (name, tls) = of(arm);
-        let way = self.ways.get(name).ok_or_else(|| io::Error::other("the arm was not built"))?;
+        let (row, link) = over(row);
+        let way = self.ways.get(&(name.to_owned(), link.is_some()));
+        let way = way.ok_or_else(|| io::Error::other("the arm was not built"))?;
         if row.starts_with("sftp-") {
             // one that makes the large file, and is not counted
             self.transfer(row.split('@').next().unwrap_or(row), megabytes(row)? << 20)?;
+        }
+        if let Some(bad) = way.bad() {
+            bad.be(link)?;
         }
         let (before, mut spent, mut units, mut times) = (way.counted()?, 0.0, 0.0, 0.0);
         while times == 0.0 || spent < seconds {
@@ -472,11 +600,23 @@ impl Stand for Layers {
                 fs::remove_file(self.kit.at("client/largeDw"))?;
             }
         }
-        let after = way.counted()?;
-        let counted = ["packets", "octets on the wire"].into_iter().zip(after.into_iter().zip(before));
-        let counted =
-            counted.map(|(what, (after, before))| (what.to_owned(), (after - before) / times)).collect();
+        let mut counted = BTreeMap::new();
+        for (what, after) in way.counted()? {
+            let passed = after - before.get(what).copied().unwrap_or_default();
+            if passed > 0.0 {
+                counted.insert(what.to_owned(), passed / times);
+            }
+        }
         Ok(Measured { seconds: spent / units, preempted: None, counted })
+    }
+
+    fn links(&mut self) -> io::Result<Vec<Did>> {
+        let mut all = std::mem::take(&mut self.did);
+        for ((name, _), way) in &self.ways {
+            all.extend(way.bad().map(|link| link.counted(name)).transpose()?.unwrap_or_default());
+        }
+        all.extend(self.probe()?);
+        Ok(all)
     }
 }
 
@@ -497,6 +637,7 @@ mod tests {
             ("esp", ("esp", false)),
             ("tls+esp", ("esp", true)),
             ("esp-quic", ("esp-quic", false)),
+            ("tls+wireguard", ("wireguard", true)),
         ] {
             assert_eq!(of(arm), way, "{arm}");
         }

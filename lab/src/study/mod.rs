@@ -9,8 +9,10 @@ mod layers;
 mod places;
 mod report;
 pub mod run;
+mod tunnels;
 mod vaulted;
 
+use crate::badlink::{Asked, Did};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -181,6 +183,9 @@ pub struct Study {
     /// Of rows.
     #[serde(rename = "table")]
     pub tables: Vec<Table>,
+    /// Links that rows can be measured over: those whose name ends in `~` and the link's.
+    #[serde(default, rename = "link", skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Asked>,
     /// To be reached.
     #[serde(default, rename = "goal")]
     pub goals: Vec<Goal>,
@@ -216,6 +221,7 @@ impl Study {
                 return Err(format!("form {name} is without the baseline"));
             }
         }
+        s.check_links()?;
         for goal in &s.goals {
             if let Some(what) = goal.rows.iter().find(|r| !row(r)) {
                 return Err(format!("a goal names {what:?}, which is no row"));
@@ -227,6 +233,49 @@ impl Study {
             }
         }
         Ok(s)
+    }
+
+    fn check_links(&self) -> Result<(), String> {
+        for asked in &self.links {
+            asked.check()?;
+        }
+        for (id, link) in self.rows().filter_map(|(_, r)| Some((&r.id, over(&r.id).1?))) {
+            if !self.links.iter().any(|asked| asked.name == link) {
+                return Err(format!("row {id}: there is no link {link:?}"));
+            }
+            if !BAD.contains(&self.study.as_str()) {
+                return Err(format!("row {id}: the study {} has no link that can be a bad one", self.study));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same study with every row over this link alone.
+    ///
+    /// # Errors
+    /// When there can be no such link, or the study has none.
+    pub fn over(mut self, link: Asked) -> Result<Study, String> {
+        let name = link.name.clone();
+        let moved = |id: &mut String| *id = format!("{}~{name}", over(id).0);
+        for table in &mut self.tables {
+            table.rows.retain(|r| over(&r.id).1.is_none());
+            table.rows.iter_mut().for_each(|r| {
+                moved(&mut r.id);
+                // the paper's was another
+                r.paper.clear();
+            });
+        }
+        self.tables.retain(|t| !t.rows.is_empty());
+        for form in self.forms.values_mut() {
+            if let Some(rows) = &mut form.rows {
+                rows.retain(|r| over(r).1.is_none());
+                rows.iter_mut().for_each(moved);
+            }
+        }
+        self.goals.clear();
+        self.links = vec![link];
+        self.check_links()?;
+        Ok(self)
     }
 
     /// One of those that come with the program; `None`: there is none of this name.
@@ -298,14 +347,31 @@ pub trait Stand {
     /// # Errors
     /// When the arm refuses it or ends.
     fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured>;
+
+    /// What its bad links have done, at the end of a run.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    fn links(&mut self) -> io::Result<Vec<Did>> {
+        Ok(Vec::new())
+    }
 }
 
-/// Builds what a study's arms need.
-fn build(study: &Study, arms: &[&Arm]) -> io::Result<Box<dyn Stand>> {
+/// The studies whose links can be bad ones.
+const BAD: [&str; 1] = ["layers"];
+
+/// A row's operation, and over which link it is measured.
+fn over(row: &str) -> (&str, Option<&str>) {
+    row.split_once('~').map_or((row, None), |(what, link)| (what, Some(link)))
+}
+
+/// Builds what a form's arms need.
+fn build(study: &Study, form: &Form) -> io::Result<Box<dyn Stand>> {
+    let arms: &[&Arm] = &study.arms_of(form).collect::<Vec<_>>();
     match study.study.as_str() {
         "partition" | "labelled" => Ok(Box::new(places::Places::build(arms)?)),
         "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
-        "layers" => Ok(Box::new(layers::Layers::build(arms)?)),
+        "layers" => Ok(Box::new(layers::Layers::build(arms, &layers::Links::of(study, form))?)),
         other => Err(io::Error::other(format!("no study is called {other:?}"))),
     }
 }
@@ -321,6 +387,26 @@ mod tests {
                 assert!(s.forms.get(form).expect(form).blocks >= least, "{} {form}", s.study);
             }
         }
+    }
+
+    #[test]
+    fn a_study_over_a_link_has_every_row_over_it_and_no_link_that_is_not_there() {
+        let link = |name: &str, jitter: f64| Asked { name: name.into(), delay: 5.0, jitter, loss: 1.0 };
+        let study = |name: &str| Study::named(name).expect("there").expect("readable");
+        let over_it = study("layers").over(link("asked", 1.0)).expect("over a link");
+        let form = &over_it.forms["quick"];
+        assert!(over_it.rows_of(form).count() >= 4, "{form:?}");
+        assert!(over_it.rows().all(|(_, r)| r.id.ends_with("~asked") && r.paper.is_empty()));
+        assert!(form.rows.iter().flatten().all(|r| over_it.rows().any(|(_, known)| known.id == *r)));
+        assert!(
+            study("layers").over(link("asked", 6.0)).expect_err("more than its delay").contains("jitter")
+        );
+        assert!(
+            study("partition").over(link("asked", 1.0)).expect_err("no link").contains("no link that can be")
+        );
+        let (_, text) = FILES.iter().find(|(name, _)| *name == "layers").expect("there");
+        let unknown = text.replace("id = \"https\"", "id = \"https~nowhere\"").replace("\"https\", ", "");
+        assert!(Study::parse(&unknown).expect_err("no such link").contains("no link \"nowhere\""));
     }
 
     #[test]

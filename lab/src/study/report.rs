@@ -316,6 +316,30 @@ fn counted(s: &Summary, names: &BTreeMap<&str, &str>) -> String {
     }
 }
 
+/// What the links were asked, what they did, and whether that is the same.
+fn links(m: &Manifest) -> String {
+    let mut out = String::new();
+    for d in &m.links {
+        let a = &d.asked;
+        let (share, [low, middle, high]) = (100.0 * d.lost as f64 / d.offered.max(1) as f64, d.delay);
+        let verdict = d.as_asked().map_or_else(|why| format!("**no:** {why}"), |()| "yes".to_owned());
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} ± {} ms, {} % | {} | {} ({share:.2} %) | {middle:.2} ({low:.2}–{high:.2}) | {verdict} |",
+            a.name, d.what, a.delay, a.jitter, a.loss, d.offered, d.lost
+        );
+    }
+    if out.is_empty() {
+        return out;
+    }
+    format!(
+        "\n## Links\n\nEach packet's delay is drawn evenly from the jitter around it, so that one may overtake another; each is lost \
+         by itself. The laboratory's datagrams went over each link before the first trial and after the last one, and show what came out at its \
+         end; all packets are those of the trials and of these.\n\n\
+         | link | which, which way, by what | asked | packets | lost | delay, ms: median (5–95 %) | as asked |\n|---|---|---|---|---|---|---|\n{out}"
+    )
+}
+
 fn failures(samples: &[Sample]) -> String {
     let mut reasons: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
     for s in samples {
@@ -351,6 +375,11 @@ pub fn markdown(m: &Manifest, samples: &[Sample], s: &Summary) -> String {
         m.study.arms_of(&m.form).skip(1).map(|a| a.name.as_str()).filter(|a| here(a)).collect();
     let names: BTreeMap<&str, &str> = m.study.rows().map(|(_, r)| (r.id.as_str(), r.what.as_str())).collect();
     let mut out = format!("# {}\n\n{}\n\n", m.study.title, sentence(m, s));
+    if m.links.iter().any(|d| d.as_asked().is_err()) {
+        out.push_str(
+            "**A link did not do what it was asked ([below](#links)): this run is worth nothing.**\n\n",
+        );
+    }
     let env = m.env.first();
     let fact = |k: &str| env.and_then(|e| e.facts.get(k)).map_or("not known", String::as_str);
     let _ = writeln!(
@@ -386,6 +415,7 @@ pub fn markdown(m: &Manifest, samples: &[Sample], s: &Summary) -> String {
     }
     out.push_str(&goals(m, s));
     out.push_str(&counted(s, &names));
+    out.push_str(&links(m));
     out.push_str("\n## Arms\n\n");
     for a in m.study.arms_of(&m.form) {
         let why = m.absent.iter().find(|(b, _)| *b == a.name);

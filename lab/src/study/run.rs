@@ -1,6 +1,7 @@
 //! Running a study: every trial of the plan, in order, kept as it is made.
 
-use super::{Form, Study, build};
+use super::{Form, Stand, Study, build};
+use crate::badlink::Did;
 use crate::design::{Layout, Trial, plan};
 use crate::host::{self, Env, now};
 use crate::netns;
@@ -29,6 +30,9 @@ pub struct Manifest {
     pub absent: Vec<(String, String)>,
     /// The host, once for each time the run was begun or resumed.
     pub env: Vec<Env>,
+    /// What the links did that it asked for something, at the end of each of these times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Did>,
 }
 
 /// A line of `samples.ndjson`: one trial.
@@ -111,7 +115,7 @@ pub fn samples(dir: &Path) -> io::Result<Vec<Sample>> {
 /// Makes the trials of a study that the directory does not have yet, and its report.
 ///
 /// # Errors
-/// When the stand cannot be built, or what is measured cannot be kept. A trial that fails is no error.
+/// When the stand cannot be built, what is measured cannot be kept, or a link did not do what it was asked. A trial that fails is no error.
 pub fn go(dir: &Path, study: &Study, form_name: &str, seed: u64) -> io::Result<End> {
     let stop = Arc::new(AtomicBool::new(false));
     for s in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -126,10 +130,9 @@ pub fn go(dir: &Path, study: &Study, form_name: &str, seed: u64) -> io::Result<E
         let form =
             form.ok_or_else(|| io::Error::other(format!("study {} has no form {form_name}", study.study)))?;
         let (study, form_name) = (study.clone(), form_name.to_owned());
-        Manifest { study, form_name, form, seed, absent: Vec::new(), env: Vec::new() }
+        Manifest { study, form_name, form, seed, absent: Vec::new(), env: Vec::new(), links: Vec::new() }
     };
-    let arms: Vec<_> = m.study.arms_of(&m.form).collect();
-    let mut stand = build(&m.study, &arms)?;
+    let mut stand = build(&m.study, &m.form)?;
     if m.env.is_empty() {
         m.absent = stand.absent().to_vec();
     } else if let Some((arm, why)) = stand.absent().iter().find(|a| !m.absent.contains(a)) {
@@ -147,6 +150,7 @@ pub fn go(dir: &Path, study: &Study, form_name: &str, seed: u64) -> io::Result<E
     let (begin, mut shown) = (Instant::now(), Instant::now());
     for (trial, t) in plan.iter().enumerate().skip(made.len()) {
         if stop.load(Ordering::Relaxed) {
+            judge(dir, &mut m, stand.as_mut())?;
             return Ok(End::Stopped);
         }
         let at = now();
@@ -184,7 +188,25 @@ pub fn go(dir: &Path, study: &Study, form_name: &str, seed: u64) -> io::Result<E
             );
         }
     }
+    judge(dir, &mut m, stand.as_mut())?;
     Ok(End::Complete)
+}
+
+/// Keeps what the links did, and holds it against what they were asked.
+fn judge(dir: &Path, m: &mut Manifest, stand: &mut dyn Stand) -> io::Result<()> {
+    let did = stand.links()?;
+    if did.is_empty() {
+        return Ok(());
+    }
+    let wrong: Vec<String> = did.iter().filter_map(|d| d.as_asked().err()).collect();
+    m.links.extend(did);
+    write_json(&dir.join("study.json"), m)?;
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let report = report(dir)?;
+    let what = "a link did not do what it was asked, and the run is worth nothing";
+    Err(io::Error::other(format!("{what}: {} (see {})", wrong.join("; "), report.display())))
 }
 
 /// Writes `summary.json` and the report of a run's directory; answers where it is.

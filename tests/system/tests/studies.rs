@@ -121,3 +121,52 @@ fn sessions_and_pages_are_measured_within_tls_esp_both_and_two_layers_and_each_l
         assert!(octets(less) + 200.0 < octets(more), "{less} {} {more} {}", octets(less), octets(more));
     }
 }
+
+#[test]
+fn pages_go_within_wireguard_and_dtls_and_over_a_bad_link_that_does_what_it_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = ["https", "https~all"];
+    let arms = ["bare", "wireguard", "dtls", "esp"];
+    let run = smallest(dir.path(), "layers", &rows, &arms);
+    whole(&run, &rows, &arms);
+    let all = samples(&run).unwrap();
+    // What came out of the wire, in each trial of a row and an arm that succeeded.
+    let seen = |row: &str, arm: &str, what: &str| -> Vec<f64> {
+        let here = all.iter().filter(|s| s.row == row && s.arm == arm && s.seconds.is_some());
+        here.map(|s| s.counted.get(what).copied().unwrap_or_default()).collect()
+    };
+    for row in rows {
+        let none = |arm, what| assert!(seen(row, arm, what).iter().all(|n| *n == 0.0), "{row} {arm}: {what}");
+        let some = |arm, what: &str, least: f64| {
+            let found = seen(row, arm, what);
+            assert!(!found.is_empty() && found.iter().all(|n| *n >= least), "{row} {arm}: {what}: {found:?}");
+        };
+        // A page of 16 KiB and TLS around it are more than ten packets, and arrive as more than two.
+        some("bare", "seen as TCP", 3.0);
+        none("bare", "seen as UDP");
+        for (arm, data) in [("wireguard", "seen as data of WireGuard"), ("dtls", "seen as data of DTLS")] {
+            none(arm, "seen as TCP");
+            some(arm, data, 3.0);
+            some(arm, "octets within the tunnel", 16_384.0);
+        }
+        none("wireguard", "seen as data of DTLS");
+        none("dtls", "seen as data of WireGuard");
+        some("esp", "seen as UDP", 3.0);
+    }
+    // There and back three times, at the least (TCP's and TLS's handshakes, and the page): each way takes 15 ms or more.
+    for s in all.iter().filter(|s| s.row == "https~all") {
+        assert!(s.seconds.is_none_or(|took| took >= 0.09), "{s:?}");
+    }
+    let m = manifest(&run).unwrap();
+    // Each of four ways, both ways: by datagrams before and after, and by the link's own count.
+    assert_eq!(m.links.len(), 4 * 2 * 3);
+    for did in &m.links {
+        assert_eq!(did.as_asked(), Ok(()), "{did:?}");
+        assert!(did.asked.name == "all" && did.lost > 0 && did.offered > did.lost, "{did:?}");
+    }
+    let page = fs::read_to_string(run.join("report.md")).unwrap();
+    assert!(
+        page.contains("| all | wireguard, there, datagrams of the laboratory's | 20 ± 5 ms, 1 % | 3000 |"),
+        "{page}"
+    );
+}
