@@ -5,6 +5,7 @@
 //! twice, in random order; the two give the noise floor ([`crate::analysis`]). What an arm is, and how a row is measured in it, is the
 //! study's own ([`Stand`]).
 
+mod directions;
 mod layers;
 mod places;
 mod report;
@@ -54,6 +55,16 @@ pub struct Row {
     /// Its unit, where it is not its table's.
     #[serde(default)]
     pub unit: Option<MeasuredIn>,
+    /// The arms that have it, where not all do; the baseline does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arms: Option<Vec<String>>,
+}
+
+impl Row {
+    /// Whether an arm has it.
+    pub fn is_in(&self, arm: &str) -> bool {
+        self.arms.as_ref().is_none_or(|all| all.iter().any(|a| a == arm))
+    }
 }
 
 /// What values are in.
@@ -222,6 +233,14 @@ impl Study {
             }
         }
         s.check_links()?;
+        for (_, r) in s.rows() {
+            if let Some(what) = r.arms.iter().flatten().find(|a| !arm(a)) {
+                return Err(format!("row {}: there is no arm {what:?}", r.id));
+            }
+            if !r.is_in(&s.arms[0].name) {
+                return Err(format!("row {} is without the baseline", r.id));
+            }
+        }
         for goal in &s.goals {
             if let Some(what) = goal.rows.iter().find(|r| !row(r)) {
                 return Err(format!("a goal names {what:?}, which is no row"));
@@ -322,7 +341,8 @@ impl Study {
 
     /// How many trials a form has when every arm can be built.
     pub fn trials(&self, form: &Form) -> usize {
-        form.blocks * self.rows_of(form).count() * (self.arms_of(form).count() + 1)
+        let of = |r: &Row| self.arms_of(form).filter(|a| r.is_in(&a.name)).count() + 1;
+        form.blocks * self.rows_of(form).map(|(_, r)| of(r)).sum::<usize>()
     }
 }
 
@@ -369,7 +389,10 @@ fn over(row: &str) -> (&str, Option<&str>) {
 fn build(study: &Study, form: &Form) -> io::Result<Box<dyn Stand>> {
     let arms: &[&Arm] = &study.arms_of(form).collect::<Vec<_>>();
     match study.study.as_str() {
-        "partition" | "labelled" => Ok(Box::new(places::Places::build(arms)?)),
+        "partition" | "labelled" => Ok(Box::new(places::Places::build(
+            arms,
+            &study.rows_of(form).map(|(_, r)| r).collect::<Vec<_>>(),
+        )?)),
         "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
         "layers" => Ok(Box::new(layers::Layers::build(arms, &layers::Links::of(study, form))?)),
         other => Err(io::Error::other(format!("no study is called {other:?}"))),
@@ -414,6 +437,8 @@ mod tests {
         let (_, text) = FILES[0];
         let without = text.replace("[form.quick]", "[form.quick]\narms = [\"bubblewrap\"]");
         assert!(Study::parse(&without).expect_err("no baseline").contains("without the baseline"));
+        let apart = text.replace("id = \"fork\"", "arms = [\"bubblewrap\"], id = \"fork\"");
+        assert!(Study::parse(&apart).expect_err("no baseline").contains("row fork is without the baseline"));
         let unknown = text.replace("[form.full]", "[form.full]\nrows = [\"teleport\"]");
         assert!(Study::parse(&unknown).expect_err("no such row").contains("no row \"teleport\""));
     }

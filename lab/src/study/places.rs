@@ -1,7 +1,8 @@
 //! What keeps programs apart, and what it costs (`levee lab run partition`, `labelled`): the same program (`lab/operations`) does its
 //! operations natively, as a service in a compartment of levee's, and in what others use.
 
-use super::{Arm, Measured, Stand};
+use super::directions::{self, Directions};
+use super::{Arm, Measured, Row, Stand};
 use crate::compartment::{Compartment, Service, inside, leave, visible};
 use crate::host::processors;
 use crate::netns::{Namespace, tool};
@@ -251,6 +252,7 @@ fn link(mut stream: TcpStream, row: &str, job: &str, seconds: f64) -> io::Result
 pub(super) struct Places {
     places: BTreeMap<String, Running>,
     absent: Vec<(String, String)>,
+    directions: Directions,
     compartments: BTreeMap<String, Compartment>,
     plain: Option<Plain>,
     _roots: Vec<Removed>,
@@ -289,13 +291,14 @@ impl Places {
     ///
     /// # Errors
     /// When the program cannot be left where compartments see it.
-    pub(super) fn build(arms: &[&Arm]) -> io::Result<Places> {
+    pub(super) fn build(arms: &[&Arm], rows: &[&Row]) -> io::Result<Places> {
         let program = visible("operations");
         let removed = Removed(program.clone());
         leave(&program, PROGRAM)?;
         let mut p = Places {
             places: BTreeMap::new(),
             absent: Vec::new(),
+            directions: Directions::default(),
             compartments: BTreeMap::new(),
             plain: None,
             _roots: Vec::new(),
@@ -314,6 +317,10 @@ impl Places {
                 Err(e) if matches!(arm.name.as_str(), "native" | "plain") => return Err(e),
                 Err(e) => p.absent.push((arm.name.clone(), e.to_string())),
             }
+        }
+        if rows.iter().any(|r| r.id.starts_with(directions::PREFIX)) {
+            let here: Vec<&str> = p.places.keys().map(String::as_str).collect();
+            p.directions = Directions::build(&here)?;
         }
         Ok(p)
     }
@@ -393,6 +400,9 @@ impl Stand for Places {
     }
 
     fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
+        if row.starts_with(directions::PREFIX) {
+            return self.directions.measure(arm, row, seconds);
+        }
         if row.starts_with("link-") {
             let stream = self.connect(arm)?;
             // The program stays on the last processor: who asks is beside it, since waking another one costs more than a link does; who

@@ -74,7 +74,8 @@ impl Manifest {
         let arms: Vec<String> =
             self.study.arms_of(&self.form).map(|a| a.name.clone()).filter(|a| here(a)).collect();
         let base = self.study.arms.first().map_or("", |a| &a.name);
-        plan(self.seed, self.form.blocks, &units, &arms, base, |_, _, _| true)
+        let has = |arm: &str, row: &str| self.study.rows().any(|(_, r)| r.id == row && r.is_in(arm));
+        plan(self.seed, self.form.blocks, &units, &arms, base, |_, arm, row| has(arm, row))
     }
 }
 

@@ -1,0 +1,330 @@
+//! Throughput in six directions (the partition study's table 4): between a place with a network card, one without, which reaches the network
+//! through the first alone, and a host outside. Streams and datagrams, by our own client and by iperf3.
+//!
+//! Natively the three are network namespaces in a chain, and the middle one forwards. In levee, the place with a card is a compartment with
+//! a single-level network, and the host is on that network. Nothing in levee routes from a compartment to another: who has no card reaches nobody outside.
+
+use super::Measured;
+use crate::client::Target;
+use crate::experiment::{Drive, Mediation, Path as Way, Session};
+use crate::host::processors;
+use crate::levee::{Levee, Variant};
+use crate::netns::{Namespace, pin_congestion, tool};
+use crate::role::Role;
+use crate::run::client;
+use crate::sample::Common;
+use crate::site::text;
+use crate::stand::{Place, Server, serve_as};
+use crate::tools::Tool;
+use crate::workload::{Kind, Task};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+/// Between the host outside and the place with a card: the host's end, and the card's.
+const CARD: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 219, 0, 1), Ipv4Addr::new(10, 219, 0, 2)];
+/// Between the place with a card and the one without: the first's end, and the other's.
+const BETWEEN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 220, 0, 1), Ipv4Addr::new(10, 220, 0, 2)];
+const PORT: u16 = 12_865;
+/// As [`Tool`] has it.
+const IPERF3: u16 = 15_201;
+const CONGESTION: &str = "cubic";
+/// What rows of this kind begin with.
+pub(super) const PREFIX: &str = "net/";
+
+/// The bare service in the compartment, reached over its single-level network.
+const DRIVE: Drive = Drive { path: Way::Link, mediation: Mediation::Direct, session: Session::Here };
+
+/// One of the three, by the paper's words: its development system, its networked and its unprivileged virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Node {
+    Dev,
+    Networked,
+    Unprivileged,
+}
+
+impl Node {
+    fn of(word: &str) -> io::Result<Node> {
+        match word {
+            "dev" => Ok(Node::Dev),
+            "nvm" => Ok(Node::Networked),
+            "uvm" => Ok(Node::Unprivileged),
+            _ => Err(io::Error::other(format!("{word:?} is none of the three"))),
+        }
+    }
+}
+
+/// A row: who sends, who receives, and what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Row<'a> {
+    from: Node,
+    to: Node,
+    /// iperf3, instead of our own client.
+    is_iperf3: bool,
+    /// Octets of a datagram; none: a stream.
+    datagram: Option<usize>,
+    id: &'a str,
+}
+
+impl<'a> Row<'a> {
+    /// `net/FROM-TO/tcp`, `net/FROM-TO/udp-OCTETS`, and with `iperf3-` before what is sent.
+    fn of(id: &'a str) -> io::Result<Row<'a>> {
+        let wrong = || io::Error::other(format!("no row is called {id:?}"));
+        let (ends, what) = id.strip_prefix(PREFIX).and_then(|r| r.split_once('/')).ok_or_else(wrong)?;
+        let (from, to) = ends.split_once('-').ok_or_else(wrong)?;
+        let own = what.strip_prefix("iperf3-");
+        let datagram = match own.unwrap_or(what) {
+            "tcp" => None,
+            udp => Some(udp.strip_prefix("udp-").and_then(|n| n.parse().ok()).ok_or_else(wrong)?),
+        };
+        Ok(Row { from: Node::of(from)?, to: Node::of(to)?, is_iperf3: own.is_some(), datagram, id })
+    }
+
+    /// Whether the receiver opens the connection. The host outside always does, in levee as natively: a service of levee's opens none to a network.
+    fn is_fetched(self) -> bool {
+        (self.from, self.to, self.datagram) == (Node::Networked, Node::Dev, None)
+    }
+}
+
+/// A process, killed when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn role(netns: PathBuf, cpu: usize) -> Role {
+    Role { netns: Some(netns), cgroup: None, cpu: Some(cpu), with_parent: true }
+}
+
+fn serving() -> usize {
+    processors() - 1
+}
+
+/// iperf3's server, once it answers there.
+fn iperf3(netns: &Path) -> io::Result<Ended> {
+    let child = Tool::Iperf3.serve(&role(netns.to_owned(), serving()))?;
+    child.map(Ended).ok_or_else(|| io::Error::other("iperf3 has no server"))
+}
+
+/// The three namespaces in a chain. Fields drop in order.
+struct Chain {
+    servers: Vec<Server>,
+    _iperf3: Vec<Ended>,
+    nodes: [Namespace; 3],
+}
+
+impl Chain {
+    fn start() -> io::Result<Chain> {
+        let nodes = [Namespace::new("nd")?, Namespace::new("nn")?, Namespace::new("nu")?];
+        let [dev, networked, unprivileged] = &nodes;
+        for node in &nodes {
+            // so that a device on no row's way passes nothing
+            node.sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
+            node.sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
+        }
+        dev.link(networked, CARD[0], CARD[1], "card")?;
+        networked.link(unprivileged, BETWEEN[0], BETWEEN[1], "between")?;
+        networked.sysctl("net/ipv4/ip_forward", "1")?;
+        for (node, via) in [(dev, CARD[1]), (unprivileged, BETWEEN[0])] {
+            tool("ip", &["-n", &node.name, "route", "add", "default", "via", &via.to_string()])?;
+        }
+        let (mut servers, mut others) = (Vec::new(), Vec::new());
+        for node in &nodes {
+            pin_congestion(&node.path(), CONGESTION)?;
+            let (all, close) = (format!("0.0.0.0:{PORT}"), format!("0.0.0.0:{}", PORT + 1));
+            let args = ["--listen", &all, "--close", &close, "--congestion", CONGESTION];
+            servers.push(serve_as(&role(node.path(), serving()), &args)?);
+            others.push(iperf3(&node.path())?);
+        }
+        Ok(Chain { servers, _iperf3: others, nodes })
+    }
+
+    /// From whose network what is at which address, and the index of its server.
+    fn between(&self, opens: Node, answers: Node) -> (PathBuf, Ipv4Addr, usize) {
+        let at = match (opens, answers) {
+            (_, Node::Dev) => CARD[0],
+            (Node::Dev, Node::Networked) => CARD[1],
+            (_, Node::Networked) => BETWEEN[0],
+            (_, Node::Unprivileged) => BETWEEN[1],
+        };
+        (self.nodes[opens as usize].path(), at, answers as usize)
+    }
+}
+
+/// levee, and iperf3 in the network of its compartment. Fields drop in order.
+struct Inside {
+    _iperf3: Ended,
+    levee: Levee,
+}
+
+impl Inside {
+    fn start() -> io::Result<Inside> {
+        let levee = Levee::start(&[DRIVE], CONGESTION, None, Variant { part: "vn", ..Variant::default() })?;
+        let (_, _, init) = levee.place(DRIVE)?;
+        let net = PathBuf::from(format!("/proc/{init}/ns/net"));
+        // iperf3 is no service of the site: without this the label's packet filter lets nobody in to it
+        let (enter, port) = (format!("--net={}", text(&net)), IPERF3.to_string());
+        let rule = ["nft", "insert", "rule", "inet", "levee", "input", "tcp", "dport", &port, "accept"];
+        tool("nsenter", &[&[enter.as_str()], &rule[..]].concat())?;
+        Ok(Inside { _iperf3: iperf3(&net)?, levee })
+    }
+}
+
+/// What stands for these rows. Fields drop in order.
+#[derive(Default)]
+pub(super) struct Directions {
+    chain: Option<Chain>,
+    inside: Option<Inside>,
+}
+
+impl Directions {
+    /// Builds what these arms need.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub(super) fn build(arms: &[&str]) -> io::Result<Directions> {
+        let has = |arm| arms.contains(&arm);
+        Ok(Directions {
+            chain: has("native").then(Chain::start).transpose()?,
+            inside: has("compartment").then(Inside::start).transpose()?,
+        })
+    }
+
+    /// Where the one who opens is, and what answers.
+    fn place(&self, arm: &str, row: Row) -> io::Result<Place> {
+        let (opens, answers) = if row.is_fetched() { (row.to, row.from) } else { (row.from, row.to) };
+        let (netns, target, server) = match (arm, &self.chain, &self.inside) {
+            ("native", Some(chain), _) => {
+                let (netns, at, index) = chain.between(opens, answers);
+                let at = |port: u16| SocketAddr::from((at, port));
+                (netns, Target { all: at(PORT), close: at(PORT + 1) }, chain.servers[index].id())
+            }
+            ("compartment", _, Some(inside)) if (opens, answers) == (Node::Dev, Node::Networked) => {
+                inside.levee.keep_services_on(serving())?;
+                inside.levee.place(DRIVE)?
+            }
+            _ => return Err(io::Error::other(format!("{arm} has no way for {}", row.id))),
+        };
+        let levee = arm == "compartment";
+        Ok(Place { role: role(netns, 0), target, sources: Vec::new(), server, tunnel: false, levee })
+    }
+
+    /// Packets, both ways, at the card and between the two places, by the devices of those at their ends.
+    fn passed(&self, arm: &str) -> io::Result<[f64; 2]> {
+        let of = |netns: &Path, device: &str| -> io::Result<f64> {
+            let net = format!("--net={}", text(netns));
+            let said = tool("nsenter", &[&net, "ip", "-s", "-j", "link", "show", "dev", device])?;
+            let said: serde_json::Value = serde_json::from_str(&said)?;
+            let number = |at| said.pointer(at).and_then(serde_json::Value::as_f64);
+            let both = number("/0/stats64/rx/packets").zip(number("/0/stats64/tx/packets"));
+            both.map(|(a, b)| a + b).ok_or_else(|| io::Error::other("ip does not say what a device passed"))
+        };
+        match (arm, &self.chain, &self.inside) {
+            ("native", Some(chain), _) => {
+                Ok([of(&chain.nodes[0].path(), "card")?, of(&chain.nodes[2].path(), "between")?])
+            }
+            (_, _, Some(inside)) => Ok([of(&inside.levee.place(DRIVE)?.0, "edge")?, 0.0]),
+            _ => Err(io::Error::other("the arm was not built")),
+        }
+    }
+
+    /// One trial.
+    ///
+    /// # Errors
+    /// When the arm has no such way, or nothing came over it.
+    pub(super) fn measure(&self, arm: &str, id: &str, seconds: f64) -> io::Result<Measured> {
+        let row = Row::of(id)?;
+        let place = self.place(arm, row)?;
+        let before = self.passed(arm)?;
+        let rate = if row.is_iperf3 { by_iperf3(&place, row)? } else { own(&place, row, seconds)? };
+        let after = self.passed(arm)?;
+        let names = ["packets at the card", "packets between the two places"];
+        let counted = names.into_iter().zip(after.into_iter().zip(before));
+        let counted: BTreeMap<String, f64> =
+            counted.map(|(name, (after, before))| (name.to_owned(), after - before)).collect();
+        Ok(Measured { seconds: 8e-6 / rate, preempted: None, counted })
+    }
+}
+
+/// 10^6 bit/s.
+fn own(place: &Place, row: Row, seconds: f64) -> io::Result<f64> {
+    let kind = match row.datagram {
+        Some(_) => Kind::UdpStream,
+        None if row.is_fetched() => Kind::TcpMaerts,
+        None => Kind::TcpStream,
+    };
+    let c = Common::default();
+    let task = Task {
+        kind,
+        seconds,
+        warmup: 0.05,
+        write_size: c.write_size,
+        datagram: row.datagram.unwrap_or(c.datagram),
+        fetch: c.fetch,
+        open_rate: None,
+        closer: c.closer,
+        congestion: CONGESTION.into(),
+        sources: Vec::new(),
+    };
+    Ok(client(place, &task)?.value)
+}
+
+/// 10^6 bit/s that came, of a second: iperf3 counts whole ones.
+fn by_iperf3(place: &Place, row: Row) -> io::Result<f64> {
+    let net = place.role.netns.as_ref().ok_or_else(|| io::Error::other("a client without a network"))?;
+    let (net, at) = (format!("--net={}", text(net)), place.target.all.ip().to_string());
+    let (port, size) = (IPERF3.to_string(), row.datagram.unwrap_or_default().to_string());
+    let mut args = vec![net.as_str(), "iperf3", "-c", &at, "-p", &port, "-t", "1", "-J"];
+    match row.datagram {
+        Some(_) => args.extend(["-u", "-b", "0", "-l", &size]),
+        None => args.extend(["-C", CONGESTION]),
+    }
+    args.extend(row.is_fetched().then_some("-R"));
+    read(&tool("nsenter", &args)?, row.datagram.is_some())
+        .ok_or_else(|| io::Error::other("iperf3 does not say what it should"))
+}
+
+/// 10^6 bit/s that the receiver had, in what iperf3 says.
+fn read(said: &str, is_datagrams: bool) -> Option<f64> {
+    let said: serde_json::Value = serde_json::from_str(said).ok()?;
+    let number = |at| said.pointer(at).and_then(serde_json::Value::as_f64);
+    let rate = if is_datagrams {
+        // its sum is what was sent
+        number("/end/sum/bits_per_second")? * (1.0 - number("/end/sum/lost_percent")? / 100.0)
+    } else {
+        number("/end/sum_received/bits_per_second")?
+    };
+    Some(rate / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rows_name_says_who_sends_to_whom_and_what() {
+        let row = Row::of("net/uvm-dev/iperf3-udp-1400").expect("a row");
+        let (from, to) = (Node::Unprivileged, Node::Dev);
+        assert_eq!((row.from, row.to, row.is_iperf3, row.datagram), (from, to, true, Some(1400)));
+        assert!(!row.is_fetched() && Row::of("net/nvm-dev/tcp").expect("a row").is_fetched());
+        for wrong in ["net/uvm/tcp", "net/uvm-moon/tcp", "net/uvm-dev/sctp", "net/uvm-dev/udp-", "stat"] {
+            assert!(Row::of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_iperf3_says_is_what_the_receiver_had() {
+        let stream =
+            r#"{"end": {"sum_sent": {"bits_per_second": 9e6}, "sum_received": {"bits_per_second": 8e6}}}"#;
+        assert_eq!(read(stream, false), Some(8.0));
+        let datagrams = r#"{"end": {"sum": {"bits_per_second": 8e6, "lost_percent": 25.0}}}"#;
+        assert_eq!(read(datagrams, true), Some(6.0));
+        assert_eq!(read(r#"{"error": "refused"}"#, false), None);
+    }
+}
