@@ -336,7 +336,7 @@ fn links(m: &Manifest) -> String {
         "\n## Links\n\nEach packet's delay is drawn evenly from the jitter around it, so that one may overtake another; each is lost \
          by itself. The laboratory's datagrams went over each link before the first trial and after the last one, and show what came out at its \
          end; all packets are those of the trials and of these.\n\n\
-         | link | which, which way, by what | asked | packets | lost | delay, ms: median (5–95 %) | as asked |\n|---|---|---|---|---|---|---|\n{out}"
+         | link | which, which way, by what | asked | packets | lost | delay, ms: median (quartiles) | as asked |\n|---|---|---|---|---|---|---|\n{out}"
     )
 }
 
