@@ -347,7 +347,7 @@ fn open(space: &Namespace, address: Ipv4Addr, device: &str) -> io::Result<SyncDe
 
 /// Has the kernel favour this thread: a link waits for nobody's work. Where it may not, its delays show it.
 fn favoured() {
-    drop(rustix::process::nice(-20));
+    let _ = rustix::process::nice(-20);
 }
 
 /// Carries packets one way until it is over.
