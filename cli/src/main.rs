@@ -5,6 +5,7 @@
 
 mod audit;
 mod check;
+mod cost;
 mod doctor;
 mod enrol;
 mod enrolment;

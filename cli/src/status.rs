@@ -10,6 +10,7 @@ use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use serde::Serialize;
 
 use crate::check::count;
+use crate::cost;
 use crate::operator::Which;
 use crate::output::{self, shown};
 use crate::usage::{self, Daemon};
@@ -26,6 +27,9 @@ pub struct Status {
     /// Print JSON; with --watch, an object a line
     #[arg(long)]
     json: bool,
+    /// Show what it costs instead: processor time, octets and packets, by label, session and role
+    #[arg(long)]
+    cost: bool,
 }
 
 /// A status as JSON has it: sessions only by the name that operators may know.
@@ -83,6 +87,9 @@ impl Status {
     }
 
     fn show(&self) -> Result<ExitCode, String> {
+        if self.cost {
+            return self.show_cost();
+        }
         if self.watch {
             return output::watch(|| {
                 let (status, daemons) = self.ask()?;
@@ -99,6 +106,24 @@ impl Status {
             output::json(&Whole { view: view(&status), daemons })?;
         } else {
             output::print(&(render(&status) + &processes(&daemons)))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn show_cost(&self) -> Result<ExitCode, String> {
+        // The server is asked first: that only root may is its socket's to say.
+        let ledger = || cost::Ledger::take(&self.which.status()?, &self.which.run()?);
+        if self.watch {
+            return output::watch(|| match self.json {
+                true => serde_json::to_string(&ledger()?).map(|text| text + "\n").map_err(|e| e.to_string()),
+                false => Ok(format!("\x1b[H\x1b[2J{}", ledger()?.render())),
+            });
+        }
+        let ledger = ledger()?;
+        if self.json {
+            output::json(&ledger)?;
+        } else {
+            output::print(&ledger.render())?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -160,7 +185,7 @@ fn suite(suite: Suite) -> &'static str {
 }
 
 /// Rows under a heading, each column as wide as it needs.
-fn table(heading: &[&str], rows: Vec<Vec<String>>) -> String {
+pub fn table(heading: &[&str], rows: Vec<Vec<String>>) -> String {
     let all: Vec<Vec<String>> =
         std::iter::once(heading.iter().map(|word| (*word).to_owned()).collect()).chain(rows).collect();
     let width = |column: usize| {
@@ -379,13 +404,13 @@ fn render(status: &ServerStatus) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use levee_ipc::vault::{Report, SaReport};
     use levee_ipc::warden::IsolationForm;
     use levee_session::SessionId;
 
-    fn status() -> ServerStatus {
+    pub fn status() -> ServerStatus {
         let label: levee_policy::LabelName = "SECRET//NATO".parse().unwrap();
         ServerStatus {
             site: "harbour".parse().unwrap(),

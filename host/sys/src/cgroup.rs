@@ -310,6 +310,39 @@ impl Usage {
     }
 }
 
+/// Processor time that a group of processes has used since it was made, by those also that have ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Processor {
+    /// The group's name in the unified hierarchy: a relative path.
+    pub group: String,
+    /// Microseconds in programs.
+    pub user: u64,
+    /// Microseconds in the kernel, for them.
+    pub system: u64,
+}
+
+impl Processor {
+    /// Of the group that this process is in. The unified hierarchy counts it with or without a controller (cgroup-v2, "CPU Interface
+    /// Files").
+    ///
+    /// # Errors
+    /// It is gone, or a file of the group cannot be read or says nothing of it, as that of the topmost group of a hybrid host.
+    pub fn of(pid: u32) -> Result<Self> {
+        let path = format!("/proc/{pid}/cgroup");
+        let groups = fs::read_to_string(&path).step(|| format!("read {path}"))?;
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
+        let path = Hierarchies::find()?.unified.join(&group).join("cpu.stat");
+        let text = fs::read_to_string(&path).step(|| format!("read {}", path.display()))?;
+        let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        match (of("user_usec "), of("system_usec ")) {
+            (Some(user), Some(system)) => Ok(Self { group, user, system }),
+            _ => {
+                Err(Error::invalid(format!("read {}", path.display()), "it has no user_usec and system_usec"))
+            }
+        }
+    }
+}
+
 /// The number in a file; none where it is `max`.
 fn number(path: &Path) -> Result<Option<u64>> {
     let text = fs::read_to_string(path).step(|| format!("read {}", path.display()))?;

@@ -17,6 +17,9 @@ fn name(program: &str, arguments: &[&str]) -> Option<String> {
                 let mut words = words;
                 (words.next()?, words.next().copied().unwrap_or_default())
             };
+            if *first == "status" && arguments.contains(&"--cost") {
+                return Some("levee-status-cost".into());
+            }
             let grouped = ["audit", "label", "partition", "posture", "session", "state"].contains(first);
             Some(if grouped { format!("levee-{first}-{second}") } else { format!("levee-{first}") })
         }
