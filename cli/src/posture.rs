@@ -10,6 +10,8 @@ use crate::operator::Which;
 use crate::output;
 use crate::status::postures;
 
+mod plan;
+
 /// Change what the tunnels of a running server must have, or show it
 #[derive(Debug, clap::Args)]
 pub struct Posture {
@@ -21,6 +23,7 @@ pub struct Posture {
 enum Command {
     /// Put a posture of the site file in force: when this returns, no tunnel has keys from before
     Set(Set),
+    Plan(plan::Plan),
     /// Show what is in force
     Show {
         #[command(flatten)]
@@ -64,6 +67,7 @@ impl Posture {
     pub fn run(self) -> ExitCode {
         output::exit(match &self.command {
             Command::Set(set) => set.run(),
+            Command::Plan(plan) => plan.run(),
             Command::Show { which, json } => show(which, *json),
         })
     }

@@ -106,7 +106,7 @@ _levee-names() {
         "why "*) case ${#before[@]} in 2) kind=hosts ;; 3) kind=labels ;; esac ;;
         "session end") [[ ${#before[@]} == 2 ]] && kind=sessions ;;
         "partition start" | "partition stop") [[ ${#before[@]} == 2 ]] && kind=partitions ;;
-        "posture set") [[ ${#before[@]} == 2 ]] && kind=postures ;;
+        "posture set" | "posture plan") [[ ${#before[@]} == 2 ]] && kind=postures ;;
         "service test") case ${#before[@]} in 2) kind=services ;; 3) kind=labels ;; esac ;;
         "user disable" | "user enable") [[ ${#before[@]} == 2 ]] && kind=users ;;
         "user add" | "user passwd" | "user totp") [[ ${#before[@]} == 3 ]] && kind=users site=(--site "${before[2]}") ;;
@@ -132,7 +132,7 @@ __levee_names "__fish_seen_subcommand_from why; and test (count (commandline -op
 __levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 4" labels
 __levee_names "__fish_seen_subcommand_from session; and __fish_seen_subcommand_from end" sessions
 __levee_names "__fish_seen_subcommand_from partition; and __fish_seen_subcommand_from start stop" partitions
-__levee_names "__fish_seen_subcommand_from posture; and __fish_seen_subcommand_from set" postures
+__levee_names "__fish_seen_subcommand_from posture; and __fish_seen_subcommand_from set plan" postures
 __levee_names "__fish_seen_subcommand_from user; and __fish_seen_subcommand_from disable enable" users
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 3" services
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 4" labels

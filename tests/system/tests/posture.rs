@@ -63,6 +63,30 @@ fn carry(world: &World, workstation: &str, over: &AtomicBool, rounds: &AtomicU64
     }
 }
 
+/// What a posture would change is shown before, by label and session, and changes nothing.
+fn planned_is_only_shown(world: &World) {
+    let site = text(&world.path("site.toml"));
+    let plan = |name: &str| posture(world, &["plan", name, "--json", "--site", &site]);
+    let outcomes = |name: &str| {
+        let plan: Value = serde_json::from_str(&plan(name).ok()).expect("JSON");
+        let sessions = plan["sessions"].as_array().expect("sessions").clone();
+        assert!(
+            sessions.iter().all(|session| session["now"] == serde_json::json!(["aes-256-gcm"])),
+            "{plan}"
+        );
+        sessions.iter().map(|session| session["outcome"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let before = audit(world);
+    assert_eq!(outcomes("siege"), ["new-cipher", "new-cipher"]);
+    // It does not name their labels.
+    assert_eq!(outcomes("alert"), ["stays", "stays"]);
+    assert!(plan("seige").refused().contains("siege alert swift default"));
+    let words = posture(world, &["plan", "siege", "--site", &site]).ok();
+    assert!(words.contains("new keys by another cipher") && words.contains("20.0 s"), "{words}");
+    assert!(posture(world, &["show"]).ok().contains("default"));
+    assert_eq!(audit(world).matches("posture").count(), before.matches("posture").count());
+}
+
 #[test]
 fn two_levels_in_traffic_change_their_ciphers_and_change_back_without_losing_a_packet() {
     let mut world = World::up("posture", SITE, &["ws1", "ws2"]);
@@ -72,6 +96,7 @@ fn two_levels_in_traffic_change_their_ciphers_and_change_back_without_losing_a_p
         assert!(world.fetch(workstation, PAGE).ok().contains(label));
         assert_eq!(suites(&world.status(), label), ["aes-256-gcm"]);
     }
+    planned_is_only_shown(&world);
     let (over, rounds) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
     std::thread::scope(|scope| {
         for (workstation, rounds) in ["ws1", "ws2"].into_iter().zip(&rounds) {

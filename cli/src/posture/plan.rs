@@ -1,0 +1,267 @@
+//! `levee posture plan`: what a posture would change, before it does.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use levee_ipc::operator::ServerStatus;
+use levee_policy::site::{self, Cipher, Site};
+use levee_policy::{LabelName, PostureName};
+use serde::Serialize;
+
+use crate::operator::Which;
+use crate::output::{self, shown};
+use crate::status::table;
+
+/// Show which sessions a posture would give new keys, and by which ciphers; nothing is changed
+#[derive(Debug, clap::Args)]
+pub struct Plan {
+    /// The posture, as the site file names it; `default` ends all of them
+    name: String,
+    /// The site file that the server runs by
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
+    site: PathBuf,
+    #[command(flatten)]
+    which: Which,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What would change.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Planned {
+    posture: String,
+    /// Whether another change is under way: until it is over the server takes none.
+    moving: bool,
+    /// How long workstations would have to follow, in milliseconds.
+    follow_ms: u64,
+    labels: Vec<Label>,
+    sessions: Vec<Session>,
+    /// Sessions that the server did not list.
+    more: u64,
+}
+
+/// A label that runs.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Label {
+    label: String,
+    /// The preferred first.
+    now: Vec<Cipher>,
+    then: Vec<Cipher>,
+    changes: bool,
+}
+
+/// What becomes of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    /// Its label's ciphers stay, and its keys with them.
+    Stays,
+    /// It has to agree on new keys, by a cipher that it has had all along.
+    NewKeys,
+    /// It has to agree on new keys by another cipher. A workstation of levee's has every cipher; what another client has, it shows by then.
+    NewCipher,
+    /// It has no keys here now, and agrees on what is in force then.
+    NoKeys,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Session {
+    id: String,
+    user: String,
+    host: String,
+    label: String,
+    /// By what its tunnels are sealed now.
+    now: Vec<Cipher>,
+    outcome: Outcome,
+}
+
+impl Plan {
+    /// Runs the command.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        let site = crate::site::read(&self.site)?;
+        let status = self.which.status()?;
+        if status.site != *site.name() {
+            let file = self.site.display();
+            return Err(format!("{file} is of site {}, and the server of {}", site.name(), status.site));
+        }
+        let planned = plan(&site, &status, &self.name)?;
+        if self.json {
+            output::json(&planned)?;
+        } else {
+            output::print(&planned.render())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, String> {
+    let now: Vec<PostureName> = status.postures.iter().map(|one| one.name.clone()).collect();
+    let (then, follow) = after(site, &now, name)?;
+    let ciphers = |label: &LabelName, in_force: &[PostureName]| {
+        let label = site.label(label);
+        label.map_or_else(Vec::new, |label| site.ciphers(&label, in_force.iter()).to_vec())
+    };
+    let labels: BTreeMap<&LabelName, (Vec<Cipher>, Vec<Cipher>)> = (status.compartments.iter())
+        .map(|compartment| &compartment.label)
+        .chain(status.sessions.iter().map(|session| &session.label))
+        .map(|label| (label, (ciphers(label, &now), ciphers(label, &then))))
+        .collect();
+    let sessions = status.sessions.iter().map(|session| {
+        let sas = status.vaults.iter().filter(|(label, _)| *label == session.label);
+        let sas = sas.flat_map(|(_, report)| &report.sas).filter(|sa| sa.session.to_string() == session.id);
+        let mut suites: Vec<Cipher> = sas.map(|sa| sa.suite.cipher()).collect();
+        suites.sort_unstable();
+        suites.dedup();
+        let outcome = match labels.get(&session.label) {
+            Some((now, then)) if now == then => Outcome::Stays,
+            _ if suites.is_empty() => Outcome::NoKeys,
+            Some((_, then)) if suites.iter().all(|suite| then.first() == Some(suite)) => Outcome::NewKeys,
+            _ => Outcome::NewCipher,
+        };
+        Session {
+            id: session.id.clone(),
+            user: session.user.to_string(),
+            host: session.host.to_string(),
+            label: session.label.to_string(),
+            now: suites,
+            outcome,
+        }
+    });
+    let sessions: Vec<Session> = sessions.collect();
+    Ok(Planned {
+        posture: name.to_owned(),
+        moving: status.moving,
+        follow_ms: u64::try_from(follow.as_millis()).unwrap_or(u64::MAX),
+        more: status.session_count.saturating_sub(sessions.len() as u64),
+        labels: (labels.into_iter())
+            .map(|(label, (now, then))| {
+                let changes = now != then;
+                Label { label: label.to_string(), now, then, changes }
+            })
+            .collect(),
+        sessions,
+    })
+}
+
+/// What would be in force, the last over those before it, and how long workstations would have: as the server does it.
+fn after(
+    site: &Site,
+    now: &[PostureName],
+    name: &str,
+) -> Result<(Vec<PostureName>, std::time::Duration), String> {
+    if name == site::Posture::DEFAULT {
+        return Ok((Vec::new(), site::Posture::FOLLOW));
+    }
+    let Some(posture) = site.postures().iter().find(|one| one.name().as_str() == name) else {
+        let all: Vec<&str> = site.postures().iter().map(|one| one.name().as_str()).collect();
+        let shown = shown(name);
+        return Err(format!("the site has no posture `{shown}`; it has: {} default", all.join(" ")));
+    };
+    let others = now.iter().filter(|one| *one != posture.name()).cloned();
+    Ok((others.chain([posture.name().clone()]).collect(), posture.follow()))
+}
+
+impl Planned {
+    fn render(&self) -> String {
+        let words = |ciphers: &[Cipher]| match ciphers {
+            [] => "-".to_owned(),
+            some => some.iter().map(|cipher| cipher.as_str()).collect::<Vec<_>>().join(" "),
+        };
+        let labels = self.labels.iter().map(|row| {
+            let then = if row.changes { words(&row.then) } else { "the same".to_owned() };
+            vec![row.label.clone(), words(&row.now), then]
+        });
+        let sessions = self.sessions.iter().map(|row| {
+            let outcome = match row.outcome {
+                Outcome::Stays => "stays as it is",
+                Outcome::NewKeys => "new keys",
+                Outcome::NewCipher => "new keys by another cipher",
+                Outcome::NoKeys => "has no keys now",
+            };
+            vec![
+                row.id.clone(),
+                row.user.clone(),
+                row.host.clone(),
+                row.label.clone(),
+                words(&row.now),
+                outcome.to_owned(),
+            ]
+        });
+        let mut out = format!(
+            "posture {}: what has to follow has {}.{} s, and ends where it does not\n\nlabels\n{}\nsessions\n{}",
+            self.posture,
+            self.follow_ms / 1_000,
+            self.follow_ms % 1_000 / 100,
+            table(&["LABEL", "NOW", "THEN"], labels.collect()),
+            table(&["SESSION", "USER", "HOST", "LABEL", "NOW", "THEN"], sessions.collect()),
+        );
+        if self.more > 0 {
+            out.push_str(&format!("  and {} more\n", self.more));
+        }
+        if self.moving {
+            out.push_str("\nanother change is under way: the server takes none until it is over\n");
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_ipc::operator::InForce;
+
+    const SITE: &str = concat!(
+        include_str!("../../../conf/small/site.toml"),
+        r#"
+[[posture]]
+name = "siege"
+ciphers = ["chacha20-poly1305"]
+[[posture]]
+name = "alert"
+labels = ["UNCLASSIFIED"]
+ciphers = ["aes-128-gcm"]
+follow = "2s"
+[[posture]]
+name = "same"
+ciphers = ["aes-256-gcm"]
+"#
+    );
+
+    fn status() -> ServerStatus {
+        let mut status = crate::status::tests::status();
+        // One of the small site's labels.
+        let label: LabelName = "SECRET//NATO,MED".parse().unwrap();
+        status.compartments[0].label = label.clone();
+        status.sessions[0].label = label.clone();
+        status.vaults[0].0 = label;
+        status.sessions[0].id = status.vaults[0].1.sas[0].session.to_string();
+        status
+    }
+
+    fn outcome(status: &ServerStatus, name: &str) -> Outcome {
+        plan(&Site::parse(SITE).unwrap(), status, name).unwrap().sessions[0].outcome
+    }
+
+    #[test]
+    fn what_a_posture_would_change_is_said_for_each_session_and_label() {
+        let mut status = status();
+        assert_eq!(outcome(&status, "siege"), Outcome::NewCipher);
+        // It does not name the label.
+        assert_eq!(outcome(&status, "alert"), Outcome::Stays);
+        assert_eq!(outcome(&status, "default"), Outcome::Stays);
+        // The server changes the keys wherever the list is another.
+        assert_eq!(outcome(&status, "same"), Outcome::NewKeys);
+        status.postures = vec![InForce { name: "siege".parse().unwrap(), seconds: None }];
+        assert_eq!(outcome(&status, "siege"), Outcome::Stays);
+        assert_eq!(outcome(&status, "default"), Outcome::NewKeys);
+        status.vaults[0].1.sas.clear();
+        assert_eq!(outcome(&status, "default"), Outcome::NoKeys);
+        let planned = plan(&Site::parse(SITE).unwrap(), &status, "alert").unwrap();
+        assert_eq!((planned.follow_ms, planned.more), (2_000, 2));
+        assert!(planned.render().contains("2.0 s"), "{}", planned.render());
+        let error = plan(&Site::parse(SITE).unwrap(), &status, "seige").unwrap_err();
+        assert!(error.contains("siege alert same default"), "{error}");
+    }
+}
