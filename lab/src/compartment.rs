@@ -15,9 +15,9 @@ use crate::site::{Removed, Up, compartment, programs, quiet, text};
 
 const LABEL: &str = "LOW";
 /// The network's interface.
-const EDGE: &str = "edge0";
+pub(crate) const EDGE: &str = "edge0";
 /// Of the server on the network, and of who reaches it.
-const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 1, 1), Ipv4Addr::new(10, 79, 1, 9)];
+pub(crate) const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 1, 1), Ipv4Addr::new(10, 79, 1, 9)];
 
 /// A service of the label.
 #[derive(Clone, Debug)]
@@ -106,9 +106,9 @@ impl Server {
 /// The running server, and who reaches it. Fields drop in order.
 #[derive(Debug)]
 pub(crate) struct Compartment {
-    _servers: Vec<Server>,
-    /// The network of whoever connects.
-    from: PathBuf,
+    servers: Vec<Server>,
+    /// The network of whoever connects, and the compartment's.
+    ends: [PathBuf; 2],
     _namespaces: [Namespace; 2],
 }
 
@@ -129,11 +129,15 @@ impl Compartment {
         server.link(host, ENDS[0], ENDS[1], EDGE)?;
         let site = |address| site(&text(program), services, address, is_labelled);
         let mut servers = vec![Server::start(part, server, &site(ENDS[0]))?];
+        let net = |s: &Server| -> io::Result<PathBuf> {
+            let init = compartment(&s.up.levee, &text(&s.up.run), LABEL)?;
+            Ok(PathBuf::from(format!("/proc/{init}/ns/net")))
+        };
+        let here = net(&servers[0])?;
         let mut from = host.path();
         if is_labelled {
             let other = Server::start(&format!("{part}other"), host, &site(ENDS[1]))?;
-            let init = compartment(&other.up.levee, &text(&other.up.run), LABEL)?;
-            from = PathBuf::from(format!("/proc/{init}/ns/net"));
+            from = net(&other)?;
             // levee lets sessions out to a network, and services not at all; what asks here is neither.
             for Service { port, .. } in services {
                 let (net, port) = (format!("--net={}", text(&from)), port.to_string());
@@ -142,7 +146,17 @@ impl Compartment {
             }
             servers.push(other);
         }
-        Ok(Compartment { _servers: servers, from, _namespaces: namespaces })
+        Ok(Compartment { servers, ends: [from, here], _namespaces: namespaces })
+    }
+
+    /// The network of whoever connects, and the compartment's.
+    pub(crate) fn ends(&self) -> [PathBuf; 2] {
+        self.ends.clone()
+    }
+
+    /// Whether each of the two is a compartment's, with levee's packet filter.
+    pub(crate) fn is_levee(&self) -> [bool; 2] {
+        [self.servers.len() > 1, true]
     }
 
     /// A connection to a service.
@@ -151,7 +165,7 @@ impl Compartment {
     /// When nobody answers.
     pub(crate) fn connect(&self, port: u16) -> io::Result<TcpStream> {
         let to = SocketAddr::from((ENDS[0], port));
-        inside(&self.from, move || TcpStream::connect_timeout(&to, Duration::from_secs(2)))
+        inside(&self.ends[0], move || TcpStream::connect_timeout(&to, Duration::from_secs(2)))
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod directions;
 mod layers;
+mod mpi;
 mod places;
 mod report;
 pub mod run;

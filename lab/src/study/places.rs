@@ -2,8 +2,9 @@
 //! operations natively, as a service in a compartment of levee's, and in what others use.
 
 use super::directions::{self, Directions};
+use super::mpi::{self, End, Mpi};
 use super::{Arm, Measured, Row, Stand};
-use crate::compartment::{Compartment, Service, inside, leave, visible};
+use crate::compartment::{Compartment, EDGE, ENDS, Service, inside, leave, visible};
 use crate::host::processors;
 use crate::netns::{Namespace, tool};
 use crate::role::stay_on;
@@ -174,7 +175,7 @@ struct Plain {
     store: Mounted,
     _image: Removed,
     client: Namespace,
-    _server: Namespace,
+    server: Namespace,
 }
 
 /// A process, killed when dropped.
@@ -203,7 +204,7 @@ impl Plain {
         let directory = Removed(beside("store"));
         fs::create_dir(&directory.0)?;
         tool("mount", &["-o", "loop,nosuid,nodev", &text(&image.0), &text(&directory.0)])?;
-        Ok(Plain { _served: served, store: Mounted(directory), _image: image, client, _server: server })
+        Ok(Plain { _served: served, store: Mounted(directory), _image: image, client, server })
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -253,6 +254,7 @@ pub(super) struct Places {
     places: BTreeMap<String, Running>,
     absent: Vec<(String, String)>,
     directions: Directions,
+    mpi: Option<Mpi>,
     compartments: BTreeMap<String, Compartment>,
     plain: Option<Plain>,
     _roots: Vec<Removed>,
@@ -299,6 +301,7 @@ impl Places {
             places: BTreeMap::new(),
             absent: Vec::new(),
             directions: Directions::default(),
+            mpi: None,
             compartments: BTreeMap::new(),
             plain: None,
             _roots: Vec::new(),
@@ -322,7 +325,25 @@ impl Places {
             let here: Vec<&str> = p.places.keys().map(String::as_str).collect();
             p.directions = Directions::build(&here)?;
         }
+        if rows.iter().any(|r| r.id.starts_with(mpi::PREFIX)) {
+            p.mpi = Some(Mpi::build()?);
+        }
         Ok(p)
+    }
+
+    /// The two ends of an arm's link.
+    fn ends(&self, arm: &str) -> io::Result<[End; 2]> {
+        let end = |netns, at, device| End { netns, at, device };
+        match (&self.plain, self.compartments.get(arm)) {
+            (Some(p), _) if arm == "plain" => {
+                Ok([end(p.client.path(), LINK[0], "eth0"), end(p.server.path(), LINK[1], "eth0")])
+            }
+            (_, Some(c)) => {
+                let [near, far] = c.ends();
+                Ok([end(near, ENDS[1], EDGE), end(far, ENDS[0], EDGE)])
+            }
+            _ => Err(io::Error::other("it has no link")),
+        }
     }
 
     /// The application in its place, while another place of the same kind takes all that it can of the processor.
@@ -402,6 +423,16 @@ impl Stand for Places {
     fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
         if row.starts_with(directions::PREFIX) {
             return self.directions.measure(arm, row, seconds);
+        }
+        if row.starts_with(mpi::PREFIX) {
+            let mpi = self.mpi.as_ref().ok_or_else(|| io::Error::other("MPI was not built"))?;
+            let mut opened = Vec::new();
+            if let Some(c) = self.compartments.get(arm) {
+                for (netns, _) in c.ends().iter().zip(c.is_levee()).filter(|(_, is_levee)| *is_levee) {
+                    opened.extend(mpi::open(netns, EDGE)?);
+                }
+            }
+            return mpi.measure(&self.ends(arm)?, row, seconds);
         }
         if row.starts_with("link-") {
             let stream = self.connect(arm)?;

@@ -202,3 +202,15 @@ fn throughput_is_measured_in_each_direction_over_the_devices_on_its_way_and_no_o
         }
     }
 }
+
+#[test]
+fn messages_by_mpi_go_over_the_link_of_each_arm_and_not_through_the_memory_of_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, arms) = (["mpi-ring@4"], ["plain", "compartment", "labelled"]);
+    let run = smallest(dir.path(), "labelled", &rows, &arms);
+    whole(&run, &rows, &arms);
+    // There and back: two packets a round at the least. (A labelled link passes none without its label: `labelled.rs`.)
+    for s in samples(&run).unwrap().iter().filter(|s| s.seconds.is_some()) {
+        assert!(s.counted["packets a round"] >= 2.0, "{s:?}");
+    }
+}
