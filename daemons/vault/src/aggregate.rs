@@ -7,14 +7,17 @@ use levee_esp::offload::{Segments, Whole, complete_checksum};
 use levee_esp::{DropReason, Gathered, Inner, Outer, ecn};
 use levee_session::SessionId;
 
+use crate::batch::{Full, To};
 use crate::plane::Plane;
 
 /// Room for another packet of the usual size in a batch; more than the path takes anyway.
 const USUAL: usize = 9_000;
 
 impl Plane {
-    /// Adds a packet from the device, or the pieces of a super-segment, to what its session sends. Answers the socket
-    /// that is full when there is no room; `gone` then says how many pieces are done with.
+    /// Adds a packet from the device, or the pieces of a super-segment, to what its session sends.
+    ///
+    /// # Errors
+    /// There is no room, since a socket is full; `gone` then says how many pieces are done with.
     pub(crate) fn gather(
         &mut self,
         now: Duration,
@@ -23,13 +26,11 @@ impl Plane {
         inner: &Inner,
         segments: Option<Segments<'_>>,
         checksum: Option<(usize, usize)>,
-    ) -> Option<usize> {
+    ) -> Result<(), Full> {
         let count = segments.map_or(1, |segments| segments.count());
         while self.gone < count {
             // What fills a packet goes first, so that there is room.
-            if let Some(socket) = self.send_gathered(now, false) {
-                return Some(socket);
-            }
+            self.send_gathered(now, false)?;
             let number = self.gone;
             self.gone += 1;
             let length = segments.map_or(packet.len(), |segments| segments.length(number));
@@ -45,27 +46,29 @@ impl Plane {
             });
         }
         self.gone = 0;
-        None
+        Ok(())
     }
 
     /// Puts AGGFRAG packets that may leave now into the batch: full ones, those that are due, and with `rest` what there
-    /// is. Answers the socket that is full, if one is.
-    pub(crate) fn send_gathered(&mut self, now: Duration, rest: bool) -> Option<usize> {
+    /// is.
+    ///
+    /// # Errors
+    /// The socket that is full, if one is.
+    pub(crate) fn send_gathered(&mut self, now: Duration, rest: bool) -> Result<(), Full> {
         loop {
-            if self.batch.is_nearly_full(USUAL)
-                && let Some(socket) = self.flush()
-            {
-                return Some(socket);
+            if self.batch.is_nearly_full(USUAL) {
+                self.flush()?;
             }
             // Sealed where it is sent from.
-            let Gathered { session, sealed } = self.sad.next_gathered(now, rest, self.batch.free())?;
+            let Some(next) = self.sad.next_gathered(now, rest, self.batch.free()) else { return Ok(()) };
+            let Gathered { session, sealed } = next;
             // RFC 9347 4: packets of several kinds go together, so the outside says nothing of theirs.
-            let to = (sealed.peer, ecn::NOT_ECT, session);
+            let to = To { peer: sealed.peer, ecn: ecn::NOT_ECT, session };
             if !self.batch.takes(to, sealed.length) {
                 let place = self.batch.place();
-                if let Some(socket) = self.flush() {
+                if let Err(full) = self.flush() {
                     self.sad.counters.count(DropReason::NotTaken);
-                    return Some(socket);
+                    return Err(full);
                 }
                 self.batch.move_up(place, sealed.length);
             }
@@ -73,9 +76,13 @@ impl Plane {
         }
     }
 
-    /// Sends everything that may leave now; answers the socket that is full, if one is.
-    pub fn send_rest(&mut self, now: Duration) -> Option<usize> {
-        self.send_gathered(now, true).or_else(|| self.flush())
+    /// Sends everything that may leave now.
+    ///
+    /// # Errors
+    /// The socket that is full, if one is.
+    pub fn send_rest(&mut self, now: Duration) -> Result<(), Full> {
+        self.send_gathered(now, true)?;
+        self.flush()
     }
 
     /// Opens the AGGFRAG packet at `from_net[at]`. Every inner packet that is now whole is joined to those before it,

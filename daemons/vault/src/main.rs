@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod batch;
 mod convert;
 mod device;
 mod lease;

@@ -8,22 +8,20 @@ use levee_aead::Library;
 use levee_daemon::tunnel::Socket;
 use levee_esp::offload::{Joint, MAX_HEADER, Run, Segments, VNET_HEADER, Vnet, Whole, complete_checksum};
 use levee_esp::{
-    Aead, AeadError, AeadProvider, DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Suite, TOO_BIG, ecn,
-    too_big,
+    Aead, AeadError, AeadProvider, DropReason, Inner, Outer, Route, Sad, Suite, TOO_BIG, ecn, too_big,
 };
 use levee_session::SessionId;
 use levee_sys::udp;
 use rustix::io::Errno;
 use zeroize::Zeroize as _;
 
+use crate::batch::{Batch, Full, To};
 use crate::device::{Device, Tun};
 
 /// Items handled for one descriptor before the others get their turn: enough small packets for one full send.
 const TURN: usize = 64;
 /// And bytes: about as many super-segments as keep a turn short.
 const TURN_BYTES: usize = 8 * LONGEST;
-/// Batches that go one by one after one that was refused as a whole.
-const APART: u32 = 1_024;
 /// The longest inner packet, and with it the longest datagram.
 const LONGEST: usize = 65_535;
 
@@ -49,24 +47,27 @@ pub enum Turn {
     /// There may be more; the others first.
     More,
     /// Nothing can go out until this socket can be written.
-    Blocked(usize),
+    Blocked(Full),
 }
 
-/// Sealed datagrams of one size for one peer, one behind the other, that leave in one send.
-pub(crate) struct Batch {
-    buffer: Vec<u8>,
-    used: usize,
-    /// Size of each but the last, which may be shorter and then ends the batch.
-    segment: usize,
-    packets: usize,
-    to: Option<(Outer, u8, SessionId)>,
-    closed: bool,
-    /// Datagrams that the socket did not take, until they are counted.
-    lost: u64,
-    /// For so many more batches, datagrams go one by one: together they were refused.
-    apart: u32,
-    /// Bytes at the start that have gone one by one already, before the socket was full.
-    alone: usize,
+/// Why a packet from the TUN queue has not gone.
+enum Stop {
+    /// It waits for this socket.
+    Full(Full),
+    /// It never will.
+    Dropped(DropReason),
+}
+
+impl From<Full> for Stop {
+    fn from(full: Full) -> Self {
+        Self::Full(full)
+    }
+}
+
+impl From<DropReason> for Stop {
+    fn from(reason: DropReason) -> Self {
+        Self::Dropped(reason)
+    }
 }
 
 /// The data path of one worker.
@@ -102,17 +103,7 @@ impl Plane {
             sad,
             from_tun: vec![0; VNET_HEADER + LONGEST],
             from_net: vec![0; VNET_HEADER + LONGEST],
-            batch: Batch {
-                buffer: vec![0; udp::MAX_SEND + levee_esp::sealed_length(LONGEST)],
-                used: 0,
-                segment: 0,
-                packets: 0,
-                to: None,
-                closed: false,
-                lost: 0,
-                apart: 0,
-                alone: 0,
-            },
+            batch: Batch::new(levee_esp::sealed_length(LONGEST)),
             stalled: 0,
             gone: 0,
             piece: vec![0; VNET_HEADER + levee_esp::sealed_length(LONGEST)],
@@ -135,10 +126,7 @@ impl Plane {
     /// Ends a session: its keys, its waiting packets and what buffers hold of any session are erased on return.
     pub fn close(&mut self, id: SessionId) {
         self.sad.close_session(id);
-        if self.batch.to.is_some_and(|(_, _, of)| of == id) {
-            self.sad.counters.count_many(DropReason::NoSession, self.batch.packets as u64);
-            self.batch.clear();
-        }
+        self.sad.counters.count_many(DropReason::NoSession, self.batch.forget(id));
         (self.stalled, self.gone) = (0, 0);
         for buffer in [&mut self.from_tun, &mut self.from_net, &mut self.piece] {
             buffer.as_mut_slice().zeroize();
@@ -168,7 +156,9 @@ impl Plane {
                 let Some(free) = buffer.get_mut(head..) else { return Ok(Turn::Drained) };
                 self.stalled = match rustix::io::read(&self.device.tun.fd, free) {
                     Ok(length) => head + length,
-                    Err(Errno::AGAIN) => return Ok(self.send_rest(now).map_or(Turn::Drained, Turn::Blocked)),
+                    Err(Errno::AGAIN) => {
+                        return Ok(self.send_rest(now).map_or_else(Turn::Blocked, |()| Turn::Drained));
+                    }
                     Err(Errno::INTR) => continue,
                     // A device that is down has nothing to say.
                     Err(Errno::IO) => return Ok(Turn::Drained),
@@ -176,19 +166,19 @@ impl Plane {
                 };
             }
             self.moved = self.moved.wrapping_add(1);
-            if let Some(socket) = self.send(now, buffer.get(..self.stalled).unwrap_or(&[])) {
-                return Ok(Turn::Blocked(socket));
+            if let Err(full) = self.send(now, buffer.get(..self.stalled).unwrap_or(&[])) {
+                return Ok(Turn::Blocked(full));
             }
             bytes += std::mem::take(&mut self.stalled);
         }
-        Ok(self.send_rest(now).map_or(Turn::More, Turn::Blocked))
+        Ok(self.send_rest(now).map_or_else(Turn::Blocked, |()| Turn::More))
     }
 
     /// Sends again what waited for keys of this session.
     pub fn release(&mut self, now: Duration, id: SessionId) {
         let gone = std::mem::take(&mut self.gone);
         while let Some(packet) = self.sad.release(id) {
-            if self.send(now, &packet).is_some() {
+            if self.send(now, &packet).is_err() {
                 self.gone = 0;
                 self.sad.counters.count(DropReason::NotTaken);
             }
@@ -199,18 +189,21 @@ impl Plane {
     }
 
     /// Seals the inner packet in `bytes`, behind its vnet header, and adds it to the batch; a super-segment in pieces.
-    /// Answers the socket that is full when there is no room; `gone` then says how many pieces are done with.
-    fn send(&mut self, now: Duration, bytes: &[u8]) -> Option<usize> {
+    ///
+    /// # Errors
+    /// There is no room, since a socket is full; `gone` then says how many pieces are done with.
+    fn send(&mut self, now: Duration, bytes: &[u8]) -> Result<(), Full> {
         match self.try_send(now, bytes) {
-            Ok(blocked) => blocked,
-            Err(reason) => {
+            Ok(()) => Ok(()),
+            Err(Stop::Full(full)) => Err(full),
+            Err(Stop::Dropped(reason)) => {
                 self.sad.counters.count(reason);
-                None
+                Ok(())
             }
         }
     }
 
-    fn try_send(&mut self, now: Duration, bytes: &[u8]) -> Result<Option<usize>, DropReason> {
+    fn try_send(&mut self, now: Duration, bytes: &[u8]) -> Result<(), Stop> {
         let (header, packet) = bytes.split_first_chunk::<VNET_HEADER>().ok_or(DropReason::Malformed)?;
         let vnet = if self.device.tun.vnet { Vnet::parse(header)? } else { Vnet::default() };
         let inner = Inner::parse(packet)?;
@@ -220,7 +213,7 @@ impl Plane {
             .checksum
             .is_some_and(|(start, offset)| start.saturating_add(offset).saturating_add(2) > packet.len())
         {
-            return Err(DropReason::Malformed);
+            return Err(DropReason::Malformed.into());
         }
         // The device's MTU sees to this, unless someone in the compartment's network has raised it.
         let longest = segments.map_or(packet.len(), |segments| segments.longest());
@@ -229,30 +222,28 @@ impl Plane {
             // Said only of packets that would have passed.
             Ok(_) if oversize => {
                 self.tell_too_big(packet, &inner);
-                return Err(DropReason::Oversize);
+                return Err(DropReason::Oversize.into());
             }
             Ok(Route::Through(lane)) => lane,
             Ok(Route::Wait(id)) => {
                 if self.sad.hold(now, id, bytes) {
                     self.acquire.push(id);
                 }
-                return Ok(None);
+                return Ok(());
             }
             Ok(Route::Gather(id)) => {
-                return Ok(self.gather(now, id, packet, &inner, segments, vnet.checksum));
+                return Ok(self.gather(now, id, packet, &inner, segments, vnet.checksum)?);
             }
             // Counted where it was found.
-            Err(_) => return Ok(None),
+            Err(_) => return Ok(()),
         };
-        let to = (lane.peer(), ecn::of(packet), lane.session());
+        let to = To { peer: lane.peer(), ecn: ecn::of(packet), session: lane.session() };
         let count = segments.map_or(1, |segments| segments.count());
         while self.gone < count {
             let number = self.gone;
             let length = segments.map_or(packet.len(), |segments| segments.length(number));
-            if !self.batch.takes(to, levee_esp::sealed_length(length))
-                && let Some(socket) = self.batch.flush(&self.sockets)
-            {
-                return Ok(Some(socket));
+            if !self.batch.takes(to, levee_esp::sealed_length(length)) {
+                self.batch.flush(&self.sockets)?;
             }
             self.gone += 1;
             self.batch.add(
@@ -271,7 +262,7 @@ impl Plane {
             );
         }
         self.gone = 0;
-        Ok(None)
+        Ok(())
     }
 
     /// Tells the sender of a packet, in the compartment, what would pass (RFC 4301 8.2).
@@ -287,11 +278,14 @@ impl Plane {
             rustix::io::write(&self.device.tun.fd, message.get(from..VNET_HEADER + length).unwrap_or(&[]));
     }
 
-    /// Sends what is gathered; answers the socket that is full, if one is.
-    pub fn flush(&mut self) -> Option<usize> {
-        let blocked = self.batch.flush(&self.sockets);
-        self.sad.counters.count_many(DropReason::NotTaken, std::mem::take(&mut self.batch.lost));
-        blocked
+    /// Sends what is gathered.
+    ///
+    /// # Errors
+    /// The socket that is full, if one is.
+    pub fn flush(&mut self) -> Result<(), Full> {
+        let sent = self.batch.flush(&self.sockets);
+        self.sad.counters.count_many(DropReason::NotTaken, self.batch.take_lost());
+        sent
     }
 
     /// Reads datagrams from a socket, opens them and passes what is in them to the TUN queue.
@@ -435,119 +429,6 @@ struct Joined {
     start: usize,
     /// Its headers as they now stand; those in the buffer are covered when later ones are opened.
     first: [u8; MAX_HEADER],
-}
-
-impl Batch {
-    fn clear(&mut self) {
-        (self.used, self.segment, self.packets, self.to, self.closed, self.alone) = (0, 0, 0, None, false, 0);
-    }
-
-    /// Whether there may be no room for a datagram of `octets`.
-    pub(crate) fn is_nearly_full(&self, octets: usize) -> bool {
-        self.packets >= udp::MAX_SEGMENTS || self.used + octets > udp::MAX_SEND
-    }
-
-    /// The room behind what is gathered, for a datagram that may be [added](Self::added) then.
-    pub(crate) fn free(&mut self) -> &mut [u8] {
-        self.buffer.get_mut(self.used..).unwrap_or_default()
-    }
-
-    /// Where that room begins.
-    pub(crate) fn place(&self) -> usize {
-        self.used
-    }
-
-    /// Moves a datagram that was laid at `place` to where that room begins now, which is not behind it.
-    pub(crate) fn move_up(&mut self, place: usize, length: usize) {
-        if place + length <= self.buffer.len() && self.used <= place {
-            self.buffer.copy_within(place..place + length, self.used);
-        }
-    }
-
-    /// A datagram, sealed already, has been laid where the room begins, and the batch [takes](Self::takes) it.
-    pub(crate) fn added(&mut self, to: (Outer, u8, SessionId), length: usize) {
-        if self.packets == 0 {
-            self.segment = length;
-            self.to = Some(to);
-        }
-        self.closed = length < self.segment;
-        self.used += length;
-        self.packets += 1;
-    }
-
-    /// Whether a datagram of `sealed` bytes can go with what is gathered.
-    pub(crate) fn takes(&self, to: (Outer, u8, SessionId), sealed: usize) -> bool {
-        self.packets == 0
-            || (!self.closed
-                && self.to == Some(to)
-                && sealed <= self.segment
-                && self.packets < udp::MAX_SEGMENTS
-                && self.used + sealed <= udp::MAX_SEND)
-    }
-
-    /// Adds a packet of `length` bytes: `write` lays it out and `seal` seals it, where it is then sent from.
-    fn add(
-        &mut self,
-        to: (Outer, u8, SessionId),
-        length: usize,
-        write: impl FnOnce(&mut [u8]) -> bool,
-        seal: impl FnOnce(&mut [u8]) -> Option<usize>,
-    ) {
-        let Some(free) = self.buffer.get_mut(self.used..) else { return };
-        let Some(place) = free.get_mut(ESP_HEADER..ESP_HEADER + length) else { return };
-        let sealed = if write(place) { seal(free) } else { None };
-        let Some(sealed) = sealed else {
-            // Not sealed, so it is still plaintext.
-            if let Some(place) = free.get_mut(ESP_HEADER..ESP_HEADER + length) {
-                place.zeroize();
-            }
-            return;
-        };
-        self.added(to, sealed);
-    }
-
-    /// Sends everything; answers the socket that would block, with everything kept.
-    fn flush(&mut self, sockets: &[Socket]) -> Option<usize> {
-        let (to, ecn, _) = self.to?;
-        let Some(socket) = sockets.get(to.socket) else {
-            self.lost += self.packets as u64;
-            self.clear();
-            return None;
-        };
-        let bytes = self.buffer.get(..self.used).unwrap_or(&[]);
-        let send = |bytes, segment| udp::send(socket.fd.as_fd(), bytes, to.address, segment, ecn);
-        let segment = if self.packets > 1 { u16::try_from(self.segment).ok() } else { None };
-        let refused = if self.alone > 0 {
-            true
-        } else if segment.is_some() && self.apart > 0 {
-            self.apart -= 1;
-            true
-        } else {
-            match send(bytes, segment) {
-                Ok(()) => false,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(to.socket),
-                Err(_) => true,
-            }
-        };
-        if refused {
-            // The kernel or the path does not take this many or this size at once: one by one then, and those that
-            // follow for a while, since a try costs as much as a send.
-            let mut taken = self.alone > 0;
-            for datagram in bytes.get(self.alone..).unwrap_or(&[]).chunks(self.segment.max(1)) {
-                match send(datagram, None) {
-                    Ok(()) => taken = true,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(to.socket),
-                    Err(_) => self.lost += 1,
-                }
-                self.alone += datagram.len();
-            }
-            if taken && segment.is_some() && self.apart == 0 {
-                self.apart = APART;
-            }
-        }
-        self.clear();
-        None
-    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use levee_policy::DomainName;
 use levee_session::SessionId;
 use levee_sys::clock::monotonic;
 
+use crate::batch::Full;
 use crate::convert;
 use crate::lease::Leases;
 use crate::looking::Looking;
@@ -99,7 +100,7 @@ struct Ready {
     /// Nobody has said that there is something.
     looked: bool,
     /// A socket that must be writable before anything more is read from the TUN queue.
-    blocked: Option<usize>,
+    blocked: Option<Full>,
     warden: bool,
     sessiond: bool,
     keyer: bool,
@@ -171,7 +172,7 @@ impl Vault {
         let fault = |why| Fatal::new("wait", why);
         self.plane.tun().fd.wait_for(last.blocked.is_none(), false).map_err(fault)?;
         for (number, socket) in self.plane.sockets().iter().enumerate() {
-            socket.fd.wait_for(true, last.blocked == Some(number)).map_err(fault)?;
+            socket.fd.wait_for(true, last.blocked == Some(Full { socket: number })).map_err(fault)?;
         }
         let limit = if last.busy || looks_on {
             Some(Duration::ZERO)
@@ -200,7 +201,7 @@ impl Vault {
                     if can.reads || can.gone {
                         ready.sockets |= 1 << number;
                     }
-                    if ready.blocked == Some(number) && (can.writes || can.gone) {
+                    if ready.blocked == Some(Full { socket: number }) && (can.writes || can.gone) {
                         ready.blocked = None;
                         // Whatever was kept goes now, and the queue is looked at again.
                         ready.tun = true;
@@ -236,13 +237,13 @@ impl Vault {
             }
         }
         if ready.blocked.is_none() {
-            ready.blocked = self.plane.send_rest(now);
+            ready.blocked = self.plane.send_rest(now).err();
         }
         if ready.tun && ready.blocked.is_none() {
             match self.plane.turn_tun(now).map_err(|why| Fatal::new("read the TUN queue", why))? {
                 Turn::Drained => {}
                 Turn::More => ready.busy = true,
-                Turn::Blocked(socket) => ready.blocked = Some(socket),
+                Turn::Blocked(full) => ready.blocked = Some(full),
             }
         }
         for session in std::mem::take(&mut self.plane.acquire) {
