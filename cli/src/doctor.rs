@@ -434,7 +434,7 @@ fn root() -> Result<String, String> {
 
 fn programs() -> Result<String, String> {
     let directory = crate::programs::directory()?;
-    Ok(match crate::programs::check(&directory, false)? {
+    Ok(match crate::programs::check(&directory, crate::programs::Use::Any)? {
         Some(count) => format!("{count} in {}, as they were installed", directory.display()),
         None => format!("not held to anything: no {} in {}", crate::programs::MANIFEST, directory.display()),
     })

@@ -10,7 +10,7 @@ use std::time::Duration;
 use levee_ipc::operator::{Answer, Command, Entering};
 use levee_policy::LabelName;
 use ring::digest::{Context, SHA256};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::thread::{Gid, Uid};
 
 use crate::log::{self, Followed};
@@ -22,6 +22,8 @@ const STORE: &str = "srv/own";
 /// How often the log is looked at.
 const TURN: Duration = Duration::from_millis(250);
 const CHUNK: usize = 64 << 10;
+/// What a file that replaces another is called for a moment, in the store's first directory; this process's number follows.
+const BESIDE: &str = ".levee-put-";
 const OTHER: &str = "the server answered another question";
 
 /// Run a program within a label, as its services run
@@ -221,9 +223,33 @@ fn beneath(at: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io:
     rustix::fs::openat2(at, path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode, resolve)
 }
 
-/// Writes the file whole before it has a name: what is killed until then leaves nothing.
+/// Removes what commands before this one left when they were killed between their last two steps. Who still works has its file locked.
+fn sweep(store: &OwnedFd) -> rustix::io::Result<()> {
+    for entry in Dir::read_from(store)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_bytes().strip_prefix(BESIDE.as_bytes());
+        if !number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit)) {
+            continue;
+        }
+        // The label's programs can have made anything of such a name: what is no file is theirs, and stays.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let Ok(file) = rustix::fs::openat(store, name, flags, Mode::empty()) else { continue };
+        let plain = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::RegularFile;
+        if plain && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            match rustix::fs::unlinkat(store, name, AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes the file whole before it has a name: what is killed until then leaves nothing, and what is killed later the next one sweeps.
 fn write_at(store: &OwnedFd, names: &[String], from: &mut File, said: (u64, [u8; 32])) -> Result<(), String> {
     let fault = |e: rustix::io::Errno| e.to_string();
+    sweep(store).map_err(fault)?;
     let Some((name, directories)) = names.split_last() else { return Err("it has no name".to_owned()) };
     let mut at = store.try_clone().map_err(|e| e.to_string())?;
     for directory in directories {
@@ -242,18 +268,21 @@ fn write_at(store: &OwnedFd, names: &[String], from: &mut File, said: (u64, [u8;
         return Err("the file has changed since it was recorded; nothing was put there".to_owned());
     }
     let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let link = |name: &str| rustix::fs::linkat(rustix::fs::CWD, &own, &at, name, AtFlags::SYMLINK_FOLLOW);
-    match link(name) {
+    let link = |at: &OwnedFd, name: &str| {
+        rustix::fs::linkat(rustix::fs::CWD, &own, at, name, AtFlags::SYMLINK_FOLLOW)
+    };
+    match link(&at, name) {
         Err(rustix::io::Errno::EXIST) => {}
         placed => return placed.map_err(fault),
     }
-    // In place of another: it has a name beside that one for a moment.
-    let beside = format!(".levee-put-{}", std::process::id());
-    link(&beside).map_err(fault)?;
-    let placed = rustix::fs::renameat(&at, &beside, &at, name).map_err(fault);
+    // In place of another: it has a name of its own for a moment, always in the same directory, where it is swept if this is killed.
+    let beside = format!("{BESIDE}{}", std::process::id());
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(fault)?;
+    link(store, &beside).map_err(fault)?;
+    let placed = rustix::fs::renameat(store, &beside, &at, name).map_err(fault);
     if placed.is_err() {
         // What is not there any more need not go.
-        let _ = rustix::fs::unlinkat(&at, &beside, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(store, &beside, AtFlags::empty());
     }
     placed
 }
@@ -324,5 +353,45 @@ mod tests {
             writes.join().unwrap().unwrap();
         });
         assert_eq!(fs::read_to_string(store.path().join("page")).unwrap(), "half and half");
+    }
+
+    #[test]
+    fn what_a_command_that_was_killed_left_is_swept_and_what_another_is_at_stays() {
+        let (place, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let source = place.path().join("source");
+        fs::write(&source, "words").unwrap();
+        let at = |name: &str| store.path().join(name);
+        fs::write(at(".levee-put-4000001"), "left").unwrap();
+        fs::write(at(".levee-put-4000002"), "at work").unwrap();
+        let working = File::open(at(".levee-put-4000002")).unwrap();
+        rustix::fs::flock(&working, FlockOperation::LockExclusive).unwrap();
+        // The label's own.
+        fs::write(at(".levee-put-notes"), "").unwrap();
+        fs::create_dir(at(".levee-put-4000003")).unwrap();
+        symlink(&source, at(".levee-put-4000004")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at(".levee-put-4000005"), FileType::Fifo, Mode::RWXU, 0)
+            .unwrap();
+        let put = |words: &str, names: &[&str]| {
+            fs::write(&source, words).unwrap();
+            let said = copy(&mut words.as_bytes(), &mut io::sink()).unwrap();
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            write_at(&opened(store.path()), &names, &mut File::open(&source).unwrap(), said).unwrap();
+        };
+        let there = || {
+            let names = fs::read_dir(store.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        put("first", &["a", "page"]);
+        let theirs =
+            [".levee-put-4000003", ".levee-put-4000004", ".levee-put-4000005", ".levee-put-notes", "a"];
+        assert_eq!(there(), [&[".levee-put-4000002"][..], &theirs].concat());
+        // It has ended, killed.
+        drop(working);
+        put("second", &["a", "page"]);
+        assert_eq!(there(), theirs);
+        assert_eq!(fs::read_to_string(at("a/page")).unwrap(), "second");
+        assert_eq!(fs::read_dir(at("a")).unwrap().count(), 1);
     }
 }

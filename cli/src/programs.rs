@@ -17,9 +17,39 @@ use crate::output::shown;
 pub const MANIFEST: &str = "MANIFEST";
 /// Octets of a manifest, at most.
 const MOST: u64 = 64 << 10;
-/// A server runs none of these.
-const OF_OTHERS: [&str; 2] = ["levee-lab", "levee-tpe"];
+/// What a host may lack, by the packages of `scripts/packages`: the laboratory, what is of servers alone and what is of workstations alone.
+const OF_THE_LABORATORY: [&str; 1] = ["levee-lab"];
+const OF_SERVERS: [&str; 9] = [
+    "levee-sessiond",
+    "levee-tps",
+    "levee-store",
+    "levee-programs",
+    "levee-rules",
+    "levee-channel",
+    "levee-fsd",
+    "levee-mediator",
+    "levee-upflow",
+];
+const OF_WORKSTATIONS: [&str; 1] = ["levee-tpe"];
 const REMEDY: &str = "install levee again";
+
+/// What a host does with levee's programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Server,
+    Workstation,
+    /// Nobody has said: it has what every host has.
+    Any,
+}
+
+impl Use {
+    /// Whether this host has all that it needs without this program.
+    fn lacks(self, program: &str) -> bool {
+        OF_THE_LABORATORY.contains(&program)
+            || (self != Self::Server && OF_SERVERS.contains(&program))
+            || (self != Self::Workstation && OF_WORKSTATIONS.contains(&program))
+    }
+}
 
 /// Where levee's programs are: beside this one.
 pub fn directory() -> Result<PathBuf, String> {
@@ -27,12 +57,12 @@ pub fn directory() -> Result<PathBuf, String> {
     own.parent().map(Path::to_owned).ok_or_else(|| "levee's programs are not found".to_owned())
 }
 
-/// Holds the programs in a directory to their manifest: how many there are, `None` where there is no manifest. Those that a `server` runs
-/// must all be there; others may be in a package that this host does not have.
+/// Holds the programs in a directory to their manifest: how many there are, `None` where there is no manifest. Those that the host has
+/// a use for must all be there; others may be in a package that it does not have.
 ///
 /// # Errors
 /// The first program that is not as it was installed, or what is wrong with the manifest; each with the remedy.
-pub fn check(directory: &Path, server: bool) -> Result<Option<usize>, String> {
+pub fn check(directory: &Path, host: Use) -> Result<Option<usize>, String> {
     let path = directory.join(MANIFEST);
     let file = match File::open(&path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -45,7 +75,7 @@ pub fn check(directory: &Path, server: bool) -> Result<Option<usize>, String> {
         let path = directory.join(name);
         let file = match File::open(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                if server && !OF_OTHERS.contains(&name.as_str()) {
+                if !host.lacks(name) {
                     return Err(format!("{} is missing: {REMEDY}", path.display()));
                 }
                 continue;
@@ -119,6 +149,45 @@ fn digest_of(mut file: File) -> std::io::Result<String> {
             Ok(n) => digest.update(chunk.get(..n).unwrap_or_default()),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host has the package of its use, and what every host has.
+    #[test]
+    fn a_host_may_lack_what_is_in_another_hosts_package_and_nothing_else() {
+        let packages = include_str!("../../scripts/packages");
+        let (_, rest) = packages.split_once("case $1 in").unwrap();
+        let (cases, _) = rest.split_once("*) echo levee-common").unwrap();
+        let mut by_package = BTreeMap::new();
+        for case in cases.split(";;") {
+            let Some((files, package)) = case.rsplit_once("echo ") else { continue };
+            let program =
+                |word: &str| word.trim_end_matches(')').strip_prefix("libexec/levee/").map(str::to_owned);
+            let mut programs: Vec<String> = files.split_whitespace().filter_map(program).collect();
+            programs.sort();
+            by_package.insert(package.trim().trim_matches('"').to_owned(), programs);
+        }
+        let held = [
+            ("levee-lab", &OF_THE_LABORATORY[..]),
+            ("levee-server", &OF_SERVERS[..]),
+            ("levee-workstation", &OF_WORKSTATIONS[..]),
+        ];
+        for (package, programs) in held {
+            let mut programs = programs.to_vec();
+            programs.sort_unstable();
+            assert_eq!(by_package.get(package).unwrap(), &programs, "{package}");
+        }
+        for program in OF_SERVERS {
+            assert!(!Use::Server.lacks(program) && Use::Workstation.lacks(program), "{program}");
+        }
+        assert!(Use::Server.lacks("levee-tpe") && !Use::Workstation.lacks("levee-tpe"));
+        for host in [Use::Server, Use::Workstation, Use::Any] {
+            assert!(host.lacks("levee-lab") && !host.lacks("levee-vault") && !host.lacks("levee-warden"));
         }
     }
 }

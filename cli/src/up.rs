@@ -171,7 +171,11 @@ impl Up {
         let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
         let programs = crate::programs::directory()?;
-        let checked = crate::programs::check(&programs, !self.workstation)?;
+        let checked = {
+            use crate::programs::Use;
+            let host = if self.workstation { Use::Workstation } else { Use::Server };
+            crate::programs::check(&programs, host)?
+        };
         if !self.workstation {
             // A site file with problems is the warden's to tell of.
             if let Ok(site) = crate::site::read(&self.config) {

@@ -82,6 +82,42 @@ fn a_server_starts_with_the_programs_that_were_installed_and_with_no_other() {
 }
 
 #[test]
+fn a_workstation_starts_with_all_that_it_runs_and_without_what_servers_run() {
+    let directory = installed();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("levee-sessiond"), "levee-sessiond").unwrap();
+    manifest(directory.path());
+    let place = tempfile::tempdir().unwrap();
+    let of = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir(of("workstation")).unwrap();
+    fs::write(of("workstation/workstation.toml"), "site = \"harbour\"\n").unwrap();
+    let (bundle, state, run) = (of("workstation"), of("state"), of("run"));
+    let up = || {
+        let arguments = ["up", "--workstation", &bundle, "--state", &state, "--run", &run, "--no-trial"];
+        levee(directory.path(), &arguments)
+    };
+    fs::remove_file(at("levee-sessiond")).unwrap();
+    let sound = up();
+    // It comes as far as the warden, which is not there.
+    assert!(sound.contains("levee-warden") && !sound.contains("is missing"), "{sound}");
+    for name in ["levee-tpe", "levee-vault"] {
+        fs::remove_file(at(name)).unwrap();
+        let said = up();
+        assert!(said.contains(&format!("{name} is missing: install levee again")), "{said}");
+        fs::write(at(name), name).unwrap();
+    }
+    assert_eq!(up(), sound);
+    // Who has not said what the host is for is told of what every host has.
+    fs::remove_file(at("levee-tpe")).unwrap();
+    fs::remove_file(at("levee-vault")).unwrap();
+    let doctor = levee(directory.path(), &["doctor"]);
+    assert!(
+        doctor.contains("levee-vault is missing") && !doctor.contains("levee-tpe is missing"),
+        "{doctor}"
+    );
+}
+
+#[test]
 fn where_nothing_says_what_was_installed_a_server_starts_unless_its_site_wants_high_assurance() {
     let directory = installed();
     fs::remove_file(directory.path().join("MANIFEST")).unwrap();
