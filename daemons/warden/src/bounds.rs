@@ -31,7 +31,7 @@ const fn bound(name: &'static str, memory: u64, processes: u64, why: &'static st
 }
 
 /// Every kind of process that the warden keeps running. No process has more than half of the host's memory.
-pub const BOUNDS: [Bound; 16] = [
+pub const BOUNDS: [Bound; 17] = [
     bound(
         "sessiond",
         1536,
@@ -67,6 +67,7 @@ pub const BOUNDS: [Bound; 16] = [
         "messages of one turn, 10 MiB at the highest rate; what the reader has not taken yet; what writers that ended left, 48 MiB",
     ),
     bound("layer", 768, 4, "2,048 tunnels with 128 KiB of datagrams each way, and what TLS has of each"),
+    bound("frames", 64, 4, "three descriptors of each group; 4,096 times"),
     bound("logger", 64, 4, "lines of 1 KiB; two files of 1 MiB"),
 ];
 
@@ -161,6 +162,7 @@ pub fn name(key: &Key, program: Option<&str>) -> &'static str {
         Role::Snapshot => "upflow-snapshot",
         Role::Copy => "upflow-copy",
         Role::Channel => "channel",
+        Role::Frames => "frames",
     }
 }
 

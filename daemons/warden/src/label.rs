@@ -25,6 +25,7 @@ use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
 use levee_policy::site::{Mode, Program, Protocol};
 use levee_policy::{LabelName, Site};
+use levee_sys::cgroup::Cgroup;
 use levee_sys::tun::{self, Queue};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -501,6 +502,11 @@ impl RunningLabel {
             vault_starts: self.vault_starts,
             counters: self.left_behind(),
         }
+    }
+
+    /// The group of what runs in it.
+    pub fn group(&self) -> Option<&Cgroup> {
+        self.form.outer().group()
     }
 
     /// Kills everything in the compartment.

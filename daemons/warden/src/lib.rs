@@ -10,6 +10,7 @@ pub mod bounds;
 mod channels;
 pub mod compartment;
 mod form;
+mod framed;
 mod held;
 mod label;
 pub mod labelled;

@@ -13,8 +13,8 @@ use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 use crate::{Fatal, log};
 use levee_ipc::warden::sessiond::PartitionStatus;
 use levee_policy::site::{MAX_SLOTS, Restart};
-use levee_policy::{LabelName, PartitionName, Site, site};
-use levee_sys::cgroup::Limits;
+use levee_policy::{Label, LabelName, PartitionName, Site, site};
+use levee_sys::cgroup::{Cgroup, Limits};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -139,6 +139,19 @@ impl Partition {
     /// Its name.
     pub fn name(&self) -> &PartitionName {
         self.asked.name()
+    }
+
+    /// Its label.
+    pub fn label(&self) -> &Label {
+        self.asked.label()
+    }
+
+    /// The group of what runs in it.
+    pub fn group(&self) -> Option<&Cgroup> {
+        match &self.state {
+            State::Runs(running) | State::Ends(running, _) => running.compartment.group(),
+            State::Waits | State::Off(_) => None,
+        }
     }
 
     /// What its log and the maker of its files are called: no label's name has one slash.

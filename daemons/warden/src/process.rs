@@ -5,10 +5,12 @@ use crate::logs::Logs;
 use crate::options::Options;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
-    LayerState, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest, UpflowReport,
+    FramesState, LayerState, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest,
+    UpflowReport,
 };
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
+use levee_sys::cgroup::Cgroup;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::pipe;
 use levee_sys::spawn::Program;
@@ -108,6 +110,8 @@ pub enum Heard {
     Upflow(Vec<UpflowReport>),
     /// A channel between partitions: what it has carried.
     Channel(Vec<(String, u64)>),
+    /// What keeps the frames: how it went.
+    Frames(FramesState),
 }
 
 /// What a process may be given, which its role says.
@@ -261,9 +265,19 @@ impl Process {
         (self.kind.connect)(self, to, fd)
     }
 
+    /// Its control group, in which no other process is.
+    pub fn group(&self) -> &Cgroup {
+        self.group.cgroup()
+    }
+
     /// Its process id, as the host numbers it.
     pub fn pid(&self) -> u32 {
         self.child.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// The same, for the kernel's calls.
+    pub fn process_id(&self) -> rustix::process::Pid {
+        self.child.pid
     }
 
     /// Readable once it has ended.
@@ -310,6 +324,7 @@ impl Process {
             | Role::Fsd => self.hear_as(|nothing: Nothing| match nothing {}),
             Role::Snapshot | Role::Copy => self.hear_as(Heard::Upflow),
             Role::Channel => self.hear_as(Heard::Channel),
+            Role::Frames => self.hear_as(Heard::Frames),
             Role::Tpe => self.hear_as(Heard::Tpe),
             Role::Layer => self.hear_as(Heard::Layer),
         }?;

@@ -12,6 +12,7 @@ mod vaults;
 
 use self::keeping::{Keeping, Kept};
 use crate::channels::Way;
+use crate::framed::Framed;
 use crate::held::Waiting;
 use crate::label::{CutDone, Cutting, RunningLabel};
 use crate::logs::{LastWords, Logs, own_logs};
@@ -99,6 +100,7 @@ pub struct Server {
     ways: Vec<Way>,
     /// Of partitions' files.
     partition_makers: Makers,
+    framed: Framed,
 }
 
 impl Server {
@@ -176,6 +178,7 @@ impl Server {
             partitions,
             ways,
             partition_makers: Makers::default(),
+            framed: Framed::default(),
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -196,7 +199,7 @@ impl Server {
         loop {
             // Without the services' programs no label could start.
             if ready.is_some()
-                && self.processes.are_ready(self.standing(), since)?
+                && self.processes.are_ready(&self.standing(), since)?
                 && !self.images.is_making()
             {
                 ready.take().into_iter().for_each(|ready| ready());
@@ -223,6 +226,7 @@ impl Server {
             self.see_to_stacks();
             self.see_to_rests();
             self.see_to_labels();
+            self.see_to_frames();
         }
     }
 
@@ -317,6 +321,7 @@ impl Server {
                     return Err(Fatal::keys(&self.options.state.join("server"), why));
                 }
                 Ok(Heard::Sessiond(request)) => self.request(request),
+                Ok(Heard::Frames(state)) => self.framed.said(state),
                 Ok(Heard::Channel(counted)) => self.channel_said(key, counted),
                 Ok(Heard::Upflow(reports)) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
@@ -354,7 +359,7 @@ impl Server {
                 }
             }
             SessiondRequest::Replace(role) => {
-                if !self.standing().contains(&role) || role == Role::Sessiond {
+                if !self.standing().contains(&role) || [Role::Sessiond, Role::Frames].contains(&role) {
                     return log!("sessiond asks for another {}: it may not", role.program());
                 }
                 log!(
@@ -408,6 +413,9 @@ impl Server {
                 let running = status.collect();
                 let mut steering = outer::dropped(&self.tunnels);
                 steering.extend(self.networks.counters());
+                if self.site.frames().is_some() {
+                    steering.extend(self.framed.counters());
+                }
                 steering.extend(self.ways.iter().flat_map(Way::counters));
                 let alarms = self.alarms();
                 let partitions = self.partitions.iter().map(Partition::status).collect();

@@ -56,6 +56,8 @@ pub enum Own {
     Log,
     /// The second tunnel.
     Layer,
+    /// What keeps the frames.
+    Frames,
     /// The vault in this slot.
     Vault(u16),
     /// The first of two stacks in this slot that must agree.
@@ -118,6 +120,7 @@ impl Uids {
             Own::Fsd => 6,
             Own::Log => 7,
             Own::Layer => 8,
+            Own::Frames => 9,
             Own::Vault(slot) => 0x1000 + u32::from(slot & 0xfff),
             Own::Snapshot(slot) => 0x2000 + u32::from(slot & 0xfff),
             Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
@@ -182,13 +185,22 @@ mod tests {
     fn no_compartment_shares_a_uid_with_a_process_of_ours() {
         let dir = tempfile::tempdir().unwrap();
         let uids = Uids::claim(dir.path(), Place::Server).unwrap();
-        let ours =
-            [Own::Sessiond, Own::Signer, Own::Tps, Own::Keyer, Own::Tpe, Own::Fsd, Own::Log, Own::Layer]
-                .into_iter()
-                .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
-                .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]))
-                .chain((1..4096).map(Own::Logger))
-                .chain((0..4096).map(Own::Channel));
+        let ours = [
+            Own::Sessiond,
+            Own::Signer,
+            Own::Tps,
+            Own::Keyer,
+            Own::Tpe,
+            Own::Fsd,
+            Own::Log,
+            Own::Layer,
+            Own::Frames,
+        ]
+        .into_iter()
+        .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
+        .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]))
+        .chain((1..4096).map(Own::Logger))
+        .chain((0..4096).map(Own::Channel));
         let all: Vec<u32> = ours.map(|who| uids.own(who)).collect();
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());

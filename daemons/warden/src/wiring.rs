@@ -138,11 +138,13 @@ impl fmt::Display for Row {
 mod tests {
     use super::*;
     use levee_ipc::warden::{
-        Part, Peer, channel, fsd, keyer, layer, mediator, sessiond, signer, stack, tpe, tps, upflow, vault,
+        Part, Peer, channel, frames, fsd, keyer, layer, mediator, sessiond, signer, stack, tpe, tps, upflow,
+        vault,
     };
 
-    const ROLES: [Role; 14] = [
+    const ROLES: [Role; 15] = [
         Role::Channel,
+        Role::Frames,
         Role::Layer,
         Sessiond,
         Signer,
@@ -182,6 +184,7 @@ mod tests {
                     Role::Snapshot => takes::<upflow::SnapshotPart>(&to),
                     Role::Copy => takes::<upflow::CopyPart>(&to),
                     Role::Channel => takes::<channel::ChannelPart>(&to),
+                    Role::Frames => takes::<frames::FramesPart>(&to),
                     Fsd => takes::<fsd::FsdPart>(&to),
                     Tpe => takes::<tpe::TpePart>(&to),
                     Role::Layer => takes::<layer::LayerPart>(&to),
@@ -223,7 +226,9 @@ mod tests {
             assert_eq!(wired(Mediator, role), role == Sessiond);
             // They know their gate, and nobody else; and nobody speaks with upflow, nor with the second tunnel or a channel between
             // partitions.
-            for lonely in [Role::Channel, Role::Layer, Stack, Witness, Role::Snapshot, Role::Copy] {
+            for lonely in
+                [Role::Channel, Role::Frames, Role::Layer, Stack, Witness, Role::Snapshot, Role::Copy]
+            {
                 assert!(!wired(lonely, role), "{lonely:?} and {role:?}");
             }
         }

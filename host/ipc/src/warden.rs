@@ -8,6 +8,7 @@
 //! checked on both sides, in one place each: the warden's handle and `levee-daemon`.
 
 pub mod channel;
+pub mod frames;
 pub mod fsd;
 pub mod keyer;
 pub mod layer;
@@ -20,6 +21,7 @@ pub mod tps;
 pub mod upflow;
 pub mod vault;
 
+pub use frames::FramesState;
 pub use layer::LayerState;
 pub use sessiond::{CompartmentStatus, IsolationForm, LabelEvent, PartitionStatus, SessiondRequest};
 pub use tpe::{TpeRequest, WorkstationEvent};
@@ -58,6 +60,8 @@ pub enum Role {
     Copy,
     /// A one-way channel between two partitions.
     Channel,
+    /// Keeps the frames: lets run at each time what its slot is for.
+    Frames,
     /// The client of the table that the site's servers share.
     Fsd,
     /// The trusted path extension's agent (workstation).
@@ -79,6 +83,7 @@ impl Role {
             Self::Mediator => "levee-mediator",
             Self::Snapshot | Self::Copy => "levee-upflow",
             Self::Channel => "levee-channel",
+            Self::Frames => "levee-frames",
             Self::Fsd => "levee-fsd",
             Self::Tpe => "levee-tpe",
             Self::Layer => "levee-layer",

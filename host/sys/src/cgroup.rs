@@ -6,6 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Step;
@@ -37,6 +38,8 @@ pub struct Cgroup {
     v1: Vec<PathBuf>,
     /// `cgroup.procs` of each.
     procs: Vec<File>,
+    /// No other that this process has made has it.
+    number: u64,
 }
 
 /// Where the hierarchies are mounted.
@@ -54,6 +57,8 @@ const SOCKETS: u64 = 4;
 const PERIOD: u64 = 100_000;
 /// How long processes that were killed may take to be gone.
 const KILLED: Duration = Duration::from_secs(10);
+/// Groups that this process has made.
+static MADE: AtomicU64 = AtomicU64::new(0);
 /// So often a group is made that others' removals get in the way of.
 const TRIES: u32 = 8;
 /// How long those that nobody here killed may take: they end with the warden that was killed.
@@ -74,6 +79,7 @@ impl Cgroup {
             unified: hierarchies.unified.join(name),
             v1: hierarchies.v1.iter().flatten().map(|mount| mount.join(name)).collect(),
             procs: Vec::new(),
+            number: MADE.fetch_add(1, Ordering::Relaxed),
         };
         // A warden that was killed leaves its groups; their processes are ending or gone. One that stays in use is
         // somebody's: it is not made room for, and not removed below either.
@@ -204,6 +210,28 @@ impl Cgroup {
     /// `cgroup.procs` of every hierarchy: a process that writes `0` to each is in the group.
     pub fn procs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.procs.iter().map(AsFd::as_fd)
+    }
+
+    /// A number that no other group has that this process has made, whatever its name.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// `cgroup.freeze` to write, `cgroup.events` to read and `cgroup.kill` to write: who has them can stop what is in the group, let it run
+    /// again and kill it, and nothing else.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn reins(&self) -> Result<[File; 3]> {
+        let open = |name: &str, write: bool| {
+            let path = self.unified.join(name);
+            OpenOptions::new()
+                .read(!write)
+                .write(write)
+                .open(&path)
+                .step(|| format!("open {}", path.display()))
+        };
+        Ok([open("cgroup.freeze", true)?, open("cgroup.events", false)?, open("cgroup.kill", true)?])
     }
 
     /// Kills every process in the group, at once and whatever they do.

@@ -23,15 +23,17 @@ const LOGGER: &str = include_str!("../../../conf/seccomp/logger.toml");
 const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
 const FSD: &str = include_str!("../../../conf/seccomp/fsd.toml");
 const CHANNEL: &str = include_str!("../../../conf/seccomp/channel.toml");
+const FRAMES: &str = include_str!("../../../conf/seccomp/frames.toml");
 const LAYER: &str = include_str!("../../../conf/seccomp/layer.toml");
 const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
 
-const ALL: [(&str, &str); 17] = [
+const ALL: [(&str, &str); 18] = [
     ("vault", VAULT),
     ("keyer", KEYER),
     ("gate", GATE),
     ("stack", STACK),
     ("channel", CHANNEL),
+    ("frames", FRAMES),
     ("layer", LAYER),
     ("mediator", MEDIATOR),
     ("signer", SIGNER),

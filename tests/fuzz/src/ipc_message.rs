@@ -4,6 +4,7 @@
 //! was read, and stands for nothing else; one octet more or less is no message.
 
 use levee_ipc::warden::channel::ChannelPart;
+use levee_ipc::warden::frames::{FramesPart, FramesState};
 use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::layer::{LayerPart, LayerState};
@@ -61,6 +62,7 @@ types! {
     ToInit, FromInit, ToGuest, FromGuest,
     parser::News, parser::Order,
     Order<LayerPart>, Said<LayerState>, Order<ChannelPart>, Said<Vec<(String, u64)>>,
+    Order<FramesPart>, Said<FramesState>,
 }
 
 /// Runs the target on one input.

@@ -25,8 +25,13 @@ fn allowed(name: &str) -> BTreeSet<String> {
     text["allow"].as_table().unwrap().keys().cloned().collect()
 }
 
-/// Two partitions and a channel between them.
+/// Two partitions and a channel between them, and frames that leave all as it is.
 const CHANNEL: &str = r#"
+[frames]
+
+[[frames.slot]]
+time = "20ms"
+
 [[partition]]
 name = "sensor"
 label = "UNCLASSIFIED"

@@ -5,6 +5,7 @@ mod check;
 mod crypto;
 mod domains;
 mod federation;
+mod frames;
 mod isolation;
 mod needs;
 mod networks;
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use audit::{Audit, CheckpointPlace};
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
+pub use frames::{Frames, Slot};
 pub use isolation::{Assurance, Isolation, Processor};
 pub use needs::{Need, Needs};
 pub use partition::{Channel, Partition, Restart};
@@ -519,6 +521,7 @@ pub struct Site {
     crypto: Crypto,
     audit: Audit,
     isolation: Isolation,
+    frames: Option<Frames>,
     users: BTreeMap<UserName, User>,
     hosts: BTreeMap<HostName, Host>,
     services: BTreeMap<ServiceName, Service>,
@@ -589,6 +592,11 @@ impl Site {
     /// How the labels are kept apart.
     pub fn isolation(&self) -> &Isolation {
         &self.isolation
+    }
+
+    /// When what may run; `None` where everything may at any time.
+    pub fn frames(&self) -> Option<&Frames> {
+        self.frames.as_ref()
     }
 
     /// The lowest and the highest end of the services' ranges of which labels of the same kernel are between, where the site

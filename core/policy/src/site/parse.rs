@@ -15,7 +15,7 @@ use super::read::{At, Keys, Reader};
 use super::services::service;
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, Program,
-    Protocol, Recorded, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation,
+    Protocol, Recorded, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation, frames,
     networks, partition, posture, quantity, reference,
 };
 use crate::label::Range;
@@ -157,6 +157,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let crypto = Crypto::read(reader, &root);
     let audit = Audit::read(reader, &root);
     let isolation = Isolation::read(reader, &root, vocabulary.as_ref());
+    let frames = frames::read(reader, &root, vocabulary.as_ref());
     let federation = federation::read(reader, &root, vault.as_ref());
     let words = vocabulary.as_ref();
     let users = reader.tables(root.get("user"), "[user]", &reference::USER.names());
@@ -177,6 +178,9 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     networks::check_labelled(reader, &draft, domains.as_deref());
     if let Some((_, own_kernel)) = &isolation {
         super::isolation::check(reader, own_kernel, &draft);
+    }
+    if let Some(Some(frames)) = &frames {
+        frames::check(reader, frames, &draft);
     }
     let (server, parts) = (draft.server?, draft.parts?);
     if !whole_federation {
@@ -206,6 +210,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         crypto: crypto?,
         audit: audit?,
         isolation: isolation?.0,
+        frames: frames?.map(|frames| frames.value),
         users: (draft.users.read.into_iter())
             .map(|user| {
                 let (name, clearance, [export, import]) =

@@ -306,6 +306,40 @@ pub(super) const ISOLATION: Section = Section {
     ],
 };
 
+/// `[frames]`
+pub(super) const FRAMES: Section = Section {
+    head: "[frames]",
+    needed: false,
+    means: "When what may run: time is cut into frames, all alike, and a frame into slots. A label's compartment, its partitions and levee's own processes at it \
+            run in its slots alone, on all processors; a slot that nobody uses stays unused.",
+    keys: &[
+        must("slot", "[[frames.slot]], 1 to 64 of them", "The slots, in their order."),
+        may(
+            "margin",
+            "a time from \"0us\" to \"10ms\"",
+            "\"500us\"",
+            "Between the end of a slot and the beginning of the next: what ran stops in it. Where that takes longer, the next one begins later, and `levee status` counts it.",
+        ),
+        may(
+            "stop",
+            "a time from \"1ms\" to \"10000ms\"",
+            "\"1000ms\"",
+            "What has not stopped so long after its slot is killed.",
+        ),
+    ],
+};
+
+/// `[[frames.slot]]`
+pub(super) const SLOT: Section = Section {
+    head: "[[frames.slot]]",
+    needed: false,
+    means: "A slot of the frame.",
+    keys: &[
+        may("labels", RANGES, "all labels", "Whose it is. A label may have several slots."),
+        must("time", "a time from \"1ms\" to \"50ms\"", "How long it takes."),
+    ],
+};
+
 /// `[audit]`
 pub(super) const AUDIT: Section = Section {
     head: "[audit]",
@@ -682,6 +716,8 @@ pub const SECTIONS: &[&Section] = &[
     &CRYPTO,
     &AUDIT,
     &ISOLATION,
+    &FRAMES,
+    &SLOT,
     &VAULT,
     &USER,
     &HOST,

@@ -208,6 +208,11 @@ impl Compartment {
         &self.channel
     }
 
+    /// Its control group.
+    pub fn group(&self) -> Option<&Cgroup> {
+        self.parts.cgroup.as_ref()
+    }
+
     /// Gives it its share of the host beside others, as [`Cgroup::share`].
     ///
     /// # Errors

@@ -45,6 +45,9 @@ impl Server {
                 Ok(())
             }
             (role, _) if STANDING.contains(role) => {
+                if *role == Role::Frames {
+                    self.framed.begins_anew();
+                }
                 self.start_standing(*role)?;
                 // It has the keys of now. If they were rotated, so must have those that speak with it.
                 self.renew().map(drop)
@@ -146,7 +149,7 @@ impl Server {
     pub(super) fn alarms(&self) -> Vec<String> {
         let last = self.last_run.iter().map(|why| format!("the last run ended by itself: {why}"));
         let services = self.labels.iter().flat_map(|(name, label)| label.alarms(name));
-        let partitions = self.partitions.iter().filter_map(Partition::alarm);
+        let partitions = self.partitions.iter().filter_map(Partition::alarm).chain(self.framed.alarms());
         last.chain(self.keeping.alarms(Instant::now()))
             .chain(services)
             .chain(partitions)

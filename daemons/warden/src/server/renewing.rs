@@ -43,8 +43,9 @@ impl Server {
         if changed.is_empty() {
             return Ok(false);
         }
-        let roles = self.standing().iter().filter(|role| changed.iter().any(|(_, has)| has.contains(role)));
-        let roles: Vec<Role> = roles.copied().collect();
+        let roles =
+            self.standing().into_iter().filter(|role| changed.iter().any(|(_, has)| has.contains(role)));
+        let roles: Vec<Role> = roles.collect();
         self.enrolled = now;
         for process in roles.iter().filter_map(|role| self.processes.remove(&Key::of(*role))) {
             if process.key.role == Role::Sessiond {

@@ -1,33 +1,41 @@
 //! The processes that every server has, whoever uses it.
 
 use super::*;
+use crate::framed::{self, Member};
 use crate::standing::{self, Given};
+use levee_ipc::warden::frames::FramesPart;
 use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::layer::LayerPart;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::signer::SignerPart;
 use levee_ipc::warden::tps::TpsPart;
+use rustix::process::setpriority_process;
 
 /// Processes that every server has, in the order in which they are started; fsd where the site has several servers, the second tunnel
-/// where it has two layers. Never both.
-pub(super) const STANDING: [Role; 6] =
-    [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Fsd, Role::Layer];
-const WITH_LAYER: [Role; 5] = [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Layer];
+/// where it has two layers, never both; what keeps the frames where it has some.
+pub(super) const STANDING: [Role; 7] =
+    [Role::Signer, Role::Sessiond, Role::Keyer, Role::Tps, Role::Frames, Role::Fsd, Role::Layer];
+
+/// Before all that has the usual priority and the usual share of the processors (cpu.weight).
+const FIRST: i32 = -20;
+const FIRST_SHARE: u32 = 10_000;
 
 impl Server {
-    pub(super) fn standing(&self) -> &'static [Role] {
-        if self.layer.is_some() {
-            return &WITH_LAYER;
-        }
-        let several = usize::from(self.site.federation().is_some());
-        STANDING.get(..STANDING.len() - 2 + several).unwrap_or(&STANDING)
+    pub(super) fn standing(&self) -> Vec<Role> {
+        let is_here = |role: &Role| match role {
+            Role::Layer => self.layer.is_some(),
+            Role::Fsd => self.site.federation().is_some(),
+            Role::Frames => self.site.frames().is_some(),
+            _ => true,
+        };
+        STANDING.into_iter().filter(is_here).collect()
     }
 
     pub(super) fn start_all(&mut self) -> Result<(), Fatal> {
         for role in self.standing() {
-            self.start_standing(*role)?;
-            if *role == Role::Signer {
+            self.start_standing(role)?;
+            if role == Role::Signer {
                 let keys = self.options.state.join("server");
                 standing::wait_for_signer(&mut self.processes, &self.options, &keys)?;
             }
@@ -46,6 +54,7 @@ impl Server {
             Role::Keyer => (Own::Keyer, self.site.crypto().suites().arguments()),
             Role::Fsd => (Own::Fsd, self.site.crypto().suites().arguments()),
             Role::Layer => (Own::Layer, &[][..]),
+            Role::Frames => (Own::Frames, &[][..]),
             _ => (Own::Tps, self.site.crypto().suites().arguments()),
         };
         // It alone opens connections: to etcd.
@@ -62,6 +71,7 @@ impl Server {
             Role::Keyer => self.give_keyer(start),
             Role::Fsd => self.give_fsd(start),
             Role::Layer => self.give_layer(start),
+            Role::Frames => self.give_frames(start),
             _ => self.give_tps(start),
         };
         let process = process.map_err(|e| step(&e))?;
@@ -126,6 +136,43 @@ impl Server {
         fsd.give(FsdPart::Chain, file("federation-chain.pem")?)?;
         fsd.give(FsdPart::Authority, file("federation-authority.pem")?)?;
         Ok(fsd.into_process())
+    }
+
+    fn give_frames(&self, start: Start<'_>) -> Given {
+        let frames = Process::start_as::<FramesPart>(start)?;
+        let site = self.site.frames().ok_or("the site has no frames")?;
+        frames.to().give(FramesPart::Frame(framed::frame(site)), &[])?;
+        let frames = frames.into_process();
+        // A slot's end waits as little as may be for whoever has the processor.
+        frames.group().share(FIRST_SHARE, 0, 0)?;
+        setpriority_process(Some(frames.process_id()), FIRST)?;
+        Ok(frames)
+    }
+
+    /// What keeps the frames gets the groups that are new, in the turn of the loop that made them: the programs of a label are started turns later.
+    pub(super) fn see_to_frames(&mut self) {
+        let Some(frames) = self.site.frames() else { return };
+        let Some(process) = self.processes.get(&Key::of(Role::Frames)).filter(|process| process.ready) else {
+            return;
+        };
+        let at = |name: &LabelName, what: String, group| {
+            let label = self.site.label(name)?;
+            Some(Member { name: what, label, group })
+        };
+        let labels =
+            self.labels.iter().filter_map(|(name, label)| at(name, name.to_string(), label.group()?));
+        let partitions = self.partitions.iter().filter_map(|partition| {
+            let name = format!("the partition {}", partition.name());
+            Some(Member { name, label: partition.label().clone(), group: partition.group()? })
+        });
+        let own = self
+            .processes
+            .iter()
+            .filter_map(|process| at(process.key.label.as_ref()?, process.key.to_string(), process.group()));
+        if !self.framed.give(process, frames, labels.chain(partitions).chain(own)) {
+            log!("{} does not read what it is told: killing it", process.key);
+            process.kill();
+        }
     }
 
     fn give_layer(&self, start: Start<'_>) -> Given {

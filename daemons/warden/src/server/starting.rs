@@ -3,6 +3,7 @@
 use super::Server;
 use super::keeping::Kept;
 use crate::Fatal;
+use crate::framed;
 use crate::label::{self, Resources, RunningLabel};
 use crate::making::{self, Image};
 use crate::parting::Parted;
@@ -72,6 +73,7 @@ impl Server {
     }
 
     fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
+        framed::has_slot(self.site.frames(), name, self.site.label(name).as_ref())?;
         let workers = self.site.label(name).map_or(1, |label| self.site.vault().workers(&label));
         let slots = self.free_slots(usize::from(workers)).ok_or_else(|| {
             Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))

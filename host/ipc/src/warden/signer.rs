@@ -44,6 +44,7 @@ pub fn use_of(role: Role) -> Option<Use> {
         | Role::Snapshot
         | Role::Copy
         | Role::Channel
+        | Role::Frames
         | Role::Layer => None,
     }
 }

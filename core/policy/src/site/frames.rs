@@ -1,0 +1,144 @@
+//! `[frames]`: when what may run. Time is cut into frames, all alike, and a frame into slots; in a slot runs only what the slot is for.
+
+use std::time::Duration;
+
+use super::parse::{Draft, quantity as read_quantity};
+use super::problem::ProblemKind;
+use super::quantity::brief;
+use super::read::{At, Keys, Reader};
+use super::reference;
+use super::vault::ranges;
+use crate::label::{Label, Range};
+use crate::vocabulary::Vocabulary;
+
+/// The most slots of a frame.
+const MOST: usize = 64;
+/// What a slot's time may be, in microseconds.
+const TIMES: std::ops::RangeInclusive<u64> = 1_000..=50_000;
+/// What the pause between two slots may be, in microseconds.
+const MARGINS: std::ops::RangeInclusive<u64> = 0..=10_000;
+const MARGIN: u64 = 500;
+/// How long what does not stop may live on, in microseconds.
+const STOPS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000;
+const STOP: u64 = 1_000_000;
+
+/// One slot of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    labels: Option<Vec<Range>>,
+    time: Duration,
+}
+
+impl Slot {
+    /// Whether what is at this label runs in it.
+    pub fn covers(&self, label: &Label) -> bool {
+        self.labels.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(label)))
+    }
+
+    /// How long it takes.
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+}
+
+/// The frame of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frames {
+    slots: Vec<Slot>,
+    margin: Duration,
+    stop: Duration,
+}
+
+impl Frames {
+    /// Its slots, in their order; at least one.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The slots in which what is at this label runs, from 0; none, and it never runs.
+    pub fn of(&self, label: &Label) -> Vec<u16> {
+        (0..).zip(&self.slots).filter(|(_, slot)| slot.covers(label)).map(|(number, _)| number).collect()
+    }
+
+    /// Between the end of one slot and the beginning of the next, in which what ran has to stop.
+    pub fn margin(&self) -> Duration {
+        self.margin
+    }
+
+    /// How long what does not stop may live on.
+    pub fn stop(&self) -> Duration {
+        self.stop
+    }
+}
+
+/// Reads `[frames]`, where there is one.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    root: &Keys<'_>,
+    vocabulary: Option<&Vocabulary>,
+) -> Option<Option<At<Frames>>> {
+    let Some(value) = root.get("frames") else { return Some(None) };
+    let keys = reader.subtable(value, "[frames]", &reference::FRAMES.names())?;
+    let margin = time(reader, &keys, "margin", MARGIN, MARGINS, "a time from \"0us\" to \"10ms\"");
+    let stop = time(reader, &keys, "stop", STOP, STOPS, "a time from \"1ms\" to \"10000ms\"");
+    let slots = reader.need(&keys, "slot", "[[frames.slot]]");
+    let slots = reader.tables(slots, "frames.slot", &reference::SLOT.names());
+    if slots.is_empty() || slots.len() > MOST {
+        let what = format!("a frame has {} slots", slots.len());
+        let remedy = format!("list 1 to {MOST} of them, each under [[frames.slot]]");
+        reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, remedy);
+    }
+    let slots: Vec<_> = slots.iter().map(|keys| slot(reader, keys, vocabulary)).collect();
+    let slots = slots.into_iter().collect::<Option<_>>()?;
+    Some(Some(At::new(Frames { slots, margin: margin?, stop: stop? }, keys.span())))
+}
+
+fn slot(reader: &mut Reader<'_>, keys: &Keys<'_>, vocabulary: Option<&Vocabulary>) -> Option<Slot> {
+    let labels = match keys.get("labels") {
+        None => Some(None),
+        Some(_) => ranges(reader, keys, "labels", vocabulary).map(Some),
+    };
+    let form = "a time from \"1ms\" to \"50ms\"";
+    let time = reader.need(keys, "time", "\"10ms\"");
+    let time = time.and_then(|value| read_quantity(reader, value, "time", micros, TIMES, form));
+    let labels = labels?.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
+    Some(Slot { labels, time: Duration::from_micros(time?) })
+}
+
+fn time(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    key: &str,
+    default: u64,
+    bounds: std::ops::RangeInclusive<u64>,
+    form: &str,
+) -> Option<Duration> {
+    let micros = match keys.get(key) {
+        None => Some(default),
+        Some(value) => read_quantity(reader, value, key, micros, bounds, form),
+    };
+    micros.map(Duration::from_micros)
+}
+
+fn micros(text: &str) -> Option<u64> {
+    u64::try_from(brief(text)?.as_micros()).ok()
+}
+
+/// What has no slot never runs: that is told where the file itself shows it. A label between the ends of a service's range is told as it
+/// is started.
+pub(super) fn check(reader: &mut Reader<'_>, frames: &At<Frames>, draft: &Draft) {
+    let Some(vocabulary) = &draft.vocabulary else { return };
+    let partitions = draft.parts.iter().flat_map(|parts| &parts.partitions);
+    let partitions = partitions.map(|(name, label, _)| (format!("partition `{}`", name.value), &label.value));
+    let services = draft.services.read.iter().flat_map(|service| {
+        let ends = [service.range.value.low(), service.range.value.high()];
+        ends.map(|end| (format!("service `{}`", service.name.value), end))
+    });
+    let without = partitions.chain(services).find(|(_, label)| frames.value.of(label).is_empty());
+    if let Some((what, label)) = without {
+        let Some(label) = vocabulary.text(label) else { return };
+        let what = format!("no slot is for {label}, where the {what} is: it would never run");
+        let remedy = "name its label in a slot, or add a slot without `labels`, which is for all";
+        reader.problem(ProblemKind::BadValue, &frames.span, what, remedy);
+    }
+}

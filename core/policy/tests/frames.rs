@@ -1,0 +1,42 @@
+//! `[frames]`: which slots are whose; what would never run is refused.
+
+use levee_policy::Site;
+use std::time::Duration;
+
+const SOUND: &str = include_str!("../../../conf/small/site.toml");
+
+fn site(frames: &str) -> Result<Site, String> {
+    Site::parse(&format!("{SOUND}\n{frames}"))
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+const TWO: &str = "[frames]\nmargin = \"200us\"\nstop = \"50ms\"\n[[frames.slot]]\nlabels = [\"SECRET\"]\ntime = \"10ms\"\n";
+
+#[test]
+fn a_label_has_the_slots_that_name_it_and_those_that_name_nobody() {
+    let site = site(&format!("{TWO}[[frames.slot]]\ntime = \"5ms\"\n")).unwrap();
+    let frames = site.frames().unwrap();
+    assert_eq!((frames.margin(), frames.stop()), (Duration::from_micros(200), Duration::from_millis(50)));
+    let times: Vec<_> = frames.slots().iter().map(|slot| slot.time().as_millis()).collect();
+    assert_eq!(times, [10, 5]);
+    let of = |name: &str| frames.of(&site.vocabulary().parse(name).unwrap());
+    assert_eq!(of("SECRET"), [0, 1]);
+    assert_eq!(of("SECRET//NATO"), [1]);
+    assert_eq!(of("UNCLASSIFIED"), [1]);
+}
+
+#[test]
+fn what_would_never_run_and_what_is_no_frame_is_refused() {
+    for (frames, said) in [
+        (TWO.to_owned(), "no slot is for UNCLASSIFIED"),
+        ("[frames]\n".to_owned(), "`slot`"),
+        (TWO.replace("10ms", "51ms"), "`time` is 51ms"),
+        (TWO.replace("10ms", "0ms"), "`time` is 0ms"),
+        (TWO.replace("200us", "11ms"), "`margin` is 11ms"),
+        (TWO.replace("SECRET", "SECRETS"), "SECRETS"),
+        (format!("[frames]\n{}", "[[frames.slot]]\ntime = \"5ms\"\n".repeat(65)), "a frame has 65 slots"),
+    ] {
+        let why = site(&frames).expect_err(said);
+        assert!(why.contains(said), "{why}");
+    }
+}

@@ -1,0 +1,110 @@
+//! What is stopped, let run and killed: a control group, by three of its files.
+
+use rustix::io::{Errno, pread, pwrite};
+use std::os::fd::OwnedFd;
+
+/// A group of processes.
+#[derive(Debug)]
+pub struct Group {
+    pub number: u64,
+    slots: Vec<u16>,
+    freeze: OwnedFd,
+    events: OwnedFd,
+    kill: OwnedFd,
+    /// What it was told last.
+    pub runs: bool,
+    /// It has been killed, and is not waited for any more.
+    pub over: bool,
+}
+
+/// Why a group cannot be told something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not there any more.
+    Gone,
+    /// The kernel's.
+    Kernel(Errno),
+}
+
+impl From<Errno> for Fault {
+    fn from(why: Errno) -> Self {
+        // What is open of a control group that was removed says this.
+        if why == Errno::NODEV { Self::Gone } else { Self::Kernel(why) }
+    }
+}
+
+impl Group {
+    /// One that runs, for all that is known.
+    pub fn new(number: u64, slots: Vec<u16>, [freeze, events, kill]: [OwnedFd; 3]) -> Self {
+        Self { number, slots, freeze, events, kill, runs: true, over: false }
+    }
+
+    /// Whether it runs in this slot.
+    pub fn is_for(&self, slot: u16) -> bool {
+        !self.over && self.slots.contains(&slot)
+    }
+
+    /// Tells it to run, or to stop, which takes its time.
+    ///
+    /// # Errors
+    /// It is gone, or the kernel's.
+    pub fn tell(&mut self, run: bool) -> Result<(), Fault> {
+        pwrite(&self.freeze, if run { b"0" } else { b"1" }, 0)?;
+        self.runs = run;
+        Ok(())
+    }
+
+    /// Whether nothing in it runs.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn has_stopped(&self) -> Result<bool, Fault> {
+        Ok(self.says(stopped)?)
+    }
+
+    /// Whether something keeps it from running.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn is_held(&self) -> Result<bool, Fault> {
+        Ok(self.says(|line| line == b"frozen 1")?)
+    }
+
+    fn says(&self, what: impl Fn(&[u8]) -> bool) -> Result<bool, Errno> {
+        let mut room = [0; 128];
+        let length = pread(&self.events, &mut room, 0)?;
+        Ok(says(room.get(..length).unwrap_or(&[]), what))
+    }
+
+    /// Kills everything in it, which takes its time.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn kill(&self) -> Result<(), Fault> {
+        pwrite(&self.kill, b"1", 0)?;
+        Ok(())
+    }
+}
+
+/// Whether a line of a control group's `cgroup.events` says that nothing in it runs: all is frozen, or there is nothing.
+fn stopped(line: &[u8]) -> bool {
+    line == b"frozen 1" || line == b"populated 0"
+}
+
+fn says(events: &[u8], what: impl Fn(&[u8]) -> bool) -> bool {
+    events.split(|byte| *byte == b'\n').any(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_stopped_when_the_kernel_says_so_and_not_in_doubt() {
+        assert!(says(b"populated 1\nfrozen 1\n", stopped));
+        assert!(says(b"populated 0\nfrozen 0\n", stopped));
+        assert!(!says(b"populated 1\nfrozen 0\n", stopped));
+        assert!(!says(b"", stopped));
+        assert!(!says(b"frozen 10\n", stopped));
+    }
+}

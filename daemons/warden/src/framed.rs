@@ -1,0 +1,122 @@
+//! Frames: which groups of processes what keeps the frames (`daemons/frames`) has been given, and what it says of them.
+
+use crate::process::Process;
+use levee_ipc::warden::FramesState;
+use levee_ipc::warden::frames::{Frame, FramesPart};
+use levee_policy::site::Frames;
+use levee_policy::{Label, LabelName};
+use levee_sys::cgroup::Cgroup;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// A group of processes that runs in the slots of a label.
+#[derive(Debug)]
+pub struct Member<'a> {
+    /// What it is called where an operator is told of it.
+    pub name: String,
+    /// Its label.
+    pub label: Label,
+    /// The group.
+    pub group: &'a Cgroup,
+}
+
+/// What has been given.
+#[derive(Debug, Default)]
+pub struct Framed {
+    /// By the group's number, what it is called.
+    given: BTreeMap<u64, String>,
+    state: FramesState,
+    /// Of those before the process that keeps the frames now.
+    killed: u64,
+}
+
+impl Framed {
+    /// Another process keeps the frames, which has no group yet.
+    pub fn begins_anew(&mut self) {
+        self.killed = self.killed.saturating_add(std::mem::take(&mut self.state).killed);
+        self.given.clear();
+    }
+
+    /// Gives these groups to the process that keeps the frames, as far as it has not got them, and forgets all others. One that cannot be
+    /// given, and so would run at any time, is killed. False if that process does not read, and so is to be killed.
+    pub fn give<'a>(
+        &mut self,
+        process: &Process,
+        frames: &Frames,
+        members: impl Iterator<Item = Member<'a>>,
+    ) -> bool {
+        let mut before = std::mem::take(&mut self.given);
+        for Member { name, label, group } in members {
+            let number = group.number();
+            if before.remove(&number).is_none() {
+                let part = FramesPart::Group { number, slots: frames.of(&label) };
+                let Ok(reins) = group.reins() else {
+                    // It can be killed, or is gone.
+                    let _ = group.kill();
+                    continue;
+                };
+                if process.tell_as(part, &reins.each_ref().map(AsFd::as_fd)).is_err() {
+                    return false;
+                }
+            }
+            self.given.insert(number, name);
+        }
+        true
+    }
+
+    /// What it said last.
+    pub fn said(&mut self, state: FramesState) {
+        self.state = state;
+    }
+
+    /// For operators.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let FramesState { groups, ended, late, median, most, .. } = &self.state;
+        let all = [
+            ("frames: groups of processes", *groups),
+            ("frames: slots ended", *ended),
+            ("frames: slots that began late", *late),
+            ("frames: µs until all had stopped, median", u64::from(*median)),
+            ("frames: µs until all had stopped, 999 of 1,000", u64::from(*most)),
+            ("frames: groups killed that did not stop", self.killed.saturating_add(self.state.killed)),
+        ];
+        all.into_iter().map(|(what, count)| (what.to_owned(), count)).collect()
+    }
+
+    /// What an operator must know.
+    pub fn alarms(&self) -> impl Iterator<Item = String> {
+        self.state.stuck.iter().map(|number| {
+            // Of a label that has ended nothing else is known.
+            let name = self.given.get(number).map_or("a label that has ended", String::as_str);
+            format!("{name} does not stop or does not run as its slots of the frame say")
+        })
+    }
+}
+
+/// The frame as the process that keeps it is told.
+pub fn frame(frames: &Frames) -> Frame {
+    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    Frame {
+        slots: frames.slots().iter().map(|slot| micros(slot.time())).collect(),
+        margin: micros(frames.margin()),
+        stop: micros(frames.stop()),
+    }
+}
+
+/// Refuses what would never run.
+///
+/// # Errors
+/// The site has frames, and none of their slots is for this label.
+pub fn has_slot(
+    frames: Option<&Frames>,
+    name: &LabelName,
+    label: Option<&Label>,
+) -> Result<(), crate::Fatal> {
+    let never = frames.is_some_and(|frames| label.is_none_or(|label| frames.of(label).is_empty()));
+    if !never {
+        return Ok(());
+    }
+    let why = "no slot of [frames] is for it: name it in one, or add one without `labels`";
+    Err(crate::Fatal::new(format!("start {name}"), why))
+}

@@ -1,0 +1,160 @@
+//! Frames: at each time only that runs whose slot it is, whatever becomes of the others and of what keeps the frames.
+//!
+//! Needs root, python3, util-linux, iproute2, and levee's own programs (`cargo build --workspace --bins`).
+
+use levee_system::{Stalled, World, eventually, host, text};
+use serde_json::Value;
+use std::fs;
+use std::time::Duration;
+
+const SITE: &str = include_str!("../../../conf/small/site.toml");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const FRAMES: &str = r#"
+[frames]
+
+[[frames.slot]]
+labels = ["SECRET"]
+time = "10ms"
+
+[[frames.slot]]
+labels = ["UNCLASSIFIED..CONFIDENTIAL//NATO,MED", "SECRET//NATO,MED"]
+time = "10ms"
+"#;
+
+/// Computes all the time, and says when it ran: from and to, in nanoseconds since 1970. What lies 3 ms apart it takes for one time, which is
+/// less than any other's slot.
+const WATCH: &str = "import time
+first = last = time.time_ns()
+while True:
+    now = time.time_ns()
+    if now - last > 3000000:
+        print('ran', first, last, flush=True)
+        first = now
+    last = now
+";
+
+/// Writes to its store whenever it may.
+const WRITES: &str = "import time, os
+log = os.open('/srv/own/log', os.O_WRONLY | os.O_CREAT)
+while True:
+    os.pwrite(log, b'x', 0)
+    os.fsync(log)
+    time.sleep(0.001)
+";
+
+fn partition(name: &str, label: &str, program: &str) -> String {
+    format!(
+        "\n[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\n\
+         command = [\"/usr/bin/python3\", \"-c\", '''\n{program}''']\nmemory = \"96M\"\ndisk = \"8M\"\n"
+    )
+}
+
+/// When it says that it ran.
+fn ran(world: &World, name: &str) -> Vec<(u64, u64)> {
+    let directory = world.path(&format!("state/logs/labels/partition+{name}"));
+    let read = |file: &str| fs::read_to_string(directory.join(file)).unwrap_or_default();
+    let text = ["1.log", "0.log"].map(read).concat();
+    let spans = text.lines().filter_map(|line| {
+        let mut words = line.split(" ran ").nth(1).or_else(|| line.strip_prefix("ran "))?.split_whitespace();
+        Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    });
+    let mut all: Vec<_> = spans.collect();
+    all.sort_unstable();
+    all
+}
+
+/// Times at which both ran, in nanoseconds.
+fn both(one: &[(u64, u64)], other: &[(u64, u64)]) -> Vec<u64> {
+    let common = |a: &(u64, u64), b: &(u64, u64)| a.1.min(b.1).checked_sub(a.0.max(b.0));
+    let near = |a: &(u64, u64)| other.partition_point(|b| b.1 < a.0);
+    one.iter()
+        .flat_map(|a| other.iter().skip(near(a)).take_while(|b| b.0 <= a.1).filter_map(move |b| common(a, b)))
+        .filter(|common| *common > 0)
+        .collect()
+}
+
+fn counter(status: &Value, name: &str) -> u64 {
+    status["steering"][format!("frames: {name}")].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn at_no_time_two_run_whose_slots_differ_and_what_does_not_stop_keeps_nobody_from_running() {
+    let site = SITE.replace("\"harbour\"", "\"frames\"")
+        + FRAMES
+        + &partition("high", "SECRET", WATCH)
+        + &partition("low", "UNCLASSIFIED", WATCH)
+        + &partition("writer", "SECRET", WRITES);
+    let mut world = World::up("frames", &site, &[]);
+    let enough = |world: &World| ["high", "low"].iter().all(|name| ran(world, name).len() >= 100);
+    eventually(PATIENCE, "both have run a hundred times", || enough(&world));
+    let (high, low) = (ran(&world, "high"), ran(&world, "low"));
+    let common = both(&high, &low);
+    assert!(common.is_empty(), "both ran at once: {} of {} times, {common:?}", common.len(), high.len());
+    let status = world.status();
+    assert!(counter(&status, "groups of processes") >= 3, "{status}");
+    assert!(counter(&status, "slots ended") >= 100, "{status}");
+
+    // What keeps the frames is killed: another takes its place, and the same holds.
+    let keeper = |world: &World| {
+        host::below(world.server_pid()).into_iter().find(|process| process.name == "levee-frames")
+    };
+    let first = keeper(&world).expect("what keeps the frames");
+    first.signal("KILL");
+    eventually(PATIENCE, "another keeps the frames", || keeper(&world).is_some_and(|now| now != first));
+    let of = |name: &str| {
+        let all = world.status()["partitions"].clone();
+        all.as_array().and_then(|all| all.iter().find(|one| one["name"] == name)).expect("it").clone()
+    };
+    let after = ran(&world, "low").last().expect("it ran").1;
+    eventually(PATIENCE, "both go on", || {
+        ["high", "low"].iter().all(|name| {
+            ran(&world, name).iter().filter(|(from, _)| *from > after + 1_000_000_000).count() >= 50
+        })
+    });
+    let since = |name: &str| -> Vec<(u64, u64)> {
+        ran(&world, name).into_iter().filter(|(from, _)| *from > after + 1_000_000_000).collect()
+    };
+    let common = both(&since("high"), &since("low"));
+    assert!(common.is_empty(), "both ran at once after another took over: {common:?}");
+
+    // One waits in the kernel for its disk, which nothing interrupts: it is killed, an operator is told, and the others run on.
+    let init = of("writer")["init"].to_string();
+    let stalled = Stalled::store(&init);
+    eventually(PATIENCE, "it is told of", || {
+        let alarms = world.status()["alarms"].to_string();
+        alarms.contains("the partition writer does not stop")
+    });
+    assert!(counter(&world.status(), "groups killed that did not stop") >= 1);
+    assert!(stalled.is_there());
+    let ended = counter(&world.status(), "slots ended");
+    let last = ran(&world, "low").last().expect("it ran").1;
+    eventually(PATIENCE, "slots end, and the others run", || {
+        counter(&world.status(), "slots ended") > ended + 4
+            && ["high", "low"].iter().all(|name| ran(&world, name).last().is_some_and(|span| span.1 > last))
+    });
+    drop(stalled);
+    eventually(PATIENCE, "the killed one is started again", || {
+        let writer = of("writer");
+        writer["starts"].as_u64() >= Some(2) && writer["state"] == "runs"
+    });
+    let run = text(&world.path("run"));
+    world.levee(&["partition", "stop", "--run", &run, "writer"]).ok();
+    world.stop_server();
+}
+
+#[test]
+fn a_person_works_at_two_levels_whose_slots_differ() {
+    let site = SITE.replace("\"harbour\"", "\"slots\"") + FRAMES;
+    let mut world = World::up("slots", &site, &["ws1"]);
+    world.login("ws1", "ada").ok();
+    for level in ["UNCLASSIFIED", "SECRET"] {
+        world.level("ws1", level).ok();
+        let page = world.fetch("ws1", "http://server.harbour.example/");
+        assert_eq!(page.status, 0, "{page:?}");
+    }
+    let status = world.status();
+    assert!(counter(&status, "groups of processes") >= 2, "{status}");
+    world.tpe("ws1", &["logout"]).ok();
+    world.stop_server();
+}
