@@ -511,7 +511,7 @@ impl Show {
             Body::Event(event) => Some(event),
             Body::Checkpoint(_) => None,
         };
-        fn is<T: PartialEq>(wanted: Option<&T>, found: Option<&T>) -> bool {
+        fn is<T: PartialEq + ?Sized>(wanted: Option<&T>, found: Option<&T>) -> bool {
             wanted.is_none_or(|wanted| found == Some(wanted))
         }
         let verdict = self.verdict.map(|went| match went {
@@ -522,7 +522,7 @@ impl Show {
         is(self.user.as_ref(), event.and_then(|event| event.user.as_ref()))
             && is(self.host.as_ref(), event.and_then(|event| event.host.as_ref()))
             && is(self.label.as_ref(), event.and_then(|event| event.label.as_ref()))
-            && is(self.action.as_ref(), event.map(|event| &event.action))
+            && is(self.action.as_deref(), event.map(|event| event.action.as_str()))
             && is(verdict.as_ref(), event.map(|event| &event.verdict))
             && self.since.is_none_or(|since| record.time >= since)
             && self.until.is_none_or(|until| record.time <= until)

@@ -1,5 +1,5 @@
 use super::*;
-use levee_policy::audit::checkpoint_message;
+use levee_policy::audit::{Action, checkpoint_message};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData as _};
 use ring::rand::SystemRandom;
 use ring::signature::{
@@ -42,7 +42,7 @@ fn state_signed(
             user: Some(user.parse().unwrap()),
             host: Some("ws1".parse().unwrap()),
             label: Some("SECRET//NATO".parse().unwrap()),
-            action: "session".to_owned(),
+            action: Action::Session,
             object: "harbour".to_owned(),
             verdict,
             reason: "because\u{1b}[2J".to_owned(),

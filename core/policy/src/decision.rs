@@ -5,17 +5,19 @@
 
 mod connect;
 mod keys;
+mod password;
 mod sign_on;
 
 pub use connect::Connect;
 pub use keys::Keys;
+pub use password::ChangePassword;
 pub use sign_on::SignOn;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::audit::{Event, Verdict};
+use crate::audit::{Action, Event, Verdict};
 use crate::label::Label;
 use crate::names::{HostName, LabelName, UserName};
 use crate::site::{Reach, Site};
@@ -61,6 +63,12 @@ impl<A> Grant<A> {
     /// What must be in the audit log, synced, before the grant takes effect.
     pub fn audit(&self) -> &Event {
         &self.event
+    }
+
+    /// A record of what this permission is used for: another action than the one that was decided about, or of another object.
+    /// Who, from where, at which label and the verdict are the decision's.
+    pub fn entry(&self, action: Action, object: String, reason: String) -> Event {
+        Event { action, object, reason, ..self.event.clone() }
     }
 
     /// Uses the grant up.
@@ -244,7 +252,8 @@ impl Site {
         subject: &Label,
         object: &Label,
     ) -> Result<Grant<Read>, Box<Denial>> {
-        let ask = Ask { who, label: self.label_name(subject), verb: "read", object: self.words(object) };
+        let ask =
+            Ask { who, label: self.label_name(subject), verb: Action::Read, object: self.words(object) };
         self.check_known(&ask, subject)?;
         self.check_known(&ask, object)?;
         if !subject.dominates(object) {
@@ -267,7 +276,8 @@ impl Site {
         subject: &Label,
         object: &Label,
     ) -> Result<Grant<Write>, Box<Denial>> {
-        let ask = Ask { who, label: self.label_name(subject), verb: "write", object: self.words(object) };
+        let ask =
+            Ask { who, label: self.label_name(subject), verb: Action::Write, object: self.words(object) };
         self.check_known(&ask, subject)?;
         self.check_known(&ask, object)?;
         if subject != object {
@@ -299,7 +309,7 @@ impl Site {
         let ask = Ask {
             who: Who { user: Some(user), host: Some(host) },
             label: Some(label.clone()),
-            verb: "session",
+            verb: Action::Session,
             object: self.name().to_string(),
         };
         let Some(found_host) = self.host(host) else {
@@ -348,8 +358,8 @@ impl Site {
         file: Carry,
     ) -> Result<Grant<Carry>, Box<Denial>> {
         let (verb, way) = match file.direction {
-            Direction::Export => ("export", "out of"),
-            Direction::Import => ("import", "into"),
+            Direction::Export => (Action::Export, "out of"),
+            Direction::Import => (Action::Import, "into"),
         };
         let who = Who { user: Some(user), host: Some(host) };
         let object = format!("{} bytes, SHA-256 {}", file.bytes, crate::audit::hex(&file.digest));
@@ -389,7 +399,7 @@ impl Site {
 struct Ask<'a> {
     who: Who<'a>,
     label: Option<LabelName>,
-    verb: &'static str,
+    verb: Action,
     object: String,
 }
 
@@ -399,7 +409,7 @@ impl Ask<'_> {
             user: self.who.user.cloned(),
             host: self.who.host.cloned(),
             label: self.label.clone(),
-            action: self.verb.to_owned(),
+            action: self.verb.clone(),
             object: self.object.clone(),
             verdict,
             reason,

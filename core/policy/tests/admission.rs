@@ -1,6 +1,6 @@
 //! What a person, a workstation and a session may have beyond a session itself: to be signed on, keys, one connection.
 
-use levee_policy::audit::Verdict;
+use levee_policy::audit::{Action, Verdict};
 use levee_policy::decision::Session;
 use levee_policy::{
     DenialKind, Grant, HostName, InterfaceName, Label, LabelName, ServiceName, Site, UserName,
@@ -87,6 +87,31 @@ fn whom_the_site_knows_may_sign_on_where_it_knows_the_host_unless_an_operator_sa
         let denial = ask(who, at, disabled).unwrap_err();
         assert_eq!((denial.kind(), denial.audit().verdict), (kind, Verdict::Denied));
     }
+}
+
+#[test]
+fn a_password_is_changed_by_whom_the_site_knows_where_it_knows_the_host() {
+    let site = site();
+    let grant = site.decide_password(&user("ada"), &host("ws1")).unwrap();
+    assert_eq!(grant.action().user(), &user("ada"));
+    let event = grant.audit();
+    assert_eq!((event.action.as_str(), event.object.as_str()), ("change-password", "ws1"));
+    assert_eq!((event.verdict, event.user.as_ref()), (Verdict::Granted, Some(&user("ada"))));
+    for (who, at, kind) in [("eve", "ws1", DenialKind::UnknownUser), ("ada", "ws9", DenialKind::UnknownHost)]
+    {
+        let denial = site.decide_password(&user(who), &host(at)).unwrap_err();
+        assert_eq!((denial.kind(), denial.audit().verdict), (kind, Verdict::Denied));
+    }
+}
+
+#[test]
+fn an_entry_of_a_grant_differs_from_the_decisions_in_nothing_but_action_object_and_reason() {
+    let grant = session(&site(), "MID");
+    let entry = grant.entry(Action::Unlock, "an object".to_owned(), "a reason".to_owned());
+    let decided = grant.audit();
+    assert_eq!((&entry.user, &entry.host, &entry.label), (&decided.user, &decided.host, &decided.label));
+    assert_eq!((entry.action, entry.verdict), (Action::Unlock, Verdict::Granted));
+    assert_eq!((entry.object.as_str(), entry.reason.as_str()), ("an object", "a reason"));
 }
 
 #[test]

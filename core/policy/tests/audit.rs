@@ -1,8 +1,8 @@
 //! The audit log: what sealing and checkpoints bring to light.
 
 use levee_policy::audit::{
-    AuditKey, Body, Event, FaultKind, Report, SealError, Sealer, Verdict, Verifier, checkpoint_message,
-    part_first, part_name,
+    Action, AuditKey, Body, Event, FaultKind, Report, SealError, Sealer, Verdict, Verifier,
+    checkpoint_message, part_first, part_name,
 };
 
 fn event(object: &str) -> Event {
@@ -10,7 +10,7 @@ fn event(object: &str) -> Event {
         user: Some("ada".parse().unwrap()),
         host: Some("ws1".parse().unwrap()),
         label: Some("SECRET//NATO".parse().unwrap()),
-        action: "connect".to_owned(),
+        action: Action::Connect,
         object: object.to_owned(),
         verdict: Verdict::Granted,
         reason: "`web` is offered at SECRET//NATO".to_owned(),
@@ -242,5 +242,33 @@ fn a_full_parts_name_says_which_record_is_its_first_and_no_other_name_does() {
         "audit-99999999999999999999.jsonl",
     ] {
         assert_eq!(part_first(other), None, "{other}");
+    }
+}
+
+/// Old logs have these words, and whoever looks for a record by its action has them in a program: they never change.
+#[test]
+fn the_words_of_actions_in_the_log_are_these() {
+    let words = "audit change change-password connect count disable enable end exec export import lock negotiate pass posture \
+                 put read restore resume run session sign-off sign-on start stop trial unlock write";
+    let found: Vec<&str> = Action::ALL.iter().map(Action::as_str).collect();
+    assert_eq!(found.join(" "), words.split_whitespace().collect::<Vec<_>>().join(" "));
+    for action in Action::ALL {
+        let text = format!("\"{}\"", action.as_str());
+        assert_eq!(serde_json::to_string(action).unwrap(), text);
+        let read: Action = serde_json::from_str(&text).unwrap();
+        assert_eq!(&read, action);
+    }
+    assert!(Action::ALL.is_sorted(), "they are counted and told in the order of their words");
+}
+
+#[test]
+fn a_log_with_an_action_of_another_version_is_read_as_it_is_written() {
+    for text in [r#""teleport""#, r#""""#, r#""Session""#] {
+        let read: Action = serde_json::from_str(text).unwrap();
+        assert!(matches!(read, Action::Unknown(_)), "{text}");
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    }
+    for text in ["1", "null", "{}", r#"["session"]"#] {
+        assert!(serde_json::from_str::<Action>(text).is_err(), "{text}");
     }
 }

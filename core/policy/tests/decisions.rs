@@ -1,6 +1,6 @@
 //! Decisions: what is granted, what is denied and why, and what is to be audited.
 
-use levee_policy::audit::Verdict;
+use levee_policy::audit::{Action, Verdict};
 use levee_policy::decision::{Carry, Direction};
 use levee_policy::site::{Destination, Protocol};
 use levee_policy::{DenialKind, HostName, Label, LabelName, ServiceName, Site, UserName, Who};
@@ -212,7 +212,7 @@ fn a_grant_says_what_must_be_audited() {
     let (session, event) = grant.into_parts();
     assert_eq!((session.user(), session.host()), (&ada, &ws1));
     assert_eq!((event.user, event.host, event.label), (Some(ada), Some(ws1), Some(label)));
-    assert_eq!((event.action.as_str(), event.verdict), ("session", Verdict::Granted));
+    assert_eq!((&event.action, event.verdict), (&Action::Session, Verdict::Granted));
     assert_eq!(event.reason, "`ada` is cleared and `ws1` accredited for MID//A@DIRTY");
 }
 
@@ -244,7 +244,7 @@ fn a_file_is_carried_only_where_the_site_says_so_of_this_person_and_this_way() {
     };
     let grant = decide("ada", "MID@DIRTY", Direction::Export).unwrap();
     let record = grant.audit();
-    assert_eq!((record.action.as_str(), record.verdict), ("export", Verdict::Granted));
+    assert_eq!((&record.action, record.verdict), (&Action::Export, Verdict::Granted));
     assert_eq!(record.object, format!("3 bytes, SHA-256 {}", "ab".repeat(32)));
     assert_eq!(record.label.as_ref().map(LabelName::as_str), Some("MID@DIRTY"));
     for (user, label, direction, kind) in [

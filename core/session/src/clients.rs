@@ -5,7 +5,7 @@ use crate::event::*;
 use crate::sessions::{CLIENTS_PER_DEVICE, NOT_RECORDED, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::site::SecondFactor;
 use levee_policy::{HostName, UserName};
 use std::time::Duration;
@@ -179,7 +179,7 @@ impl Sessions {
             // One answer and one record, whichever of them was wrong.
             Verified::Right(_) | Verified::Wrong => {
                 let why = if self.site.asks_codes() { CREDENTIALS_OR_CODE } else { CREDENTIALS };
-                self.say(Output::Audit(entry(&user, &device, "sign-on", Verdict::Denied, why)));
+                self.say(Output::Audit(entry(&user, &device, Action::SignOn, Verdict::Denied, why)));
                 return self.refuse(client, RefusalKind::Credentials, why);
             }
             Verified::Unavailable => {
@@ -297,7 +297,7 @@ impl Sessions {
         let Some(user) = entry.person.take() else { return };
         let device = entry.device.clone();
         self.seats.remove(&device);
-        self.say(Output::Audit(self::entry(&user, &device, "sign-off", Verdict::Noted, why)));
+        self.say(Output::Audit(self::entry(&user, &device, Action::SignOff, Verdict::Noted, why)));
         if let Some(session) = self.by_device.get(&device).copied() {
             self.close(session, why, None, now);
         }
@@ -316,15 +316,21 @@ impl Sessions {
         match verified {
             Verified::Right(_) => {
                 self.delays.succeeded(&device, &user);
-                let granted = entry(&user, &device, "change-password", Verdict::Granted, "password");
-                let commit = self.commit(Purpose::Password(client), vec![granted], vec![]);
+                let grant = match rules::password(&self.site, &user, &device) {
+                    Ok(grant) => grant,
+                    Err(denial) => {
+                        self.say(Output::Audit(denial.audit().clone()));
+                        return self.refuse(client, RefusalKind::Label, denial.reason());
+                    }
+                };
+                let commit = self.commit(Purpose::Password(client), vec![grant.audit().clone()], vec![]);
                 if let Some(entry) = self.clients.get_mut(&client) {
-                    entry.busy = Some(Busy::ChangingPassword(ChangingPassword::Recording(commit)));
+                    entry.busy = Some(Busy::ChangingPassword(ChangingPassword::Recording(grant, commit)));
                 }
             }
             Verified::Wrong => {
                 let why = "the present password is another one";
-                self.say(Output::Audit(entry(&user, &device, "change-password", Verdict::Denied, why)));
+                self.say(Output::Audit(entry(&user, &device, Action::ChangePassword, Verdict::Denied, why)));
                 self.refuse(client, RefusalKind::Credentials, "the present password is another one");
             }
             Verified::Unavailable => {
@@ -334,19 +340,19 @@ impl Sessions {
     }
 
     pub(crate) fn password_recorded(&mut self, client: ClientId, commit: CommitId, durable: bool) {
-        let Some(entry) = self.clients.get_mut(&client) else { return };
-        let Some(user) = entry.person.clone() else { return };
-        match &mut entry.busy {
-            Some(Busy::ChangingPassword(step)) if step.waits_for(commit) => {
-                if durable {
-                    *step = ChangingPassword::Storing;
-                    self.say(Output::StorePassword(client, user));
-                } else {
-                    self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
-                }
-            }
-            _ => {}
+        let Some(entry) = self.clients.get_mut(&client).filter(|entry| entry.person.is_some()) else {
+            return;
+        };
+        if !matches!(&entry.busy, Some(Busy::ChangingPassword(step)) if step.waits_for(commit)) {
+            return;
         }
+        if !durable {
+            return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
+        }
+        let storing = Some(Busy::ChangingPassword(ChangingPassword::Storing));
+        let recorded = std::mem::replace(&mut entry.busy, storing);
+        let Some(Busy::ChangingPassword(ChangingPassword::Recording(grant, _))) = recorded else { return };
+        self.say(Output::StorePassword(client, grant.into_parts().0.into_user()));
     }
 
     pub(crate) fn password_stored(&mut self, client: ClientId, stored: bool) {
@@ -372,25 +378,16 @@ impl Sessions {
             return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
         }
         // One answer for a session that does not exist and for one of another TPE.
-        let session = self.sessions.get(&id).filter(|session| {
-            session.record.device == device
-                && session.record.fingerprint == fingerprint
-                && matches!(session.phase, Phase::Open(_))
-        });
-        let Some(session) = session else {
+        let session = self
+            .sessions
+            .get(&id)
+            .filter(|session| session.record.device == device && session.record.fingerprint == fingerprint);
+        let Some(Session { phase: Phase::Open(Open { grant, .. }), .. }) = session else {
             self.count("a session that there is not", Some(device), None);
             return self.refuse(client, RefusalKind::NoSession, NO_SESSION);
         };
-        let record = &session.record;
-        let granted = Entry {
-            user: Some(record.user.clone()),
-            host: Some(device),
-            label: Some(record.label.clone()),
-            action: "resume".into(),
-            object: id.to_string(),
-            verdict: Verdict::Granted,
-            reason: "device certificate and session".into(),
-        };
+        let why = "device certificate and session".to_owned();
+        let granted = grant.entry(Action::Resume, id.to_string(), why);
         let commit = self.commit(Purpose::Resume(client), vec![granted], vec![]);
         if let Some(entry) = self.clients.get_mut(&client) {
             entry.busy = Some(Busy::Resuming(id, commit));
@@ -455,7 +452,7 @@ impl Sessions {
         match self.by_device.get(&device).copied() {
             Some(session) => self.close(session, "logout", Some(Waiter::LogOut(client)), now),
             None => {
-                let ended = self::entry(&user, &device, "sign-off", Verdict::Noted, "logout");
+                let ended = self::entry(&user, &device, Action::SignOff, Verdict::Noted, "logout");
                 self.say(Output::Audit(ended));
                 self.logged_out(client);
             }
@@ -480,7 +477,7 @@ impl Sessions {
 pub(crate) fn entry(
     user: &UserName,
     device: &HostName,
-    action: &str,
+    action: Action,
     verdict: Verdict,
     reason: &str,
 ) -> Entry {
@@ -488,7 +485,7 @@ pub(crate) fn entry(
         user: Some(user.clone()),
         host: Some(device.clone()),
         label: None,
-        action: action.into(),
+        action,
         object: device.to_string(),
         verdict,
         reason: reason.into(),
@@ -501,7 +498,7 @@ pub(crate) fn ended(record: &Stored, reason: &str) -> Entry {
         user: Some(record.user.clone()),
         host: Some(record.device.clone()),
         label: Some(record.label.clone()),
-        action: "end".into(),
+        action: Action::End,
         object: record.id.to_string(),
         verdict: Verdict::Noted,
         reason: reason.into(),

@@ -39,7 +39,8 @@ fn is_locked(phase: &Phase) -> bool {
 }
 
 /// A session that is on its way out has no permission left, and one that comes back has none yet.
-fn grant_of(phase: &Phase) -> Option<&Grant<decision::Session>> {
+/// What a session was opened by, as long as it is not used up.
+pub(crate) fn grant_of(phase: &Phase) -> Option<&Grant<decision::Session>> {
     match phase {
         Phase::Making { grant, .. } | Phase::Open(Open { grant, .. }) => Some(grant),
         Phase::Returning { .. } | Phase::Closing(_) => None,

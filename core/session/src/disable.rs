@@ -5,7 +5,7 @@ use crate::event::*;
 use crate::sessions::Sessions;
 use crate::state::*;
 use levee_policy::UserName;
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 
 impl Sessions {
     pub(crate) fn disable(&mut self, operator: OperatorId, user: UserName, disable: bool) {
@@ -17,7 +17,7 @@ impl Sessions {
             user: Some(user.clone()),
             host: None,
             label: None,
-            action: if disable { "disable" } else { "enable" }.into(),
+            action: if disable { Action::Disable } else { Action::Enable },
             object: "person".into(),
             verdict: Verdict::Noted,
             reason: "by an operator".into(),

@@ -4,7 +4,7 @@ use crate::event::*;
 use crate::sessions::{DENIALS, DENIALS_PERIOD, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::decision::Keys;
 use levee_policy::{Grant, HostName, LabelName};
 
@@ -79,7 +79,7 @@ impl Sessions {
             user: None,
             host: device.cloned(),
             label: label.filter(|label| self.site.label(label).is_some()).cloned(),
-            action: "negotiate".into(),
+            action: Action::Negotiate,
             object: label.map_or_else(|| "no label".to_owned(), ToString::to_string),
             verdict: Verdict::Denied,
             reason: reason.to_owned(),

@@ -5,7 +5,7 @@ use crate::sessions::{NOT_RECORDED, PING, SILENCE, START, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 
 impl Sessions {
     pub(crate) fn label_up(&mut self, label: &LabelName, now: Time) {
@@ -122,13 +122,13 @@ impl Sessions {
     /// Takes up a session that the store has.
     pub(crate) fn restore(&mut self, record: Stored, now: Time) {
         let id = record.id;
-        let said = |verdict, reason: String| Entry {
+        let denied = |reason: String| Entry {
             user: Some(record.user.clone()),
             host: Some(record.device.clone()),
             label: Some(record.label.clone()),
-            action: "restore".into(),
+            action: Action::Restore,
             object: id.to_string(),
-            verdict,
+            verdict: Verdict::Denied,
             reason,
         };
         let taken = self.pools.retake(&record.label, &record.inner);
@@ -137,8 +137,7 @@ impl Sessions {
             || (!taken && self.pools.is_held(&record.label, &record.inner))
         {
             // The store never has two sessions of one TPE or address; if it does, the second is not believed.
-            let denied =
-                said(Verdict::Denied, "the store has another session of this host or address".into());
+            let denied = denied("the store has another session of this host or address".into());
             self.commit(Purpose::Nothing, vec![denied], vec![Change::Remove(id, record.label, vec![])]);
             return;
         }
@@ -154,14 +153,14 @@ impl Sessions {
                     && !self.disabled.contains(&record.user) =>
             {
                 // A grant like any other: in the log before anything is done for it.
-                let reason = "after a restart, until its workstation comes back".into();
-                let granted = said(Verdict::Granted, reason);
+                let reason = "after a restart, until its workstation comes back".to_owned();
+                let granted = grant.entry(Action::Restore, id.to_string(), reason);
                 let commit = self.commit(Purpose::Restore(id), vec![granted], vec![]);
                 Phase::Returning { grant, commit }
             }
             // Its vault may know it still, so it is ended like any other.
-            denied => {
-                let reason = match denied {
+            refused => {
+                let reason = match refused {
                     Ok(_) if self.disabled.contains(&record.user) => "its person is disabled".to_owned(),
                     Ok(_) if self.left.is_zero() => {
                         "nobody watched over it for longer than its grace time".to_owned()
@@ -170,7 +169,7 @@ impl Sessions {
                     Ok(_) => "its inner address is not of the site's pool any more".to_owned(),
                     Err(denial) => denial.reason().to_owned(),
                 };
-                self.say(Output::Audit(said(Verdict::Denied, reason.clone())));
+                self.say(Output::Audit(denied(reason.clone())));
                 self.place(&label, id);
                 Phase::Closing(Closing { reason, step: Step::Vault(now.after(SILENCE)), waiters: vec![] })
             }

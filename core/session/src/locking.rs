@@ -5,11 +5,12 @@
 //! says anything; who has none is signed off.
 
 use crate::clients::{CREDENTIALS, CREDENTIALS_OR_CODE, NOBODY, entry};
+use crate::connecting::grant_of;
 use crate::event::*;
 use crate::sessions::{NOT_RECORDED, SILENCE, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{HostName, UserName};
 
 /// Said where nobody has touched anything for as long as the site lets a session wait.
@@ -117,7 +118,7 @@ impl Sessions {
         open.lock = Lock::Locking(until);
         let label = record.label.clone();
         if !before.bars() {
-            let noted = said(record, "lock", Verdict::Noted, why);
+            let noted = said(record, Action::Lock, Verdict::Noted, why);
             self.say(Output::Audit(noted));
             self.commit(Purpose::Nothing, vec![], vec![Change::Locked(id, true)]);
         }
@@ -220,8 +221,8 @@ impl Sessions {
             Verified::Right(_) | Verified::Wrong => {
                 let why = if self.site.asks_codes() { CREDENTIALS_OR_CODE } else { CREDENTIALS };
                 let denied = self.sessions.get(&id).map_or_else(
-                    || entry(&user, &device, "unlock", Verdict::Denied, why),
-                    |session| said(&session.record, "unlock", Verdict::Denied, why),
+                    || entry(&user, &device, Action::Unlock, Verdict::Denied, why),
+                    |session| said(&session.record, Action::Unlock, Verdict::Denied, why),
                 );
                 self.say(Output::Audit(denied));
                 return self.refuse(client, RefusalKind::Credentials, why);
@@ -243,7 +244,8 @@ impl Sessions {
         let granted = self
             .sessions
             .get(&id)
-            .map(|session| said(&session.record, "unlock", Verdict::Granted, &grant.audit().reason));
+            .and_then(|session| grant_of(&session.phase))
+            .map(|session| session.entry(Action::Unlock, id.to_string(), grant.audit().reason.clone()));
         let commit = self.commit(Purpose::Unlock(client), granted.into_iter().collect(), vec![]);
         if let Some(entry) = self.clients.get_mut(&client) {
             entry.busy = Some(Busy::Unlocking(Unlocking::Recording(grant, commit)));
@@ -286,12 +288,12 @@ impl Sessions {
     }
 }
 
-fn said(record: &Stored, action: &str, verdict: Verdict, reason: &str) -> Entry {
+fn said(record: &Stored, action: Action, verdict: Verdict, reason: &str) -> Entry {
     Entry {
         user: Some(record.user.clone()),
         host: Some(record.device.clone()),
         label: Some(record.label.clone()),
-        action: action.into(),
+        action,
         object: record.id.to_string(),
         verdict,
         reason: reason.into(),

@@ -5,7 +5,7 @@ use crate::event::*;
 use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time};
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::site::{Cipher, Posture};
 use levee_policy::{LabelName, PostureName};
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ fn named(in_force: &[InForce]) -> String {
 }
 
 fn entry(name: &str, reason: String) -> Entry {
-    let (action, object, verdict) = ("posture".into(), name.into(), Verdict::Noted);
+    let (action, object, verdict) = (Action::Posture, name.into(), Verdict::Noted);
     Entry { user: None, host: None, label: None, action, object, verdict, reason }
 }
 

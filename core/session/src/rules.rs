@@ -22,6 +22,15 @@ pub(crate) fn sign_on(
     site.decide_sign_on(user, device, disabled)
 }
 
+/// Whether this person, whose present password was right, may replace it.
+pub(crate) fn password(
+    site: &Site,
+    user: &UserName,
+    device: &HostName,
+) -> Result<Grant<decision::ChangePassword>, Box<Denial>> {
+    site.decide_password(user, device)
+}
+
 /// Whether this TPE may have keys at this label, for the session that it has.
 pub(crate) fn keys(
     site: &Site,

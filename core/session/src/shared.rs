@@ -7,7 +7,7 @@ use crate::sessions::Sessions;
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::Grant;
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::decision::Keys;
 
 /// Questions of the keyer about one session that wait for its label.
@@ -101,25 +101,21 @@ impl Sessions {
             Ok(grant) => Ok(grant),
             Err(denial) => Err(denial.reason().to_owned()),
         };
-        let (verdict, reason) = match &decided {
-            Ok(_) => (Verdict::Granted, format!("signed on at {owner}")),
-            Err(reason) => (Verdict::Denied, format!("signed on at {owner}: {reason}")),
-        };
-        let entry = Entry {
-            user: Some(record.user.clone()),
-            host: Some(record.device.clone()),
-            label: Some(record.label.clone()),
-            action: "session".into(),
-            object: id.to_string(),
-            verdict,
-            reason,
-        };
         match decided {
             Ok(grant) => {
+                let entry = grant.entry(Action::Session, id.to_string(), format!("signed on at {owner}"));
                 self.coming.insert(id, Coming { owner, granted: Granted { grant, record } });
                 self.commit(Purpose::Appear(id), vec![entry], vec![]);
             }
-            Err(_) => self.say(Output::Audit(entry)),
+            Err(reason) => self.say(Output::Audit(Entry {
+                user: Some(record.user),
+                host: Some(record.device),
+                label: Some(record.label),
+                action: Action::Session,
+                object: id.to_string(),
+                verdict: Verdict::Denied,
+                reason: format!("signed on at {owner}: {reason}"),
+            })),
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) enum SigningOn {
 }
 
 pub(crate) enum ChangingPassword {
-    Recording(CommitId),
+    Recording(Grant<decision::ChangePassword>, CommitId),
     Storing,
 }
 
@@ -76,7 +76,7 @@ impl SigningOn {
 
 impl ChangingPassword {
     pub fn waits_for(&self, commit: CommitId) -> bool {
-        matches!(self, Self::Recording(of) if *of == commit)
+        matches!(self, Self::Recording(_, of) if *of == commit)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::event::*;
 use crate::sessions::Sessions;
 use crate::state::{Purpose, Vault};
 use levee_policy::LabelName;
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 
 /// Operators who may wait for one label.
 const MOST: usize = 4;
@@ -16,7 +16,7 @@ impl Sessions {
         }
         if !self.runs(&label) {
             let reason = "an operator tries whether it starts";
-            self.say(Output::Audit(entry(&label, "trial", "label".into(), reason)));
+            self.say(Output::Audit(entry(&label, Action::Trial, "label".into(), reason)));
         }
         self.start_for(operator, label, None);
     }
@@ -32,9 +32,9 @@ impl Sessions {
         let entry = match &what {
             Entering::Put { path, bytes, sha256 } => {
                 let object = format!("{}, {bytes} bytes, SHA-256 {sha256}", word(path));
-                entry(&label, "put", object, "by an operator")
+                entry(&label, Action::Put, object, "by an operator")
             }
-            Entering::Execute(argv) => entry(&label, "exec", command_line(argv), "by an operator"),
+            Entering::Execute(argv) => entry(&label, Action::Exec, command_line(argv), "by an operator"),
         };
         self.commit(Purpose::Enter(operator, label, what), vec![entry], Vec::new());
     }
@@ -92,12 +92,12 @@ impl Sessions {
     }
 }
 
-fn entry(label: &LabelName, action: &str, object: String, reason: &str) -> Entry {
+fn entry(label: &LabelName, action: Action, object: String, reason: &str) -> Entry {
     Entry {
         user: None,
         host: None,
         label: Some(label.clone()),
-        action: action.into(),
+        action,
         object,
         verdict: Verdict::Noted,
         reason: reason.into(),

@@ -1,7 +1,7 @@
 //! A session that is locked: by whom, when, what holds, and by what it is used again.
 
 use levee_policy::Site;
-use levee_policy::audit::Verdict;
+use levee_policy::audit::{Action, Verdict};
 use levee_policy::site::Reach;
 use levee_session::*;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ fn refused(kind: RefusalKind) -> impl Fn(&Output) -> bool {
 }
 
 /// Whether it is a record of this action with this verdict, written or waited for.
-fn records(action: &'static str, verdict: Verdict) -> impl Fn(&Output) -> bool {
+fn records(action: Action, verdict: Verdict) -> impl Fn(&Output) -> bool {
     move |output| {
         let is = |entry: &levee_policy::audit::Event| entry.action == action && entry.verdict == verdict;
         match output {
@@ -141,7 +141,7 @@ fn a_session_that_nobody_uses_is_locked_by_the_servers_clock_and_what_its_person
     assert!(!server.has_said(is_lock) && !server.is_locked());
     server.after(Duration::from_secs(1));
     assert!(server.is_locked() && server.passes.is_empty(), "its vault has no selector of it");
-    assert!(server.said.iter().any(records("lock", Verdict::Noted)));
+    assert!(server.said.iter().any(records(Action::Lock, Verdict::Noted)));
     assert!(server.has_said(is_lock));
     assert_eq!(server.machine.reach(id()), Some(&[][..]), "a mediator has no service of it either");
 }
@@ -166,11 +166,11 @@ fn a_locked_session_opens_nothing_carries_nothing_and_is_used_again_by_the_passw
     server.asks(Request::Active);
     assert!(server.is_locked());
     server.wrong();
-    assert!(server.said.iter().any(records("unlock", Verdict::Denied)));
+    assert!(server.said.iter().any(records(Action::Unlock, Verdict::Denied)));
     assert!(server.has_said(refused(RefusalKind::Credentials)) && server.is_locked());
     server.asks(Request::Unlock);
     server.after(levee_session::LONGEST_DELAY);
-    assert!(server.said.iter().any(records("unlock", Verdict::Granted)));
+    assert!(server.said.iter().any(records(Action::Unlock, Verdict::Granted)));
     assert!(server.has_said(|output| matches!(output, Output::Reply(CLIENT, Reply::Unlocked))));
     assert!(!server.is_locked() && !server.passes.is_empty());
     // And it is watched again.

@@ -1,7 +1,7 @@
 //! Sessions of a site with several servers: nothing passes that the others could not be made to end, and an end waits for them.
 
 use levee_policy::Site;
-use levee_policy::audit::Verdict;
+use levee_policy::audit::{Action, Verdict};
 use levee_session::federation::{Publication, Shared};
 use levee_session::*;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Server {
     machine: Sessions,
     now: Time,
     said: Vec<Output>,
-    log: Vec<(String, Verdict)>,
+    log: Vec<(Action, Verdict)>,
 }
 
 impl Server {
@@ -168,7 +168,7 @@ fn a_session_of_another_server_starts_its_label_here_when_keys_are_wanted_and_go
     let id = theirs("ada", LABEL, "10.80.2.7").record.id;
     let said = server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
     assert!(said.is_empty(), "nothing runs for it yet: {said:?}");
-    assert!(server.log.contains(&("session".to_owned(), Verdict::Granted)), "{:?}", server.log);
+    assert!(server.log.contains(&(Action::Session, Verdict::Granted)), "{:?}", server.log);
     assert!(
         has(&server.wanted(1, "UNCLASSIFIED"), |output| matches!(output, Output::Keys(1, None))),
         "not accredited"
@@ -211,7 +211,7 @@ fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_t
     ] {
         let mut server = Server::new(vec![]);
         server.hear(Event::Appeared(theirs(user, label, inner)));
-        assert_eq!(server.log, [("session".to_owned(), Verdict::Denied)], "{user} {label} {inner}");
+        assert_eq!(server.log, [(Action::Session, Verdict::Denied)], "{user} {label} {inner}");
         assert!(has(&server.wanted(1, ALL), |output| matches!(output, Output::Keys(1, None))));
         let id = theirs(user, label, inner).record.id;
         assert!(has(&server.hear(Event::Vanished(id)), |output| matches!(output, Output::Over(_))));
@@ -235,7 +235,7 @@ fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_t
     ] {
         let mut server = Server::new(vec![]);
         server.hear(Event::Appeared(other(owner, inner)));
-        assert_eq!(server.log, [("session".to_owned(), Verdict::Denied)], "{owner} {inner:?}");
+        assert_eq!(server.log, [(Action::Session, Verdict::Denied)], "{owner} {inner:?}");
     }
     let mut server = Server::new(vec![]);
     server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
@@ -271,13 +271,13 @@ fn a_person_who_is_disabled_here_has_no_session_here_of_another_server_either() 
     server.hear(Event::Disable(operator, ada(), true));
     server.log.clear();
     server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
-    assert_eq!(server.log, [("session".to_owned(), Verdict::Denied)]);
+    assert_eq!(server.log, [(Action::Session, Verdict::Denied)]);
     assert!(has(&server.wanted(1, ALL), |output| matches!(output, Output::Keys(1, None))));
     assert!(has(&server.hear(Event::Vanished(id)), |output| matches!(output, Output::Over(_))));
     // Enabled, they have the next one.
     server.hear(Event::Disable(operator, ada(), false));
     server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
-    assert_eq!(server.log.last(), Some(&("session".to_owned(), Verdict::Granted)));
+    assert_eq!(server.log.last(), Some(&(Action::Session, Verdict::Granted)));
     // One that is there ends.
     server.wanted(2, ALL);
     server.hear(Event::LabelUp(LABEL.parse().unwrap()));

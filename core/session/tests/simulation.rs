@@ -1,7 +1,7 @@
 //! Everything at once in random order: people, vaults that crash or fall silent, sockets that resist, a disk that
 //! refuses, lost trusted paths, sessiond itself. A failure prints its seed.
 
-use levee_policy::audit::Verdict;
+use levee_policy::audit::{Action, Verdict};
 use levee_policy::decision::{Carry, Direction};
 use levee_policy::{HostName, LabelName, Site, UserName};
 use levee_session::*;
@@ -518,7 +518,7 @@ impl World {
             for entry in entries.iter().filter(|entry| entry.verdict == Verdict::Granted) {
                 self.granted.insert(entry.object.clone());
                 self.grants += 1;
-                if entry.action == "unlock" {
+                if entry.action == Action::Unlock {
                     self.unlocks += 1;
                     self.held.retain(|id| id.to_string() != entry.object);
                 }

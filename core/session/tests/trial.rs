@@ -1,5 +1,6 @@
 //! A label that an operator has started on trial: the answer, and what becomes of it.
 
+use levee_policy::audit::Action;
 use levee_policy::{LabelName, Site};
 use levee_session::*;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ fn a_label_on_trial_is_started_recorded_and_released_when_it_is_up() {
     let mut server = Server::new();
     let said = server.hear(Event::Try(OPERATOR, label()));
     assert_eq!((asks(&said), answer(&said)), ((true, false), None));
-    let recorded = |output: &Output| matches!(output, Output::Audit(entry) if entry.action == "trial");
+    let recorded = |output: &Output| matches!(output, Output::Audit(entry) if entry.action == Action::Trial);
     assert!(said.iter().any(recorded), "{said:?}");
     let said = server.hear(Event::LabelUp(label()));
     assert_eq!((asks(&said), answer(&said)), ((false, true), Some(&Ok(()))));
@@ -97,7 +98,7 @@ fn what_an_operator_does_in_a_label_is_recorded_before_the_label_is_started_for_
     let argv = vec!["/bin/ls".to_owned(), "/srv".to_owned()];
     let said = server.hear(Event::Enter(OPERATOR, label(), Entering::Execute(argv.clone())));
     let recorded = said.iter().position(|output| {
-        matches!(output, Output::Commit(_, entries, _) if entries[0].action == "exec" && entries[0].object == "/bin/ls /srv")
+        matches!(output, Output::Commit(_, entries, _) if entries[0].action == Action::Exec && entries[0].object == "/bin/ls /srv")
     });
     let needed = said.iter().position(|output| matches!(output, Output::Need(_)));
     assert!(recorded.is_some() && recorded < needed, "{said:?}");

@@ -1,6 +1,6 @@
 //! What anybody can cause is counted, and written to the audit log as one record an interval.
 
-use levee_policy::audit::{Event, Verdict};
+use levee_policy::audit::{Action, Event, Verdict};
 use levee_session::{Counted, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl Counts {
             user: None,
             host: None,
             label: None,
-            action: "count".into(),
+            action: Action::Count,
             object: "refusals".into(),
             verdict: Verdict::Noted,
             reason,

@@ -26,7 +26,7 @@ use levee_ipc::keyer::ToKeyer;
 use levee_ipc::signer::ToSigner;
 use levee_ipc::warden::SessiondRequest;
 use levee_ipc::warden::sessiond::SessiondPart;
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{HostName, LabelName, Site};
 use levee_session::federation::Publication;
 use levee_session::{Change, ClientId, CommitId, CutId, Event, Output, Sessions, Stored, Time};
@@ -187,7 +187,7 @@ impl Daemon {
     pub fn run(mut self) -> Result<(), Fatal> {
         self.warden.say(SessiondRequest::Compartments);
         let start = if self.away.host_failed() { UNSURE } else { "the log goes on" };
-        self.batch.entries.push((Weight::Note, server("start", start)));
+        self.batch.entries.push((Weight::Note, server(Action::Start, start)));
         self.look_at_all().map_err(|e| Fatal::new("read the credentials", e))?;
         self.carry_out();
         while self.turn()? {}
@@ -203,7 +203,9 @@ impl Daemon {
         }
         let said = self.notes.take(true, self.clock.now());
         self.batch.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
-        self.batch.entries.push((Weight::Note, server("stop", "in good order; sessions stay in the store")));
+        self.batch
+            .entries
+            .push((Weight::Note, server(Action::Stop, "in good order; sessions stay in the store")));
         self.flush();
         self.audit.sync();
         let end = Instant::now() + LAST_WORD;
@@ -467,7 +469,7 @@ impl Daemon {
 }
 
 /// What happens to the server itself.
-fn server(action: &str, reason: &str) -> Entry {
-    let (action, object, reason) = (action.into(), "server".into(), reason.into());
+fn server(action: Action, reason: &str) -> Entry {
+    let (object, reason) = ("server".into(), reason.into());
     Entry { user: None, host: None, label: None, action, object, verdict: Verdict::Noted, reason }
 }

@@ -2,7 +2,7 @@
 //! that the log was told last, so that a change is in the log whoever made it, and whether or not sessiond ran then.
 
 use levee_policy::UserName;
-use levee_policy::audit::{Event, Hex, Verdict};
+use levee_policy::audit::{Action, Event, Hex, Verdict};
 use levee_session::Change;
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ impl Known {
             user: subject.user().cloned(),
             host: None,
             label: None,
-            action: "change".into(),
+            action: Action::Change,
             object: subject.object().into(),
             verdict: Verdict::Noted,
             reason: format!("by an operator: {how}"),

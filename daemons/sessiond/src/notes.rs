@@ -1,6 +1,6 @@
 //! Records that nobody waits for: the first few of a cause are written one by one, the others counted, and written as one.
 
-use levee_policy::audit::{Event, Verdict};
+use levee_policy::audit::{Action, Event, Verdict};
 use levee_policy::{HostName, LabelName, UserName};
 use levee_session::Time;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const MOST_WITH_REST: usize = MOST + 32;
 /// What makes two records alike: all but the numbers in why.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Cause {
-    action: String,
+    action: Action,
     object: String,
     user: Option<UserName>,
     host: Option<HostName>,
@@ -120,7 +120,7 @@ mod tests {
             user: Some(UserName::new(user).unwrap()),
             host: Some(HostName::new("ws2").unwrap()),
             label: None,
-            action: "sign-on".into(),
+            action: Action::SignOn,
             object: "ws2".into(),
             verdict: Verdict::Denied,
             reason: "wrong password".into(),

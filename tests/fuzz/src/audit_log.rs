@@ -63,7 +63,7 @@ pub fn run(input: &[u8]) {
         let again: Record = serde_json::from_str(&text).expect("it is read");
         assert_eq!(again, record);
         if let Body::Event(event) = &record.body {
-            assert!(event.action.len() <= line.len());
+            assert!(event.action.as_str().len() <= line.len());
         }
     }
     let report = verifier.finish(None);

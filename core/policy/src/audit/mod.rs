@@ -6,11 +6,13 @@
 //! another process, is given each record's digest when the record is on the disk, keeps the running hash by itself, and
 //! now and then signs it with the count: so a cut tail shows, and nobody but the signer can write a log anew.
 
+mod action;
 mod chain;
 mod hex;
 mod seal;
 mod verify;
 
+pub use action::{Action, Unknown};
 pub use chain::Chain;
 pub use hex::{Hash, Hex, encode as hex};
 pub use seal::{AuditKey, SealError, Sealer};
@@ -44,8 +46,8 @@ pub struct Event {
     /// The label of the subject, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<LabelName>,
-    /// What was wanted: `session`, `read`, `login`, ...
-    pub action: String,
+    /// What was wanted, or happened.
+    pub action: Action,
     /// Of what.
     pub object: String,
     /// How it went.

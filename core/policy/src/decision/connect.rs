@@ -1,6 +1,7 @@
 //! Services: which run at a label, and who may have a connection to one.
 
 use super::{Ask, Denial, DenialKind, Grant, Session, Who};
+use crate::audit::Action;
 use crate::label::Label;
 use crate::names::{InterfaceName, LabelName, ServiceName};
 use crate::site::{Destination, Recorded, Service, Site};
@@ -118,5 +119,5 @@ impl Site {
 }
 
 fn ask<'a>(who: Who<'a>, label: Option<LabelName>, service: &ServiceName) -> Ask<'a> {
-    Ask { who, label, verb: "connect", object: service.to_string() }
+    Ask { who, label, verb: Action::Connect, object: service.to_string() }
 }

@@ -1,7 +1,7 @@
 //! Keys for a session: agreed when a workstation asks for them, and again when they are lost.
 
 use super::{Ask, Denial, DenialKind, Grant, Session, Who};
-use crate::audit::{Event, Verdict};
+use crate::audit::{Action, Event, Verdict};
 use crate::names::{HostName, LabelName};
 use crate::site::Site;
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ impl Site {
         let who = Who { user: None, host: Some(host) };
         let point = self.label(label);
         let known = point.as_ref().map(|_| label.clone());
-        let ask = Ask { who, label: known, verb: NEGOTIATE, object: label.to_string() };
+        let ask = Ask { who, label: known, verb: Action::Negotiate, object: label.to_string() };
         let deny = |kind, why: &str| Err(ask.deny(kind, why.to_owned()));
         let Some(point) = point else { return deny(DenialKind::UnknownLabel, "the site has no such label") };
         let Some(text) = accreditation else {
@@ -99,7 +99,7 @@ impl Grant<Session> {
             user: None,
             host: Some(session.host.clone()),
             label: Some(session.name.clone()),
-            action: NEGOTIATE.to_owned(),
+            action: Action::Negotiate,
             object: session.name.to_string(),
             verdict: Verdict::Granted,
             reason: "the session's keys were lost".to_owned(),
@@ -107,5 +107,3 @@ impl Grant<Session> {
         Grant { action: Keys::of(session), event }
     }
 }
-
-const NEGOTIATE: &str = "negotiate";

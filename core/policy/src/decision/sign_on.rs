@@ -1,6 +1,7 @@
 //! Signing on.
 
 use super::{Ask, Denial, DenialKind, Grant, Who};
+use crate::audit::Action;
 use crate::names::{HostName, UserName};
 use crate::site::Site;
 
@@ -33,7 +34,7 @@ impl Site {
         disabled: bool,
     ) -> Result<Grant<SignOn>, Box<Denial>> {
         let who = Who { user: Some(user), host: Some(host) };
-        let ask = Ask { who, label: None, verb: "sign-on", object: host.to_string() };
+        let ask = Ask { who, label: None, verb: Action::SignOn, object: host.to_string() };
         if disabled {
             let why = format!("`{user}` is disabled: an operator can say otherwise (levee user enable)");
             return Err(ask.deny(DenialKind::Disabled, why));

@@ -24,7 +24,7 @@ mod told;
 use crate::auditor::Auditor;
 use files::{begin, catch_up, create, digests_from, has_part, saved};
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_policy::audit::{Chain, Event, Hash, Sealer, Verdict, part_name};
+use levee_policy::audit::{Action, Chain, Event, Hash, Sealer, Verdict, part_name};
 use levee_session::Time;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
 use std::fs::File;
@@ -496,7 +496,7 @@ impl AuditLog {
 }
 
 fn event(object: &str, verdict: Verdict, reason: String) -> Event {
-    let (action, object) = ("audit".into(), object.into());
+    let (action, object) = (Action::Audit, object.into());
     Event { user: None, host: None, label: None, action, object, verdict, reason }
 }
 

@@ -10,7 +10,7 @@ use levee_ipc::device::{Passport, Proof};
 use levee_ipc::keyer::ToKeyer;
 use levee_ipc::warden::Role;
 use levee_ipc::{Channel, Received, Secret, client};
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{HostName, UserName};
 use levee_session::{ClientId, Event, RefusalKind, Reply, Request, SessionId, Verified};
 use std::collections::BTreeSet;
@@ -96,7 +96,7 @@ impl Daemon {
                 user: None,
                 host: None,
                 label: None,
-                action: "connect".into(),
+                action: Action::Connect,
                 object: format!("trusted path from {from}"),
                 verdict: Verdict::Denied,
                 reason: format!("{reason}: {count} since the last record"),

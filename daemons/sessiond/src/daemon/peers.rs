@@ -9,7 +9,7 @@ use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest};
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{HostName, LabelName};
 use levee_session::{CutId, Event, OperatorId};
 use std::os::fd::OwnedFd;
@@ -89,7 +89,7 @@ impl Daemon {
             LabelEvent::Note { label, object, done, reason } => {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };
                 let entry =
-                    Entry { user: None, host: None, label, action: "run".into(), object, verdict, reason };
+                    Entry { user: None, host: None, label, action: Action::Run, object, verdict, reason };
                 self.note(entry);
             }
         }
@@ -200,7 +200,7 @@ impl Daemon {
                 user: None,
                 host: None,
                 label: Some(label.clone()),
-                action: "pass".into(),
+                action: Action::Pass,
                 object: "redundant stacks".into(),
                 verdict: Verdict::Denied,
                 reason: format!("they disagreed about {packets} packets: all of them were dropped"),
