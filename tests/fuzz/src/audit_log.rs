@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use levee_policy::audit::{AuditKey, Body, Chain, Event, Record, Sealer, Verdict, Verifier};
+use levee_policy::audit::{Action, AuditKey, Body, Chain, Event, Record, Sealer, Verdict, Verifier};
 
 /// The log's first key.
 const KEY: [u8; 32] = [7; 32];
@@ -22,7 +22,7 @@ pub fn honest() -> &'static [u8] {
                 user: Some("ada".parse().expect("a name")).filter(|_| number % 2 == 0),
                 host: Some("ws1".parse().expect("a name")).filter(|_| number % 3 == 0),
                 label: Some("SECRET//NATO".parse().expect("a label")).filter(|_| number % 5 == 0),
-                action: "session".into(),
+                action: Action::Session,
                 object: format!("\"object\" {number}\u{1b}"),
                 verdict: if number % 2 == 0 { Verdict::Granted } else { Verdict::Denied },
                 reason: "because".into(),
