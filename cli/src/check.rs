@@ -10,6 +10,7 @@ use levee_policy::{Problem, Site};
 use serde::Serialize;
 
 use crate::explain;
+use crate::guards;
 use crate::keys::{self, Findings, Unfit};
 use crate::layers::{self, Shown};
 use crate::output::{self, Paint, shown};
@@ -82,6 +83,9 @@ struct Answer<'a> {
     /// Of a site with two layers: whether they are two, by each requirement.
     #[serde(skip_serializing_if = "<[Shown]>::is_empty")]
     layers: &'a [Shown],
+    /// What the site lets pass that the lattice forbids, each with its bounds.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    exceptions: &'a [String],
     /// What is sound, and not as it should be on this host, or less than the site says that it wants.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
@@ -115,7 +119,9 @@ impl Check {
         };
         if let Ok(site) = &parsed {
             unfit.extend(misplaced(site, &site::state(self.state.as_deref(), site.name())));
+            unfit.extend(guards::unfit(site, path));
         }
+        let exceptions = parsed.as_ref().map(guards::exceptions).unwrap_or_default();
         let layers = parsed.as_ref().map(|site| self.layers(site)).unwrap_or_default();
         let are_two = !layers.iter().any(Line::refuses);
         let (site, problems) = match &parsed {
@@ -124,30 +130,23 @@ impl Check {
         };
         warnings.extend(parsed.iter().flat_map(missing_programs));
         warnings.extend(parsed.as_ref().ok().and_then(shared_kernel));
-        warnings.extend(parsed.as_ref().ok().and_then(not_served));
         if self.json {
             let layers = &layers::shown_lines(&layers);
-            let (unfit, warnings) = (&unfit[..], &warnings[..]);
-            output::json(&Answer { file, sound, site, problems, unfit, layers, warnings })?;
+            let (unfit, warnings, exceptions) = (&unfit[..], &warnings[..], &exceptions[..]);
+            output::json(&Answer { file, sound, site, problems, unfit, layers, exceptions, warnings })?;
         } else {
             let said = render(&file, &text, site.as_ref(), problems, Paint::stdout());
             let warned: String =
                 warnings.iter().map(|warning| format!("warning: {}\n", shown(warning))).collect();
             let forms = site.as_ref().map(|site| site.forms.render()).unwrap_or_default();
             let layers = layers::render(&layers, Paint::stdout());
-            output::print(&(said + &forms + &layers + &misfits(&unfit, Paint::stdout()) + &warned))?;
+            let excepted: String = exceptions.iter().map(|line| format!("{}\n", shown(line))).collect();
+            output::print(
+                &(said + &excepted + &forms + &layers + &misfits(&unfit, Paint::stdout()) + &warned),
+            )?;
         }
         Ok(if sound && unfit.is_empty() && are_two { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
-}
-
-/// What the site file can say, and no server does yet.
-fn not_served(site: &Site) -> Option<String> {
-    let first = site.channels().first()?;
-    Some(format!(
-        "no channel runs yet: its flow is checked, but `levee up` refuses a site that has one, such as `{}`",
-        first.name()
-    ))
 }
 
 /// What the state directory says that it belongs to, where that is not this site.

@@ -11,6 +11,7 @@ mod enrol;
 mod enrolment;
 mod enter;
 mod explain;
+mod guards;
 mod init;
 mod keys;
 mod lab;

@@ -360,28 +360,56 @@ fn doctor_adds_up_what_a_sites_labels_could_take_of_the_kernels_tables() {
 }
 
 #[test]
-fn check_says_of_a_sound_site_what_no_server_does_yet() {
-    let more = r#"
-[[partition]]
-name = "pump"
-label = "UNCLASSIFIED"
-command = ["/bin/sleep", "9"]
-[[partition]]
-name = "sink"
-label = "SECRET"
-command = ["/bin/sleep", "9"]
+fn check_says_each_declared_exception_with_its_bounds_and_refuses_a_schema_that_is_none() {
+    let partition = |name: &str, label: &str| {
+        format!(
+            "\n[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\ncommand = [\"/bin/sleep\", \"9\"]\n"
+        )
+    };
+    let guard = r#"
 [[channel]]
-name = "readings"
-kind = "oneway"
-from = "pump"
-to = "sink"
+name = "downgrade"
+kind = "guard"
+from = "vault"
+filter = "checker"
+to = "desk"
+messages = "10 in 60s"
+hours = "08:00-18:00"
+schema = '{"type": "object"}'
+release = ["ada", "ben"]
 "#;
     let site = std::fs::read_to_string(root().join("conf/small/site.toml")).unwrap();
-    let checked = levee(&["check", "-"], &format!("{site}{more}"));
+    let site = site + "\n[[user]]\nname = \"ben\"\nclearance = \"UNCLASSIFIED..SECRET\"\n";
+    let site = site
+        + &partition("vault", "SECRET")
+        + &partition("checker", "SECRET")
+        + &partition("desk", "UNCLASSIFIED");
+    let with = |guard: &str| levee(&["check", "-"], &format!("{site}{guard}"));
+    let checked = with(guard);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
-    assert!(text(&checked.stdout).contains("no channel runs yet"), "{}", text(&checked.stdout));
-    let without = levee(&["check", "-"], &site);
-    assert!(!text(&without.stdout).contains("channel runs"), "{}", text(&without.stdout));
+    let line = "declared exception: SECRET to UNCLASSIFIED by guard downgrade: bounds: messages of 32768 bytes, 10 in 60 s of them, \
+                bytes 327680 in 60 s, JSON of its schema, at 08:00-18:00 UTC, each released by two of ada, ben; filter checker, 5 s a message";
+    assert!(text(&checked.stdout).contains(line), "{}", text(&checked.stdout));
+    for (from, to, what) in [
+        ("{\"type\": \"object\"}", "{\"type\": \"objct\"}", "the schema is none"),
+        ("filter = \"checker\"", "filter = \"vault\"", "has another channel"),
+        ("filter = \"checker\"", "", "filter"),
+        ("[\"ada\", \"ben\"]", "[\"ada\", \"ada\"]", "two different people"),
+        ("[\"ada\", \"ben\"]", "[\"ada\", \"nobody\"]", "no user `nobody`"),
+        ("kind = \"guard\"", "kind = \"oneway\"", "only a guard has"),
+    ] {
+        let checked = with(&guard.replace(from, to));
+        assert_eq!(checked.status.code(), Some(1), "{to}: {}", text(&checked.stdout));
+        assert!(text(&checked.stdout).contains(what), "{to}: {}", text(&checked.stdout));
+    }
+    // Another way down is refused all the same.
+    let other = "\n[[channel]]\nname = \"other\"\nkind = \"oneway\"\nfrom = \"vault\"\nto = \"desk\"\n";
+    let checked = with(other);
+    assert!(
+        text(&checked.stdout).contains("information gets where the lattice forbids it"),
+        "{}",
+        text(&checked.stdout)
+    );
 }
 
 #[test]

@@ -106,7 +106,8 @@ inner-address = "10.80.0.1"
 inner-pool = "10.80.1.0/24"
 "#
     .to_owned();
-    for (name, label) in [("field", "LOW"), ("bridge", "MID"), ("filter", "MID"), ("staff", "HIGH")] {
+    let places = [("field", "LOW"), ("bridge", "MID"), ("filter", "MID"), ("staff", "HIGH")];
+    for (name, label) in places {
         text +=
             &format!("[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\ncommand = [\"/bin/true\"]\n");
     }
@@ -114,6 +115,12 @@ inner-pool = "10.80.1.0/24"
         text += &format!(
             "[[channel]]\nname = \"c{number}\"\nkind = \"{kind}\"\nfrom = \"{from}\"\nto = \"{to}\"\n"
         );
+        if *kind == "guard" {
+            // Each has a filter of its own, at the label of what it sees.
+            let label = places.iter().find(|(name, _)| name == from).map_or("LOW", |(_, label)| label);
+            let filter = format!("name = \"own{number}\"\nlabel = \"{label}\"\ncommand = [\"/bin/true\"]\n");
+            text += &format!("filter = \"own{number}\"\nmessages = \"9 in 60s\"\n[[partition]]\n{filter}");
+        }
     }
     Site::parse(&text)
 }
@@ -132,7 +139,7 @@ fn a_site_whose_channels_lead_upwards_or_within_a_label_is_sound() {
         ("guard", "filter", "field"),
     ])
     .unwrap_or_else(|problems| panic!("{problems:?}"));
-    assert_eq!((site.partitions().len(), site.channels().len()), (4, 5));
+    assert_eq!((site.partitions().len(), site.channels().len()), (5, 5));
 }
 
 #[test]

@@ -7,11 +7,9 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `pace` | how much is taken, and when next |
 //! | `serve` | what is taken, what is given, and what is counted |
 #![forbid(unsafe_code)]
 
-mod pace;
 mod serve;
 
 use std::process::ExitCode;

@@ -12,6 +12,7 @@ use crate::convert;
 use crate::counts::Counts;
 use crate::devices::Devices;
 use crate::federation::Federated;
+use crate::guards::{Guards, Passing};
 use crate::known::{Digest, Known};
 use crate::mediation::Connection;
 use crate::notes::Notes;
@@ -47,18 +48,20 @@ pub(crate) struct Batch {
     commits: Vec<CommitId>,
     changes: Vec<Change>,
     pub(crate) connections: Vec<Connection>,
+    pub(crate) passing: Vec<Passing>,
 }
 
 impl Batch {
     /// Whether it must be written before anything else happens.
     fn is_waited_for(&self) -> bool {
-        !self.commits.is_empty() || !self.connections.is_empty() || !self.changes.is_empty()
+        self.waits_for_disk() || !self.connections.is_empty()
     }
 
     /// Whether it must be on the disk before anything else happens.
     fn waits_for_disk(&self) -> bool {
         !self.commits.is_empty()
             || !self.changes.is_empty()
+            || !self.passing.is_empty()
             || self.connections.iter().any(Connection::waits_for_disk)
     }
 }
@@ -73,6 +76,7 @@ pub struct Daemon {
     pub(crate) counts: Counts,
     notes: Notes,
     pub(crate) vaults: Vaults,
+    pub(crate) guards: Guards,
     pub(crate) warden: Warden<SessiondPart>,
     pub(crate) operators: Operators,
     pub(crate) federated: Federated,
@@ -113,6 +117,7 @@ pub enum Source {
     Fsd,
     Vault(LabelName, u16),
     Mediator(LabelName),
+    Guard(LabelName),
     Client(ClientId),
     Passwords,
     Listener,
@@ -158,6 +163,7 @@ impl Daemon {
             counts: Counts::new(),
             notes: Notes::default(),
             vaults: Vaults::default(),
+            guards: Guards::default(),
             warden,
             operators: Operators::new(),
             federated,
@@ -249,6 +255,7 @@ impl Daemon {
                 Source::Fsd => self.hear_fsd(),
                 Source::Vault(label, slot) => self.hear_vault(&label, slot),
                 Source::Mediator(label) => self.hear_mediator(&label),
+                Source::Guard(name) => self.hear_guard(&name),
                 Source::Client(client) => self.hear_client(client, can),
                 Source::Passwords => self.hear_passwords(),
                 Source::Listener => {
@@ -332,6 +339,7 @@ impl Daemon {
                 self.lease_for_new_vault(&label, slot);
             }
             SessiondPart::Mediator(label) => self.mediator_came(label, with.channel()?)?,
+            SessiondPart::Guard(name) => self.guard_came(name, with.channel()?)?,
             SessiondPart::Fsd => self.fsd_came(with.channel()?)?,
             SessiondPart::Signer => self.signer_came(with.channel()?)?,
             SessiondPart::Operators => self.operators.listen(with.one()?, &mut self.events)?,
@@ -375,11 +383,14 @@ impl Daemon {
         // A log that has no room for connections may have some for the rest.
         let connections: Vec<(Weight, Entry)> = batch.connections.iter().map(Connection::entry).collect();
         let mut recorded = self.audit.write(&connections, now, false);
+        let passing: Vec<(Weight, Entry)> = batch.passing.iter().map(Passing::entry).collect();
+        let mut passes = self.audit.write(&passing, now, false);
         if needed {
             // One sync for all of them.
             let synced = self.audit.sync();
             durable &= synced;
             recorded &= synced;
+            passes &= synced;
         } else if !connections.is_empty() {
             self.audit.sync_soon(now);
         }
@@ -397,6 +408,9 @@ impl Daemon {
         }
         for connection in batch.connections {
             self.pass_on(connection, recorded);
+        }
+        for passing in batch.passing {
+            self.let_through(passing, passes);
         }
     }
 

@@ -14,6 +14,7 @@ mod counts;
 mod daemon;
 mod devices;
 mod federation;
+mod guards;
 mod known;
 mod mediation;
 mod notes;

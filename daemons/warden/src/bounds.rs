@@ -31,7 +31,7 @@ const fn bound(name: &'static str, memory: u64, processes: u64, why: &'static st
 }
 
 /// Every kind of process that the warden keeps running. No process has more than half of the host's memory.
-pub const BOUNDS: [Bound; 17] = [
+pub const BOUNDS: [Bound; 18] = [
     bound(
         "sessiond",
         1536,
@@ -65,6 +65,12 @@ pub const BOUNDS: [Bound; 17] = [
         192,
         4,
         "messages of one turn, 10 MiB at the highest rate; what the reader has not taken yet; what writers that ended left, 48 MiB",
+    ),
+    bound(
+        "guard",
+        192,
+        4,
+        "as a channel; 64 messages before the filter and 16 behind it, 32 KiB each; what a schema's patterns have, 2 MiB each",
     ),
     bound("layer", 768, 4, "2,048 tunnels with 128 KiB of datagrams each way, and what TLS has of each"),
     bound("frames", 64, 4, "three descriptors of each group; 4,096 times"),
@@ -163,6 +169,7 @@ pub fn name(key: &Key, program: Option<&str>) -> &'static str {
         Role::Copy => "upflow-copy",
         Role::Channel => "channel",
         Role::Frames => "frames",
+        Role::Guard => "guard",
     }
 }
 

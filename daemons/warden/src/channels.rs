@@ -1,4 +1,4 @@
-//! One-way channels between partitions. Each is a process of its own that reads one socket and writes another: the ends of the partitions are made
+//! One-way channels between partitions, and guards. Each is a process of its own that reads one socket and writes another: the ends of the partitions are made
 //! anew whenever a partition's program starts, and the process is given the other ends, of which the wrong half is shut.
 
 use crate::logs::Logs;
@@ -8,7 +8,7 @@ use crate::uids::{Own, Uids};
 use crate::{Fatal, log};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::channel::{ChannelPart, Shape};
-use levee_policy::flow::Passage;
+use levee_ipc::warden::guard::{Bounds, GuardPart};
 use levee_policy::site;
 use levee_policy::{LabelName, PartitionName, Site};
 use levee_sys::ns::in_net;
@@ -22,6 +22,10 @@ const QUEUES: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
 const TURNS_A_SECOND: u64 = 100;
 const TURNS: u64 = 4;
 
+/// Which end: the writer's, the reader's; behind them that of a guard's filter.
+const BELOW: usize = 0;
+const ABOVE: usize = 1;
+
 /// A channel of the site.
 #[derive(Debug)]
 pub struct Way {
@@ -30,46 +34,57 @@ pub struct Way {
     place: u16,
     /// Whether its process has been started once.
     begun: bool,
-    /// The other ends of those that the partitions have.
-    below: Option<OwnedFd>,
-    above: Option<OwnedFd>,
-    /// Whether the process has not been given these yet.
-    fresh: (bool, bool),
+    /// The other ends of those that the partitions have, and whether the process has not been given them yet.
+    ends: [Option<OwnedFd>; 3],
+    fresh: [bool; 3],
+    /// How often a filter has been given its end.
+    filters: u64,
     counted: Vec<(String, u64)>,
 }
 
 impl Way {
+    /// What carries one.
+    pub const ROLES: [Role; 2] = [Role::Channel, Role::Guard];
+
     /// All of a site's.
     ///
     /// # Errors
-    /// The site has a guard.
+    /// One cannot be named, which of a site that has been read is not so.
     pub fn all(site: &Site) -> Result<Vec<Self>, Fatal> {
         let one = |(asked, place): (&site::Channel, u16)| {
             let step = || format!("start the channel {}", asked.name());
-            if asked.passage() == Passage::Guard {
-                return Err(Fatal::new(step(), "this version checks guards and runs none"));
-            }
             // No label's name has one slash.
+            let kind = if asked.guard().is_some() { "guard" } else { "channel" };
             let name =
-                LabelName::new(&format!("channel/{}", asked.name())).map_err(|e| Fatal::new(step(), e))?;
-            let (below, above, counted) = (None, None, Vec::new());
+                LabelName::new(&format!("{kind}/{}", asked.name())).map_err(|e| Fatal::new(step(), e))?;
+            let (asked, counted) = (asked.clone(), Vec::new());
             Ok(Self {
-                asked: asked.clone(),
+                asked,
                 name,
                 place,
                 begun: false,
-                below,
-                above,
-                fresh: (false, false),
+                ends: [None, None, None],
+                fresh: [false; 3],
+                filters: 0,
                 counted,
             })
         };
         site.channels().iter().zip(0..).map(one).collect()
     }
 
+    /// How often a guard's filter has been started, which is the number of its end.
+    pub fn filters(&self) -> u64 {
+        self.filters
+    }
+
+    /// The partition that filters, of a guard.
+    pub fn filter(&self) -> Option<&PartitionName> {
+        self.asked.guard().map(site::Guard::filter)
+    }
+
     /// Its process.
     pub fn key(&self) -> Key {
-        Key::at(Role::Channel, &self.name)
+        Key::at(if self.asked.guard().is_some() { Role::Guard } else { Role::Channel }, &self.name)
     }
 
     /// Whether its process is to be started for the first time.
@@ -86,33 +101,50 @@ impl Way {
         let fault =
             |e: &dyn std::fmt::Display| Fatal::new(format!("start the channel {}", self.asked.name()), e);
         let start = Start::new(self.key(), uids.own(Own::Channel(self.place)), options, logs);
-        let started = Process::start_as::<ChannelPart>(start).map_err(|e| fault(&e))?;
         let asked = &self.asked;
         let shape = Shape { size: asked.size(), rate: asked.rate(), numbered: asked.is_numbered() };
-        started.to().give(ChannelPart::Shape(shape), &[]).map_err(|e| fault(&e))?;
-        self.fresh = (self.below.is_some(), self.above.is_some());
-        Ok(started.into_process())
+        let process = match asked.guard() {
+            None => {
+                let started = Process::start_as::<ChannelPart>(start).map_err(|e| fault(&e))?;
+                started.to().give(ChannelPart::Shape(shape), &[]).map_err(|e| fault(&e))?;
+                started.into_process()
+            }
+            Some(guard) => {
+                let started = Process::start_as::<GuardPart>(start).map_err(|e| fault(&e))?;
+                started.to().give(GuardPart::Bounds(bounds(shape, guard)), &[]).map_err(|e| fault(&e))?;
+                started.into_process()
+            }
+        };
+        self.fresh = self.ends.each_ref().map(Option::is_some);
+        Ok(process)
     }
 
     /// Gives its process, which is at work, the ends that it has not got yet.
     pub fn attach(&mut self, process: &Process) {
-        for (part, end, fresh) in [
-            (ChannelPart::Below, &self.below, &mut self.fresh.0),
-            (ChannelPart::Above, &self.above, &mut self.fresh.1),
-        ] {
-            if let Some(end) = end.as_ref().filter(|_| *fresh) {
-                *fresh = false;
-                if let Err(e) = process.tell_as(part, &[end.as_fd()]) {
-                    log!("{}: {e}: killing it", process.key);
-                    process.kill();
-                }
+        let is_guard = self.asked.guard().is_some();
+        for (at, (end, fresh)) in self.ends.iter().zip(&mut self.fresh).enumerate() {
+            let Some(end) = end.as_ref().filter(|_| std::mem::take(fresh)) else { continue };
+            let told = match (is_guard, at) {
+                (false, BELOW) => process.tell_as(ChannelPart::Below, &[end.as_fd()]),
+                (false, _) => process.tell_as(ChannelPart::Above, &[end.as_fd()]),
+                (true, BELOW) => process.tell_as(GuardPart::Below, &[end.as_fd()]),
+                (true, ABOVE) => process.tell_as(GuardPart::Above, &[end.as_fd()]),
+                (true, _) => process.tell_as(GuardPart::Filter(self.filters), &[end.as_fd()]),
+            };
+            if let Err(e) = told {
+                log!("{}: {e}: killing it", process.key);
+                process.kill();
             }
         }
     }
 
     /// Has it say what it has carried.
     pub fn ask(process: &Process) {
-        if process.tell_as(ChannelPart::Report, &[]).is_err() {
+        let asked = match process.key.role {
+            Role::Guard => process.tell_as(GuardPart::Report, &[]),
+            _ => process.tell_as(ChannelPart::Report, &[]),
+        };
+        if asked.is_err() {
             process.kill();
         }
     }
@@ -135,10 +167,8 @@ impl Way {
         partition: &PartitionName,
         network: BorrowedFd<'_>,
     ) -> Result<Option<OwnedFd>, levee_sys::Error> {
-        let writes = self.asked.from() == partition;
-        if !writes && self.asked.to() != partition {
-            return Ok(None);
-        }
+        let ends = [Some(self.asked.from()), Some(self.asked.to()), self.filter()];
+        let Some(at) = ends.iter().position(|end| *end == Some(partition)) else { return Ok(None) };
         let fault = |e: rustix::io::Errno| levee_sys::Error::new("make the end of a channel", e);
         let flags = SocketFlags::CLOEXEC;
         let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -146,15 +176,30 @@ impl Way {
         let turns = self.asked.rate() / TURNS_A_SECOND * TURNS;
         let queue = turns.clamp(*QUEUES.start(), *QUEUES.end());
         let queue = usize::try_from(queue).unwrap_or(usize::MAX);
-        let (writer, half) = if writes { (&theirs, Shutdown::Write) } else { (&ours, Shutdown::Read) };
-        set_socket_send_buffer_size_force(writer, queue).map_err(fault)?;
-        shutdown(&ours, half).map_err(fault)?;
-        if writes {
-            (self.below, self.fresh.0) = (Some(ours), true);
-        } else {
-            (self.above, self.fresh.1) = (Some(ours), true);
+        set_socket_send_buffer_size_force(if at == BELOW { &theirs } else { &ours }, queue).map_err(fault)?;
+        // A filter answers where it is asked.
+        match at {
+            BELOW => shutdown(&ours, Shutdown::Write).map_err(fault)?,
+            ABOVE => shutdown(&ours, Shutdown::Read).map_err(fault)?,
+            _ => self.filters = self.filters.wrapping_add(1),
+        }
+        if let (Some(end), Some(fresh)) = (self.ends.get_mut(at), self.fresh.get_mut(at)) {
+            (*end, *fresh) = (Some(ours), true);
         }
         Ok(Some(theirs))
+    }
+}
+
+/// What a guard is told of its bounds.
+fn bounds(shape: Shape, guard: &site::Guard) -> Bounds {
+    Bounds {
+        shape,
+        messages: guard.messages(),
+        octets: guard.octets(),
+        answer: guard.answer(),
+        hours: guard.hours(),
+        schema: guard.schema().map(str::to_owned),
+        hold: Some(guard.hold()).filter(|_| !guard.release().is_empty()),
     }
 }
 

@@ -164,6 +164,11 @@ impl Partition {
         matches!(self.state, State::Waits)
     }
 
+    /// Whether its program has been started.
+    pub fn is_at_work(&self) -> bool {
+        matches!(self.state, State::Runs(_)) && !self.is_building()
+    }
+
     /// Whether what was in it is ending.
     pub fn is_ending(&self) -> bool {
         matches!(self.state, State::Ends(..))

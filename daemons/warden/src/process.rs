@@ -3,6 +3,7 @@
 use crate::bounds::{self, Group};
 use crate::logs::Logs;
 use crate::options::Options;
+use levee_ipc::warden::guard::GuardSays;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
     FramesState, LayerState, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest,
@@ -112,6 +113,8 @@ pub enum Heard {
     Channel(Vec<(String, u64)>),
     /// What keeps the frames: how it went.
     Frames(FramesState),
+    /// A guard.
+    Guard(GuardSays),
 }
 
 /// What a process may be given, which its role says.
@@ -325,6 +328,7 @@ impl Process {
             Role::Snapshot | Role::Copy => self.hear_as(Heard::Upflow),
             Role::Channel => self.hear_as(Heard::Channel),
             Role::Frames => self.hear_as(Heard::Frames),
+            Role::Guard => self.hear_as(Heard::Guard),
             Role::Tpe => self.hear_as(Heard::Tpe),
             Role::Layer => self.hear_as(Heard::Layer),
         }?;

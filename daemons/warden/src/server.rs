@@ -323,6 +323,7 @@ impl Server {
                 Ok(Heard::Sessiond(request)) => self.request(request),
                 Ok(Heard::Frames(state)) => self.framed.said(state),
                 Ok(Heard::Channel(counted)) => self.channel_said(key, counted),
+                Ok(Heard::Guard(said)) => self.guard_said(key, said),
                 Ok(Heard::Upflow(reports)) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
                         label.upflow(key.role, reports);
@@ -369,6 +370,9 @@ impl Server {
                 self.processes.get(&Key::of(role)).into_iter().for_each(Process::kill);
             }
             SessiondRequest::Kill(label) => {
+                if let Some(guard) = self.processes.get(&Key::at(Role::Guard, &label)) {
+                    return guard.kill();
+                }
                 // It may be the mediator that does not answer.
                 self.processes.get(&Key::at(Role::Mediator, &label)).into_iter().for_each(Process::kill);
                 // Stacks have the keys, too, and may have outlived their gate.
@@ -427,7 +431,7 @@ impl Server {
                         stage.kill();
                     }
                 }
-                self.processes.iter().filter(|process| process.key.role == Role::Channel).for_each(Way::ask);
+                self.processes.iter().filter(|p| Way::ROLES.contains(&p.key.role)).for_each(Way::ask);
             }
         }
     }

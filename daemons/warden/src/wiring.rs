@@ -64,10 +64,10 @@ const fn row(
 
 use End::{A, Child, Init, Operator, Person};
 use Means::{Client, Socket, Stacks, Starter, Wired};
-use Role::{Fsd, Keyer, Mediator, Sessiond, Signer, Stack, Tpe, Tps, Vault, Witness};
+use Role::{Fsd, Guard, Keyer, Mediator, Sessiond, Signer, Stack, Tpe, Tps, Vault, Witness};
 
 /// Every channel but the warden's own. On a workstation the tpe stands in sessiond's place; a gate stands in a vault's.
-pub const TABLE: [Row; 20] = [
+pub const TABLE: [Row; 21] = [
     row(A(Tps), A(Sessiond), Wired, "client.rs", "TpsToSessiond", None),
     row(Child, A(Sessiond), Client, "client.rs", "ChildToSessiond", Some("Reply")),
     row(A(Sessiond), A(Keyer), Wired, "keyer.rs", "ToKeyer", Some("FromKeyer")),
@@ -78,6 +78,7 @@ pub const TABLE: [Row; 20] = [
     row(A(Vault), A(Stack), Stacks, "agree.rs", "ToStack", Some("FromStack")),
     row(A(Vault), A(Witness), Stacks, "agree.rs", "ToStack", Some("FromStack")),
     row(A(Sessiond), A(Mediator), Wired, "mediator.rs", "SessiondToMediator", Some("MediatorToSessiond")),
+    row(A(Guard), A(Sessiond), Wired, "guard.rs", "GuardToSessiond", Some("SessiondToGuard")),
     row(A(Mediator), Init, Starter, "mediator.rs", "ToStarter", Some("FromStarter")),
     row(A(Tps), A(Signer), Wired, "signer.rs", "ToSigner", None),
     row(Child, A(Signer), Client, "signer.rs", "ToSigner", Some("FromSigner")),
@@ -138,13 +139,14 @@ impl fmt::Display for Row {
 mod tests {
     use super::*;
     use levee_ipc::warden::{
-        Part, Peer, channel, frames, fsd, keyer, layer, mediator, sessiond, signer, stack, tpe, tps, upflow,
-        vault,
+        Part, Peer, channel, frames, fsd, guard, keyer, layer, mediator, sessiond, signer, stack, tpe, tps,
+        upflow, vault,
     };
 
-    const ROLES: [Role; 15] = [
+    const ROLES: [Role; 16] = [
         Role::Channel,
         Role::Frames,
+        Guard,
         Role::Layer,
         Sessiond,
         Signer,
@@ -185,6 +187,7 @@ mod tests {
                     Role::Copy => takes::<upflow::CopyPart>(&to),
                     Role::Channel => takes::<channel::ChannelPart>(&to),
                     Role::Frames => takes::<frames::FramesPart>(&to),
+                    Guard => takes::<guard::GuardPart>(&to),
                     Fsd => takes::<fsd::FsdPart>(&to),
                     Tpe => takes::<tpe::TpePart>(&to),
                     Role::Layer => takes::<layer::LayerPart>(&to),
@@ -224,6 +227,7 @@ mod tests {
         for role in ROLES {
             assert!(!wired(role, role), "{role:?}");
             assert_eq!(wired(Mediator, role), role == Sessiond);
+            assert_eq!(wired(Guard, role), role == Sessiond);
             // They know their gate, and nobody else; and nobody speaks with upflow, nor with the second tunnel or a channel between
             // partitions.
             for lonely in

@@ -362,7 +362,11 @@ impl Workstation {
                     Heard::Tpe(request) => self.request(request, received.fds),
                     Heard::Layer(LayerState::Up) => self.layer_down = None,
                     Heard::Layer(LayerState::Down(why)) => self.layer_down = Some(why),
-                    Heard::Sessiond(_) | Heard::Upflow(_) | Heard::Channel(_) | Heard::Frames(_) => {
+                    Heard::Sessiond(_)
+                    | Heard::Upflow(_)
+                    | Heard::Channel(_)
+                    | Heard::Frames(_)
+                    | Heard::Guard(_) => {
                         log!("{key} said what it may not say: killing it");
                         process.kill();
                         return Ok(());

@@ -18,16 +18,19 @@
 //! | `events` | what a process waits for |
 //! | `outbox` | a channel that is never waited for |
 //! | `file` | files that come over a channel |
+//! | `below`, `pace` | what one-way channels and guards have in common: their lower side |
 //! | `tunnel` | what vaults, gates and stacks have in common |
 //!
 //! What it may not do: decide anything, or know what one daemon alone knows. It has no thread, no timer and no unsafe code.
 #![forbid(unsafe_code)]
 
+pub mod below;
 mod events;
 mod fatal;
 mod file;
 mod kit;
 mod outbox;
+pub mod pace;
 pub mod tunnel;
 mod warden;
 

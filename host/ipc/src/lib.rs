@@ -9,6 +9,7 @@
 //! | [`warden`] | the warden and every process it starts |
 //! | [`vault`] | sessiond → vault, keyer ↔ vault |
 //! | [`mediator`] | sessiond ↔ mediator, mediator ↔ process 1 of its compartment |
+//! | [`guard`] | a guard ↔ sessiond |
 //! | [`keyer`] | sessiond (on a workstation: the TPE) ↔ keyer |
 //! | [`signer`] | tps, keyer, sessiond → signer |
 //! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
@@ -36,6 +37,7 @@ pub mod device;
 pub mod documents;
 pub mod federation;
 mod frame;
+pub mod guard;
 pub mod keyer;
 pub mod log;
 pub mod mediator;

@@ -10,6 +10,7 @@
 pub mod channel;
 pub mod frames;
 pub mod fsd;
+pub mod guard;
 pub mod keyer;
 pub mod layer;
 pub mod mediator;
@@ -62,6 +63,8 @@ pub enum Role {
     Channel,
     /// Keeps the frames: lets run at each time what its slot is for.
     Frames,
+    /// A guard between two partitions: the declared exception to the lattice.
+    Guard,
     /// The client of the table that the site's servers share.
     Fsd,
     /// The trusted path extension's agent (workstation).
@@ -84,6 +87,7 @@ impl Role {
             Self::Snapshot | Self::Copy => "levee-upflow",
             Self::Channel => "levee-channel",
             Self::Frames => "levee-frames",
+            Self::Guard => "levee-guard",
             Self::Fsd => "levee-fsd",
             Self::Tpe => "levee-tpe",
             Self::Layer => "levee-layer",

@@ -24,16 +24,18 @@ const UPFLOW: &str = include_str!("../../../conf/seccomp/upflow.toml");
 const FSD: &str = include_str!("../../../conf/seccomp/fsd.toml");
 const CHANNEL: &str = include_str!("../../../conf/seccomp/channel.toml");
 const FRAMES: &str = include_str!("../../../conf/seccomp/frames.toml");
+const GUARD: &str = include_str!("../../../conf/seccomp/guard.toml");
 const LAYER: &str = include_str!("../../../conf/seccomp/layer.toml");
 const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
 
-const ALL: [(&str, &str); 18] = [
+const ALL: [(&str, &str); 19] = [
     ("vault", VAULT),
     ("keyer", KEYER),
     ("gate", GATE),
     ("stack", STACK),
     ("channel", CHANNEL),
     ("frames", FRAMES),
+    ("guard", GUARD),
     ("layer", LAYER),
     ("mediator", MEDIATOR),
     ("signer", SIGNER),

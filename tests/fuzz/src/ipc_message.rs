@@ -6,6 +6,7 @@
 use levee_ipc::warden::channel::ChannelPart;
 use levee_ipc::warden::frames::{FramesPart, FramesState};
 use levee_ipc::warden::fsd::FsdPart;
+use levee_ipc::warden::guard::{GuardPart, GuardSays};
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::layer::{LayerPart, LayerState};
 use levee_ipc::warden::mediator::MediatorPart;
@@ -17,7 +18,9 @@ use levee_ipc::warden::tps::TpsPart;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
 use levee_ipc::warden::vault::{GatePart, VaultPart};
 use levee_ipc::warden::{LabelEvent, Nothing, Order, Said, UpflowReport, WorkstationEvent};
-use levee_ipc::{agree, client, decode, device, documents, federation, keyer, log, mediator, operator};
+use levee_ipc::{
+    agree, client, decode, device, documents, federation, guard, keyer, log, mediator, operator,
+};
 use levee_ipc::{signer, tpe, vault};
 use levee_warden::compartment::proto::{FromInit, ToInit};
 use levee_warden::machine::proto::{FromGuest, ToGuest};
@@ -63,6 +66,7 @@ types! {
     parser::News, parser::Order,
     Order<LayerPart>, Said<LayerState>, Order<ChannelPart>, Said<Vec<(String, u64)>>,
     Order<FramesPart>, Said<FramesState>,
+    Order<GuardPart>, Said<GuardSays>, guard::GuardToSessiond, guard::SessiondToGuard,
 }
 
 /// Runs the target on one input.

@@ -25,7 +25,7 @@ fn allowed(name: &str) -> BTreeSet<String> {
     text["allow"].as_table().unwrap().keys().cloned().collect()
 }
 
-/// Two partitions and a channel between them, and frames that leave all as it is.
+/// Two partitions and a channel between them, a guard, and frames that leave all as it is.
 const CHANNEL: &str = r#"
 [frames]
 
@@ -47,6 +47,30 @@ name = "readings"
 kind = "oneway"
 from = "sensor"
 to = "desk"
+
+[[partition]]
+name = "archive"
+label = "SECRET"
+command = ["/usr/bin/python3", "-c", "import socket, time\nend = socket.socket(fileno=3)\nwhile True: end.send(b'7'); time.sleep(0.1)"]
+
+[[partition]]
+name = "checker"
+label = "SECRET"
+command = ["/usr/bin/python3", "-c", "import socket\nend = socket.socket(fileno=3)\nwhile True: end.send(end.recv(100))"]
+
+[[partition]]
+name = "press"
+label = "UNCLASSIFIED"
+command = ["/usr/bin/python3", "-c", "import socket\nend = socket.socket(fileno=3)\nwhile True: print(end.recv(100), flush=True)"]
+
+[[channel]]
+name = "downgrade"
+kind = "guard"
+from = "archive"
+filter = "checker"
+to = "press"
+messages = "100 in 60s"
+schema = '{"const": 7}'
 "#;
 
 /// A server whose web service is relayed and whose highest label has stacks that must agree, with two layers, and a workstation, at what they are for.
@@ -94,8 +118,11 @@ fn a_day() -> Seen {
     let said = sh("script", &["-qec", &command, "/dev/null"]).ok();
     assert!(said.contains("tide"), "{said}");
     eventually(Duration::from_secs(60), "a message has passed from one partition to the other", || {
-        let passed = &world.status()["steering"]["channel readings: messages passed"];
-        passed.as_u64().is_some_and(|passed| passed > 0)
+        let status = world.status();
+        ["readings", "downgrade"].iter().all(|name| {
+            let passed = &status["steering"][format!("channel {name}: messages passed")];
+            passed.as_u64().is_some_and(|passed| passed > 0)
+        })
     });
     world.tpe("ws1", &["logout"]).ok();
     world.stop_server();

@@ -21,7 +21,7 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
     duplicates(reader, "interface", draft.networks.read.iter().map(|network| &network.interface));
     if let Some(parts) = &draft.parts {
         duplicates(reader, "partition", parts.partitions.iter().map(|(name, ..)| name));
-        duplicates(reader, "channel", parts.channels.iter().map(|(name, ..)| name));
+        duplicates(reader, "channel", parts.channels.iter().map(|read| &read.name));
     }
     if let Some(vocabulary) = &draft.vocabulary {
         let clearances = draft.users.read.iter().map(|user| &user.clearance);
@@ -43,6 +43,18 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
             }
             let slots = draft.server.as_ref().map(|server| server.slots);
             partition::check(reader, parts, slots, vocabulary);
+            if draft.users.whole {
+                let people = draft.users.read.iter();
+                let people: Vec<_> = people
+                    .map(|user| {
+                        (
+                            At::new(user.name.value.clone(), user.name.span.clone()),
+                            user.clearance.value.clone(),
+                        )
+                    })
+                    .collect();
+                partition::releasers(reader, parts, &people);
+            }
         }
     }
     if let Some(server) = &draft.server {

@@ -258,7 +258,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         federation: draft.federation.map(|draft| draft.federation),
         domains: domains?,
         partitions: parts.partitions.into_iter().map(|(.., partition)| partition).collect(),
-        channels: parts.channels.into_iter().map(|(.., channel)| channel).collect(),
+        channels: parts.channels.into_iter().map(partition::ReadChannel::into_channel).collect(),
         postures: postures?,
     })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::guard::{self, Guard, ReadGuard};
 use super::parse::{quantity as read_quantity, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
@@ -12,7 +13,7 @@ use super::values::{command, label};
 use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference};
 use crate::flow::{self, Passage, Step};
 use crate::label::{Label, Range};
-use crate::names::{ChannelName, PartitionName};
+use crate::names::{ChannelName, PartitionName, UserName};
 use crate::vocabulary::{Vocabulary, nearest};
 
 /// Partitions at most.
@@ -136,6 +137,7 @@ pub struct Channel {
     size: u32,
     rate: u64,
     numbered: bool,
+    guard: Option<Guard>,
 }
 
 impl Channel {
@@ -173,10 +175,33 @@ impl Channel {
     pub fn is_numbered(&self) -> bool {
         self.numbered
     }
+
+    /// What a guard has beside; `None` for a channel of another kind.
+    pub fn guard(&self) -> Option<&Guard> {
+        self.guard.as_ref()
+    }
 }
 
 /// A channel as read, with the places of its name and of its two ends.
-pub(super) type ReadChannel = (At<ChannelName>, At<PartitionName>, At<PartitionName>, Channel);
+pub(super) struct ReadChannel {
+    pub name: At<ChannelName>,
+    from: At<PartitionName>,
+    to: At<PartitionName>,
+    guard: Option<ReadGuard>,
+    channel: Channel,
+}
+
+impl ReadChannel {
+    /// As it is known from now on.
+    pub(super) fn into_channel(self) -> Channel {
+        self.channel
+    }
+
+    /// Every partition that has an end.
+    fn ends(&self) -> impl Iterator<Item = &At<PartitionName>> {
+        [&self.from, &self.to].into_iter().chain(self.guard.as_ref().map(|guard| &guard.filter))
+    }
+}
 
 /// As read, with places.
 pub(super) struct Draft {
@@ -184,7 +209,7 @@ pub(super) struct Draft {
     pub channels: Vec<ReadChannel>,
 }
 
-const NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";
+pub(super) const NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";
 
 /// Reads every `[[partition]]` and `[[channel]]`; `None` if one could not be read.
 pub(super) fn read(
@@ -307,6 +332,7 @@ fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
     };
     let (from, to) = (end("from"), end("to"));
     let size = match keys.get("size") {
+        _ if passage == Some(Passage::Guard) => guard::size(reader, keys),
         Some(value) => {
             let form = "a size from \"1K\" to \"64K\"";
             read_quantity(reader, value, "size", quantity::size, 1 << 10..=64 << 10, form)
@@ -324,6 +350,13 @@ fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
         Some(value) => reader.boolean(value, "numbered"),
         None => Some(false),
     };
+    let guard = match passage? {
+        Passage::Guard => Some(guard::guard(reader, keys, size)?),
+        Passage::OneWay => {
+            guard::refuse(reader, keys)?;
+            None
+        }
+    };
     let (name, from, to) = (name?, from?, to?);
     let channel = Channel {
         name: name.value.clone(),
@@ -333,8 +366,9 @@ fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
         size: u32::try_from(size?).ok()?,
         rate: rate?,
         numbered: numbered?,
+        guard: guard.as_ref().map(|read| read.guard.clone()),
     };
-    Some((name, from, to, channel))
+    Some(ReadChannel { name, from, to, guard, channel })
 }
 
 /// A partition has the host's kernel.
@@ -357,7 +391,7 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
         reader.problem(ProblemKind::TooLarge, &name.span, what, remedy);
     }
     for (name, ..) in partitions {
-        let ends = channels.iter().filter(|(_, from, to, _)| [&from.value, &to.value].contains(&&name.value));
+        let ends = channels.iter().flat_map(ReadChannel::ends).filter(|end| end.value == name.value);
         if ends.count() > MOST_ENDS {
             let what = format!("the partition `{}` has more than {MOST_ENDS} channels", name.value);
             reader.problem(ProblemKind::TooLarge, &name.span, what, "part it in two");
@@ -365,8 +399,9 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
     }
     let place = |name: &PartitionName| partitions.iter().position(|(known, ..)| known.value == *name);
     let mut steps = Vec::new();
-    for (name, from, to, channel) in channels {
-        for end in [from, to].into_iter().filter(|end| place(&end.value).is_none()) {
+    for read in channels {
+        let ReadChannel { name, from, to, channel, .. } = read;
+        for end in read.ends().filter(|end| place(&end.value).is_none()) {
             let near = nearest(end.value.as_str(), partitions.iter().map(|(known, ..)| known.value.as_str()));
             let remedy = match &near {
                 Some(near) => format!("did you mean `{near}`?"),
@@ -389,9 +424,64 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
             let what = format!("the guard `{}` is no exception: the lattice allows this flow", name.value);
             reader.problem(ProblemKind::BadValue, &name.span, what, "write `kind = \"oneway\"`");
         }
+        filter(reader, draft, read, from);
         steps.push((name, Step { from, to, passage: channel.passage }));
     }
     forbidden(reader, draft, &steps, vocabulary);
+}
+
+/// A guard's filter is at the label of what it sees, and has to do with nothing else: so the guard is one step, and its label is what the
+/// exception is for.
+fn filter(reader: &mut Reader<'_>, draft: &Draft, read: &ReadChannel, from: usize) {
+    let Some(ReadGuard { filter, .. }) = &read.guard else { return };
+    let of = |end: &&At<PartitionName>| end.value == filter.value;
+    if draft.channels.iter().flat_map(ReadChannel::ends).filter(of).count() > 1 {
+        let what = format!("the filter `{}` has another channel", filter.value);
+        let remedy = "give it a partition of its own: it has one guard's messages, and nothing else";
+        reader.problem(ProblemKind::Overlap, &filter.span, what, remedy);
+    }
+    let label = |at: usize| draft.partitions.get(at).map(|(_, label, _)| &label.value);
+    let at = draft.partitions.iter().position(|(name, ..)| name.value == filter.value);
+    if at.is_some_and(|at| label(at) != label(from)) {
+        let what = format!("the filter `{}` is not at the label of `{}`", filter.value, read.from.value);
+        reader.problem(ProblemKind::Flow, &filter.span, what, "give both partitions the same label");
+    }
+}
+
+/// Those who release a guard's messages are shown them: each is somebody of the site whose clearance allows that.
+pub(super) fn releasers(reader: &mut Reader<'_>, draft: &Draft, users: &[(At<UserName>, Range)]) {
+    for read in &draft.channels {
+        let Some(guard) = &read.guard else { continue };
+        let label = draft.partitions.iter().find(|(name, ..)| name.value == read.from.value);
+        for person in &guard.release {
+            match users.iter().find(|(name, _)| name.value == person.value) {
+                None => {
+                    let near =
+                        nearest(person.value.as_str(), users.iter().map(|(name, _)| name.value.as_str()));
+                    let what = format!("the site has no user `{}`", person.value);
+                    let remedy = "name one of [[user]]";
+                    reader.problem_near(
+                        ProblemKind::UnknownName,
+                        &person.span,
+                        what,
+                        near,
+                        remedy.to_owned(),
+                    );
+                }
+                Some((_, clearance)) => {
+                    if label.is_some_and(|(_, label, _)| !clearance.contains(&label.value)) {
+                        let what =
+                            format!("`{}` is not cleared for what the guard is to release", person.value);
+                        let remedy = format!(
+                            "name somebody with the label of `{}` in their clearance",
+                            read.from.value
+                        );
+                        reader.problem(ProblemKind::Flow, &person.span, what, remedy);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Tells the shortest way by which information gets where it must not.

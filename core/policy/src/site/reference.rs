@@ -593,22 +593,22 @@ pub(super) const PARTITION: Section = Section {
 pub(super) const CHANNEL: Section = Section {
     head: "[[channel]]",
     needed: false,
-    means: "A way for messages from one partition to another, and none back. Its ends are descriptors of the partitions' programs, from 3 on, named by LISTEN_FDNAMES: sockets that keep messages whole. No server runs guards yet: each refuses a site that has one. levee check closes \
+    means: "A way for messages from one partition to another, and none back. Its ends are descriptors of the partitions' programs, from 3 on, named by LISTEN_FDNAMES: sockets that keep messages whole. levee check closes \
             the flow by all channels together and shows the shortest way to where the lattice forbids it.",
     keys: &[
         must("name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", "Its name."),
         must(
             "kind",
             "\"oneway\" or \"guard\"",
-            "\"oneway\": to a label that dominates. \"guard\": to one that does not, which is an exception; the partition that writes is the one that filters.",
+            "\"oneway\": to a label that dominates. \"guard\": to one that does not, which is the one exception to the lattice: what `filter` lets through passes within these bounds, each with a record in the audit log before it passes.",
         ),
         must("from", "the name of a partition", "Who writes."),
         must("to", "the name of a partition", "Who reads."),
         may(
             "size",
-            "a size from \"1K\" to \"64K\"",
-            "\"64K\"",
-            "What one message may have. A larger one is not passed, and counted.",
+            "a size from \"1K\" to \"64K\"; of a guard to \"32K\"",
+            "the most",
+            "What one message may have, for a guard before its filter and behind it. A larger one is not passed, and counted.",
         ),
         may(
             "rate",
@@ -620,7 +620,55 @@ pub(super) const CHANNEL: Section = Section {
             "numbered",
             "true or false",
             "false",
-            "Whether each message begins with its number (eight bytes, big end first), so that the reader knows of those that are missing.",
+            "Whether each message begins with its number (eight bytes, big end first), so that the reader knows of those that are missing. Of a guard's those have one that pass.",
+        ),
+        may(
+            "filter",
+            "the name of a partition",
+            "none: a guard must have it",
+            "The partition, at the label of `from` and without another channel, whose program sees each message: it reads one, and answers with what may pass, or with nothing, which refuses it, before it gets the next.",
+        ),
+        may(
+            "messages",
+            "so many in what time (1s to 24h), such as \"10 in 60s\"",
+            "none: a guard must have it",
+            "Messages that may pass by a guard.",
+        ),
+        may(
+            "octets",
+            "so many in what time, such as \"64K in 60s\"",
+            "`messages` of `size`",
+            "Octets that may pass by a guard.",
+        ),
+        may(
+            "answer",
+            "a time from \"100ms\" to \"10m\"",
+            "\"5s\"",
+            "How long a guard's filter may take for one message. Then the message is refused, and the filter started again.",
+        ),
+        may(
+            "hours",
+            "a time of day in UTC, such as \"08:00-18:00\"",
+            "all day",
+            "When messages may pass by a guard.",
+        ),
+        may(
+            "schema",
+            "a JSON Schema, of 16384 octets at most",
+            "anything may pass",
+            "What passes by a guard is JSON that fits it, written anew by levee: no other spelling passes.",
+        ),
+        may(
+            "release",
+            "a list of users: two or more",
+            "nobody is asked",
+            "Two of them must release each message of a guard over their own trusted paths, each at a host and in a session at the label of `from`.",
+        ),
+        may(
+            "hold",
+            "a time from \"10s\" to \"24h\"",
+            "\"1h\"",
+            "How long a message of a guard waits for its release.",
         ),
     ],
 };

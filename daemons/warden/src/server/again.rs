@@ -2,6 +2,7 @@
 
 use super::{STANDING, Server};
 use crate::Fatal;
+use crate::channels::Way;
 use crate::label::RunningLabel;
 use crate::log;
 use crate::partition::Partition;
@@ -100,7 +101,7 @@ impl Server {
     pub(super) fn start_again(&mut self, what: Kept) {
         let Some(label) = what.label().cloned() else { return };
         let started = match &what {
-            Kept::Process(key) if key.role == Role::Channel => self.start_channel(key),
+            Kept::Process(key) if Way::ROLES.contains(&key.role) => self.start_channel(key),
             Kept::Compartment(_) => return self.need(label),
             // Its networks' hosts use it without asking; a person asks again.
             Kept::Start(_) if self.networks.serving().any(|name| *name == label) => return self.need(label),
@@ -138,7 +139,7 @@ impl Server {
     }
 
     fn note(&self, what: &Kept, done: bool, reason: String) {
-        let of_channel = matches!(what, Kept::Process(key) if key.role == Role::Channel);
+        let of_channel = matches!(what, Kept::Process(key) if Way::ROLES.contains(&key.role));
         let label = what.label().filter(|_| !of_channel).cloned();
         let object =
             what.label().filter(|_| of_channel).map_or_else(|| what.to_string(), ToString::to_string);

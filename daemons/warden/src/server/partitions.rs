@@ -8,6 +8,7 @@ use crate::process::Key;
 use crate::programs::Wanted;
 use crate::{Fatal, log};
 use levee_ipc::warden::LabelEvent;
+use levee_ipc::warden::guard::GuardSays;
 use levee_policy::PartitionName;
 use std::time::Instant;
 
@@ -105,6 +106,20 @@ impl Server {
     pub(super) fn channel_said(&mut self, key: &Key, counted: Vec<(String, u64)>) {
         if let Some(way) = self.ways.iter_mut().find(|way| way.key() == *key) {
             way.counted(counted);
+        }
+    }
+
+    /// What a guard has carried; or its filter is to be started again, by the rule for its partition.
+    pub(super) fn guard_said(&mut self, key: &Key, said: GuardSays) {
+        let (number, why) = match said {
+            GuardSays::Counted(counted) => return self.channel_said(key, counted),
+            GuardSays::Stuck(number, why) => (number, why),
+        };
+        // One that has been started again meanwhile is another.
+        let way = self.ways.iter().find(|way| way.key() == *key && way.filters() == number);
+        let is_filter = |one: &Partition| way.and_then(Way::filter) == Some(one.name()) && one.is_at_work();
+        if let Some(at) = self.partitions.iter().position(is_filter) {
+            self.partition_over(at, &format!("its guard says: {why}"));
         }
     }
 

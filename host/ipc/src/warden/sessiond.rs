@@ -39,6 +39,8 @@ pub enum SessiondPart {
     },
     /// A channel to a label's mediator.
     Mediator(LabelName),
+    /// A channel to a guard, by the name that its process has: `guard/` and its own.
+    Guard(LabelName),
     /// A sealed memory file with a PEM revocation list of the authority (RFC 5280 5), positioned at its beginning: whoever it names is
     /// cut.
     Revocations,
@@ -58,6 +60,7 @@ impl Part for SessiondPart {
             (Role::Fsd, ..) => Self::Fsd,
             (Role::Vault, Some(label), Some(slot)) => Self::Vault { label: label.clone(), slot },
             (Role::Mediator, Some(label), _) => Self::Mediator(label.clone()),
+            (Role::Guard, Some(name), _) => Self::Guard(name.clone()),
             _ => return None,
         })
     }

@@ -45,6 +45,7 @@ pub fn use_of(role: Role) -> Option<Use> {
         | Role::Copy
         | Role::Channel
         | Role::Frames
+        | Role::Guard
         | Role::Layer => None,
     }
 }

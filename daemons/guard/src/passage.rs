@@ -1,0 +1,292 @@
+//! One message after another, from the writer through the filter to the reader. What is not let through by a word is refused, and counted.
+
+use levee_bounds::{Passed, Schema, open};
+use levee_ipc::guard::{GuardToSessiond, SessiondToGuard};
+use levee_ipc::warden::guard::Bounds;
+use levee_policy::site::Refusal;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Messages that wait for the filter, and that wait to be recorded or released, at most.
+const WAITING: usize = 64;
+pub const HELD: usize = 16;
+/// How long sessiond may take for a record.
+const RECORD: Duration = Duration::from_secs(10);
+/// How often it is told what was refused.
+const TOLD: Duration = Duration::from_secs(1);
+
+/// A message that was asked for, and waits.
+#[derive(Debug)]
+struct Held {
+    content: Vec<u8>,
+    until: Instant,
+}
+
+/// What the filter's end says next.
+enum Answer {
+    /// Nothing yet.
+    None,
+    /// It refuses, or its end is closed.
+    Nothing,
+    /// What may pass; `None` where it is larger than it may be.
+    This(Option<Vec<u8>>),
+    Gone,
+}
+
+/// All messages on their way.
+#[derive(Debug)]
+pub struct Passage {
+    bounds: Bounds,
+    schema: Option<Schema>,
+    passed: Passed,
+    started: Instant,
+    room: Vec<u8>,
+    waiting: VecDeque<Vec<u8>>,
+    /// Until when the filter may answer what it has been given.
+    asked: Option<Instant>,
+    held: BTreeMap<u64, Held>,
+    ticket: u64,
+    above: Option<OwnedFd>,
+    /// The number of the next message that passes.
+    next: u64,
+    given: u64,
+    octets: u64,
+    lost: u64,
+    refused: BTreeMap<Refusal, u64>,
+    untold: BTreeMap<Refusal, u64>,
+    tell: Option<Instant>,
+}
+
+impl Passage {
+    /// Nothing is on its way.
+    pub fn new(bounds: Bounds, schema: Option<Schema>, ticket: u64) -> Self {
+        let passed = Passed::new(bounds.messages, bounds.octets);
+        let room = vec![0; usize::try_from(bounds.shape.size).unwrap_or(0)];
+        Self {
+            bounds,
+            schema,
+            passed,
+            started: Instant::now(),
+            room,
+            waiting: VecDeque::new(),
+            asked: None,
+            held: BTreeMap::new(),
+            ticket,
+            above: None,
+            next: 0,
+            given: 0,
+            octets: 0,
+            lost: 0,
+            refused: BTreeMap::new(),
+            untold: BTreeMap::new(),
+            tell: None,
+        }
+    }
+
+    /// The reader's end, in the place of the one before.
+    pub fn reader_came(&mut self, fd: OwnedFd) {
+        self.above = Some(fd);
+    }
+
+    /// A message of the writer's: it waits for the filter. `None` is one that is too large.
+    pub fn came(&mut self, message: Option<Vec<u8>>) {
+        match message {
+            None => self.refuse(Refusal::Size),
+            Some(_) if self.waiting.len() >= WAITING => self.refuse(Refusal::Full),
+            Some(message) => self.waiting.push_back(message),
+        }
+    }
+
+    /// Gives the filter the next message, if it has none. False if its end is of no use any more.
+    pub fn ask_filter(&mut self, filter: &impl AsFd) -> bool {
+        if self.asked.is_some() {
+            return true;
+        }
+        let Some(message) = self.waiting.front() else { return true };
+        match send(filter, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) => {
+                self.waiting.pop_front();
+                self.asked = Some(Instant::now() + self.bounds.answer);
+                true
+            }
+            Err(Errno::INTR) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Hears the filter; what it lets through goes on to sessiond. An error says why its end is of no use any more: it has said what nobody
+    /// asked, is gone, or is silent for too long.
+    pub fn hear_filter(
+        &mut self,
+        filter: &impl AsFd,
+        gone: bool,
+    ) -> Result<Option<GuardToSessiond>, &'static str> {
+        let answer = match recv(filter, &mut *self.room, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok((_, 0)) if gone => Answer::Gone,
+            Ok((_, 0)) => Answer::Nothing,
+            Ok((_, length)) => Answer::This(self.room.get(..length).map(<[u8]>::to_vec)),
+            Err(Errno::AGAIN | Errno::INTR) if gone => Answer::Gone,
+            Err(Errno::AGAIN | Errno::INTR) => Answer::None,
+            Err(_) => Answer::Gone,
+        };
+        match answer {
+            Answer::None => Ok(None),
+            Answer::Gone => Err("it has closed its end"),
+            _ if self.asked.take().is_none() => Err("it speaks without being asked"),
+            Answer::Nothing => {
+                self.refuse(Refusal::Filter);
+                Ok(None)
+            }
+            Answer::This(content) => Ok(self.hold(content).map_err(|why| self.refuse(why)).ok()),
+        }
+    }
+
+    /// The filter's end is no more: what it was asked has no answer.
+    pub fn filter_lost(&mut self) {
+        if self.asked.take().is_some() {
+            self.refuse(Refusal::Silent);
+        }
+    }
+
+    /// Whether the filter has taken too long.
+    pub fn is_stuck(&self, now: Instant) -> bool {
+        self.asked.is_some_and(|until| until <= now)
+    }
+
+    /// Holds what the filter lets through to the bounds, and keeps it until sessiond has answered.
+    fn hold(&mut self, content: Option<Vec<u8>>) -> Result<GuardToSessiond, Refusal> {
+        let content = content.ok_or(Refusal::Size)?;
+        let content = match &self.schema {
+            Some(schema) => schema.rewrite(&content).ok_or(Refusal::Schema)?,
+            None => content,
+        };
+        if content.len() > self.room.len() {
+            return Err(Refusal::Size);
+        }
+        let octets = u32::try_from(content.len()).map_err(|_| Refusal::Size)?;
+        self.is_open()?;
+        if self.held.len() >= HELD {
+            return Err(Refusal::Full);
+        }
+        // What people release is counted when they have.
+        if self.bounds.hold.is_none() {
+            self.passed.take(content.len(), self.started.elapsed())?;
+        }
+        let ticket = self.ticket;
+        self.ticket = ticket.wrapping_add(1);
+        let digest = Sha256::digest(&content).into();
+        let shown = self.bounds.hold.map(|_| content.clone());
+        let until = Instant::now() + self.bounds.hold.unwrap_or(RECORD);
+        self.held.insert(ticket, Held { content, until });
+        Ok(GuardToSessiond::Ask { ticket, digest, octets, content: shown })
+    }
+
+    /// Sessiond has answered: what is in the log passes.
+    pub fn answered(&mut self, answer: &SessiondToGuard) {
+        let (SessiondToGuard::Pass(ticket) | SessiondToGuard::Refuse(ticket)) = answer;
+        let Some(held) = self.held.remove(ticket) else { return };
+        let result = match answer {
+            SessiondToGuard::Refuse(_) if self.bounds.hold.is_some() => Err(Refusal::Release),
+            SessiondToGuard::Refuse(_) => Err(Refusal::Audit),
+            SessiondToGuard::Pass(_) => self.passes(&held.content),
+        };
+        match result {
+            Ok(()) => self.give(&held.content),
+            Err(why) => self.refuse(why),
+        }
+    }
+
+    /// Whether what people have released may still pass.
+    fn passes(&mut self, content: &[u8]) -> Result<(), Refusal> {
+        self.is_open()?;
+        if self.bounds.hold.is_some() {
+            self.passed.take(content.len(), self.started.elapsed())?;
+        }
+        Ok(())
+    }
+
+    fn is_open(&self) -> Result<(), Refusal> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| Refusal::Hours)?;
+        open(self.bounds.hours, now)
+    }
+
+    /// Nobody will answer any more.
+    pub fn sessiond_lost(&mut self) {
+        for _ in std::mem::take(&mut self.held) {
+            self.refuse(Refusal::Audit);
+        }
+    }
+
+    /// What has waited for too long, to be withdrawn.
+    pub fn overdue(&mut self, now: Instant) -> Vec<GuardToSessiond> {
+        let why = if self.bounds.hold.is_some() { Refusal::Release } else { Refusal::Audit };
+        let overdue: Vec<u64> =
+            self.held.iter().filter(|(_, held)| held.until <= now).map(|(ticket, _)| *ticket).collect();
+        for ticket in &overdue {
+            self.held.remove(ticket);
+            self.refuse(why);
+        }
+        overdue.into_iter().map(GuardToSessiond::Withdraw).collect()
+    }
+
+    /// What has been refused since this was asked last, where it is time to tell.
+    pub fn untold(&mut self, now: Instant) -> Vec<GuardToSessiond> {
+        if self.tell.is_none_or(|tell| tell > now) {
+            return Vec::new();
+        }
+        self.tell = None;
+        let untold = std::mem::take(&mut self.untold);
+        untold.into_iter().map(|(why, count)| GuardToSessiond::Refused(why, count)).collect()
+    }
+
+    /// When there is something to do though nobody says anything.
+    pub fn deadline(&self) -> Option<Instant> {
+        let held = self.held.values().map(|held| held.until).min();
+        [self.asked, held, self.tell].into_iter().flatten().min()
+    }
+
+    fn refuse(&mut self, why: Refusal) {
+        *self.refused.entry(why).or_default() += 1;
+        *self.untold.entry(why).or_default() += 1;
+        self.tell = self.tell.or_else(|| Some(Instant::now() + TOLD));
+    }
+
+    fn give(&mut self, content: &[u8]) {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        let with_number;
+        let message = if self.bounds.shape.numbered {
+            with_number = [&number.to_be_bytes()[..], content].concat();
+            &with_number
+        } else {
+            content
+        };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match self.above.as_ref().map(|fd| send(fd, message, flags)) {
+            Some(Ok(_)) => {
+                self.given += 1;
+                self.octets = self.octets.saturating_add(u64::try_from(content.len()).unwrap_or(u64::MAX));
+            }
+            Some(Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR)) => self.lost += 1,
+            _ => {
+                self.above = None;
+                self.lost += 1;
+            }
+        }
+    }
+
+    /// What happened so far, for operators.
+    pub fn counts(&self) -> Vec<(String, u64)> {
+        let refused = self.refused.iter().map(|(why, count)| (format!("messages {}", why.as_str()), *count));
+        let all = [
+            ("messages passed".to_owned(), self.given),
+            ("bytes passed".to_owned(), self.octets),
+            ("messages that the reader did not take".to_owned(), self.lost),
+        ];
+        all.into_iter().chain(refused).filter(|(_, count)| *count > 0).collect()
+    }
+}
