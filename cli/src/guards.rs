@@ -22,16 +22,8 @@ pub fn exceptions(site: &Site) -> Vec<String> {
     let one = |(channel, guard): (&Channel, &Guard)| {
         let hours = guard.hours().map_or("at any time".to_owned(), |hours| format!("at {hours}"));
         let schema = if guard.schema().is_some() { "JSON of its schema" } else { "of any form" };
-        let release = match guard.release() {
-            [] => "without a release by people".to_owned(),
-            people => {
-                let people: Vec<&str> = people.iter().map(|name| name.as_str()).collect();
-                format!("each released by two of {}", people.join(", "))
-            }
-        };
         format!(
-            "declared exception: {} to {} by guard {}: bounds: messages of {} bytes, {} of them, bytes {}, {schema}, {hours}, \
-             {release}; filter {}, {} s a message",
+            "declared exception: {} to {} by guard {}: bounds: messages of {} bytes, {} of them, bytes {}, {schema}, {hours}; filter {}, {} s a message",
             label(channel.from()),
             label(channel.to()),
             channel.name(),

@@ -2,8 +2,7 @@
 //!
 //! It takes from the writer at the site's rate, as a one-way channel does. Each message goes to the filter, a program of the site's in
 //! a partition of its own, that sees one at a time and answers with what may pass, or with nothing. What it answers is held to the
-//! site's bounds here (`host/bounds`), after the filter; sessiond has it in the audit log, and has people release it where they must; then it is given to
-//! the reader. No socket leads back: from the writer it can only read, to the reader only write.
+//! site's bounds here (`host/bounds`), after the filter; sessiond has it in the audit log; then it is given to the reader. No socket leads back: from the writer it can only read, to the reader only write.
 //!
 //! | file | idea |
 //! |---|---|

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Messages that wait for the filter, and that wait to be recorded or released, at most.
+/// Messages that wait for the filter, and that wait to be recorded, at most.
 const WAITING: usize = 64;
-pub const HELD: usize = 16;
+const HELD: usize = 16;
 /// How long sessiond may take for a record.
 const RECORD: Duration = Duration::from_secs(10);
 /// How often it is told what was refused.
@@ -172,17 +172,13 @@ impl Passage {
         if self.held.len() >= HELD {
             return Err(Refusal::Full);
         }
-        // What people release is counted when they have.
-        if self.bounds.hold.is_none() {
-            self.passed.take(content.len(), self.started.elapsed())?;
-        }
+        self.passed.take(content.len(), self.started.elapsed())?;
         let ticket = self.ticket;
         self.ticket = ticket.wrapping_add(1);
         let digest = Sha256::digest(&content).into();
-        let shown = self.bounds.hold.map(|_| content.clone());
-        let until = Instant::now() + self.bounds.hold.unwrap_or(RECORD);
+        let until = Instant::now() + RECORD;
         self.held.insert(ticket, Held { content, until });
-        Ok(GuardToSessiond::Ask { ticket, digest, octets, content: shown })
+        Ok(GuardToSessiond::Ask { ticket, digest, octets })
     }
 
     /// Sessiond has answered: what is in the log passes.
@@ -190,23 +186,13 @@ impl Passage {
         let (SessiondToGuard::Pass(ticket) | SessiondToGuard::Refuse(ticket)) = answer;
         let Some(held) = self.held.remove(ticket) else { return };
         let result = match answer {
-            SessiondToGuard::Refuse(_) if self.bounds.hold.is_some() => Err(Refusal::Release),
             SessiondToGuard::Refuse(_) => Err(Refusal::Audit),
-            SessiondToGuard::Pass(_) => self.passes(&held.content),
+            SessiondToGuard::Pass(_) => self.is_open(),
         };
         match result {
             Ok(()) => self.give(&held.content),
             Err(why) => self.refuse(why),
         }
-    }
-
-    /// Whether what people have released may still pass.
-    fn passes(&mut self, content: &[u8]) -> Result<(), Refusal> {
-        self.is_open()?;
-        if self.bounds.hold.is_some() {
-            self.passed.take(content.len(), self.started.elapsed())?;
-        }
-        Ok(())
     }
 
     fn is_open(&self) -> Result<(), Refusal> {
@@ -221,16 +207,13 @@ impl Passage {
         }
     }
 
-    /// What has waited for too long, to be withdrawn.
-    pub fn overdue(&mut self, now: Instant) -> Vec<GuardToSessiond> {
-        let why = if self.bounds.hold.is_some() { Refusal::Release } else { Refusal::Audit };
-        let overdue: Vec<u64> =
-            self.held.iter().filter(|(_, held)| held.until <= now).map(|(ticket, _)| *ticket).collect();
-        for ticket in &overdue {
-            self.held.remove(ticket);
-            self.refuse(why);
+    /// Sessiond has taken too long for what is refused now.
+    pub fn expire(&mut self, now: Instant) {
+        let before = self.held.len();
+        self.held.retain(|_, held| held.until > now);
+        for _ in self.held.len()..before {
+            self.refuse(Refusal::Audit);
         }
-        overdue.into_iter().map(GuardToSessiond::Withdraw).collect()
     }
 
     /// What has been refused since this was asked last, where it is time to tell.

@@ -217,9 +217,7 @@ impl Guard {
         if !useful {
             self.filter_lost("it takes nothing");
         }
-        for withdrawn in self.passage.overdue(now) {
-            self.sessiond.send(withdrawn);
-        }
+        self.passage.expire(now);
         for refused in self.passage.untold(now) {
             self.sessiond.send(refused);
         }

@@ -41,7 +41,7 @@ impl Daemon {
         for _ in 0..TURN {
             let Some(guard) = self.guards.get_mut(name) else { return };
             match guard.hear::<GuardToSessiond>() {
-                Ok(Some(GuardToSessiond::Ask { ticket, digest, octets, .. })) => {
+                Ok(Some(GuardToSessiond::Ask { ticket, digest, octets })) => {
                     let entry = passing(&self.site, name, digest, octets, "by its filter");
                     match entry {
                         Some(entry) => {
@@ -50,7 +50,6 @@ impl Daemon {
                         None => self.answer_guard(name, SessiondToGuard::Refuse(ticket)),
                     }
                 }
-                Ok(Some(GuardToSessiond::Withdraw(_))) => {}
                 Ok(Some(GuardToSessiond::Refused(why, count))) => self.refused_by(name, why, count),
                 Ok(None) => return,
                 Err(why) => {

@@ -199,7 +199,6 @@ fn bounds(shape: Shape, guard: &site::Guard) -> Bounds {
         answer: guard.answer(),
         hours: guard.hours(),
         schema: guard.schema().map(str::to_owned),
-        hold: Some(guard.hold()).filter(|_| !guard.release().is_empty()),
     }
 }
 

@@ -43,18 +43,6 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
             }
             let slots = draft.server.as_ref().map(|server| server.slots);
             partition::check(reader, parts, slots, vocabulary);
-            if draft.users.whole {
-                let people = draft.users.read.iter();
-                let people: Vec<_> = people
-                    .map(|user| {
-                        (
-                            At::new(user.name.value.clone(), user.name.span.clone()),
-                            user.clearance.value.clone(),
-                        )
-                    })
-                    .collect();
-                partition::releasers(reader, parts, &people);
-            }
         }
     }
     if let Some(server) = &draft.server {

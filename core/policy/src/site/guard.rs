@@ -11,14 +11,14 @@ use super::parse::quantity as read_quantity;
 use super::problem::ProblemKind;
 use super::quantity;
 use super::read::{At, Keys, Reader};
-use crate::names::{PartitionName, UserName};
+use crate::names::PartitionName;
 
 /// Octets that one message of a guard may have: it travels whole between levee's processes.
 const MOST_SIZE: u64 = 32 << 10;
 /// Octets of a schema.
 const MOST_SCHEMA: usize = 16 << 10;
 /// Keys that only guards have.
-const OWN: [&str; 8] = ["filter", "messages", "octets", "answer", "hours", "schema", "release", "hold"];
+const OWN: [&str; 6] = ["filter", "messages", "octets", "answer", "hours", "schema"];
 
 /// So much in any stretch of time of this length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,8 +101,6 @@ pub enum Refusal {
     Hours,
     /// It is not in the audit log, or nobody could be asked.
     Audit,
-    /// It was not released in time, or people said no.
-    Release,
     /// So many waited before it.
     Full,
 }
@@ -118,7 +116,6 @@ impl Refusal {
             Self::Quota => "beyond what may pass in this time",
             Self::Hours => "not at its time of day",
             Self::Audit => "not in the audit log",
-            Self::Release => "not released",
             Self::Full => "with too many before it",
         }
     }
@@ -133,8 +130,6 @@ pub struct Guard {
     answer: Duration,
     hours: Option<Hours>,
     schema: Option<String>,
-    release: Vec<UserName>,
-    hold: Duration,
 }
 
 impl Guard {
@@ -167,22 +162,11 @@ impl Guard {
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
-
-    /// People of whom two must release each message; it passes without where there are none.
-    pub fn release(&self) -> &[UserName] {
-        &self.release
-    }
-
-    /// How long a message waits for its release.
-    pub fn hold(&self) -> Duration {
-        self.hold
-    }
 }
 
-/// A guard as read, with the places of its filter's name and of those who release.
+/// A guard as read, with the place of its filter's name.
 pub(super) struct ReadGuard {
     pub filter: At<PartitionName>,
-    pub release: Vec<At<UserName>>,
     pub guard: Guard,
 }
 
@@ -221,7 +205,6 @@ pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>)
         None => Some(default),
     };
     let answer = time("answer", 5_000, 100..=600_000, "a time from \"100ms\" to \"10m\"");
-    let hold = time("hold", 3_600_000, 10_000..=86_400_000, "a time from \"10s\" to \"24h\"");
     let hours = match keys.get("hours") {
         Some(value) => hours(reader, value).map(Some),
         None => Some(None),
@@ -230,11 +213,7 @@ pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>)
         Some(value) => schema(reader, value).map(Some),
         None => Some(None),
     };
-    let release = match keys.get("release") {
-        Some(value) => release(reader, value),
-        None => Some(Vec::new()),
-    };
-    let (filter, release) = (filter?, release?);
+    let filter = filter?;
     let guard = Guard {
         filter: filter.value.clone(),
         messages: messages?,
@@ -242,10 +221,8 @@ pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>)
         answer: Duration::from_millis(answer?),
         hours: hours?,
         schema: schema?,
-        release: release.iter().map(|name| name.value.clone()).collect(),
-        hold: Duration::from_millis(hold?),
     };
-    Some(ReadGuard { filter, release, guard })
+    Some(ReadGuard { filter, guard })
 }
 
 /// What one message of a guard may have.
@@ -293,17 +270,6 @@ fn schema(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Strin
         return None;
     }
     Some(text.value.to_owned())
-}
-
-fn release(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Vec<At<UserName>>> {
-    let people = reader.parsed_list::<UserName>(value, "release", "the names of users")?;
-    let different: std::collections::BTreeSet<_> = people.iter().map(|name| &name.value).collect();
-    if different.len() < 2 || different.len() < people.len() {
-        let what = "a release takes two different people";
-        reader.problem(ProblemKind::TooSmall, &value.span(), what, "name at least two, each once");
-        return None;
-    }
-    Some(people)
 }
 
 #[cfg(test)]

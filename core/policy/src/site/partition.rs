@@ -13,7 +13,7 @@ use super::values::{command, label};
 use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference};
 use crate::flow::{self, Passage, Step};
 use crate::label::{Label, Range};
-use crate::names::{ChannelName, PartitionName, UserName};
+use crate::names::{ChannelName, PartitionName};
 use crate::vocabulary::{Vocabulary, nearest};
 
 /// Partitions at most.
@@ -445,42 +445,6 @@ fn filter(reader: &mut Reader<'_>, draft: &Draft, read: &ReadChannel, from: usiz
     if at.is_some_and(|at| label(at) != label(from)) {
         let what = format!("the filter `{}` is not at the label of `{}`", filter.value, read.from.value);
         reader.problem(ProblemKind::Flow, &filter.span, what, "give both partitions the same label");
-    }
-}
-
-/// Those who release a guard's messages are shown them: each is somebody of the site whose clearance allows that.
-pub(super) fn releasers(reader: &mut Reader<'_>, draft: &Draft, users: &[(At<UserName>, Range)]) {
-    for read in &draft.channels {
-        let Some(guard) = &read.guard else { continue };
-        let label = draft.partitions.iter().find(|(name, ..)| name.value == read.from.value);
-        for person in &guard.release {
-            match users.iter().find(|(name, _)| name.value == person.value) {
-                None => {
-                    let near =
-                        nearest(person.value.as_str(), users.iter().map(|(name, _)| name.value.as_str()));
-                    let what = format!("the site has no user `{}`", person.value);
-                    let remedy = "name one of [[user]]";
-                    reader.problem_near(
-                        ProblemKind::UnknownName,
-                        &person.span,
-                        what,
-                        near,
-                        remedy.to_owned(),
-                    );
-                }
-                Some((_, clearance)) => {
-                    if label.is_some_and(|(_, label, _)| !clearance.contains(&label.value)) {
-                        let what =
-                            format!("`{}` is not cleared for what the guard is to release", person.value);
-                        let remedy = format!(
-                            "name somebody with the label of `{}` in their clearance",
-                            read.from.value
-                        );
-                        reader.problem(ProblemKind::Flow, &person.span, what, remedy);
-                    }
-                }
-            }
-        }
     }
 }
 

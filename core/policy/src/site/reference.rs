@@ -658,18 +658,6 @@ pub(super) const CHANNEL: Section = Section {
             "anything may pass",
             "What passes by a guard is JSON that fits it, written anew by levee: no other spelling passes.",
         ),
-        may(
-            "release",
-            "a list of users: two or more",
-            "nobody is asked",
-            "Two of them must release each message of a guard over their own trusted paths, each at a host and in a session at the label of `from`.",
-        ),
-        may(
-            "hold",
-            "a time from \"10s\" to \"24h\"",
-            "\"1h\"",
-            "How long a message of a guard waits for its release.",
-        ),
     ],
 };
 

@@ -21,8 +21,6 @@ pub struct Bounds {
     pub hours: Option<Hours>,
     /// What they must fit: a JSON Schema.
     pub schema: Option<String>,
-    /// How long one waits for people to release it, where they must.
-    pub hold: Option<Duration>,
 }
 
 /// What a guard is given and told.
