@@ -120,3 +120,137 @@ fn what_the_filter_lets_through_passes_as_levee_writes_it_each_with_a_record_bef
     assert!(passed(&world).len() >= got, "what passes has a record");
     world.stop_server();
 }
+
+/// What a hostile filter does first, by turns of its starts; then, as a good one, it lets through what it is given. It keeps count in its
+/// own files.
+const TURNS: &str = "try: turn = int(open('/srv/own/turn').read())
+except OSError: turn = 0
+open('/srv/own/turn', 'w').write(str(turn + 1))
+print('turn', turn, flush=True)
+first = end.recv(65536)
+if turn == 0:
+    while True: time.sleep(1)
+if turn == 1:
+    for n in range(1000): end.send(b'flood %d' % n)
+    while True: time.sleep(1)
+if turn == 2: os._exit(7)
+if turn == 3: os.close(3); time.sleep(1000)
+if turn == 4:
+    end.send(b'x' * 4097)
+    end.recv(65536)
+    end.send(b'x' * 60000)
+    end.recv(65536)
+    end.send(json.dumps({'lies': 'x' * 20}).encode())
+    end.recv(65536)
+    socket.send_fds(end, [b'{\"fd\": 1}'], [1])
+    end.recv(65536)
+    end.send(b'')
+    end.recv(65536)
+    print('done', flush=True)
+while True:
+    end.send(b'{\"good\": 1}')
+    end.recv(65536)
+";
+/// Tries to speak upwards in every way that its end has, and never reads.
+const DEAF: &str = "import fcntl, socket, time
+end = socket.socket(fileno=3)
+for how in ['send', 'fds', 'shut', 'buffer']:
+    try:
+        if how == 'send': end.send(b'up')
+        if how == 'fds': socket.send_fds(end, [b'up'], [1])
+        if how == 'shut': end.shutdown(socket.SHUT_RD)
+        if how == 'buffer': end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        print(how, 'done', flush=True)
+    except OSError as e: print(how, e.errno, flush=True)
+while True: time.sleep(1)
+";
+
+#[test]
+fn a_filter_that_hangs_floods_dies_or_lies_passes_nothing_but_what_fits_and_is_started_again() {
+    let schema = r#"{"type": "object", "propertyNames": {"enum": ["good", "fd"]}}"#;
+    let bounds = format!("messages = \"1000 in 60s\"\nanswer = \"500ms\"\nschema = '{schema}'");
+    let mut world = World::up("hostile", &site("hostile", WRITES, TURNS, &bounds), &[]);
+    eventually(PATIENCE, "every turn was had", || log(&world, "checker").contains("done"));
+    eventually(PATIENCE, "the good one lets through", || log(&world, "desk").contains("good"));
+    let desk = log(&world, "desk");
+    for line in desk.lines().filter(|line| line.contains("got ")) {
+        let fits = line.contains("b'{\"good\":1}'") || line.contains("b'{\"fd\":1}'");
+        assert!(fits && !line.contains(" 1 b'"), "{line}");
+    }
+    for (what, least) in [
+        ("messages without an answer of the filter", 3),
+        ("messages larger than it may be", 2),
+        ("messages not of the schema", 2),
+        ("messages refused by the filter", 1),
+    ] {
+        assert!(counted(&world, what) >= least, "{what}: {}", world.status()["steering"]);
+    }
+    assert!(passed(&world).len() >= desk.matches("got ").count(), "what passes has a record");
+    world.stop_server();
+}
+
+#[test]
+fn a_reader_that_speaks_or_does_not_read_is_felt_by_nobody_above_and_no_more_passes_than_may() {
+    let site = site("deaf", WRITES, "while True: end.send(end.recv(65536))", "messages = \"5 in 1h\"")
+        .replace(READS, DEAF);
+    let mut world = World::up("deaf", &site, &[]);
+    eventually(PATIENCE, "more were refused than may pass", || {
+        counted(&world, "messages beyond what may pass in this time") >= 20
+    });
+    let desk = log(&world, "desk");
+    assert!(desk.contains("send 32") && desk.contains("fds 32"), "{desk}");
+    assert_eq!(passed(&world).len(), 5, "records of what passed");
+    let given = counted(&world, "messages passed") + counted(&world, "messages that the reader did not take");
+    assert_eq!(given, 5, "{}", world.status()["steering"]);
+    assert!(!log(&world, "vault").contains("Error"), "the writer goes on: {}", log(&world, "vault"));
+    world.stop_server();
+}
+
+#[test]
+fn outside_its_hours_nothing_passes() {
+    let minute = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() / 60;
+    // From two hours hence, for one.
+    let at = |hours: u64| format!("{:02}:{:02}", (minute / 60 + hours) % 24, minute % 60);
+    let bounds = format!("messages = \"1000 in 60s\"\nhours = \"{}-{}\"", at(2), at(3));
+    let mut world =
+        World::up("hours", &site("hours", WRITES, "while True: end.send(end.recv(65536))", &bounds), &[]);
+    eventually(PATIENCE, "some were refused", || counted(&world, "messages not at its time of day") >= 10);
+    assert!(passed(&world).is_empty() && !log(&world, "desk").contains("got "), "{}", log(&world, "desk"));
+    world.stop_server();
+}
+
+/// A disk that was mounted here; it is gone with this.
+struct Disk(String);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        levee_system::sh("umount", &["-l", &self.0]);
+    }
+}
+
+#[test]
+fn while_the_audit_logs_disk_is_full_nothing_passes() {
+    let site = site("full", WRITES, "while True: end.send(end.recv(65536))", "messages = \"10000 in 60s\"");
+    let mut world = World::new("full", &site, &[]);
+    let directory = text(&world.path("state/sessiond"));
+    // A disk of its own, with what is there.
+    let small = format!(
+        "d={directory}; mkdir -p $d && cp -a $d $d.was && mount -t tmpfs -o size=8m none $d && \
+         chown --reference=$d.was $d && chmod --reference=$d.was $d && cp -a $d.was/. $d/"
+    );
+    levee_system::sh("sh", &["-c", &small]).ok();
+    let _disk = Disk(directory.clone());
+    world.start_server();
+    let got = |world: &World| log(world, "desk").matches("got ").count();
+    eventually(PATIENCE, "some have passed", || got(&world) >= 5);
+    let fill = format!("cat /dev/zero >{directory}/filler 2>/dev/null; true");
+    levee_system::sh("sh", &["-c", &fill]).ok();
+    let refused = |world: &World| counted(world, "messages not in the audit log");
+    eventually(PATIENCE, "messages are refused", || refused(&world) >= 10);
+    let (before, were) = (got(&world), refused(&world));
+    eventually(PATIENCE, "more are refused", || refused(&world) >= were + 10);
+    assert_eq!(got(&world), before, "nothing passes");
+    levee_system::sh("rm", &[&format!("{directory}/filler")]).ok();
+    eventually(PATIENCE, "messages pass again", || got(&world) > before + 5);
+    world.stop_server();
+}
