@@ -6,7 +6,7 @@ use levee_daemon::{Fatal, Outbox, TURN};
 use levee_ipc::Channel;
 use levee_ipc::guard::{GuardToSessiond, SessiondToGuard};
 use levee_ipc::warden::SessiondRequest;
-use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::site::Refusal;
 use levee_policy::{LabelName, PartitionName, Site};
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ fn passing(site: &Site, name: &LabelName, digest: [u8; 32], octets: u32, by: &st
         user: None,
         host: None,
         label: Some(from.clone()),
-        action: "pass".into(),
+        action: Action::Pass,
         object: name.to_string(),
         verdict: Verdict::Granted,
         reason: format!("{octets} octets from {from} to {to}, SHA-256 {hex}, let through {by}"),

@@ -60,7 +60,7 @@ actions! {
     Lock = "lock",
     /// Keys for a session.
     Negotiate = "negotiate",
-    /// Packets that a label's stacks disagreed about.
+    /// Packets that a label's stacks disagreed about; a message that passes a guard.
     Pass = "pass",
     /// The posture in force.
     Posture = "posture",
