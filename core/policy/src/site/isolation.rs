@@ -6,7 +6,7 @@ use super::parse::{Draft, DraftService, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::vault::ranges;
-use super::{partition, reference};
+use super::{Site, partition, reference};
 use crate::label::{Label, Range};
 use crate::vocabulary::Vocabulary;
 
@@ -109,6 +109,29 @@ impl Isolation {
             (own_kernel?, assurance?, processor?, kernel_root?);
         let values = own_kernel.iter().map(|range| range.value.clone()).collect();
         Some((Self { own_kernel: values, assurance, processor, kernel_root }, own_kernel))
+    }
+}
+
+impl Site {
+    /// The lowest and the highest end of the services' ranges of which labels of the same kernel are between, where the site
+    /// wants high assurance: what a service at the second could tell one at the first is not small.
+    pub fn widest_with_one_kernel(&self) -> Option<(Label, Label)> {
+        if self.isolation.assurance() != Assurance::High {
+            return None;
+        }
+        let ends = self.services.values().flat_map(|service| [service.range.low(), service.range.high()]);
+        let shared: Vec<&Label> = ends.filter(|label| !self.isolation.has_own_kernel(label)).collect();
+        let pairs = shared.iter().flat_map(|low| shared.iter().map(move |high| (*low, *high)));
+        let apart = |(low, high): &(&Label, &Label)| low != high && high.dominates(low);
+        // The widest by levels, then by categories.
+        let width = |(low, high): &(&Label, &Label)| {
+            let levels = high.confidentiality.level.saturating_sub(low.confidentiality.level);
+            (
+                levels,
+                high.confidentiality.categories.len().saturating_sub(low.confidentiality.categories.len()),
+            )
+        };
+        pairs.filter(apart).max_by_key(width).map(|(low, high)| (low.clone(), high.clone()))
     }
 }
 

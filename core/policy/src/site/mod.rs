@@ -601,27 +601,6 @@ impl Site {
         self.frames.as_ref()
     }
 
-    /// The lowest and the highest end of the services' ranges of which labels of the same kernel are between, where the site
-    /// wants high assurance: what a service at the second could tell one at the first is not small.
-    pub fn widest_with_one_kernel(&self) -> Option<(Label, Label)> {
-        if self.isolation.assurance() != Assurance::High {
-            return None;
-        }
-        let ends = self.services.values().flat_map(|service| [service.range.low(), service.range.high()]);
-        let shared: Vec<&Label> = ends.filter(|label| !self.isolation.has_own_kernel(label)).collect();
-        let pairs = shared.iter().flat_map(|low| shared.iter().map(move |high| (*low, *high)));
-        let apart = |(low, high): &(&Label, &Label)| low != high && high.dominates(low);
-        // The widest by levels, then by categories.
-        let width = |(low, high): &(&Label, &Label)| {
-            let levels = high.confidentiality.level.saturating_sub(low.confidentiality.level);
-            (
-                levels,
-                high.confidentiality.categories.len().saturating_sub(low.confidentiality.categories.len()),
-            )
-        };
-        pairs.filter(apart).max_by_key(width).map(|(low, high)| (low.clone(), high.clone()))
-    }
-
     /// The banner's colour at a label, if the site gives its level one.
     pub fn colour(&self, label: &Label) -> Option<Colour> {
         self.colours.get(&label.confidentiality.level).copied()

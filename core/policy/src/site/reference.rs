@@ -3,6 +3,10 @@
 //! The parser takes the names of keys from here, so that no key is read that is not described, and none is described that is not read.
 //! `levee check --explain`, site.toml(5) and `docs/site.md` print it.
 
+mod apart;
+
+pub(super) use apart::{CHANNEL, FRAMES, PARTITION, SLOT};
+
 /// A key of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
@@ -306,40 +310,6 @@ pub(super) const ISOLATION: Section = Section {
     ],
 };
 
-/// `[frames]`
-pub(super) const FRAMES: Section = Section {
-    head: "[frames]",
-    needed: false,
-    means: "When what may run: time is cut into frames, all alike, and a frame into slots. A label's compartment, its partitions and levee's own processes at it \
-            run in its slots alone, on all processors; a slot that nobody uses stays unused.",
-    keys: &[
-        must("slot", "[[frames.slot]], 1 to 64 of them", "The slots, in their order."),
-        may(
-            "margin",
-            "a time from \"0us\" to \"10ms\"",
-            "\"500us\"",
-            "Between the end of a slot and the beginning of the next: what ran stops in it. Where that takes longer, the next one begins later, and `levee status` counts it.",
-        ),
-        may(
-            "stop",
-            "a time from \"1ms\" to \"10000ms\"",
-            "\"1000ms\"",
-            "What has not stopped so long after its slot is killed.",
-        ),
-    ],
-};
-
-/// `[[frames.slot]]`
-pub(super) const SLOT: Section = Section {
-    head: "[[frames.slot]]",
-    needed: false,
-    means: "A slot of the frame.",
-    keys: &[
-        may("labels", RANGES, "all labels", "Whose it is. A label may have several slots."),
-        must("time", "a time from \"1ms\" to \"50ms\"", "How long it takes."),
-    ],
-};
-
 /// `[audit]`
 pub(super) const AUDIT: Section = Section {
     head: "[audit]",
@@ -521,143 +491,6 @@ pub(super) const NETWORK_HOST: Section = Section {
         must("address", ADDRESS, "Its host."),
         must("port", PORT, "Its port."),
         must("protocol", "\"tcp\" or \"udp\"", "Its transport protocol."),
-    ],
-};
-
-/// `[[partition]]`
-pub(super) const PARTITION: Section = Section {
-    head: "[[partition]]",
-    needed: false,
-    means: "A compartment that is there as long as the server runs, with or without sessions: a host name, processes, files, an empty network and a \
-            share of the machine of its own. Nobody reaches it but by channels.",
-    keys: &[
-        must(
-            "name",
-            "a lower-case letter, then up to 31 of a-z, 0-9 and '-'",
-            "Its name, and its host name.",
-        ),
-        must("label", "one label", "What everything in it is."),
-        must(
-            "command",
-            "a list: the program's absolute path, then its arguments",
-            "What runs in it. When it ends, the partition ends.",
-        ),
-        may("memory", "a size from \"16M\" to \"1T\"", "that of [limits]", "Memory that it may use."),
-        may(
-            "reserved",
-            "a size from \"1M\" to \"1T\"",
-            "nothing",
-            "Memory that others' need does not take from it: memory.min with cgroup v2; a soft limit with v1, which is no guarantee.",
-        ),
-        may("processes", "8 to 32768", "that of [limits]", "Processes and threads."),
-        may(
-            "cpu",
-            "a share of one processor from \"1%\" to \"102400%\"",
-            "that of [limits]",
-            "Processor time that it may use.",
-        ),
-        may(
-            "weight",
-            "1 to 10000",
-            "100",
-            "Its share of the processors while others want them, too; a label's compartment has 100.",
-        ),
-        may(
-            "disk",
-            "a size from \"4M\" to \"1T\"",
-            "`store` of [limits]",
-            "Its files, at /srv/own. Allocated when they are made.",
-        ),
-        may(
-            "restart",
-            "how often in what time: 0 to 100 times in 1s to 1h",
-            "\"3 in 60s\"",
-            "How often it is started again when it ends; then it is off until `levee partition start`.",
-        ),
-        may(
-            "needs",
-            "as those of a service",
-            "[]",
-            "Groups of system calls that it has beyond what every service has.",
-        ),
-        may(
-            "software",
-            "as that of a service",
-            "[]",
-            "What it needs of the host's programs beside its own package.",
-        ),
-    ],
-};
-
-/// `[[channel]]`
-pub(super) const CHANNEL: Section = Section {
-    head: "[[channel]]",
-    needed: false,
-    means: "A way for messages from one partition to another, and none back. Its ends are descriptors of the partitions' programs, from 3 on, named by LISTEN_FDNAMES: sockets that keep messages whole. levee check closes \
-            the flow by all channels together and shows the shortest way to where the lattice forbids it.",
-    keys: &[
-        must("name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", "Its name."),
-        must(
-            "kind",
-            "\"oneway\" or \"guard\"",
-            "\"oneway\": to a label that dominates. \"guard\": to one that does not, which is the one exception to the lattice: what `filter` lets through passes within these bounds, each with a record in the audit log before it passes.",
-        ),
-        must("from", "the name of a partition", "Who writes."),
-        must("to", "the name of a partition", "Who reads."),
-        may(
-            "size",
-            "a size from \"1K\" to \"64K\"; of a guard to \"32K\"",
-            "the most",
-            "What one message may have, for a guard before its filter and behind it. A larger one is not passed, and counted.",
-        ),
-        may(
-            "rate",
-            "a size from \"1K\" to \"1G\"",
-            "\"1M\"",
-            "Bytes that it takes from the writer in a second, whatever the reader does.",
-        ),
-        may(
-            "numbered",
-            "true or false",
-            "false",
-            "Whether each message begins with its number (eight bytes, big end first), so that the reader knows of those that are missing. Of a guard's those have one that pass.",
-        ),
-        may(
-            "filter",
-            "the name of a partition",
-            "none: a guard must have it",
-            "The partition, at the label of `from` and without another channel, whose program sees each message: it reads one, and answers with what may pass, or with nothing, which refuses it, before it gets the next.",
-        ),
-        may(
-            "messages",
-            "so many in what time (1s to 24h), such as \"10 in 60s\"",
-            "none: a guard must have it",
-            "Messages that may pass by a guard.",
-        ),
-        may(
-            "octets",
-            "so many in what time, such as \"64K in 60s\"",
-            "`messages` of `size`",
-            "Octets that may pass by a guard.",
-        ),
-        may(
-            "answer",
-            "a time from \"100ms\" to \"10m\"",
-            "\"5s\"",
-            "How long a guard's filter may take for one message. Then the message is refused, and the filter started again.",
-        ),
-        may(
-            "hours",
-            "a time of day in UTC, such as \"08:00-18:00\"",
-            "all day",
-            "When messages may pass by a guard.",
-        ),
-        may(
-            "schema",
-            "a JSON Schema, of 16384 octets at most",
-            "anything may pass",
-            "What passes by a guard is JSON that fits it, written anew by levee: no other spelling passes.",
-        ),
     ],
 };
 
