@@ -10,9 +10,10 @@ const SITE: &str = include_str!("../../../conf/small/site.toml");
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Writes messages with their numbers, one too large and one with nothing in it among them, and a descriptor that is not to arrive; and tries
-/// to learn something by its end.
+/// to learn something by its end. Not at once: what has no reader yet is dropped, and the reader is started after it.
 const WRITES: &str = "import os, socket, time
 print(os.environ['LISTEN_FDS'], os.environ['LISTEN_FDNAMES'], flush=True)
+time.sleep(3)
 end = socket.socket(fileno=3)
 end.send(b'first')
 end.send(b'x' * 5000)
