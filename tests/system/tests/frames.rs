@@ -91,9 +91,10 @@ fn at_no_time_two_run_whose_slots_differ_and_what_does_not_stop_keeps_nobody_fro
     let (high, low) = (ran(&world, "high"), ran(&world, "low"));
     let common = both(&high, &low);
     assert!(common.is_empty(), "both ran at once: {} of {} times, {common:?}", common.len(), high.len());
-    let status = world.status();
-    assert!(counter(&status, "groups of processes") >= 3, "{status}");
-    assert!(counter(&status, "slots ended") >= 100, "{status}");
+    eventually(PATIENCE, "it is counted", || {
+        let status = world.status();
+        counter(&status, "groups of processes") >= 3 && counter(&status, "slots ended") >= 100
+    });
 
     // What keeps the frames is killed: another takes its place, and the same holds.
     let keeper = |world: &World| {
@@ -125,7 +126,9 @@ fn at_no_time_two_run_whose_slots_differ_and_what_does_not_stop_keeps_nobody_fro
         let alarms = world.status()["alarms"].to_string();
         alarms.contains("the partition writer does not stop")
     });
-    assert!(counter(&world.status(), "groups killed that did not stop") >= 1);
+    eventually(PATIENCE, "it is counted", || {
+        counter(&world.status(), "groups killed that did not stop") >= 1
+    });
     assert!(stalled.is_there());
     let ended = counter(&world.status(), "slots ended");
     let last = ran(&world, "low").last().expect("it ran").1;
@@ -153,8 +156,10 @@ fn a_person_works_at_two_levels_whose_slots_differ() {
         let page = world.fetch("ws1", "http://server.harbour.example/");
         assert_eq!(page.status, 0, "{page:?}");
     }
-    let status = world.status();
-    assert!(counter(&status, "groups of processes") >= 2, "{status}");
+    // It is told about once a second.
+    eventually(PATIENCE, "both levels' processes have slots", || {
+        counter(&world.status(), "groups of processes") >= 2
+    });
     world.tpe("ws1", &["logout"]).ok();
     world.stop_server();
 }
