@@ -122,7 +122,8 @@ impl Way {
     /// Gives its process, which is at work, the ends that it has not got yet.
     pub fn attach(&mut self, process: &Process) {
         let is_guard = self.asked.guard().is_some();
-        for (at, (end, fresh)) in self.ends.iter().zip(&mut self.fresh).enumerate() {
+        // The writer's last: what is taken before there is a reader is dropped.
+        for (at, (end, fresh)) in self.ends.iter().zip(&mut self.fresh).enumerate().rev() {
             let Some(end) = end.as_ref().filter(|_| std::mem::take(fresh)) else { continue };
             let told = match (is_guard, at) {
                 (false, BELOW) => process.tell_as(ChannelPart::Below, &[end.as_fd()]),
