@@ -13,7 +13,7 @@ use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::net::Net;
 use levee_sys::ns::{self, IdRange};
-use levee_sys::{ports, sandbox, sockdiag, tun, udp};
+use levee_sys::{ports, sandbox, selinux, sockdiag, tun, udp};
 use serde::Serialize;
 
 use crate::output::{self, Paint, shown};
@@ -253,6 +253,14 @@ const TRIALS: &[Trial] = &[
                  (dpkg-deb -x) and name the place as `kernel-root` in [isolation]",
     },
     Trial {
+        what: "SELinux with levee's module",
+        root: true,
+        needed: false,
+        try_it: selinux,
+        remedy: "if the kernel's own mandatory checks are to hold labels too: boot with an MLS policy, and semodule -i levee.cil \
+                 (share/doc/levee/selinux)",
+    },
+    Trial {
         what: "nginx",
         root: false,
         needed: false,
@@ -317,6 +325,20 @@ fn pools(site: &Site) -> Vec<Finding> {
         Finding { what: pool.what.into(), state, detail, remedy }
     };
     pools.into_iter().map(finding).collect()
+}
+
+/// Whether compartments get SELinux levels, for root: a type that the policy lacks has no context.
+fn selinux() -> Result<String, String> {
+    let state = selinux::state();
+    if state == selinux::State::Off {
+        return Err("the host has no SELinux".into());
+    }
+    let known = selinux::knows("system_u:system_r:levee_compartment_t:s1").map_err(|e| e.to_string())?;
+    match (known, state) {
+        (false, _) => Err("its policy has no levee_compartment_t at level s1".into()),
+        (true, selinux::State::Permissive) => Err("permissive".into()),
+        (true, _) => Ok("enforcing".into()),
+    }
 }
 
 /// What a TUN device leaves to its reader, in a network namespace of its own.

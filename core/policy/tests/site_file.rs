@@ -1,6 +1,8 @@
 //! Site files with faults: each is told at its place, with the nearest valid name and a remedy.
 
-use levee_policy::site::{AeadLibrary, Colour, Curve, Mode, Passed, ProblemKind, Program, Protocol, Suites};
+use levee_policy::site::{
+    AeadLibrary, Colour, Curve, Mode, Passed, ProblemKind, Program, Protocol, Selinux, Suites,
+};
 use levee_policy::{Problem, Range, Site};
 use std::time::Duration;
 
@@ -557,6 +559,33 @@ fn labels_with_a_kernel_of_their_own_are_named_by_ranges_and_have_no_mediator_an
         ("kernel = \"own\"", ProblemKind::UnknownKey),
     ] {
         assert_eq!(Site::parse(&with(bad)).unwrap_err()[0].kind, kind, "{bad}");
+    }
+}
+
+#[test]
+fn a_label_has_the_selinux_level_of_its_place_or_of_the_domain_that_the_site_names() {
+    let with = |lines: &str| SOUND.replace("[limits]", &format!("[isolation]\n{lines}\n[limits]"));
+    let level = |site: &Site, text: &str| site.selinux_level(&site.vocabulary().parse(text).unwrap());
+    let site = Site::parse(&with("selinux = \"required\"")).unwrap();
+    assert_eq!(site.isolation().selinux(), Selinux::Required);
+    assert_eq!(Site::parse(SOUND).unwrap().isolation().selinux(), Selinux::Auto);
+    assert_eq!(level(&site, "LOW").unwrap(), "s0");
+    assert_eq!(level(&site, "MID//NATO").unwrap(), "s1:c0");
+
+    let domain = "\n[[domain]]\ndoi = 16\nlevels = { LOW = 3, MID = 7 }\ncategories = { NATO = 12 }\n";
+    let named = format!("{}{domain}", with("selinux-domain = 16"));
+    let site = Site::parse(&named).unwrap();
+    assert_eq!(level(&site, "MID//NATO").unwrap(), "s7:c12");
+    let why = level(&site, "HIGH").unwrap_err();
+    assert!(why.contains("would be lost"), "{why}");
+
+    for (bad, kind) in [
+        ("selinux = \"on\"", ProblemKind::UnknownName),
+        ("selinux-domain = 0", ProblemKind::OutOfBounds),
+        ("selinux-domain = 17", ProblemKind::UnknownName),
+    ] {
+        let problems = Site::parse(&format!("{}{domain}", with(bad))).unwrap_err();
+        assert_eq!(problems[0].kind, kind, "{bad}: {problems:?}");
     }
 }
 

@@ -93,6 +93,7 @@ fn once(round: u32, programs: Programs, store: &Path) -> Result<(f64, u64), Fail
         scratch: 8 << 20,
         programs,
         needs: Needs::default(),
+        contexts: None,
     };
     let own = std::env::current_exe()?;
     let init = own.ancestors().nth(2).unwrap_or(Path::new("/")).join("levee-init");

@@ -9,7 +9,9 @@ pub use own_kernel::{CutDone, boot, plan};
 
 use crate::below::{self, Below};
 use crate::compartment::service::{Launch, Nginx};
-use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Programs, Spec, Store};
+use crate::compartment::{
+    Compartment, Contexts, Event, Files, Interface, Network, Plan, Programs, Spec, Store,
+};
 use crate::form::Form;
 use crate::logs::{LastWords, Logs};
 use crate::machine::{self, Machine};
@@ -20,7 +22,7 @@ use crate::options::Options;
 use crate::process::Process;
 use crate::service::{Note, Service};
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log, upflow};
+use crate::{Fatal, log, selinux, upflow};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
 use levee_policy::site::{Mode, Program, Protocol};
@@ -124,6 +126,7 @@ fn spec_with(
     label: &levee_policy::Label,
     below: &Below,
     resources: &Resources<'_>,
+    contexts: Option<Contexts>,
 ) -> Result<Spec, Fatal> {
     let (site, slot) = (resources.site, resources.slot()?);
     let (own, copies) = paths(name, &stores(resources));
@@ -148,6 +151,7 @@ fn spec_with(
         scratch: SCRATCH,
         programs: Programs::Image(resources.image.clone()),
         needs: site.needs_at(label),
+        contexts,
     })
 }
 
@@ -161,9 +165,12 @@ impl RunningLabel {
         let (site, slot) = (resources.site, resources.slot()?);
         let label = known(name, &resources)?;
         let below = Below::of(&label, site, &stores(&resources));
-        let spec = spec_with(name, &label, &below, &resources)?;
+        let contexts = selinux::contexts(site, &label)?;
+        let sockets = contexts.as_ref().map(|contexts| contexts.processes.clone());
+        let spec = spec_with(name, &label, &below, &resources, contexts)?;
         let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
-        let network = resources.attached.map_or_else(Network::new, Attached::network).map_err(step)?;
+        let network = resources.attached.map_or_else(Network::new, Attached::network);
+        let network = network.map_err(step)?.in_context(sockets);
         let mtu = site.vault().inner_mtu(&label);
         let own_kernel = site.isolation().has_own_kernel(&label);
         let interface = Interface {
@@ -667,6 +674,5 @@ pub(crate) fn datagrams(network: &Network, address: SocketAddr) -> levee_sys::Re
         socket.set_nonblocking(true)?;
         Ok(socket.into())
     };
-    levee_sys::ns::in_net(network.ns(), open)?
-        .map_err(|e| levee_sys::Error::new(format!("listen on {address}"), e))
+    network.make(open)?.map_err(|e| levee_sys::Error::new(format!("listen on {address}"), e))
 }

@@ -30,6 +30,7 @@ pub mod programs;
 mod rest;
 pub mod rules;
 pub mod ruleset;
+pub mod selinux;
 mod server;
 mod service;
 mod session;

@@ -2,7 +2,7 @@
 
 use crate::channels::{self, Way};
 use crate::compartment::service::Launch;
-use crate::compartment::{Compartment, Event, Files, Network, Plan, Programs, Spec};
+use crate::compartment::{Compartment, Contexts, Event, Files, Network, Plan, Programs, Spec};
 use crate::held::Held;
 use crate::label::SCRATCH;
 use crate::logs::{LastWords, Logs};
@@ -10,7 +10,7 @@ use crate::making::Image;
 use crate::options::Options;
 use crate::uids::{Own, Uids};
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
-use crate::{Fatal, log};
+use crate::{Fatal, log, selinux};
 use levee_ipc::warden::sessiond::PartitionStatus;
 use levee_policy::site::{MAX_SLOTS, Restart};
 use levee_policy::{Label, LabelName, PartitionName, Site, site};
@@ -208,7 +208,7 @@ impl Partition {
         (directory, path)
     }
 
-    fn spec(&self, resources: &Resources<'_>) -> Spec {
+    fn spec(&self, resources: &Resources<'_>, contexts: Option<Contexts>) -> Spec {
         let Resources { options, site, uids, image } = resources;
         Spec {
             label: self.label.clone(),
@@ -226,6 +226,7 @@ impl Partition {
             scratch: SCRATCH,
             programs: Programs::Image(image.clone()),
             needs: self.asked.needs().clone(),
+            contexts,
         }
     }
 
@@ -245,7 +246,8 @@ impl Partition {
         let log = logs.end("process-1", uids.compartment(self.slot), false).map_err(|e| fault(&e))?;
         let network = Network::new().map_err(|e| fault(&e))?;
         let init = options.programs.join("levee-init");
-        let plan = Plan::new(&self.spec(resources));
+        let label = site.label(&self.label).ok_or_else(|| fault(&"the site does not have its label"))?;
+        let plan = Plan::new(&self.spec(resources, selinux::contexts(site, &label)?));
         let compartment = Compartment::begin(&plan, &network, &init, log.as_fd()).map_err(|e| fault(&e))?;
         let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
         compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;

@@ -31,7 +31,7 @@ use crate::tended::Tended;
 use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
 use crate::waits::{Asked, Source, asked};
-use crate::{Fatal, log, outer, stacks, state, upflow};
+use crate::{Fatal, log, outer, selinux, stacks, state, upflow};
 use levee_daemon::TURN;
 use levee_ipc::Secret;
 use levee_ipc::signer::Use;
@@ -110,6 +110,7 @@ impl Server {
     /// What could not be made or started, and why; then nothing of it is left.
     pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
         let (site_text, site) = state::site(&options.config)?;
+        selinux::check(&site)?;
         let lock = state::prepare(&options)?;
         let uids =
             Uids::claim(state::UIDS.as_ref(), Place::Server).map_err(|e| Fatal::new("claim user ids", e))?;

@@ -125,6 +125,7 @@ impl Session {
             // One session runs at a time: there is nobody beside it to be told anything.
             programs: Programs::Host,
             needs: Needs::all(),
+            contexts: None,
         };
         let init = options.programs.join("levee-init");
         let log = logs.end("process-1", uid_base, false).map_err(step)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Lab, fetch};
 use levee_sys::mount::Attributes;
-use levee_warden::compartment::{Event, Files, Plan, Store};
+use levee_warden::compartment::{Contexts, Event, Files, Plan, Store};
 
 #[test]
 fn an_image_is_not_opened_again_before_its_last_mount_is_gone() {
@@ -216,6 +216,35 @@ fn the_plan_is_printed_as_it_is_carried_out() {
     let position = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
     assert!(position("change the root") < position("join the user namespace"));
     assert!(position("join the user namespace") < position("empty the bounding set"));
+}
+
+#[test]
+fn the_selinux_contexts_of_a_compartment_come_before_what_is_mounted_and_before_what_is_started() {
+    let mut lab = Lab::new("contexts");
+    let of = |kind: &str| format!("system_u:system_r:{kind}:s2:c0");
+    lab.spec.contexts =
+        Some(Contexts { processes: of("process"), files: of("files"), programs: of("programs") });
+    let text = Plan::new(&lab.spec).to_string();
+    let all = |who: &str, what: &str| -> Vec<usize> {
+        let steps = text.lines().enumerate().filter(|(_, line)| line.contains(who) && line.contains(what));
+        steps.map(|(number, _)| number).collect()
+    };
+    for who in ["warden", "process 1"] {
+        let contexts = all(who, "contexts: files system_u:system_r:files:s2:c0");
+        let mounted =
+            ["mount image", "mount the programs", "mount a tmpfs", "mount the host's", "mount devpts"];
+        let mounted: Vec<usize> = mounted.into_iter().flat_map(|what| all(who, what)).collect();
+        assert_eq!(contexts.len(), 1, "{text}");
+        assert!(!mounted.is_empty() && mounted.iter().all(|step| *step > contexts[0]), "{text}");
+    }
+    // Taken on when no power is left, and before the filter under which everything is started.
+    let taken = all("process 1", "take on the SELinux context system_u:system_r:process:s2:c0");
+    assert!(
+        taken[0] > all("process 1", "bounding set")[0] && taken[0] < all("process 1", "Landlock")[0],
+        "{text}"
+    );
+    lab.spec.contexts = None;
+    assert!(!Plan::new(&lab.spec).to_string().contains("SELinux"));
 }
 
 #[test]

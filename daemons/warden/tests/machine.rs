@@ -96,6 +96,7 @@ impl Lab {
                 scratch: 8 << 20,
                 programs: Programs::Image(directory.path().join(wanted.file_name())),
                 needs: Needs::default(),
+                contexts: None,
             },
             image,
             accelerator: Accelerator::Tcg { counter_khz: clock::counter_khz(Duration::from_millis(100)) },

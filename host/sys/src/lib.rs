@@ -23,6 +23,7 @@ pub mod pipe;
 pub mod ports;
 pub mod sandbox;
 pub mod seccomp;
+pub mod selinux;
 pub mod signals;
 pub mod sockdiag;
 pub mod spawn;

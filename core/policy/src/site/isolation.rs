@@ -1,13 +1,18 @@
-//! `[isolation]`: which labels have a kernel of their own.
+//! `[isolation]`: which labels have a kernel of their own, and whether they have an SELinux level.
 
 use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::parse::{Draft, DraftService, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::vault::ranges;
 use super::{Site, partition, reference};
+use crate::domain::Domain;
 use crate::label::{Label, Range};
+use crate::selinux;
 use crate::vocabulary::Vocabulary;
 
 /// How sure a site wants to be that labels tell each other nothing.
@@ -30,6 +35,18 @@ pub enum Processor {
     Kvm,
 }
 
+/// Whether compartments carry their labels' SELinux levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Selinux {
+    /// `auto`: where the host's SELinux has levee's module.
+    #[default]
+    Auto,
+    /// `required`: nothing is served where SELinux does not enforce it.
+    Required,
+    /// `off`: no.
+    Off,
+}
+
 /// How the labels of the site are kept apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
@@ -37,18 +54,28 @@ pub struct Isolation {
     assurance: Assurance,
     processor: Processor,
     kernel_root: PathBuf,
+    selinux: Selinux,
+    selinux_domain: Option<u32>,
 }
 
 impl Default for Isolation {
     fn default() -> Self {
-        let (own_kernel, kernel_root) = (Vec::new(), PathBuf::from("/"));
-        Self { own_kernel, assurance: Assurance::default(), processor: Processor::default(), kernel_root }
+        Self {
+            own_kernel: Vec::new(),
+            assurance: Assurance::default(),
+            processor: Processor::default(),
+            kernel_root: PathBuf::from("/"),
+            selinux: Selinux::default(),
+            selinux_domain: None,
+        }
     }
 }
 
 impl Isolation {
     const ASSURANCES: [(&str, Assurance); 2] = [("normal", Assurance::Normal), ("high", Assurance::High)];
     const PROCESSORS: [(&str, Processor); 2] = [("emulated", Processor::Emulated), ("kvm", Processor::Kvm)];
+    const SELINUX: [(&str, Selinux); 3] =
+        [("auto", Selinux::Auto), ("required", Selinux::Required), ("off", Selinux::Off)];
 
     /// Whether a label's compartment is a virtual machine.
     pub fn has_own_kernel(&self, label: &Label) -> bool {
@@ -80,6 +107,11 @@ impl Isolation {
         &self.kernel_root
     }
 
+    /// Whether compartments carry their labels' SELinux levels.
+    pub fn selinux(&self) -> Selinux {
+        self.selinux
+    }
+
     pub(super) fn read(
         reader: &mut Reader<'_>,
         root: &Keys<'_>,
@@ -105,14 +137,67 @@ impl Isolation {
                 good.then(|| PathBuf::from(text.value))
             }),
         };
+        let selinux = word(reader, &keys, "selinux", "choice", &Self::SELINUX);
+        let selinux_domain = selinux_domain(reader, &keys);
         let (own_kernel, assurance, processor, kernel_root) =
             (own_kernel?, assurance?, processor?, kernel_root?);
+        let (selinux, selinux_domain) = (selinux?, selinux_domain?);
         let values = own_kernel.iter().map(|range| range.value.clone()).collect();
-        Some((Self { own_kernel: values, assurance, processor, kernel_root }, own_kernel))
+        let isolation =
+            Self { own_kernel: values, assurance, processor, kernel_root, selinux, selinux_domain };
+        Some((isolation, own_kernel))
+    }
+
+    /// That the levels can be said: their domain is there, and no label has what SELinux has no word for.
+    pub(super) fn check_selinux(
+        &self,
+        reader: &mut Reader<'_>,
+        place: Option<&Spanned<DeValue<'_>>>,
+        vocabulary: Option<&Vocabulary>,
+        domains: Option<&[Domain]>,
+    ) {
+        let Some(place) = place else { return };
+        if let (Some(doi), Some(domains)) = (self.selinux_domain, domains)
+            && !domains.iter().any(|domain| domain.doi() == doi)
+        {
+            reader.problem(
+                ProblemKind::UnknownName,
+                &place.span(),
+                format!("there is no [[domain]] with doi = {doi}"),
+                "add it, or leave `selinux-domain` out: then numbers are places in the site's lists",
+            );
+        }
+        if self.selinux == Selinux::Required && vocabulary.is_some_and(Vocabulary::has_integrity) {
+            reader.problem(
+                ProblemKind::BadValue,
+                &place.span(),
+                "SELinux levels have no integrity, and this site's labels have: it would be lost",
+                "write `selinux = \"off\"`, or remove the integrity levels",
+            );
+        }
     }
 }
 
+fn selinux_domain(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<u32>> {
+    let Some(value) = keys.get("selinux-domain") else { return Some(None) };
+    let doi = reader.integer(value, "selinux-domain", 1..=u64::from(u32::MAX))?;
+    Some(Some(u32::try_from(doi).ok()?))
+}
+
 impl Site {
+    /// The label's SELinux level, such as `s2:c0,c9`: in the numbers of `selinux-domain`, or by its place in the site's lists.
+    ///
+    /// # Errors
+    /// SELinux, or the domain, cannot say the label whole; in words.
+    pub fn selinux_level(&self, label: &Label) -> Result<String, String> {
+        let Some(doi) = self.isolation.selinux_domain else {
+            return selinux::print(&self.vocabulary, label).map_err(|e| e.to_string());
+        };
+        let domain = self.domains.iter().find(|domain| domain.doi() == doi);
+        let domain = domain.ok_or_else(|| format!("there is no [[domain]] with doi = {doi}"))?;
+        domain.foreign(label).map(|class| selinux::print_class(&class)).map_err(|e| e.to_string())
+    }
+
     /// The lowest and the highest end of the services' ranges of which labels of the same kernel are between, where the site
     /// wants high assurance: what a service at the second could tell one at the first is not small.
     pub fn widest_with_one_kernel(&self) -> Option<(Label, Label)> {

@@ -34,7 +34,7 @@ pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
 pub use frames::{Frames, Slot};
 pub use guard::{Guard, Hours, Quota, Refusal};
-pub use isolation::{Assurance, Isolation, Processor};
+pub use isolation::{Assurance, Isolation, Processor, Selinux};
 pub use needs::{Need, Needs};
 pub use partition::{Channel, Partition, Restart};
 pub use posture::{Cipher, Posture};

@@ -176,8 +176,10 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let draft = Draft { vocabulary, server, users, hosts, services, networks, federation, parts };
     check::all(reader, &draft);
     networks::check_labelled(reader, &draft, domains.as_deref());
-    if let Some((_, own_kernel)) = &isolation {
+    if let Some((isolation, own_kernel)) = &isolation {
         super::isolation::check(reader, own_kernel, &draft);
+        let vocabulary = draft.vocabulary.as_ref();
+        isolation.check_selinux(reader, root.get("isolation"), vocabulary, domains.as_deref());
     }
     if let Some(Some(frames)) = &frames {
         frames::check(reader, frames, &draft);

@@ -307,6 +307,18 @@ pub(super) const ISOLATION: Section = Section {
             "\"/\"",
             "Where the machines' kernel, the package linux-image-cloud-amd64, is installed or unpacked.",
         ),
+        may(
+            "selinux",
+            "\"auto\", \"required\" or \"off\"",
+            "\"auto\"",
+            "Whether what is in a compartment carries its label's SELinux level too. With \"auto\", where the host's policy has levee's module. With \"required\", the server does not start unless SELinux enforces it.",
+        ),
+        may(
+            "selinux-domain",
+            "the doi of a [[domain]]",
+            "none",
+            "Whose numbers these levels and their categories have. Without it, a number is the place in the site's list, from 0.",
+        ),
     ],
 };
 

@@ -31,6 +31,6 @@ mod store;
 pub use fill::fill;
 pub use network::{Interface, Network};
 pub use plan::{Inside, Outside, Plan};
-pub use spec::{Files, Programs, SERVICE_UID, Spec, UIDS};
+pub use spec::{Contexts, Files, Programs, SERVICE_UID, Spec, UIDS};
 pub use start::{Compartment, Event, StartError};
 pub use store::{Store, Unfinished};

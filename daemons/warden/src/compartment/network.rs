@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ipnet::IpNet;
 use levee_sys::net::Net;
-use levee_sys::{Error, Result, ns};
+use levee_sys::{Error, Result, ns, selinux};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// An interface of the compartment, as far as it is set up here.
@@ -26,6 +26,8 @@ pub struct Interface {
 #[derive(Debug)]
 pub struct Network {
     ns: OwnedFd,
+    /// The SELinux context of the sockets that are made in it for services.
+    context: Option<String>,
 }
 
 /// Settings of the namespace, under `/proc/sys/net`; the ones for IPv6 only where the host has IPv6.
@@ -84,7 +86,7 @@ impl Network {
 
     /// As [`Network::new`], in a namespace that exists.
     pub fn in_ns(ns: OwnedFd) -> Result<Self> {
-        let network = Self { ns };
+        let network = Self { ns, context: None };
         ns::in_net(network.ns.as_fd(), || {
             let ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
             for (name, value) in SETTINGS {
@@ -142,7 +144,22 @@ impl Network {
             rustix::net::listen(&socket, 511)?;
             Ok(socket)
         };
-        ns::in_net(self.ns.as_fd(), open)?.map_err(|e| Error::new(format!("listen on {address}"), e))
+        self.make(open)?.map_err(|e| Error::new(format!("listen on {address}"), e))
+    }
+
+    /// Has the sockets that [`Network::make`] makes carry this SELinux context.
+    #[must_use]
+    pub fn in_context(self, context: Option<String>) -> Self {
+        Self { context, ..self }
+    }
+
+    /// Makes something with sockets for services, in the namespace and in their SELinux context.
+    pub fn make<T: Send>(&self, make: impl FnOnce() -> T + Send) -> Result<T> {
+        ns::in_net(self.ns.as_fd(), || {
+            // Of the thread alone, which ends with this.
+            self.context.as_deref().map_or(Ok(()), selinux::make_sockets_in)?;
+            Ok(make())
+        })?
     }
 
     /// Lets programs in it send from addresses that are no interface's, as far as they are local.

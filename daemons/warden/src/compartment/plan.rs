@@ -9,7 +9,7 @@ use levee_sys::cgroup::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::rootfs;
-use super::spec::{Files, Programs, SERVICE_UID, Spec, UIDS};
+use super::spec::{Contexts, Files, Programs, SERVICE_UID, Spec, UIDS};
 
 /// The start of one compartment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,8 @@ pub enum Outside {
         /// How many.
         count: u32,
     },
+    /// Mount everything from here on in these SELinux contexts.
+    Contexts(Contexts),
     /// Mount an image, detached, with its ids mapped. Process 1 gets it.
     Image {
         /// The image.
@@ -67,6 +69,8 @@ pub enum Outside {
 pub enum Inside {
     /// Cut the mounts off from the host's.
     PrivateMounts,
+    /// Mount everything from here on in these SELinux contexts.
+    Contexts(Contexts),
     /// An empty tmpfs to build the root in.
     Root {
         /// Bytes it may hold.
@@ -160,6 +164,8 @@ pub enum Inside {
     Identity,
     /// Empty the bounding set and keep only SETUID, SETGID and KILL, within the user namespace.
     DropCapabilities,
+    /// Take on this SELinux context, with everything that is started from here on.
+    Context(String),
     /// No dumps, `no_new_privs`, and die when the warden does.
     TieToWarden,
     /// Landlock on everything from here on.
@@ -180,6 +186,7 @@ impl Plan {
             Outside::SourcePorts,
             Outside::UserNamespace { base: spec.uid_base, count: UIDS },
         ];
+        outside.extend(spec.contexts.clone().map(Outside::Contexts));
         if let Files::Store { own, below } = &spec.files {
             outside.push(Outside::Image { path: own.clone(), read_only: false });
             if let Some(below) = below {
@@ -196,6 +203,7 @@ impl Plan {
             Inside::AuditSession { uid: spec.uid_base.saturating_add(SERVICE_UID) },
             Inside::PrivateMounts,
         ];
+        inside.extend(spec.contexts.clone().map(Inside::Contexts));
         inside.extend(rootfs::steps(spec));
         inside.extend([
             Inside::ChangeRoot,
@@ -205,6 +213,9 @@ impl Plan {
             Inside::JoinUserNamespace,
             Inside::Identity,
             Inside::DropCapabilities,
+        ]);
+        inside.extend(spec.contexts.iter().map(|contexts| Inside::Context(contexts.processes.clone())));
+        inside.extend([
             Inside::TieToWarden,
             Inside::Landlock,
             Inside::SystemCalls { groups: groups(&spec.needs) },
@@ -231,6 +242,10 @@ impl Inside {
                 from.len().saturating_add(path.len())
             }
             Self::HostName { name } => name.len(),
+            Self::Context(context) => context.len(),
+            Self::Contexts(Contexts { processes, files, programs }) => {
+                processes.len().saturating_add(files.len()).saturating_add(programs.len())
+            }
             Self::SystemCalls { groups } => groups.iter().map(|name| name.len().saturating_add(8)).sum(),
             _ => 0,
         };
@@ -251,6 +266,7 @@ impl fmt::Display for Outside {
             Self::UserNamespace { base, count } => {
                 write!(f, "make a user namespace: 0 to {} inside are {base} on", count.saturating_sub(1))
             }
+            Self::Contexts(contexts) => write!(f, "{contexts}"),
             Self::Image { path, read_only } => {
                 let how = if *read_only { "read-only" } else { "read-write" };
                 write!(f, "mount image {} {how}, no devices, no set-uid, ids mapped", path.display())
@@ -263,6 +279,13 @@ impl fmt::Display for Outside {
                  group, a fresh session keyring",
             ),
         }
+    }
+}
+
+impl fmt::Display for Contexts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { files, programs, .. } = self;
+        write!(f, "mount from here on with SELinux contexts: files {files}, programs {programs}")
     }
 }
 
@@ -298,6 +321,8 @@ impl fmt::Display for Inside {
             Self::DropCapabilities => {
                 f.write_str("empty the bounding set; keep SETUID, SETGID and KILL in the user namespace")
             }
+            Self::Contexts(contexts) => write!(f, "{contexts}"),
+            Self::Context(context) => write!(f, "take on the SELinux context {context}"),
             Self::TieToWarden => f.write_str("forbid dumps, set no_new_privs, die with the warden"),
             Self::Landlock => {
                 f.write_str("restrict by Landlock: files of this root, no signal or socket outward")

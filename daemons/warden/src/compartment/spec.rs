@@ -39,6 +39,19 @@ pub struct Spec {
     pub programs: Programs,
     /// What its services ask for, all together.
     pub needs: Needs,
+    /// What SELinux is told of it, where the host has SELinux.
+    pub contexts: Option<Contexts>,
+}
+
+/// The SELinux contexts of a compartment: each at its label's level.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contexts {
+    /// Of its processes, and of the sockets that are made for them.
+    pub processes: String,
+    /// Of its files: store, copies, and what is in memory.
+    pub files: String,
+    /// Of the programs that it runs.
+    pub programs: String,
 }
 
 /// Where a compartment's programs come from.

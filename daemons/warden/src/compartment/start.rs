@@ -24,6 +24,7 @@ use rustix::process::{Resource, Signal};
 use super::network::Network;
 use super::plan::{Outside, Plan};
 use super::proto::{FromInit, Server, Start, ToInit};
+use super::spec::Contexts;
 use super::store::Store;
 
 /// How long process 1 may take to build the compartment.
@@ -151,6 +152,7 @@ impl Compartment {
         let mut user: Option<OwnedFd> = None;
         let mut mounts: Vec<Mount> = Vec::new();
         let mut channel: Option<Channel> = None;
+        let mut contexts: Option<&Contexts> = None;
         for step in &plan.outside {
             let done: Result<()> = match step {
                 Outside::ControlGroup { name, memory, processes, cpu_percent } => {
@@ -162,13 +164,17 @@ impl Compartment {
                     ns::new_user(IdRange { inside: 0, outside: *base, count: *count })
                         .map(|ns| user = Some(ns))
                 }
+                Outside::Contexts(those) => {
+                    contexts = Some(those);
+                    Ok(())
+                }
                 Outside::Image { path, read_only } => {
-                    image(path, *read_only, user.as_ref()).map(|(store, mount)| {
+                    image(path, *read_only, user.as_ref(), contexts).map(|(store, mount)| {
                         parts.images.push(store);
                         mounts.push(mount);
                     })
                 }
-                Outside::Programs { path } => programs(path).map(|mount| mounts.push(mount)),
+                Outside::Programs { path } => programs(path, contexts).map(|mount| mounts.push(mount)),
                 Outside::Process1 => {
                     let cgroup = parts.cgroup.as_ref();
                     process_1(init, network, user.as_ref(), &mounts, cgroup, log).map(|(child, ours)| {
@@ -372,19 +378,28 @@ fn source_ports(group: Option<&Cgroup>) -> Result<()> {
     group.ok_or_else(none).and_then(ports::draw_apart)
 }
 
-fn image(path: &Path, read_only: bool, user: Option<&OwnedFd>) -> Result<(Store, Mount)> {
+fn image(
+    path: &Path,
+    read_only: bool,
+    user: Option<&OwnedFd>,
+    contexts: Option<&Contexts>,
+) -> Result<(Store, Mount)> {
     let user = user.ok_or_else(|| Error::invalid("map its ids", "the plan has no user namespace yet"))?;
-    let store = Store::open(path)?;
+    let store = Store::open(path)?.in_context(contexts.map(|contexts| contexts.files.clone()));
     let attributes = if read_only { Attributes::READ_ONLY_DATA } else { Attributes::default() };
     let mount = store.mount_for(attributes, user)?;
     Ok((store, mount))
 }
 
 /// The block device lasts as long as the mount.
-fn programs(path: &Path) -> Result<Mount> {
+fn programs(path: &Path, contexts: Option<&Contexts>) -> Result<Mount> {
     let step = || format!("open the programs {}", path.display());
     let image = std::fs::File::open(path).map_err(|e| Error::new(step(), e))?;
-    let mount = |device: &str| Mount::new("erofs", &[("source", device), ("ro", "")], Attributes::READ_ONLY);
+    let mount = |device: &str| {
+        let context = contexts.map(|contexts| ("context", contexts.programs.as_str()));
+        let options: Vec<_> = [("source", device), ("ro", "")].into_iter().chain(context).collect();
+        Mount::new("erofs", &options, Attributes::READ_ONLY)
+    };
     let kind = image.metadata().map_err(|e| Error::new(step(), e))?.file_type();
     if std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
         // A disk of the virtual machine that this is.

@@ -28,6 +28,8 @@ const UNFINISHED: &str = ".new";
 #[derive(Debug)]
 pub struct Store {
     device: Device,
+    /// The SELinux context of all that is in it. Every mount of one file system must say the same.
+    context: Option<String>,
 }
 
 /// What it is mounted from.
@@ -63,9 +65,16 @@ impl Store {
             OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::new(step(), e))?;
         let kind = image.metadata().map_err(|e| Error::new(step(), e))?.file_type();
         if std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
-            return Ok(Self { device: Device::Disk(path.display().to_string()) });
+            return Ok(Self { device: Device::Disk(path.display().to_string()), context: None });
         }
-        Ok(Self { device: Device::Loop(LoopDevice::attach(&Self::lock(image, path)?, false)?) })
+        let device = Device::Loop(LoopDevice::attach(&Self::lock(image, path)?, false)?);
+        Ok(Self { device, context: None })
+    }
+
+    /// With this SELinux context for all that is in it, from before its first mount.
+    #[must_use]
+    pub fn in_context(self, context: Option<String>) -> Self {
+        Self { context, ..self }
     }
 
     /// Whether an image can be opened at once: nothing has it, or it is none. Who cannot wait asks this first.
@@ -130,7 +139,9 @@ impl Store {
     }
 
     fn mount_as_is(&self, attributes: Attributes) -> Result<Mount> {
-        Mount::new("ext4", &[("source", self.device())], attributes)
+        let context = self.context.iter().map(|context| ("context", context.as_str()));
+        let options: Vec<_> = [("source", self.device())].into_iter().chain(context).collect();
+        Mount::new("ext4", &options, attributes)
     }
 }
 

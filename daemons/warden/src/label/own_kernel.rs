@@ -169,7 +169,8 @@ pub(super) fn spec(
 pub fn plan(name: &LabelName, resources: &Resources<'_>) -> Result<String, Fatal> {
     let label = known(name, resources)?;
     let below = Below::of(&label, resources.site, &stores(resources));
-    let whole = spec_with(name, &label, &below, resources)?;
+    let contexts = crate::selinux::planned(resources.site, &label)?;
+    let whole = spec_with(name, &label, &below, resources, contexts)?;
     if !resources.site.isolation().has_own_kernel(&label) {
         return Ok(Plan::new(&whole).to_string());
     }

@@ -101,6 +101,8 @@ impl Plan {
 
         let mut within = spec.compartment;
         within.cgroup = "levee/label".into();
+        // What its kernel runs is one label's.
+        within.contexts = None;
         // It reads them by a disk, into its own memory: what it has read, nobody else sees.
         within.programs = Programs::Image(PROGRAMS_DISK.into());
         within.files =

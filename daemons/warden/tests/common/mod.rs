@@ -68,6 +68,7 @@ impl Lab {
             scratch: 8 << 20,
             programs: Programs::Host,
             needs: Needs::all(),
+            contexts: None,
         };
         Self { directory, spec, network, nginx, listener, address, events: Mutex::default() }
     }

@@ -109,6 +109,7 @@ pub fn room(
         scratch: 8 << 20,
         programs: Programs::Image(programs()),
         needs: needs.clone(),
+        contexts: None,
     };
     let init = program("levee-init");
     let compartment =

@@ -7,11 +7,12 @@ use std::path::Path;
 use levee_sys::mount::{self, Attributes, Mount};
 use levee_sys::sandbox::{self, Access};
 use levee_sys::seccomp::Filter;
-use levee_sys::{Error, Result, creds, ns};
+use levee_sys::{Error, Result, creds, ns, selinux};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
+use crate::compartment::Contexts;
 use crate::compartment::plan::Inside;
 
 /// Where the new root is built: a directory that every host has and that no step needs of the host.
@@ -25,19 +26,44 @@ const WRITABLE: [&str; 8] = ["/dev", "/dev/mqueue", "/home", "/proc", "/run", "/
 pub(super) fn carry_out(steps: &[Inside], user: &OwnedFd, images: Vec<OwnedFd>) -> Result<()> {
     rustix::process::umask(Mode::empty());
     let images: Vec<Mount> = images.into_iter().map(Mount::from_fd).collect();
+    let mut labels = Labels::default();
     for step in steps {
-        carry_out_one(step, user, &images).map_err(|e| Error::invalid(step.to_string(), e.to_string()))?;
+        carry_out_one(step, user, &images, &mut labels)
+            .map_err(|e| Error::invalid(step.to_string(), e.to_string()))?;
     }
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     Ok(())
 }
 
-fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> {
+/// What SELinux is told of the steps that follow.
+#[derive(Default)]
+struct Labels<'s> {
+    contexts: Option<&'s Contexts>,
+    /// Opened while the host's `/proc` is there.
+    own: Option<selinux::Own>,
+}
+
+impl<'s> Labels<'s> {
+    /// The option by which what is mounted has the context of files.
+    fn files(&self) -> Option<(&'static str, &'s str)> {
+        self.contexts.map(|contexts| ("context", contexts.files.as_str()))
+    }
+}
+
+fn carry_out_one<'s>(
+    step: &'s Inside,
+    user: &OwnedFd,
+    images: &[Mount],
+    labels: &mut Labels<'s>,
+) -> Result<()> {
     match step {
         Inside::PrivateMounts => mount::make_private(),
         Inside::Root { bytes } => {
             let root = Attributes { devices: true, ..Attributes::default() };
-            Mount::tmpfs(*bytes, 4096, 0o755, root)?.attach(NEW_ROOT)
+            let size = bytes.to_string();
+            let options = [("size", size.as_str()), ("nr_inodes", "4096"), ("mode", "755")];
+            let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
+            Mount::new("tmpfs", &options, root)?.attach(NEW_ROOT)
         }
         Inside::Directory { path } => {
             rustix::fs::mkdir(new(path), mode(0o755)).map_err(|e| Error::new("make the directory", e))
@@ -51,8 +77,10 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
             // Two layers, the first of them empty: an overlay wants two where nothing is to be written. The
             // first also answers statfs, so that the host's free space is not shown.
             let layers = format!("{}:{from}", new(path));
-            Mount::new("overlay", &[("source", "levee"), ("lowerdir", &layers)], Attributes::READ_ONLY)?
-                .attach(&new(path))
+            let context = labels.contexts.map(|contexts| ("context", contexts.programs.as_str()));
+            let options = [("source", "levee"), ("lowerdir", layers.as_str())];
+            let options: Vec<_> = options.into_iter().chain(context).collect();
+            Mount::new("overlay", &options, Attributes::READ_ONLY)?.attach(&new(path))
         }
         Inside::Device { path, major, minor } => {
             let device = rustix::fs::makedev(*major, *minor);
@@ -70,6 +98,7 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
                 ("uid", owner.as_str()),
                 ("gid", owner.as_str()),
             ];
+            let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
             Mount::new("tmpfs", &options, Attributes::default())?.attach(&new(path))
         }
         Inside::Proc => Mount::new("proc", &[("subset", "pid"), ("hidepid", "invisible")], Attributes::DATA)?
@@ -80,9 +109,13 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
             // instances together: none may have them all.
             let options = [("mode", "600"), ("ptmxmode", "666"), ("max", "64")];
             let attributes = Attributes { no_exec: true, devices: true, ..Attributes::default() };
+            let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
             Mount::new("devpts", &options, attributes)?.attach(&new("/dev/pts"))
         }
-        Inside::Queues => Mount::new("mqueue", &[], Attributes::DATA)?.attach(&new("/dev/mqueue")),
+        Inside::Queues => {
+            Mount::new("mqueue", &[], Attributes::DATA)?.attach(&new("/dev/mqueue"))?;
+            labels.contexts.map_or(Ok(()), |contexts| label(&new("/dev/mqueue"), &contexts.files))
+        }
         Inside::Image { number, path } => images
             .get(*number)
             .ok_or_else(|| Error::invalid("find the image", "the warden gave fewer"))?
@@ -102,6 +135,15 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
         Inside::DropCapabilities => {
             creds::keep_capabilities(CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL)
         }
+        Inside::Contexts(contexts) => {
+            *labels = Labels { contexts: Some(contexts), own: Some(selinux::Own::open()?) };
+            Ok(())
+        }
+        Inside::Context(context) => {
+            let own = labels.own.take();
+            own.ok_or_else(|| Error::invalid("change its context", "no step has opened it"))?
+                .become_context(context)
+        }
         Inside::TieToWarden => {
             sandbox::forbid_dumps()?;
             rustix::thread::set_no_new_privs(true).map_err(|e| Error::new("set no_new_privs", e))?;
@@ -116,6 +158,12 @@ fn carry_out_one(step: &Inside, user: &OwnedFd, images: &[Mount]) -> Result<()> 
             Filter::compile_with(super::filters::SERVICE, &groups)?.apply()
         }
     }
+}
+
+/// Gives a directory an SELinux context, where the file system was there before its mount and so takes none by an option.
+fn label(path: &str, context: &str) -> Result<()> {
+    rustix::fs::setxattr(path, "security.selinux", context.as_bytes(), rustix::fs::XattrFlags::empty())
+        .map_err(|e| Error::new(format!("give {path} the context {context}"), e))
 }
 
 /// Once it is set, only who may write the audit log's settings can set it again (audit(7), CAP_AUDIT_CONTROL).
