@@ -1,6 +1,7 @@
 //! One-way channels between partitions, and guards. Each is a process of its own that reads one socket and writes another: the ends of the partitions are made
 //! anew whenever a partition's program starts, and the process is given the other ends, of which the wrong half is shut.
 
+use crate::compartment::Network;
 use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
@@ -11,10 +12,9 @@ use levee_ipc::warden::channel::{ChannelPart, Shape};
 use levee_ipc::warden::guard::{Bounds, GuardPart};
 use levee_policy::site;
 use levee_policy::{LabelName, PartitionName, Site};
-use levee_sys::ns::in_net;
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// What a writer can have written that was not taken yet, at most; and a reader not read.
 const QUEUES: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
@@ -166,14 +166,14 @@ impl Way {
     fn end(
         &mut self,
         partition: &PartitionName,
-        network: BorrowedFd<'_>,
+        network: &Network,
     ) -> Result<Option<OwnedFd>, levee_sys::Error> {
         let ends = [Some(self.asked.from()), Some(self.asked.to()), self.filter()];
         let Some(at) = ends.iter().position(|end| *end == Some(partition)) else { return Ok(None) };
         let fault = |e: rustix::io::Errno| levee_sys::Error::new("make the end of a channel", e);
         let flags = SocketFlags::CLOEXEC;
         let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let (theirs, ours) = in_net(network, pair)?.map_err(fault)?;
+        let (theirs, ours) = network.make(pair)?.map_err(fault)?;
         let turns = self.asked.rate() / TURNS_A_SECOND * TURNS;
         let queue = turns.clamp(*QUEUES.start(), *QUEUES.end());
         let queue = usize::try_from(queue).unwrap_or(usize::MAX);
@@ -210,7 +210,7 @@ fn bounds(shape: Shape, guard: &site::Guard) -> Bounds {
 pub fn ends(
     ways: &mut [Way],
     partition: &PartitionName,
-    network: BorrowedFd<'_>,
+    network: &Network,
 ) -> Result<Vec<(String, OwnedFd)>, levee_sys::Error> {
     let mut ends = Vec::new();
     for way in ways {

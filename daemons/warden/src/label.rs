@@ -351,9 +351,7 @@ impl RunningLabel {
         // A machine has none: the site file says so.
         let Form::Compartment(compartment) = &self.form else { return Ok(None) };
         let name = compartment.label();
-        mediation
-            .start(name, self.slot, (compartment, self.network.ns()), &self.logs, options, uids)
-            .map(Some)
+        mediation.start(name, self.slot, (compartment, &self.network), &self.logs, options, uids).map(Some)
     }
 
     /// Its mediator rests: who connects to a mediated service is refused until it is started again.

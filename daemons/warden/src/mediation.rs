@@ -18,7 +18,7 @@ use levee_ipc::warden::Role;
 use levee_ipc::warden::mediator::MediatorPart;
 use levee_policy::site::{Mode, Passed, Program, Service};
 use levee_policy::{Label, LabelName, ServiceName, Site};
-use levee_sys::{Result, ns, sockdiag};
+use levee_sys::{Result, sockdiag};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -95,7 +95,7 @@ impl Mediation {
         &self,
         name: &LabelName,
         slot: u16,
-        (compartment, compartment_network): (&Compartment, BorrowedFd<'_>),
+        (compartment, compartment_network): (&Compartment, &Network),
         logs: &Logs,
         options: &Options,
         uids: &Uids,
@@ -108,7 +108,7 @@ impl Mediation {
         let process = Process::start_as::<MediatorPart>(Start { arguments: &arguments, network, ..start })
             .map_err(|e| failed(&e))?;
         // The one end goes into the compartment, and so is of its network.
-        let pair = ns::in_net(compartment_network, Channel::pair).map_err(|e| failed(&e))?;
+        let pair = compartment_network.make(Channel::pair).map_err(|e| failed(&e))?;
         let (ours, theirs) = pair.map_err(|e| failed(&e))?;
         let log = logs.end("handoff", uids.service(slot), true).map_err(|e| failed(&e))?;
         compartment.mediate(self.servers.clone(), ours, log.as_fd()).map_err(|e| failed(&e))?;

@@ -244,10 +244,12 @@ impl Partition {
         };
         let logs = self.logs.insert(logs);
         let log = logs.end("process-1", uids.compartment(self.slot), false).map_err(|e| fault(&e))?;
-        let network = Network::new().map_err(|e| fault(&e))?;
         let init = options.programs.join("levee-init");
         let label = site.label(&self.label).ok_or_else(|| fault(&"the site does not have its label"))?;
-        let plan = Plan::new(&self.spec(resources, selinux::contexts(site, &label)?));
+        let contexts = selinux::contexts(site, &label)?;
+        let sockets = contexts.as_ref().map(|contexts| contexts.processes.clone());
+        let network = Network::new().map_err(|e| fault(&e))?.in_context(sockets);
+        let plan = Plan::new(&self.spec(resources, contexts));
         let compartment = Compartment::begin(&plan, &network, &init, log.as_fd()).map_err(|e| fault(&e))?;
         let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
         compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;
@@ -300,7 +302,7 @@ impl Partition {
                 Event::Built => {
                     let Running { compartment, network, .. } = running.as_mut();
                     let asked = &self.asked;
-                    let launched = channels::ends(ways, asked.name(), network.ns()).and_then(|ends| {
+                    let launched = channels::ends(ways, asked.name(), network).and_then(|ends| {
                         launch(asked, self.slot, compartment, self.logs.as_ref(), uids, &ends)
                     });
                     if let Err(e) = launched {

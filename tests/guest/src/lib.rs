@@ -41,7 +41,7 @@ impl Guest {
     /// When it does not come up; says what is missing.
     #[must_use]
     pub fn boot(net: BorrowedFd<'_>) -> Self {
-        Self::boot_with(net, "")
+        Self::boot_with(Some(net), "", None)
     }
 
     /// As [`Guest::boot`], with SELinux enforcing a policy that has levels s0 to s15 and categories c0 to c239, in which who hears what
@@ -51,14 +51,53 @@ impl Guest {
     /// When it does not come up so.
     #[must_use]
     pub fn boot_labelled(net: BorrowedFd<'_>) -> Self {
-        let mut guest = Self::boot_with(net, "lsm=selinux selinux=1");
-        guest.run("dd if=/policy of=/sys/fs/selinux/load bs=1M && echo 1 > /sys/fs/selinux/enforce");
-        assert_eq!(guest.run("cat /sys/fs/selinux/enforce").trim(), "1");
+        let mut guest = Self::boot_with(Some(net), "lsm=selinux selinux=1", None);
+        guest.enforce("/policy");
         guest
     }
 
-    fn boot_with(net: BorrowedFd<'_>, arguments: &str) -> Self {
-        let (kernel, initramfs) = (made().join("kernel"), made().join("initramfs"));
+    /// A machine without a card, with these files of this host's beside its own (path there, path here), Debian's MLS policy for SELinux, levee's module
+    /// in it, and Landlock. It enforces once [`Guest::enforce`] says so. The shell is the kernel's own domain, which is permissive.
+    ///
+    /// # Panics
+    /// When it does not come up so.
+    #[must_use]
+    pub fn boot_host(files: &[(String, PathBuf)]) -> Self {
+        let place = made().join("more");
+        let _ = std::fs::remove_dir_all(&place);
+        for (path, from) in files {
+            let to = place.join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(to.parent().expect("a directory"))
+                .expect("a directory for the machine's files");
+            std::fs::copy(from, &to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+        }
+        let initramfs = made().join("initramfs-more");
+        let pack =
+            "cp ../initramfs \"$0\" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1 >>\"$0\"";
+        let packed = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", pack])
+            .arg(&initramfs)
+            .current_dir(&place)
+            .status();
+        assert!(packed.is_ok_and(|status| status.success()), "{} is not packed", initramfs.display());
+        Self::boot_with(None, "lsm=landlock,selinux selinux=1 levee.host", Some(initramfs))
+    }
+
+    /// Has SELinux enforce this policy of the machine's.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn enforce(&mut self, policy: &str) {
+        self.run(&format!(
+            "dd if={policy} of=/sys/fs/selinux/load bs=8M && echo 1 > /sys/fs/selinux/enforce"
+        ));
+        assert_eq!(self.run("cat /sys/fs/selinux/enforce").trim(), "1");
+    }
+
+    fn boot_with(net: Option<BorrowedFd<'_>>, arguments: &str, initramfs: Option<PathBuf>) -> Self {
+        let memory = if initramfs.is_some() { "768" } else { "256" };
+        let (kernel, initramfs) =
+            (made().join("kernel"), initramfs.unwrap_or_else(|| made().join("initramfs")));
         assert!(
             kernel.exists() && initramfs.exists(),
             "{} is not there: run scripts/guest",
@@ -67,29 +106,36 @@ impl Guest {
         let card = format!("tap,id=net,ifname={TAP},script=no,downscript=no");
         let mut machine = Command::new("qemu-system-x86_64");
         machine
-            .args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", "256", "-no-reboot"])
+            .args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-m", memory, "-no-reboot"])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio"])
             .args([
                 "-append",
                 &format!("console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off {arguments}"),
             ])
-            .args(["-netdev", &card, "-device", "virtio-net-pci,romfile=,netdev=net,mac=52:54:00:12:34:56"])
             .arg("-kernel")
             .arg(kernel)
             .arg("-initrd")
             .arg(initramfs)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut machine = ns::in_net(net, || machine.spawn())
-            .expect("needs root")
-            .expect("run qemu-system-x86_64; install qemu-system-x86");
+        let machine = match net {
+            Some(net) => {
+                let device = "virtio-net-pci,romfile=,netdev=net,mac=52:54:00:12:34:56";
+                machine.args(["-netdev", &card, "-device", device]);
+                ns::in_net(net, || machine.spawn()).expect("needs root")
+            }
+            None => machine.spawn(),
+        };
+        let mut machine = machine.expect("run qemu-system-x86_64; install qemu-system-x86");
         let console = machine.stdin.take().expect("a console");
         let lines = read(machine.stdout.take().expect("a console"));
         let guest = Self { machine, console, lines };
         let (status, said) = guest.answer();
         assert_eq!(status, "ready", "{said}");
-        let mut net = Net::in_ns(net).expect("needs root");
-        net.set_up(TAP).expect("the machine's card");
+        if let Some(net) = net {
+            let mut net = Net::in_ns(net).expect("needs root");
+            net.set_up(TAP).expect("the machine's card");
+        }
         guest
     }
 

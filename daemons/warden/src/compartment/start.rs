@@ -422,7 +422,7 @@ fn process_1(
     let user = user.ok_or_else(|| missing("user namespace"))?;
     let cgroup = cgroup.ok_or_else(|| missing("control group"))?;
     // Of its own network: a Unix socket has the names and the interfaces of that in which it was made.
-    let pair = ns::in_net(network.ns(), Channel::pair)?;
+    let pair = network.make(Channel::pair)?;
     let (ours, theirs) = pair.map_err(|e| Error::new("make a channel", e))?;
     let (input, _) = pipe::dead_ends()?;
     let mut program = Program::new(init);

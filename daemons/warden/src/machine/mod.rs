@@ -33,7 +33,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use levee_ipc::{Full, Stream};
 use levee_policy::site::Processor;
 use levee_sys::clock::counter_khz;
-use levee_sys::{Error, Result, ns};
+use levee_sys::{Error, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::compartment::proto::{Profile, Start};
@@ -363,7 +363,7 @@ fn is_end(e: &std::io::Error) -> bool {
 /// A stream of bytes: our end, which does not block, and QEMU's. Both are of the compartment's network, not of the host's.
 fn port(network: &Network) -> Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let pair = ns::in_net(network.ns(), || socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None));
+    let pair = network.make(|| socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None));
     pair?.map_err(|e| Error::new("make a machine's port", e))
 }
 

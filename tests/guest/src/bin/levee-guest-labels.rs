@@ -1,0 +1,214 @@
+//! In a test's virtual machine: levee's own compartments at labels of a site, one of each, and a shell's scripts in them.
+//!
+//! `levee-guest-labels SITE INIT PROGRAMS LABEL=IMAGE…`. It says `LABEL PID` for each compartment and then does what each line of standard
+//! input says: `run LABEL SCRIPT` has a shell in that compartment do it; `listener LABEL` tells the
+//! context of a listener that the warden makes there; `mount LABEL OTHER` attaches the store of the first at
+//! `/srv/below` in the other's compartment, writable and with its uids: what namespaces, mounts and uids keep from it, it then has. What comes of it
+//! follows, and a line `=> STATUS`.
+//! `levee-guest-labels attach PID` puts the mount that is descriptor 3 into that process's tree.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use levee_policy::Site;
+use levee_policy::site::Needs;
+use levee_sys::cgroup::Limits;
+use levee_sys::fork::inherited;
+use levee_sys::mount::{Attributes, Mount};
+use levee_sys::ns::IdRange;
+use levee_sys::spawn::Program;
+use levee_warden::compartment::proto::{Profile, Start};
+use levee_warden::compartment::{
+    Compartment, Event, Files, Network, Plan, Programs, SERVICE_UID, Spec, UIDS,
+};
+use levee_warden::selinux;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+type Failed = Box<dyn std::error::Error>;
+
+/// Where another's store is put.
+const BELOW: &str = "/srv/below";
+
+/// Where one listens that nobody asks.
+const LISTENER: &str = "127.0.0.1:999";
+
+/// How long a script may take on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Place {
+    label: String,
+    uid_base: u32,
+    compartment: Compartment,
+    network: Network,
+    /// The last number given to a program.
+    tickets: u64,
+}
+
+fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.as_slice() {
+        [verb, pid] if verb == "attach" => attach(pid),
+        [site, init, programs, labels @ ..] => serve(site, Path::new(init), Path::new(programs), labels),
+        _ => Err("SITE INIT PROGRAMS LABEL=IMAGE…".into()),
+    }
+}
+
+fn attach(pid: &str) -> Result<(), Failed> {
+    let mount = Mount::from_fd(inherited(3)?);
+    let tree = File::open(format!("/proc/{pid}/ns/mnt"))?;
+    move_into_link_name_space(tree.as_fd(), Some(LinkNameSpaceType::Mount))?;
+    Ok(mount.attach(BELOW)?)
+}
+
+fn serve(site: &str, init: &Path, programs: &Path, labels: &[String]) -> Result<(), Failed> {
+    let site = Site::parse(&std::fs::read_to_string(site)?).map_err(|problems| format!("{problems:?}"))?;
+    // As a server does it first.
+    selinux::check(&site)?;
+    let mut places = Vec::new();
+    for (number, label) in (1..).zip(labels) {
+        let (label, image) = label.split_once('=').ok_or("LABEL=IMAGE")?;
+        places.push(Place::start(&site, label, Path::new(image), programs, init, number)?);
+    }
+    let mut out = std::io::stdout();
+    for place in &places {
+        writeln!(out, "{} {}", place.label, place.pid()?)?;
+    }
+    writeln!(out, "=> 0")?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let status = match obey(&mut places, &line, &mut out) {
+            Ok(status) => status,
+            Err(why) => {
+                writeln!(out, "{why}")?;
+                255
+            }
+        };
+        writeln!(out, "=> {status}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn obey(places: &mut [Place], line: &str, out: &mut impl std::io::Write) -> Result<u8, Failed> {
+    let mut words = line.splitn(3, ' ');
+    let (verb, label, rest) =
+        (words.next(), words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let at = |label: &str| places.iter().position(|place| place.label == label).ok_or("no such label");
+    match verb {
+        Some("run") => {
+            let at = at(label)?;
+            let (said, status) = places.get_mut(at).ok_or("no such place")?.run(rest)?;
+            writeln!(out, "{}", said.strip_suffix('\n').unwrap_or(&said))?;
+            Ok(status)
+        }
+        Some("listener") => {
+            let listener =
+                places.get(at(label)?).ok_or("no such place")?.network.listen(LISTENER.parse()?)?;
+            let mut context = vec![0; 256];
+            let length = rustix::fs::fgetxattr(&listener, "security.selinux", &mut context)?;
+            context.truncate(length);
+            writeln!(out, "{}", String::from_utf8(context)?.trim_end_matches('\0'))?;
+            Ok(0)
+        }
+        Some("mount") => {
+            let (of, to) = (places.get(at(label)?), places.get(at(rest)?));
+            of.zip(to).ok_or("no such place").map(|(of, to)| of.lend(to))??;
+            Ok(0)
+        }
+        _ => Err("run LABEL SCRIPT, or mount LABEL OTHER".into()),
+    }
+}
+
+impl Place {
+    fn start(
+        site: &Site,
+        name: &str,
+        image: &Path,
+        programs: &Path,
+        init: &Path,
+        number: u32,
+    ) -> Result<Self, Failed> {
+        let label = site.vocabulary().parse(name).map_err(|e| e.to_string())?;
+        let contexts = selinux::contexts(site, &label)?;
+        let sockets = contexts.as_ref().map(|contexts| contexts.processes.clone());
+        let uid_base = 0x7000_0000 + number * UIDS;
+        let spec = Spec {
+            label: site.label_name(&label).ok_or("a long name")?,
+            cgroup: format!("levee-guest/{number}"),
+            uid_base,
+            limits: Limits { memory: 64 << 20, processes: 32, cpu_percent: 100 },
+            hostname: "guest".into(),
+            hosts: Vec::new(),
+            files: Files::Store { own: image.to_owned(), below: None },
+            extra: Vec::new(),
+            scratch: 1 << 20,
+            programs: Programs::Image(programs.to_owned()),
+            needs: Needs::all(),
+            contexts,
+        };
+        let network = Network::new()?.in_context(sockets);
+        let compartment = Compartment::start(&Plan::new(&spec), &network, init)?;
+        Ok(Self { label: name.to_owned(), uid_base, compartment, network, tickets: 0 })
+    }
+
+    fn pid(&self) -> Result<i32, Failed> {
+        Ok(self.compartment.process().ok_or("it has no process")?.pid.as_raw_nonzero().get())
+    }
+
+    /// What a shell's script inside says, and its status. Descriptor 3 is a listener of the warden's.
+    fn run(&mut self, script: &str) -> Result<(String, u8), Failed> {
+        self.tickets += 1;
+        let port = u16::try_from(self.tickets)?.saturating_add(1000);
+        let listener = self.network.listen(format!("127.0.0.1:{port}").parse()?)?;
+        let (mut reader, writer): (File, OwnedFd) = {
+            let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+            (reader.into(), writer)
+        };
+        let start = Start {
+            ticket: self.tickets,
+            program: "/usr/bin/sh".into(),
+            argv: ["sh", "-c", script].map(Into::into).to_vec(),
+            env: vec!["PATH=/usr/bin".into(), format!("PORT={port}")],
+            uid: SERVICE_UID,
+            input: false,
+            terminal: false,
+            filter: Profile::Service(Needs::all()),
+        };
+        self.compartment.run(start, &[writer.as_fd(), writer.as_fd(), listener.as_fd()])?;
+        drop(writer);
+        let mut said = String::new();
+        reader.read_to_string(&mut said)?;
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            for event in self.compartment.events()? {
+                match event {
+                    Event::Exited(_, status) => return Ok((said, status)),
+                    Event::Refused(_, why) | Event::Failed(why) => return Err(why.into()),
+                    Event::Built | Event::Started(_) => {}
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(format!("the script does not end: {said}").into())
+    }
+
+    fn lend(&self, to: &Place) -> Result<(), Failed> {
+        let store = self.compartment.images().first().ok_or("it has no store")?;
+        let ids = IdRange { inside: 0, outside: to.uid_base, count: UIDS };
+        let mount = store.mount(Attributes::DATA, Some(ids))?;
+        let mut program = Program::new(std::env::current_exe()?);
+        program.args.extend(["attach".into(), to.pid()?.to_string().into()]);
+        program.fds = vec![mount.root()];
+        let error = std::io::stderr();
+        program.stdio[2] = Some(error.as_fd());
+        program.privileged = true;
+        match program.start()?.wait(PATIENCE)? {
+            Some(levee_sys::pidfd::Exit::Status(0)) => Ok(()),
+            how => Err(format!("not attached: {how:?}").into()),
+        }
+    }
+}
