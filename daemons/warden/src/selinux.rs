@@ -4,13 +4,17 @@ use levee_policy::site::Selinux;
 use levee_policy::{Label, Site};
 use levee_sys::selinux::{self, State};
 
-use crate::Fatal;
 use crate::compartment::Contexts;
+use crate::{Fatal, log};
 
 /// What the host must have. The types are those of `conf/selinux/levee.cil`.
 const MODULE: &str = "load levee's module (semodule -i levee.cil) into an MLS policy";
+/// A warden in another domain has a role that compartments may not have.
+const BY_UNIT: &str = "start the server by its unit levee@.service, which gives it the domain levee_t";
 /// Where a server's processes run by that module.
 const WARDEN: &str = "system_u:system_r:levee_t";
+/// The context of a compartment that every policy with the module has.
+const LOWEST: &str = "system_u:system_r:levee_compartment_t:s0";
 
 /// That the host has what the site requires, before anything is started.
 ///
@@ -18,11 +22,17 @@ const WARDEN: &str = "system_u:system_r:levee_t";
 /// SELinux is not there, does not enforce, or does not know levee.
 pub fn check(site: &Site) -> Result<(), Fatal> {
     if site.isolation().selinux() != Selinux::Required {
+        let is_there = site.isolation().selinux() == Selinux::Auto && selinux::state() != State::Off;
+        if is_there && is_loaded()?.is_none() {
+            log!("SELinux holds no label: {MODULE}; {BY_UNIT}");
+        }
         return Ok(());
     }
     let remedy = match selinux::state() {
         State::Enforcing if is_loaded()?.is_some() => return Ok(()),
-        State::Enforcing => format!("the host's policy does not know levee: {MODULE}"),
+        State::Enforcing => {
+            format!("the host's policy does not know levee in this domain: {MODULE}; {BY_UNIT}")
+        }
         State::Permissive => "the host's SELinux is permissive: setenforce 1".into(),
         State::Off => {
             "the host has no SELinux: boot with security=selinux selinux=1 and an MLS policy".into()
@@ -37,7 +47,10 @@ pub fn check(site: &Site) -> Result<(), Fatal> {
 /// # Errors
 /// The site requires them and the host has none; or the level cannot be said, or is not one of the host's policy.
 pub fn contexts(site: &Site, label: &Label) -> Result<Option<Contexts>, Fatal> {
-    check(site)?;
+    if site.isolation().selinux() == Selinux::Required {
+        // It may have been turned off since the server began.
+        check(site)?;
+    }
     if site.isolation().selinux() == Selinux::Off || selinux::state() == State::Off {
         return Ok(None);
     }
@@ -54,13 +67,15 @@ pub fn contexts(site: &Site, label: &Label) -> Result<Option<Contexts>, Fatal> {
     Ok(Some(contexts))
 }
 
-/// As [`contexts`], for people to read, where the site says what they are; whether the host has them is not asked.
+/// As [`contexts`], for people to read: what a server that its unit starts would have. Where the site requires them, also on a host that has none.
 ///
 /// # Errors
 /// The level cannot be said.
 pub fn planned(site: &Site, label: &Label) -> Result<Option<Contexts>, Fatal> {
     match (site.isolation().selinux(), selinux::state()) {
         (Selinux::Off, _) | (Selinux::Auto, State::Off) => Ok(None),
+        // (Who may not ask is shown them.)
+        (Selinux::Auto, _) if matches!(selinux::knows(LOWEST), Ok(false)) => Ok(None),
         _ => at(site, label, WARDEN).map(Some),
     }
 }
