@@ -51,6 +51,28 @@ static double queue_observe(ns until) {
     return worst;
 }
 
+// Where time is cut into slots: a call of the kernel's that nothing but death interrupts lasts beyond the end of the sender's slot, and the
+// receiver's begins later.
+static void outlast_send(unsigned symbol, ns until) {
+    size_t length = (size_t)symbol << 23;
+    while (symbol && now() < until) {
+        void *m = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (m == MAP_FAILED)
+            return;
+        munmap(m, length);
+    }
+}
+
+static double longest_gap(ns until) {
+    ns last = now(), gap = 0;
+    while (last < until) {
+        ns t = now();
+        gap = t - last > gap ? t - last : gap;
+        last = t;
+    }
+    return (double)gap;
+}
+
 // Sweeps over memory of some size, a line or a page at a time. `L1`, `L2`, `LLC`, `TLB`: what is driven out, and how far the
 // steps are.
 static size_t step;
@@ -224,6 +246,7 @@ static double split_observe(ns until) {
 const struct channel HARDWARE[] = {
     {"processor", WORK, 2, nothing, busy_send, busy},
     {"run-queue", WORK, 2, nothing, busy_send, queue_observe},
+    {"outlast", WORK, 8, nothing, outlast_send, longest_gap},
     {"cache-primed", WORK, 2, sweep_open, sweep_send, prime_observe},
     {"cache-swept", WORK, 2, sweep_open, sweep_send, sweep_observe},
     {"memory-bandwidth", WORK, 2, memory_open, stream_send, stream},

@@ -40,7 +40,7 @@ fn artificial(thousandths: u32) -> levee_lab::leak::Carried {
     );
     let channel = &Channel::parse(&table).expect("a sound table")[0];
     let mut programs = Programs(&program, Vec::new());
-    let meter = Meter::new(&program, 3).expect("it says what it knows");
+    let meter = Meter::new(&program, 3, None).expect("it says what it knows");
     let measured = meter.measure(&mut |_| programs.end(), channel, 8.0).expect("both ends end in good order");
     measured.expect("nothing refuses it").0
 }

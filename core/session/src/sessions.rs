@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// A vault that has not ended a session within this is killed: nobody waits longer for an end.
 pub const SILENCE: Duration = Duration::from_secs(1);
+// A vault stands still outside its slots.
+const _: () = assert!(levee_policy::site::STANDSTILL.as_millis() * 2 <= SILENCE.as_millis());
 /// How often a vault is asked whether it lives. One that has not answered when it would be asked again is killed: a busy
 /// host may keep it waiting, and nothing is at stake but its own label's traffic.
 pub const PING: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! When a slot ends and the next begins; what is told of it.
 
 use levee_ipc::warden::frames::{Frame, FramesState};
+use levee_policy::site::Quota;
 use std::time::{Duration, Instant};
 
 /// Ends of slots whose lateness is remembered.
@@ -44,9 +45,19 @@ impl Clock {
         micros(self.frame.stop)
     }
 
+    /// When what has not stopped is late.
+    pub fn margin_end(&self) -> Instant {
+        self.end() + micros(self.frame.margin)
+    }
+
+    /// How often something may be late.
+    pub fn late(&self) -> Option<Quota> {
+        self.frame.late
+    }
+
     /// When the next one begins, where all had stopped at this moment.
     pub fn next_begin(&self, stopped: Instant) -> Instant {
-        (self.end() + micros(self.frame.margin)).max(stopped)
+        self.margin_end().max(stopped)
     }
 
     /// The next slot begins; all had stopped at this moment.
@@ -100,7 +111,7 @@ mod tests {
     use super::*;
 
     fn frame() -> Frame {
-        Frame { slots: vec![10_000, 5_000], margin: 500, stop: 100_000 }
+        Frame { slots: vec![10_000, 5_000], margin: 500, stop: 100_000, late: None }
     }
 
     #[test]

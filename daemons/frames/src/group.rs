@@ -1,7 +1,10 @@
 //! What is stopped, let run and killed: a control group, by three of its files.
 
+use levee_policy::site::Quota;
 use rustix::io::{Errno, pread, pwrite};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 /// A group of processes.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub struct Group {
     pub runs: bool,
     /// It has been killed, and is not waited for any more.
     pub over: bool,
+    /// When it was late, as far as that matters still.
+    late: VecDeque<Instant>,
 }
 
 /// Why a group cannot be told something.
@@ -36,12 +41,23 @@ impl From<Errno> for Fault {
 impl Group {
     /// One that runs, for all that is known.
     pub fn new(number: u64, slots: Vec<u16>, [freeze, events, kill]: [OwnedFd; 3]) -> Self {
-        Self { number, slots, freeze, events, kill, runs: true, over: false }
+        Self { number, slots, freeze, events, kill, runs: true, over: false, late: VecDeque::new() }
     }
 
     /// Whether it runs in this slot.
     pub fn is_for(&self, slot: u16) -> bool {
         !self.over && self.slots.contains(&slot)
+    }
+
+    /// It is late at the end of its slot; whether it is for the last time.
+    pub fn is_late(&mut self, now: Instant, allowed: Option<Quota>) -> bool {
+        let Some(Quota { most, within }) = allowed else { return false };
+        let counts = |then: &Instant| now.saturating_duration_since(*then) < within;
+        while self.late.front().is_some_and(|then| !counts(then)) {
+            self.late.pop_front();
+        }
+        self.late.push_back(now);
+        self.late.len() as u64 > most
     }
 
     /// Tells it to run, or to stop, which takes its time.
@@ -98,6 +114,22 @@ fn says(events: &[u8], what: impl Fn(&[u8]) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_group_is_late_so_often_in_such_a_time_and_no_more() {
+        let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let late = |moments: &[u64], allowed| {
+            let mut group = Group::new(1, vec![0], [file(), file(), file()]);
+            let start = Instant::now();
+            let at = |second: &u64| start + Duration::from_secs(*second);
+            moments.iter().map(|second| group.is_late(at(second), allowed)).collect::<Vec<_>>()
+        };
+        let allowed = Some(Quota { most: 2, within: Duration::from_secs(60) });
+        assert_eq!(late(&[0, 1, 60, 61, 100], allowed), [false, false, false, false, true]);
+        assert_eq!(late(&[0, 1, 59], allowed), [false, false, true]);
+        assert_eq!(late(&[0; 5], None), [false; 5]);
+    }
 
     #[test]
     fn a_group_has_stopped_when_the_kernel_says_so_and_not_in_doubt() {

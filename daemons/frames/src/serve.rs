@@ -140,15 +140,19 @@ impl Groups {
     fn stopped(&mut self, clock: &Clock) -> Result<(), Fatal> {
         let kill_at = clock.end() + clock.patience();
         let give_up = kill_at + clock.patience();
-        let (mut killed, mut pause) = (false, SOON);
+        let (mut late, mut killed, mut pause) = (false, false, SOON);
         while self.is_waited_for()? {
             let now = Instant::now();
             if now >= give_up {
                 return self.give_up();
             }
+            if now >= clock.margin_end() && !late {
+                late = true;
+                self.kill_if(|group| group.is_late(now, clock.late()))?;
+            }
             if now >= kill_at && !killed {
                 killed = true;
-                self.kill_running()?;
+                self.kill_if(|_| true)?;
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LATER);
@@ -170,11 +174,15 @@ impl Groups {
         Ok(self.stopping().next().transpose()?.is_some())
     }
 
-    fn kill_running(&mut self) -> Result<(), Fatal> {
+    /// Kills those that are still to stop and of which this holds.
+    fn kill_if(&mut self, mut holds: impl FnMut(&mut Group) -> bool) -> Result<(), Fatal> {
         let mut killed = 0_u64;
         for group in self.stopping() {
-            there(group?.kill())?;
-            killed += 1;
+            let group = group?;
+            if holds(group) {
+                there(group.kill())?;
+                killed += 1;
+            }
         }
         self.told.state.killed = self.told.state.killed.saturating_add(killed);
         Ok(())

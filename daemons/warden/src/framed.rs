@@ -1,24 +1,54 @@
 //! Frames: which groups of processes what keeps the frames (`daemons/frames`) has been given, and what it says of them.
 
-use crate::process::Process;
+use crate::partition::Partition;
+use crate::process::{Key, Process};
 use levee_ipc::warden::FramesState;
 use levee_ipc::warden::frames::{Frame, FramesPart};
 use levee_policy::site::Frames;
-use levee_policy::{Label, LabelName};
+use levee_policy::{Label, LabelName, Site};
 use levee_sys::cgroup::Cgroup;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// A group of processes that runs in the slots of a label.
+/// A group of processes, and whose it is.
 #[derive(Debug)]
 pub struct Member<'a> {
-    /// What it is called where an operator is told of it.
-    pub name: String,
-    /// Its label.
-    pub label: Label,
+    /// Whose.
+    pub who: Who<'a>,
     /// The group.
     pub group: &'a Cgroup,
+}
+
+/// Whose group it is, and so in which slots it runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Who<'a> {
+    /// A label's programs.
+    Label(&'a LabelName),
+    /// A partition's.
+    Partition(&'a Partition),
+    /// A process of levee's own, at this label.
+    Process(&'a Key, &'a LabelName),
+}
+
+impl Who<'_> {
+    fn label(self, site: &Site) -> Option<Label> {
+        match self {
+            Self::Label(name) | Self::Process(_, name) => site.label(name),
+            Self::Partition(partition) => Some(partition.label().clone()),
+        }
+    }
+}
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(name) => name.fmt(f),
+            Self::Partition(partition) => write!(f, "the partition {}", partition.name()),
+            Self::Process(key, _) => key.fmt(f),
+        }
+    }
 }
 
 /// What has been given.
@@ -43,24 +73,31 @@ impl Framed {
     pub fn give<'a>(
         &mut self,
         process: &Process,
-        frames: &Frames,
+        (site, frames): (&Site, &Frames),
         members: impl Iterator<Item = Member<'a>>,
     ) -> bool {
         let mut before = std::mem::take(&mut self.given);
-        for Member { name, label, group } in members {
+        for Member { who, group } in members {
             let number = group.number();
-            if before.remove(&number).is_none() {
-                let part = FramesPart::Group { number, slots: frames.of(&label) };
-                let Ok(reins) = group.reins() else {
-                    // It can be killed, or is gone.
-                    let _ = group.kill();
-                    continue;
-                };
-                if process.tell_as(part, &reins.each_ref().map(AsFd::as_fd)).is_err() {
-                    return false;
-                }
+            // This is done in each turn of the warden's loop: what has been given costs no more than this.
+            if let Some(name) = before.remove(&number) {
+                self.given.insert(number, name);
+                continue;
             }
-            self.given.insert(number, name);
+            // Of a label that is none of the site's nothing may run.
+            let slots = who.label(site).map_or_else(Vec::new, |label| frames.of(&label));
+            let Ok(reins) = group.reins() else {
+                // It can be killed, or is gone.
+                let _ = group.kill();
+                continue;
+            };
+            if process
+                .tell_as(FramesPart::Group { number, slots }, &reins.each_ref().map(AsFd::as_fd))
+                .is_err()
+            {
+                return false;
+            }
+            self.given.insert(number, who.to_string());
         }
         true
     }
@@ -101,6 +138,7 @@ pub fn frame(frames: &Frames) -> Frame {
         slots: frames.slots().iter().map(|slot| micros(slot.time())).collect(),
         margin: micros(frames.margin()),
         stop: micros(frames.stop()),
+        late: frames.late(),
     }
 }
 

@@ -28,20 +28,23 @@ pub struct Meter {
     /// How many symbols the attacker knows of each of its channels.
     ranges: BTreeMap<String, usize>,
     seed: u64,
+    /// Where time is cut into frames: seconds of one.
+    frame: Option<f64>,
 }
 
 impl Meter {
-    /// Asks the attacker's program what it knows.
+    /// Asks the attacker's program what it knows. Where time is cut into frames of so many seconds, windows of one, two and four are tried
+    /// besides those of the table: the ends run in turn.
     ///
     /// # Errors
     /// When it cannot be run.
-    pub fn new(program: &Path, seed: u64) -> io::Result<Meter> {
+    pub fn new(program: &Path, seed: u64, frame: Option<f64>) -> io::Result<Meter> {
         let said = crate::netns::tool(&crate::site::text(program), &["list"])?;
         let one = |line: &str| {
             let (name, symbols) = line.split_once(' ')?;
             Some((name.to_owned(), symbols.parse().ok()?))
         };
-        Ok(Meter { ranges: said.lines().filter_map(one).collect(), seed })
+        Ok(Meter { ranges: said.lines().filter_map(one).collect(), seed, frame })
     }
 
     /// Measures a channel for about so many seconds, and as long again for the tries before.
@@ -67,9 +70,11 @@ impl Meter {
             attacker::run(&job, ends(0)?, ends(1)?)
         };
         // The longest are left out where there is no time for them.
-        let windows = || channel.windows.iter().map(|us| f64::from(*us) / 1e6);
-        let shortest = windows().fold(f64::INFINITY, f64::min);
-        let forms: Vec<(f64, usize)> = windows()
+        let frames = self.frame.iter().flat_map(|frame| [1.0, 2.0, 4.0].map(|n| n * frame));
+        let windows: Vec<f64> = channel.windows.iter().map(|us| f64::from(*us) / 1e6).chain(frames).collect();
+        let shortest = windows.iter().copied().fold(f64::INFINITY, f64::min);
+        let forms: Vec<(f64, usize)> = windows
+            .into_iter()
             .filter(|w| *w == shortest || w * FEWEST as f64 <= 2.0 * seconds)
             .flat_map(|w| [2, 4, 16].into_iter().filter(|k| *k <= range).map(move |k| (w, k)))
             .collect();

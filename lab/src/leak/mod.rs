@@ -48,6 +48,9 @@ pub struct Ask {
     /// Each label has processors of its own: channels that need one processor in common are tried without
     #[arg(long)]
     apart: bool,
+    /// Time is cut into frames, with a slot of so many milliseconds for each label
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=50))]
+    frames: Option<u32>,
     /// The label above has a kernel of its own, with an emulated processor, from the package linux-image-cloud-amd64 that is unpacked
     /// in this directory
     #[arg(long, value_name = "DIRECTORY")]
@@ -144,6 +147,9 @@ pub struct Run {
     /// Whether each label had processors of its own.
     #[serde(default)]
     pub apart: bool,
+    /// Milliseconds of each label's slot, where time was cut into frames.
+    #[serde(default)]
+    pub frames: Option<u32>,
     /// Whether the label above had a kernel of its own.
     #[serde(default)]
     pub machine: bool,
@@ -190,8 +196,8 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("lab-results").join(format!("leak-{stamp}-{}", process::id())));
     fs::create_dir_all(&dir)?;
-    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()))?;
-    let meter = Meter::new(&attacker::visible(), ask.seed)?;
+    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()), ask.frames)?;
+    let meter = Meter::new(&attacker::visible(), ask.seed, ask.frames.map(stand::frame))?;
     let _load = ask.loaded.then(Load::start);
     let env = crate::host::look(&[]);
     let mut run = Run {
@@ -200,6 +206,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         loaded: ask.loaded,
         granted: ask.grant.clone(),
         apart: ask.apart,
+        frames: ask.frames,
         machine: ask.machine.is_some(),
         quick: ask.quick,
         findings: Vec::new(),
@@ -269,7 +276,7 @@ pub struct Recording {
 /// # Errors
 /// When the server cannot be had, or a program does not end in good order.
 pub fn differ(ask: &Recording) -> io::Result<()> {
-    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()))?;
+    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()), None)?;
     let batch = |seed| differ::batch(|side| stand.end(side), ask.rounds, 0, seed);
     let batches = [batch(ask.seed)?, batch(ask.seed + 1)?];
     let found = differ::differences(&batches);

@@ -45,7 +45,15 @@ pub enum Form {
     Machine(PathBuf),
 }
 
-fn site(program: &str, needs: &[String], form: &Form) -> String {
+/// Between two slots, in microseconds.
+const MARGIN: u32 = 500;
+
+/// Seconds of a frame in which each label has a slot of so many milliseconds.
+pub fn frame(slot: u32) -> f64 {
+    f64::from(slot * 1000 + MARGIN) * LABELS.len() as f64 / 1e6
+}
+
+fn site(program: &str, needs: &[String], form: &Form, slot: Option<u32>) -> String {
     let mut out = format!(
         "[site]\nname = \"lab\"\n\n[labels]\nlevels = {LABELS:?}\ncategories = []\nintegrity-levels = []\n\
          integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
@@ -59,6 +67,12 @@ fn site(program: &str, needs: &[String], form: &Form) -> String {
             LABELS[1],
             text(root)
         ));
+    }
+    if let Some(slot) = slot {
+        out.push_str(&format!("[frames]\nmargin = \"{MARGIN}us\"\n\n"));
+        for label in LABELS {
+            out.push_str(&format!("[[frames.slot]]\nlabels = [\"{label}\"]\ntime = \"{slot}ms\"\n\n"));
+        }
     }
     for (side, label) in LABELS.iter().rev().enumerate() {
         out.push_str(&format!(
@@ -101,11 +115,12 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// Brings the server up in namespaces of its own, and a session at each label; services ask for these groups of system calls.
+    /// Brings the server up in namespaces of its own, and a session at each label; services ask for these groups of system calls, and each
+    /// label has a slot of so many milliseconds in turn, where that is said.
     ///
     /// # Errors
     /// The step that failed; what was made until then is removed.
-    pub fn start(grant: &[String], form: Form) -> io::Result<Stand> {
+    pub fn start(grant: &[String], form: Form, slot: Option<u32>) -> io::Result<Stand> {
         let program = Removed(attacker::visible());
         attacker::place(&program.0)?;
         let dir = programs()?;
@@ -115,7 +130,7 @@ impl Stand {
         let path = |name: &str| text(&root.join(name));
         let server = Namespace::new("u")?;
         let (levee, file, state) = (dir.join("levee"), path("site.toml"), path("state"));
-        fs::write(&file, site(&text(&program.0), grant, &form))?;
+        fs::write(&file, site(&text(&program.0), grant, &form, slot))?;
         tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
         let up = |namespace: &Namespace, run: &str, arguments: &[&str]| -> io::Result<Up> {
             let net = format!("--net={}", namespace.path().display());

@@ -146,6 +146,29 @@ fn at_no_time_two_run_whose_slots_differ_and_what_does_not_stop_keeps_nobody_fro
     world.stop_server();
 }
 
+/// Asks again and again for memory, in calls of the kernel's that go on for milliseconds when it is to stop.
+const OUTLASTS: &str = "import mmap
+while True:
+    mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
+";
+
+#[test]
+fn what_is_late_for_the_ends_of_its_slots_too_often_is_killed() {
+    let site = SITE.replace("\"harbour\"", "\"late\"")
+        + &FRAMES.replace("[frames]", "[frames]\nmargin = \"10ms\"\nlate = \"30 in 60s\"")
+        + &partition("outlasts", "SECRET", OUTLASTS)
+        + &partition("low", "UNCLASSIFIED", WATCH);
+    let mut world = World::up("late", &site, &[]);
+    eventually(PATIENCE, "it is killed, and started again", || {
+        let status = world.status();
+        let all = status["partitions"].as_array().cloned().unwrap_or_default();
+        counter(&status, "groups killed that did not stop") >= 1
+            && all.iter().any(|one| one["name"] == "outlasts" && one["starts"].as_u64() >= Some(2))
+    });
+    eventually(PATIENCE, "the other runs", || ran(&world, "low").len() >= 100);
+    world.stop_server();
+}
+
 #[test]
 fn a_person_works_at_two_levels_whose_slots_differ() {
     let site = SITE.replace("\"harbour\"", "\"slots\"") + FRAMES;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::guard::{Quota, quota};
 use super::parse::{Draft, quantity as read_quantity};
 use super::problem::ProblemKind;
 use super::quantity::brief;
@@ -19,8 +20,12 @@ const TIMES: std::ops::RangeInclusive<u64> = 1_000..=50_000;
 const MARGINS: std::ops::RangeInclusive<u64> = 0..=10_000;
 const MARGIN: u64 = 500;
 /// How long what does not stop may live on, in microseconds.
-const STOPS: std::ops::RangeInclusive<u64> = 1_000..=10_000_000;
-const STOP: u64 = 1_000_000;
+const STOPS: std::ops::RangeInclusive<u64> = 1_000..=500_000;
+/// What it is where the file does not say, and the frame leaves as much, in microseconds.
+const STOP: u64 = 100_000;
+/// The longest that a vault may stand still, half of the silence after which it is taken for hung and its label ends (`levee-session`,
+/// `SILENCE`).
+pub const STANDSTILL: Duration = Duration::from_millis(500);
 
 /// One slot of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +52,7 @@ pub struct Frames {
     slots: Vec<Slot>,
     margin: Duration,
     stop: Duration,
+    late: Option<Quota>,
 }
 
 impl Frames {
@@ -69,6 +75,28 @@ impl Frames {
     pub fn stop(&self) -> Duration {
         self.stop
     }
+
+    /// For how many ends of slots, in what time, a control group's processes may stop later than within the margin: what is late more often is
+    /// killed.
+    pub fn late(&self) -> Option<Quota> {
+        self.late
+    }
+
+    /// The longest that something may wait for its slot: every slot's time and pause, each slot ended by something that stops just before it
+    /// would be killed, and one by something that was killed and is waited for as long again.
+    fn longest(&self) -> Duration {
+        let count = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        let slots: Duration = self.slots.iter().map(Slot::time).sum();
+        slots + self.margin * count + self.stop * count.saturating_add(1)
+    }
+}
+
+/// What `stop` is where the file does not say: as much as this frame leaves, and no more than is of use.
+fn stop_that_fits(slots: &[Slot], margin: Duration) -> Duration {
+    let none = Frames { slots: slots.to_vec(), margin, stop: Duration::ZERO, late: None };
+    let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
+    let left = STANDSTILL.saturating_sub(none.longest()) / count.saturating_add(1);
+    left.clamp(Duration::from_micros(*STOPS.start()), Duration::from_micros(STOP))
 }
 
 /// Reads `[frames]`, where there is one.
@@ -80,7 +108,14 @@ pub(super) fn read(
     let Some(value) = root.get("frames") else { return Some(None) };
     let keys = reader.subtable(value, "[frames]", &reference::FRAMES.names())?;
     let margin = time(reader, &keys, "margin", MARGIN, MARGINS, "a time from \"0us\" to \"10ms\"");
-    let stop = time(reader, &keys, "stop", STOP, STOPS, "a time from \"1ms\" to \"10000ms\"");
+    let stop = match keys.get("stop") {
+        None => Some(None),
+        Some(_) => time(reader, &keys, "stop", STOP, STOPS, "a time from \"1ms\" to \"500ms\"").map(Some),
+    };
+    let late = match keys.get("late") {
+        None => Some(None),
+        Some(value) => quota(reader, value, "late", |text| text.parse().ok()).map(Some),
+    };
     let slots = reader.need(&keys, "slot", "[[frames.slot]]");
     let slots = reader.tables(slots, "frames.slot", &reference::SLOT.names());
     if slots.is_empty() || slots.len() > MOST {
@@ -89,8 +124,22 @@ pub(super) fn read(
         reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, remedy);
     }
     let slots: Vec<_> = slots.iter().map(|keys| slot(reader, keys, vocabulary)).collect();
-    let slots = slots.into_iter().collect::<Option<_>>()?;
-    Some(Some(At::new(Frames { slots, margin: margin?, stop: stop? }, keys.span())))
+    let slots = slots.into_iter().collect::<Option<Vec<_>>>()?;
+    let (margin, stop, late) = (margin?, stop?, late?);
+    let stop = stop.unwrap_or_else(|| stop_that_fits(&slots, margin));
+    let frames = Frames { slots, margin, stop, late };
+    if frames.longest() > STANDSTILL {
+        let what = format!(
+            "something may wait {} ms for its slot, and a vault that says nothing for a second is taken for hung",
+            frames.longest().as_millis()
+        );
+        let remedy = format!(
+            "let the slots' times and margins, and `stop` once for each slot and once more, be {} ms in all at most",
+            STANDSTILL.as_millis()
+        );
+        reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, remedy);
+    }
+    Some(Some(At::new(frames, keys.span())))
 }
 
 fn slot(reader: &mut Reader<'_>, keys: &Keys<'_>, vocabulary: Option<&Vocabulary>) -> Option<Slot> {

@@ -23,7 +23,7 @@ const OWN: [&str; 6] = ["filter", "messages", "octets", "answer", "hours", "sche
 /// So much in any stretch of time of this length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// So many messages, or octets.
+    /// So many messages, octets, or ends of slots.
     pub most: u64,
     /// The time.
     pub within: Duration,
@@ -236,17 +236,17 @@ pub(super) fn size(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<u64> {
     }
 }
 
-fn quota(
+pub(super) fn quota(
     reader: &mut Reader<'_>,
     value: &Spanned<DeValue<'_>>,
     key: &str,
     unit: fn(&str) -> Option<u64>,
 ) -> Option<Quota> {
     let text = reader.string(value, key)?;
-    // What passed is remembered for as long: so many at most.
-    let quota = Quota::parse(text.value, unit).filter(|quota| key != "messages" || quota.most <= 100_000);
+    // Each of what is counted is remembered for as long: so many at most.
+    let quota = Quota::parse(text.value, unit).filter(|quota| key == "octets" || quota.most <= 100_000);
     if quota.is_none() {
-        let remedy = "write how much in what time, such as \"10 in 60s\" or \"64K in 1h\": in 1s to 24h, at most 100000 messages";
+        let remedy = "write how much in what time, such as \"10 in 60s\" or \"64K in 1h\": in 1s to 24h, at most 100000 but for octets";
         reader.problem(ProblemKind::BadValue, &text.span, format!("`{}` is no bound", text.value), remedy);
     }
     quota

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 pub use audit::{Audit, CheckpointPlace};
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
-pub use frames::{Frames, Slot};
+pub use frames::{Frames, STANDSTILL, Slot};
 pub use guard::{Guard, Hours, Quota, Refusal};
 pub use isolation::{Assurance, Isolation, Processor, Selinux};
 pub use needs::{Need, Needs};

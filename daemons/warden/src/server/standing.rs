@@ -1,7 +1,7 @@
 //! The processes that every server has, whoever uses it.
 
 use super::*;
-use crate::framed::{self, Member};
+use crate::framed::{self, Member, Who};
 use crate::standing::{self, Given};
 use levee_ipc::warden::frames::FramesPart;
 use levee_ipc::warden::fsd::FsdPart;
@@ -155,21 +155,19 @@ impl Server {
         let Some(process) = self.processes.get(&Key::of(Role::Frames)).filter(|process| process.ready) else {
             return;
         };
-        let at = |name: &LabelName, what: String, group| {
-            let label = self.site.label(name)?;
-            Some(Member { name: what, label, group })
-        };
-        let labels =
-            self.labels.iter().filter_map(|(name, label)| at(name, name.to_string(), label.group()?));
-        let partitions = self.partitions.iter().filter_map(|partition| {
-            let name = format!("the partition {}", partition.name());
-            Some(Member { name, label: partition.label().clone(), group: partition.group()? })
-        });
-        let own = self
-            .processes
+        let labels = self
+            .labels
             .iter()
-            .filter_map(|process| at(process.key.label.as_ref()?, process.key.to_string(), process.group()));
-        if !self.framed.give(process, frames, labels.chain(partitions).chain(own)) {
+            .filter_map(|(name, label)| Some(Member { who: Who::Label(name), group: label.group()? }));
+        let partitions = self.partitions.iter().filter_map(|partition| {
+            Some(Member { who: Who::Partition(partition), group: partition.group()? })
+        });
+        let own = self.processes.iter().filter_map(|process| {
+            let who = Who::Process(&process.key, process.key.label.as_ref()?);
+            Some(Member { who, group: process.group() })
+        });
+        let members = labels.chain(partitions).chain(own);
+        if !self.framed.give(process, (&self.site, frames), members) {
             log!("{} does not read what it is told: killing it", process.key);
             process.kill();
         }

@@ -1,6 +1,7 @@
 //! The warden ↔ what keeps the frames.
 
 use super::{Part, Peer, Role};
+use levee_policy::site::Quota;
 use serde::{Deserialize, Serialize};
 
 /// How time is cut, in microseconds.
@@ -12,6 +13,8 @@ pub struct Frame {
     pub margin: u32,
     /// How long what does not stop may live on after its slot.
     pub stop: u32,
+    /// For how many slots in what time a group may stop later than within the margin; any number, where there is none.
+    pub late: Option<Quota>,
 }
 
 /// What it is given and told.

@@ -18,9 +18,17 @@ pub(in crate::site) const FRAMES: Section = Section {
         ),
         may(
             "stop",
-            "a time from \"1ms\" to \"10000ms\"",
-            "\"1000ms\"",
-            "What has not stopped so long after its slot is killed.",
+            "a time from \"1ms\" to \"500ms\"",
+            "\"100ms\", or less where the frame leaves less",
+            "What has not stopped so long after its slot is killed. All slots' times and margins, with `stop` once for each slot and once more, are 500 ms at most: a \
+             vault that stands still for longer could be taken for hung.",
+        ),
+        may(
+            "late",
+            "how many ends of slots in what time, such as \"2 in 60s\"",
+            "any number",
+            "How often a label's compartment, or a partition, may take longer than the margin to stop: what does more often is killed. Who ends late on purpose tells all others \
+             something by when their slots begin: this bounds it. A program that waits for a slow disk ends late, too.",
         ),
     ],
 };
