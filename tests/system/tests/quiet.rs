@@ -85,7 +85,7 @@ fn no_channel_carries_more_than_its_bound() {
     });
     for channel in channels {
         let found = |seed: u64| {
-            let meter = Meter::new(pair.program(), seed).unwrap();
+            let meter = Meter::new(pair.program(), seed, None).unwrap();
             let ends = &mut |side| pair.end(side, &needs);
             let carried =
                 meter.measure(ends, &channel, 0.2 * seed as f64).unwrap().map(|(carried, _)| carried);
@@ -123,7 +123,7 @@ fn seen(pair: &Pair, needs: &Needs, (name, window): (&str, u32), tries: u32) -> 
     let all = Channel::all().unwrap();
     let channel = all.into_iter().find(|c| c.name == name).expect("a channel of the table");
     let channel = Channel { windows: vec![window], ..channel };
-    let meter = Meter::new(pair.program(), 7).unwrap();
+    let meter = Meter::new(pair.program(), 7, None).unwrap();
     let seconds = f64::from(tries) * f64::from(window) / 1e6;
     let measured = meter.measure(&mut |side| pair.end(side, needs), &channel, seconds).unwrap();
     measured.ok().map(|(_, windows)| windows)
