@@ -55,6 +55,7 @@ struct Summary {
     other_servers: usize,
     partitions: usize,
     channels: usize,
+    links: usize,
     /// What each label at which there are services is made of.
     forms: Forms,
 }
@@ -171,6 +172,7 @@ fn summary(site: &Site) -> Summary {
         other_servers: site.federation().map_or(0, |federation| federation.peers().len()),
         partitions: site.partitions().len(),
         channels: site.channels().len(),
+        links: site.links().len(),
         forms: Forms::of(site),
     }
 }
@@ -268,6 +270,7 @@ fn render(file: &str, text: &str, site: Option<&Summary>, problems: &[Problem], 
             (site.other_servers, "other server", "other servers"),
             (site.partitions, "partition", "partitions"),
             (site.channels, "channel", "channels"),
+            (site.links, "link", "links"),
         ];
         let some = more.into_iter().filter(|(number, ..)| *number > 0);
         let others: String =

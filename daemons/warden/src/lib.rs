@@ -14,6 +14,7 @@ mod framed;
 mod held;
 mod label;
 pub mod labelled;
+mod links;
 mod logs;
 pub mod machine;
 pub mod maker;

@@ -154,6 +154,14 @@ impl Partition {
         }
     }
 
+    /// Its network, while it runs or is about to.
+    pub fn network(&self) -> Option<&Network> {
+        match &self.state {
+            State::Runs(running) => Some(&running.network),
+            State::Waits | State::Ends(..) | State::Off(_) => None,
+        }
+    }
+
     /// What its log and the maker of its files are called: no label's name has one slash.
     pub fn log_name(&self) -> &LabelName {
         &self.log_name

@@ -22,6 +22,7 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
     if let Some(parts) = &draft.parts {
         duplicates(reader, "partition", parts.partitions.iter().map(|(name, ..)| name));
         duplicates(reader, "channel", parts.channels.iter().map(|read| &read.name));
+        duplicates(reader, "link", parts.links.iter().map(|read| &read.name));
     }
     if let Some(vocabulary) = &draft.vocabulary {
         let clearances = draft.users.read.iter().map(|user| &user.clearance);

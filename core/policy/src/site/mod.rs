@@ -8,6 +8,7 @@ mod federation;
 mod frames;
 mod guard;
 mod isolation;
+mod link;
 mod needs;
 mod networks;
 mod parse;
@@ -35,6 +36,7 @@ pub use federation::{Federation, Peer};
 pub use frames::{Frames, STANDSTILL, Slot};
 pub use guard::{Guard, Hours, Quota, Refusal};
 pub use isolation::{Assurance, Isolation, Processor, Selinux};
+pub use link::Link;
 pub use needs::{Need, Needs};
 pub use partition::{Channel, Partition, Restart};
 pub use posture::{Cipher, Posture};
@@ -532,6 +534,7 @@ pub struct Site {
     domains: Vec<Domain>,
     partitions: Vec<Partition>,
     channels: Vec<Channel>,
+    links: Vec<Link>,
     postures: Vec<Posture>,
 }
 
@@ -649,6 +652,11 @@ impl Site {
     /// The partitions, in the file's order.
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions
+    }
+
+    /// The networks of two partitions, in the file's order.
+    pub fn links(&self) -> &[Link] {
+        &self.links
     }
 
     /// The channels between partitions, in the file's order.

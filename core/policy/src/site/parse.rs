@@ -261,6 +261,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         domains: domains?,
         partitions: parts.partitions.into_iter().map(|(.., partition)| partition).collect(),
         channels: parts.channels.into_iter().map(partition::ReadChannel::into_channel).collect(),
+        links: parts.links.into_iter().map(super::link::ReadLink::into_link).collect(),
         postures: postures?,
     })
 }

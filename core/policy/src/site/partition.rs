@@ -6,6 +6,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::guard::{self, Guard, ReadGuard};
+use super::link::{self, ReadLink};
 use super::parse::{quantity as read_quantity, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
@@ -207,11 +208,12 @@ impl ReadChannel {
 pub(super) struct Draft {
     pub partitions: Vec<(At<PartitionName>, At<Label>, Partition)>,
     pub channels: Vec<ReadChannel>,
+    pub links: Vec<ReadLink>,
 }
 
 pub(super) const NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";
 
-/// Reads every `[[partition]]` and `[[channel]]`; `None` if one could not be read.
+/// Reads every `[[partition]]`, `[[channel]]` and `[[link]]`; `None` if one could not be read.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     root: &Keys<'_>,
@@ -224,9 +226,12 @@ pub(super) fn read(
         partitions.iter().map(|keys| partition(reader, vocabulary, &limits, keys)).collect();
     let channels = reader.tables(root.get("channel"), "[channel]", &reference::CHANNEL.names());
     let channels: Vec<_> = channels.iter().map(|keys| channel(reader, keys)).collect();
+    let links = reader.tables(root.get("link"), "[link]", &reference::LINK.names());
+    let links: Vec<_> = links.iter().map(|keys| link::read(reader, keys)).collect();
     for (count, most, value, what) in [
         (partitions.len(), MOST_PARTITIONS, root.get("partition"), "partitions"),
         (channels.len(), MOST_CHANNELS, root.get("channel"), "channels"),
+        (links.len(), link::MOST, root.get("link"), "links"),
     ] {
         if let Some(value) = value.filter(|_| count > most) {
             let told = format!("there are {count} {what}");
@@ -234,7 +239,9 @@ pub(super) fn read(
         }
     }
     let partitions = partitions.into_iter().collect::<Option<_>>()?;
-    Some(Draft { partitions, channels: channels.into_iter().collect::<Option<_>>()? })
+    let (channels, links): (Option<_>, Option<_>) =
+        (channels.into_iter().collect(), links.into_iter().collect());
+    Some(Draft { partitions, channels: channels?, links: links? })
 }
 
 fn partition(
@@ -383,7 +390,7 @@ pub(super) fn outside(reader: &mut Reader<'_>, draft: &Draft, own_kernel: &[At<R
 
 /// Holds partitions and channels against each other, and the flow by all channels together against the lattice.
 pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, vocabulary: &Vocabulary) {
-    let Draft { partitions, channels } = draft;
+    let Draft { partitions, channels, links } = draft;
     let places = usize::from(slots.unwrap_or(0)).saturating_add(partitions.len());
     if let Some((name, ..)) = partitions.first().filter(|_| places > usize::from(MAX_SLOTS)) {
         let what = format!("partitions and labels that run at once are {places} together");
@@ -401,15 +408,7 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
     let mut steps = Vec::new();
     for read in channels {
         let ReadChannel { name, from, to, channel, .. } = read;
-        for end in read.ends().filter(|end| place(&end.value).is_none()) {
-            let near = nearest(end.value.as_str(), partitions.iter().map(|(known, ..)| known.value.as_str()));
-            let remedy = match &near {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "declare it under [[partition]], or remove the channel".to_owned(),
-            };
-            let what = format!("the site has no partition `{}`", end.value);
-            reader.problem_near(ProblemKind::UnknownName, &end.span, what, near, remedy);
-        }
+        unknown(reader, draft, read.ends());
         let (Some(from), Some(to)) = (place(&from.value), place(&to.value)) else { continue };
         if from == to {
             let what = format!("the channel `{}` leads from a partition to itself", name.value);
@@ -427,7 +426,38 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
         filter(reader, draft, read, from);
         steps.push((name, Step { from, to, passage: channel.passage }));
     }
+    for ReadLink { name, ends, .. } in links {
+        unknown(reader, draft, ends);
+        let [Some(one), Some(other)] = ends.each_ref().map(|end| place(&end.value)) else { continue };
+        let step = |from, to| (name, Step { from, to, passage: Passage::OneWay });
+        // One whose ends differ in label is told of by itself.
+        if one != other
+            && partitions.get(one).map(|one| &one.1.value)
+                == partitions.get(other).map(|other| &other.1.value)
+        {
+            steps.extend([step(one, other), step(other, one)]);
+        }
+    }
+    link::check(reader, draft);
     forbidden(reader, draft, &steps, vocabulary);
+}
+
+/// Tells of ends that are no partitions.
+fn unknown<'a>(
+    reader: &mut Reader<'_>,
+    draft: &Draft,
+    ends: impl IntoIterator<Item = &'a At<PartitionName>>,
+) {
+    let known = || draft.partitions.iter().map(|(known, ..)| known.value.as_str());
+    for end in ends.into_iter().filter(|end| known().all(|name| name != end.value.as_str())) {
+        let near = nearest(end.value.as_str(), known());
+        let remedy = match &near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "declare it under [[partition]], or remove what leads there".to_owned(),
+        };
+        let what = format!("the site has no partition `{}`", end.value);
+        reader.problem_near(ProblemKind::UnknownName, &end.span, what, near, remedy);
+    }
 }
 
 /// A guard's filter is at the label of what it sees, and has to do with nothing else: so the guard is one step, and its label is what the
@@ -435,8 +465,9 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
 fn filter(reader: &mut Reader<'_>, draft: &Draft, read: &ReadChannel, from: usize) {
     let Some(ReadGuard { filter, .. }) = &read.guard else { return };
     let of = |end: &&At<PartitionName>| end.value == filter.value;
-    if draft.channels.iter().flat_map(ReadChannel::ends).filter(of).count() > 1 {
-        let what = format!("the filter `{}` has another channel", filter.value);
+    let links = draft.links.iter().flat_map(|link| &link.ends);
+    if draft.channels.iter().flat_map(ReadChannel::ends).chain(links).filter(of).count() > 1 {
+        let what = format!("the filter `{}` has another channel or link", filter.value);
         let remedy = "give it a partition of its own: it has one guard's messages, and nothing else";
         reader.problem(ProblemKind::Overlap, &filter.span, what, remedy);
     }

@@ -5,7 +5,7 @@
 
 mod apart;
 
-pub(super) use apart::{CHANNEL, FRAMES, PARTITION, SLOT};
+pub(super) use apart::{CHANNEL, FRAMES, LINK, PARTITION, SLOT};
 
 /// A key of a table.
 #[derive(Clone, Copy, Debug)]
@@ -608,6 +608,7 @@ pub const SECTIONS: &[&Section] = &[
     &NETWORK_HOST,
     &PARTITION,
     &CHANNEL,
+    &LINK,
     &DOMAIN,
     &FEDERATION,
     &PEER,

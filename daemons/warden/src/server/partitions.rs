@@ -6,7 +6,7 @@ use crate::channels::Way;
 use crate::partition::{Partition, Resources};
 use crate::process::Key;
 use crate::programs::Wanted;
-use crate::{Fatal, log};
+use crate::{Fatal, links, log};
 use levee_ipc::warden::LabelEvent;
 use levee_ipc::warden::guard::GuardSays;
 use levee_policy::PartitionName;
@@ -64,7 +64,9 @@ impl Server {
             return Ok(());
         }
         let (options, site, uids) = (&self.options, &self.site, &self.uids);
-        partition.start(&Resources { options, site, uids, image })
+        partition.start(&Resources { options, site, uids, image })?;
+        let begun = partition.name().clone();
+        links::lay(site, &self.partitions, &begun)
     }
 
     /// Takes what has happened in a partition.

@@ -180,3 +180,23 @@ pub(in crate::site) const CHANNEL: Section = Section {
         ),
     ],
 };
+
+/// `[[link]]`
+pub(in crate::site) const LINK: Section = Section {
+    head: "[[link]]",
+    needed: false,
+    means: "A network of two partitions at one label: an interface in each, with a wire between them that nobody else has. A partition without one has no network at all.",
+    keys: &[
+        must(
+            "name",
+            "a lower-case letter, then up to 14 of a-z, 0-9 and '-'",
+            "Its name, and that of both interfaces.",
+        ),
+        must("between", "the names of two partitions", "Who has it. Both are at one label."),
+        must(
+            "addresses",
+            "two addresses of one network, with its prefix length",
+            "The addresses of the two, in the same order.",
+        ),
+    ],
+};
