@@ -84,8 +84,9 @@ impl Framed {
                 self.given.insert(number, name);
                 continue;
             }
-            // Of a label that is none of the site's nothing may run.
-            let slots = who.label(site).map_or_else(Vec::new, |label| frames.of(&label));
+            // What carries a channel or a guard is of no label, and runs at any time.
+            let Some(label) = who.label(site) else { continue };
+            let slots = frames.of(&label);
             let Ok(reins) = group.reins() else {
                 // It can be killed, or is gone.
                 let _ = group.kill();
