@@ -27,7 +27,7 @@ pub(in crate::site) const FRAMES: Section = Section {
             "late",
             "how many ends of slots in what time, such as \"2 in 60s\"",
             "any number",
-            "How often a label's compartment, or a partition, may take longer than the margin to stop: what does more often is killed. Who ends late on purpose tells all others \
+            "How often what is at a label, its compartment, a partition or one of levee's own processes there, may take longer than the margin to stop: what does more often is killed. Who ends late on purpose tells all others \
              something by when their slots begin: this bounds it. A program that waits for a slow disk ends late, too.",
         ),
     ],
