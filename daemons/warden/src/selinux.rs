@@ -81,7 +81,8 @@ pub fn planned(site: &Site, label: &Label) -> Result<Option<Contexts>, Fatal> {
 }
 
 fn at(site: &Site, label: &Label, own: &str) -> Result<Contexts, Fatal> {
-    let level = site.selinux_level(label).map_err(step)?;
+    let level = site.selinux_level(label);
+    let level = level.map_err(|why| step(format!("{why}; or write `selinux = \"off\"` in [isolation]")))?;
     let mut parts = own.split(':');
     let (user, role) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     Ok(Contexts {
