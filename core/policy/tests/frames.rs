@@ -35,6 +35,7 @@ fn what_would_never_run_and_what_is_no_frame_is_refused() {
         (TWO.replace("10ms", "0ms"), "`time` is 0ms"),
         (TWO.replace("200us", "11ms"), "`margin` is 11ms"),
         (TWO.replace("SECRET", "SECRETS"), "SECRETS"),
+        (TWO.replace("200us", "0us"), "without a margin everything ends late"),
         (TWO.replace("2 in 60s", "often"), "`often` is no bound"),
         (format!("[frames]\n{}", "[[frames.slot]]\ntime = \"5ms\"\n".repeat(65)), "a frame has 65 slots"),
     ] {

@@ -40,14 +40,14 @@ impl Clock {
         self.began + micros(self.frame.slots.get(self.at).copied().unwrap_or(0))
     }
 
-    /// When what has not stopped is killed.
+    /// How long what is to stop may take until it is killed.
     pub fn patience(&self) -> Duration {
         micros(self.frame.stop)
     }
 
-    /// When what has not stopped is late.
-    pub fn margin_end(&self) -> Instant {
-        self.end() + micros(self.frame.margin)
+    /// How long what is to stop may take until it is late.
+    pub fn margin(&self) -> Duration {
+        micros(self.frame.margin)
     }
 
     /// How often something may be late.
@@ -57,7 +57,7 @@ impl Clock {
 
     /// When the next one begins, where all had stopped at this moment.
     pub fn next_begin(&self, stopped: Instant) -> Instant {
-        self.margin_end().max(stopped)
+        (self.end() + self.margin()).max(stopped)
     }
 
     /// The next slot begins; all had stopped at this moment.

@@ -103,7 +103,8 @@ impl Groups {
         let next = clock.next_slot();
         self.look_for_stuck()?;
         self.tell_all(|group| group.runs && !group.is_for(next), false)?;
-        self.stopped(clock)?;
+        // From now on: who keeps the frames may have been late itself, which is nobody else's fault.
+        self.stopped(clock, Instant::now())?;
         let stopped = Instant::now();
         let begin = clock.next_begin(stopped);
         let late = begin == stopped;
@@ -135,10 +136,11 @@ impl Groups {
         fault.map_or(Ok(()), Err)
     }
 
-    /// Waits until all that was told to stop has stopped; kills what has not in time. What even that does not stop is in a call of the
+    /// Waits until all that was told to stop at this moment has stopped; kills what has not in time. What even that does not stop is in a call of the
     /// kernel's that nothing interrupts: nothing of its program runs any more.
-    fn stopped(&mut self, clock: &Clock) -> Result<(), Fatal> {
-        let kill_at = clock.end() + clock.patience();
+    fn stopped(&mut self, clock: &Clock, told: Instant) -> Result<(), Fatal> {
+        let late_at = told + clock.margin();
+        let kill_at = told + clock.patience();
         let give_up = kill_at + clock.patience();
         let (mut late, mut killed, mut pause) = (false, false, SOON);
         while self.is_waited_for()? {
@@ -146,7 +148,7 @@ impl Groups {
             if now >= give_up {
                 return self.give_up();
             }
-            if now >= clock.margin_end() && !late {
+            if now >= late_at && !late {
                 late = true;
                 self.kill_if(|group| group.is_late(now, clock.late()))?;
             }

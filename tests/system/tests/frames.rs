@@ -155,7 +155,7 @@ while True:
 #[test]
 fn what_is_late_for_the_ends_of_its_slots_too_often_is_killed() {
     let site = SITE.replace("\"harbour\"", "\"late\"")
-        + &FRAMES.replace("[frames]", "[frames]\nmargin = \"10ms\"\nlate = \"30 in 60s\"")
+        + &FRAMES.replace("[frames]", "[frames]\nmargin = \"10ms\"\nstop = \"150ms\"\nlate = \"30 in 60s\"")
         + &partition("outlasts", "SECRET", OUTLASTS)
         + &partition("low", "UNCLASSIFIED", WATCH);
     let mut world = World::up("late", &site, &[]);

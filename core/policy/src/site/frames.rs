@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::guard::{Quota, quota};
 use super::parse::{Draft, quantity as read_quantity};
 use super::problem::ProblemKind;
 use super::quantity::brief;
+use super::quota::{Quota, quota};
 use super::read::{At, Keys, Reader};
 use super::reference;
 use super::vault::ranges;
@@ -126,6 +126,10 @@ pub(super) fn read(
     let slots: Vec<_> = slots.iter().map(|keys| slot(reader, keys, vocabulary)).collect();
     let slots = slots.into_iter().collect::<Option<Vec<_>>>()?;
     let (margin, stop, late) = (margin?, stop?, late?);
+    if late.is_some() && margin.is_zero() {
+        let what = "without a margin everything ends late, and is killed when it has so often";
+        reader.problem(ProblemKind::BadValue, &keys.span(), what, "remove `late`, or raise `margin`");
+    }
     let stop = stop.unwrap_or_else(|| stop_that_fits(&slots, margin));
     let frames = Frames { slots, margin, stop, late };
     if frames.longest() > STANDSTILL {

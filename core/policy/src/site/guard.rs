@@ -10,6 +10,7 @@ use toml::de::DeValue;
 use super::parse::quantity as read_quantity;
 use super::problem::ProblemKind;
 use super::quantity;
+use super::quota::{Quota, quota};
 use super::read::{At, Keys, Reader};
 use crate::names::PartitionName;
 
@@ -19,31 +20,6 @@ const MOST_SIZE: u64 = 32 << 10;
 const MOST_SCHEMA: usize = 16 << 10;
 /// Keys that only guards have.
 const OWN: [&str; 6] = ["filter", "messages", "octets", "answer", "hours", "schema"];
-
-/// So much in any stretch of time of this length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quota {
-    /// So many messages, octets, or ends of slots.
-    pub most: u64,
-    /// The time.
-    pub within: Duration,
-}
-
-impl Quota {
-    /// From `10 in 60s`, or `64K in 60s`.
-    fn parse(text: &str, unit: fn(&str) -> Option<u64>) -> Option<Self> {
-        let (most, within) = text.split_once(" in ")?;
-        let (most, within) = (unit(most)?, quantity::duration(within)?);
-        let times = Duration::from_secs(1)..=Duration::from_secs(86_400);
-        (most > 0 && times.contains(&within)).then_some(Self { most, within })
-    }
-}
-
-impl fmt::Display for Quota {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {} s", self.most, self.within.as_secs_f32())
-    }
-}
 
 /// A part of each day, in minutes since midnight UTC. Where the end is before the beginning it goes on over midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -236,22 +212,6 @@ pub(super) fn size(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<u64> {
     }
 }
 
-pub(super) fn quota(
-    reader: &mut Reader<'_>,
-    value: &Spanned<DeValue<'_>>,
-    key: &str,
-    unit: fn(&str) -> Option<u64>,
-) -> Option<Quota> {
-    let text = reader.string(value, key)?;
-    // Each of what is counted is remembered for as long: so many at most.
-    let quota = Quota::parse(text.value, unit).filter(|quota| key == "octets" || quota.most <= 100_000);
-    if quota.is_none() {
-        let remedy = "write how much in what time, such as \"10 in 60s\" or \"64K in 1h\": in 1s to 24h, at most 100000 but for octets";
-        reader.problem(ProblemKind::BadValue, &text.span, format!("`{}` is no bound", text.value), remedy);
-    }
-    quota
-}
-
 fn hours(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Hours> {
     let text = reader.string(value, "hours")?;
     let hours = Hours::parse(text.value);
@@ -284,17 +244,6 @@ mod tests {
         assert!(night.contains(1_320) && night.contains(0) && night.contains(359) && !night.contains(360));
         for wrong in ["8:00-18:00", "08:00", "24:00-08:00", "08:00-08:00", "08:60-09:00", "+8:00-09:00", ""] {
             assert_eq!(hours(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_quota_is_how_much_in_what_time() {
-        let count = |text: &str| text.parse().ok();
-        let quota = Quota::parse("10 in 60s", count).unwrap();
-        assert_eq!((quota.most, quota.within), (10, Duration::from_secs(60)));
-        assert_eq!(Quota::parse("64K in 1h", quantity::size).unwrap().most, 65_536);
-        for wrong in ["0 in 60s", "10 in 0s", "10", "10 in 25h", "ten in 60s", "10  in 60s"] {
-            assert_eq!(Quota::parse(wrong, count), None, "{wrong}");
         }
     }
 }
