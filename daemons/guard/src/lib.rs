@@ -10,7 +10,7 @@
 //! | `serve` | the loop: who is heard, and what for |
 #![forbid(unsafe_code)]
 
-mod passage;
+pub mod passage;
 mod serve;
 
 pub use serve::run;

@@ -13,6 +13,7 @@ pub mod esp_send;
 #[expect(missing_docs, reason = "a program's own files are compiled here; nobody else calls them")]
 pub mod etcd;
 pub mod federation;
+pub mod guard;
 pub mod ike_exchange;
 pub mod ike_parse;
 pub mod ipc_frame;

@@ -156,6 +156,7 @@ targets! {
     esp_send: levee_fuzz_targets::esp_send::run;
     etcd: levee_fuzz_targets::etcd::run;
     federation: levee_fuzz_targets::federation::run;
+    guard: levee_fuzz_targets::guard::run;
     ike_initiator: levee_fuzz_targets::ike_exchange::initiator;
     ike_parse: levee_fuzz_targets::ike_parse::run;
     ike_responder: levee_fuzz_targets::ike_exchange::responder;
@@ -198,4 +199,13 @@ fn the_saved_exchanges_reach_children_and_rekeyings() {
 fn another_servers_saved_words_let_its_session_be_used() {
     let input = corpus("federation").into_iter().find(|(p, _)| p.ends_with("session-comes-and-goes"));
     assert_eq!(levee_fuzz_targets::federation::appeared(&input.expect("a seed").1), 1);
+}
+
+#[test]
+fn a_guards_saved_messages_reach_its_reader() {
+    let passed = |name: &str| {
+        let input = corpus("guard").into_iter().find(|(p, _)| p.ends_with(name)).expect("a seed").1;
+        levee_fuzz_targets::guard::passed(&input)
+    };
+    assert_eq!(["plain", "schema", "numbers", "quota"].map(passed), [2, 2, 3, 4]);
 }
