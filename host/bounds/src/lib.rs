@@ -3,37 +3,81 @@
 
 use jsonschema::{PatternOptions, Validator};
 use levee_policy::site::{Hours, Quota, Refusal};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Octets that the program of one of a schema's patterns may have.
 const PATTERN: usize = 1 << 20;
+/// The draft of JSON Schema that is read.
+const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// A JSON Schema that what passes must fit.
 #[derive(Debug)]
 pub struct Schema(Validator);
 
 impl Schema {
-    /// Reads a schema. It refers to nothing outside itself; its patterns are matched in time linear in the text.
+    /// Reads a schema, of draft 2020-12. It refers to nothing outside itself; its patterns are matched in time linear in the text. JSON Schema takes
+    /// a word that it does not know for a remark, so that a bound which is misspelled would be none: here that is no schema. `format` is held, too.
     ///
     /// # Errors
-    /// It is no JSON, or no schema, or refers to another document.
+    /// It is no JSON, or no schema, or has a word that no schema has, or refers to another document.
     pub fn new(text: &str) -> Result<Self, String> {
         let schema: Value = serde_json::from_str(text).map_err(|e| format!("the schema is no JSON: {e}"))?;
+        let none = |why: &dyn std::fmt::Display| format!("the schema is none: {why}");
+        if schema.get("$schema").is_some_and(|draft| draft != DRAFT) {
+            return Err(none(&format!("leave out `$schema`, or write {DRAFT}")));
+        }
+        // As the draft's own schema of schemas, but closed, at every depth (its `$dynamicRef` comes back to this one).
+        let closed = json!({
+            "$schema": DRAFT, "$id": "levee:schema", "$dynamicAnchor": "meta", "$ref": DRAFT,
+            "unevaluatedProperties": false,
+        });
+        jsonschema::validator_for(&closed)
+            .map_err(|why| none(&why))?
+            .validate(&schema)
+            .map_err(|why| none(&format!("{why} (at {:?})", why.instance_path().as_str())))?;
         let patterns = PatternOptions::regex().size_limit(PATTERN).dfa_size_limit(PATTERN);
-        let options = jsonschema::options().with_pattern_options(patterns);
-        options.build(&schema).map(Self).map_err(|e| format!("the schema is none: {e}"))
+        let options = jsonschema::options()
+            .with_pattern_options(patterns)
+            .should_validate_formats(true)
+            .should_ignore_unknown_formats(false);
+        options.build(&schema).map(Self).map_err(|why| none(&why))
     }
 
     /// What passes of this message: the same value, as levee writes it; nothing if it is no JSON, or does not fit. Spaces, the order of
-    /// keys, a key that is there twice and the like do not pass: the reader sees what was checked, and no more.
+    /// keys, a key that is there twice, how a number is written and the like do not pass: the reader sees what was checked, and no more.
     pub fn rewrite(&self, message: &[u8]) -> Option<Vec<u8>> {
-        let value: Value = serde_json::from_slice(message).ok()?;
+        let mut value: Value = serde_json::from_slice(message).ok()?;
+        spell(&mut value);
         if !self.0.is_valid(&value) {
             return None;
         }
         serde_json::to_vec(&value).ok()
+    }
+}
+
+/// Gives each number one form: 7, 7.0 and 70e-1 are one to a schema, as are 0 and -0.0. A whole one is an integer where one can hold it.
+fn spell(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
+            // In 64 bits it has but one integer that is the same, and none beyond.
+            let integer = whole.map(|float| format!("{float:.0}"));
+            if let Some(integer) = integer {
+                let integer = if integer == "-0" { "0" } else { &integer };
+                let fits = integer
+                    .parse::<i64>()
+                    .map(Into::into)
+                    .or_else(|_| integer.parse::<u64>().map(Into::into));
+                if let Ok(fits) = fits {
+                    *number = fits;
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(spell),
+        Value::Object(entries) => entries.values_mut().for_each(spell),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
@@ -105,6 +149,36 @@ mod tests {
     }
 
     #[test]
+    fn a_number_passes_in_one_spelling_alone() {
+        let schema = Schema::new(SCHEMA).unwrap();
+        let seven: &[u8] = br#"{"depth":7}"#;
+        for spelling in ["7", "7.0", "70e-1", "0.7e1", "7.000"] {
+            let message = format!(r#"{{"depth":{spelling}}}"#);
+            assert_eq!(schema.rewrite(message.as_bytes()).as_deref(), Some(seven), "{spelling}");
+        }
+        for spelling in ["0", "-0", "0.0", "-0.0", "-0e9", "0e-7"] {
+            let message = format!(r#"{{"depth":{spelling}}}"#);
+            let passed = schema.rewrite(message.as_bytes());
+            assert_eq!(passed.as_deref(), Some(&br#"{"depth":0}"#[..]), "{spelling}");
+        }
+        let any = Schema::new("{}").unwrap();
+        let written = |message: &str| String::from_utf8(any.rewrite(message.as_bytes()).unwrap()).unwrap();
+        for alike in [
+            &["100000000000000000", "1e17", "100000000000000000.0", "0.1e18"][..],
+            &["18446744073709549568", "18446744073709549568.0", "1.8446744073709549568e19"],
+            &["-9223372036854775808", "-9223372036854775808.0", "-9.223372036854775808e18"],
+            &["18446744073709551616", "1.8446744073709551616e19", "18446744073709551616.0"],
+            &["1e100", "10e99", "1.0e100"],
+            &["0.1", "1e-1", "0.10"],
+        ] {
+            let in_depth = |number: &&str| written(&format!("[[{{\"a\":{number}}}]]"));
+            let first = alike.first().map(in_depth);
+            assert!(alike.iter().map(in_depth).all(|all| Some(all) == first), "{alike:?}");
+        }
+        assert_eq!(written("[1.5,-7.0,18446744073709551615]"), "[1.5,-7,18446744073709551615]");
+    }
+
+    #[test]
     fn what_does_not_fit_or_is_no_json_does_not_pass() {
         let schema = Schema::new(SCHEMA).unwrap();
         let deep = "[".repeat(10_000);
@@ -132,9 +206,29 @@ mod tests {
             r#"{"$ref": "https://www.harbour.example/schema.json"}"#,
             r#"{"$ref": "file:///etc/passwd"}"#,
             r#"{"pattern": "("}"#,
+            // Bounds that would be none, if they were taken for remarks.
+            r#"{"maxLenght": 3}"#,
+            r#"{"properties": {"at": {"items": {"not": {"additionalProperites": false}}}}}"#,
+            r##"{"$defs": {"at": {"enumeration": [1]}}, "$ref": "#/$defs/at"}"##,
+            r#"{"format": "dat"}"#,
+            r##"{"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMinimum": true}"##,
         ] {
             assert!(Schema::new(wrong).is_err(), "{wrong}");
         }
+        for sound in [
+            SCHEMA,
+            r##"{"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A depth", "$comment": "metres", "type": "object",
+                "$defs": {"depth": {"description": "below the keel", "type": "number", "multipleOf": 0.5}}, "unevaluatedProperties": false,
+                "properties": {"depth": {"$ref": "#/$defs/depth"}}, "patternProperties": {"^at": {"type": "string", "format": "date"}}}"##,
+        ] {
+            assert!(Schema::new(sound).is_ok(), "{:?}", Schema::new(sound).err());
+        }
+    }
+
+    #[test]
+    fn a_format_is_a_bound() {
+        let schema = Schema::new(r#"{"type": "string", "format": "date"}"#).unwrap();
+        assert!(schema.rewrite(br#""2026-11-24""#).is_some() && schema.rewrite(br#""tide table""#).is_none());
     }
 
     #[test]

@@ -174,9 +174,9 @@ pub(in crate::site) const CHANNEL: Section = Section {
         ),
         may(
             "schema",
-            "a JSON Schema, of 16384 octets at most",
+            "a JSON Schema of draft 2020-12, of 16384 octets at most",
             "anything may pass",
-            "What passes by a guard is JSON that fits it, written anew by levee: no other spelling passes.",
+            "What passes by a guard is JSON that fits it, written anew by levee: no other spelling passes. A word that no schema has is refused, and `format` is held.",
         ),
     ],
 };
