@@ -43,7 +43,7 @@ impl Reload {
             output::print(&read)?;
             for path in keys {
                 output::print(&format!(
-                    "{}: newer than the start; the server goes on with the key that it has now\n",
+                    "{}: newer than the start; the server goes on with the key that it has now (`levee status` says so if it cannot use it)\n",
                     path.display()
                 ))?;
             }

@@ -65,6 +65,9 @@ pub struct Server {
     uids: Uids,
     /// The keys that the processes have.
     enrolled: renewing::Enrolled,
+    renewal: renewing::Renewal,
+    /// Everything was at work.
+    is_up: bool,
     tunnels: Vec<SteeringGroup>,
     /// Which slot an SPI names.
     steering: SteeringKey,
@@ -156,6 +159,8 @@ impl Server {
             site_text,
             uids,
             enrolled,
+            renewal: renewing::Renewal::default(),
+            is_up: false,
             tunnels,
             steering,
             ike,
@@ -204,6 +209,7 @@ impl Server {
                 && !self.images.is_making()
             {
                 ready.take().into_iter().for_each(|ready| ready());
+                self.is_up = true;
                 self.tell_last_run();
                 self.tell_rotations();
             }
@@ -225,7 +231,8 @@ impl Server {
                 self.see_to_partitions();
             }
             self.see_to_stacks();
-            self.see_to_rests();
+            self.see_to_rests()?;
+            self.see_to_trial()?;
             self.see_to_labels();
             self.see_to_frames();
         }
@@ -244,6 +251,7 @@ impl Server {
         self.makers.stop();
         self.partition_makers.stop();
         self.images.stop();
+        self.renewal.stop();
         self.partitions.iter_mut().for_each(|partition| partition.stop("the server ends"));
         let last_words = std::mem::take(&mut self.partitions).into_iter().filter_map(Partition::finish);
         self.last_words.extend(last_words);
@@ -314,13 +322,12 @@ impl Server {
             let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
             match process.hear().map(|received| received.message) {
                 Ok(Heard::Ready) => match (key.role, &key.label) {
+                    (Role::Signer, _) => self.signer_ready()?,
                     (Role::Vault, Some(label)) => self.vault_ready(&label.clone()),
                     (Role::Mediator, Some(label)) => self.tell_if_up(&label.clone()),
                     _ => {}
                 },
-                Ok(Heard::Unusable(why)) => {
-                    return Err(Fatal::keys(&self.options.state.join("server"), why));
-                }
+                Ok(Heard::Unusable(why)) => return self.unusable(why),
                 Ok(Heard::Sessiond(request)) => self.request(request),
                 Ok(Heard::Frames(state)) => self.framed.said(state),
                 Ok(Heard::Channel(counted)) => self.channel_said(key, counted),

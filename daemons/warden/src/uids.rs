@@ -58,6 +58,8 @@ pub enum Own {
     Layer,
     /// What keeps the frames.
     Frames,
+    /// A signer that tries new keys.
+    Trial,
     /// The vault in this slot.
     Vault(u16),
     /// The first of two stacks in this slot that must agree.
@@ -121,6 +123,7 @@ impl Uids {
             Own::Log => 7,
             Own::Layer => 8,
             Own::Frames => 9,
+            Own::Trial => 10,
             Own::Vault(slot) => 0x1000 + u32::from(slot & 0xfff),
             Own::Snapshot(slot) => 0x2000 + u32::from(slot & 0xfff),
             Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
@@ -195,6 +198,7 @@ mod tests {
             Own::Log,
             Own::Layer,
             Own::Frames,
+            Own::Trial,
         ]
         .into_iter()
         .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))

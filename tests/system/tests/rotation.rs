@@ -152,3 +152,60 @@ fn the_authority_is_rotated_under_a_session_and_then_believes_nobody_of_before()
     let shown = world.levee(&["audit", "show", "--state", &state]).ok();
     assert_eq!(shown.lines().filter(|line| line.contains(" authority: ")).count(), 2, "{shown}");
 }
+
+#[test]
+fn new_keys_that_the_signer_cannot_use_leave_everybody_the_old_ones_and_the_operator_an_alarm() {
+    let world = World::up("unusable", SITE, &["ws1"]);
+    let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+    let run = text(&world.path("run"));
+    let warden = world.server_pid();
+    let eventually = |what: &str, is: &dyn Fn() -> bool| eventually(Duration::from_secs(60), what, is);
+    let alarms = || {
+        let said = world.levee(&["status", "--json", "--run", &run]);
+        let said: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_default();
+        said["alarms"].to_string()
+    };
+    let signs_on_anew = || {
+        eventually("signed off", &|| {
+            world.tpe("ws1", &["logout"]);
+            world.status()["sessions"].as_array().is_some_and(Vec::is_empty)
+        });
+        eventually("signed on", &|| world.login("ws1", "ada").status == 0);
+        world.level("ws1", "UNCLASSIFIED").ok();
+        world.fetch("ws1", PAGE).ok();
+    };
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    let signer = host::child(warden, "levee-signer");
+    for what in ["trusted-path", "ike"] {
+        world.levee(&["enrol", "rotate", &site, what, "--state", &state]).ok();
+    }
+    let key = world.path("state/server/ike.key");
+    let good = fs::read(&key).expect("the new key");
+    fs::write(&key, "no key").expect("a key that is none");
+    world.levee(&["reload", "--run", &run]).ok();
+    eventually("the operator is told", &|| alarms().contains("new keys are not used"));
+    assert_eq!(host::children(warden, "levee-signer"), [signer.clone()], "the one with the old keys");
+    world.fetch("ws1", PAGE).ok();
+    // Whoever ends has what goes with the old keys.
+    for name in ["levee-keyer", "levee-tps"] {
+        let process = host::child(warden, name);
+        process.kill();
+        eventually("it is there again", &|| !host::children(warden, name).contains(&process));
+    }
+    signs_on_anew();
+
+    // With the signer the old keys are gone. Sessions go on; nobody signs on until the file is right.
+    signer.kill();
+    eventually("the operator is told that nothing signs", &|| alarms().contains("levee-signer ends"));
+    world.fetch("ws1", PAGE).ok();
+    fs::write(&key, good).expect("the key");
+    world.levee(&["reload", "--run", &run]).ok();
+    eventually("it signs with the new keys", &|| !alarms().contains("it is started again in"));
+    signs_on_anew();
+    assert_eq!(world.server_pid(), warden);
+    assert!(host::Process::find(warden).is_some_and(|warden| warden.runs()), "the server never ended");
+    let log = world.levee(&["audit", "show", "--state", &state]).ok();
+    assert!(log.contains("new keys cannot be used"), "{log}");
+    world.levee(&["audit", "verify", "--state", &state]).ok();
+}

@@ -49,9 +49,7 @@ impl Server {
                 if *role == Role::Frames {
                     self.framed.begins_anew();
                 }
-                self.start_standing(*role)?;
-                // It has the keys of now. If they were rotated, so must have those that speak with it.
-                self.renew().map(drop)
+                if *role == Role::Signer { self.signer_again() } else { self.start_standing(*role) }
             }
             (_, Some(_)) => {
                 self.again(Kept::Process(key.clone()), &how);
@@ -86,7 +84,7 @@ impl Server {
         }
     }
 
-    fn rests(&mut self, what: &Kept, how: &str, wait: Duration) {
+    pub(super) fn rests(&mut self, what: &Kept, how: &str, wait: Duration) {
         log!("{what} ends again and again ({how}): it rests {wait:?}");
         if let Kept::Process(Key { role: Role::Mediator, label: Some(label), .. }) = what {
             self.labels.get(label).into_iter().for_each(RunningLabel::refuse_mediated);
@@ -128,14 +126,22 @@ impl Server {
     }
 
     /// Starts what has rested, and says of what has run for a while that it is well.
-    pub(super) fn see_to_rests(&mut self) {
+    ///
+    /// # Errors
+    /// What goes with the signer's keys cannot be started.
+    pub(super) fn see_to_rests(&mut self) -> Result<(), Fatal> {
         let now = Instant::now();
         for what in self.keeping.due(now) {
-            self.start_again(what);
+            if what == Kept::Process(Key::of(Role::Signer)) {
+                self.signer_again()?;
+            } else {
+                self.start_again(what);
+            }
         }
         for what in self.keeping.well(now) {
             self.note(&what, true, "runs again".to_owned());
         }
+        Ok(())
     }
 
     fn note(&self, what: &Kept, done: bool, reason: String) {
@@ -151,7 +157,8 @@ impl Server {
         let last = self.last_run.iter().map(|why| format!("the last run ended by itself: {why}"));
         let services = self.labels.iter().flat_map(|(name, label)| label.alarms(name));
         let partitions = self.partitions.iter().filter_map(Partition::alarm).chain(self.framed.alarms());
-        last.chain(self.keeping.alarms(Instant::now()))
+        last.chain(self.renewal.alarm())
+            .chain(self.keeping.alarms(Instant::now()))
             .chain(services)
             .chain(partitions)
             .take(MOST_ALARMS)

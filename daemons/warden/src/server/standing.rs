@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::framed::{self, Member, Who};
+use crate::process::Started;
 use crate::standing::{self, Given};
 use levee_ipc::warden::frames::FramesPart;
 use levee_ipc::warden::fsd::FsdPart;
@@ -11,6 +12,7 @@ use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::signer::SignerPart;
 use levee_ipc::warden::tps::TpsPart;
 use rustix::process::setpriority_process;
+use std::error::Error;
 
 /// Processes that every server has, in the order in which they are started; fsd where the site has several servers, the second tunnel
 /// where it has two layers, never both; what keeps the frames where it has some.
@@ -84,14 +86,14 @@ impl Server {
         sessiond.give(SessiondPart::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
         let own = state::own_directory(&directory.join("sessiond"), uid)?;
         sessiond.give(SessiondPart::Directory, own)?;
-        sessiond.give(SessiondPart::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+        sessiond.give(SessiondPart::Authority, self.public("authority/ca.pem")?)?;
         if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
             sessiond.give(SessiondPart::Revocations, list)?;
         }
         if self.site.federation().is_some() {
-            let file = |name: &str| state::copy(&directory.join("server").join(name));
-            sessiond.give(SessiondPart::Federation, file("federation-chain.pem")?)?;
-            sessiond.give(SessiondPart::FederationAuthority, file("federation-authority.pem")?)?;
+            sessiond.give(SessiondPart::Federation, self.public("server/federation-chain.pem")?)?;
+            let authority = self.public("server/federation-authority.pem")?;
+            sessiond.give(SessiondPart::FederationAuthority, authority)?;
         }
         sessiond.give(SessiondPart::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
         sessiond.give(SessiondPart::Operators, &self.operators)?;
@@ -115,11 +117,11 @@ impl Server {
             let (host, id) = (Some(host.clone()), ppk.id().clone());
             keyer.to().give(KeyerPart::Ppk { host, id, mandatory: ppk.is_mandatory() }, &[])?;
         }
-        keyer.give(KeyerPart::Chain, state::copy(&directory.join("server/ike-chain.pem"))?)?;
+        keyer.give(KeyerPart::Chain, self.public("server/ike-chain.pem")?)?;
         if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
             keyer.give(KeyerPart::Revocations, list)?;
         }
-        keyer.give(KeyerPart::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+        keyer.give(KeyerPart::Authority, self.public("authority/ca.pem")?)?;
         Ok(keyer.into_process())
     }
 
@@ -132,9 +134,8 @@ impl Server {
         }
         let (site, server) = (self.site.name().clone(), self.site.server().name().clone());
         fsd.to().give(FsdPart::Member { site, server }, &[])?;
-        let file = |name: &str| state::copy(&self.options.state.join("server").join(name));
-        fsd.give(FsdPart::Chain, file("federation-chain.pem")?)?;
-        fsd.give(FsdPart::Authority, file("federation-authority.pem")?)?;
+        fsd.give(FsdPart::Chain, self.public("server/federation-chain.pem")?)?;
+        fsd.give(FsdPart::Authority, self.public("server/federation-authority.pem")?)?;
         Ok(fsd.into_process())
     }
 
@@ -186,16 +187,22 @@ impl Server {
     fn give_tps(&self, start: Start<'_>) -> Given {
         let directory = &self.options.state;
         let tps = Process::start_as::<TpsPart>(start)?;
-        tps.give(TpsPart::Chain, state::copy(&directory.join("server/chain.pem"))?)?;
+        tps.give(TpsPart::Chain, self.public("server/chain.pem")?)?;
         if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
             tps.give(TpsPart::Revocations, list)?;
         }
-        tps.give(TpsPart::Authority, state::copy(&directory.join("authority/ca.pem"))?)?;
+        tps.give(TpsPart::Authority, self.public("authority/ca.pem")?)?;
         tps.give(TpsPart::Listener, &self.trusted_path)?;
         Ok(tps.into_process())
     }
 
-    fn give_signer(&self, start: Start<'_>) -> Given {
+    /// The public half of a key, as it goes with what the signer has.
+    fn public(&self, file: &str) -> std::io::Result<OwnedFd> {
+        self.enrolled.copy(&self.options.state, file)
+    }
+
+    /// A signer that has all keys, and nothing to sign with them.
+    pub(super) fn give_keys(&self, start: Start<'_>) -> Result<Started<SignerPart>, Box<dyn Error>> {
         let signer = Process::start_as::<SignerPart>(start)?;
         let directory = self.options.state.join("server");
         if let Some(passphrase) = &self.passphrase {
@@ -206,13 +213,18 @@ impl Server {
         for (what, file) in keys {
             signer.give(SignerPart::PrivateKey(what), state::secret(&directory.join(file))?)?;
         }
-        signer.give(SignerPart::AuditChain, state::audit_chain(&self.options.state)?)?;
-        for place in self.site.audit().checkpoints() {
-            signer.give(SignerPart::Checkpoints, state::checkpoints(place)?)?;
-        }
         for (host, ppk) in self.ppks() {
             let file = directory.join("ppk").join(format!("{host}.key"));
             signer.give(SignerPart::Ppk(ppk.id().clone()), state::secret(&file)?)?;
+        }
+        Ok(signer)
+    }
+
+    fn give_signer(&self, start: Start<'_>) -> Given {
+        let signer = self.give_keys(start)?;
+        signer.give(SignerPart::AuditChain, state::audit_chain(&self.options.state)?)?;
+        for place in self.site.audit().checkpoints() {
+            signer.give(SignerPart::Checkpoints, state::checkpoints(place)?)?;
         }
         Ok(signer.into_process())
     }
