@@ -9,7 +9,7 @@
 use crate::design::Layout;
 use crate::experiment::{Drive, Experiment, Form, Mediation, Path, Session, Use};
 use crate::paper::measure;
-use crate::sample::{Manifest, SCHEMA, Sample};
+use crate::sample::{Flag, Manifest, SCHEMA, Sample};
 use crate::stats::{self, Interval, factorial, interval, p_value, series};
 use crate::tools::Tool;
 use crate::workload::Kind;
@@ -242,7 +242,7 @@ pub struct Summary {
     /// Accepted samples.
     pub accepted: usize,
     /// Attempts with each flag.
-    pub flags: BTreeMap<String, usize>,
+    pub flags: BTreeMap<Flag, usize>,
     /// Trials of the plan for which no attempt was accepted.
     pub missing: usize,
     /// Values.
@@ -595,9 +595,9 @@ pub fn summarise(m: &Manifest, samples: &[Sample]) -> Result<Summary, String> {
         e.paper_measure =
             median(e, &baseline).zip(median(e, &e.arm)).map(|(b, a)| measure(&e.workload, b, a));
     }
-    let mut flags: BTreeMap<String, usize> = BTreeMap::new();
+    let mut flags: BTreeMap<Flag, usize> = BTreeMap::new();
     for f in samples.iter().flat_map(|s| &s.flags) {
-        *flags.entry(f.clone()).or_default() += 1;
+        *flags.entry(*f).or_default() += 1;
     }
     let tried: BTreeSet<usize> = samples.iter().map(|s| s.trial).collect();
     let had: BTreeSet<usize> = samples.iter().filter(|s| s.accepted).map(|s| s.trial).collect();

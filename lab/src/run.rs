@@ -1,11 +1,11 @@
 //! Running an experiment: every trial of the plan, judged, kept, and made again where the rules say so.
 
-use crate::counters::Cpu;
+use crate::counters::{Cpu, Net, NetDelta};
 use crate::design::{Trial, plan};
 use crate::experiment::{Experiment, Form, Unit};
 use crate::host::{self, Env, now};
 use crate::netns::{self, Group};
-use crate::sample::{Common, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
+use crate::sample::{Common, Flag, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
 use crate::stand::{Place, Stand, absent, counters};
 use crate::tools::Tool;
 use crate::workload::{Closer, Outcome, Task};
@@ -233,6 +233,45 @@ impl Runner<'_> {
         }
     }
 
+    /// What every clock and counter of a trial shows now.
+    fn read(&self, place: &Place) -> io::Result<Before> {
+        Ok(Before {
+            groups: (seconds(&self.stand.client_group), seconds(&self.stand.server_group)),
+            net: counters(place.server),
+            levee: self.stand.levee_seconds(),
+            cpu: Cpu::read()?,
+            clock: Instant::now(),
+        })
+    }
+
+    /// What has been used since, and what has moved in the server's namespace.
+    fn since(&self, before: &Before, place: &Place) -> io::Result<(Load, Option<NetDelta>)> {
+        let wall = before.clock.elapsed().as_secs_f64();
+        let cpu = Cpu::read()?.since(&before.cpu);
+        let net = before.net.as_ref().zip(counters(place.server)).map(|(a, b)| b.since(a));
+        let grew = |g: &Option<Group>, from: Option<f64>| seconds(g).zip(from).map(|(b, a)| b - a);
+        let client = grew(&self.stand.client_group, before.groups.0);
+        let levee = self.stand.levee_seconds();
+        let (services, rest) = (levee.0 - before.levee.0, levee.1 - before.levee.1);
+        // a bare server in levee's network is in the group of bare servers, any other in its compartment's
+        let bare = grew(&self.stand.server_group, before.groups.1);
+        let server = if place.levee { Some(services + bare.unwrap_or(0.0)) } else { bare };
+        let between = place.levee.then_some(rest);
+        // in an arm without levee, what levee does meanwhile is background
+        let ours = client.unwrap_or(0.0) + server.unwrap_or(0.0) + between.unwrap_or(0.0);
+        let load = Load {
+            wall,
+            client,
+            server,
+            between,
+            // soft interrupts in a role's own time are in both: the sum counts each second once
+            background: (cpu.busy + cpu.interrupts - ours).max(0.0),
+            interrupts: cpu.interrupts,
+            steal: cpu.steal,
+        };
+        Ok((load, net))
+    }
+
     /// One attempt at a trial; `last` says that it will not be made again.
     fn attempt(&self, trial: &Trial, index: usize, attempt: u32, seq: u64, last: bool) -> io::Result<Sample> {
         let wrong = |what: &str| io::Error::other(format!("the manifest has no {what} of trial {index}"));
@@ -251,39 +290,13 @@ impl Runner<'_> {
         };
         let tunnel = || if place.tunnel && !unit.kind.is_tcp() { self.stand.tunnel() } else { None };
         let tunnel0 = tunnel();
-        let seconds = |g: &Option<Group>| g.as_ref().and_then(Group::seconds);
-        let before = (seconds(&self.stand.client_group), seconds(&self.stand.server_group));
-        let net0 = counters(place.server);
-        let levee0 = self.stand.levee_seconds();
-        let (cpu0, clock) = (Cpu::read()?, Instant::now());
+        let before = self.read(&place)?;
         let warmup = warmed.as_ref().ok().and_then(|o| Some(o.as_ref()?.value));
         let outcome = warmed.and_then(|_| match arm.tool {
             None => client(&place, &task),
             Some(t) => t.measure(&place, &task),
         });
-        let wall = clock.elapsed().as_secs_f64();
-        let cpu = Cpu::read()?.since(&cpu0);
-        let net = net0.zip(counters(place.server)).map(|(a, b)| b.since(&a));
-        let grew = |g: &Option<Group>, before: Option<f64>| seconds(g).zip(before).map(|(b, a)| b - a);
-        let client = grew(&self.stand.client_group, before.0);
-        let levee = self.stand.levee_seconds();
-        let (services, rest) = (levee.0 - levee0.0, levee.1 - levee0.1);
-        // a bare server in levee's network is in the group of bare servers, any other in its compartment's
-        let bare = grew(&self.stand.server_group, before.1);
-        let server = if place.levee { Some(services + bare.unwrap_or(0.0)) } else { bare };
-        let between = place.levee.then_some(rest);
-        // in an arm without levee, what levee does meanwhile is background
-        let ours = client.unwrap_or(0.0) + server.unwrap_or(0.0) + between.unwrap_or(0.0);
-        let load = Load {
-            wall,
-            client,
-            server,
-            between,
-            // soft interrupts in a role's own time are in both: the sum counts each second once
-            background: (cpu.busy + cpu.interrupts - ours).max(0.0),
-            interrupts: cpu.interrupts,
-            steal: cpu.steal,
-        };
+        let (load, net) = self.since(&before, &place)?;
         let (outcome, error) = match outcome {
             Ok(o) => (Some(o), None),
             Err(e) => (None, Some(e.to_string())),
@@ -306,11 +319,11 @@ impl Runner<'_> {
             may_wait,
         );
         if let Some(e) = error {
-            flags.insert(0, "error".into());
+            flags.insert(0, Flag::Error);
             why = Some(e);
         }
         // A contended trial that cannot be had better is analysed and stays flagged; a broken one never is.
-        let accepted = flags.is_empty() || (last && flags.iter().all(|f| f == "contended"));
+        let accepted = flags.is_empty() || (last && flags.iter().all(|f| *f == Flag::Contended));
         Ok(Sample {
             schema: SCHEMA,
             seq,
@@ -332,6 +345,21 @@ impl Runner<'_> {
             load,
         })
     }
+}
+
+/// What clocks and counters showed before a trial.
+struct Before {
+    /// Processor seconds of the client's group and the server's.
+    groups: (Option<f64>, Option<f64>),
+    net: Option<Net>,
+    /// Those of levee's services, and of the rest of levee.
+    levee: (f64, f64),
+    cpu: Cpu,
+    clock: Instant,
+}
+
+fn seconds(group: &Option<Group>) -> Option<f64> {
+    group.as_ref().and_then(Group::seconds)
 }
 
 /// Appends the environment to `env.json`: one entry for each time the run was begun or resumed.

@@ -240,6 +240,40 @@ pub struct Load {
     pub steal: f64,
 }
 
+/// What is wrong with an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Flag {
+    /// Others used the processors. An attempt that cannot be had better is analysed with it; with any other it never is.
+    Contended,
+    /// It did not end well.
+    Error,
+    /// Its datagrams do not add up.
+    Ledger,
+    /// No rate that was tried was without loss.
+    Loss,
+    /// Sockets went into `TIME_WAIT` where none should, or a table was full.
+    TimeWait,
+}
+
+impl Flag {
+    /// The name as in samples and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Flag::Contended => "contended",
+            Flag::Error => "error",
+            Flag::Ledger => "ledger",
+            Flag::Loss => "loss",
+            Flag::TimeWait => "time-wait",
+        }
+    }
+
+    /// The names of several, apart by spaces.
+    pub fn names(all: &[Flag]) -> String {
+        all.iter().map(|flag| flag.name()).collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// One line of `samples.ndjson`: one attempt at one trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -268,8 +302,8 @@ pub struct Sample {
     pub warmup: Option<f64>,
     /// Whether it is analysed. Rejected attempts are kept and shown.
     pub accepted: bool,
-    /// `error`, `ledger`, `loss`, `time-wait`, `contended`.
-    pub flags: Vec<String>,
+    /// What is wrong with it.
+    pub flags: Vec<Flag>,
     /// What was wrong, in words.
     pub why: Option<String>,
     /// What the client measured.
@@ -300,61 +334,42 @@ pub fn judge(
     rules: &Rules,
     layout: Layout,
     may_wait: Option<u64>,
-) -> (Vec<String>, Option<String>) {
+) -> (Vec<Flag>, Option<String>) {
     let mut flags = Vec::new();
     let mut why: Option<String> = None;
-    let mut flag = |f: &str, w: String| {
-        flags.push(f.to_owned());
+    let mut flag = |flag: Flag, w: String| {
+        flags.push(flag);
         why.get_or_insert(w);
     };
     if let Some(udp) = outcome.and_then(|o| o.udp.as_ref()) {
         match ledger.map(Ledger::fault) {
             Some(None) => {}
-            Some(Some(fault)) => flag("ledger", fault),
-            None => {
-                flag("ledger", "there is none: a namespace's or the tunnel's counters cannot be read".into())
-            }
+            Some(Some(fault)) => flag(Flag::Ledger, fault),
+            None => flag(
+                Flag::Ledger,
+                "there is none: a namespace's or the tunnel's counters cannot be read".into(),
+            ),
         }
         if udp.duplicates > 0 {
             flag(
-                "ledger",
+                Flag::Ledger,
                 format!("{} came twice, or out of order on a path with one queue", udp.duplicates),
             );
         }
         // the first step is the warm-up
         let mut rates = udp.steps.iter().skip(1);
         if rates.len() > 0 && !rates.any(|s| s.sent > 0 && s.sent == s.delivered) {
-            flag("loss", "no rate that was tried is without loss".into());
+            flag(Flag::Loss, "no rate that was tried is without loss".into());
         }
     }
-    let connects = outcome.is_some_and(|o| o.kind.connects());
-    if let Some(may_wait) = may_wait.filter(|_| connects) {
-        let client = outcome.and_then(|o| o.time_wait.zip(o.net));
-        if client.is_none() || server.is_none() {
-            flag("time-wait", "not known: a namespace's counters cannot be read".into());
-        }
-        let within = |before: u64, after: u64| after <= before.saturating_add(may_wait);
-        if let Some(((before, after), _)) = client.filter(|((before, after), _)| !within(*before, *after)) {
-            flag("time-wait", format!("{} client sockets went into TIME_WAIT", after - before));
-        }
-        if let Some((_, net)) = client.filter(|(_, net)| net.tw_reused > 0) {
-            flag("time-wait", format!("{} connections took over a socket in TIME_WAIT", net.tw_reused));
-        }
-        if let Some(s) = server.filter(|s| s.tw_overflow > 0 || s.listen_overflows > 0) {
-            flag(
-                "time-wait",
-                format!(
-                    "the server ran out of room: {} TIME_WAIT, {} accept queue",
-                    s.tw_overflow, s.listen_overflows
-                ),
-            );
-        }
+    if let Some(may_wait) = may_wait.filter(|_| outcome.is_some_and(|o| o.kind.connects())) {
+        waiting(outcome, server, may_wait).into_iter().for_each(|why| flag(Flag::TimeWait, why));
     }
     let share = |s: f64| if load.wall > 0.0 { s / load.wall } else { 0.0 };
     // /proc/stat counts ticks of a hundredth of a second on each processor: a few say nothing
     if share(load.background - 0.03) > rules.background {
         flag(
-            "contended",
+            Flag::Contended,
             format!("other programs used {:.0} % of a processor", 100.0 * share(load.background)),
         );
     }
@@ -362,15 +377,41 @@ pub fn judge(
     let waited = outcome.and_then(|o| o.waited).map(|w| w - load.between.unwrap_or(0.0));
     if let Some(w) = waited.filter(|w| layout == Layout::Apart && share(*w) > rules.waited) {
         flag(
-            "contended",
+            Flag::Contended,
             format!("the client waited {:.0} % of the time for its processor", 100.0 * share(w)),
         );
     }
     if share(load.steal - 0.011) > rules.steal {
-        flag("contended", format!("the hypervisor took {:.0} % of a processor", 100.0 * share(load.steal)));
+        flag(
+            Flag::Contended,
+            format!("the hypervisor took {:.0} % of a processor", 100.0 * share(load.steal)),
+        );
     }
     flags.dedup();
     (flags, why)
+}
+
+/// What `TIME_WAIT` did to a trial of connections.
+fn waiting(outcome: Option<&Outcome>, server: Option<&NetDelta>, may_wait: u64) -> Vec<String> {
+    let mut faults = Vec::new();
+    let client = outcome.and_then(|o| o.time_wait.zip(o.net));
+    if client.is_none() || server.is_none() {
+        faults.push("not known: a namespace's counters cannot be read".into());
+    }
+    let within = |before: u64, after: u64| after <= before.saturating_add(may_wait);
+    if let Some(((before, after), _)) = client.filter(|((before, after), _)| !within(*before, *after)) {
+        faults.push(format!("{} client sockets went into TIME_WAIT", after - before));
+    }
+    if let Some((_, net)) = client.filter(|(_, net)| net.tw_reused > 0) {
+        faults.push(format!("{} connections took over a socket in TIME_WAIT", net.tw_reused));
+    }
+    if let Some(s) = server.filter(|s| s.tw_overflow > 0 || s.listen_overflows > 0) {
+        faults.push(format!(
+            "the server ran out of room: {} TIME_WAIT, {} accept queue",
+            s.tw_overflow, s.listen_overflows
+        ));
+    }
+    faults
 }
 
 #[cfg(test)]
@@ -396,7 +437,7 @@ mod tests {
         }
     }
 
-    fn look(o: &Outcome, server: &NetDelta, ledger: Option<&Ledger>, load: &Load) -> Vec<String> {
+    fn look(o: &Outcome, server: &NetDelta, ledger: Option<&Ledger>, load: &Load) -> Vec<Flag> {
         judge(Some(o), Some(server), ledger, load, &Rules::default(), Layout::Apart, Some(0)).0
     }
 
@@ -422,17 +463,17 @@ mod tests {
         assert_eq!(l.fault(), None);
         let bad = NetDelta { udp_in: 97, udp_buffer_errors: 2, ..NetDelta::default() };
         let l = Ledger::of(&o, &client, &bad, None).expect("counts");
-        assert_eq!(look(&o, &bad, Some(&l), &Load::default()), ["ledger"]);
+        assert_eq!(look(&o, &bad, Some(&l), &Load::default()), [Flag::Ledger]);
         let unread = NetDelta { udp_in: 98, udp_buffer_errors: 2, ..NetDelta::default() };
         assert!(Ledger::of(&o, &client, &unread, None).expect("counts").fault().is_some());
         let twice = Some(UdpCount { sent: 100, delivered: 97, duplicates: 1, ..UdpCount::default() });
         let l = Ledger::of(&o, &client, &good, None);
         assert_eq!(
             look(&Outcome { udp: twice, ..o.clone() }, &good, l.as_ref(), &Load::default()),
-            ["ledger"]
+            [Flag::Ledger]
         );
         // no counters, no ledger; no ledger, no trial
-        assert_eq!(look(&o, &bad, None, &Load::default()), ["ledger"]);
+        assert_eq!(look(&o, &bad, None, &Load::default()), [Flag::Ledger]);
     }
 
     #[test]
@@ -451,11 +492,11 @@ mod tests {
         assert!(flags.is_empty(), "{l:?}");
         // nothing, or too little, was dropped between the ends
         for t in [Tunnel { refused: 0, dropped: 0, ..all }, Tunnel { dropped: 1, ..all }] {
-            assert_eq!(of(t).1, ["ledger"], "{t:?}");
+            assert_eq!(of(t).1, [Flag::Ledger], "{t:?}");
         }
         // out of the vault, and not at a socket; at a socket, and not out of the vault
         for opened in [711, 709] {
-            assert_eq!(of(Tunnel { opened, ..all }).1, ["ledger"], "{opened}");
+            assert_eq!(of(Tunnel { opened, ..all }).1, [Flag::Ledger], "{opened}");
         }
         // out of the vault, and never in
         let server = NetDelta { udp_in: 911, ..NetDelta::default() };
@@ -468,7 +509,7 @@ mod tests {
         let mut o = outcome(Kind::TcpCc);
         assert!(look(&o, &NetDelta::default(), None, &Load::default()).is_empty());
         o.time_wait = Some((3, 9));
-        assert_eq!(look(&o, &NetDelta::default(), None, &Load::default()), ["time-wait"]);
+        assert_eq!(look(&o, &NetDelta::default(), None, &Load::default()), [Flag::TimeWait]);
         // where the client closes first any may, where a tool has connections of its own so many
         for (may_wait, flagged) in [(None, false), (Some(6), false), (Some(5), true)] {
             let (net, load) = (NetDelta::default(), Load::default());
@@ -478,14 +519,14 @@ mod tests {
         }
         o.time_wait = Some((9, 3)); // older ones ran out: nothing of this trial
         o.net = Some(NetDelta { tw_reused: 1, ..NetDelta::default() });
-        assert_eq!(look(&o, &NetDelta::default(), None, &Load::default()), ["time-wait"]);
+        assert_eq!(look(&o, &NetDelta::default(), None, &Load::default()), [Flag::TimeWait]);
         let full = NetDelta { tw_overflow: 1, ..NetDelta::default() };
         o.net = Some(NetDelta::default());
-        assert_eq!(look(&o, &full, None, &Load::default()), ["time-wait"]);
+        assert_eq!(look(&o, &full, None, &Load::default()), [Flag::TimeWait]);
         assert!(look(&o, &NetDelta::default(), None, &Load::default()).is_empty());
         // a counter that nobody could read has not stood still
         for unread in [Outcome { net: None, ..o.clone() }, Outcome { time_wait: None, ..o }] {
-            assert_eq!(look(&unread, &NetDelta::default(), None, &Load::default()), ["time-wait"]);
+            assert_eq!(look(&unread, &NetDelta::default(), None, &Load::default()), [Flag::TimeWait]);
         }
     }
 
@@ -493,13 +534,13 @@ mod tests {
     fn a_contended_processor_flags_the_trial() {
         let o = outcome(Kind::TcpRr);
         let busy = Load { wall: 1.0, background: 0.3, ..Load::default() };
-        assert_eq!(look(&o, &NetDelta::default(), None, &busy), ["contended"]);
+        assert_eq!(look(&o, &NetDelta::default(), None, &busy), [Flag::Contended]);
         let stolen = Load { wall: 1.0, steal: 0.05, ..Load::default() };
-        assert_eq!(look(&o, &NetDelta::default(), None, &stolen), ["contended"]);
+        assert_eq!(look(&o, &NetDelta::default(), None, &stolen), [Flag::Contended]);
         let mut late = outcome(Kind::TcpRr);
         late.waited = Some(0.2);
         let own = Load { wall: 1.0, ..Load::default() };
-        assert_eq!(look(&late, &NetDelta::default(), None, &own), ["contended"]);
+        assert_eq!(look(&late, &NetDelta::default(), None, &own), [Flag::Contended]);
         // a tunnel's own vaults are no contention
         let vaults = Load { wall: 1.0, between: Some(0.5), ..Load::default() };
         assert!(look(&late, &NetDelta::default(), None, &vaults).is_empty());

@@ -3,7 +3,7 @@
 use levee_lab::client::Target;
 use levee_lab::counters::{Net, NetDelta};
 use levee_lab::netns::{Group, Namespace, tool};
-use levee_lab::sample::{Ledger, Rules, Sample, judge};
+use levee_lab::sample::{Flag, Ledger, Rules, Sample, judge};
 use levee_lab::workload::{Closer, Kind, Outcome, Task};
 use levee_lab::{design::Layout, sample::Load};
 use std::fs;
@@ -80,7 +80,7 @@ fn measured(o: &Output) -> Outcome {
     serde_json::from_slice(&o.stdout).expect("the client prints an outcome")
 }
 
-fn flags(o: &Outcome, layout: Layout) -> Vec<String> {
+fn flags(o: &Outcome, layout: Layout) -> Vec<Flag> {
     let load = Load { wall: 0.25, ..Load::default() };
     judge(Some(o), Some(&NetDelta::default()), None, &load, &Rules::default(), layout, Some(0)).0
 }
@@ -165,13 +165,13 @@ fn datagrams_that_vanish_unseen_break_the_ledger_and_the_trial_is_flagged() {
         .expect("a ledger that balances");
     assert!(l.sent > 100 && l.sent == l.wire, "{l:?}");
     assert_eq!(l.wire, l.device_drops + l.socket_drops + l.other_drops + l.read, "{l:?}");
-    assert!(!flags.contains(&"ledger".to_owned()), "{l:?}");
+    assert!(!flags.contains(&Flag::Ledger), "{l:?}");
     // a filter that drops one in sixteen, by the last byte of its number, is counted by none of these
     let rules = "add table ip t; add chain ip t c { type filter hook input priority 0; }; \
                  add rule ip t c udp dport 7000 udp length > 100 @th,192,8 & 15 == 0 drop";
     tool("ip", &["netns", "exec", &p.there.name, "nft", rules]).expect("nftables");
     let (l, flags) = counted();
-    assert!(l.missing > 10 && flags.contains(&"ledger".to_owned()), "{l:?} {flags:?}");
+    assert!(l.missing > 10 && flags.contains(&Flag::Ledger), "{l:?} {flags:?}");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn connections_leave_time_wait_with_the_side_that_closes_first() {
     let o = measured(&client(&p, &t, &[]));
     let (before, after) = o.time_wait.expect("readable");
     assert!(after > before, "the client closed first: {before} {after}");
-    assert_eq!(flags(&o, Layout::Together), ["time-wait"], "and would be rejected");
+    assert_eq!(flags(&o, Layout::Together), [Flag::TimeWait], "and would be rejected");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_contended_processor_is_seen_by_the_client_itself() {
         Killed(Command::new("taskset").args(["-c", "0", "sh", "-c", spin]).spawn().expect("util-linux"));
     std::thread::sleep(Duration::from_millis(100));
     let o = measured(&client(&p, &task(Kind::TcpRr), &["--cpu", "0"]));
-    assert!(flags(&o, Layout::Apart).contains(&"contended".to_owned()), "waited {:?}", o.waited);
+    assert!(flags(&o, Layout::Apart).contains(&Flag::Contended), "waited {:?}", o.waited);
 }
 
 #[test]
@@ -436,7 +436,8 @@ fn a_run_that_is_stopped_keeps_what_it_measured_and_resumes_to_its_report() {
     assert!(done.windows(2).all(|w| w[0] < w[1]));
     // 4 blocks of 2 workloads of 3 arms; a broken trial may be missing, and then says why
     let missing = 24 - n;
-    let rejected = all.iter().filter(|s| !s.accepted && s.flags.iter().any(|f| f != "contended")).count();
+    let rejected =
+        all.iter().filter(|s| !s.accepted && s.flags.iter().any(|f| *f != Flag::Contended)).count();
     assert!(missing * 2 <= rejected, "{missing} missing, {rejected} rejected");
     for file in ["manifest.json", "env.json", "samples.csv", "summary.json", "report.html"] {
         assert!(out.join(file).exists(), "{file}");
@@ -465,7 +466,7 @@ fn in_the_papers_mode_the_client_closes_first_and_a_signal_ends_the_wait() {
     assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
     let all = samples(&short);
     for s in &all {
-        assert!(!s.flags.iter().any(|f| f == "time-wait"), "the mode allows it: {s:?}");
+        assert!(!s.flags.contains(&Flag::TimeWait), "the mode allows it: {s:?}");
         let (before, after) = s.outcome.as_ref().and_then(|o| o.time_wait).expect("readable");
         assert!(after > before, "the client closes first: {before} {after}");
     }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod appendix;
+mod csv;
 mod draw;
 mod figures;
 mod glance;
@@ -11,10 +12,11 @@ mod tables;
 mod threats;
 
 use crate::analysis::{Summary, Verdict, Work, summarise};
+use crate::design::Layout;
 use crate::host::Env;
 use crate::run::{manifest, samples, write_json};
-use crate::sample::{Manifest, Sample};
-use plots::field;
+use crate::sample::{Flag, Manifest, Sample};
+use csv::Csv;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -46,52 +48,85 @@ impl Run {
     }
 }
 
-fn samples_csv(samples: &[Sample]) -> String {
-    let mut csv = String::from(
-        "seq,trial,attempt,at,block,workload,layout,arm,copy,accepted,flags,why,value,seconds,bytes,transactions,\
-         p50_ns,p99_ns,client_cpu_s,server_cpu_s,between_cpu_s,background_s,interrupts_s,steal_s,wall_s,waited_s,\
-         udp_sent,udp_delivered,udp_socket_drops,udp_missing\n",
-    );
-    let show = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
-    for s in samples {
+/// A line of `samples.csv`.
+#[derive(Serialize)]
+struct Line<'a> {
+    seq: u64,
+    trial: usize,
+    attempt: u32,
+    at: &'a str,
+    block: usize,
+    workload: &'a str,
+    layout: Layout,
+    arm: &'a str,
+    copy: u8,
+    accepted: bool,
+    flags: String,
+    why: Option<&'a str>,
+    value: Option<f64>,
+    seconds: Option<f64>,
+    bytes: Option<u64>,
+    transactions: Option<u64>,
+    p50_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    client_cpu_s: Option<f64>,
+    server_cpu_s: Option<f64>,
+    between_cpu_s: Option<f64>,
+    background_s: f64,
+    interrupts_s: f64,
+    steal_s: f64,
+    wall_s: f64,
+    waited_s: Option<f64>,
+    udp_sent: Option<i64>,
+    udp_delivered: Option<i64>,
+    udp_socket_drops: Option<i64>,
+    udp_missing: Option<i64>,
+}
+
+impl<'a> Line<'a> {
+    fn of(s: &'a Sample) -> Line<'a> {
         let o = s.outcome.as_ref();
-        let q = |p| o.and_then(|o| o.latency.as_ref()?.quantile(p)).map(|v| v as f64);
+        let quantile = |p| o.and_then(|o| o.latency.as_ref()?.quantile(p));
         let l = s.ledger.as_ref();
-        let cells = [
-            s.seq.to_string(),
-            s.trial.to_string(),
-            s.attempt.to_string(),
-            s.at.clone(),
-            s.block.to_string(),
-            s.workload.clone(),
-            s.layout.name().to_owned(),
-            field(&s.arm),
-            s.copy.to_string(),
-            s.accepted.to_string(),
-            s.flags.join(" "),
-            field(s.why.as_deref().unwrap_or("")),
-            show(o.map(|o| o.value)),
-            show(o.map(|o| o.seconds)),
-            show(o.map(|o| o.bytes as f64)),
-            show(o.map(|o| o.transactions as f64)),
-            show(q(0.5)),
-            show(q(0.99)),
-            show(s.load.client),
-            show(s.load.server),
-            show(s.load.between),
-            s.load.background.to_string(),
-            s.load.interrupts.to_string(),
-            s.load.steal.to_string(),
-            s.load.wall.to_string(),
-            show(o.and_then(|o| o.waited)),
-            show(l.map(|l| l.sent as f64)),
-            show(l.map(|l| l.delivered as f64)),
-            show(l.map(|l| l.socket_drops as f64)),
-            show(l.map(|l| l.missing as f64)),
-        ];
-        let _ = writeln!(csv, "{}", cells.join(","));
+        Line {
+            seq: s.seq,
+            trial: s.trial,
+            attempt: s.attempt,
+            at: &s.at,
+            block: s.block,
+            workload: &s.workload,
+            layout: s.layout,
+            arm: &s.arm,
+            copy: s.copy,
+            accepted: s.accepted,
+            flags: Flag::names(&s.flags),
+            why: s.why.as_deref(),
+            value: o.map(|o| o.value),
+            seconds: o.map(|o| o.seconds),
+            bytes: o.map(|o| o.bytes),
+            transactions: o.map(|o| o.transactions),
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            client_cpu_s: s.load.client,
+            server_cpu_s: s.load.server,
+            between_cpu_s: s.load.between,
+            background_s: s.load.background,
+            interrupts_s: s.load.interrupts,
+            steal_s: s.load.steal,
+            wall_s: s.load.wall,
+            waited_s: o.and_then(|o| o.waited),
+            udp_sent: l.map(|l| l.sent),
+            udp_delivered: l.map(|l| l.delivered),
+            udp_socket_drops: l.map(|l| l.socket_drops),
+            udp_missing: l.map(|l| l.missing),
+        }
     }
-    csv
+}
+
+fn samples_csv(samples: &[Sample]) -> io::Result<String> {
+    let mut csv = Csv::untitled();
+    samples.iter().for_each(|sample| csv.row(Line::of(sample)));
+    csv.finish()
 }
 
 /// Writes `summary.json`, `samples.csv` and `report.html` into a run's directory; the page's path.
@@ -101,7 +136,7 @@ fn samples_csv(samples: &[Sample]) -> String {
 pub fn write(dir: &Path) -> io::Result<PathBuf> {
     let run = Run::read(dir)?;
     write_json(&dir.join("summary.json"), &run.summary)?;
-    fs::write(dir.join("samples.csv"), samples_csv(&run.samples))?;
+    fs::write(dir.join("samples.csv"), samples_csv(&run.samples)?)?;
     let path = dir.join("report.html");
     fs::write(&path, page::page(&run))?;
     Ok(path)

@@ -1,13 +1,13 @@
 //! The figures: each an SVG and the CSV behind it.
 
+use super::csv::Csv;
 use super::draw::{BAD, Canvas, GRID, INK, MUTED, SHADE, around, count, human, nanos, series, svg, text};
 use crate::analysis::{Attribution, Cell, Effect, Verdict};
-use crate::sample::Sample;
+use crate::sample::{Flag, Sample};
 use crate::stats::quantile;
 use crate::workload::Latency;
 use plotters::prelude::*;
 use std::f64::consts::LN_2;
-use std::fmt::Write as _;
 
 const WIDTH: u32 = 900;
 const LABELS: u32 = 250;
@@ -23,11 +23,6 @@ pub struct Figure {
     pub svg: String,
     /// Data.
     pub csv: String,
-}
-
-/// A field of a CSV line (RFC 4180).
-pub fn field(s: &str) -> String {
-    if s.contains([',', '"', '\n']) { format!("\"{}\"", s.replace('"', "\"\"")) } else { s.to_owned() }
 }
 
 /// A measured number: six digits say more than any trial does.
@@ -55,35 +50,48 @@ fn values(l: &Line) -> impl Iterator<Item = f64> + '_ {
     l.points.iter().map(|p| p.1)
 }
 
-fn points_csv(unit: &str, lines: &[Line]) -> String {
-    let mut csv = format!("arm,copy,order,{unit},contended\n");
+fn points_csv(unit: &str, lines: &[Line]) -> Csv {
+    let mut csv = Csv::new(&["arm", "copy", "order", unit, "contended"]);
     for l in lines {
         for (seq, v, c) in &l.points {
-            let _ = writeln!(csv, "{},{},{seq},{},{c}", field(&l.name), l.copy, number(*v));
+            csv.row((&l.name, l.copy, seq, number(*v), c));
         }
     }
     csv
 }
 
+/// Columns of the table behind [`forest`].
+const FOREST: [&str; 11] = [
+    "workload",
+    "layout",
+    "arm",
+    "cost_ratio",
+    "low",
+    "high",
+    "floor_low",
+    "floor_high",
+    "p",
+    "p_holm",
+    "verdict",
+];
+
 /// Ratios with their intervals on a log axis, each row's noise floor shaded behind it.
 pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
-    let mut csv =
-        String::from("workload,layout,arm,cost_ratio,low,high,floor_low,floor_high,p,p_holm,verdict\n");
+    let mut csv = Csv::new(&FOREST);
     let rows: Vec<_> = effects.iter().filter_map(|e| Some((*e, e.cost?))).collect();
     for (e, c) in &rows {
         let (r, lo, hi) = c.ratio();
-        let _ = writeln!(
-            csv,
-            "{},{},{},{r},{lo},{hi},{},{},{},{},{:?}",
-            e.workload,
-            e.layout.name(),
-            field(&e.arm),
-            (-e.floor).exp(),
-            e.floor.exp(),
+        let floor = ((-e.floor).exp(), e.floor.exp());
+        csv.row((
+            &e.workload,
+            e.layout,
+            &e.arm,
+            (r, lo, hi),
+            floor,
             e.p,
             e.p_holm,
-            e.verdict
-        );
+            format!("{:?}", e.verdict),
+        ));
     }
     // in doublings: ticks fall on ratios that people know
     let floors = || rows.iter().map(|(e, _)| e.floor).filter(|f| f.is_finite());
@@ -136,7 +144,7 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
         chart.draw_series([PathElement::new([(0.0, 0.0), (0.0, rows.len() as f64)], INK.stroke_width(1))])?;
         Ok(())
     });
-    Figure { name: name.into(), caption: caption.into(), svg, csv }
+    Figure { name: name.into(), caption: caption.into(), svg, csv: csv.text() }
 }
 
 /// A box of quartiles, whiskers to the 5th and 95th percentile, and every point beneath.
@@ -188,7 +196,7 @@ pub fn boxes(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figure {
         }
         Ok(())
     });
-    Figure { name: name.into(), caption: caption.into(), svg, csv: points_csv(unit, lines) }
+    Figure { name: name.into(), caption: caption.into(), svg, csv: points_csv(unit, lines).text() }
 }
 
 /// A set-up here, and in the paper.
@@ -206,13 +214,13 @@ pub struct Beside {
 
 /// Rates over each study's own base on one log axis: ours as boxes with their points, theirs as a diamond.
 pub fn beside(name: &str, caption: &str, rows: &[Beside]) -> Figure {
-    let mut csv = String::from("setup,whose,rate_over_own_base\n");
+    let mut csv = Csv::new(&["setup", "whose", "rate_over_own_base"]);
     for r in rows {
         for v in &r.ratios {
-            let _ = writeln!(csv, "{},here,{}", field(&r.name), number(*v));
+            csv.row((&r.name, "here", number(*v)));
         }
         for v in r.theirs.iter() {
-            let _ = writeln!(csv, "{},paper,{}", field(&r.name), number(*v));
+            csv.row((&r.name, "paper", number(*v)));
         }
     }
     let logs = |r: &Beside| r.ratios.iter().map(|v| v.log2()).collect::<Vec<f64>>();
@@ -269,7 +277,7 @@ pub fn beside(name: &str, caption: &str, rows: &[Beside]) -> Figure {
         }
         Ok(())
     });
-    Figure { name: name.into(), caption: caption.into(), svg, csv }
+    Figure { name: name.into(), caption: caption.into(), svg, csv: csv.text() }
 }
 
 /// Counts on bins common to all arms.
@@ -289,11 +297,12 @@ pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figu
     };
     let counts: Vec<Vec<u32>> = lines.iter().map(bins).collect();
     let top = counts.iter().flatten().copied().max().unwrap_or(1).max(1);
-    let mut csv = format!("arm,copy,from_{unit},to_{unit},count\n");
+    let (from, to) = (format!("from_{unit}"), format!("to_{unit}"));
+    let mut csv = Csv::new(&["arm", "copy", &from, &to, "count"]);
     for (l, n) in lines.iter().zip(&counts) {
         for (i, c) in n.iter().enumerate() {
             let a = lo + step * i as f64;
-            let _ = writeln!(csv, "{},{},{},{},{c}", field(&l.name), l.copy, number(a), number(a + step));
+            csv.row((&l.name, l.copy, number(a), number(a + step), c));
         }
     }
     let height = 40 + 58 * lines.len() as u32;
@@ -327,7 +336,7 @@ pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figu
         }
         Ok(())
     });
-    Figure { name: name.into(), caption: caption.into(), svg, csv }
+    Figure { name: name.into(), caption: caption.into(), svg, csv: csv.text() }
 }
 
 /// Every trial where it came in the order; rejected attempts crossed.
@@ -337,7 +346,8 @@ pub fn scatter(name: &str, caption: &str, unit: &str, lines: &[Line], rejected: 
     let mut csv = points_csv(unit, lines);
     for s in rejected {
         let v = s.outcome.as_ref().map_or(f64::NAN, |o| o.value);
-        let _ = writeln!(csv, "{},{},{},{v},rejected: {}", field(&s.arm), s.copy, s.seq, s.flags.join(" "));
+        let why = format!("rejected: {}", Flag::names(&s.flags));
+        csv.row((&s.arm, s.copy, s.seq, v, why));
     }
     let svg = svg(WIDTH, 300, |root| {
         let mut chart = frame(root, 0.0..last as f64, lo..hi, "order of trials", unit)?;
@@ -354,7 +364,7 @@ pub fn scatter(name: &str, caption: &str, unit: &str, lines: &[Line], rejected: 
         }))?;
         Ok(())
     });
-    Figure { name: name.into(), caption: caption.into(), svg, csv }
+    Figure { name: name.into(), caption: caption.into(), svg, csv: csv.text() }
 }
 
 type Chart<'a, 'b> = ChartContext<
@@ -393,7 +403,7 @@ fn frame<'a, 'b>(
 
 /// The share of transactions that took no longer, on a log axis of time.
 pub fn ecdf(name: &str, caption: &str, lines: &[Line]) -> Figure {
-    let mut csv = String::from("arm,nanoseconds,share\n");
+    let mut csv = Csv::new(&["arm", "nanoseconds", "share"]);
     let curves: Vec<(usize, Vec<(f64, f64)>)> = lines
         .iter()
         .filter(|l| l.copy == 0 && l.latency.count() > 0)
@@ -408,7 +418,7 @@ pub fn ecdf(name: &str, caption: &str, lines: &[Line]) -> Figure {
                 let step = if share > 0.98 { 0.001 } else { 0.004 };
                 if curve.last().is_none_or(|(_, s)| share - s >= step) || seen as f64 == total {
                     curve.push(((v.max(1)) as f64, share));
-                    let _ = writeln!(csv, "{},{v},{share:.4}", field(&l.name));
+                    csv.row((&l.name, v, format!("{share:.4}")));
                 }
             }
             (l.colour, curve)
@@ -438,7 +448,7 @@ pub fn ecdf(name: &str, caption: &str, lines: &[Line]) -> Figure {
         }
         Ok(())
     });
-    Figure { name: name.into(), caption: caption.into(), svg, csv }
+    Figure { name: name.into(), caption: caption.into(), svg, csv: csv.text() }
 }
 
 type LogChart<'a, 'b> = ChartContext<
@@ -483,10 +493,10 @@ pub type Slope = (String, usize, [(String, f64); 2]);
 
 /// Median and 99th percentile against offered load, open loop.
 pub fn load(name: &str, caption: &str, arms: &[LoadCurve]) -> Figure {
-    let mut csv = String::from("arm,offered_per_second,p50_ns,p90_ns,p99_ns,p999_ns\n");
+    let mut csv = Csv::new(&["arm", "offered_per_second", "p50_ns", "p90_ns", "p99_ns", "p999_ns"]);
     for (arm, _, points) in arms {
-        for (rate, [a, b, c, d]) in points {
-            let _ = writeln!(csv, "{},{rate},{a},{b},{c},{d}", field(arm));
+        for (rate, percentiles) in points {
+            csv.row((arm, rate, percentiles));
         }
     }
     let all = || arms.iter().flat_map(|(_, _, p)| p);
@@ -521,16 +531,16 @@ pub fn load(name: &str, caption: &str, arms: &[LoadCurve]) -> Figure {
         }
         Ok(())
     });
-    Figure { name: name.into(), caption: caption.into(), svg, csv }
+    Figure { name: name.into(), caption: caption.into(), svg, csv: csv.text() }
 }
 
 /// Time per unit of work against the level of one factor, a line for each set-up of the others: lines that
 /// are not parallel interact.
 pub fn interaction(name: &str, caption: &str, unit: &str, lines: &[Slope]) -> Figure {
-    let mut csv = format!("line,level,{unit}\n");
+    let mut csv = Csv::new(&["line", "level", unit]);
     for (l, _, ends) in lines {
         for (level, v) in ends {
-            let _ = writeln!(csv, "{},{},{v}", field(l), field(level));
+            csv.row((l, level, v));
         }
     }
     let (lo, hi) = around(lines.iter().flat_map(|(_, _, e)| e.iter().map(|p| p.1)), 0.15);
@@ -573,49 +583,39 @@ pub fn interaction(name: &str, caption: &str, unit: &str, lines: &[Slope]) -> Fi
         }
         Ok(())
     });
-    Figure { name: name.into(), caption: caption.into(), svg, csv }
+    Figure { name: name.into(), caption: caption.into(), svg, csv: csv.text() }
 }
 
 /// Attribution as CSV.
 pub fn attribution_csv(rows: &[&Attribution]) -> String {
-    let mut csv = String::from(
-        "workload,layout,design,effect,factor,factor_low,factor_high,added_ns,added_low_ns,added_high_ns\n",
-    );
+    let mut csv = Csv::new(&[
+        "workload",
+        "layout",
+        "design",
+        "effect",
+        "factor",
+        "factor_low",
+        "factor_high",
+        "added_ns",
+        "added_low_ns",
+        "added_high_ns",
+    ]);
     for a in rows {
-        let (r, lo, hi) = a.multiplicative.ratio();
-        let _ = writeln!(
-            csv,
-            "{},{},{},{},{r},{lo},{hi},{},{},{}",
-            a.workload,
-            a.layout.name(),
-            a.design.join("×"),
-            a.of.join("×"),
-            a.additive.estimate,
-            a.additive.lo,
-            a.additive.hi
-        );
+        let added = (a.additive.estimate, a.additive.lo, a.additive.hi);
+        csv.row((&a.workload, a.layout, a.design.join("×"), a.of.join("×"), a.multiplicative.ratio(), added));
     }
-    csv
+    csv.text()
 }
 
 /// Cells as CSV.
 pub fn cells_csv(cells: &[Cell]) -> String {
-    let mut csv = String::from("workload,layout,arm,copy,n,mean,sd,p5,p25,p50,p75,p95,lag1,steps\n");
+    let mut csv = Csv::new(&[
+        "workload", "layout", "arm", "copy", "n", "mean", "sd", "p5", "p25", "p50", "p75", "p95", "lag1",
+        "steps",
+    ]);
     for c in cells {
-        let [a, b, m, d, e] = c.percentiles;
-        let _ = writeln!(
-            csv,
-            "{},{},{},{},{},{},{},{a},{b},{m},{d},{e},{},{}",
-            c.workload,
-            c.layout.name(),
-            field(&c.arm),
-            c.copy,
-            c.n,
-            c.mean,
-            c.sd,
-            c.lag1.map_or(String::new(), |v| v.to_string()),
-            c.change_points.len()
-        );
+        let steps = c.change_points.len();
+        csv.row((&c.workload, c.layout, &c.arm, c.copy, c.n, c.mean, c.sd, c.percentiles, c.lag1, steps));
     }
-    csv
+    csv.text()
 }

@@ -3,9 +3,10 @@
 use super::Run;
 use super::draw::{human, nanos};
 use super::page::escape;
-use crate::analysis::{Effect, Obs, Verdict, contrast};
+use crate::analysis::{Cell, Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
 use crate::paper::{Paper, Row, measure};
+use crate::sample::Flag;
 use crate::stats::{Interval, quantile};
 use crate::workload::Kind;
 use std::collections::BTreeSet;
@@ -43,6 +44,12 @@ pub fn verdict(e: &Effect) -> String {
     }
 }
 
+/// The median of an arm's first copy on some work.
+fn median(run: &Run, workload: &str, layout: Layout, arm: &str) -> Option<f64> {
+    let of = |c: &&Cell| c.workload == workload && c.layout == layout && c.arm == arm && c.copy == 0;
+    run.summary.cells.iter().find(of).map(|c| c.percentiles[2])
+}
+
 /// Every arm on every workload: medians, effect, verdict.
 pub fn effects(run: &Run, layout: Layout) -> String {
     let s = &run.summary;
@@ -51,12 +58,7 @@ pub fn effects(run: &Run, layout: Layout) -> String {
          over the baseline<th class=n>p (Holm)<th class=n>the paper's measure</tr></thead><tbody>",
     );
     let base = run.manifest.experiment.baseline().map(|a| a.name.clone()).unwrap_or_default();
-    let median = |w: &str, arm: &str| {
-        s.cells
-            .iter()
-            .find(|c| c.workload == w && c.layout == layout && c.arm == arm && c.copy == 0)
-            .map(|c| c.percentiles[2])
-    };
+    let median = |workload: &str, arm: &str| median(run, workload, layout, arm);
     let mut last = "";
     for e in s.effects.iter().filter(|e| e.layout == layout) {
         let kind = Kind::from_name(&e.workload);
@@ -153,13 +155,7 @@ fn paper_row(
         let Some(base) = base else { continue };
         let why = [base, &arm].into_iter().find_map(|n| why_not(run, n));
         let c = contrast(obs, &(row.workload.clone(), layout), base, &arm, run.manifest.seed);
-        let median = |name: &str| {
-            run.summary
-                .cells
-                .iter()
-                .find(|c| c.workload == row.workload && c.layout == layout && c.arm == name && c.copy == 0)
-                .map(|c| c.percentiles[2])
-        };
+        let median = |arm: &str| median(run, &row.workload, layout, arm);
         match (why, c, median(base), median(&arm)) {
             (None, Some(c), Some(b), Some(a)) => {
                 // from the per-block ratios: decrease of a rate is 1 − 1/cost, increase of a latency cost − 1
@@ -361,15 +357,15 @@ pub fn cells(run: &Run) -> String {
 /// The rejected attempts.
 pub fn rejects(run: &Run) -> String {
     let all: Vec<_> = run.samples.iter().filter(|s| !s.flags.is_empty()).collect();
-    let kinds: BTreeSet<&str> = all.iter().flat_map(|s| s.flags.iter().map(String::as_str)).collect();
+    let kinds: BTreeSet<Flag> = all.iter().flat_map(|s| s.flags.iter().copied()).collect();
     if all.is_empty() {
         return "<p>None: no attempt was flagged.</p>".into();
     }
     let mut out = String::from("<details><summary>");
     for k in kinds {
-        let n = all.iter().filter(|s| s.flags.iter().any(|f| f == k)).count();
-        let kept = all.iter().filter(|s| s.accepted && s.flags.iter().any(|f| f == k)).count();
-        let _ = write!(out, "{n} {k} ({kept} kept after reruns) ");
+        let n = all.iter().filter(|s| s.flags.contains(&k)).count();
+        let kept = all.iter().filter(|s| s.accepted && s.flags.contains(&k)).count();
+        let _ = write!(out, "{n} {} ({kept} kept after reruns) ", k.name());
     }
     out.push_str(
         "</summary><table><thead><tr><th class=n>order<th>workload<th>layout<th>arm<th class=n>attempt<th>analysed<th>why\

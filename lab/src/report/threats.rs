@@ -5,12 +5,14 @@ use super::draw::{count, nanos};
 use super::page::escape;
 use crate::design::Layout;
 use crate::experiment::Path;
-use crate::sample::{Manifest, Sample};
+use crate::sample::{Flag, Manifest, Sample};
 use crate::stand::{PORTS, sources_over_a_link};
 use crate::stats::{mean, quantile};
 use crate::workload::{Closer, Kind};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// How long a socket stays in `TIME_WAIT` (TCP_TIMEWAIT_LEN of Linux), seconds.
 const TIME_WAIT: i64 = 60;
@@ -40,8 +42,8 @@ fn busiest(run: &Run) -> Option<Busiest> {
         let times: Vec<(i64, f64)> = of
             .iter()
             .filter_map(|s| {
-                let at: jiff::Timestamp = s.at.parse().ok()?;
-                Some((at.as_second(), s.server_net.as_ref()?.tcp_accepted as f64))
+                let at = OffsetDateTime::parse(&s.at, &Rfc3339).ok()?;
+                Some((at.unix_timestamp(), s.server_net.as_ref()?.tcp_accepted as f64))
             })
             .collect();
         for (i, (start, _)) in times.iter().enumerate() {
@@ -93,7 +95,7 @@ fn of_the_host(run: &Run, row: &mut impl FnMut(&str, &str, &str)) {
     );
     let background: Vec<f64> =
         run.samples.iter().map(|x| 100.0 * x.load.background / x.load.wall.max(1e-9)).collect();
-    let contended = s.flags.get("contended").copied().unwrap_or(0);
+    let contended = s.flags.get(&Flag::Contended).copied().unwrap_or(0);
     row(
         "Other programs on the host",
         &format!(
@@ -169,7 +171,7 @@ fn of_the_workload(run: &Run, row: &mut impl FnMut(&str, &str, &str)) {
             &format!("{} trials, each after {} s of warm-up", tools.len(), run.manifest.form.warmup),
         );
     }
-    let tw = s.flags.get("time-wait").copied().unwrap_or(0);
+    let tw = s.flags.get(&Flag::TimeWait).copied().unwrap_or(0);
     row(
         "TIME_WAIT (the MYSEA study, 4.5)",
         match run.manifest.common.closer {
@@ -196,7 +198,7 @@ fn of_the_workload(run: &Run, row: &mut impl FnMut(&str, &str, &str)) {
             )
         }),
     );
-    let bad = s.flags.get("ledger").copied().unwrap_or(0);
+    let bad = s.flags.get(&Flag::Ledger).copied().unwrap_or(0);
     row(
         "Datagrams lost unseen (the MYSEA study, appendix G)",
         &format!(
