@@ -40,6 +40,8 @@ use std::path::{Path, PathBuf};
 
 /// Below the state directory: whom the authority believes no more.
 const REVOCATIONS: &str = "authority/ca.crl";
+/// Whom of the site's servers their authority believes no more.
+const FEDERATION_REVOCATIONS: &str = "authority/federation-ca.crl";
 
 /// What a site file says about the server and its hosts.
 pub struct Facts {
@@ -359,12 +361,29 @@ impl Enroller<'_> {
         };
         let of_bundles =
             names.iter().flat_map(|name| ["chain.pem", "ike-chain.pem"].map(|file| bundle(name).join(file)));
+        let of_all: Vec<PathBuf> = of_bundles.chain(files.iter().cloned()).collect();
+        self.write_list(REVOCATIONS, &of_all, days, &issuers)
+    }
+
+    /// Revokes the passports of the site's servers in these files: writes the revocation list of their authority anew.
+    pub fn revoke_servers(&self, files: &[PathBuf], days: i64) -> Result<Written, EnrolError> {
+        self.write_list(FEDERATION_REVOCATIONS, files, days, &[self.issuer("federation-ca")?.1])
+    }
+
+    /// Writes a revocation list anew, with what it had and these certificates, as each of these authorities signs it.
+    fn write_list(
+        &self,
+        list: &str,
+        certificates: &[PathBuf],
+        days: i64,
+        issuers: &[Issuer<'_, KeyPair>],
+    ) -> Result<Written, EnrolError> {
         let mut serials = Vec::new();
-        for path in of_bundles.chain(files.iter().cloned()) {
-            let read = std::fs::read(&path).map_err(|error| EnrolError::File(path.clone(), error))?;
+        for path in certificates {
+            let read = std::fs::read(path).map_err(|error| EnrolError::File(path.clone(), error))?;
             serials.push(pki::serial(&read)?);
         }
-        let path = self.state.join(REVOCATIONS);
+        let path = self.state.join(list);
         let before = match std::fs::read(&path) {
             Ok(list) => Some(list),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,

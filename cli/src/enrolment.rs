@@ -108,6 +108,10 @@ enum What {
         /// Revoke the certificate in this file too
         #[arg(long, value_name = "FILE")]
         certificate: Vec<PathBuf>,
+        /// Revoke the passport of the site's server whose federation-chain.pem this is: writes authority/federation-ca.crl anew, to be
+        /// copied to every server, then `levee reload` there
+        #[arg(long, value_name = "FILE")]
+        federation: Vec<PathBuf>,
         /// How long the list is good: once there is one, a server believes nobody without a current list
         #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(i64).range(1..=3650))]
         days: i64,
@@ -212,8 +216,14 @@ impl Enrol {
                 (What::Server(_), _) => enroller.server(&facts),
                 (What::Etcd(_), _) => enroller.etcd(&facts),
                 (What::Auditor { public, .. }, _) => enroller.auditor(public.as_deref()),
-                (What::Revoke { names, certificate, days, .. }, _) => {
-                    enroller.revoke(names, certificate, *days)
+                (What::Revoke { names, certificate, federation, days, .. }, _) => {
+                    // A list of hosts is not begun for the servers' sake.
+                    let hosts = !names.is_empty() || !certificate.is_empty() || federation.is_empty();
+                    let hosts = hosts.then(|| enroller.revoke(names, certificate, *days));
+                    let servers =
+                        (!federation.is_empty()).then(|| enroller.revoke_servers(federation, *days));
+                    let written: Result<Vec<_>, _> = hosts.into_iter().chain(servers).collect();
+                    written.map(|written| written.concat())
                 }
                 (What::Sign { request, .. }, _) => enroller.sign(&facts, request),
                 (What::Host { .. }, Some(name)) => enroller.host(&facts, name),

@@ -34,11 +34,16 @@ impl Reload {
             let running = Running::of(&run)?;
             let bundle = running.config.is_dir();
             let keys = running.new_keys(&run);
+            let servers = running.list.with_file_name("federation-ca.crl");
+            let of_servers = (!bundle && servers.exists()).then(|| told(&servers)).transpose()?;
             let read = match told(&running.list) {
                 // A bundle need not have one, and new keys are reason enough.
-                Err(_) if (bundle || !keys.is_empty()) && !running.list.exists() => String::new(),
+                Err(_) if (bundle || !keys.is_empty() || of_servers.is_some()) && !running.list.exists() => {
+                    String::new()
+                }
                 read => read?,
             };
+            let read = read + of_servers.as_deref().unwrap_or_default();
             up::signal(&run, Signal::USR1)?;
             output::print(&read)?;
             for path in keys {

@@ -437,8 +437,10 @@ pub fn server_passport(
     issuer: &Issuer<'_, KeyPair>,
 ) -> Result<String, PkiError> {
     let fault = |why: &dyn std::fmt::Display| PkiError(format!("making a server's passport: {why}"));
+    let (_, parsed) = X509Certificate::from_der(certificate.der()).map_err(|e| fault(&e))?;
     let passport = federation::Passport {
         server: name.clone(),
+        serial: parsed.raw_serial().to_vec(),
         not_after: not_after(certificate)?,
         curve: curve(key),
         point: key.der_bytes().to_vec(),

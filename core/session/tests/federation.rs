@@ -662,6 +662,24 @@ fn a_server_whose_watch_is_behind_is_not_waited_for_longer_than_its_leases() {
 }
 
 #[test]
+fn of_a_server_that_is_disowned_nothing_is_used_from_then_on() {
+    let mut world = World::new(3, false);
+    let id = used_by_all(&mut world);
+    let clock = world.clock(1);
+    world.servers[1].machine.disown(&name(0), clock);
+    world.carry_out(1);
+    assert!(world.servers[1].vanished.contains(&id), "at once");
+    assert!(!world.servers[1].machine.shown().1.contains(&name(0)));
+    // Who is still believed hears of its end no later than it would without that.
+    let from = world.now;
+    world.end(0, id);
+    while !world.over.contains(&id) {
+        world.calm_step();
+        assert!(world.now < from + 3 * TTL, "an end waits for nobody who is not believed");
+    }
+}
+
+#[test]
 fn without_the_table_nobody_goes_on_and_so_an_end_is_acknowledged_all_the_same() {
     let mut world = World::new(2, false);
     let id = used_by_all(&mut world);

@@ -301,7 +301,7 @@ impl Daemon {
     }
 
     /// Writes a record for which nobody waits, or counts it.
-    fn note(&mut self, entry: Entry) {
+    pub(crate) fn note(&mut self, entry: Entry) {
         let entry = self.notes.add(entry, self.clock.now());
         self.batch.entries.extend(entry.map(|entry| (Weight::Note, entry)));
     }
@@ -344,6 +344,7 @@ impl Daemon {
             SessiondPart::Signer => self.signer_came(with.channel()?)?,
             SessiondPart::Operators => self.operators.listen(with.one()?, &mut self.events)?,
             SessiondPart::Revocations => self.revocations(&with.one()?),
+            SessiondPart::FederationRevocations => self.revoked_servers(&with.one()?),
             SessiondPart::Label(event) => self.hear_label(event),
             part @ (SessiondPart::Site
             | SessiondPart::Directory

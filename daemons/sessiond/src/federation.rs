@@ -9,10 +9,12 @@ use levee_ipc::operator::FederationStatus;
 use levee_ipc::signer::ToSigner;
 use levee_ipc::vault::SessiondToVault;
 use levee_ipc::warden::Role;
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{DomainName, Site};
 use levee_session::federation::{Federation, Said};
 use levee_session::{Event, Time};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 /// The most messages of fsd in a turn: each may cost the check of two signatures.
 const TURN: usize = 8;
@@ -90,6 +92,43 @@ impl Daemon {
         for (owner, until) in &self.federated.theirs {
             let (owner, until) = (Some(owner.clone()), self.clock.monotonic(*until));
             link.send(SessiondToVault::Until { owner, until });
+        }
+    }
+
+    /// A revocation list of the servers' authority has come: what a server uses by a passport that it names ends now.
+    pub(crate) fn revoked_servers(&mut self, fd: &OwnedFd) {
+        let now = self.now();
+        let me = self.site.server().name().clone();
+        let Some(statements) = &mut self.federated.statements else { return };
+        let believed = statements.believe(fd);
+        let unbelieved = statements.unbelieved(now);
+        unbelieved.iter().for_each(|(server, _)| statements.forget(server));
+        let note = |object: String, verdict: Verdict, reason: String| Entry {
+            user: None,
+            host: None,
+            label: None,
+            action: Action::Run,
+            object,
+            verdict,
+            reason,
+        };
+        if let Err(why) = believed {
+            let object = "servers' revocation list".to_owned();
+            return self.note(note(object, Verdict::Denied, format!("{why}: the one before it holds")));
+        }
+        for (server, why) in unbelieved {
+            if server == me {
+                self.federation(|machine, now| {
+                    machine.lost(None, "this server's passport is good no more", now)
+                });
+            } else {
+                self.federation(|machine, now| machine.disown(&server, now));
+            }
+            self.note(note(
+                format!("server {server}"),
+                Verdict::Denied,
+                format!("{why}: it is believed no more"),
+            ));
         }
     }
 

@@ -45,6 +45,7 @@ struct Given {
     federation: One<OwnedFd>,
     federation_authority: One<OwnedFd>,
     revoked: One<OwnedFd>,
+    revoked_servers: One<OwnedFd>,
     signer: One<Channel>,
     /// To be taken like any that come later.
     others: Many<(SessiondPart, Descriptors), MOST_CHANNELS>,
@@ -62,6 +63,7 @@ impl Kit for Given {
             SessiondPart::Federation => self.federation.put(with.one()?),
             SessiondPart::FederationAuthority => self.federation_authority.put(with.one()?),
             SessiondPart::Revocations => self.revoked.put(with.one()?),
+            SessiondPart::FederationRevocations => self.revoked_servers.put(with.one()?),
             SessiondPart::Signer => self.signer.put(with.channel()?),
             part => self.others.put((part, with)),
         }
@@ -96,7 +98,8 @@ pub fn serve() -> Result<(), Fatal> {
         Some(_) => {
             let own = given.federation.needed("passport for the federation")?;
             let authority = given.federation_authority.needed("authority of the federation")?;
-            Some(Statements::new(site.server().name(), own, authority).map_err(fault)?)
+            let list = given.revoked_servers.get();
+            Some(Statements::new(site.server().name(), own, authority, list).map_err(fault)?)
         }
     };
     let clock = Clock::start();

@@ -1,6 +1,7 @@
 //! What servers of the site say to each other: sealed here, and opened here. Nothing that etcd or its client bring is believed otherwise.
 
 use crate::devices::{Authorities, algorithm};
+use crate::revoked::{self, Listed};
 use levee_daemon::pem;
 use levee_ipc::federation::{Envelope, Sealed, Statement};
 use levee_policy::DomainName;
@@ -13,8 +14,33 @@ use std::os::fd::OwnedFd;
 pub struct Statements {
     own: Sealed,
     authorities: Authorities,
+    revoked: Revoked,
     /// The passports that were found good, each server's last one.
     known: BTreeMap<DomainName, Sealed>,
+}
+
+/// Whose passports are good no more.
+enum Revoked {
+    /// Nobody's: no list was ever written.
+    Nobodys,
+    /// Those with these serial numbers; from when the list is not good any more, everybody's.
+    These(Listed),
+    /// There is a list that cannot be used: everybody's.
+    Everybodys,
+}
+
+impl Revoked {
+    fn refuses(&self, serial: &[u8], now: Time) -> Result<(), &'static str> {
+        match self {
+            Self::Nobodys => Ok(()),
+            Self::These(list) if list.serials.contains(serial) => Err("its passport is revoked"),
+            Self::These(list) if list.until.saturating_mul(1000) < now.as_millis() => {
+                Err("the servers' revocation list has run out")
+            }
+            Self::These(_) => Ok(()),
+            Self::Everybodys => Err("the servers' revocation list cannot be used"),
+        }
+    }
 }
 
 impl Statements {
@@ -22,12 +48,51 @@ impl Statements {
     ///
     /// # Errors
     /// If one of them cannot be used.
-    pub fn new(me: &DomainName, own: OwnedFd, authority_file: OwnedFd) -> Result<Self, String> {
+    pub fn new(
+        me: &DomainName,
+        own: OwnedFd,
+        authority_file: OwnedFd,
+        list: Option<OwnedFd>,
+    ) -> Result<Self, String> {
         let own = pem(&own).map_err(|e| format!("the federation's certificate: {e}"))?;
         let own = Sealed::from_text(&own)
             .filter(|sealed| sealed.passport.server == *me)
             .ok_or("the federation's certificate has no passport of this server: levee enrol server")?;
-        Ok(Self { own, authorities: Authorities::read(authority_file)?, known: BTreeMap::new() })
+        let (authorities, known) = (Authorities::read(authority_file)?, BTreeMap::new());
+        let mut statements = Self { own, authorities, revoked: Revoked::Nobodys, known };
+        if let Some(list) = list
+            && let Err(why) = statements.believe(&list)
+        {
+            levee_ipc::say!("levee-sessiond: the servers' revocation list: {why}: no server is believed");
+            statements.revoked = Revoked::Everybodys;
+        }
+        Ok(statements)
+    }
+
+    /// Goes by another revocation list of the servers' authority.
+    ///
+    /// # Errors
+    /// If it cannot be used; what held before holds.
+    pub fn believe(&mut self, list: &OwnedFd) -> Result<(), String> {
+        let list =
+            revoked::signed(list, |message, signature| self.authorities.have_signed(message, signature))?;
+        self.revoked = Revoked::These(list);
+        Ok(())
+    }
+
+    /// Whose passports are not good now, of those that were found good; this server's own among them.
+    pub fn unbelieved(&self, now: Time) -> Vec<(DomainName, &'static str)> {
+        let all = self.known.values().chain([&self.own]).map(|sealed| &sealed.passport);
+        all.filter_map(|passport| {
+            let why = self.revoked.refuses(&passport.serial, now).err()?;
+            Some((passport.server.clone(), why))
+        })
+        .collect()
+    }
+
+    /// Forgets a passport: it is checked anew.
+    pub fn forget(&mut self, server: &DomainName) {
+        self.known.remove(server);
     }
 
     /// This server's statement as it is written; `None` if it is too long.
@@ -51,6 +116,7 @@ impl Statements {
         if passport.not_after.saturating_mul(1000) < now.as_millis() {
             return Err("its passport has run out");
         }
+        self.revoked.refuses(&passport.serial, now)?;
         UnparsedPublicKey::new(algorithm(passport.curve), &passport.point)
             .verify(&Statement::message(&envelope.statement), &envelope.signature)
             .map_err(|_| "its signature is not of its server")?;
@@ -93,21 +159,51 @@ mod tests {
         fn sealed(&self, server: &str, key: &KeyPair, not_after: u64) -> Sealed {
             let point = key.public_key_raw().to_vec();
             let curve = if point.len() == 65 { Curve::P256 } else { Curve::P384 };
-            let passport = Passport { server: server.parse().unwrap(), not_after, curve, point };
+            let (server, serial) = (server.parse().unwrap(), serial(key));
+            let passport = Passport { server, serial, not_after, curve, point };
             let signature = self.key.sign(&passport.message().unwrap()).unwrap();
             Sealed { passport, signature }
         }
 
         fn reader(&self) -> Statements {
             let one = self.sealed("one.example", &KeyPair::generate().unwrap(), u64::MAX);
-            let file = |text: &str| {
-                let mut file = tempfile::tempfile().unwrap();
-                file.write_all(text.as_bytes()).unwrap();
-                OwnedFd::from(file)
-            };
             let own = file(&one.to_text().unwrap());
-            Statements::new(&"one.example".parse().unwrap(), own, file(&self.pem)).unwrap()
+            Statements::new(&"one.example".parse().unwrap(), own, file(&self.pem), None).unwrap()
         }
+
+        fn list(&self, revoked: &[&KeyPair], days: i64) -> OwnedFd {
+            let now = rcgen::date_time_ymd(2001, 9, 1);
+            let revoked_certs = revoked.iter().map(|key| rcgen::RevokedCertParams {
+                serial_number: serial(key).into(),
+                revocation_time: now,
+                reason_code: None,
+                invalidity_date: None,
+            });
+            let list = rcgen::CertificateRevocationListParams {
+                this_update: now,
+                next_update: now + std::time::Duration::from_secs(86_400 * u64::try_from(days).unwrap()),
+                crl_number: 1_u64.into(),
+                issuing_distribution_point: None,
+                revoked_certs: revoked_certs.collect(),
+                key_identifier_method: rcgen::KeyIdMethod::Sha256,
+            };
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let issuer = rcgen::Issuer::new(params, &self.key);
+            file(&list.signed_by(&issuer).unwrap().pem().unwrap())
+        }
+    }
+
+    fn file(text: &str) -> OwnedFd {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        std::io::Seek::rewind(&mut file).unwrap();
+        OwnedFd::from(file)
+    }
+
+    /// Of its certificate: positive, and never empty.
+    fn serial(key: &KeyPair) -> Vec<u8> {
+        [&[0x41], &key.public_key_raw()[1..12]].concat()
     }
 
     fn statement(server: &str, number: u64) -> Statement {
@@ -183,6 +279,35 @@ mod tests {
     }
 
     #[test]
+    fn a_revoked_passport_is_refused_at_once_and_a_list_that_is_over_or_not_the_authoritys_believes_nobody() {
+        let authority = Authority::new();
+        let mut reader = authority.reader();
+        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let mut number = 0;
+        let mut open = |reader: &mut Statements, key: &KeyPair| {
+            number += 1;
+            let said = envelope(
+                authority.sealed("two.example", key, u64::MAX),
+                key,
+                &statement("two.example", number),
+            );
+            reader.open(&said.encode().unwrap(), NOW).map(drop)
+        };
+        assert_eq!(open(&mut reader, &key), Ok(()));
+        assert!(reader.unbelieved(NOW).is_empty());
+        reader.believe(&authority.list(&[&key], 30)).unwrap();
+        assert_eq!(reader.unbelieved(NOW), [("two.example".parse().unwrap(), "its passport is revoked")]);
+        assert_eq!(open(&mut reader, &key), Err("its passport is revoked"));
+        assert_eq!(open(&mut reader, &other), Ok(()), "with a new key it is believed");
+        // Another's list changes nothing; one that is over is nobody's leave.
+        reader.believe(&Authority::new().list(&[], 30)).unwrap_err();
+        reader.believe(&file("no list")).unwrap_err();
+        assert_eq!(open(&mut reader, &key), Err("its passport is revoked"));
+        reader.believe(&authority.list(&[], 1)).unwrap();
+        assert_eq!(open(&mut reader, &other), Err("the servers' revocation list has run out"));
+    }
+
+    #[test]
     fn a_server_without_a_passport_of_its_own_does_not_begin() {
         let authority = Authority::new();
         let key = KeyPair::generate().unwrap();
@@ -194,7 +319,7 @@ mod tests {
         let others = authority.sealed("two.example", &key, u64::MAX).to_text().unwrap();
         for text in [authority.pem.clone(), others] {
             let me = "one.example".parse().unwrap();
-            assert!(Statements::new(&me, file(&text), file(&authority.pem)).is_err());
+            assert!(Statements::new(&me, file(&text), file(&authority.pem), None).is_err());
         }
     }
 }

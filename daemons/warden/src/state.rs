@@ -16,6 +16,8 @@ use std::path::Path;
 
 /// Below the state directory: whom the authority believes no more.
 pub const REVOCATIONS: &str = "authority/ca.crl";
+/// As there: of the authority by which the site's servers believe each other.
+pub const FEDERATION_REVOCATIONS: &str = "authority/federation-ca.crl";
 /// The same in a workstation's bundle, if an operator has put it there.
 pub const WORKSTATION_REVOCATIONS: &str = "ca.crl";
 /// Below the state directory: the public key that the audit log's first key is sealed for.

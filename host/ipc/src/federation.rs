@@ -93,6 +93,8 @@ pub enum Heard {
 pub struct Passport {
     /// The server.
     pub server: DomainName,
+    /// The serial number of its certificate, as it is encoded there: a revocation list names it by that.
+    pub serial: Vec<u8>,
     /// Until when it is good, in seconds since 1970-01-01 UTC.
     pub not_after: u64,
     /// The curve of its key.
@@ -108,6 +110,8 @@ impl Passport {
         let mut message = PASSPORT.to_vec();
         message.push(u8::try_from(name.len()).ok()?);
         message.extend_from_slice(name);
+        message.push(u8::try_from(self.serial.len()).ok()?);
+        message.extend_from_slice(&self.serial);
         message.extend_from_slice(&self.not_after.to_be_bytes());
         message.push(self.curve as u8);
         message.extend_from_slice(&self.point);
@@ -155,7 +159,8 @@ mod tests {
 
     fn sealed() -> Sealed {
         let server = "two.example".parse().unwrap();
-        let passport = Passport { server, not_after: 3, curve: Curve::P384, point: vec![4; 97] };
+        let serial = vec![1; 20];
+        let passport = Passport { server, serial, not_after: 3, curve: Curve::P384, point: vec![4; 97] };
         Sealed { passport, signature: vec![5; 104] }
     }
 
@@ -170,6 +175,8 @@ mod tests {
         let mut messages = vec![
             whole.message(),
             other(|p| p.server = "two.exampl".parse().unwrap()),
+            other(|p| p.serial[0] = 2),
+            other(|p| p.serial.truncate(19)),
             other(|p| p.not_after = 4),
             other(|p| p.point[0] = 0),
             other(|p| (p.curve, p.point) = (Curve::P256, vec![4; 65])),
@@ -177,7 +184,7 @@ mod tests {
         assert!(messages.iter().all(Option::is_some));
         messages.sort();
         messages.dedup();
-        assert_eq!(messages.len(), 5);
+        assert_eq!(messages.len(), 7);
         assert_eq!(other(|p| p.point.push(4)), None);
         let text = sealed().to_text().unwrap();
         assert_eq!(Sealed::from_text(text.as_bytes()), Some(sealed()));

@@ -54,8 +54,8 @@ pub fn honest() -> [(&'static str, Vec<u8>); 3] {
         pages: vec![[1; 32], [0; 32]],
     };
     let curve = levee_ipc::device::Curve::P256;
-    let passport =
-        Passport { server: server("one.example"), not_after: 1_900_000_000, curve, point: vec![4; 65] };
+    let (server, serial) = (server("one.example"), vec![0x41; 16]);
+    let passport = Passport { server, serial, not_after: 1_900_000_000, curve, point: vec![4; 65] };
     let sealed = Sealed { passport, signature: vec![48; 70] };
     let envelope =
         Envelope { sealed: sealed.clone(), statement: statement.encode(), signature: vec![48; 71] };

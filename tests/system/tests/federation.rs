@@ -1,7 +1,7 @@
 //! Services on a server other than the one where the person signed on.
 
 use levee_system::federation::Two;
-use levee_system::{PASSWORD, eventually, host, text, typed};
+use levee_system::{PASSWORD, eventually, host, sh, text, typed};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -112,4 +112,42 @@ fn a_server_that_hangs_passes_nothing_beyond_its_lease_and_goes_on_when_it_wakes
     };
     assert!(ask("server", "federation.key", "federation-chain.pem").ok().contains("revision"));
     ask("hosts/ws1", "device.key", "chain.pem").refused();
+}
+
+#[test]
+fn a_server_whose_passport_is_revoked_is_believed_by_nobody_and_comes_back_with_a_new_key() {
+    let two = Two::up("unbelieved", SITE, &["ws1"]);
+    let world = &two.world;
+    let path = |name: &str| text(&world.path(name));
+    let (site, second) = (path("site.toml"), path("second.toml"));
+    let (state, second_state) = (path("state"), path("second-state"));
+    let reload = |run: &str| drop(world.levee(&["reload", "--run", &path(run)]).ok());
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    world.fetch("ws1", THERE).ok();
+    let chain = path("second-state/server/federation-chain.pem");
+    world.levee(&["enrol", "revoke", &site, "--federation", &chain, "--state", &state]).ok();
+    reload("run");
+    let eventually = |what: &str, is: &dyn Fn() -> bool| eventually(Duration::from_secs(30), what, is);
+    let others = |run: &str| two.status(run)["federation"]["others"].as_array().map_or(0, Vec::len);
+    eventually("the first server believes the second no more", &|| others("run") == 0);
+    // The second has not read the list: what it may use of the first ends with the lease, which nothing renews.
+    eventually("no session is used there", &|| {
+        two.status("second-run")["sessions"].as_array().is_some_and(Vec::is_empty)
+    });
+    world.fetch("ws1", HERE).ok();
+    let log = world.levee(&["audit", "show", "--state", &state]).ok();
+    assert!(log.contains("server two.harbour.example") && log.contains("its passport is revoked"), "{log}");
+    // Nor does the second say anything by it, once it has the list.
+    sh("cp", &[&path("state/authority/federation-ca.crl"), &path("second-state/authority")]).ok();
+    reload("second-run");
+    eventually("the second is no member", &|| two.status("second-run")["federation"]["member"] == false);
+    let log = world.levee(&["audit", "show", "--state", &second_state]).ok();
+    assert!(log.contains("its passport is revoked"), "{log}");
+    assert_eq!(others("run"), 0);
+    // A new key of its, and a new passport.
+    world.levee(&["enrol", "rotate", &second, "federation", "--state", &second_state]).ok();
+    reload("second-run");
+    two.joined();
+    eventually("the session is there again", &|| world.fetch("ws1", THERE).status == 0);
 }

@@ -327,6 +327,17 @@ impl Federation {
         }
     }
 
+    /// A server's statements are good no more: nothing that it has said holds, and it is granted nothing.
+    pub fn disown(&mut self, name: &DomainName, now: Time) {
+        self.pass(now);
+        let Some(peer) = self.peers.get_mut(name) else { return };
+        for id in peer.forget() {
+            self.cutting.insert(id, Cutting { owner: name.clone(), epoch: 0, before: 0 });
+            self.said.push_back(Said::Vanished(id));
+        }
+        self.settle(now);
+    }
+
     /// A session of this server is to be used: it may when [`Said::Published`] says so.
     pub fn publish(&mut self, record: &Stored, now: Time) {
         self.pass(now);

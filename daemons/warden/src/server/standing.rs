@@ -94,6 +94,9 @@ impl Server {
             sessiond.give(SessiondPart::Federation, self.public("server/federation-chain.pem")?)?;
             let authority = self.public("server/federation-authority.pem")?;
             sessiond.give(SessiondPart::FederationAuthority, authority)?;
+            if let Some(list) = state::revocations(&directory.join(state::FEDERATION_REVOCATIONS))? {
+                sessiond.give(SessiondPart::FederationRevocations, list)?;
+            }
         }
         sessiond.give(SessiondPart::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
         sessiond.give(SessiondPart::Operators, &self.operators)?;
@@ -234,6 +237,28 @@ impl Server {
         self.site.hosts().filter_map(|host| Some((host.name(), host.ppk()?)))
     }
 
+    /// Hands out the revocation list of the site's servers that there is now. False if there is none.
+    fn revoke_servers(&self) -> bool {
+        let list = self.options.state.join(state::FEDERATION_REVOCATIONS);
+        let (done, reason) = match state::revocations(&list) {
+            Ok(None) => return false,
+            Ok(Some(list)) => {
+                let sessiond = self.processes.get(&Key::of(Role::Sessiond));
+                let told = sessiond
+                    .map(|process| process.tell_as(SessiondPart::FederationRevocations, &[list.as_fd()]));
+                if told.is_some_and(|told| told.is_err()) {
+                    log!("levee-sessiond does not read what it is told: killing it");
+                    sessiond.into_iter().for_each(Process::kill);
+                }
+                (true, "read anew".to_owned())
+            }
+            Err(why) => (false, why.to_string()),
+        };
+        let object = "servers' revocation list".to_owned();
+        self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
+        true
+    }
+
     /// Goes on with the keys that are there now, and hands out the revocation list that there is now.
     ///
     /// # Errors
@@ -241,8 +266,9 @@ impl Server {
     pub(super) fn reload(&mut self) -> Result<(), Fatal> {
         let renewed = self.renew()?;
         self.tell_rotations();
+        let of_servers = self.site.federation().is_some() && self.revoke_servers();
         let list = self.options.state.join(state::REVOCATIONS);
-        if renewed && !list.exists() {
+        if (renewed || of_servers) && !list.exists() {
             return Ok(());
         }
         // sessiond first: it ends the sessions of whom the list names, the others what they have with them.

@@ -44,6 +44,9 @@ pub enum SessiondPart {
     /// A sealed memory file with a PEM revocation list of the authority (RFC 5280 5), positioned at its beginning: whoever it names is
     /// cut.
     Revocations,
+    /// A sealed memory file with the revocation lists of the authority of the site's servers, as [`SessiondPart::Revocations`]: the server
+    /// whose passport it names is believed no more.
+    FederationRevocations,
     /// Something happened at a label.
     Label(LabelEvent),
 }
