@@ -7,7 +7,7 @@ use levee_ipc::warden::frames::{Frame, FramesPart};
 use levee_policy::site::Frames;
 use levee_policy::{Label, LabelName, Site};
 use levee_sys::cgroup::Cgroup;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -56,6 +56,8 @@ impl fmt::Display for Who<'_> {
 pub struct Framed {
     /// By the group's number, what it is called.
     given: BTreeMap<u64, String>,
+    /// Groups that were stopped while nothing kept the frames.
+    held: BTreeSet<u64>,
     state: FramesState,
     /// Of those before the process that keeps the frames now.
     killed: u64,
@@ -66,6 +68,18 @@ impl Framed {
     pub fn begins_anew(&mut self) {
         self.killed = self.killed.saturating_add(std::mem::take(&mut self.state).killed);
         self.given.clear();
+        self.held.clear();
+    }
+
+    /// Nothing keeps the frames: what runs by them stands still until something does. Else what ran when the last one ended would run on beside
+    /// what the next one begins with, and what is new would run at any time.
+    pub fn hold<'a>(&mut self, site: &Site, members: impl Iterator<Item = Member<'a>>) {
+        for Member { who, group } in members {
+            if who.label(site).is_some() && self.held.insert(group.number()) && group.freeze().is_err() {
+                // It can be killed, or is gone.
+                let _ = group.kill();
+            }
+        }
     }
 
     /// Gives these groups to the process that keeps the frames, as far as it has not got them, and forgets all others. One that cannot be
@@ -87,7 +101,8 @@ impl Framed {
             // What carries a channel or a guard is of no label, and runs at any time.
             let Some(label) = who.label(site) else { continue };
             let slots = frames.of(&label);
-            let Ok(reins) = group.reins() else {
+            // It stands still until it has been heard of where the frames are kept, which can be in the middle of a slot's end.
+            let Ok(reins) = group.freeze().and_then(|()| group.reins()) else {
                 // It can be killed, or is gone.
                 let _ = group.kill();
                 continue;

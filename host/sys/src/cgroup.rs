@@ -234,6 +234,11 @@ impl Cgroup {
         Ok([open("cgroup.freeze", true)?, open("cgroup.events", false)?, open("cgroup.kill", true)?])
     }
 
+    /// Tells everything in the group to stop, which takes its time; who has its [reins](Cgroup::reins) can let it run again.
+    pub fn freeze(&self) -> Result<()> {
+        set(&self.unified, "cgroup.freeze", "1")
+    }
+
     /// Kills every process in the group, at once and whatever they do.
     pub fn kill(&self) -> Result<()> {
         set(&self.unified, "cgroup.kill", "1")

@@ -83,3 +83,93 @@ fn two_partitions_have_a_network_that_nobody_else_has_also_after_either_was_star
     assert!(said(&world, "aside", "heard ").is_empty());
     world.stop_server();
 }
+
+/// One partition has a link with each of two others, in IPv4 and IPv6.
+const LINKS: &str = "
+[[link]]
+name = \"bus\"
+between = [\"front\", \"desk\"]
+addresses = [\"10.9.0.1/30\", \"10.9.0.2/30\"]
+
+[[link]]
+name = \"bus6\"
+between = [\"front\", \"desk\"]
+addresses = [\"fd00:9::1/64\", \"fd00:9::2/64\"]
+
+[[link]]
+name = \"away\"
+between = [\"front\", \"aside\"]
+addresses = [\"10.9.1.1/30\", \"10.9.1.2/30\"]
+
+[[link]]
+name = \"away6\"
+between = [\"front\", \"aside\"]
+addresses = [\"fd00:a::1/64\", \"fd00:a::2/64\"]
+";
+
+/// Says from whom it hears, and by which of its own addresses: at any, and at that which only the third may reach.
+const HEARS: &str = "import select, socket, time
+def bound(address):
+    while True:
+        end = socket.socket(socket.AF_INET6 if ':' in address else socket.AF_INET, socket.SOCK_DGRAM)
+        try: end.bind((address, 9)); return end
+        except OSError: time.sleep(0.1)
+ends = {bound(address): address for address in ('10.9.0.1', 'fd00:9::1', '10.9.1.1', 'fd00:a::1')}
+while True:
+    for end in select.select(list(ends), [], [])[0]:
+        message, sender = end.recvfrom(100)
+        print('at', ends[end], 'from', sender[0], message.decode(), flush=True)
+";
+
+/// Speaks as itself, then in the third's name, then to the address that is of the third's link.
+const IMPERSONATES: &str = "import socket, time
+def tried(what, act):
+    try: act(); print('tried', what, 'done', flush=True)
+    except OSError as fault: print('tried', what, fault.errno, flush=True)
+def as_third(level, option, version):
+    end = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
+    if option: end.setsockopt(level, option, 1)
+    end.bind(('fd00:a::2' if version == 6 else '10.9.1.2', 0))
+    end.sendto(b'another', ('fd00:9::1' if version == 6 else '10.9.0.1', 9))
+def around(interface, address):
+    end = socket.socket(socket.AF_INET6 if ':' in address else socket.AF_INET, socket.SOCK_DGRAM)
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface)
+    end.sendto(b'around', (address, 9))
+def honest(address):
+    end = socket.socket(socket.AF_INET6 if ':' in address else socket.AF_INET, socket.SOCK_DGRAM)
+    end.sendto(b'itself', (address, 9))
+while True:
+    tried('bind', lambda: as_third(0, 0, 6))
+    tried('freebind', lambda: as_third(0, 15, 6))
+    tried('freebind6', lambda: as_third(41, 78, 6))
+    tried('freebind4', lambda: as_third(0, 15, 4))
+    tried('transparent', lambda: as_third(41, 75, 6))
+    tried('around', lambda: around(b'bus', '10.9.1.1'))
+    tried('around6', lambda: around(b'bus6', 'fd00:a::1'))
+    tried('itself', lambda: honest('10.9.0.1'))
+    tried('itself6', lambda: honest('fd00:9::1'))
+    time.sleep(0.2)
+";
+
+#[test]
+fn by_its_link_a_partition_speaks_as_itself_and_to_the_address_of_that_link_alone() {
+    let site = SITE.replace("\"harbour\"", "\"spoof\"")
+        + &partition("front", "SECRET", HEARS)
+        + &partition("desk", "SECRET", IMPERSONATES)
+        + &partition("aside", "SECRET", "import time\ntime.sleep(1e9)\n")
+        + LINKS;
+    let mut world = World::up("spoof", &site, &[]);
+    let turns = |world: &World| {
+        let directory = world.path("state/logs/labels/partition+desk");
+        let text = fs::read_to_string(directory.join("0.log")).unwrap_or_default();
+        text.matches("tried itself6 done").count()
+    };
+    let heard = |world: &World| said(world, "front", "at ");
+    let honest =
+        ["at 10.9.0.1 from 10.9.0.2 itself", "at fd00:9::1 from fd00:9::2 itself"].map(str::to_owned);
+    eventually(PATIENCE, "it is heard as itself", || honest.iter().all(|line| heard(&world).contains(line)));
+    let before = turns(&world);
+    eventually(PATIENCE, "it has tried all again and again", || turns(&world) >= before + 10);
+    assert_eq!(heard(&world), BTreeSet::from(honest), "{:?}", said(&world, "desk", "tried "));
+    world.stop_server();
+}

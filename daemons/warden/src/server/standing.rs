@@ -153,12 +153,9 @@ impl Server {
         Ok(frames)
     }
 
-    /// What keeps the frames gets the groups that are new, in the turn of the loop that made them: the programs of a label are started turns later.
+    /// What keeps the frames gets the groups that are new, and while nothing keeps them they stand still, in the turn of the loop that made them: the programs of a label are started turns later.
     pub(super) fn see_to_frames(&mut self) {
         let Some(frames) = self.site.frames() else { return };
-        let Some(process) = self.processes.get(&Key::of(Role::Frames)).filter(|process| process.ready) else {
-            return;
-        };
         let labels = self
             .labels
             .iter()
@@ -171,6 +168,8 @@ impl Server {
             Some(Member { who, group: process.group() })
         });
         let members = labels.chain(partitions).chain(own);
+        let process = self.processes.get(&Key::of(Role::Frames)).filter(|process| process.ready);
+        let Some(process) = process else { return self.framed.hold(&self.site, members) };
         if !self.framed.give(process, (&self.site, frames), members) {
             log!("{} does not read what it is told: killing it", process.key);
             process.kill();
