@@ -500,10 +500,10 @@ impl Show {
         }
         told.shown += 1;
         let text = match self.json {
-            true => serde_json::to_string(&record).map_err(|e| e.to_string())?,
-            false => one_line(&record, paint),
+            true => output::json_line(&record)?,
+            false => one_line(&record, paint) + "\n",
         };
-        flushed(writeln!(out, "{text}")).map(drop)
+        flushed(write!(out, "{text}")).map(drop)
     }
 
     fn wants(&self, record: &Record) -> bool {

@@ -112,13 +112,12 @@ fn read(directory: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What of `now` was not in `before`: a file that became full meanwhile has taken lines off its beginning.
+/// What of `now` was not in `before`: a file that became full meanwhile has taken lines off its beginning. What is in a line has no say in where that
+/// is, since whoever is followed has written it: all that is left of `before` stands at the beginning of `now`, or nothing is left.
 fn more<'a>(before: &str, now: &'a str) -> &'a str {
-    let Some(last) = before.lines().last() else { return now };
-    match now.rmatch_indices(last).next() {
-        Some((at, _)) => now.get(at + last.len()..).unwrap_or_default().trim_start_matches('\n'),
-        None => now,
-    }
+    let lines = std::iter::once(0).chain(before.match_indices('\n').map(|(end, _)| end + 1));
+    let left = lines.filter_map(|at| before.get(at..)).find_map(|left| now.strip_prefix(left));
+    left.unwrap_or(now)
 }
 
 #[cfg(test)]
@@ -141,5 +140,18 @@ mod tests {
         assert_eq!(more("a\nb\n", "a\nb\nc\n"), "c\n");
         assert_eq!(more("a\nb\n", "b\nc\n"), "c\n");
         assert_eq!(more("a\nb\n", "x\n"), "x\n");
+    }
+
+    #[test]
+    fn who_is_followed_hides_no_line_and_begins_none_by_repeating_another() {
+        let before = "0.001Z a: x\n";
+        // It has written what its line before looked like, after another's.
+        for said in ["0.002Z b: stolen\n0.003Z a: 0.001Z a: x\n", "0.001Z b: stolen\n0.001Z a: x\n"] {
+            assert_eq!(more(before, &format!("{before}{said}")), said);
+        }
+        // What comes behind the repetition would be a line of anybody's.
+        let forged = "0.002Z a: 0.001Z a: x0.003Z b: all is well\n";
+        assert_eq!(more(before, &format!("{before}{forged}")), forged);
+        assert_eq!(more(&format!("0.000Z a: y\n{before}"), &format!("{before}{forged}")), forged);
     }
 }

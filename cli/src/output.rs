@@ -10,12 +10,15 @@ pub fn shown(text: &str) -> String {
     text.chars()
         .map(|char| match char {
             '\t' => ' ',
-            // Bidirectional overrides too: they show text in another order than it stands.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-            char if char.is_control() => '\u{fffd}',
+            char if steers(char) => '\u{fffd}',
             char => char,
         })
         .collect()
+}
+
+/// A control character, or one that shows text in another order than it stands.
+fn steers(char: char) -> bool {
+    char.is_control() || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The exit code of an answer, or of why there is none: 2.
@@ -29,7 +32,26 @@ pub fn exit(answer: Result<ExitCode, String>) -> ExitCode {
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Result<(), String> {
     let text = serde_json::to_string_pretty(value).map_err(|e| e.to_string())?;
-    print(&format!("{text}\n"))
+    print(&format!("{}\n", escaped(&text)))
+}
+
+/// A value as one line of JSON.
+pub fn json_line(value: &impl Serialize) -> Result<String, String> {
+    serde_json::to_string(value).map(|text| escaped(&text) + "\n").map_err(|e| e.to_string())
+}
+
+/// JSON that a terminal shows as it stands, and that means the same. JSON itself lets through 0x7f to 0x9f, some of which terminals obey.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for char in json.chars() {
+        if steers(char) && char != '\n' {
+            // What is left of these stands in strings alone, and writing to a string does not fail.
+            let _ = std::fmt::Write::write_fmt(&mut text, format_args!("\\u{:04x}", u32::from(char)));
+        } else {
+            text.push(char);
+        }
+    }
+    text
 }
 
 /// Prints again and again what `next` gives, a second apart, until the reader goes away.
@@ -98,6 +120,10 @@ mod tests {
 
     #[test]
     fn what_a_file_says_cannot_steer_the_terminal() {
+        let value = serde_json::json!({"why\u{9b}31m": ["a\x1b[31mb\u{85}\u{7f}\n\u{202e}d", "größer"]});
+        let text = escaped(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(!text.contains(|char| steers(char) && char != '\n') && text.contains("größer"), "{text:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
         assert_eq!(shown("a\x1b[31mb\tc\u{202e}d"), "a\u{fffd}[31mb c\u{fffd}d");
     }
 }

@@ -94,9 +94,7 @@ impl Status {
             return output::watch(|| {
                 let (status, daemons) = self.ask()?;
                 if self.json {
-                    return serde_json::to_string(&Whole { view: view(&status), daemons })
-                        .map(|text| text + "\n")
-                        .map_err(|e| e.to_string());
+                    return output::json_line(&Whole { view: view(&status), daemons });
                 }
                 Ok(format!("\x1b[H\x1b[2J{}{}", render(&status), processes(&daemons)))
             });
@@ -115,7 +113,7 @@ impl Status {
         let ledger = || cost::Ledger::take(&self.which.status()?, &self.which.run()?);
         if self.watch {
             return output::watch(|| match self.json {
-                true => serde_json::to_string(&ledger()?).map(|text| text + "\n").map_err(|e| e.to_string()),
+                true => output::json_line(&ledger()?),
                 false => Ok(format!("\x1b[H\x1b[2J{}", ledger()?.render())),
             });
         }
