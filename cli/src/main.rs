@@ -2,6 +2,8 @@
 //!
 //! One module for each command, with its arguments beside what it does; man pages and completions come from
 //! the same definitions.
+//!
+//! It may not change what the policy says: it asks the running server, or reads files. Begin reading with the command that you are after.
 
 mod audit;
 mod check;

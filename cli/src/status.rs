@@ -304,6 +304,45 @@ pub fn postures(status: &ServerStatus) -> String {
     out
 }
 
+/// What somebody is to look at, a line each. Also what comes from inside a compartment may be in one: no line pretends to be another.
+fn alarms(status: &ServerStatus) -> String {
+    let mut all = Vec::new();
+    for (label, report) in status.vaults.iter().rev().filter(|(_, report)| report.disagreed() > 0) {
+        all.push(format!(
+            "the redundant stacks at {label} disagreed about {} packets, and dropped them: one of the two is wrong \
+             or taken over; see `levee audit`, and replace levee's programs",
+            report.disagreed()
+        ));
+    }
+    all.extend(status.alarms.iter().map(|alarm| shown(alarm).to_string()));
+    if let Some(strange) = status.federation.as_ref().map(|f| f.strange).filter(|strange| *strange > 0) {
+        all.push(format!(
+            "{strange} times the servers' table in etcd had something that no server of the site writes: somebody else has \
+             a key to it; see `levee enrol etcd --help`"
+        ));
+    }
+    all.iter().map(|alarm| format!("ALARM: {alarm}\n")).collect()
+}
+
+/// Every counter that has counted something: one that stands at zero has nothing to say.
+fn counters(status: &ServerStatus) -> Vec<Vec<String>> {
+    let counted = |of: &str, counters: &[(String, u64)]| -> Vec<Vec<String>> {
+        (counters.iter())
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| vec![of.to_owned(), name.clone(), count.to_string()])
+            .collect()
+    };
+    let mut rows = counted("sessiond", &status.counters);
+    rows.extend(counted("outside", &status.steering));
+    for compartment in &status.compartments {
+        rows.extend(counted(&format!("compartment {}", compartment.label), &compartment.counters));
+    }
+    for (label, report) in &status.vaults {
+        rows.extend(counted(&format!("vault {label}"), &report.counters));
+    }
+    rows
+}
+
 fn render(status: &ServerStatus) -> String {
     let mut out = format!(
         "site {}: {}, {}, {}\n\nsessions\n{}",
@@ -326,24 +365,7 @@ fn render(status: &ServerStatus) -> String {
             false => "\nfederation\n  cut off: without a lease no session can be\n".to_owned(),
         });
     }
-    if let Some(strange) = status.federation.as_ref().map(|f| f.strange).filter(|strange| *strange > 0) {
-        let alarm = format!(
-            "ALARM: {strange} times the servers' table in etcd had something that no server of the site writes: somebody else has \
-             a key to it; see `levee enrol etcd --help`\n"
-        );
-        out.insert_str(0, &alarm);
-    }
-    // Also what comes from inside a compartment may be in one: no line pretends to be another.
-    let alarms: String = status.alarms.iter().map(|alarm| format!("ALARM: {}\n", shown(alarm))).collect();
-    out.insert_str(0, &alarms);
-    for (label, report) in status.vaults.iter().filter(|(_, report)| report.disagreed() > 0) {
-        let alarm = format!(
-            "ALARM: the redundant stacks at {label} disagreed about {} packets, and dropped them: one of the two is wrong \
-             or taken over; see `levee audit`, and replace levee's programs\n",
-            report.disagreed()
-        );
-        out.insert_str(0, &alarm);
-    }
+    out.insert_str(0, &alarms(status));
     let compartments = status.compartments.iter().map(|compartment| {
         let services = compartment.services.iter().map(|(name, starts)| match starts {
             1 => name.clone(),
@@ -382,21 +404,7 @@ fn render(status: &ServerStatus) -> String {
         out.push_str(&format!("\npartitions\n{}", partitions(&status.partitions)));
     }
     out.push_str(&format!("\nsecurity associations\n{}", table(&heading, sas.collect())));
-    // A counter that stands at zero has nothing to say.
-    let counted = |of: &str, counters: &[(String, u64)]| -> Vec<Vec<String>> {
-        (counters.iter())
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| vec![of.to_owned(), name.clone(), count.to_string()])
-            .collect()
-    };
-    let mut rows = counted("sessiond", &status.counters);
-    rows.extend(counted("outside", &status.steering));
-    for compartment in &status.compartments {
-        rows.extend(counted(&format!("compartment {}", compartment.label), &compartment.counters));
-    }
-    for (label, report) in &status.vaults {
-        rows.extend(counted(&format!("vault {label}"), &report.counters));
-    }
+    let rows = counters(status);
     out.push_str(&format!("\ncounters\n{}", table(&["OF", "WHAT", "COUNT"], rows)));
     out
 }

@@ -177,30 +177,7 @@ impl Up {
             crate::programs::check(&programs, host)?
         };
         if !self.workstation {
-            // A site file with problems is the warden's to tell of.
-            if let Ok(site) = crate::site::read(&self.config) {
-                if state.is_dir() {
-                    crate::pin::hold(&site, &state)?;
-                }
-                if let Some(line) =
-                    crate::layers::lines(&site, &state, &programs).iter().find(|line| line.refuses())
-                {
-                    return Err(format!(
-                        "the site claims two layers, and they are one by their {}: {} (`levee check` shows every requirement)",
-                        line.part, line.evidence
-                    ));
-                }
-                if checked.is_none() && site.isolation().assurance() == Assurance::High {
-                    let path = programs.join(crate::programs::MANIFEST);
-                    return Err(format!(
-                        "the site wants high assurance, and there is no {} to hold levee's programs to: install levee (`make install`, or its packages), and run \
-                         the one that is installed",
-                        path.display()
-                    ));
-                }
-                warn_of_pools(&site);
-            }
-            crate::doctor::fit()?;
+            may_serve(&self.config, &state, &programs, checked.is_some())?;
         }
         let to_try = if self.workstation || self.no_trial { None } else { to_try(&self.config) };
         let mut warden = Command::new(programs.join("levee-warden"));
@@ -245,27 +222,7 @@ impl Up {
             BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
         }
         if line.trim() == "ready" {
-            let tried = match &to_try {
-                Some(label) => format!("; {label} was started on trial"),
-                None => String::new(),
-            };
-            if let Some(label) = &to_try
-                && let Err(why) = crate::operator::try_label(&run, label)
-            {
-                // What cannot serve does not stay, and nothing is hidden behind «is up».
-                let stopped = match (Down { run: Some(run) }).stop() {
-                    Ok(()) => "is stopped again".to_owned(),
-                    Err(e) => format!("cannot serve, and cannot be stopped ({e})"),
-                };
-                return Err(format!(
-                    "{name} {stopped}: {label} was started on trial, and does not start: {}\n\
-                     `levee log` shows what its processes said; with --no-trial the server stays up all the same",
-                    crate::output::shown(&why)
-                ));
-            }
-            // It is up, whether or not anybody reads of it.
-            let _ = crate::output::print(&format!("{name} is up{tried}; `levee log` shows what it says\n"));
-            return Ok(ExitCode::SUCCESS);
+            return is_up(&name, run, to_try.as_ref());
         }
         let _ = child.wait();
         let said = said.and_then(|thread| thread.join().ok()).unwrap_or_default();
@@ -384,6 +341,57 @@ impl Plan {
             Err(e) => fail(e),
         }
     }
+}
+
+/// Whether a server of this site may run on this host, with these keys and programs; `held` says that the programs are those of a manifest.
+fn may_serve(config: &Path, state: &Path, programs: &Path, held: bool) -> Result<(), String> {
+    // A site file with problems is the warden's to tell of.
+    if let Ok(site) = crate::site::read(config) {
+        if state.is_dir() {
+            crate::pin::hold(&site, state)?;
+        }
+        if let Some(line) = crate::layers::lines(&site, state, programs).iter().find(|line| line.refuses()) {
+            return Err(format!(
+                "the site claims two layers, and they are one by their {}: {} (`levee check` shows every requirement)",
+                line.part, line.evidence
+            ));
+        }
+        if !held && site.isolation().assurance() == Assurance::High {
+            let path = programs.join(crate::programs::MANIFEST);
+            return Err(format!(
+                "the site wants high assurance, and there is no {} to hold levee's programs to: install levee (`make install`, or its packages), and run \
+                 the one that is installed",
+                path.display()
+            ));
+        }
+        warn_of_pools(&site);
+    }
+    crate::doctor::fit()
+}
+
+/// Tells that it is up, when the label that is tried has started; stops it otherwise.
+fn is_up(name: &str, run: PathBuf, to_try: Option<&LabelName>) -> Result<ExitCode, String> {
+    let tried = match to_try {
+        Some(label) => format!("; {label} was started on trial"),
+        None => String::new(),
+    };
+    if let Some(label) = to_try
+        && let Err(why) = crate::operator::try_label(&run, label)
+    {
+        // What cannot serve does not stay, and nothing is hidden behind «is up».
+        let stopped = match (Down { run: Some(run) }).stop() {
+            Ok(()) => "is stopped again".to_owned(),
+            Err(e) => format!("cannot serve, and cannot be stopped ({e})"),
+        };
+        return Err(format!(
+            "{name} {stopped}: {label} was started on trial, and does not start: {}\n\
+             `levee log` shows what its processes said; with --no-trial the server stays up all the same",
+            crate::output::shown(&why)
+        ));
+    }
+    // It is up, whether or not anybody reads of it.
+    let _ = crate::output::print(&format!("{name} is up{tried}; `levee log` shows what it says\n"));
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 //! ([`stats`], [`analysis`]) into one self-contained page ([`report`]).
 //!
 //! The laboratory uses levee's programs from outside, as a person would: it links none of levee's crates.
+//!
+//! Begin reading with `experiment.rs`, then `run.rs`.
 
 pub mod analysis;
 pub mod badlink;

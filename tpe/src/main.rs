@@ -1,4 +1,6 @@
 //! The trusted path extension: the workstation's agent, and the commands by which a person uses it.
+//!
+//! It may not decide what a person may have: the server does. Begin reading with `agent/mod.rs`, which holds the trusted path, then `command.rs` and `screen/mod.rs`.
 #![forbid(unsafe_code)]
 
 mod agent;

@@ -12,6 +12,8 @@
 //! 0       4        8          16                                            n-16      n
 //! | SPI   | seq    | IV (8)   | inner packet | padding | pad len | next hdr | tag (16)|
 //! ```
+//!
+//! Begin reading with `sad.rs`, then `sa.rs` and `selector.rs`. It may not have a socket, a clock or a thread, and makes no key.
 #![forbid(unsafe_code)]
 
 mod aead;

@@ -10,6 +10,8 @@
 //! child SAs: they leave in [`Event::ChildEstablished`], once, and are kept nowhere here.
 //!
 //! Any datagram from anyone leads to no panic, bounded memory and bounded time; what is dropped is counted by reason ([`Drop`]).
+//!
+//! Begin reading with `api.rs`, then `endpoint.rs`; an SA's life is from `sa/initiator.rs` or `sa/responder.rs` to `sa/established.rs`.
 
 mod api;
 mod channel;

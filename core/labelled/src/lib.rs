@@ -3,6 +3,8 @@
 //! Pure: octets go in, octets, a label or the reason of a drop come out. The invariant it keeps: a packet is delivered at
 //! a label only if it carries exactly that one, whole, known in the link's domain and within its range; and a packet leaves
 //! with the label of the compartment that it comes from, whatever the compartment wrote into it.
+//!
+//! It may not know a session, a socket or a clock. Begin reading with `filter.rs`; `kernel/` writes the same as programs for the kernel.
 
 pub mod calipso;
 pub mod cipso;

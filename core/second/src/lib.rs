@@ -6,6 +6,8 @@
 //!
 //! [`Second::open`] says what is in a datagram; [`Second::agrees`] says whether a datagram that the first stack sealed is
 //! what should leave.
+//!
+//! It may not share packet code with the first stack, nor decide anything. Begin reading with `lib.rs`, then `plain.rs`.
 #![forbid(unsafe_code)]
 
 mod association;

@@ -8,6 +8,8 @@
 //! | file | idea |
 //! |---|---|
 //! | `serve` | what is taken, what is given, and what is counted |
+//!
+//! Begin reading with `serve.rs`.
 #![forbid(unsafe_code)]
 
 mod serve;

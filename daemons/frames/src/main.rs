@@ -9,6 +9,8 @@
 //! | `group` | what is stopped, let run and killed |
 //! | `clock` | when a slot ends and the next begins; what is told of it |
 //! | `serve` | one slot after the other |
+//!
+//! Begin reading with `clock.rs`, which has no kernel in it.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -7,6 +7,8 @@
 //! passes until the warden has started all three anew and the keyer has made new keys.
 //!
 //! [`PATIENCE`]: stacks::PATIENCE
+//!
+//! Begin reading with `serve.rs`, then `together.rs`, where two answers are held against each other.
 #![forbid(unsafe_code)]
 
 mod serve;

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `passage` | one message after another, from the writer through the filter to the reader |
 //! | `serve` | the loop: who is heard, and what for |
+//!
+//! Begin reading with `passage.rs`.
 #![forbid(unsafe_code)]
 
 pub mod passage;

@@ -3,6 +3,8 @@
 //! On a server it answers whoever has a certificate of the site's authority, and asks sessiond at every negotiation
 //! whether that host has a session at that label now. On a workstation it negotiates for the one session there is.
 //! It has no long-term key: the signer signs.
+//!
+//! Begin reading with `keyer.rs`, then `server.rs` or `workstation.rs`.
 #![forbid(unsafe_code)]
 
 mod accreditation;

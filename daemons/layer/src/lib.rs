@@ -3,6 +3,8 @@
 //! It sees what an onlooker of the tunnel within would see, and has no key of it. Taken over, it can drop, delay, repeat and make up
 //! datagrams, which ESP and IKE refuse as they refuse an onlooker's. Keyer and vaults of a site with two layers have loopback sockets
 //! alone, so that nothing passes where this process does not.
+//!
+//! Begin reading with `serve.rs`, then `quic.rs`.
 #![forbid(unsafe_code)]
 
 pub mod carried;

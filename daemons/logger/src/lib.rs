@@ -10,6 +10,8 @@
 //! | `source` | from a pipe's bytes to lines |
 //! | `pair` | two files used in turn, so that their size has a bound |
 //! | `serve` | the process |
+//!
+//! Begin reading with `serve.rs`.
 #![forbid(unsafe_code)]
 
 mod pair;

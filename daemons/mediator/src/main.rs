@@ -7,6 +7,8 @@
 //! relayed to the daemon. When the session ends, its connections are shut down before that is acknowledged.
 //!
 //! It reads no byte of a connection: those it relays go from socket to socket by way of a pipe (splice(2)).
+//!
+//! Begin reading with `serve.rs`, then `records.rs`: whose connection it is.
 #![forbid(unsafe_code)]
 
 mod records;

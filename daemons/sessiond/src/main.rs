@@ -2,6 +2,8 @@
 //!
 //! One thread hears every channel and holds every decision; a few more do nothing but hash passwords. It reads
 //! no byte that a client wrote: the trusted path's children parse those into the types of `levee_ipc::client`.
+//!
+//! It has no parser of a client's bytes, no key and no packet. Begin reading with `daemon.rs`; the decisions are in `core/session` and `core/policy`.
 #![forbid(unsafe_code)]
 
 mod audit;

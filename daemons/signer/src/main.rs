@@ -3,6 +3,8 @@
 //!
 //! Every channel has one use, which the warden says when it attaches it; a request of another use, or of the
 //! wrong form, is refused. No file is opened after the start, and nothing but descriptors is ever named.
+//!
+//! Begin reading with `serve.rs`, then `content.rs`: what may be signed.
 #![forbid(unsafe_code)]
 
 mod away;

@@ -5,6 +5,8 @@
 //! | [`parent`] | the listener: accepts, forks, keeps count |
 //! | [`admission`] | the listener: whose turn it is, and who gives way |
 //! | [`child`] | the child: TLS, one client's messages, sessiond's answers |
+//!
+//! It has no private key and decides nothing. Begin reading with `parent.rs`.
 #![forbid(unsafe_code)]
 
 mod admission;

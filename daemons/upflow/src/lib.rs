@@ -17,6 +17,8 @@
 //! attributes) stays where it is. A snapshot lies in an image as large as its label's store, and nothing that is
 //! copied takes more room than the file system that it comes from has. Permissions within a label are the label's own affair and are not carried
 //! upward: who dominates a label may read its documents.
+//!
+//! Begin reading with `serve.rs`, then `mirror.rs`.
 #![forbid(unsafe_code)]
 
 pub mod area;

@@ -1,6 +1,7 @@
 //! A label that runs on a server: its network namespace and TUN device, its compartment, its services' listeners.
 
 mod cutting;
+pub mod ending;
 mod execute;
 mod own_kernel;
 mod watching;
@@ -189,41 +190,7 @@ impl RunningLabel {
             attached.forward().map_err(step)?;
         }
         let logs = Logs::start(Some(name), resources.uids.own(Own::Logger(slot)), resources.options)?;
-        let mut services = Vec::new();
-        let mut mediation = Mediation::of(site, &label).map_err(step)?;
-        for service in site.services_at(&label) {
-            let grant = site
-                .decide_start(&label, service)
-                .map_err(|denial| Fatal::new(format!("start {} at {name}", service.name()), denial))?;
-            let addresses = addresses(site, service);
-            if let Some(mediation) = mediation.as_mut().filter(|_| service.mode().is_mediated()) {
-                for address in &addresses {
-                    let listener = network.listen(*address).map_err(step)?;
-                    mediation.take(service.name(), service.mode(), *address, listener);
-                }
-                if let Mode::Handoff(passed) = service.mode() {
-                    mediation.hand_off_to(service, passed, said_label(name));
-                    continue;
-                }
-            }
-            // To a relayed daemon comes nobody but the mediator.
-            let listen = |address: &SocketAddr| match (service.protocol(), &mediation) {
-                (Protocol::Tcp, Some(mediation)) if service.mode() == Mode::Relay => {
-                    mediation.listen(*address)
-                }
-                (Protocol::Tcp, _) => network.listen(*address),
-                (Protocol::Udp, _) => datagrams(&network, *address),
-            };
-            // A machine opens its own.
-            let itself = service.mode() == Mode::Itself;
-            let addresses = if own_kernel || itself { Vec::new() } else { addresses };
-            let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
-            let launch = launch(name, &below, site, service);
-            let log =
-                logs.end(service.name().as_str(), resources.uids.service(slot), !own_kernel).map_err(step)?;
-            let one = Service::new(grant, launch, listeners.map_err(step)?, log);
-            services.push(one.itself(itself));
-        }
+        let (services, mediation) = services(name, &label, &resources, &network, &below, &logs)?;
         let init = resources.options.programs.join("levee-init");
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
         let form = if own_kernel {
@@ -592,6 +559,54 @@ fn inner_addresses(site: &Site) -> Vec<IpNet> {
 fn paths(name: &LabelName, stores: &Path) -> (PathBuf, PathBuf) {
     let file = name.file_name();
     (stores.join(format!("{file}{}", below::OWN)), stores.join(format!("{file}{}", below::COPIES)))
+}
+
+/// The services that may start at a label, with what they listen at, and who mediates their connections.
+fn services(
+    name: &LabelName,
+    label: &levee_policy::Label,
+    resources: &Resources<'_>,
+    network: &Network,
+    below: &Below,
+    logs: &Logs,
+) -> Result<(Vec<Service>, Option<Mediation>), Fatal> {
+    let (site, slot) = (resources.site, resources.slot()?);
+    let own_kernel = site.isolation().has_own_kernel(label);
+    let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
+    let mut services = Vec::new();
+    let mut mediation = Mediation::of(site, label).map_err(step)?;
+    for service in site.services_at(label) {
+        let grant = site
+            .decide_start(label, service)
+            .map_err(|denial| Fatal::new(format!("start {} at {name}", service.name()), denial))?;
+        let addresses = addresses(site, service);
+        if let Some(mediation) = mediation.as_mut().filter(|_| service.mode().is_mediated()) {
+            for address in &addresses {
+                let listener = network.listen(*address).map_err(step)?;
+                mediation.take(service.name(), service.mode(), *address, listener);
+            }
+            if let Mode::Handoff(passed) = service.mode() {
+                mediation.hand_off_to(service, passed, said_label(name));
+                continue;
+            }
+        }
+        // To a relayed daemon comes nobody but the mediator.
+        let listen = |address: &SocketAddr| match (service.protocol(), &mediation) {
+            (Protocol::Tcp, Some(mediation)) if service.mode() == Mode::Relay => mediation.listen(*address),
+            (Protocol::Tcp, _) => network.listen(*address),
+            (Protocol::Udp, _) => datagrams(network, *address),
+        };
+        // A machine opens its own.
+        let itself = service.mode() == Mode::Itself;
+        let addresses = if own_kernel || itself { Vec::new() } else { addresses };
+        let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
+        let launch = launch(name, below, site, service);
+        let log =
+            logs.end(service.name().as_str(), resources.uids.service(slot), !own_kernel).map_err(step)?;
+        let one = Service::new(grant, launch, listeners.map_err(step)?, log);
+        services.push(one.itself(itself));
+    }
+    Ok((services, mediation))
 }
 
 /// Where a service listens: at the server's inner addresses, the same for every label.

@@ -3,6 +3,9 @@
 //!
 //! It alone makes and keeps the steering groups, TUN devices, listeners and network namespaces, so that any other
 //! process can die without moving, losing or exposing what another label has.
+//!
+//! It may not decide who may do what, hold a key or read a client's byte. Begin reading with `wiring.rs` and `process.rs`: who there is; then `server.rs`, and of a
+//! label `label.rs`.
 #![forbid(unsafe_code)]
 
 mod below;
@@ -24,7 +27,6 @@ mod memfile;
 pub mod networks;
 mod options;
 mod outer;
-mod parting;
 mod partition;
 mod process;
 pub mod programs;

@@ -14,13 +14,13 @@ use self::keeping::{Keeping, Kept};
 use crate::channels::Way;
 use crate::framed::Framed;
 use crate::held::Waiting;
+use crate::label::ending::Endings;
 use crate::label::{CutDone, Cutting, RunningLabel};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::Makers;
 use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
-use crate::parting::Partings;
 use crate::partition::Partition;
 use crate::process::{Heard, Key, Process, Start};
 use crate::programs::{Images, Wanted};
@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 /// changes level and comes back does not wait, short enough that nothing lingers.
 const LINGER: Duration = Duration::from_secs(10);
 /// How long labels may take to end when everything does.
-const LAST_PARTINGS: Duration = Duration::from_secs(20);
+const LAST_ENDINGS: Duration = Duration::from_secs(20);
 
 use standing::STANDING;
 
@@ -94,7 +94,7 @@ pub struct Server {
     /// Why the last run ended by itself, if it did.
     last_run: Option<String>,
     /// Labels whose machines are ending.
-    partings: Partings,
+    ending_labels: Endings,
     held: Waiting,
     /// Second stages of upflow that are killed; the next one begins once they are gone.
     leaving: BTreeMap<LabelName, Process>,
@@ -134,17 +134,16 @@ impl Server {
         }
         let tunnels = outer::tunnels(&addresses, site.server().slots(), &steering).map_err(fault)?;
         let ike = outer::ike(ike_addresses.into_iter()).map_err(|e| Fatal::new("open IKE", e))?;
-        let first = at(site.server().trusted_path_port()).next().ok_or_else(|| {
-            Fatal::new("open the trusted path", "the site file gives the server no address")
-        })?;
+        let none = || Fatal::new("open the trusted path", "the site file gives the server no address");
+        let first = at(site.server().trusted_path_port()).next().ok_or_else(none)?;
         let trusted_path = outer::trusted_path(first).map_err(|e| Fatal::new("open the trusted path", e))?;
         let operators = outer::local(&options.run.join(state::CONTROL))
             .map_err(|e| Fatal::new("open the operators' socket", e))?;
         let rules = Rules::new(&site_text, &options.programs);
         let networks = Networks::attach(&site, rules, &options.run.join(state::NETWORKS))
             .map_err(|e| Fatal::new("give the networks to their labels", e))?;
-        let step = |e: levee_sys::Error| Fatal::new("keep the services' programs in memory", e);
-        let mut images = Images::new().map_err(step)?;
+        let step = "keep the services' programs in memory";
+        let mut images = Images::new().map_err(|e| Fatal::new(step, e))?;
         // Long before the first person has signed on.
         let mut processes = Processes::new()?;
         images.begin(&Wanted::of(&site), &options.programs, &mut processes.waits)?;
@@ -178,7 +177,7 @@ impl Server {
             last_words: Vec::new(),
             keeping: Keeping::default(),
             last_run,
-            partings: Partings::default(),
+            ending_labels: Endings::default(),
             held: Waiting::default(),
             leaving: BTreeMap::new(),
             partitions,
@@ -224,7 +223,7 @@ impl Server {
             self.see_to_makers();
             self.see_to_images(ready.is_some())?;
             self.see_to_upflow();
-            self.see_to_partings();
+            self.see_to_endings();
             self.see_to_held();
             self.see_to_leaving();
             if ready.is_none() {
@@ -259,9 +258,9 @@ impl Server {
             self.end_label(&name);
         }
         // What nothing can kill ends with the host, if not before.
-        let until = Instant::now() + LAST_PARTINGS;
-        while !self.partings.is_empty() && Instant::now() < until {
-            self.end_partings();
+        let until = Instant::now() + LAST_ENDINGS;
+        while !self.ending_labels.is_empty() && Instant::now() < until {
+            self.ended_labels();
             std::thread::sleep(Duration::from_millis(10));
         }
         std::mem::take(&mut self.upflow).stop();
@@ -282,7 +281,7 @@ impl Server {
         Duration::from_millis(match () {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
             () if !self.ending.is_empty() || !self.leaving.is_empty() => 100,
-            () if !self.partings.is_empty() || !self.held.is_empty() => 20,
+            () if !self.ending_labels.is_empty() || !self.held.is_empty() => 20,
             () if self.partitions.iter().any(Partition::is_ending) => 20,
             () if due => 500,
             () => 5_000,
@@ -353,20 +352,52 @@ impl Server {
         Ok(())
     }
 
+    /// Nobody waits for a label any more, nor has a session there.
+    fn release(&mut self, label: &LabelName) {
+        self.makers.release(label);
+        self.images.release(label);
+        self.keeping.release(label, Instant::now());
+        self.upflow.release(label);
+        self.ending_labels.release(label);
+        self.held.release(label);
+        if let Some(running) = self.labels.get_mut(label) {
+            running.release();
+        }
+    }
+
+    /// Tells sessiond what runs, and has it counted anew for the next time.
+    fn tell_status(&mut self) {
+        let status = self.labels.iter().map(|(name, running)| {
+            let vault = self.processes.get(&Key::at(Role::Vault, name)).map_or(0, Process::pid);
+            let mut status = running.status(name, vault);
+            let networks = self.networks.at(name).map(Attached::counters);
+            status.counters.extend(networks.into_iter().flatten());
+            status
+        });
+        let running = status.collect();
+        let mut steering = outer::dropped(&self.tunnels);
+        steering.extend(self.networks.counters());
+        if self.site.frames().is_some() {
+            steering.extend(self.framed.counters());
+        }
+        steering.extend(self.ways.iter().flat_map(Way::counters));
+        let alarms = self.alarms();
+        let partitions = self.partitions.iter().map(Partition::status).collect();
+        self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
+        self.networks.count(&mut self.processes.waits);
+        // What they answer is told the next time: nobody is waited for.
+        for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
+            if upflow::ask(stage).is_err() {
+                stage.kill();
+            }
+        }
+        self.processes.iter().filter(|p| Way::ROLES.contains(&p.key.role)).for_each(Way::ask);
+    }
+
     fn request(&mut self, request: SessiondRequest) {
         match request {
             SessiondRequest::Need(label) => self.need(label),
-            SessiondRequest::Release(label) => {
-                self.makers.release(&label);
-                self.images.release(&label);
-                self.keeping.release(&label, Instant::now());
-                self.upflow.release(&label);
-                self.partings.release(&label);
-                self.held.release(&label);
-                if let Some(running) = self.labels.get_mut(&label) {
-                    running.release();
-                }
-            }
+            SessiondRequest::Release(label) => self.release(&label),
             SessiondRequest::Replace(role) => {
                 if !self.standing().contains(&role) || [Role::Sessiond, Role::Frames].contains(&role) {
                     return log!("sessiond asks for another {}: it may not", role.program());
@@ -414,33 +445,7 @@ impl Server {
                 }
             }
             SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),
-            SessiondRequest::Compartments => {
-                let status = self.labels.iter().map(|(name, running)| {
-                    let vault = self.processes.get(&Key::at(Role::Vault, name)).map_or(0, Process::pid);
-                    let mut status = running.status(name, vault);
-                    let networks = self.networks.at(name).map(Attached::counters);
-                    status.counters.extend(networks.into_iter().flatten());
-                    status
-                });
-                let running = status.collect();
-                let mut steering = outer::dropped(&self.tunnels);
-                steering.extend(self.networks.counters());
-                if self.site.frames().is_some() {
-                    steering.extend(self.framed.counters());
-                }
-                steering.extend(self.ways.iter().flat_map(Way::counters));
-                let alarms = self.alarms();
-                let partitions = self.partitions.iter().map(Partition::status).collect();
-                self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
-                self.networks.count(&mut self.processes.waits);
-                // What they answer is told the next time: nobody is waited for.
-                for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
-                    if upflow::ask(stage).is_err() {
-                        stage.kill();
-                    }
-                }
-                self.processes.iter().filter(|p| Way::ROLES.contains(&p.key.role)).for_each(Way::ask);
-            }
+            SessiondRequest::Compartments => self.tell_status(),
         }
     }
 
@@ -556,7 +561,7 @@ impl Server {
         started.map_or(Ok(()), |process| self.admit(process))
     }
 
-    /// Ends a label's vault, compartment and upflow. Nobody waits for that here: [`Server::see_to_partings`] goes on once they are gone.
+    /// Ends a label's vault, compartment and upflow. Nobody waits for that here: [`Server::see_to_endings`] goes on once they are gone.
     fn end_label(&mut self, name: &LabelName) {
         self.ending.remove(name);
         self.keeping.stopped(name);
@@ -579,12 +584,12 @@ impl Server {
         if !label.parts() {
             label.kill();
         }
-        self.partings.add(name.clone(), label, processes, snapshot);
+        self.ending_labels.add(name.clone(), label, processes, snapshot);
     }
 
     /// Tells sessiond that a label has died, once nothing of it runs.
     pub(crate) fn tell_died(&mut self, name: &LabelName) {
-        if !self.partings.tell_died(name) {
+        if !self.ending_labels.tell_died(name) {
             self.tell_sessiond(LabelEvent::Died(name.clone()));
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Both are always built and always tested, against published vectors and each other; which one a process uses is
 //! decided at its start by a short measurement ([`fastest`]) or by the operator.
+//!
+//! It may not know a packet or a label, and keeps no key beyond its use. Begin reading with `lib.rs`; `probe.rs` measures.
 #![forbid(unsafe_code)]
 
 mod probe;

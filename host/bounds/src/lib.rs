@@ -1,4 +1,6 @@
 //! What may pass a guard, whatever its filter says: the schema, the time of day, and how much in what time.
+//!
+//! It may not read a clock or a file: time is an argument. Begin reading with `lib.rs`.
 #![forbid(unsafe_code)]
 
 use jsonschema::{PatternOptions, Validator};

@@ -18,6 +18,8 @@
 //! | [`log`] | the warden → a label's logger |
 //! | [`documents`] | two stages of upflow, of which one is in a label's virtual machine |
 //! | [`agree`] | a label's gate ↔ its two stacks, where they must agree |
+//!
+//! It may not decide, start a process or open a name. Begin reading with `channel.rs`, then the file of the pair that you are after.
 #![forbid(unsafe_code)]
 
 /// Writes a line to standard error, which is the process's log; one that is full or gone is no reason to end.

@@ -2,6 +2,8 @@
 //!
 //! This is levee's only crate with unsafe code. Each module is one idea; each unsafe block states the
 //! invariant that makes it sound. Nothing here knows what a label is.
+//!
+//! Begin reading with `spawn.rs` and `sandbox.rs`: how a process comes to have nothing but what it is given.
 
 mod error;
 

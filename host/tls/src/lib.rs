@@ -1,4 +1,6 @@
 //! The trusted path's TLS: version 1.3 alone, mutual, no resumption; the private key stays with the signer.
+//!
+//! It may not hold a private key. Begin reading with `lib.rs`.
 #![forbid(unsafe_code)]
 
 mod look;

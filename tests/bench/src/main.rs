@@ -5,6 +5,8 @@
 //! slows the host for a while slows all arms alike; results are medians over rounds and ratios within them.
 //!
 //! Every sample is written to `samples.jsonl` as it is made. A run that was stopped goes on where it was.
+//!
+//! Begin reading with `cases.rs` and `arms.rs`.
 #![forbid(unsafe_code)]
 
 mod arms;

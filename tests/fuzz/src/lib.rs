@@ -2,6 +2,8 @@
 //!
 //! `fuzz/` runs them with libFuzzer (coverage-guided, sanitised, by `make fuzz`); `tests/replay.rs` runs them over the saved corpora
 //! with an ordinary compiler, and for a few seconds over random changes of them.
+//!
+//! Begin reading with any target: each is a file.
 
 pub mod attacker;
 pub mod audit_log;

@@ -3,6 +3,8 @@
 //!
 //! `scripts/guest` makes what it boots (`make test` calls it). It runs in qemu without hardware support, up in about
 //! 5 s, with one network card that is a tap device in a network namespace of the test's.
+//!
+//! Begin reading with `lib.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::BorrowedFd;

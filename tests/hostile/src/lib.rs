@@ -1,4 +1,6 @@
 //! A peer that says anything at any rate and never reads, and what that costs the process that hears it.
+//!
+//! Begin reading with `lib.rs`.
 #![forbid(unsafe_code)]
 
 use levee_ipc::{Channel, SendError};

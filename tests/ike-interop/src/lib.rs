@@ -1,6 +1,8 @@
 //! A real strongSwan in a network namespace, and an [`Endpoint`](levee_ike::Endpoint) on real sockets in another, joined by a veth pair.
 //! Needs root, iproute2, util-linux and Debian's `strongswan`, `strongswan-swanctl`, `libcharon-extra-plugins`,
 //! `libstrongswan-standard-plugins` and `libstrongswan-extra-plugins`; without them everything here panics and says so.
+//!
+//! Begin reading with `swan.rs`, the peer.
 
 mod esp;
 mod host;

@@ -6,6 +6,8 @@
 //!  │ 10.77.0.11 ├───────────┤ 10.77.0.1     │   (each workstation has a veth to a bridge in the server's
 //!  └────────────┘           └───────────────┘    namespace)
 //! ```
+//!
+//! Begin reading with `host.rs`, then a test of `tests/`.
 #![forbid(unsafe_code)]
 
 pub mod calls;

@@ -60,19 +60,34 @@ impl Source {
         })
     }
 
-    /// Its functions: name, and how many lines each has. A function ends at the brace that stands as far in as it began.
-    pub fn functions(&self) -> Vec<(String, usize)> {
-        let lines: Vec<&str> = self.text.lines().collect();
-        let named = lines.iter().enumerate().filter_map(|(at, line)| Some((at, line, function(line)?)));
-        named
-            .filter_map(|(at, line, name)| {
-                let margin = line.len() - line.trim_start().len();
-                let end = format!("{}}}", " ".repeat(margin));
-                let length = lines.iter().skip(at).position(|line| *line == end)?;
-                Some((name, length + 1))
-            })
-            .collect()
+    /// Whether it is of tests alone: of a directory of them, or a file of unit tests.
+    pub fn is_of_tests(&self) -> bool {
+        let mut parts = self.path.split('/');
+        parts.any(|part| ["tests", "benches", "examples", "tests.rs"].contains(&part))
     }
+
+    /// Its functions: name, and how many lines each has.
+    pub fn functions(&self) -> Vec<(String, usize)> {
+        functions(self.text.lines().collect())
+    }
+
+    /// The same without those of its own unit tests.
+    pub fn own_functions(&self) -> Vec<(String, usize)> {
+        functions(self.code().collect())
+    }
+}
+
+/// The functions of some lines. One ends at the brace that stands as far in as it began.
+fn functions(lines: Vec<&str>) -> Vec<(String, usize)> {
+    let named = lines.iter().enumerate().filter_map(|(at, line)| Some((at, line, function(line)?)));
+    named
+        .filter_map(|(at, line, name)| {
+            let margin = line.len() - line.trim_start().len();
+            let end = format!("{}}}", " ".repeat(margin));
+            let length = lines.iter().skip(at).position(|line| *line == end)?;
+            Some((name, length + 1))
+        })
+        .collect()
 }
 
 /// The name of the function that begins on this line and does not end on it.

@@ -87,6 +87,68 @@ fn lasting(what: &'static str, life: &Life, now: i64, remedy: &str) -> Finding {
     }
 }
 
+/// Whether this host's clock agrees with the times of a certificate.
+fn clocks(clock: &'static str, verdict: Result<(), Unbelieved>, life: &Life, now: i64) -> Finding {
+    match verdict {
+        _ if now < life.begins => Finding::lacks(
+            clock,
+            format!(
+                "the server's certificate holds only in {}, by this host's clock",
+                days(now, life.begins)
+            ),
+            "set the clocks of this host and of the server (timedatectl set-ntp true)",
+        ),
+        Err(Unbelieved::Time) => Finding::lacks(
+            clock,
+            format!("the server's certificate ended {} ago, by this host's clock", days(life.ends, now)),
+            "set this host's clock (timedatectl set-ntp true); if it is right, the server's certificate is to be renewed",
+        ),
+        _ => Finding::has(clock, "within the time of the server's certificate"),
+    }
+}
+
+/// Whether a certificate is the server's.
+fn belief(
+    certificate: &'static str,
+    verdict: Result<(), Unbelieved>,
+    life: &Life,
+    site: &Bundle,
+    shaken: Result<(), String>,
+) -> Finding {
+    let names = life.names.join(", ");
+    match verdict {
+        // What is wrong with its time is said of the clock.
+        Ok(()) | Err(Unbelieved::Time) => {
+            Finding::has(certificate, format!("of {}, by the site's authority", site.server_name))
+        }
+        Err(Unbelieved::Authority) => Finding::lacks(
+            certificate,
+            "another authority signed it",
+            "copy this host's bundle anew from the server; if it is the same, something else answers there: tell the site's operators",
+        ),
+        Err(Unbelieved::Name) => Finding::lacks(
+            certificate,
+            format!("it is of {names}, and this host expects {}", site.server_name),
+            "the server's name has changed, or another answers there: enrol this host anew (levee enrol host) and copy the bundle",
+        ),
+        Err(Unbelieved::Revoked) => Finding::lacks(
+            certificate,
+            "the authority has revoked it",
+            "tell the site's operators: the server is to be enrolled anew (levee enrol server)",
+        ),
+        Err(Unbelieved::List) => Finding::lacks(
+            certificate,
+            "the bundle's revocation list is too old to believe anybody by",
+            "copy authority/ca.crl of the server into the bundle, then `levee reload`",
+        ),
+        Err(Unbelieved::Other) => Finding::lacks(
+            certificate,
+            shaken.err().unwrap_or_else(|| "it is not what TLS wants".into()),
+            "enrol this host anew on the server and copy the bundle",
+        ),
+    }
+}
+
 /// The server's certificate, in the order of [`SERVER`].
 pub fn server(
     mut stream: TcpStream,
@@ -131,57 +193,13 @@ pub fn server(
     let Some(life) = shown.life else {
         return unknown("it cannot be read", "see who answers at that address");
     };
-    let clocks = match shown.verdict {
-        _ if now < life.begins => Finding::lacks(
-            clock,
-            format!(
-                "the server's certificate holds only in {}, by this host's clock",
-                days(now, life.begins)
-            ),
-            "set the clocks of this host and of the server (timedatectl set-ntp true)",
-        ),
-        Err(Unbelieved::Time) => Finding::lacks(
-            clock,
-            format!("the server's certificate ended {} ago, by this host's clock", days(life.ends, now)),
-            "set this host's clock (timedatectl set-ntp true); if it is right, the server's certificate is to be renewed",
-        ),
-        _ => Finding::has(clock, "within the time of the server's certificate"),
-    };
-    let names = life.names.join(", ");
-    let judged = match shown.verdict {
-        // What is wrong with its time is said of the clock.
-        Ok(()) | Err(Unbelieved::Time) => {
-            Finding::has(certificate, format!("of {}, by the site's authority", site.server_name))
-        }
-        Err(Unbelieved::Authority) => Finding::lacks(
-            certificate,
-            "another authority signed it",
-            "copy this host's bundle anew from the server; if it is the same, something else answers there: tell the site's operators",
-        ),
-        Err(Unbelieved::Name) => Finding::lacks(
-            certificate,
-            format!("it is of {names}, and this host expects {}", site.server_name),
-            "the server's name has changed, or another answers there: enrol this host anew (levee enrol host) and copy the bundle",
-        ),
-        Err(Unbelieved::Revoked) => Finding::lacks(
-            certificate,
-            "the authority has revoked it",
-            "tell the site's operators: the server is to be enrolled anew (levee enrol server)",
-        ),
-        Err(Unbelieved::List) => Finding::lacks(
-            certificate,
-            "the bundle's revocation list is too old to believe anybody by",
-            "copy authority/ca.crl of the server into the bundle, then `levee reload`",
-        ),
-        Err(Unbelieved::Other) => Finding::lacks(
-            certificate,
-            shaken.err().unwrap_or_else(|| "it is not what TLS wants".into()),
-            "enrol this host anew on the server and copy the bundle",
-        ),
-    };
     let renew =
         "the site's operators renew it: `levee enrol server` again, with --force, then restart the server";
-    vec![judged, clocks, lasting(left, &life, now, renew)]
+    vec![
+        belief(certificate, shown.verdict, &life, site, shaken),
+        clocks(clock, shown.verdict, &life, now),
+        lasting(left, &life, now, renew),
+    ]
 }
 
 #[cfg(test)]

@@ -92,38 +92,51 @@ impl Established {
         }
     }
 
+    /// The peer has refused a child: it is asked for otherwise, later, or not at all.
+    fn not_created(
+        &mut self,
+        n: &Notify<'_>,
+        wanted: NewChild,
+        rekeys: Option<u32>,
+        tried: Vec<KeyExchange>,
+        tries: u8,
+        ctx: &mut Ctx<'_>,
+    ) {
+        match n.kind {
+            NotifyKind::InvalidKePayload => {
+                let other = <[u8; 2]>::try_from(n.data)
+                    .ok()
+                    .and_then(|c| KeyExchange::from_code(u16::from_be_bytes(c)));
+                let ours = |k: &KeyExchange| {
+                    ctx.config.child_at(&wanted.label).iter().any(|p| p.key_exchange.contains(k))
+                };
+                if let Some(k) = other.filter(|k| ours(k) && !tried.contains(k)) {
+                    return self.begin_create(wanted, rekeys, Some((k, tried)), tries, ctx);
+                }
+            }
+            NotifyKind::TemporaryFailure if rekeys.is_none_or(|old| self.children.contains_key(&old)) => {
+                let spi = wanted.spi;
+                if self.put_off(Task::Create { wanted, rekeys }, tries, ctx).is_some() {
+                    self.child_failed(spi, rekeys, ChildError::Notified(n.kind.name()), ctx);
+                }
+                return;
+            }
+            // RFC 7296 2.25: the peer no longer has the child, so ours is of no use either.
+            NotifyKind::ChildSaNotFound => {
+                if let Some(old) = rekeys {
+                    self.drop_child(old, ChildClosed::Peer, ctx);
+                }
+            }
+            _ => {}
+        }
+        self.child_failed(wanted.spi, rekeys, ChildError::Notified(n.kind.name()), ctx);
+    }
+
     /// The peer's answer to our request.
     pub(super) fn on_created(&mut self, c: Creating, fields: &Fields<'_>, ctx: &mut Ctx<'_>) {
         let Creating { wanted, rekeys, private, ni, tried, tries, crossing, withdrawn } = c;
         if let Some(n) = fields.error() {
-            match n.kind {
-                NotifyKind::InvalidKePayload => {
-                    let other = <[u8; 2]>::try_from(n.data)
-                        .ok()
-                        .and_then(|c| KeyExchange::from_code(u16::from_be_bytes(c)));
-                    let ours = |k: &KeyExchange| {
-                        ctx.config.child_at(&wanted.label).iter().any(|p| p.key_exchange.contains(k))
-                    };
-                    if let Some(k) = other.filter(|k| ours(k) && !tried.contains(k)) {
-                        return self.begin_create(wanted, rekeys, Some((k, tried)), tries, ctx);
-                    }
-                }
-                NotifyKind::TemporaryFailure if rekeys.is_none_or(|old| self.children.contains_key(&old)) => {
-                    let spi = wanted.spi;
-                    if self.put_off(Task::Create { wanted, rekeys }, tries, ctx).is_some() {
-                        self.child_failed(spi, rekeys, ChildError::Notified(n.kind.name()), ctx);
-                    }
-                    return;
-                }
-                // RFC 7296 2.25: the peer no longer has the child, so ours is of no use either.
-                NotifyKind::ChildSaNotFound => {
-                    if let Some(old) = rekeys {
-                        self.drop_child(old, ChildClosed::Peer, ctx);
-                    }
-                }
-                _ => {}
-            }
-            return self.child_failed(wanted.spi, rekeys, ChildError::Notified(n.kind.name()), ctx);
+            return self.not_created(n, wanted, rekeys, tried, tries, ctx);
         }
         let answer = child::read_answer(&wanted, fields, false, ctx).and_then(|(made, suite)| {
             let nr = fields.nonce.ok_or(ChildError::BadAnswer("no nonce"))?;

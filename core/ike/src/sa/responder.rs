@@ -10,16 +10,16 @@ use crate::api::{
     PpkKeys, RequestId, Role,
 };
 use crate::channel::{Channel, Received};
-use crate::config::{Childless, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId};
+use crate::config::{Childless, Config, LocalAuth, Peer, Ppk, RemoteAuth, RemoteId};
 use crate::crypto::Secret;
 use crate::crypto::ke;
 use crate::crypto::keys::IkeKeys;
 use crate::crypto::sign::SignatureScheme;
-use crate::crypto::suite::choose_ike;
+use crate::crypto::suite::{Chosen, IkeSuite, choose_ike};
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{
-    AuthPayload, Chain, Exchange, Fields, Header, Identity, Notify, NotifyKind, Problem, Proposal,
+    AuthPayload, Chain, Exchange, Fields, Header, Identity, KeyShare, Notify, NotifyKind, Problem, Proposal,
     auth_method, kind,
 };
 use std::time::Duration;
@@ -39,6 +39,45 @@ pub(crate) enum Opening {
     Open(State),
     /// An answer that leaves no state, and what it counts as.
     Answer(Vec<u8>, Drop),
+}
+
+/// What this end supports beyond what both ends of every IKE SA do, and whose certificates it takes.
+fn push_supported(chain: &mut Chain, suite: &IkeSuite, ppk: bool, ctx: &Ctx<'_>) {
+    if ctx.config.peers.iter().any(|p| p.childless != Childless::Never) {
+        chain.push(kind::NOTIFY, Notify::write(NotifyKind::ChildlessSupported, &[]));
+    }
+    if !suite.additional.is_empty() {
+        chain.push(kind::NOTIFY, Notify::write(NotifyKind::IntermediateSupported, &[]));
+    }
+    if ppk {
+        chain.push(kind::NOTIFY, Notify::write(NotifyKind::UsePpk, &[]));
+    }
+    if let Some(peer) =
+        ctx.config.peers.iter().find(|p| matches!(p.remote_auth, RemoteAuth::Certificate { .. }))
+    {
+        push_certificate_request(chain, &peer.remote_auth);
+    }
+}
+
+/// What is chosen of a request's proposals, with its key share and nonce.
+type Accepted<'a> = (Chosen<IkeSuite>, KeyShare<'a>, &'a [u8]);
+
+/// What is chosen of a request, or how it is refused.
+fn acceptable<'a>(fields: &Fields<'a>, config: &Config) -> Result<Accepted<'a>, (NotifyKind, Vec<u8>)> {
+    let (Some(sa), Some(share), Some(ni)) = (&fields.sa, fields.ke, fields.nonce) else {
+        return Err((NotifyKind::InvalidSyntax, Vec::new()));
+    };
+    let none = || (NotifyKind::NoProposalChosen, Vec::new());
+    let chosen = choose_ike(&config.ike, sa).ok_or_else(none)?;
+    // RFC 9370 2.2.1: additional key exchanges need IKE_INTERMEDIATE.
+    if !chosen.suite.additional.is_empty() && !fields.has(NotifyKind::IntermediateSupported) {
+        return Err(none());
+    }
+    let method = chosen.suite.key_exchange.code();
+    if share.method != method {
+        return Err((NotifyKind::InvalidKePayload, method.to_be_bytes().to_vec()));
+    }
+    Ok((chosen, share, ni))
 }
 
 /// Answers an IKE_SA_INIT request whose cookie, if one is needed, was checked. `None`: not even an answer.
@@ -64,20 +103,11 @@ pub(crate) fn open(
         let why = if kind == NotifyKind::NoProposalChosen { Drop::NoProposal } else { Drop::Refused };
         Some(Opening::Answer(notification(kind, data).message(answer_header(0)), why))
     };
-    let (Some(sa), Some(share), Some(ni)) = (&fields.sa, fields.ke, fields.nonce) else {
-        return refuse(NotifyKind::InvalidSyntax, &[]);
-    };
-    let Some(chosen) = choose_ike(&ctx.config.ike, sa) else {
-        return refuse(NotifyKind::NoProposalChosen, &[]);
+    let (chosen, share, ni) = match acceptable(fields, ctx.config) {
+        Ok(accepted) => accepted,
+        Err((kind, data)) => return refuse(kind, &data),
     };
     let suite = chosen.suite.clone();
-    // RFC 9370 2.2.1: additional key exchanges need IKE_INTERMEDIATE.
-    if !suite.additional.is_empty() && !fields.has(NotifyKind::IntermediateSupported) {
-        return refuse(NotifyKind::NoProposalChosen, &[]);
-    }
-    if share.method != suite.key_exchange.code() {
-        return refuse(NotifyKind::InvalidKePayload, &suite.key_exchange.code().to_be_bytes());
-    }
     let Ok((public, shared)) = ke::respond(suite.key_exchange, share.data, ctx.rng) else {
         return refuse(NotifyKind::InvalidSyntax, &[]);
     };
@@ -85,27 +115,14 @@ pub(crate) fn open(
     ctx.rng.fill(&mut nr);
     let mut features = Features::read(fields, header.spi_i, 0, from);
 
+    // RFC 8784 3: said only to those who said it, when there is some PPK.
+    features.ppk &= ctx.config.peers.iter().any(|p| p.ppk.is_some());
     let mut chain = Chain::new();
     chain.push(kind::SA, |out| Proposal::write_all(&[chosen.answer(None)], out));
     push_ke(&mut chain, suite.key_exchange, &public);
     chain.push(kind::NONCE, |out| out.extend_from_slice(&nr));
     Features::write(&mut chain, header.spi_i, spi_r, from, ctx);
-    if ctx.config.peers.iter().any(|p| p.childless != Childless::Never) {
-        chain.push(kind::NOTIFY, Notify::write(NotifyKind::ChildlessSupported, &[]));
-    }
-    if !suite.additional.is_empty() {
-        chain.push(kind::NOTIFY, Notify::write(NotifyKind::IntermediateSupported, &[]));
-    }
-    // RFC 8784 3: said only to those who said it, when there is some PPK.
-    features.ppk &= ctx.config.peers.iter().any(|p| p.ppk.is_some());
-    if features.ppk {
-        chain.push(kind::NOTIFY, Notify::write(NotifyKind::UsePpk, &[]));
-    }
-    if let Some(peer) =
-        ctx.config.peers.iter().find(|p| matches!(p.remote_auth, RemoteAuth::Certificate { .. }))
-    {
-        push_certificate_request(&mut chain, &peer.remote_auth);
-    }
+    push_supported(&mut chain, &suite, features.ppk, ctx);
     features.udp |= ctx.config.force_udp;
     let init_response = chain.message(answer_header(spi_r));
 

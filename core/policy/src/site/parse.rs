@@ -192,21 +192,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         name: name?,
         vocabulary: draft.vocabulary?,
         colours,
-        server: Server {
-            name: server.name.value,
-            addresses: values(server.addresses),
-            trusted_path_port: server.trusted_path_port,
-            ike_port: server.ike_port.value,
-            tunnel_port: server.tunnel_port.value,
-            layer_port: server.layer_port.value,
-            inner_addresses: values(server.inner_addresses),
-            inner_pools: values(server.inner_pools),
-            names: values(server.names),
-            slots: server.slots,
-            grace: server.grace,
-            longest_session: server.longest_session,
-            idle_lock: server.idle_lock,
-        },
+        server: built_server(server),
         limits: limits?,
         vault: vault?,
         crypto: crypto?,
@@ -227,36 +213,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
                 (name.clone(), Host { name, accreditation: host.accreditation.value, ppk })
             })
             .collect(),
-        services: (draft.services.read.into_iter())
-            .map(|service| {
-                let DraftService { protocol, mode, program, uploads, needs, software, recorded, .. } =
-                    service;
-                let (name, port, range) = (service.name.value, service.port.value, service.range.value);
-                let service = Service {
-                    name: name.clone(),
-                    port,
-                    protocol,
-                    range,
-                    mode,
-                    program,
-                    uploads,
-                    needs,
-                    software,
-                    recorded,
-                };
-                (name, service)
-            })
-            .collect(),
-        networks: (draft.networks.read.into_iter())
-            .map(|network| Network {
-                interface: network.interface.value,
-                labels: network.labels.value,
-                domain: network.domain.map(|domain| domain.value),
-                addresses: values(network.addresses),
-                services: values(network.services),
-                hosts: values(network.hosts),
-            })
-            .collect(),
+        services: (draft.services.read.into_iter()).map(built_service).collect(),
+        networks: (draft.networks.read.into_iter()).map(built_network).collect(),
         federation: draft.federation.map(|draft| draft.federation),
         domains: domains?,
         partitions: parts.partitions.into_iter().map(|(.., partition)| partition).collect(),
@@ -264,6 +222,53 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         links: parts.links.into_iter().map(super::link::ReadLink::into_link).collect(),
         postures: postures?,
     })
+}
+
+fn built_server(server: DraftServer) -> Server {
+    Server {
+        name: server.name.value,
+        addresses: values(server.addresses),
+        trusted_path_port: server.trusted_path_port,
+        ike_port: server.ike_port.value,
+        tunnel_port: server.tunnel_port.value,
+        layer_port: server.layer_port.value,
+        inner_addresses: values(server.inner_addresses),
+        inner_pools: values(server.inner_pools),
+        names: values(server.names),
+        slots: server.slots,
+        grace: server.grace,
+        longest_session: server.longest_session,
+        idle_lock: server.idle_lock,
+    }
+}
+
+fn built_service(service: DraftService) -> (ServiceName, Service) {
+    let DraftService { protocol, mode, program, uploads, needs, software, recorded, .. } = service;
+    let (name, port, range) = (service.name.value, service.port.value, service.range.value);
+    let service = Service {
+        name: name.clone(),
+        port,
+        protocol,
+        range,
+        mode,
+        program,
+        uploads,
+        needs,
+        software,
+        recorded,
+    };
+    (name, service)
+}
+
+fn built_network(network: DraftNetwork) -> Network {
+    Network {
+        interface: network.interface.value,
+        labels: network.labels.value,
+        domain: network.domain.map(|domain| domain.value),
+        addresses: values(network.addresses),
+        services: values(network.services),
+        hosts: values(network.hosts),
+    }
 }
 
 fn values<T>(items: Vec<At<T>>) -> Vec<T> {

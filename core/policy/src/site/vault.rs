@@ -220,28 +220,8 @@ impl Vault {
             Some(value) => reader.integer(value, "constant-rate-packets", 1..=HIGHEST_RATE),
         };
         let (agree, aggfrag, constant) = (agree?, aggfrag?, constant?);
-        for both in aggfrag
-            .iter()
-            .chain(&constant)
-            .filter(|one| agree.iter().any(|two| one.value.intersection(&two.value).is_some()))
-        {
-            reader.problem(
-                ProblemKind::Overlap,
-                &both.span,
-                "`agree` has labels of this range as well, and stacks that must agree know no AGGFRAG",
-                "take these labels out of `agree`, or out of `aggfrag` and `constant-rate`",
-            );
-        }
         let layers = layers?;
-        if let Some(pieces) = aggfrag.iter().chain(&constant).next().filter(|_| layers.contains(&Layer::Quic))
-        {
-            reader.problem(
-                ProblemKind::Overlap,
-                &pieces.span,
-                "`layers` has \"quic\", whose datagrams have no room for packets of this size",
-                "take \"quic\" out of `layers`, or empty `aggfrag` and `constant-rate`",
-            );
-        }
+        check_pieces(reader, &agree, &aggfrag, &constant, &layers);
         let values = |ranges: Vec<At<Range>>| ranges.into_iter().map(|range| range.value).collect();
         Some(Self {
             layers,
@@ -254,6 +234,36 @@ impl Vault {
             constant: values(constant),
             rate: u32::try_from(rate?).ok()?,
         })
+    }
+}
+
+/// Labels whose packets go in pieces of one size have neither two stacks nor a second tunnel.
+fn check_pieces(
+    reader: &mut Reader<'_>,
+    agree: &[At<Range>],
+    aggfrag: &[At<Range>],
+    constant: &[At<Range>],
+    layers: &[Layer],
+) {
+    for both in aggfrag
+        .iter()
+        .chain(constant)
+        .filter(|one| agree.iter().any(|two| one.value.intersection(&two.value).is_some()))
+    {
+        reader.problem(
+            ProblemKind::Overlap,
+            &both.span,
+            "`agree` has labels of this range as well, and stacks that must agree know no AGGFRAG",
+            "take these labels out of `agree`, or out of `aggfrag` and `constant-rate`",
+        );
+    }
+    if let Some(pieces) = aggfrag.iter().chain(constant).next().filter(|_| layers.contains(&Layer::Quic)) {
+        reader.problem(
+            ProblemKind::Overlap,
+            &pieces.span,
+            "`layers` has \"quic\", whose datagrams have no room for packets of this size",
+            "take \"quic\" out of `layers`, or empty `aggfrag` and `constant-rate`",
+        );
     }
 }
 

@@ -177,25 +177,7 @@ impl AuditLog {
             Err(error) => return Err(error.into()),
         };
         let mut saved = Zeroizing::new([0u8; SAVED]);
-        let state = match openat(directory, STATE, flags, own) {
-            Ok(fd) => {
-                let state = File::from(fd);
-                // Where the file begins was not always said: it was the first.
-                let least = saved.get_mut(..Sealer::STATE).unwrap_or_default();
-                state.read_exact_at(least, 0)?;
-                let rest = saved.get_mut(Sealer::STATE..).unwrap_or_default();
-                if state.metadata()?.len() >= SAVED as u64 {
-                    state.read_exact_at(rest, Sealer::STATE as u64)?;
-                }
-                state
-            }
-            // The parts of a log that was there are not to be written over, nor its first key.
-            Err(rustix::io::Errno::NOENT) if length > 0 || has_part(directory)? => {
-                return Err(AuditError::Foreign("the audit log has no state"));
-            }
-            Err(rustix::io::Errno::NOENT) => begin(directory, auditor, now, &mut saved)?,
-            Err(error) => return Err(error.into()),
-        };
+        let state = open_state(directory, auditor, length > 0, now, &mut saved)?;
         let file = File::from(openat(directory, LOG, flags | OFlags::CREATE, own)?);
         let foreign = || AuditError::Foreign("the state is not one");
         let (sealed, base) = saved.split_last_chunk::<8>().ok_or_else(foreign)?;
@@ -492,6 +474,36 @@ impl AuditLog {
             self.uncovered.get_or_insert(now.after(CHECKPOINT_TIME));
         }
         self.put_off(now);
+    }
+}
+
+/// Opens the state and reads it into `saved`; begins one where there is neither a state nor a log.
+fn open_state(
+    directory: BorrowedFd<'_>,
+    auditor: &Auditor,
+    has_log: bool,
+    now: Time,
+    saved: &mut Zeroizing<[u8; SAVED]>,
+) -> Result<File, AuditError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match openat(directory, STATE, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => {
+            let state = File::from(fd);
+            // Where the file begins was not always said: it was the first.
+            let least = saved.get_mut(..Sealer::STATE).unwrap_or_default();
+            state.read_exact_at(least, 0)?;
+            let rest = saved.get_mut(Sealer::STATE..).unwrap_or_default();
+            if state.metadata()?.len() >= SAVED as u64 {
+                state.read_exact_at(rest, Sealer::STATE as u64)?;
+            }
+            Ok(state)
+        }
+        // The parts of a log that was there are not to be written over, nor its first key.
+        Err(rustix::io::Errno::NOENT) if has_log || has_part(directory)? => {
+            Err(AuditError::Foreign("the audit log has no state"))
+        }
+        Err(rustix::io::Errno::NOENT) => begin(directory, auditor, now, saved),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -37,6 +37,18 @@ const ALTERNATIVES_INSIDE: &str = "/usr/lib/levee/alternatives";
 const DEVICES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
+/// The files of `/etc` that are no copies.
+fn etc(spec: &Spec) -> [(&'static str, String); 6] {
+    [
+        ("/etc/passwd", passwd()),
+        ("/etc/group", format!("root:x:0:\ntty:x:5:\nuser:x:{SERVICE_UID}:\nnogroup:x:65534:\n")),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".into()),
+        ("/etc/hosts", hosts(spec)),
+        ("/etc/hostname", format!("{}\n", spec.hostname)),
+        ("/etc/resolv.conf", String::new()),
+    ]
+}
+
 pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
     let mut steps = vec![Inside::Root { bytes: ROOT_BYTES }];
     let directory = |path: &str| Inside::Directory { path: path.to_owned() };
@@ -69,15 +81,8 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
         steps.push(Inside::Programs { from: ALTERNATIVES.into(), path: ALTERNATIVES.into() });
     }
     steps.extend(COPIED.map(|from| Inside::Copy { from: from.into(), path: from.into() }));
-    steps.push(file("/etc/passwd", passwd()));
-    steps.push(file("/etc/group", format!("root:x:0:\ntty:x:5:\nuser:x:{SERVICE_UID}:\nnogroup:x:65534:\n")));
-    steps.push(file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".into()));
-    steps.push(file("/etc/hosts", hosts(spec)));
-    steps.push(file("/etc/hostname", format!("{}\n", spec.hostname)));
-    steps.push(file("/etc/resolv.conf", String::new()));
-    for (path, content) in &spec.extra {
-        steps.push(file(path, content.clone()));
-    }
+    steps.extend(etc(spec).into_iter().map(|(path, content)| file(path, content)));
+    steps.extend(spec.extra.iter().map(|(path, content)| file(path, content.clone())));
 
     let user = spec.uid_base.saturating_add(SERVICE_UID);
     steps.push(directory("/dev"));

@@ -87,7 +87,7 @@ impl RunningLabel {
     }
 
     /// Whether nothing runs any more of one that was to end.
-    pub fn has_parted(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         if let Form::Machine { machine, .. } = &mut self.form
             && machine.events().is_err()
         {

@@ -4,9 +4,9 @@ use super::Server;
 use super::keeping::Kept;
 use crate::Fatal;
 use crate::framed;
+use crate::label::ending::Ended;
 use crate::label::{self, Resources, RunningLabel};
 use crate::making::{self, Image};
-use crate::parting::Parted;
 use crate::programs::Wanted;
 use levee_ipc::warden::LabelEvent;
 use levee_policy::LabelName;
@@ -27,7 +27,7 @@ impl Server {
         } else if !self.makers.keep(&name)
             && !self.upflow.is_in_the_way(&name)
             && !self.images.is_waited_for(&name)
-            && !self.partings.is_in_the_way(&name)
+            && !self.ending_labels.is_in_the_way(&name)
         {
             if let Err(e) = self.start_label(&name) {
                 self.not_started(&name, &e.to_string());
@@ -132,7 +132,7 @@ impl Server {
             .labels
             .iter()
             .flat_map(|(_, label)| label.slots().iter().copied())
-            .chain(self.partings.slots())
+            .chain(self.ending_labels.slots())
             .collect();
         let mut free: Vec<u16> =
             (1..=self.site.server().slots()).filter(|slot| !taken.contains(slot)).collect();
@@ -154,19 +154,19 @@ impl Server {
     }
 
     /// Labels that have ended may be wanted again.
-    pub(super) fn see_to_partings(&mut self) {
-        for name in self.end_partings() {
+    pub(super) fn see_to_endings(&mut self) {
+        for name in self.ended_labels() {
             self.need(name);
         }
     }
 
     /// Takes the labels that have ended; answers those that are wanted again.
-    pub(super) fn end_partings(&mut self) -> Vec<LabelName> {
+    pub(super) fn ended_labels(&mut self) -> Vec<LabelName> {
         let mut again = Vec::new();
-        for name in self.partings.dead() {
+        for name in self.ending_labels.dead() {
             self.tell_sessiond(LabelEvent::Died(name));
         }
-        for Parted { name, snapshot, last_words, cut, askers, died, wanted } in self.partings.ended() {
+        for Ended { name, snapshot, last_words, cut, askers, died, wanted } in self.ending_labels.ended() {
             self.last_words.extend(last_words);
             // With what runs, which has ended, what was to be cut is.
             for ticket in askers {

@@ -73,45 +73,16 @@ fn carry_out_one<'s>(
         }
         Inside::File { path, content } => write(path, content.as_bytes()),
         Inside::Copy { from, path } => copy(Path::new(from), path),
-        Inside::Programs { from, path } => {
-            // Two layers, the first of them empty: an overlay wants two where nothing is to be written. The
-            // first also answers statfs, so that the host's free space is not shown.
-            let layers = format!("{}:{from}", new(path));
-            let context = labels.contexts.map(|contexts| ("context", contexts.programs.as_str()));
-            let options = [("source", "levee"), ("lowerdir", layers.as_str())];
-            let options: Vec<_> = options.into_iter().chain(context).collect();
-            Mount::new("overlay", &options, Attributes::READ_ONLY)?.attach(&new(path))
-        }
+        Inside::Programs { from, path } => programs(from, path, labels),
         Inside::Device { path, major, minor } => {
             let device = rustix::fs::makedev(*major, *minor);
             rustix::fs::mknodat(CWD, new(path), FileType::CharacterDevice, mode(0o666), device)
                 .map_err(|e| Error::new("make the device", e))
         }
-        Inside::Tmpfs { path, bytes, owner, mode } => {
-            let (size, mode, owner) = (bytes.to_string(), format!("{mode:o}"), owner.to_string());
-            // An inode costs about a kilobyte of the kernel's memory.
-            let inodes = (bytes >> 10).max(64).to_string();
-            let options = [
-                ("size", size.as_str()),
-                ("nr_inodes", inodes.as_str()),
-                ("mode", mode.as_str()),
-                ("uid", owner.as_str()),
-                ("gid", owner.as_str()),
-            ];
-            let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
-            Mount::new("tmpfs", &options, Attributes::default())?.attach(&new(path))
-        }
+        Inside::Tmpfs { path, bytes, owner, mode } => tmpfs(path, *bytes, *owner, *mode, labels),
         Inside::Proc => Mount::new("proc", &[("subset", "pid"), ("hidepid", "invisible")], Attributes::DATA)?
             .attach(&new("/proc")),
-        Inside::Terminals => {
-            // Each belongs to who opens it, and to no group `tty`: a compartment has one person, and on older kernels
-            // (6.1) the option for that group takes no id from 2^31 on. The kernel has a few thousand for all
-            // instances together: none may have them all.
-            let options = [("mode", "600"), ("ptmxmode", "666"), ("max", "64")];
-            let attributes = Attributes { no_exec: true, devices: true, ..Attributes::default() };
-            let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
-            Mount::new("devpts", &options, attributes)?.attach(&new("/dev/pts"))
-        }
+        Inside::Terminals => terminals(labels),
         Inside::Queues => {
             Mount::new("mqueue", &[], Attributes::DATA)?.attach(&new("/dev/mqueue"))?;
             labels.contexts.map_or(Ok(()), |contexts| label(&new("/dev/mqueue"), &contexts.files))
@@ -144,20 +115,60 @@ fn carry_out_one<'s>(
             own.ok_or_else(|| Error::invalid("change its context", "no step has opened it"))?
                 .become_context(context)
         }
-        Inside::TieToWarden => {
-            sandbox::forbid_dumps()?;
-            rustix::thread::set_no_new_privs(true).map_err(|e| Error::new("set no_new_privs", e))?;
-            // Cleared by every change of identity before. Should the warden have died already, its end of the
-            // channel is closed, and that ends process 1 as well.
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-                .map_err(|e| Error::new("set the death signal", e))
-        }
+        Inside::TieToWarden => tie_to_warden(),
         Inside::Landlock => landlock(),
         Inside::SystemCalls { groups } => {
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
             Filter::compile_with(super::filters::SERVICE, &groups)?.apply()
         }
     }
+}
+
+/// The host's programs, to be read.
+fn programs(from: &str, path: &str, labels: &Labels<'_>) -> Result<()> {
+    // Two layers, the first of them empty: an overlay wants two where nothing is to be written. The
+    // first also answers statfs, so that the host's free space is not shown.
+    let layers = format!("{}:{from}", new(path));
+    let context = labels.contexts.map(|contexts| ("context", contexts.programs.as_str()));
+    let options = [("source", "levee"), ("lowerdir", layers.as_str())];
+    let options: Vec<_> = options.into_iter().chain(context).collect();
+    Mount::new("overlay", &options, Attributes::READ_ONLY)?.attach(&new(path))
+}
+
+/// A file system in memory, with as many inodes as its size allows.
+fn tmpfs(path: &str, bytes: u64, owner: u32, mode: u32, labels: &Labels<'_>) -> Result<()> {
+    let (size, mode, owner) = (bytes.to_string(), format!("{mode:o}"), owner.to_string());
+    // An inode costs about a kilobyte of the kernel's memory.
+    let inodes = (bytes >> 10).max(64).to_string();
+    let options = [
+        ("size", size.as_str()),
+        ("nr_inodes", inodes.as_str()),
+        ("mode", mode.as_str()),
+        ("uid", owner.as_str()),
+        ("gid", owner.as_str()),
+    ];
+    let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
+    Mount::new("tmpfs", &options, Attributes::default())?.attach(&new(path))
+}
+
+fn terminals(labels: &Labels<'_>) -> Result<()> {
+    // Each belongs to who opens it, and to no group `tty`: a compartment has one person, and on older kernels
+    // (6.1) the option for that group takes no id from 2^31 on. The kernel has a few thousand for all
+    // instances together: none may have them all.
+    let options = [("mode", "600"), ("ptmxmode", "666"), ("max", "64")];
+    let attributes = Attributes { no_exec: true, devices: true, ..Attributes::default() };
+    let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
+    Mount::new("devpts", &options, attributes)?.attach(&new("/dev/pts"))
+}
+
+/// It ends when the warden does, and gains nothing by executing.
+fn tie_to_warden() -> Result<()> {
+    sandbox::forbid_dumps()?;
+    rustix::thread::set_no_new_privs(true).map_err(|e| Error::new("set no_new_privs", e))?;
+    // Cleared by every change of identity before. Should the warden have died already, its end of the
+    // channel is closed, and that ends process 1 as well.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|e| Error::new("set the death signal", e))
 }
 
 /// Gives a directory an SELinux context, where the file system was there before its mount and so takes none by an option.

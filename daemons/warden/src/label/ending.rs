@@ -15,10 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Partings(BTreeMap<LabelName, Parting>);
+pub struct Endings(BTreeMap<LabelName, Ending>);
 
 #[derive(Debug)]
-struct Parting {
+struct Ending {
     label: RunningLabel,
     /// The label's processes outside of its compartment, which are killed.
     processes: Vec<Process>,
@@ -34,7 +34,7 @@ struct Parting {
 
 /// A label that has ended.
 #[derive(Debug)]
-pub struct Parted {
+pub struct Ended {
     /// Which.
     pub name: LabelName,
     /// Its first stage of upflow.
@@ -51,7 +51,7 @@ pub struct Parted {
     pub wanted: bool,
 }
 
-impl Partings {
+impl Endings {
     /// This one has been asked to end, or killed, and so have its processes.
     pub fn add(
         &mut self,
@@ -62,7 +62,7 @@ impl Partings {
     ) {
         label.watch_end_alone();
         let until = Some(Instant::now() + PATIENCE);
-        self.0.insert(name, Parting { label, processes, snapshot, until, died: false, wanted: false });
+        self.0.insert(name, Ending { label, processes, snapshot, until, died: false, wanted: false });
     }
 
     /// Whether there are any.
@@ -70,68 +70,68 @@ impl Partings {
         self.0.is_empty()
     }
 
-    /// A label is wanted: whether its end is in the way. [`Partings::ended`] says when it is not any more.
+    /// A label is wanted: whether its end is in the way. [`Endings::ended`] says when it is not any more.
     pub fn is_in_the_way(&mut self, name: &LabelName) -> bool {
-        self.0.get_mut(name).is_some_and(|parting| {
-            parting.wanted = true;
+        self.0.get_mut(name).is_some_and(|ending| {
+            ending.wanted = true;
             true
         })
     }
 
-    /// Sessiond is told that this one died, once it has ([`Partings::dead`], [`Partings::ended`]). Whether it is ending.
+    /// Sessiond is told that this one died, once it has ([`Endings::dead`], [`Endings::ended`]). Whether it is ending.
     pub fn tell_died(&mut self, name: &LabelName) -> bool {
-        self.0.get_mut(name).is_some_and(|parting| {
-            parting.died = true;
+        self.0.get_mut(name).is_some_and(|ending| {
+            ending.died = true;
             true
         })
     }
 
     /// Nobody waits for a label any more.
     pub fn release(&mut self, name: &LabelName) {
-        if let Some(parting) = self.0.get_mut(name) {
-            parting.wanted = false;
+        if let Some(ending) = self.0.get_mut(name) {
+            ending.wanted = false;
         }
     }
 
     /// The steering slots, and so the uids, that they still have.
     pub fn slots(&self) -> impl Iterator<Item = u16> {
-        self.0.values().flat_map(|parting| parting.label.slots().iter().copied())
+        self.0.values().flat_map(|ending| ending.label.slots().iter().copied())
     }
 
     /// Labels that died and of which nothing is left that has keys or connections: sessiond is to be told. What their programs and copies still
     /// write is nothing to a session that waits for its end.
     pub fn dead(&mut self) -> Vec<LabelName> {
-        let dead = |(name, parting): (&LabelName, &mut Parting)| {
-            parting.processes.retain(|process| process.exit().is_none());
+        let dead = |(name, ending): (&LabelName, &mut Ending)| {
+            ending.processes.retain(|process| process.exit().is_none());
             let is_told =
-                parting.died && parting.processes.iter().all(|process| process.key.role == Role::Copy);
-            parting.died &= !is_told;
+                ending.died && ending.processes.iter().all(|process| process.key.role == Role::Copy);
+            ending.died &= !is_told;
             is_told.then(|| name.clone())
         };
         self.0.iter_mut().filter_map(dead).collect()
     }
 
     /// Takes those of which nothing runs any more, and kills those that take too long.
-    pub fn ended(&mut self) -> Vec<Parted> {
+    pub fn ended(&mut self) -> Vec<Ended> {
         let now = Instant::now();
-        let over = |(name, parting): (&LabelName, &mut Parting)| {
-            parting.processes.retain(|process| process.exit().is_none());
-            if parting.until.is_some_and(|until| until <= now) {
-                parting.until = None;
+        let over = |(name, ending): (&LabelName, &mut Ending)| {
+            ending.processes.retain(|process| process.exit().is_none());
+            if ending.until.is_some_and(|until| until <= now) {
+                ending.until = None;
                 log!("{name} has not ended within {PATIENCE:?}");
-                parting.label.kill();
+                ending.label.kill();
             }
-            (parting.processes.is_empty() && parting.label.has_parted()).then(|| name.clone())
+            (ending.processes.is_empty() && ending.label.has_ended()).then(|| name.clone())
         };
         let over: Vec<LabelName> = self.0.iter_mut().filter_map(over).collect();
         let gone = over.into_iter().filter_map(|name| self.0.remove_entry(&name));
-        gone.map(|(name, Parting { label, snapshot, died, wanted, .. })| {
+        gone.map(|(name, Ending { label, snapshot, died, wanted, .. })| {
             let (cut, askers) = (label.uncut(), label.execution_askers().collect());
             let (last_words, stopped) = label.stop();
             if let Err(e) = stopped {
                 log!("stopping {name}: {e}");
             }
-            Parted { name, snapshot, last_words, cut, askers, died, wanted }
+            Ended { name, snapshot, last_words, cut, askers, died, wanted }
         })
         .collect()
     }
