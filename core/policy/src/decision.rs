@@ -5,11 +5,13 @@
 
 mod connect;
 mod keys;
+mod pass;
 mod password;
 mod sign_on;
 
 pub use connect::Connect;
 pub use keys::Keys;
+pub use pass::{Message, Pass, Release};
 pub use password::ChangePassword;
 pub use sign_on::SignOn;
 
@@ -109,6 +111,12 @@ pub enum DenialKind {
     OtherLabel,
     /// The user may not carry files out of sessions at the label, or into them.
     NotCarried,
+    /// The site has no such guard, or nobody releases its messages.
+    UnknownChannel,
+    /// The user is not one of those who release the guard's messages.
+    NotReleaser,
+    /// Two people have not released the message, each from a workstation of their own.
+    NotReleased,
 }
 
 /// A decision against, with its reason in words.

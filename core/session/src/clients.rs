@@ -78,7 +78,14 @@ impl Sessions {
         if self.is_barred(client, &request) {
             return self.bar(client);
         }
-        if matches!(request, Request::Level { .. } | Request::Passwd | Request::Active) {
+        if matches!(
+            request,
+            Request::Level { .. }
+                | Request::Passwd
+                | Request::Active
+                | Request::ShowRelease(..)
+                | Request::Release(..)
+        ) {
             self.active(client, now);
         }
         match request {
@@ -94,6 +101,9 @@ impl Sessions {
             Request::Lock => self.lock_asked(client, now),
             Request::Unlock => self.unlock(client, now),
             Request::Carry(file) => self.carry(client, file, now),
+            Request::Releases => self.releases(client, now),
+            Request::ShowRelease(id, from) => self.show_release(client, id, from),
+            Request::Release(id, digest, consent) => self.release(client, id, digest, consent),
             Request::Logout => self.logout(client, now),
         }
     }

@@ -45,6 +45,7 @@ impl Sessions {
         }
         // What cannot be written is forbidden all the same, until the next start.
         self.disabled.insert(user.clone());
+        self.withdraw_releases(Some(user), None);
         let theirs = |client: &Client| {
             client.person.as_ref() == Some(user)
                 || matches!(&client.busy, Some(Busy::Proving(_, who, _) | Busy::SigningOn(who, _)) if who == user)

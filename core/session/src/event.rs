@@ -3,9 +3,9 @@
 use crate::federation::{Publication, Shared};
 use crate::{SessionId, Time};
 use levee_policy::audit::Event as Entry;
-use levee_policy::decision::{Carry, Keys};
+use levee_policy::decision::{Carry, Keys, Message, Pass};
 use levee_policy::site::{Cipher, Reach};
-use levee_policy::{DomainName, Grant, HostName, LabelName, PostureName, UserName};
+use levee_policy::{ChannelName, DomainName, Grant, HostName, LabelName, PostureName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,6 +17,46 @@ pub struct ClientId(pub u64);
 /// One operator's command that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperatorId(pub u64);
+
+/// One message that waits at a guard for people. No number is used twice while sessiond runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReleaseId(pub u64);
+
+/// What a person says of such a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Consent {
+    /// It may pass, as far as they are concerned.
+    Pass,
+    /// It does not.
+    Refuse,
+}
+
+/// What has become of such a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Released {
+    /// It waits for another person.
+    Waits,
+    /// Two people have released it: it passes, if its guard's bounds still let it.
+    Passes,
+    /// It does not pass.
+    Refused,
+}
+
+/// Such a message, as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// By this it is asked for.
+    pub id: ReleaseId,
+    /// Of which guard, how large, and its digest.
+    pub message: Message,
+    /// The label that it would get to.
+    pub to: LabelName,
+    /// How long it still waits.
+    pub left: Duration,
+    /// Who has released it.
+    pub by: Vec<UserName>,
+}
 
 /// Something that is to be durable before what follows from it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,6 +149,19 @@ pub enum Event {
     Clash(SessionId),
     /// It cannot be proved that any session may go on: all of them end, and why.
     Fence(String),
+    /// A guard's filter has let a message through, and people are to release it.
+    Offered {
+        /// Which guard's.
+        channel: ChannelName,
+        /// The guard's own number.
+        ticket: u64,
+        /// SHA-256 of it.
+        digest: [u8; 32],
+        /// The whole of it.
+        content: Vec<u8>,
+    },
+    /// A guard's process is gone, and with it what waited there.
+    GuardLost(ChannelName),
     /// Time has passed.
     Tick,
 }
@@ -163,6 +216,12 @@ pub enum Request {
     Lock,
     /// The person proves themself; the shell keeps the password until [`Output::Verify`].
     Unlock,
+    /// Which messages wait for this person?
+    Releases,
+    /// Show such a message, from this octet on.
+    ShowRelease(ReleaseId, u32),
+    /// The message of this digest, which has been shown, may pass or may not.
+    Release(ReleaseId, [u8; 32], Consent),
     /// End the session and sign off.
     Logout,
 }
@@ -220,6 +279,10 @@ pub enum Output {
     Withdraw(Stored),
     /// Nothing is left of a session that [`Event::Appeared`] told of.
     Over(SessionId),
+    /// Two people have released this message: let it pass once that is in the log. The guard's own number.
+    Pass(Grant<Pass>, u64),
+    /// The message with this number of the guard's does not pass.
+    NotReleased(ChannelName, u64),
     /// This label runs: start this program there, and tell the operator what became of it.
     Execute(OperatorId, LabelName, Vec<String>),
     /// Answer to [`Event::End`], [`Event::Disable`], [`Event::Try`], [`Event::Enter`] and [`Event::Posture`]: it is so, and what it ends is over; or why not.
@@ -320,6 +383,12 @@ pub enum Reply {
     Status(Status),
     /// The file may be carried: that it was is in the log.
     Carried,
+    /// The messages that wait for this person, the oldest first.
+    Releases(Vec<Waiting>),
+    /// A part of a message.
+    Part(Vec<u8>),
+    /// What has become of a message.
+    Released(Released),
     /// The trusted path lives.
     Alive,
     /// No packet of the session passes.
@@ -365,6 +434,8 @@ pub enum RefusalKind {
     Code,
     /// The session is locked.
     Locked,
+    /// No such message waits at a guard.
+    NoMessage,
 }
 
 /// What is so now.

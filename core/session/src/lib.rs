@@ -23,6 +23,7 @@ mod opening;
 mod pace;
 mod posture;
 mod rate;
+mod releasing;
 mod rules;
 mod sessions;
 mod shared;
@@ -33,10 +34,12 @@ mod trial;
 pub use address::REST;
 pub use delay::LONGEST as LONGEST_DELAY;
 pub use event::{
-    Change, ClientId, CommitId, Counted, CutId, Entering, Event, InForce, KeyRecord, OperatorId, Output,
-    RefusalKind, Reply, Request, Shown, Status, Stored, ToVault, Verified, Wish,
+    Change, ClientId, CommitId, Consent, Counted, CutId, Entering, Event, InForce, KeyRecord, OperatorId,
+    Output, RefusalKind, ReleaseId, Released, Reply, Request, Shown, Status, Stored, ToVault, Verified,
+    Waiting, Wish,
 };
 pub use id::SessionId;
 pub use rate::Rate;
+pub use releasing::{MOST_LISTED, MOST_WAITING, PART};
 pub use sessions::{CLIENTS_PER_DEVICE, CUT_TRIES, LEVEL, OPENING, PING, RETRY, SILENCE, START, Sessions};
 pub use time::Time;

@@ -22,7 +22,15 @@ const NO_SESSION: &str = "no session is open at this workstation";
 impl Sessions {
     /// Whether a request must wait until the session of this client is unlocked.
     pub(crate) fn is_barred(&self, client: ClientId, request: &Request) -> bool {
-        let waits = matches!(request, Request::Level { .. } | Request::Passwd | Request::Carry(_));
+        let waits = matches!(
+            request,
+            Request::Level { .. }
+                | Request::Passwd
+                | Request::Carry(_)
+                | Request::Releases
+                | Request::ShowRelease(..)
+                | Request::Release(..)
+        );
         waits && self.lock_of(client).is_some_and(Lock::bars)
     }
 

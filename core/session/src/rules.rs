@@ -72,6 +72,24 @@ pub(crate) fn carry(
     site.decide_carry(user, device, label, file)
 }
 
+/// Whether the person of this session may be shown this message of a guard's, and release or refuse it.
+pub(crate) fn release(
+    site: &Site,
+    session: &Grant<decision::Session>,
+    message: &decision::Message,
+) -> Result<Grant<decision::Release>, Box<Denial>> {
+    site.decide_release(session, message)
+}
+
+/// Whether this message may pass by these people's words.
+pub(crate) fn pass(
+    site: &Site,
+    message: decision::Message,
+    words: Vec<Grant<decision::Release>>,
+) -> Result<Grant<decision::Pass>, Box<Denial>> {
+    site.decide_pass(message, words)
+}
+
 /// How long a session waits for its trusted path to come back.
 pub(crate) fn grace(site: &Site) -> Duration {
     site.server().grace()

@@ -6,6 +6,7 @@ use crate::delay::Delays;
 use crate::event::*;
 use crate::pace::Pace;
 use crate::posture::Postures;
+use crate::releasing::Held;
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::Event as Entry;
@@ -82,6 +83,8 @@ pub struct Sessions {
     pub(crate) codes: BTreeMap<UserName, u64>,
     pub(crate) pace: Pace,
     pub(crate) postures: Postures,
+    /// Messages of guards that wait for people.
+    pub(crate) held: BTreeMap<ReleaseId, Held>,
     /// Refused negotiations since then.
     pub(crate) denials: Option<(Time, u32)>,
     pub(crate) commits: BTreeMap<CommitId, Purpose>,
@@ -140,6 +143,7 @@ impl Sessions {
             codes: BTreeMap::new(),
             pace: Pace::default(),
             postures: Postures::default(),
+            held: BTreeMap::new(),
             denials: None,
             commits: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -215,6 +219,10 @@ impl Sessions {
                 );
             }
             Event::Fence(reason) => self.fence(&reason, now),
+            Event::Offered { channel, ticket, digest, content } => {
+                self.offered(channel, ticket, digest, content, now);
+            }
+            Event::GuardLost(channel) => self.guard_lost(&channel),
             Event::Tick => {}
         }
         self.tick(now);
@@ -300,6 +308,7 @@ impl Sessions {
             Some(Purpose::Open(client)) => self.open_recorded(client, commit, durable, now),
             Some(Purpose::Password(client)) => self.password_recorded(client, commit, durable),
             Some(Purpose::Carry(client)) => self.carry_recorded(client, commit, durable),
+            Some(Purpose::Release(client)) => self.release_recorded(client, commit, durable),
             Some(Purpose::Unlock(client)) => self.unlock_recorded(client, commit, durable, now),
             Some(Purpose::End(session)) => self.end_recorded(session, commit, durable, now),
             Some(Purpose::Restore(session)) => self.restore_recorded(session, commit, durable, now),
@@ -324,6 +333,7 @@ impl Sessions {
                 Some((_, Timer::Client(client))) => self.client_due(client, now),
                 Some((_, Timer::Session(session))) => self.session_due(session, now),
                 Some((_, Timer::Label(label))) => self.label_due(&label, now),
+                Some((_, Timer::Release(id))) => self.release_due(id, now),
                 Some((_, Timer::Posture)) => self.posture_due(now),
                 None => return,
             }

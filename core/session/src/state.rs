@@ -1,6 +1,6 @@
 //! The states of clients, sessions and labels. Each variant holds what is known in that state and nothing else.
 
-use crate::event::{ClientId, CommitId, CutId, Entering, OperatorId, Stored};
+use crate::event::{ClientId, CommitId, Consent, CutId, Entering, OperatorId, ReleaseId, Stored};
 use crate::{SessionId, Time};
 use levee_policy::{DomainName, Grant, HostName, LabelName, UserName, decision};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,8 @@ pub(crate) enum Busy {
     ChangingPassword(ChangingPassword),
     /// Carry, until the decision is durable.
     Carrying(Grant<decision::Carry>, CommitId),
+    /// Release, until the person's word is durable.
+    Releasing(Grant<decision::Release>, ReleaseId, Consent, CommitId),
     /// Lock, until the session's vault passes nothing of it.
     Locking,
     /// Unlock, once its person has proved themself.
@@ -255,6 +257,7 @@ pub(crate) enum Purpose {
     Open(ClientId),
     Password(ClientId),
     Carry(ClientId),
+    Release(ClientId),
     Unlock(ClientId),
     End(SessionId),
     /// A session that the store had.
@@ -277,6 +280,7 @@ pub(crate) enum Timer {
     Client(ClientId),
     Session(SessionId),
     Label(levee_policy::LabelName),
+    Release(ReleaseId),
     Posture,
 }
 

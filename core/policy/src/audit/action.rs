@@ -68,6 +68,8 @@ actions! {
     Put = "put",
     /// A subject reads an object.
     Read = "read",
+    /// A person releases a message that waits at a guard, or refuses it.
+    Release = "release",
     /// A session goes on after a restart.
     Restore = "restore",
     /// A workstation comes back to its session.

@@ -44,6 +44,7 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
             }
             let slots = draft.server.as_ref().map(|server| server.slots);
             partition::check(reader, parts, slots, vocabulary);
+            releasers(reader, draft, parts, vocabulary);
         }
     }
     if let Some(server) = &draft.server {
@@ -181,6 +182,53 @@ fn unreachable(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) 
                 ),
                 "widen the accreditation or a user's clearance, or remove the host",
             );
+        }
+    }
+}
+
+/// Who releases a guard's messages is shown them in a session at the label of its writer, each at a workstation of their own.
+fn releasers(reader: &mut Reader<'_>, draft: &Draft, parts: &partition::Draft, vocabulary: &Vocabulary) {
+    let Draft { users, hosts, services, networks, .. } = draft;
+    for (names, label) in parts.released() {
+        let words = vocabulary.text(label).unwrap_or_default();
+        for name in names.iter().filter(|_| users.whole) {
+            let known = || users.read.iter().map(|user| user.name.value.as_str());
+            match users.read.iter().find(|user| user.name.value == name.value) {
+                None => {
+                    let near = nearest(name.value.as_str(), known());
+                    let remedy = match &near {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => "declare them under [[user]], or remove the name".to_owned(),
+                    };
+                    let what = format!("the site has no user `{}`", name.value);
+                    reader.problem_near(ProblemKind::UnknownName, &name.span, what, near, remedy);
+                }
+                Some(user) if !user.clearance.value.contains(label) => {
+                    let what =
+                        format!("`{}` is not cleared for {words}, the label of what is released", name.value);
+                    let remedy = "widen the clearance, or name somebody else";
+                    reader.problem(ProblemKind::Unreachable, &name.span, what, remedy);
+                }
+                Some(_) => {}
+            }
+        }
+        let Some(first) = names.first().filter(|_| hosts.whole && services.whole && networks.whole) else {
+            continue;
+        };
+        let accredited = hosts.read.iter().filter(|host| host.accreditation.value.contains(label));
+        if accredited.count() < 2 {
+            let what = format!(
+                "fewer than two workstations are accredited for {words}, the label of what is released"
+            );
+            let remedy = "accredit another: each of the two people has one of their own";
+            reader.problem(ProblemKind::Unreachable, &first.span, what, remedy);
+        }
+        if !services.read.iter().any(|service| service.range.value.contains(label))
+            && !networks.read.iter().any(|network| network.labels.value.contains(label))
+        {
+            let what = format!("nobody can have a session at {words}, where messages are released");
+            let remedy = "offer a service there: a session is at a label where something can be reached";
+            reader.problem(ProblemKind::Unreachable, &first.span, what, remedy);
         }
     }
 }

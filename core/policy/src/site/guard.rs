@@ -12,14 +12,17 @@ use super::problem::ProblemKind;
 use super::quantity;
 use super::quota::{Quota, quota};
 use super::read::{At, Keys, Reader};
-use crate::names::PartitionName;
+use crate::names::{PartitionName, UserName};
 
 /// Octets that one message of a guard may have: it travels whole between levee's processes.
 const MOST_SIZE: u64 = 32 << 10;
 /// Octets of a schema.
 const MOST_SCHEMA: usize = 16 << 10;
 /// Keys that only guards have.
-const OWN: [&str; 6] = ["filter", "messages", "octets", "answer", "hours", "schema"];
+const OWN: [&str; 8] =
+    ["filter", "messages", "octets", "answer", "hours", "schema", "release", "release-within"];
+/// People who may release a guard's messages, at most.
+const MOST_PEOPLE: usize = 64;
 
 /// A part of each day, in minutes since midnight UTC. Where the end is before the beginning it goes on over midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +82,8 @@ pub enum Refusal {
     Audit,
     /// So many waited before it.
     Full,
+    /// Not two people have released it in time, or one has refused it.
+    People,
 }
 
 impl Refusal {
@@ -93,7 +98,27 @@ impl Refusal {
             Self::Hours => "not at its time of day",
             Self::Audit => "not in the audit log",
             Self::Full => "with too many before it",
+            Self::People => "not released by two people",
         }
+    }
+}
+
+/// Who decides about each message that the filter lets through: two of these people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    by: Vec<UserName>,
+    within: Duration,
+}
+
+impl Release {
+    /// Of whom two release each message, each from a workstation of their own.
+    pub fn by(&self) -> &[UserName] {
+        &self.by
+    }
+
+    /// How long a message waits for them.
+    pub fn within(&self) -> Duration {
+        self.within
     }
 }
 
@@ -106,6 +131,7 @@ pub struct Guard {
     answer: Duration,
     hours: Option<Hours>,
     schema: Option<String>,
+    release: Option<Release>,
 }
 
 impl Guard {
@@ -138,11 +164,17 @@ impl Guard {
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
+
+    /// Which people release each message; nobody is asked where there is none.
+    pub fn release(&self) -> Option<&Release> {
+        self.release.as_ref()
+    }
 }
 
-/// A guard as read, with the place of its filter's name.
+/// A guard as read, with the places of its filter's name and of those who release.
 pub(super) struct ReadGuard {
     pub filter: At<PartitionName>,
+    pub releasers: Vec<At<UserName>>,
     pub guard: Guard,
 }
 
@@ -189,7 +221,10 @@ pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>)
         Some(value) => schema(reader, value).map(Some),
         None => Some(None),
     };
+    let release = release(reader, keys);
     let filter = filter?;
+    let (releasers, within) = release?;
+    let by: Vec<UserName> = releasers.iter().map(|name| name.value.clone()).collect();
     let guard = Guard {
         filter: filter.value.clone(),
         messages: messages?,
@@ -197,8 +232,50 @@ pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>)
         answer: Duration::from_millis(answer?),
         hours: hours?,
         schema: schema?,
+        release: (!by.is_empty()).then_some(Release { by, within }),
     };
-    Some(ReadGuard { filter, guard })
+    Some(ReadGuard { filter, releasers, guard })
+}
+
+/// Who releases, if anybody is to, and how long a message waits for them.
+fn release(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<(Vec<At<UserName>>, Duration)> {
+    const WITHIN: &str = "release-within";
+    let millis = |text: &str| quantity::duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
+    let within = match keys.get(WITHIN) {
+        Some(value) => {
+            let form = "a time from \"10s\" to \"24h\"";
+            read_quantity(reader, value, WITHIN, millis, 10_000..=86_400_000, form)
+        }
+        None => Some(3_600_000),
+    };
+    let Some(value) = keys.get("release") else {
+        if let Some(value) = keys.get(WITHIN) {
+            let what = "nobody releases this guard's messages, so that none waits for it";
+            reader.problem(
+                ProblemKind::MissingKey,
+                &value.span(),
+                what,
+                "name two people or more in `release`, or remove it",
+            );
+            return None;
+        }
+        return Some((Vec::new(), Duration::ZERO));
+    };
+    let names = reader.parsed_list::<UserName>(value, "user name", super::parse::NAME)?;
+    for (at, name) in names.iter().enumerate() {
+        if names.iter().take(at).any(|known| known.value == name.value) {
+            let what = format!("`{}` is named twice", name.value);
+            let remedy = "name each person once: two different ones decide";
+            reader.problem(ProblemKind::Duplicate, &name.span, what, remedy);
+        }
+    }
+    if !(2..=MOST_PEOPLE).contains(&names.len()) {
+        let what = format!("{} of the site's people release this guard's messages", names.len());
+        let remedy = format!("name 2 to {MOST_PEOPLE}: two different ones decide about each message");
+        reader.problem(ProblemKind::BadValue, &value.span(), what, remedy);
+        return None;
+    }
+    Some((names, Duration::from_millis(within?)))
 }
 
 /// What one message of a guard may have.

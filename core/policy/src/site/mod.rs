@@ -35,7 +35,7 @@ pub use audit::{Audit, CheckpointPlace};
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
 pub use frames::{Frames, STANDSTILL, Slot};
-pub use guard::{Guard, Hours, Refusal};
+pub use guard::{Guard, Hours, Refusal, Release};
 pub use isolation::{Assurance, Isolation, Processor, Selinux};
 pub use link::Link;
 pub use needs::{Need, Needs};

@@ -14,7 +14,7 @@ use super::values::{command, label};
 use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference};
 use crate::flow::{self, Passage, Step};
 use crate::label::{Label, Range};
-use crate::names::{ChannelName, PartitionName};
+use crate::names::{ChannelName, PartitionName, UserName};
 use crate::vocabulary::{Vocabulary, nearest};
 
 /// Partitions at most.
@@ -209,6 +209,17 @@ pub(super) struct Draft {
     pub partitions: Vec<(At<PartitionName>, At<Label>, Partition)>,
     pub channels: Vec<ReadChannel>,
     pub links: Vec<ReadLink>,
+}
+
+impl Draft {
+    /// Each guard whose messages people release: who they are, and the label of what they are shown.
+    pub(super) fn released(&self) -> impl Iterator<Item = (&[At<UserName>], &Label)> {
+        self.channels.iter().filter_map(|read| {
+            let releasers = &read.guard.as_ref()?.releasers;
+            let from = self.partitions.iter().find(|(name, ..)| name.value == read.from.value)?;
+            (!releasers.is_empty()).then_some((releasers.as_slice(), &from.1.value))
+        })
+    }
 }
 
 pub(super) const NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";

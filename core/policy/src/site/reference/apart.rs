@@ -178,6 +178,18 @@ pub(in crate::site) const CHANNEL: Section = Section {
             "anything may pass",
             "What passes by a guard is JSON that fits it, written anew by levee: no other spelling passes. A word that no schema has is refused, and `format` is held.",
         ),
+        may(
+            "release",
+            "a list of 2 to 64 names of users",
+            "nobody is asked",
+            "Of whom two different ones release each message that the filter lets through, from two workstations, each in a session at the label of `from`, where they are shown it (levee-tpe release). One of them can refuse it.",
+        ),
+        may(
+            "release-within",
+            "a time from \"10s\" to \"24h\"",
+            "\"1h\"",
+            "How long a message waits for them. Then it is refused. At most 16 of a guard wait.",
+        ),
     ],
 };
 

@@ -1,0 +1,304 @@
+//! Messages of a guard that wait for two people: who is asked, whose word counts, and what ends the waiting.
+
+use levee_policy::Site;
+use levee_policy::audit::{Action, Verdict};
+use levee_session::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SMALL: &str = include_str!("../../../conf/small/site.toml");
+const DIGEST: [u8; 32] = [9; 32];
+const TICKET: u64 = 77;
+
+fn site() -> Site {
+    let small = SMALL
+        .replace("\"UNCLASSIFIED..CONFIDENTIAL//MED\"", "\"UNCLASSIFIED..SECRET//NATO,MED\"")
+        .replace("\"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"", "\"UNCLASSIFIED..SECRET//NATO,MED\"")
+        .replace("clearance = \"UNCLASSIFIED\"", "clearance = \"UNCLASSIFIED..SECRET\"");
+    let partition = |name, label| {
+        format!("[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\ncommand = [\"/usr/bin/true\"]\n")
+    };
+    let parts = ["high", "filter"].map(|name| partition(name, "SECRET")).concat();
+    let low = partition("low", "UNCLASSIFIED");
+    let host = "[[host]]\nname = \"ws3\"\naccreditation = \"UNCLASSIFIED..SECRET\"\n";
+    let guard = "[[channel]]\nname = \"down\"\nkind = \"guard\"\nfrom = \"high\"\nto = \"low\"\nfilter = \"filter\"\nmessages = \"10 in 60s\"\n";
+    let release = "release = [\"ada\", \"mia\"]\nrelease-within = \"60s\"\n";
+    Site::parse(&format!("{small}\n{host}{parts}{low}{guard}{release}")).unwrap()
+}
+
+/// A server whose vaults do what they are told, and on which everything is durable while `writes` says so.
+struct Server {
+    machine: Sessions,
+    now: Time,
+    said: Vec<Output>,
+    writes: bool,
+    sessions: u8,
+}
+
+impl Server {
+    fn new() -> Self {
+        let now = Time::from_millis(1_000_000_000);
+        let machine = Sessions::new(Arc::new(site()), vec![], [], [], [7; 16], now);
+        Self { machine, now, said: Vec::new(), writes: true, sessions: 0 }
+    }
+
+    fn hear(&mut self, event: Event) {
+        self.machine.handle(event, self.now);
+        while let Some(output) = self.machine.poll() {
+            let answer = match &output {
+                Output::Commit(commit, ..) => Some(Event::Committed(*commit, self.writes)),
+                Output::Verify(client, _) => Some(Event::Verified(*client, Verified::Right(None))),
+                Output::Need(label) => Some(Event::LabelUp(label.clone())),
+                Output::Vault(of, ToVault::Open { id, .. }) => Some(Event::VaultOpened(of.clone(), *id)),
+                Output::Vault(of, ToVault::Close(id)) => Some(Event::VaultClosed(of.clone(), *id)),
+                Output::Cut(cut, ..) => Some(Event::Cut(*cut, Some(0))),
+                _ => None,
+            };
+            self.said.push(output);
+            if let Some(answer) = answer {
+                self.machine.handle(answer, self.now);
+            }
+        }
+    }
+
+    fn asks(&mut self, client: u64, request: Request) -> Reply {
+        self.said.clear();
+        self.hear(Event::Request(ClientId(client), request));
+        let mut replies = self.said.iter().filter_map(|output| match output {
+            Output::Reply(ClientId(to), reply) if *to == client => Some(reply.clone()),
+            _ => None,
+        });
+        replies.next_back().expect("an answer")
+    }
+
+    /// Signs this person on at this workstation, with a session at this label.
+    fn sits(&mut self, client: u64, user: &str, device: &str, label: &str) {
+        let device = device.parse().unwrap();
+        self.hear(Event::Hello { client: ClientId(client), device, fingerprint: [1; 32] });
+        let signed_on = self.asks(client, Request::Login(user.parse().unwrap()));
+        assert!(matches!(signed_on, Reply::LoggedIn(_)), "{signed_on:?}");
+        self.level(client, label);
+    }
+
+    fn level(&mut self, client: u64, label: &str) {
+        self.sessions += 1;
+        let id = SessionId::from_random([self.sessions; 16]);
+        let opened = self
+            .asks(client, Request::Level { label: label.parse().unwrap(), id, random: self.sessions.into() });
+        assert!(matches!(opened, Reply::Opened { .. }), "{opened:?}");
+    }
+
+    fn offer(&mut self, content: &[u8]) {
+        let channel = "down".parse().unwrap();
+        self.hear(Event::Offered { channel, ticket: TICKET, digest: DIGEST, content: content.to_vec() });
+    }
+
+    fn waiting(&mut self, client: u64) -> Vec<Waiting> {
+        match self.asks(client, Request::Releases) {
+            Reply::Releases(waiting) => waiting,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Reads the whole of the only message that waits.
+    fn reads(&mut self, client: u64) -> (ReleaseId, Vec<u8>) {
+        let Waiting { id, message, .. } = self.waiting(client).remove(0);
+        let mut content = Vec::new();
+        while content.len() < message.octets as usize {
+            match self.asks(client, Request::ShowRelease(id, content.len().try_into().unwrap())) {
+                Reply::Part(part) => content.extend(part),
+                other => panic!("{other:?}"),
+            }
+        }
+        (id, content)
+    }
+
+    fn says(&mut self, client: u64, consent: Consent) -> Reply {
+        let (id, _) = self.reads(client);
+        self.asks(client, Request::Release(id, DIGEST, consent))
+    }
+
+    fn has_passed(&self) -> bool {
+        self.said.iter().any(|output| matches!(output, Output::Pass(_, TICKET)))
+    }
+
+    fn has_refused(&self) -> bool {
+        self.said.iter().any(|output| matches!(output, Output::NotReleased(_, TICKET)))
+    }
+
+    fn has_recorded(&self, verdict: Verdict) -> bool {
+        let is =
+            |entry: &levee_policy::audit::Event| entry.action == Action::Release && entry.verdict == verdict;
+        self.said.iter().any(|output| match output {
+            Output::Commit(_, entries, _) => entries.iter().any(is),
+            Output::Audit(entry) => is(entry),
+            _ => false,
+        })
+    }
+}
+
+fn is_refused(reply: &Reply, of: RefusalKind) -> bool {
+    matches!(reply, Reply::Refused(kind, _) if *kind == of)
+}
+
+/// ada at ws1 and mia at ws2, both at SECRET.
+fn both() -> Server {
+    let mut server = Server::new();
+    server.sits(1, "ada", "ws1", "SECRET");
+    server.sits(2, "mia", "ws2", "SECRET");
+    server
+}
+
+#[test]
+fn two_people_are_shown_a_message_and_release_it_and_each_word_is_recorded_before_it_counts() {
+    let mut server = both();
+    let content: Vec<u8> = (0..PART * 2 + 5).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    server.offer(&content);
+    for client in [1, 2] {
+        let told = |output: &Output| matches!(output, Output::Reply(ClientId(to), Reply::Notice(what)) if *to == client && what.contains("guard down"));
+        assert!(server.said.iter().any(told), "{:?}", server.said);
+    }
+    let (id, shown) = server.reads(1);
+    assert_eq!(shown, content);
+    assert_eq!(server.asks(1, Request::Release(id, DIGEST, Consent::Pass)), Reply::Released(Released::Waits));
+    assert!(server.has_recorded(Verdict::Granted) && !server.has_passed());
+    let waiting = server.waiting(2);
+    assert_eq!(waiting[0].by, ["ada".parse().unwrap()]);
+    assert_eq!(waiting[0].to.as_str(), "UNCLASSIFIED");
+    assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Passes));
+    assert!(server.has_recorded(Verdict::Granted) && server.has_passed());
+    assert!(server.waiting(1).is_empty());
+}
+
+#[test]
+fn what_cannot_be_recorded_is_no_word() {
+    let mut server = both();
+    server.offer(b"tide");
+    server.says(1, Consent::Pass);
+    server.writes = false;
+    assert!(is_refused(&server.says(2, Consent::Pass), RefusalKind::Unavailable));
+    assert!(!server.has_passed());
+    server.writes = true;
+    assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Passes));
+}
+
+#[test]
+fn one_person_refuses_for_all_and_nobody_releases_twice_or_at_a_workstation_where_it_was_released() {
+    let mut server = both();
+    server.offer(b"tide");
+    server.says(1, Consent::Pass);
+    assert!(is_refused(&server.says(1, Consent::Pass), RefusalKind::Unavailable), "twice");
+    server.sits(3, "ada", "ws3", "SECRET");
+    assert!(
+        is_refused(&server.says(3, Consent::Pass), RefusalKind::Unavailable),
+        "twice, from another place"
+    );
+    server.asks(1, Request::Logout);
+    server.asks(2, Request::Logout);
+    server.hear(Event::Gone(ClientId(1)));
+    server.sits(4, "mia", "ws1", "SECRET");
+    let same = server.says(4, Consent::Pass);
+    assert!(is_refused(&same, RefusalKind::Unavailable), "at the workstation where ada did: {same:?}");
+    assert!(!server.has_passed());
+    assert_eq!(server.says(4, Consent::Refuse), Reply::Released(Released::Refused));
+    assert!(server.has_refused() && server.has_recorded(Verdict::Denied));
+    assert!(server.waiting(3).is_empty());
+}
+
+#[test]
+fn a_word_is_for_what_was_shown_whole_here_and_for_its_digest() {
+    let mut server = both();
+    server.offer(&vec![b'x'; PART + 1]);
+    let id = server.waiting(1)[0].id;
+    let pass = |id, digest| Request::Release(id, digest, Consent::Pass);
+    assert!(is_refused(&server.asks(1, pass(id, DIGEST)), RefusalKind::Protocol), "nothing was shown");
+    server.asks(1, Request::ShowRelease(id, 0));
+    assert!(is_refused(&server.asks(1, pass(id, DIGEST)), RefusalKind::Protocol), "the end was not");
+    let end = u32::try_from(PART).unwrap();
+    server.asks(1, Request::ShowRelease(id, end));
+    assert!(is_refused(&server.asks(1, pass(id, [8; 32])), RefusalKind::NoMessage), "another message");
+    assert!(is_refused(&server.asks(1, pass(ReleaseId(id.0 + 1), DIGEST)), RefusalKind::NoMessage));
+    // Who jumps to the end has not seen it.
+    server.asks(2, Request::ShowRelease(id, end));
+    assert!(is_refused(&server.asks(2, pass(id, DIGEST)), RefusalKind::Protocol));
+    assert!(is_refused(&server.asks(2, Request::ShowRelease(id, end + 2)), RefusalKind::NoMessage));
+    // Another session of the same person has not, either.
+    server.level(1, "UNCLASSIFIED");
+    server.level(1, "SECRET");
+    assert!(is_refused(&server.asks(1, pass(id, DIGEST)), RefusalKind::Protocol));
+    assert!(!server.has_passed());
+}
+
+#[test]
+fn nobody_else_learns_of_it_and_a_locked_session_neither() {
+    let mut server = both();
+    server.sits(3, "ugo", "ws3", "SECRET");
+    server.level(2, "UNCLASSIFIED");
+    server.offer(b"tide");
+    let told: Vec<u64> = (server.said.iter())
+        .filter_map(|output| match output {
+            Output::Reply(ClientId(to), Reply::Notice(_)) => Some(*to),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [1]);
+    let id = server.waiting(1)[0].id;
+    for client in [2, 3] {
+        assert!(server.waiting(client).is_empty());
+        let shown = server.asks(client, Request::ShowRelease(id, 0));
+        assert!(is_refused(&shown, RefusalKind::NoMessage), "{shown:?}");
+        let word = server.asks(client, Request::Release(id, DIGEST, Consent::Refuse));
+        assert!(is_refused(&word, RefusalKind::Label), "{word:?}");
+        assert!(server.has_recorded(Verdict::Denied));
+    }
+    let (id, _) = server.reads(1);
+    server.asks(1, Request::Lock);
+    for request in
+        [Request::Releases, Request::ShowRelease(id, 0), Request::Release(id, DIGEST, Consent::Pass)]
+    {
+        assert!(is_refused(&server.asks(1, request), RefusalKind::Locked));
+    }
+    assert!(!server.has_passed() && !server.has_refused());
+}
+
+#[test]
+fn who_is_disabled_and_a_workstation_that_is_revoked_have_released_nothing() {
+    for withdrawn in [
+        Event::Disable(OperatorId(1), "ada".parse().unwrap(), true),
+        Event::Revoked("ws1".parse().unwrap()),
+        Event::Unproved("ws1".parse().unwrap()),
+    ] {
+        let mut server = both();
+        server.offer(b"tide");
+        assert_eq!(server.says(1, Consent::Pass), Reply::Released(Released::Waits));
+        server.hear(withdrawn);
+        assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Waits));
+        assert!(!server.has_passed());
+    }
+}
+
+#[test]
+fn what_waits_too_long_or_is_too_much_or_whose_guard_is_gone_does_not_pass() {
+    let mut server = both();
+    server.offer(b"tide");
+    server.says(1, Consent::Pass);
+    server.now = server.now.after(Duration::from_secs(60));
+    server.said.clear();
+    server.hear(Event::Tick);
+    assert!(server.has_refused());
+    assert!(server.waiting(2).is_empty());
+    for _ in 0..MOST_WAITING {
+        server.offer(b"tide");
+    }
+    assert_eq!(server.waiting(2).len(), MOST_WAITING);
+    server.said.clear();
+    server.offer(b"tide");
+    assert!(server.has_refused());
+    server.said.clear();
+    server.hear(Event::GuardLost("down".parse().unwrap()));
+    assert!(server.waiting(2).is_empty() && !server.has_refused(), "there is nobody to tell");
+    // A guard whose messages nobody releases, or that the site does not have, has nothing to offer.
+    let channel = "up".parse().unwrap();
+    server.hear(Event::Offered { channel, ticket: TICKET, digest: DIGEST, content: vec![1] });
+    assert!(server.has_refused());
+}
