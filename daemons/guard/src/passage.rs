@@ -1,7 +1,7 @@
 //! One message after another, from the writer through the filter to the reader. What is not let through by a word is refused, and counted.
 
 use levee_bounds::{Passed, Schema, open};
-use levee_ipc::guard::{GuardToSessiond, SessiondToGuard};
+use levee_ipc::guard::{GuardToSessiond, MOST_WAITING, SessiondToGuard};
 use levee_ipc::warden::guard::Bounds;
 use levee_policy::site::Refusal;
 use rustix::io::Errno;
@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Messages that wait for the filter, and that wait to be recorded, at most.
+/// Messages that wait for the filter, and that wait to be recorded or released, at most.
 const WAITING: usize = 64;
-const HELD: usize = 16;
+const HELD: usize = MOST_WAITING;
 /// How long sessiond may take for a record.
 const RECORD: Duration = Duration::from_secs(10);
 /// How often it is told what was refused.
@@ -176,17 +176,24 @@ impl Passage {
         let ticket = self.ticket;
         self.ticket = ticket.wrapping_add(1);
         let digest = Sha256::digest(&content).into();
-        let until = Instant::now() + RECORD;
-        self.held.insert(ticket, Held { content, until });
-        Ok(GuardToSessiond::Ask { ticket, digest, octets })
+        let (asked, wait) = match self.bounds.release {
+            // Sessiond says when they have waited too long.
+            Some(within) => (GuardToSessiond::Offer { ticket, content: content.clone() }, within + RECORD),
+            None => (GuardToSessiond::Ask { ticket, digest, octets }, RECORD),
+        };
+        self.held.insert(ticket, Held { content, until: Instant::now() + wait });
+        Ok(asked)
     }
 
     /// Sessiond has answered: what is in the log passes.
     pub fn answered(&mut self, answer: &SessiondToGuard) {
-        let (SessiondToGuard::Pass(ticket) | SessiondToGuard::Refuse(ticket)) = answer;
+        let (SessiondToGuard::Pass(ticket)
+        | SessiondToGuard::Refuse(ticket)
+        | SessiondToGuard::NotReleased(ticket)) = answer;
         let Some(held) = self.held.remove(ticket) else { return };
         let result = match answer {
             SessiondToGuard::Refuse(_) => Err(Refusal::Audit),
+            SessiondToGuard::NotReleased(_) => Err(Refusal::People),
             SessiondToGuard::Pass(_) => self.is_open(),
         };
         match result {
@@ -265,7 +272,9 @@ impl Passage {
     /// What happened so far, for operators.
     pub fn counts(&self) -> Vec<(String, u64)> {
         let refused = self.refused.iter().map(|(why, count)| (format!("messages {}", why.as_str()), *count));
+        let waiting = self.bounds.release.map_or(0, |_| self.held.len());
         let all = [
+            ("messages that wait for people".to_owned(), u64::try_from(waiting).unwrap_or(u64::MAX)),
             ("messages passed".to_owned(), self.given),
             ("bytes passed".to_owned(), self.octets),
             ("messages that the reader did not take".to_owned(), self.lost),

@@ -17,9 +17,8 @@
 mod pair;
 mod serve;
 mod source;
-mod text;
 
+pub use levee_ipc::visible;
 pub use pair::Pair;
 pub use serve::serve;
 pub use source::{LINE, Source};
-pub use text::visible;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use levee_ipc::Rate;
 
-use crate::text::visible;
+use levee_ipc::visible;
 
 /// The most bytes of a line that are kept; the rest is counted.
 pub const LINE: usize = 1_024;

@@ -6,9 +6,10 @@ use levee_ipc::client::{self, Opened};
 use levee_ipc::keyer;
 use levee_ipc::mediator::{self, SessiondToMediator};
 use levee_ipc::vault::{Carriage, Selector, SessionRecord, SessiondToVault};
+use levee_policy::decision::Message;
 use levee_policy::site::{Colour, Destination, Peer, Protocol, Reach};
 use levee_policy::{HostName, Label, LabelName, ServiceName, Site, UserName};
-use levee_session::{KeyRecord, Reply, SessionId, Status, Time, ToVault};
+use levee_session::{KeyRecord, Reply, SessionId, Status, Time, ToVault, Waiting};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -137,6 +138,9 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::PasswordChanged => client::Reply::PasswordChanged,
         Reply::Status(now) => client::Reply::Status(status(now, asker.now)),
         Reply::Carried => client::Reply::Carried,
+        Reply::Releases(waiting) => client::Reply::Releases(waiting.into_iter().map(to_release).collect()),
+        Reply::Part(content) => client::Reply::Part(content),
+        Reply::Released(released) => client::Reply::Released(released),
         Reply::Alive => client::Reply::Alive,
         Reply::Locked => client::Reply::Locked,
         Reply::Unlocked => client::Reply::Unlocked,
@@ -149,6 +153,12 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         // The passes are put in where they are kept.
         Reply::Renew => client::Reply::Renew { passes: Vec::new() },
     })
+}
+
+fn to_release(waiting: Waiting) -> client::Release {
+    let Waiting { id, message, to, left, by } = waiting;
+    let Message { channel, digest, octets } = message;
+    client::Release { id, channel, digest, octets, to, left, by }
 }
 
 fn login(site: &Site, user: UserName, device: &HostName) -> Option<client::Login> {

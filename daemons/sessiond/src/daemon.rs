@@ -465,6 +465,8 @@ impl Daemon {
             Output::Withdraw(record) => self.federation(|machine, now| machine.withdraw(&record, now)),
             Output::Over(session) => self.federation(|machine, now| machine.cut(session, now)),
             Output::Operator(operator, result) => self.operators.ended(operator, result),
+            Output::Pass(grant, ticket) => self.passes(grant, ticket),
+            Output::NotReleased(channel, ticket) => self.not_released(&channel, ticket),
             Output::Execute(operator, label, argv) => {
                 // Who has gone meanwhile waits for no program.
                 if self.operators.executes(operator, &label) {

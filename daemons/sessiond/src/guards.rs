@@ -1,38 +1,40 @@
-//! Guards: what is about to pass is in the audit log first, on the disk.
+//! Guards: what is about to pass is in the audit log first, on the disk. Where the site says so, two people release it before.
 
 use crate::audit::Weight;
 use crate::daemon::{Daemon, Source};
+use crate::known::digest_of;
 use levee_daemon::{Fatal, Outbox, TURN};
 use levee_ipc::Channel;
 use levee_ipc::guard::{GuardToSessiond, SessiondToGuard};
 use levee_ipc::warden::SessiondRequest;
-use levee_policy::audit::{Action, Event as Entry, Verdict};
+use levee_policy::audit::Event as Entry;
+use levee_policy::decision::{Message, Pass};
 use levee_policy::site::Refusal;
-use levee_policy::{LabelName, PartitionName, Site};
+use levee_policy::{ChannelName, Grant, LabelName};
+use levee_session::Event;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// The guards' channels, by the names that their processes have.
 pub(crate) type Guards = BTreeMap<LabelName, Outbox<SessiondToGuard>>;
 
 /// A message that may pass as soon as that is in the log.
 pub(crate) struct Passing {
-    guard: LabelName,
+    grant: Grant<Pass>,
     ticket: u64,
-    entry: Entry,
 }
 
 impl Passing {
     /// With the weight of a connection: a guard's writer causes as many as the site's bounds let it, and they are not to take the room
     /// of grants.
     pub(crate) fn entry(&self) -> (Weight, Entry) {
-        (Weight::Connection, self.entry.clone())
+        (Weight::Connection, self.grant.audit().clone())
     }
 }
 
 impl Daemon {
     /// A guard has come, in the place of one that is dead.
     pub(crate) fn guard_came(&mut self, name: LabelName, channel: Channel) -> Result<(), Fatal> {
+        self.guard_gone(&name);
         let guard = self.guards.entry(name.clone()).or_default();
         guard.replace(channel, &mut self.events, Source::Guard(name))
     }
@@ -42,19 +44,29 @@ impl Daemon {
             let Some(guard) = self.guards.get_mut(name) else { return };
             match guard.hear::<GuardToSessiond>() {
                 Ok(Some(GuardToSessiond::Ask { ticket, digest, octets })) => {
-                    let entry = passing(&self.site, name, digest, octets, "by its filter");
-                    match entry {
-                        Some(entry) => {
-                            self.batch.passing.push(Passing { guard: name.clone(), ticket, entry })
-                        }
+                    let granted = channel_of(name).and_then(|channel| {
+                        let message = Message { channel, digest, octets };
+                        // Without anybody's word: enough where nobody is to be asked.
+                        self.site.decide_pass(message, Vec::new()).ok()
+                    });
+                    match granted {
+                        Some(grant) => self.passes(grant, ticket),
                         None => self.answer_guard(name, SessiondToGuard::Refuse(ticket)),
                     }
                 }
+                Ok(Some(GuardToSessiond::Offer { ticket, content })) => match channel_of(name) {
+                    Some(channel) => {
+                        let digest = digest_of(&content);
+                        self.handle(Event::Offered { channel, ticket, digest, content });
+                    }
+                    None => self.answer_guard(name, SessiondToGuard::Refuse(ticket)),
+                },
                 Ok(Some(GuardToSessiond::Refused(why, count))) => self.refused_by(name, why, count),
                 Ok(None) => return,
                 Err(why) => {
                     let what = format!("a guard's process: {why}");
                     self.guards.remove(name);
+                    self.guard_gone(name);
                     self.counts.add_many(&what, 1, self.clock.now());
                     if why != levee_daemon::Lost::Gone {
                         self.ask_warden(SessiondRequest::Kill(name.clone()));
@@ -73,9 +85,31 @@ impl Daemon {
 
     /// The one place where a guard is told to let a message pass: its record is in the log if it is `recorded`, and on the disk.
     pub(crate) fn let_through(&mut self, passing: Passing, recorded: bool) {
-        let Passing { guard, ticket, .. } = passing;
+        let Passing { grant, ticket } = passing;
+        let (pass, _) = grant.into_parts();
         let answer = if recorded { SessiondToGuard::Pass(ticket) } else { SessiondToGuard::Refuse(ticket) };
-        self.answer_guard(&guard, answer);
+        if let Some(name) = process_of(&pass.message().channel) {
+            self.answer_guard(&name, answer);
+        }
+    }
+
+    /// This may pass once that is in the log.
+    pub(crate) fn passes(&mut self, grant: Grant<Pass>, ticket: u64) {
+        self.batch.passing.push(Passing { grant, ticket });
+    }
+
+    /// People have not released a message.
+    pub(crate) fn not_released(&mut self, channel: &ChannelName, ticket: u64) {
+        if let Some(name) = process_of(channel) {
+            self.answer_guard(&name, SessiondToGuard::NotReleased(ticket));
+        }
+    }
+
+    /// What waits for people waited at a process that is no more.
+    fn guard_gone(&mut self, name: &LabelName) {
+        if let Some(channel) = channel_of(name) {
+            self.handle(Event::GuardLost(channel));
+        }
     }
 
     fn answer_guard(&mut self, name: &LabelName, answer: SessiondToGuard) {
@@ -85,27 +119,12 @@ impl Daemon {
     }
 }
 
-/// The record of a message that passes; nothing if the site has no such guard.
-fn passing(site: &Site, name: &LabelName, digest: [u8; 32], octets: u32, by: &str) -> Option<Entry> {
-    let own = name.as_str().strip_prefix("guard/")?;
-    let channel = site.channels().iter().find(|channel| channel.name().as_str() == own)?;
-    channel.guard()?;
-    let label = |name: &PartitionName| {
-        let partition = site.partitions().iter().find(|partition| partition.name() == name)?;
-        site.label_name(partition.label())
-    };
-    let (from, to) = (label(channel.from())?, label(channel.to())?);
-    let mut hex = String::with_capacity(64);
-    for octet in digest {
-        write!(hex, "{octet:02x}").ok()?;
-    }
-    Some(Entry {
-        user: None,
-        host: None,
-        label: Some(from.clone()),
-        action: Action::Pass,
-        object: name.to_string(),
-        verdict: Verdict::Granted,
-        reason: format!("{octets} octets from {from} to {to}, SHA-256 {hex}, let through {by}"),
-    })
+/// The channel of the guard whose process has this name.
+fn channel_of(name: &LabelName) -> Option<ChannelName> {
+    name.as_str().strip_prefix("guard/")?.parse().ok()
+}
+
+/// The name of the process of the guard with this channel.
+fn process_of(channel: &ChannelName) -> Option<LabelName> {
+    format!("guard/{channel}").parse().ok()
 }

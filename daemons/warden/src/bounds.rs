@@ -36,7 +36,7 @@ pub const BOUNDS: [Bound; 18] = [
         "sessiond",
         1536,
         16,
-        "10,000 sessions; two hashes at a time, at most 256 MiB each; 8 MiB of outbox for each peer",
+        "10,000 sessions; two hashes at a time, at most 256 MiB each; 8 MiB of outbox for each peer; messages that wait for people, 16 of 32 KiB for each of 64 guards",
     ),
     bound(
         "signer",

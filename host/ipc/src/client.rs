@@ -9,9 +9,9 @@ use crate::keyer::Pass;
 use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::decision::Carry;
-use levee_policy::{DomainName, LabelName, UserName};
-pub use levee_session::RefusalKind;
+use levee_policy::{ChannelName, DomainName, LabelName, UserName};
 use levee_session::SessionId;
+pub use levee_session::{Consent, RefusalKind, ReleaseId, Released};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -111,6 +111,24 @@ pub enum Request {
     Logout,
     /// Let this file out of the session there is, or into it.
     Carry(Carry),
+    /// Which messages of guards wait for the person signed on? Answered by [`Reply::Releases`].
+    Releases,
+    /// Show such a message, from this octet on. Answered by [`Reply::Part`].
+    ShowRelease {
+        /// Which.
+        id: ReleaseId,
+        /// The first octet to be shown.
+        from: u32,
+    },
+    /// A message that has been shown may pass, or may not. Answered by [`Reply::Released`].
+    Release {
+        /// Which.
+        id: ReleaseId,
+        /// SHA-256 of what was shown.
+        digest: [u8; 32],
+        /// What the person says.
+        consent: Consent,
+    },
 }
 
 /// Server → TPE: one for each request, in order; and those for which [`Reply::is_unasked`] at any time.
@@ -159,6 +177,12 @@ pub enum Reply {
         /// For that.
         passes: Vec<Pass>,
     },
+    /// Messages that wait, the oldest first.
+    Releases(Vec<Release>),
+    /// A part of a message.
+    Part(Vec<u8>),
+    /// What has become of a message.
+    Released(Released),
     /// The file may pass; that it does is in the audit log.
     Carried,
     /// No packet of the session passes the server.
@@ -184,6 +208,25 @@ impl Reply {
                 | Self::LockedUnasked { .. }
         )
     }
+}
+
+/// A message of a guard that waits for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// By this it is asked for.
+    pub id: ReleaseId,
+    /// Which guard's.
+    pub channel: ChannelName,
+    /// SHA-256 of it.
+    pub digest: [u8; 32],
+    /// Octets of it.
+    pub octets: u32,
+    /// The label that it would get to.
+    pub to: LabelName,
+    /// How long it still waits.
+    pub left: Duration,
+    /// Who has released it.
+    pub by: Vec<UserName>,
 }
 
 /// Somebody signed on.

@@ -1,8 +1,9 @@
-//! What a guard asks sessiond: that what is about to pass is in the audit log.
+//! What a guard asks sessiond: that what is about to pass is in the audit log, and where the site says so, that two people release it.
 //!
 //! A message passes when sessiond has said so, and not before: its record is on the disk then.
 
 use levee_policy::site::Refusal;
+pub use levee_session::MOST_WAITING;
 use serde::{Deserialize, Serialize};
 
 /// Guard → sessiond.
@@ -17,6 +18,14 @@ pub enum GuardToSessiond {
         /// Octets of it.
         octets: u32,
     },
+    /// This may pass by all the bounds, and people are to release it: the whole of it. Answered in the same way, within the time that
+    /// the site lets it wait.
+    Offer {
+        /// The guard's own number.
+        ticket: u64,
+        /// What would pass.
+        content: Vec<u8>,
+    },
     /// So many messages were refused, for this reason.
     Refused(Refusal, u64),
 }
@@ -26,6 +35,8 @@ pub enum GuardToSessiond {
 pub enum SessiondToGuard {
     /// It is in the log, which is on the disk: it passes, if it is still its time of day.
     Pass(u64),
-    /// It does not pass.
+    /// It does not pass: that could not be recorded.
     Refuse(u64),
+    /// It does not pass: people have not released it.
+    NotReleased(u64),
 }

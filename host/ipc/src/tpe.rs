@@ -1,7 +1,7 @@
 //! `levee-tpe` as a command ↔ `levee-tpe` as the workstation's agent, on a Unix `SOCK_SEQPACKET` socket.
 
 use crate::Secret;
-use crate::client::{Lattice, RefusalKind};
+use crate::client::{Consent, Lattice, RefusalKind, Release, ReleaseId, Released};
 use levee_policy::{LabelName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -53,6 +53,19 @@ pub enum Command {
         old: Secret,
         /// The new one.
         new: Secret,
+    },
+    /// Which messages of guards wait for the person signed on?
+    Releases,
+    /// Show one of them.
+    ShowRelease(ReleaseId),
+    /// One that has been shown may pass, or may not.
+    Release {
+        /// Which.
+        id: ReleaseId,
+        /// SHA-256 of what was shown.
+        digest: [u8; 32],
+        /// What the person says.
+        consent: Consent,
     },
     /// End the session and sign off.
     Logout,
@@ -108,6 +121,12 @@ pub enum Answer {
     Locked,
     /// It is in use again.
     Unlocked,
+    /// Messages that wait, the oldest first.
+    Releases(Vec<Release>),
+    /// One of them, the whole of it.
+    Message(Vec<u8>),
+    /// What has become of a message.
+    Released(Released),
     /// Signed off.
     LoggedOut,
     /// Not yet: the answer is still to come. In words for the person.

@@ -241,6 +241,9 @@ impl Daemon {
             Asked::Status => Request::Status,
             Asked::KeepAlive => Request::KeepAlive,
             Asked::Carry(file) => Request::Carry(file),
+            Asked::Releases => Request::Releases,
+            Asked::ShowRelease { id, from } => Request::ShowRelease(id, from),
+            Asked::Release { id, digest, consent } => Request::Release(id, digest, consent),
             Asked::Logout => Request::Logout,
         };
         self.handle(Event::Request(id, request));

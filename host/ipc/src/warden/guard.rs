@@ -21,6 +21,8 @@ pub struct Bounds {
     pub hours: Option<Hours>,
     /// What they must fit: a JSON Schema.
     pub schema: Option<String>,
+    /// How long they wait for people who release them; none are asked where it is not there.
+    pub release: Option<Duration>,
 }
 
 /// What a guard is given and told.

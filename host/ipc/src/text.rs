@@ -1,4 +1,4 @@
-//! What may stand in a log.
+//! What may stand in a log, or on a terminal.
 
 use std::fmt::Write as _;
 
