@@ -1,5 +1,6 @@
 //! The commands: each asks the agent for one thing and says what came of it, in words or as JSON.
 
+use crate::release;
 use levee_ipc::Secret;
 use levee_ipc::client::{Lattice, RefusalKind};
 use levee_ipc::tpe::{Answer, Command, Session, Status};
@@ -249,6 +250,9 @@ pub fn to_json(answer: &Answer) -> Value {
             })
         }
         Answer::PasswordChanged => json!({ "changed": true }),
+        Answer::Releases(waiting) => release::list_json(waiting),
+        Answer::Message(content) => release::message_json(content),
+        Answer::Released(released) => json!({ "released": released }),
         Answer::Locked => json!({ "locked": true }),
         Answer::Unlocked => json!({ "locked": false }),
         Answer::LoggedOut => json!({ "signed_off": true }),
@@ -328,6 +332,9 @@ pub fn to_text(answer: &Answer) -> String {
             lines.join("\n")
         }
         Answer::PasswordChanged => "the password is changed".into(),
+        Answer::Releases(waiting) => release::list_text(waiting),
+        Answer::Message(content) => release::message_text(content),
+        Answer::Released(released) => release::outcome(*released).into(),
         Answer::Locked => "locked: nothing of the session passes until levee-tpe unlock".into(),
         Answer::Unlocked => "unlocked".into(),
         Answer::LoggedOut => "signed off".into(),

@@ -7,6 +7,7 @@ mod agent;
 mod command;
 mod doctor;
 mod reference;
+mod release;
 mod run;
 mod screen;
 
@@ -100,6 +101,22 @@ enum Action {
         #[command(flatten)]
         password: Password,
     },
+    /// See messages that wait at a guard for you and another person, and release or refuse them
+    ///
+    /// Without a number it lists them; with one it shows the message. It passes when two of the people whom the site names for
+    /// the guard have released it, each at a workstation of their own, in a session at the label of what is released; one of
+    /// them can refuse it. Each word is recorded with who said it.
+    Release {
+        /// Which message, by its number in the list
+        #[arg(value_name = "NUMBER")]
+        number: Option<u64>,
+        /// Release it, if it is the message of this SHA-256, which was shown
+        #[arg(long, value_name = "SHA256", requires = "number", conflicts_with = "refuse")]
+        pass: Option<release::Digest>,
+        /// Refuse it
+        #[arg(long, value_name = "SHA256", requires = "number")]
+        refuse: Option<release::Digest>,
+    },
     /// Lock the session: nothing of it passes, here or at the server, and nothing is started, until `unlock`
     Lock,
     /// Prove who you are, and use the locked session again
@@ -187,7 +204,11 @@ fn main() -> ExitCode {
     match carry_out(action, &arguments) {
         Ok(Answer::Exited(status)) if running => ExitCode::from(status),
         Ok(answer) => {
-            let asked = matches!(action, Action::Status | Action::Labels);
+            let asked = match action {
+                Action::Status | Action::Labels => true,
+                Action::Release { pass, refuse, .. } => pass.is_none() && refuse.is_none(),
+                _ => false,
+            };
             match (action, &answer) {
                 _ if arguments.quiet && !asked => {}
                 (Action::Labels, Answer::Status(status)) if arguments.json => {
@@ -268,6 +289,7 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
                 answered => answered,
             };
         }
+        Action::Release { number, pass, refuse } => release::command(*number, *pass, *refuse),
         Action::Lock => Command::Lock,
         Action::Unlock { password } => {
             let secret = password.source(0).read("Password")?;

@@ -65,6 +65,11 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
                 "levee-tpe run --export -- cat plan.txt >plan.txt",
                 "Carry a file out, if the site lets you; it is recorded first.",
             ),
+            ("levee-tpe release", "List messages of guards that wait for you and another person."),
+            (
+                "levee-tpe release 7; levee-tpe release 7 --pass SHA256",
+                "See one, and release it by the digest that was shown.",
+            ),
             (
                 "levee-tpe lock",
                 "Go away for a while: nothing of the session passes until `levee-tpe unlock`.",

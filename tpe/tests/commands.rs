@@ -432,3 +432,34 @@ fn the_labels_that_may_be_chosen_are_listed_and_the_shell_completes_them() {
     let refused = world.tpe(&["--quiet", "level", "TOP"], "");
     assert_eq!(text(&refused.stderr), "levee-tpe: TOP is not within your clearance\n");
 }
+
+#[test]
+fn a_message_is_shown_whole_as_text_and_released_by_its_digest_alone() {
+    let world = World::new();
+    let refused = world.tpe(&["release"], "");
+    assert!(text(&refused.stderr).contains("nobody is signed on"), "{}", text(&refused.stderr));
+    world.log_in();
+    world.level("SECRET");
+    let list = text(&world.tpe(&["release"], "").stdout);
+    assert_eq!(list, "7: 15 octets at guard downgrade to UNCLASSIFIED, for 60 s; released by mia\n");
+    let shown = text(&world.tpe(&["release", "7"], "").stdout);
+    let digest: String = world::release().digest.iter().map(|octet| format!("{octet:02x}")).collect();
+    assert_eq!(shown, format!("| tide table\n| \\x1b[2J\n15 octets, SHA-256 {digest}\n"));
+    let other = world.tpe(&["release", "8"], "");
+    assert_eq!(other.status.code(), Some(1));
+    assert!(text(&other.stderr).contains("no such message"), "{}", text(&other.stderr));
+    for (way, said) in [("--pass", "Pass"), ("--refuse", "Refuse")] {
+        let released = world.tpe(&["release", "7", way, &digest], "");
+        assert!(released.status.success(), "{}", text(&released.stderr));
+        let said = format!("release 7 {said} true");
+        assert!(world.events().contains(&said), "{said}: {:?}", world.events());
+    }
+    for wrong in [
+        &["release", "7", "--pass"][..],
+        &["release", "7", "--pass", "12"],
+        &["release", "--pass", &digest],
+        &["release", "7", "--pass", &digest, "--refuse", &digest],
+    ] {
+        assert_eq!(world.tpe(wrong, "").status.code(), Some(2), "{wrong:?}");
+    }
+}

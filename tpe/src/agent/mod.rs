@@ -10,6 +10,7 @@ mod locking;
 mod operations;
 mod people;
 mod programs;
+mod releasing;
 mod start;
 
 use carry::Spool;

@@ -7,7 +7,8 @@ pub mod common;
 
 use common::{Server, memory_file, readable};
 use levee_ipc::client::{
-    ChildToSessiond, Lattice, Login, Opened, Reached, RefusalKind, Reply, Request, Status,
+    ChildToSessiond, Lattice, Login, Opened, Reached, RefusalKind, Release, ReleaseId, Released, Reply,
+    Request, Status,
 };
 use levee_ipc::device::{Passport, Sealed};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
@@ -76,6 +77,22 @@ pub fn label(name: &str) -> LabelName {
 
 fn reached(address: &str, protocol: u8, port: u16) -> Reached {
     Reached { address: address.parse().unwrap(), protocol, port }
+}
+
+/// What waits at a guard.
+pub const RELEASED: &[u8] = b"tide table\n\x1b[2J";
+
+pub fn release() -> Release {
+    use sha2::{Digest as _, Sha256};
+    Release {
+        id: ReleaseId(7),
+        channel: "downgrade".parse().unwrap(),
+        digest: Sha256::digest(RELEASED).into(),
+        octets: RELEASED.len().try_into().unwrap(),
+        to: label("UNCLASSIFIED"),
+        left: Duration::from_secs(60),
+        by: vec!["mia".parse().unwrap()],
+    }
 }
 
 fn note(seen: &Shared, event: impl Into<String>) {
@@ -201,6 +218,14 @@ impl Sessiond {
             Request::Unlock { password, .. } if password.expose() == b"correct horse" => Reply::Unlocked,
             Request::Unlock { .. } => {
                 Reply::Refused { kind: RefusalKind::Credentials, reason: "wrong password".into() }
+            }
+            // One message waits; whatever is asked of it, its second half is longer in coming.
+            Request::Releases => Reply::Releases(vec![release()]),
+            Request::ShowRelease { from: 0, .. } => Reply::Part(RELEASED[..4].to_vec()),
+            Request::ShowRelease { from, .. } => Reply::Part(RELEASED[from as usize..].to_vec()),
+            Request::Release { id, digest, consent } => {
+                note(&self.seen, format!("release {} {consent:?} {}", id.0, digest == release().digest));
+                Reply::Released(Released::Waits)
             }
             Request::Logout => {
                 note(&self.seen, "logout");

@@ -1,0 +1,142 @@
+//! `levee-tpe release`: what it is given, and how messages are shown. Their octets are text on a terminal, whatever they are.
+
+use levee_ipc::client::{Consent, Release, ReleaseId, Released};
+use levee_ipc::tpe::Command;
+use levee_ipc::visible;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+/// SHA-256, as a person gives it: 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest([u8; 32]);
+
+impl FromStr for Digest {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "it has 64 hexadecimal digits: `levee-tpe release NUMBER` shows them";
+        let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+        let digits = digits.ok_or(WRONG)?;
+        let octets = digits.chunks_exact(2).filter_map(|pair| match pair {
+            [high, low] => u8::try_from(high * 16 + low).ok(),
+            _ => None,
+        });
+        let octets: Vec<u8> = octets.collect();
+        if digits.len() != 64 {
+            return Err(WRONG);
+        }
+        octets.try_into().map(Self).map_err(|_| WRONG)
+    }
+}
+
+/// What the agent is asked for.
+pub fn command(number: Option<u64>, pass: Option<Digest>, refuse: Option<Digest>) -> Command {
+    let Some(id) = number.map(ReleaseId) else { return Command::Releases };
+    match (pass, refuse) {
+        (Some(Digest(digest)), _) => Command::Release { id, digest, consent: Consent::Pass },
+        (None, Some(Digest(digest))) => Command::Release { id, digest, consent: Consent::Refuse },
+        (None, None) => Command::ShowRelease(id),
+    }
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().fold(String::new(), |mut text, octet| {
+        // A String takes all that is written to it.
+        let _ = write!(text, "{octet:02x}");
+        text
+    })
+}
+
+/// Messages that wait, as JSON.
+pub fn list_json(waiting: &[Release]) -> Value {
+    let one = |release: &Release| {
+        json!({
+            "number": release.id,
+            "guard": release.channel,
+            "to": release.to,
+            "octets": release.octets,
+            "sha256": hex(&release.digest),
+            "seconds_left": release.left.as_secs(),
+            "released_by": release.by,
+        })
+    };
+    json!({ "messages": waiting.iter().map(one).collect::<Vec<_>>() })
+}
+
+/// The same, one a line.
+pub fn list_text(waiting: &[Release]) -> String {
+    let one = |release: &Release| {
+        let Release { id: ReleaseId(id), channel, to, octets, left, by, .. } = release;
+        let by: Vec<String> = by.iter().map(ToString::to_string).collect();
+        let by = if by.is_empty() { "nobody yet".into() } else { by.join(" ") };
+        format!(
+            "{id}: {octets} octets at guard {channel} to {to}, for {} s; released by {by}",
+            left.as_secs()
+        )
+    };
+    match waiting {
+        [] => "no message waits for you".into(),
+        some => some.iter().map(one).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+/// A message, as JSON.
+pub fn message_json(content: &[u8]) -> Value {
+    let mut text = String::new();
+    visible(content, &mut text);
+    json!({ "octets": content.len(), "sha256": hex(&Sha256::digest(content)), "content": text })
+}
+
+/// The same: each of its lines behind a bar, so that none is taken for what levee says.
+pub fn message_text(content: &[u8]) -> String {
+    let mut text = String::new();
+    for line in content.split(|octet| *octet == b'\n') {
+        text.push_str("| ");
+        visible(line, &mut text);
+        text.push('\n');
+    }
+    let (octets, digest) = (content.len(), hex(&Sha256::digest(content)));
+    let _ = write!(text, "{octets} octets, SHA-256 {digest}");
+    text
+}
+
+/// What has become of a message, in words.
+pub fn outcome(released: Released) -> &'static str {
+    match released {
+        Released::Waits => "released by you: it waits for another person",
+        Released::Passes => {
+            "released by two people: it passes within its guard's bounds, once that is recorded"
+        }
+        Released::Refused => "refused: it does not pass",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_64_hexadecimal_digits_and_nothing_else() {
+        let good = "0a".repeat(32);
+        assert_eq!(good.parse(), Ok(Digest([10; 32])));
+        assert_eq!(good.to_uppercase().parse(), Ok(Digest([10; 32])));
+        for wrong in
+            ["", "0", &"0a".repeat(31), &"0a".repeat(33), &"0g".repeat(32), &format!("+{}", &good[1..])]
+        {
+            assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_message_cannot_pass_for_what_levee_says_and_no_octet_of_it_reaches_a_terminal() {
+        let text = message_text(b"tide\x1b[2J\nreleased by two people\n");
+        assert!(
+            text.starts_with("| tide\\x1b[2J\n| released by two people\n| \n32 octets, SHA-256 "),
+            "{text}"
+        );
+        let json = message_json(b"\x1b]52;c;x\x07\n").to_string();
+        assert!(!json.contains('\u{1b}') && json.contains("\\\\x1b]52"), "{json}");
+    }
+}
