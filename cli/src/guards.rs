@@ -4,7 +4,7 @@ use std::path::Path;
 
 use levee_bounds::Schema;
 use levee_policy::site::{Channel, Guard};
-use levee_policy::{PartitionName, Site};
+use levee_policy::{PartitionName, Site, UserName};
 
 use crate::keys::Unfit;
 
@@ -22,8 +22,12 @@ pub fn exceptions(site: &Site) -> Vec<String> {
     let one = |(channel, guard): (&Channel, &Guard)| {
         let hours = guard.hours().map_or("at any time".to_owned(), |hours| format!("at {hours}"));
         let schema = if guard.schema().is_some() { "JSON of its schema" } else { "of any form" };
+        let people = guard.release().map_or_else(String::new, |release| {
+            let by: Vec<&str> = release.by().iter().map(UserName::as_str).collect();
+            format!("; released by two of {} within {} s", by.join(", "), release.within().as_secs())
+        });
         format!(
-            "declared exception: {} to {} by guard {}: bounds: messages of {} bytes, {} of them, bytes {}, {schema}, {hours}; filter {}, {} s a message",
+            "declared exception: {} to {} by guard {}: bounds: messages of {} bytes, {} of them, bytes {}, {schema}, {hours}; filter {}, {} s a message{people}",
             label(channel.from()),
             label(channel.to()),
             channel.name(),

@@ -154,10 +154,10 @@ impl Sessions {
             let part = rest.get(..PART).unwrap_or(rest).to_vec();
             // Only what was shown in order has been shown, and to who is here now.
             let (to, shown) = held.shown.entry(user).or_insert((session, 0));
-            if *to != session || from == 0 {
+            if from == 0 {
                 (*to, *shown) = (session, 0);
             }
-            if *shown == from {
+            if *to == session && *shown == from {
                 *shown = from.saturating_add(part.len());
             }
             Some(part)

@@ -254,3 +254,70 @@ fn while_the_audit_logs_disk_is_full_nothing_passes() {
     eventually(PATIENCE, "messages pass again", || got(&world) > before + 5);
     world.stop_server();
 }
+
+/// The only message that waits for whoever sits at this workstation: its number and its digest.
+fn waiting(world: &World, workstation: &str) -> Option<(String, String)> {
+    let listed: serde_json::Value =
+        serde_json::from_str(&world.tpe(workstation, &["--json", "release"]).ok()).expect("JSON");
+    let message = listed["messages"].get(0)?;
+    Some((message["number"].to_string(), message["sha256"].as_str()?.to_owned()))
+}
+
+#[test]
+fn what_two_people_must_release_passes_when_both_have_and_its_record_names_them() {
+    // One message, and then as many as its filter is asked for.
+    let once = WRITES.replace("time.sleep(0.1)", "time.sleep(2)");
+    let release = "messages = \"1000 in 60s\"\nrelease = [\"ada\", \"mia\"]\nrelease-within = \"10m\"";
+    let site = site("people", &once, "while True: end.send(end.recv(65536))", release)
+        .replace("\"UNCLASSIFIED..CONFIDENTIAL//MED\"", "\"UNCLASSIFIED..SECRET//MED\"")
+        .replace("\"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"", "\"UNCLASSIFIED..SECRET//NATO,MED\"");
+    let mut world = World::up("people", &site, &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, "SECRET").ok();
+    }
+    eventually(PATIENCE, "a message waits", || waiting(&world, "ws1").is_some());
+    let (number, digest) = waiting(&world, "ws1").expect("a message");
+    let pass = ["release", &number, "--pass", &digest];
+    let show = ["release", &number];
+    let unseen = world.tpe("ws1", &pass).refused();
+    assert!(unseen.contains("has not been shown"), "{unseen}");
+    let shown = world.tpe("ws1", &show).ok();
+    assert!(shown.contains("| {\"n\": 0, \"secret\": \"tide table\"}") && shown.contains(&digest), "{shown}");
+    assert!(world.tpe("ws1", &pass).ok().contains("waits for another person"));
+    assert!(world.tpe("ws1", &pass).refused().contains("you have released it"));
+    assert!(counted(&world, "messages that wait for people") >= 1);
+    assert!(!log(&world, "desk").contains("got ") && passed(&world).is_empty(), "one word lets nothing pass");
+    world.tpe("ws2", &show).ok();
+    assert!(world.tpe("ws2", &pass).ok().contains("released by two people"));
+    eventually(PATIENCE, "it has passed", || log(&world, "desk").contains("got "));
+    let desk = log(&world, "desk");
+    assert!(desk.contains("tide table") && desk.matches("got ").count() == 1, "{desk}");
+    let records = passed(&world);
+    let [record] = records.as_slice() else { panic!("{records:?}") };
+    assert!(
+        record.contains(&digest) && record.contains("released by `ada` at ws1 and `mia` at ws2"),
+        "{record}"
+    );
+
+    // One of them refuses the next.
+    eventually(PATIENCE, "another waits", || waiting(&world, "ws2").is_some());
+    let (number, digest) = waiting(&world, "ws2").expect("a message");
+    world.tpe("ws2", &["release", &number]).ok();
+    assert!(world.tpe("ws2", &["release", &number, "--refuse", &digest]).ok().contains("does not pass"));
+    eventually(PATIENCE, "it is refused", || counted(&world, "messages not released by two people") >= 1);
+    assert_eq!(passed(&world).len(), 1);
+    let words = fs::read_to_string(world.path("state/sessiond/audit.jsonl")).expect("the audit log");
+    let words: Vec<&str> = words.lines().filter(|line| line.contains("\"action\":\"release\"")).collect();
+    assert_eq!(words.len(), 3, "a record for each word: {words:?}");
+
+    // Neither elsewhere than at the writer's label, nor while locked, is anything shown.
+    world.tpe("ws1", &["lock"]).ok();
+    assert!(world.tpe("ws1", &["release"]).refused().contains("locked"));
+    world.level("ws2", "UNCLASSIFIED").ok();
+    assert!(world.tpe("ws2", &["release"]).ok().contains("no message waits"));
+    let file = text(&world.path("site.toml"));
+    let said = world.levee(&["check", &file]).ok();
+    assert!(said.contains("released by two of ada, mia"), "{said}");
+    world.stop_server();
+}
