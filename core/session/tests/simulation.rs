@@ -235,6 +235,7 @@ impl World {
             Output::Execute(..) => {}
             Output::Operator(_, _) => {}
             Output::Publish(_) | Output::Withdraw(_) | Output::Over(_) => self.fail("there is one server"),
+            Output::Pass(..) | Output::NotReleased(..) => self.fail("there is no guard"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A guard between a filter that says anything and a sessiond that answers anything.
 //!
-//! Input: a byte of options (a schema, or none; numbered or not), then actions: a byte for its kind, a byte of length, octets.
+//! Input: a byte of options (a schema, or none; numbered or not; people who release, or none), then actions: a byte for its kind, a byte of length, octets.
 //! What the reader gets was said by the filter in answer to a question, fits the schema in its one spelling, is within the bounds, and was let through by
 //! sessiond under its digest, once.
 
@@ -38,6 +38,8 @@ struct World {
     passage: Passage,
     schema: Option<Schema>,
     numbered: bool,
+    /// Whether people release what passes.
+    people: bool,
     filter: (OwnedFd, OwnedFd),
     reader: OwnedFd,
     /// What waits for sessiond's word.
@@ -59,6 +61,7 @@ impl World {
             answer: Duration::from_secs(3_600),
             hours: None,
             schema: text.map(|text| (*text).to_owned()),
+            release: (options & 8 != 0).then_some(Duration::from_secs(3_600)),
         };
         let schema = || text.map(|text| Schema::new(text).expect("a schema"));
         let mut passage = Passage::new(bounds, schema(), 7);
@@ -68,6 +71,7 @@ impl World {
             passage,
             schema: schema(),
             numbered,
+            people: options & 8 != 0,
             filter: pair(),
             reader,
             asked: BTreeMap::new(),
@@ -87,9 +91,20 @@ impl World {
         let mut room = [0; 256];
         let was_asked = recv(&self.filter.1, &mut room[..], RecvFlags::DONTWAIT).is_ok();
         let _ = send(&self.filter.1, answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-        match self.passage.hear_filter(&self.filter.0, false) {
+        let said = self.passage.hear_filter(&self.filter.0, false).map(|said| match said {
+            // Sessiond has the whole of what people release, and no word of the guard's about it.
+            Some(GuardToSessiond::Offer { ticket, content }) => {
+                let octets = u32::try_from(content.len()).expect("no more than may pass");
+                Some((true, ticket, Sha256::digest(&content).into(), octets))
+            }
+            Some(GuardToSessiond::Ask { ticket, digest, octets }) => Some((false, ticket, digest, octets)),
+            Some(refused) => panic!("{refused:?} is no question"),
+            None => None,
+        });
+        match said {
             Ok(None) => {}
-            Ok(Some(GuardToSessiond::Ask { ticket, digest, octets })) => {
+            Ok(Some((offered, ticket, digest, octets))) => {
+                assert_eq!(offered, self.people);
                 assert!(was_asked && octets <= SIZE && octets > 0);
                 let content = match &self.schema {
                     Some(schema) => schema.rewrite(answer).expect("it fits"),
@@ -101,7 +116,6 @@ impl World {
                 (self.passed, self.octets) = (self.passed + 1, self.octets + u64::from(octets));
                 assert!(self.passed <= MESSAGES && self.octets <= OCTETS);
             }
-            Ok(Some(refused)) => panic!("{refused:?} is no question"),
             Err(_) => self.filter_lost(),
         }
     }

@@ -185,7 +185,11 @@ fn new_keys_that_the_signer_cannot_use_leave_everybody_the_old_ones_and_the_oper
     fs::write(&key, "no key").expect("a key that is none");
     world.levee(&["reload", "--run", &run]).ok();
     eventually("the operator is told", &|| alarms().contains("new keys are not used"));
-    assert_eq!(host::children(warden, "levee-signer"), [signer.clone()], "the one with the old keys");
+    assert_eq!(
+        host::children(warden, "levee-signer"),
+        std::slice::from_ref(&signer),
+        "the one with the old keys"
+    );
     world.fetch("ws1", PAGE).ok();
     // Whoever ends has what goes with the old keys.
     for name in ["levee-keyer", "levee-tps"] {
