@@ -2,6 +2,7 @@
 
 use levee_policy::audit::{Action, Verdict};
 use levee_policy::decision::Session;
+use levee_policy::site::Recorded;
 use levee_policy::{
     DenialKind, Grant, HostName, InterfaceName, Label, LabelName, ServiceName, Site, UserName,
 };
@@ -148,6 +149,11 @@ fn a_connection_is_one_that_the_sessions_grant_reaches_and_a_mediator_decides_ab
     let grant = site.decide_connection(&high, &service("mail")).unwrap();
     assert_eq!((grant.action().label(), grant.action().service()), (high.action().label(), &service("mail")));
     assert_eq!(grant.audit().user, Some(user("ada")));
+    assert_eq!(grant.action().recorded(), Recorded::Synced);
+    let soon = SITE.replace("mode = \"relay\"", "mode = \"relay\"\naudit = \"written\"");
+    let soon = Site::parse(&soon).unwrap_or_else(|e| panic!("{e:?}"));
+    let other = soon.decide_connection(&session(&soon, "HIGH"), &service("mail")).unwrap();
+    assert_eq!(other.action().recorded(), Recorded::Written, "as the site says of this service");
     for (open, name, kind) in [
         (&low, "mail", DenialKind::NotOffered),
         (&low, "web", DenialKind::NotOffered),

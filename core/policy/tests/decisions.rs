@@ -73,13 +73,17 @@ fn reading_needs_dominance_and_writing_needs_equality_at_every_pair_of_labels() 
             );
             let read = site.decide_read(Who::default(), subject, object);
             assert_eq!(read.is_ok(), c && i, "{subject:?} reads {object:?}");
-            if let Err(denial) = read {
-                assert_eq!(denial.kind(), DenialKind::NotDominated);
+            match read {
+                Ok(grant) => {
+                    assert_eq!((grant.action().subject(), grant.action().object()), (subject, object))
+                }
+                Err(denial) => assert_eq!(denial.kind(), DenialKind::NotDominated),
             }
             let write = site.decide_write(Who::default(), subject, object);
             assert_eq!(write.is_ok(), subject == object, "{subject:?} writes {object:?}");
-            if let Err(denial) = write {
-                assert_eq!(denial.kind(), DenialKind::NotEqual);
+            match write {
+                Ok(grant) => assert_eq!(grant.action().label(), object),
+                Err(denial) => assert_eq!(denial.kind(), DenialKind::NotEqual),
             }
         }
     }
@@ -211,6 +215,12 @@ fn a_grant_says_what_must_be_audited() {
     assert_eq!(grant.action().label_name(), &label);
     let (session, event) = grant.into_parts();
     assert_eq!((session.user(), session.host()), (&ada, &ws1));
+    assert_eq!(
+        session.reach(),
+        site.reachable(session.label()),
+        "and the session reaches what the site says"
+    );
+    assert!(!session.reach().is_empty());
     assert_eq!((event.user, event.host, event.label), (Some(ada), Some(ws1), Some(label)));
     assert_eq!((&event.action, event.verdict), (&Action::Session, Verdict::Granted));
     assert_eq!(event.reason, "`ada` is cleared and `ws1` accredited for MID//A@DIRTY");
@@ -232,6 +242,9 @@ fn a_denial_says_why_in_words() {
         "`ws2` is accredited for LOW@CLEAN..MID//A,B@DIRTY, not for HIGH@DIRTY"
     );
     assert_eq!(words("ada", "ws1", "HIGH@CLEAN"), "nothing can be reached at HIGH@CLEAN");
+    let high = site.vocabulary().parse("HIGH@DIRTY").unwrap();
+    let denial = site.decide_connect(Who::default(), &high, &"web".parse().unwrap()).unwrap_err();
+    assert_eq!(denial.to_string(), "`web` is offered at LOW@CLEAN..MID//A,B@DIRTY, not at HIGH@DIRTY");
 }
 
 #[test]

@@ -94,6 +94,19 @@ fn for_every_site_of_four_labels_and_four_channels_a_forbidden_flow_is_found_and
     assert!(refused > 0 && refused < sites && longest >= 2, "{refused} {longest}");
 }
 
+#[test]
+fn of_forbidden_ways_as_short_the_first_places_is_shown() {
+    let [bottom, _, _, top] = diamond();
+    let step = |from, to| Step { from, to, passage: Passage::OneWay };
+    let places = [top.clone(), top, bottom];
+    assert_eq!(forbidden(&places, &[step(1, 2), step(0, 2)]), Some(vec![1]));
+    assert_eq!(
+        forbidden(&places, &[step(1, 2), step(0, 1)]),
+        Some(vec![0]),
+        "the shorter one of a later place"
+    );
+}
+
 /// Three labels, a partition at each and one more, with these channels.
 fn site(channels: &[(&str, &str, &str)]) -> Result<Site, Vec<levee_policy::Problem>> {
     let mut text = r#"

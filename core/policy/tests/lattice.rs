@@ -94,6 +94,7 @@ fn a_range_holds_exactly_the_labels_between_its_ends() {
                 assert!(!high.dominates(low), "{low:?}..{high:?} was refused");
                 continue;
             };
+            assert_eq!((range.low(), range.high()), (low, high));
             let inside: Vec<&Label> = labels.iter().filter(|label| range.contains(label)).collect();
             let listed: Vec<Label> = range.labels(u64::MAX).unwrap().collect();
             assert_eq!(range.count(), Some(inside.len() as u64));
@@ -103,6 +104,7 @@ fn a_range_holds_exactly_the_labels_between_its_ends() {
                 assert!(listed[..at].iter().all(|earlier| !earlier.dominates(label)), "{listed:?}");
             }
             assert!(range.labels(inside.len() as u64 - 1).is_none(), "the limit was passed over");
+            assert!(range.labels(inside.len() as u64).is_some(), "as many as there may be");
         }
     }
 }

@@ -214,6 +214,8 @@ mod tests {
             r##"{"$defs": {"at": {"enumeration": [1]}}, "$ref": "#/$defs/at"}"##,
             r#"{"format": "dat"}"#,
             r##"{"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMinimum": true}"##,
+            // Beyond the octets that a pattern's program may have.
+            r#"{"pattern": "^(\\w{100}){1000}$"}"#,
         ] {
             assert!(Schema::new(wrong).is_err(), "{wrong}");
         }
@@ -253,6 +255,25 @@ mod tests {
         // One that is too large for the quota never passes, and one that was refused counts for nothing.
         assert_eq!(passed.take(101, Duration::from_secs(10_000)), Err(Refusal::Quota));
         assert_eq!(passed.take(100, Duration::from_secs(10_000)), Ok(()));
+    }
+
+    #[test]
+    fn a_pattern_of_a_thousand_letters_is_within_what_a_pattern_may_have() {
+        let schema = Schema::new(r#"{"pattern": "^([a-z]+-[0-9]{2,9}){1,40}$"}"#).unwrap();
+        assert_eq!(schema.rewrite(br#""tide-07""#).as_deref(), Some(&br#""tide-07""#[..]));
+        assert_eq!(schema.rewrite(br#""tide-0""#), None);
+    }
+
+    #[test]
+    fn what_passed_counts_for_as_long_as_the_quota_says_and_no_longer() {
+        let quota = Quota { most: 1, within: Duration::from_secs(10) };
+        let long = Quota { most: 9, within: Duration::from_secs(60) };
+        let mut passed = Passed::new(quota, long);
+        let at = Duration::from_millis;
+        assert_eq!(
+            [0, 9_999, 10_000, 19_999, 20_000].map(|now| passed.take(1, at(now)).is_ok()),
+            [true, false, true, false, true]
+        );
     }
 
     #[test]
