@@ -3,8 +3,11 @@
 //!
 //! Needs root, python3, iproute2, and levee's own programs (`cargo build --workspace --bins`).
 
+use levee_system::host::Process;
 use levee_system::{World, eventually, host, text};
 use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -118,6 +121,44 @@ fn what_the_filter_lets_through_passes_as_levee_writes_it_each_with_a_record_bef
     eventually(PATIENCE, "messages pass again", || log(&world, "desk").matches("got ").count() >= before + 4);
     let got = log(&world, "desk").matches("got ").count();
     assert!(passed(&world).len() >= got, "what passes has a record");
+    world.stop_server();
+}
+
+/// What a process can do with each of its sockets.
+fn sockets(process: &Process) -> Vec<String> {
+    let fds = fs::read_dir(format!("/proc/{}/fd", process.pid)).expect("its descriptors");
+    let fds = fds.filter_map(|fd| fd.expect("one").file_name().to_str()?.parse::<i32>().ok());
+    let pairs: String = fds.map(|fd| format!("{} {fd}\n", process.pid)).collect();
+    let mut child = Command::new("python3")
+        .arg(format!("{}/src/ends.py", env!("CARGO_MANIFEST_DIR")))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start python3");
+    child.stdin.take().expect("its input").write_all(pairs.as_bytes()).expect("all are asked about");
+    let out = child.wait_with_output().expect("its output");
+    assert!(out.status.success());
+    let can = |line: &str| line.splitn(3, ' ').nth(2).expect("what can be done").to_owned();
+    let mut all: Vec<String> = String::from_utf8_lossy(&out.stdout).lines().map(can).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn who_takes_a_channel_or_a_guard_over_can_only_read_from_the_writer_and_only_write_to_the_reader() {
+    let up = "messages = \"1000 in 60s\"\n[[channel]]\nname = \"reports\"\nkind = \"oneway\"\nfrom = \"desk\"\nto = \"vault\"";
+    let mut world = World::up("ends", &site("ends", WRITES, STRIKES, up), &[]);
+    eventually(PATIENCE, "some have passed", || log(&world, "desk").matches("got ").count() >= 2);
+    let of = |name: &str| {
+        let mut below = host::below(world.server_pid()).into_iter();
+        below.find(|process| process.name == name).expect("it runs")
+    };
+    let both = "reads writes";
+    eventually(PATIENCE, "the channel has both of its ends", || sockets(&of("levee-channel")).len() == 3);
+    // The warden; one that reads, one that writes.
+    assert_eq!(sockets(&of("levee-channel")), ["- writes", "reads -", both]);
+    // The warden, sessiond and the filter; one that reads, one that writes.
+    assert_eq!(sockets(&of("levee-guard")), ["- writes", "reads -", both, both, both]);
     world.stop_server();
 }
 

@@ -2,10 +2,11 @@
 //!
 //! Needs root, python3, iproute2, and levee's own programs (`cargo build --workspace --bins`).
 
-use levee_system::{World, eventually, text};
+use levee_system::{Stalled, World, eventually, host, programs, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -96,5 +97,55 @@ fn a_partition_that_takes_all_it_can_costs_another_nothing_and_is_off_when_the_s
     eventually(PATIENCE, "it runs again", || is(&world, "steady", "runs"));
     let unknown = world.levee(&["partition", "stop", "--run", &run, "nobody"]).refused();
     assert!(unknown.contains("no partition nobody"), "{unknown}");
+    world.stop_server();
+}
+
+/// Writes to its own files for as long as it is there.
+const WRITES: &str = "import time
+while True:
+    with open('/srv/own/file', 'w') as file: file.write('x')
+    time.sleep(0.01)
+";
+
+#[test]
+fn a_partition_that_is_long_about_its_end_keeps_nobody_waiting() {
+    let site = SITE.replace("\"harbour\"", "\"long\"")
+        + &partition("writer", "SECRET", WRITES, "")
+        + &partition("steady", "UNCLASSIFIED", BEATS, "");
+    let mut world = World::up("long", &site, &["ws1"]);
+    let run = text(&world.path("run"));
+    eventually(PATIENCE, "both run", || is(&world, "writer", "runs") && is(&world, "steady", "runs"));
+    let init = of(&world, "writer")["init"].as_u64().expect("a process");
+    eventually(PATIENCE, "it writes", || Path::new(&format!("/proc/{init}/root/srv/own/file")).exists());
+    let stalled = Stalled::store(&init.to_string());
+    // Of those who wait in the kernel for what nothing interrupts, process 1 is none: it does not write.
+    eventually(PATIENCE, "its program waits for its store", || {
+        let below = host::below(u32::try_from(init).expect("a process"));
+        below.iter().any(|process| process.status("State").starts_with('D'))
+    });
+    let mut stop = Command::new(programs().join("levee"));
+    let stop = stop.args(["partition", "stop", "--run", &run, "writer"]).stdin(Stdio::null());
+    let mut stop = stop.stdout(Stdio::null()).spawn().expect("run levee");
+    eventually(PATIENCE, "it ends", || is(&world, "writer", "ends"));
+
+    // Another label's person is served, and so is an operator who has another partition end and begin.
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    assert!(world.fetch("ws1", "http://www.harbour.example/").ok().contains("UNCLASSIFIED"));
+    world.levee(&["partition", "stop", "--run", &run, "steady"]).ok();
+    world.levee(&["partition", "start", "--run", &run, "steady"]).ok();
+    eventually(PATIENCE, "the other runs again", || of(&world, "steady")["starts"] == 2);
+    let before = beats(&world);
+    eventually(PATIENCE, "and is at work", || beats(&world) > before);
+    assert!(stalled.is_there() && is(&world, "writer", "ends"), "it has ended, so that this shows nothing");
+    assert!(stop.try_wait().expect("levee").is_none(), "who stops it is told before its end");
+
+    drop(stalled);
+    assert!(stop.wait().expect("levee").success());
+    assert!(is(&world, "writer", "off: stopped by an operator"), "{}", of(&world, "writer"));
+    world.levee(&["partition", "start", "--run", &run, "writer"]).ok();
+    eventually(PATIENCE, "it runs again", || {
+        is(&world, "writer", "runs") && of(&world, "writer")["starts"] == 2
+    });
     world.stop_server();
 }

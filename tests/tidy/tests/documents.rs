@@ -166,6 +166,52 @@ fn the_table_of_what_is_tried_by_exhaustion_is_what_there_is() {
     none(&lost.chain(unnamed).collect::<Vec<_>>());
 }
 
+/// Of each process, a test shows what who takes it over does not get: which, the table says, and each is a test.
+#[test]
+fn every_row_of_what_a_process_that_is_taken_over_gets_names_a_test() {
+    let all = tree();
+    let text = all.iter().find(|f| f.path == "docs/ARCHITECTURE.md").map_or("", |f| &f.text);
+    let (_, rest) = text.split_once("## If one of them is taken over").expect("the chapter");
+    let table =
+        rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let tests: Vec<String> = all.iter().filter(|f| f.is_rust()).flat_map(tests).collect();
+    let is_test = |word: &String| {
+        let file = word.starts_with("tests/") || word.contains("/tests/");
+        let parts: Vec<&str> = word.split('…').collect();
+        let (first, last) = (parts.first().copied().unwrap_or(""), parts.last().copied().unwrap_or(""));
+        let named = |test: &String| test.starts_with(first) && test.ends_with(last);
+        (file && all.iter().any(|f| f.path.ends_with(word.as_str()) && f.text.contains("#[test]")))
+            || (word.len() > 20 && tests.iter().any(named))
+    };
+    let (mut problems, mut rows) = (Vec::new(), 0);
+    for line in table.skip(2) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [process, bytes, can, shown] = cells[..] else {
+            problems.push(format!("not four cells: {line}"));
+            continue;
+        };
+        rows += 1;
+        if [process, bytes, can].contains(&"") {
+            problems.push(format!("{process}: an empty cell"));
+        }
+        let words = quoted(shown);
+        if words.is_empty() {
+            problems.push(format!("{process}: no test"));
+        }
+        problems.extend(
+            words.iter().filter(|word| !is_test(word)).map(|word| format!("{process}: no test {word}")),
+        );
+    }
+    assert!(rows >= 20, "{rows} rows");
+    none(&problems);
+}
+
+/// The names of a file's tests.
+fn tests(file: &Source) -> Vec<String> {
+    let after = file.text.split("#[test]").skip(1);
+    after.filter_map(|rest| Some(rest.split_once("fn ")?.1.split('(').next()?.to_owned())).collect()
+}
+
 /// The names of a file's functions.
 fn names(file: &Source) -> Vec<String> {
     let after = file.text.split("fn ").skip(1);

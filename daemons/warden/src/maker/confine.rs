@@ -29,3 +29,44 @@ pub fn confine(read: &[PathBuf], write: &[BorrowedFd<'_>]) -> Result<(), String>
     let files: Vec<_> = files.iter().map(|(fd, access)| (fd.as_fd(), *access)).chain(written).collect();
     sandbox::forbid_dumps().and_then(|()| sandbox::restrict(&files, false)).map_err(|e| e.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::io::ErrorKind;
+
+    #[test]
+    fn a_maker_opens_nothing_but_programs_what_it_reads_and_what_it_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["read", "written", "other"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("file"), "tide").unwrap();
+        }
+        let written = File::open(at("written")).unwrap();
+        // For this thread alone.
+        let confined = std::thread::scope(|scope| {
+            let confined = || {
+                confine(&[at("read")], &[written.as_fd()]).unwrap();
+                let opened = |path: &Path| File::open(path).map_err(|e| e.kind()).err();
+                let denied = Some(ErrorKind::PermissionDenied);
+                assert_eq!(opened(&at("read").join("file")), None);
+                assert_eq!(opened(Path::new("/usr/bin/env")), None);
+                for other in
+                    [&at("other").join("file"), Path::new("/etc/passwd"), Path::new("/proc/self/maps")]
+                {
+                    assert_eq!(opened(other), denied, "{}", other.display());
+                }
+                fs::write(at("written").join("file"), "ebb").unwrap();
+                for wrong in ["read", "other"] {
+                    let error = fs::write(at(wrong).join("file"), "ebb").unwrap_err();
+                    assert_eq!(Some(error.kind()), denied, "{wrong}");
+                }
+            };
+            scope.spawn(confined).join()
+        });
+        confined.unwrap();
+        assert_eq!(fs::read_to_string(at("other").join("file")).unwrap(), "tide");
+    }
+}
