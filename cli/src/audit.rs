@@ -383,7 +383,7 @@ impl Key {
         };
         write(&self.file, &text, Mode::Private)?;
         write(&public, &key.public_key_pem(), Mode::Public)?;
-        output::print(&format!("{}\n{}\n", self.file.display(), public.display()))?;
+        output::said(&format!("{}\n{}\n", self.file.display(), public.display()))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -454,13 +454,17 @@ impl Show {
             std::thread::sleep(FOLLOW);
         }
         if told.unread > 0 {
-            eprintln!("levee: {} lines are no records; `levee audit verify` says more", told.unread);
+            let unread = told.unread;
+            output::fault(
+                "Unread",
+                &format!("{unread} lines are no records; `levee audit verify` says more"),
+            );
             return Ok(ExitCode::FAILURE);
         }
         if told.shown > 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        eprintln!("levee: {}", self.nothing(&told));
+        output::fault("Nothing", &self.nothing(&told));
         Ok(ExitCode::FAILURE)
     }
 

@@ -228,7 +228,13 @@ const TRIALS: &[Trial] = &[
         try_it: landlock_scopes,
         remedy: "boot a kernel of version 6.12 or newer; until then namespaces and seccomp stand alone there",
     },
-    Trial { what: "ip", root: false, needed: true, try_it: || program("ip"), remedy: "install iproute2" },
+    Trial {
+        what: "ip",
+        root: false,
+        needed: false,
+        try_it: || program("ip"),
+        remedy: "install iproute2, if the laboratory (`levee lab`) is to measure on this host",
+    },
     Trial { what: "nft", root: false, needed: true, try_it: || program("nft"), remedy: "install nftables" },
     Trial {
         what: "mkfs.ext4",

@@ -155,13 +155,7 @@ impl Enrol {
             }
             _ => self.enrol(),
         };
-        match done {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => {
-                eprintln!("levee: {e}");
-                ExitCode::FAILURE
-            }
-        }
+        output::exit(done.map(|()| ExitCode::SUCCESS))
     }
 
     /// Everything that needs the site file.
@@ -273,7 +267,7 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) ->
     let Rotated { written, destroyed, said } = done.map_err(|e| e.to_string())?;
     if place.json {
         let all = serde_json::json!({ "written": written, "destroyed": destroyed, "said": said });
-        return output::print(&format!("{all}\n"));
+        return output::raw(&format!("{all}\n"));
     }
     let line = |what: &str, path: &PathBuf| format!("{what} {}\n", path.display());
     let written = written.iter().map(|path| line("written", path));
@@ -287,7 +281,7 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) ->
             .to_owned(),
         _ => "`levee reload` has a running server go on with it".to_owned(),
     };
-    output::print(&written.chain(destroyed).chain([format!("{said}\n{next}\n")]).collect::<String>())
+    output::said(&written.chain(destroyed).chain([format!("{said}\n{next}\n")]).collect::<String>())
 }
 
 /// A curve by its name.
@@ -357,10 +351,10 @@ fn report(written: &Written, json: bool) -> Result<(), String> {
         );
     }
     if json {
-        return output::print(&format!("{}\n", serde_json::json!({ "written": written })));
+        return output::raw(&format!("{}\n", serde_json::json!({ "written": written })));
     }
     if written.is_empty() {
-        return output::print("nothing is missing; --force makes it anew\n");
+        return output::said("nothing is missing; --force makes it anew\n");
     }
-    output::print(&written.iter().map(|path| format!("{}\n", path.display())).collect::<String>())
+    output::said(&written.iter().map(|path| format!("{}\n", path.display())).collect::<String>())
 }

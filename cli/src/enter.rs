@@ -24,13 +24,15 @@ const TURN: Duration = Duration::from_millis(250);
 const CHUNK: usize = 64 << 10;
 /// What a file that replaces another is called for a moment, in the store's first directory; this process's number follows.
 const BESIDE: &str = ".levee-put-";
+/// Exit code of `exec` where the program could not be run: no common program ends with it.
+const NOT_RUN: u8 = 255;
 const OTHER: &str = "the server answered another question";
 
 /// Run a program within a label, as its services run
 ///
 /// The program must be among those that the label's services have; it has the services' rights, nothing to read, and at most ten
 /// minutes; it is killed where this command ends before it. What it writes goes into the label's log, and is shown from there. The label is
-/// started for it where it does not run. It is in the audit log before it begins. The exit code is the program's.
+/// started for it where it does not run. It is in the audit log before it begins. The exit code is the program's, or 255 where it could not be run.
 #[derive(Debug, clap::Args)]
 pub struct Exec {
     #[command(flatten)]
@@ -64,7 +66,10 @@ pub struct Put {
 impl Exec {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        output::exit(self.execute())
+        self.execute().unwrap_or_else(|message| {
+            output::fault("Failed", &message);
+            ExitCode::from(NOT_RUN)
+        })
     }
 
     fn execute(self) -> Result<ExitCode, String> {
@@ -128,7 +133,7 @@ impl Put {
         }
         match self.which.ask(&Command::Enter(self.label.clone(), what))? {
             Answer::Ended => {}
-            Answer::Failed(why) => return Err(shown(&why)),
+            Answer::Failed(why) => return Ok(output::refused(&why)),
             _ => return Err(OTHER.to_owned()),
         }
         let store = self.store()?;
@@ -142,7 +147,7 @@ impl Put {
             written.join().map_err(|_| "writing failed".to_owned())?
         });
         written.map_err(|e| format!("{path} at {}: {e}", self.label))?;
-        output::print(&format!("{path} at {}: {bytes} bytes\n", self.label))?;
+        output::said(&format!("{path} at {}: {bytes} bytes\n", self.label))?;
         Ok(ExitCode::SUCCESS)
     }
 

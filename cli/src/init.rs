@@ -78,7 +78,7 @@ impl Init {
         }
         let mut out = OpenOptions::new().write(true).create_new(true).open(&file).map_err(fault)?;
         out.write_all(text.as_bytes()).and_then(|()| out.sync_all()).map_err(fault)?;
-        output::print(&answers.next_steps(&file))
+        output::said(&answers.next_steps(&file))
     }
 
     fn answers(self) -> Result<Answers, String> {

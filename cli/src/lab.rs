@@ -5,6 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+use crate::output;
+
 /// Measure what each protection costs on this host
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
@@ -20,13 +22,11 @@ impl Lab {
         let program = match beside() {
             Ok(program) => program,
             Err(e) => {
-                eprintln!("levee: where this program is: {e}");
-                return ExitCode::FAILURE;
+                return output::exit(Err(format!("where this program is: {e}")));
             }
         };
         let e = Command::new(&program).args(self.arguments).exec();
-        eprintln!("levee: {}: {e}; the laboratory is installed beside levee", program.display());
-        ExitCode::FAILURE
+        output::exit(Err(format!("{}: {e}; the laboratory is installed beside levee", program.display())))
     }
 }
 

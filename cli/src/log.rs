@@ -53,7 +53,7 @@ impl Log {
             let said = followed.more().map_err(|e| format!("{}: {e}", followed.directory.display()))?;
             // Until its reader goes away.
             let mut out = std::io::stdout().lock();
-            if out.write_all(said.as_bytes()).and_then(|()| out.flush()).is_err() {
+            if out.write_all(output::form(&said).as_bytes()).and_then(|()| out.flush()).is_err() {
                 return Ok(ExitCode::SUCCESS);
             }
         }

@@ -20,6 +20,7 @@ mod lab;
 mod label;
 mod layers;
 mod log;
+mod manual;
 mod operator;
 mod output;
 mod partition;
@@ -47,6 +48,8 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "levee", version, propagate_version = true, subcommand_required = true)]
 struct Cli {
+    #[command(flatten)]
+    manner: output::Manner,
     #[command(subcommand)]
     command: Command,
 }
@@ -83,7 +86,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let Cli { manner, command } = Cli::parse();
+    manner.set();
     // These have passwords and private keys in their memory.
     if matches!(command, Command::User(_) | Command::Enrol(_) | Command::Up(_))
         && let Err(e) = levee_sys::sandbox::forbid_dumps()

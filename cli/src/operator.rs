@@ -91,6 +91,7 @@ pub struct Asked {
 impl Asked {
     fn begin(socket: &Path, command: &Command, patience: Duration) -> Result<Self, String> {
         let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", socket.display());
+        crate::output::detail(&format_args!("asks {}", socket.display()));
         let at = |e: rustix::io::Errno| match e {
             rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED => {
                 fault(&"no server runs there; `levee up` starts one")

@@ -2,8 +2,38 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use serde::Serialize;
+use serde_json::json;
+
+/// What every command takes.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Manner {
+    /// Print JSON: one value where the command has a form of its own, else an object a line. A failure is `{"error", "reason"}`
+    #[arg(long, global = true)]
+    json: bool,
+    /// Say nothing that was not asked for: what was done is seen by the exit status; refusals and warnings are said
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say on standard error which files are read and which server is asked
+    #[arg(long, short, global = true)]
+    verbose: bool,
+}
+
+static MANNER: OnceLock<Manner> = OnceLock::new();
+
+impl Manner {
+    /// From here on the whole program talks like this.
+    pub fn set(self) {
+        // It is said once.
+        let _ = MANNER.set(self);
+    }
+
+    fn get() -> Self {
+        MANNER.get().copied().unwrap_or_default()
+    }
+}
 
 /// Text from a file, fit to be shown: a control character could move the cursor or change what is read.
 pub fn shown(text: &str) -> String {
@@ -24,15 +54,51 @@ fn steers(char: char) -> bool {
 /// The exit code of an answer, or of why there is none: 2.
 pub fn exit(answer: Result<ExitCode, String>) -> ExitCode {
     answer.unwrap_or_else(|message| {
-        eprintln!("levee: {message}");
+        fault("Failed", &message);
         ExitCode::from(2)
     })
+}
+
+/// The exit code of what a server refused, and what it said: 1.
+pub fn refused(reason: &str) -> ExitCode {
+    fault("Refused", &shown(reason));
+    ExitCode::FAILURE
+}
+
+/// Says why there is no answer: where a program looks for the answer, or on standard error.
+pub fn fault(kind: &str, message: &str) {
+    if Manner::get().json {
+        // Whether or not anybody reads it, the exit code says so.
+        let _ = json_line(&json!({ "error": kind, "reason": message })).and_then(|line| raw(&line));
+    } else {
+        eprintln!("levee: {message}");
+    }
+}
+
+/// What only who wonders wants to know.
+pub fn detail(text: &dyn std::fmt::Display) {
+    if Manner::get().verbose {
+        eprintln!("levee: {text}");
+    }
+}
+
+/// Says what was done.
+pub fn said(text: &str) -> Result<(), String> {
+    if Manner::get().quiet { Ok(()) } else { print(text) }
+}
+
+/// Text as it is printed: with --json, each of its lines is an object.
+pub fn form(text: &str) -> String {
+    if !Manner::get().json {
+        return text.to_owned();
+    }
+    text.lines().map(|line| escaped(&json!({ "said": line }).to_string()) + "\n").collect()
 }
 
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Result<(), String> {
     let text = serde_json::to_string_pretty(value).map_err(|e| e.to_string())?;
-    print(&format!("{}\n", escaped(&text)))
+    raw(&format!("{}\n", escaped(&text)))
 }
 
 /// A value as one line of JSON.
@@ -68,8 +134,13 @@ pub fn watch(mut next: impl FnMut() -> Result<String, String>) -> Result<ExitCod
     }
 }
 
-/// Prints; that the reader has gone away is no fault.
+/// Prints an answer that has no form of its own in JSON.
 pub fn print(text: &str) -> Result<(), String> {
+    raw(&form(text))
+}
+
+/// Prints what has a form of its own; that the reader has gone away is no fault.
+pub fn raw(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("standard output: {e}")),

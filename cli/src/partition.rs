@@ -68,13 +68,10 @@ impl One {
         match which.ask(&Ask::Partition(partition.clone(), run))? {
             Answer::Ended => {
                 let is = if run { "is turned on" } else { "is off" };
-                output::print(&format!("partition {partition} {is}\n"))?;
+                output::said(&format!("partition {partition} {is}\n"))?;
                 Ok(ExitCode::SUCCESS)
             }
-            Answer::Failed(reason) => {
-                eprintln!("levee: {}", output::shown(&reason));
-                Ok(ExitCode::FAILURE)
-            }
+            Answer::Failed(reason) => Ok(output::refused(&reason)),
             _ => Err("the server answered another question".to_owned()),
         }
     }

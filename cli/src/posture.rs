@@ -89,12 +89,12 @@ impl Set {
         match self.which.ask(&operator::Command::Posture(wish))? {
             Answer::Ended => {
                 let took = began.elapsed().as_secs_f64();
-                output::print(&format!(
+                output::said(&format!(
                     "posture {shown}: no tunnel has keys from before, after {took:.1} s\n"
                 ))?;
                 Ok(ExitCode::SUCCESS)
             }
-            Answer::Failed(why) => Err(why),
+            Answer::Failed(why) => Ok(output::refused(&why)),
             _ => Err("the server answered another question".to_owned()),
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use crate::{Cli, explain, output, words};
+use crate::{Cli, explain, manual, output, words};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ impl Completions {
             clap_complete::Shell::Zsh => text.lines().map(|line| asks(line) + "\n").collect(),
             _ => text.into_owned(),
         };
-        output::exit(output::print(&text).map(|()| ExitCode::SUCCESS))
+        output::exit(output::raw(&text).map(|()| ExitCode::SUCCESS))
     }
 }
 
@@ -47,6 +47,8 @@ impl Man {
         std::fs::create_dir_all(&self.directory)
             .and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory))
             .and_then(|()| std::fs::write(self.directory.join("site.toml.5"), explain::man_page()))
+            .and_then(|()| std::fs::write(self.directory.join("levee-audit.5"), manual::audit()))
+            .and_then(|()| manual::complete(&self.directory.join("levee.1")))
             .map_err(|e| format!("{}: {e}", self.directory.display()))
     }
 }
@@ -93,5 +95,43 @@ mod tests {
         assert!(page.contains("every problem with its place and remedy"), "{page}");
         assert!(directory.path().join("levee-user-add.1").exists());
         assert!(directory.path().join("site.toml.5").exists());
+        let page = std::fs::read_to_string(directory.path().join("levee.1")).unwrap();
+        for said in
+            ["EXIT STATUS", "OUTPUT", "ENVIRONMENT", "FILES", "EXAMPLES", "NO_COLOR", "levee\\-tpe(1)"]
+        {
+            assert!(page.contains(said), "{said} is not in levee(1)");
+        }
+        let page = std::fs::read_to_string(directory.path().join("levee-audit.5")).unwrap();
+        let schema = include_str!("../../docs/schemas/levee-audit-show.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        for form in schema["oneOf"].as_array().unwrap() {
+            for (key, field) in form["properties"].as_object().unwrap() {
+                assert!(
+                    page.contains(&format!("\\fB{key}\\fR")),
+                    "levee-audit(5) does not say what {key} is"
+                );
+                for key in field["properties"].as_object().into_iter().flat_map(|inner| inner.keys()) {
+                    assert!(
+                        page.contains(&format!("\\fB{key}\\fR")),
+                        "levee-audit(5) does not say what {key} is"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_can_be_asked_for_json_and_to_say_less_or_more() {
+        let mut command = Cli::command();
+        command.build();
+        fn takes(command: &clap::Command) {
+            for flag in ["json", "quiet", "verbose"] {
+                let there = command.get_arguments().any(|argument| argument.get_long() == Some(flag));
+                // The laboratory has arguments of its own, clap's `help` none.
+                assert!(there || command.get_name() == "help", "{} has no --{flag}", command.get_name());
+            }
+            command.get_subcommands().filter(|command| command.get_name() != "help").for_each(takes);
+        }
+        takes(&command);
     }
 }

@@ -45,21 +45,21 @@ impl Reload {
             };
             let read = read + of_servers.as_deref().unwrap_or_default();
             up::signal(&run, Signal::USR1)?;
-            output::print(&read)?;
+            output::said(&read)?;
             for path in keys {
-                output::print(&format!(
+                output::said(&format!(
                     "{}: newer than the start; the server goes on with the key that it has now (`levee status` says so if it cannot use it)\n",
                     path.display()
                 ))?;
             }
             if bundle {
                 let path = running.config.display();
-                output::print(&format!(
+                output::said(&format!(
                     "{path}: if it was enrolled anew, its keys and certificates count as soon as nobody is signed on\n"
                 ))?;
             }
             if running.is_changed(&run) {
-                output::print(&format!(
+                output::said(&format!(
                     "{} has changed since the start and is not read anew: `levee down`, then `levee up`\n",
                     running.config.display()
                 ))?;

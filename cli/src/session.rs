@@ -57,13 +57,10 @@ fn list(which: &Which, json: bool) -> Result<ExitCode, String> {
 fn end(which: &Which, session: &str) -> Result<ExitCode, String> {
     match which.ask(&Ask::End(session.to_owned()))? {
         Answer::Ended => {
-            output::print(&format!("session {} is over\n", output::shown(session)))?;
+            output::said(&format!("session {} is over\n", output::shown(session)))?;
             Ok(ExitCode::SUCCESS)
         }
-        Answer::Failed(reason) => {
-            eprintln!("levee: {}", output::shown(&reason));
-            Ok(ExitCode::FAILURE)
-        }
+        Answer::Failed(reason) => Ok(output::refused(&reason)),
         _ => Err("the server answered another question".to_owned()),
     }
 }

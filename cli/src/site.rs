@@ -13,6 +13,7 @@ const MAX_TEXT: u64 = 8 << 20;
 pub fn text(path: &Path) -> Result<String, String> {
     let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
     let mut bytes = Vec::new();
+    crate::output::detail(&format_args!("reads {}", path.display()));
     let read = if path == Path::new("-") {
         std::io::stdin().lock().take(MAX_TEXT).read_to_end(&mut bytes)
     } else {
@@ -53,7 +54,9 @@ pub const STATES: &str = "/var/lib/levee";
 /// Where a site's keys, credentials, sessions, audit log and stores are kept unless the operator says
 /// otherwise.
 pub fn state(chosen: Option<&Path>, site: &SiteName) -> PathBuf {
-    chosen.map_or_else(|| state_of(site.as_str()), Path::to_owned)
+    let state = chosen.map_or_else(|| state_of(site.as_str()), Path::to_owned);
+    crate::output::detail(&format_args!("state in {}", state.display()));
+    state
 }
 
 /// The same, of a site of this name.

@@ -1,6 +1,7 @@
 //! `levee status`: everything that runs on a server.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
@@ -96,7 +97,9 @@ impl Status {
                 if self.json {
                     return output::json_line(&Whole { view: view(&status), daemons });
                 }
-                Ok(format!("\x1b[H\x1b[2J{}{}", render(&status), processes(&daemons)))
+                // Who reads it from a pipe wants no orders to a terminal.
+                let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+                Ok(format!("{clear}{}{}", render(&status), processes(&daemons)))
             });
         }
         let (status, daemons) = self.ask()?;

@@ -68,8 +68,7 @@ pub struct Plan {
 }
 
 pub(crate) fn fail(message: impl std::fmt::Display) -> ExitCode {
-    eprintln!("levee: {message}");
-    ExitCode::FAILURE
+    crate::output::exit(Err(message.to_string()))
 }
 
 pub(crate) fn must_be_root() -> Result<(), String> {
@@ -214,7 +213,7 @@ impl Up {
         let said = child.stderr.take().map(|error| std::thread::spawn(move || beginning(error)));
         if !self.workstation && !Path::new(PROGRAMS).is_dir() {
             // Nothing depends on whether anybody reads it.
-            let _ = crate::output::print(FIRST);
+            let _ = crate::output::said(FIRST);
         }
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {
@@ -323,7 +322,7 @@ pub(crate) fn signal(run: &Path, signal: Signal) -> Result<(File, Pid), String> 
 impl Plan {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let run = || -> Result<std::convert::Infallible, String> {
+        let run = || -> Result<ExitCode, String> {
             if !self.site.exists() {
                 return Err(format!("there is no {}; say which site with --site", self.site.display()));
             }
@@ -334,12 +333,15 @@ impl Plan {
             let mut warden = Command::new(programs.join("levee-warden"));
             warden.arg("--server").arg(&self.site).arg("--state").arg(&state);
             warden.arg("--run").arg(Path::new("/run/levee").join(&name)).arg("--programs").arg(&programs);
-            Err(warden.arg("--plan").arg(&self.label).exec().to_string())
+            let planned = warden.arg("--plan").arg(&self.label).stderr(Stdio::piped()).output();
+            let planned = planned.map_err(|e| format!("levee-warden: {e}"))?;
+            if !planned.status.success() {
+                return Err(String::from_utf8_lossy(&planned.stderr).trim_end().to_owned());
+            }
+            crate::output::print(&String::from_utf8_lossy(&planned.stdout))?;
+            Ok(ExitCode::SUCCESS)
         };
-        match run() {
-            Ok(never) => match never {},
-            Err(e) => fail(e),
-        }
+        crate::output::exit(run())
     }
 }
 
@@ -390,7 +392,7 @@ fn is_up(name: &str, run: PathBuf, to_try: Option<&LabelName>) -> Result<ExitCod
         ));
     }
     // It is up, whether or not anybody reads of it.
-    let _ = crate::output::print(&format!("{name} is up{tried}; `levee log` shows what it says\n"));
+    let _ = crate::output::said(&format!("{name} is up{tried}; `levee log` shows what it says\n"));
     Ok(ExitCode::SUCCESS)
 }
 

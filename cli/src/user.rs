@@ -106,10 +106,10 @@ impl Person {
         let name = UserName::new(&self.name).map_err(|e| format!("{}: {e}", output::shown(&self.name)))?;
         match self.which.ask(&operator::Command::Disable(name.clone(), disable))? {
             Answer::Ended if disable => {
-                output::print(&format!("{name}: disabled, and no session of theirs is left\n"))?
+                output::said(&format!("{name}: disabled, and no session of theirs is left\n"))?
             }
-            Answer::Ended => output::print(&format!("{name}: enabled\n"))?,
-            Answer::Failed(why) => return Err(why),
+            Answer::Ended => output::said(&format!("{name}: enabled\n"))?,
+            Answer::Failed(why) => return Ok(output::refused(&why)),
             _ => return Err("the server answered another question".to_owned()),
         }
         Ok(ExitCode::SUCCESS)
@@ -163,7 +163,7 @@ impl Args {
         store(&directory, &name, &password, replace).map_err(|e| format!("{}: {e}", file.display()))?;
         let recorded = self.record(&site, &name)?;
         let done = if replace { "replaced" } else { "set" };
-        output::print(&format!("{name}: password {done}{recorded}\n"))?;
+        output::said(&format!("{name}: password {done}{recorded}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -50,7 +50,7 @@ impl Words {
         };
         words.truncate(MOST);
         let text: String = words.iter().map(|word| format!("{word}\n")).collect();
-        output::exit(output::print(&text).map(|()| ExitCode::SUCCESS))
+        output::exit(output::raw(&text).map(|()| ExitCode::SUCCESS))
     }
 }
 

@@ -333,7 +333,7 @@ fn lab_becomes_the_laboratory_beside_it_and_says_so_where_there_is_none() {
     install(env!("CARGO_BIN_EXE_levee"), &program);
     let lab = |arguments: &[&str]| Command::new(&program).arg("lab").args(arguments).output().unwrap();
     let none = lab(&["list"]);
-    assert_eq!(none.status.code(), Some(1));
+    assert_eq!(none.status.code(), Some(2));
     assert!(text(&none.stderr).contains("levee-lab"), "{}", text(&none.stderr));
     // every word goes on to it, those that look like options too
     let script = directory.path().join("script");
@@ -441,4 +441,131 @@ fn bash_completes(words: &[&str], offered: &str) {
     let output = bash.env("LEVEE_SITE", site).output().unwrap();
     let all = text(&output.stdout);
     assert!(all.lines().any(|line| line == offered), "{words:?}: {all:?} {}", text(&output.stderr));
+}
+
+/// Each command, asked for what cannot be: nothing is there.
+const IN_VAIN: &[&[&str]] = &[
+    &[
+        "init",
+        "NONE/site.toml",
+        "--name",
+        "quay",
+        "--server",
+        "quay.example",
+        "--address",
+        "192.0.2.1",
+        "--levels",
+        "LOW",
+        "--people",
+        "ada",
+        "--workstations",
+        "ws1",
+    ],
+    &["up", "NONE/site.toml"],
+    &["down", "--run", "NONE"],
+    &["reload", "--run", "NONE"],
+    &["plan", "LOW", "--site", "NONE/site.toml"],
+    &["enrol", "all", "NONE/site.toml"],
+    &["enrol", "auditor", "NONE/site.toml", "--public", "NONE/key.pub"],
+    &["enrol", "authority", "NONE/site.toml"],
+    &["enrol", "etcd", "NONE/site.toml"],
+    &["enrol", "host", "NONE/site.toml", "ws1"],
+    &["enrol", "ppk", "NONE/site.toml", "peer"],
+    &["enrol", "request", "NONE/request", "--host", "ws1"],
+    &["enrol", "revoke", "NONE/site.toml", "ws1"],
+    &["enrol", "rotate", "NONE/site.toml", "ike"],
+    &["enrol", "server", "NONE/site.toml"],
+    &["enrol", "sign", "NONE/site.toml", "NONE/request.pem"],
+    &["status", "--run", "NONE"],
+    &["log", "--state", "NONE"],
+    &["session", "list", "--run", "NONE"],
+    &["session", "end", "0123456789ab", "--run", "NONE"],
+    &["partition", "list", "--run", "NONE"],
+    &["partition", "start", "one", "--run", "NONE"],
+    &["partition", "stop", "one", "--run", "NONE"],
+    &["service", "test", "web", "LOW", "--run", "NONE", "--site", "NONE/site.toml"],
+    &["exec", "LOW", "--run", "NONE", "--state", "NONE", "--", "/bin/true"],
+    &["put", "LOW", "NONE/file", "file", "--run", "NONE"],
+    &["check", "NONE/site.toml"],
+    &["why", "ada", "ws1", "LOW", "--site", "NONE/site.toml"],
+    &["matrix", "--site", "NONE/site.toml"],
+    &["label", "translate", "1", "LOW", "--site", "NONE/site.toml"],
+    &["label", "check", "NONE/labels", "--site", "NONE/site.toml"],
+    &["posture", "set", "siege", "--run", "NONE"],
+    &["posture", "plan", "siege", "--run", "NONE"],
+    &["posture", "show", "--run", "NONE"],
+    &["audit", "key", "NONE/auditor.key"],
+    &["audit", "show", "--state", "NONE"],
+    &["audit", "verify", "--state", "NONE"],
+    &["user", "add", "NONE/site.toml", "ada"],
+    &["user", "passwd", "NONE/site.toml", "ada"],
+    &["user", "totp", "NONE/site.toml", "ada"],
+    &["user", "disable", "ada", "--run", "NONE"],
+    &["user", "enable", "ada", "--run", "NONE"],
+    &["state", "migrate", "NONE/site.toml"],
+    &["man", "NONE/man"],
+];
+
+#[test]
+fn every_command_says_that_there_is_no_answer_in_the_same_way() {
+    let place = tempfile::tempdir().unwrap();
+    // A file where a directory would have to be: nothing can be below it.
+    let none = place.path().join("none");
+    std::fs::write(&none, "").unwrap();
+    let none = none.to_str().unwrap();
+    let mut tried = std::collections::BTreeSet::new();
+    for arguments in IN_VAIN {
+        let arguments: Vec<String> = arguments.iter().map(|word| word.replace("NONE", none)).collect();
+        let run = |more: &[&str]| {
+            let mut words: Vec<&str> = more.to_vec();
+            words.extend(arguments.iter().map(String::as_str));
+            levee(&words, "")
+        };
+        let expected = Some(if arguments[0] == "exec" { 255 } else { 2 });
+        let (plain, quiet, json) = (run(&[]), run(&["--quiet"]), run(&["--json"]));
+        for output in [&plain, &quiet] {
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), expected, "{arguments:?}: {said}");
+            assert_eq!(text(&output.stdout), "", "{arguments:?}");
+            assert!(said.starts_with("levee: ") && !said.contains('\x1b'), "{arguments:?}: {said}");
+        }
+        assert_eq!(json.status.code(), expected, "{arguments:?}");
+        assert_eq!(text(&json.stderr), "", "{arguments:?}");
+        let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(value["error"], "Failed", "{arguments:?}");
+        assert_eq!(format!("levee: {}\n", value["reason"].as_str().unwrap()), text(&plain.stderr));
+        let of_group =
+            ["audit", "enrol", "label", "partition", "posture", "service", "session", "state", "user"];
+        let words = if of_group.contains(&arguments[0].as_str()) { 2 } else { 1 };
+        tried.insert(arguments[..words].join("-"));
+    }
+    // What has no such failure of its own: it answers always, is another program's, or prints what is in it.
+    tried.extend(["doctor", "lab", "completions"].map(str::to_owned));
+    let pages = place.path().join("pages");
+    assert!(levee(&["man", pages.to_str().unwrap()], "").status.success());
+    for page in std::fs::read_dir(&pages).unwrap() {
+        let page = page.unwrap().file_name().into_string().unwrap();
+        let Some(command) = page.strip_prefix("levee-").and_then(|page| page.strip_suffix(".1")) else {
+            continue;
+        };
+        let is_group = tried.iter().any(|tried| tried.starts_with(&format!("{command}-")));
+        assert!(is_group || tried.contains(command), "`levee {command}` was not tried");
+    }
+}
+
+#[test]
+fn what_was_done_is_said_unless_it_is_to_be_quiet_and_more_is_said_on_demand() {
+    let place = tempfile::tempdir().unwrap();
+    let key = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let told = levee(&["audit", "key", &key("one")], "");
+    assert_eq!(text(&told.stdout), format!("{0}\n{0}.pub\n", key("one")));
+    let quiet = levee(&["audit", "key", &key("two"), "-q"], "");
+    assert!(quiet.status.success() && quiet.stdout.is_empty() && quiet.stderr.is_empty());
+    let json = levee(&["audit", "key", &key("three"), "--json"], "");
+    assert_eq!(text(&json.stdout).lines().count(), 2);
+    assert!(text(&json.stdout).starts_with("{\"said\":\""), "{}", text(&json.stdout));
+    // An answer is what was asked for.
+    let matrix = |flag: &str| levee(&["matrix", "--site", "conf/small/site.toml", flag], "");
+    assert!(text(&matrix("--quiet").stdout).starts_with("USER"));
+    assert!(text(&matrix("--verbose").stderr).contains("levee: reads conf/small/site.toml\n"));
 }

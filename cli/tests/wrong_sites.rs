@@ -13,8 +13,9 @@ fn said(directory: &Path, file: &str) -> String {
         .expect("run levee check");
     let code = check.status.code().expect("an exit code");
     if code == 2 {
-        let error = String::from_utf8_lossy(&check.stderr);
-        return format!("2: {}", error.trim_end().trim_start_matches(&format!("levee: {file}: ")));
+        let failure: serde_json::Value = serde_json::from_slice(&check.stdout).expect("JSON");
+        let reason = failure["reason"].as_str().expect("a reason");
+        return format!("2: {}", reason.trim_start_matches(&format!("{file}: ")));
     }
     let answer: serde_json::Value = serde_json::from_slice(&check.stdout).expect("JSON");
     match answer["problems"].as_array().and_then(|problems| problems.first()) {

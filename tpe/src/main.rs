@@ -25,7 +25,7 @@ use std::process::ExitCode;
 const FAILED: u8 = 1;
 /// Exit status of `run` when it failed itself: no common program ends with it.
 const RUN_FAILED: u8 = 255;
-/// Exit status of `doctor` when there is nothing to examine.
+/// Exit status where there is no answer: nobody could be asked, `doctor` has nothing to examine.
 const UNREAD: u8 = 2;
 
 /// Sign on at this workstation, choose a level, run programs at it
@@ -45,8 +45,11 @@ struct Arguments {
     #[arg(long, global = true)]
     json: bool,
     /// Say nothing that was not asked for: what was done is seen by the exit status; refusals are said
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
+    /// Say on standard error which agent is asked
+    #[arg(long, short, global = true)]
+    verbose: bool,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -181,7 +184,7 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(fault) => {
                 eprintln!("levee-tpe: {fault}");
-                ExitCode::from(FAILED)
+                ExitCode::from(UNREAD)
             }
         };
     };
@@ -196,7 +199,7 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("levee-tpe: {error}");
-                ExitCode::from(FAILED)
+                ExitCode::from(UNREAD)
             }
         };
     }
@@ -226,7 +229,11 @@ fn main() -> ExitCode {
             } else {
                 eprintln!("levee-tpe: {fault}");
             }
-            ExitCode::from(if running { RUN_FAILED } else { FAILED })
+            ExitCode::from(match fault {
+                _ if running => RUN_FAILED,
+                Fault::Refused(..) => FAILED,
+                Fault::Local(_) => UNREAD,
+            })
         }
     }
 }
@@ -274,6 +281,9 @@ fn reference(action: &Action) -> Option<std::io::Result<()>> {
 fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
     // Before anybody types a password in vain.
     let socket = command::socket(arguments.socket.clone(), command::RUNS.as_ref())?;
+    if arguments.verbose {
+        let _ = writeln!(std::io::stderr(), "levee-tpe: asks {}", socket.display());
+    }
     let command = match action {
         Action::Agent { .. } | Action::Completions { .. } | Action::Man { .. } | Action::Doctor { .. } => {
             return Err(Fault::Local("this asks no agent".into()));

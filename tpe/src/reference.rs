@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// What every command's exit status says.
-pub const EXIT: &str = "Exit status 0: done. 1: refused or failed, and the reason is on standard error (with --json on standard output). \
-2: the command line was not understood. `run` ends with the program's own status, or 255 where it could not be run.";
+pub const EXIT: &str = "Exit status 0: done. 1: refused, and the reason is on standard error (with --json on standard output). \
+2: there is no answer: the command line was not understood, no agent runs, a file cannot be read. `run` ends with the program's own status, or 255 where it could not be run.";
 
 /// Sections of levee-tpe(1) that the definitions do not give: a heading, and its entries.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
@@ -15,11 +15,11 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
         "EXIT STATUS",
         &[
             ("0", "Done."),
+            ("1", "Refused. The reason is on standard error; with --json it is on standard output."),
             (
-                "1",
-                "Refused or failed. The reason is on standard error; with --json it is on standard output.",
+                "2",
+                "There is no answer: the command line was not understood, no agent runs, a file cannot be read, `doctor` found no bundle.",
             ),
-            ("2", "The command line was not understood; `doctor` found no bundle."),
             (
                 "255",
                 "`run` could not run the program. Otherwise its status is the program's, or 128 and a signal's number.",

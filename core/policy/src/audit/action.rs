@@ -29,6 +29,14 @@ macro_rules! actions {
                     Self::Unknown(Unknown(text)) => text,
                 }
             }
+
+            /// What it stands for; nothing of one that this version does not know.
+            pub fn meaning(&self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),+).trim_ascii(),)+
+                    Self::Unknown(_) => "",
+                }
+            }
         }
     };
 }

@@ -1,0 +1,189 @@
+//! What man pages say that the definitions of the commands do not give.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+
+use levee_policy::audit::Action;
+
+type Section = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// Of levee(1).
+const LEVEE: [Section; 5] = [
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "Done, or the answer is yes: sound, fit, granted, found."),
+            ("1", "The answer is no, or the server refused what it was asked."),
+            (
+                "2",
+                "There is no answer: the command line was not understood, a file could not be read or written, no server \
+                 runs, something could not be done.",
+            ),
+            ("255", "`levee exec` could not run the program. Otherwise its status is the program's."),
+        ],
+    ),
+    (
+        "OUTPUT",
+        &[
+            (
+                "standard output",
+                "Has the answer. Standard error has warnings and failures, each as one line that begins with the program's name.",
+            ),
+            (
+                "--json",
+                "One JSON value where the command has a form of its own (share/doc/levee/schemas has its JSON Schema), else an \
+                 object {\"said\": LINE} for each line. A failure is {\"error\": KIND, \"reason\": TEXT} on standard output. \
+                 levee-tpe(1) has the same.",
+            ),
+            ("--quiet", "Says nothing but answers that were asked for, refusals and warnings."),
+            ("--verbose", "Says on standard error which files are read and which server is asked."),
+            (
+                "instants",
+                "In text RFC 3339 in UTC with milliseconds, 24 signs: 2026-01-31T12:00:00.000Z. In JSON milliseconds since \
+                 1970-01-01 UTC. Certificates end on a day: 2026-01-31.",
+            ),
+            (
+                "units",
+                "Times have their unit: s, m, h, d; in JSON the field's description in the schema says it. Sizes are in bytes, \
+                 or with K, M, G, T for powers of 1024.",
+            ),
+        ],
+    ),
+    (
+        "ENVIRONMENT",
+        &[
+            ("LEVEE_SITE", "The site file, as --site, of commands that take one."),
+            (
+                "NO_COLOR",
+                "If it is set and not empty, nothing is in colour. Nothing is either where the output is no terminal.",
+            ),
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            (
+                "/etc/levee/site.toml",
+                "The site file that commands read unless they are told of another: site.toml(5).",
+            ),
+            ("/etc/levee/workstation/", "A workstation's bundle, as `levee enrol` made it."),
+            (
+                "/var/lib/levee/SITE/",
+                "What a server keeps: authority, keys, credentials, sessions, stores, logs; in hosts/ the bundles, in \
+                 sessiond/ the audit log (levee-audit(5)).",
+            ),
+            ("/run/levee/SITE/", "The sockets and the lock of what runs."),
+            (
+                "/var/cache/levee/programs/",
+                "Images of the programs that services need. They are made again where they are missing.",
+            ),
+        ],
+    ),
+    (
+        "EXAMPLES",
+        &[
+            ("levee init", "Write a first site file, and say what to do next."),
+            (
+                "levee check /etc/levee/site.toml",
+                "Say whether a site file is sound, and if not, what to change.",
+            ),
+            (
+                "levee enrol all /etc/levee/site.toml",
+                "Make the authority, the server's keys and a bundle for each workstation; what is there stays.",
+            ),
+            ("levee up /etc/levee/site.toml", "Start the server; `levee down` stops it."),
+            ("levee status --watch", "See what runs, again each second."),
+            ("levee audit show --verdict denied --since 1d", "What was refused since yesterday."),
+        ],
+    ),
+];
+
+/// Of levee-audit(5), before its words.
+const AUDIT: [Section; 3] = [
+    (
+        "FILES",
+        &[
+            ("audit.jsonl", "In sessiond/ of the state directory: a JSON object a line, the newest last."),
+            (
+                "audit-NUMBER.jsonl",
+                "An earlier part, by the number of its first record. Numbers, hashes and seals go on from part to part.",
+            ),
+            ("audit.first-key", "The key of the first record's seal, encrypted to the auditor."),
+            ("audit.state", "How many records there are, and the key of the next seal."),
+        ],
+    ),
+    (
+        "RECORDS",
+        &[
+            ("seq", "The record's number, from 0 on without a gap."),
+            ("time", "When, in milliseconds since 1970-01-01 UTC. `levee audit show` prints it as RFC 3339."),
+            ("event", "What was decided, with the fields below; or instead of it:"),
+            ("checkpoint", "The signer's word for all records before it, with the last three fields below."),
+            (
+                "seal",
+                "An HMAC over the line up to here, under a key that changes with each record. `levee audit show --json` leaves it out.",
+            ),
+        ],
+    ),
+    (
+        "FIELDS",
+        &[
+            ("user", "Whose act it was; absent where it was nobody's."),
+            ("host", "The workstation, if there is one."),
+            ("label", "At which label, as the site file names it."),
+            ("action", "What was wanted, or happened: one of the words below."),
+            ("object", "Of what: a session, a service's address, a file."),
+            ("verdict", "granted or denied; noted where nothing was to be decided."),
+            ("reason", "Why, in words."),
+            ("count", "Of a checkpoint: it speaks of the records numbered below this."),
+            ("hash", "The running hash after them, in hexadecimal."),
+            ("signature", "By the key whose public half is server/audit.pub, in hexadecimal."),
+        ],
+    ),
+];
+
+/// Adds to levee(1) what the definitions do not give.
+///
+/// # Errors
+/// The page cannot be read or written.
+pub fn complete(path: &Path) -> io::Result<()> {
+    let mut page = std::fs::read_to_string(path)?;
+    for (heading, entries) in LEVEE {
+        section(&mut page, heading, entries.iter().copied());
+    }
+    page.push_str(".SH \"SEE ALSO\"\nlevee\\-tpe(1), site.toml(5), levee\\-audit(5)\n");
+    std::fs::write(path, page)
+}
+
+/// levee-audit(5).
+pub fn audit() -> String {
+    let mut page = format!(
+        ".TH levee\\-audit 5 \"\" \"levee {}\"\n.SH NAME\nlevee\\-audit \\- the audit log of a levee server\n.SH DESCRIPTION\n{}\n",
+        env!("CARGO_PKG_VERSION"),
+        roff(
+            "A record is on the disk before what it permits takes effect. `levee audit show` prints records, `levee audit verify` \
+             finds what was altered, moved, left out or cut off."
+        )
+    );
+    for (heading, entries) in AUDIT {
+        section(&mut page, heading, entries.iter().copied());
+    }
+    section(&mut page, "ACTIONS", Action::ALL.iter().map(|action| (action.as_str(), action.meaning())));
+    page.push_str(".SH \"SEE ALSO\"\nlevee\\-audit\\-show(1), levee\\-audit\\-verify(1)\n");
+    page
+}
+
+fn section<'a>(page: &mut String, heading: &str, entries: impl Iterator<Item = (&'a str, &'a str)>) {
+    // Writing to a string does not fail.
+    let _ = writeln!(page, ".SH \"{heading}\"");
+    for (term, said) in entries {
+        let _ = writeln!(page, ".TP\n\\fB{}\\fR\n{}", roff(term), roff(said));
+    }
+}
+
+/// Text as roff has it: no line of it is a request, no sign an escape.
+fn roff(text: &str) -> String {
+    let escaped = text.replace('\\', "\\e").replace('-', "\\-");
+    if escaped.starts_with(['.', '\'']) { format!("\\&{escaped}") } else { escaped }
+}
