@@ -137,6 +137,8 @@ pub enum EnrolError {
     WhoseKey,
     /// The site has one server.
     NoFederation,
+    /// The site has one tunnel.
+    NoLayer,
     /// A request for certificates that is none, and why.
     Request(PathBuf, String),
     /// A file could not be read or written.
@@ -187,7 +189,7 @@ impl fmt::Display for EnrolError {
             Self::StillNeeded(whose) => write!(
                 f,
                 "the authority before this one has signed for {} still: rotate their keys (levee enrol rotate SITE trusted-path, ike, \
-                 host NAME), copy the bundles, then --finish",
+                 host NAME; or federation, and levee enrol etcd SITE --force; or layer, layer NAME), copy the bundles, then --finish",
                 whose.join(", ")
             ),
             Self::NotBegun => f.write_str(
@@ -198,6 +200,7 @@ impl fmt::Display for EnrolError {
                  levee enrol rotate SITE host NAME",
             ),
             Self::NoFederation => f.write_str("the site file has no [federation]"),
+            Self::NoLayer => f.write_str("the site file has no second tunnel"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Pki(error) => error.fmt(f),
             Self::Toml(error) => error.fmt(f),
@@ -351,10 +354,8 @@ impl Enroller<'_> {
     /// anew, with what it had, good for so many days.
     pub fn revoke(&self, names: &[String], files: &[PathBuf], days: i64) -> Result<Written, EnrolError> {
         let mut issuers = vec![self.issuer("ca")?.1];
-        if self.state.join(rotate::FORMER).exists() {
-            // What the one before it signed is believed until its rotation ends.
-            issuers.push(self.issuer("former-ca")?.1);
-        }
+        // What the one before it signed is believed until its rotation ends.
+        issuers.extend(self.former_issuer("former-ca")?);
         let bundle = |name: &String| match name.as_str() {
             "server" => self.state.join("server"),
             host => self.state.join("hosts").join(host),
@@ -367,7 +368,15 @@ impl Enroller<'_> {
 
     /// Revokes the passports of the site's servers in these files: writes the revocation list of their authority anew.
     pub fn revoke_servers(&self, files: &[PathBuf], days: i64) -> Result<Written, EnrolError> {
-        self.write_list(FEDERATION_REVOCATIONS, files, days, &[self.issuer("federation-ca")?.1])
+        let mut issuers = vec![self.issuer("federation-ca")?.1];
+        issuers.extend(self.former_issuer("former-federation-ca")?);
+        self.write_list(FEDERATION_REVOCATIONS, files, days, &issuers)
+    }
+
+    /// The authority before another one, while its rotation has not ended.
+    fn former_issuer(&self, name: &str) -> Result<Option<Issuer<'static, KeyPair>>, EnrolError> {
+        let is_there = self.state.join(format!("authority/{name}.key")).exists();
+        is_there.then(|| Ok(self.issuer(name)?.1)).transpose()
     }
 
     /// Writes a revocation list anew, with what it had and these certificates, as each of these authorities signs it.

@@ -95,7 +95,7 @@ enum What {
         /// Whose: with `host`, and with `layer` unless it is the server's
         #[arg(value_name = "HOST")]
         host: Option<String>,
-        /// With `authority`: the one before it is believed no more, and its key is destroyed
+        /// With `authority`, `federation-authority` and `layer-authority`: the one before it is believed no more, and its key is destroyed
         #[arg(long)]
         finish: bool,
     },
@@ -238,11 +238,9 @@ impl Enrol {
 
 /// Makes a new key in the place of one that is in use.
 fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) -> Result<(), String> {
-    if finish && what != enrol::What::Authority {
-        return Err(
-            "--finish ends the rotation of the authority: levee enrol rotate SITE authority --finish"
-                .to_owned(),
-        );
+    if finish && !what.is_authority() {
+        return Err("--finish ends the rotation of an authority: levee enrol rotate SITE authority --finish"
+            .to_owned());
     }
     if place.passphrase || place.force {
         return Err(
@@ -259,11 +257,12 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) ->
         (enrol::What::Host, Some(host)) => format!("hosts/{host}/device.key"),
         _ => "server/tls.key".to_owned(),
     };
-    let has_none = matches!(what, enrol::What::Layer | enrol::What::Authority);
+    let has_none = what == enrol::What::Layer || what.is_authority();
     let is_encrypted = !has_none && encrypted(&state.join(key));
     let passphrase = is_encrypted.then(|| asked("Passphrase of the keys: ", false)).transpose()?;
     let enroller = Enroller { state: &state, force: false, passphrase, rounds: ROUNDS, authority_passphrase };
-    let done = if finish { enroller.finish_authority(&facts) } else { enroller.rotate(&facts, what, host) };
+    let done =
+        if finish { enroller.finish_authority(&facts, what) } else { enroller.rotate(&facts, what, host) };
     let Rotated { written, destroyed, said } = done.map_err(|e| e.to_string())?;
     if place.json {
         let all = serde_json::json!({ "written": written, "destroyed": destroyed, "said": said });
@@ -279,6 +278,16 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) ->
         (enrol::What::Authority, None) if !finish => "`levee reload` here; copy `authority.pem` to every host, and `levee reload` there; then rotate the \
                                                       server's keys and the hosts'; then --finish"
             .to_owned(),
+        (enrol::What::FederationAuthority, None) if !finish => {
+            "copy `authority/federation-ca.pem` to every server as `server/federation-authority.pem`, and to etcd, which is to be started \
+             again; `levee reload` at each server; then rotate `federation` at each, and `levee enrol etcd SITE --force`; then --finish"
+                .to_owned()
+        }
+        (enrol::What::LayerAuthority, None) if !finish => {
+            "`levee reload` here; copy `layer/authority.pem` of each bundle to its host, and start that one again; then rotate `layer` here \
+             and for each host; then --finish"
+                .to_owned()
+        }
         _ => "`levee reload` has a running server go on with it".to_owned(),
     };
     output::said(&written.chain(destroyed).chain([format!("{said}\n{next}\n")]).collect::<String>())

@@ -91,14 +91,41 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
             path.display()
         )
     }));
-    if state.join(crate::enrol::rotate::FORMER).exists() {
-        found.warnings.push(
-            "the authority before this one is believed still: levee enrol rotate SITE authority --finish"
-                .to_owned(),
-        );
-    }
+    let begun = crate::enrol::rotate::FORMER.iter().filter(|(_, key)| state.join(key).exists());
+    found.warnings.extend(begun.map(|(what, key)| {
+        let since = age(&state.join(key)).map(|days| format!(", for {days}")).unwrap_or_default();
+        let what = clap::ValueEnum::to_possible_value(what);
+        let what = what.as_ref().map_or("authority", clap::builder::PossibleValue::get_name);
+        format!(
+            "the {what} before this one is believed still{since}: levee enrol rotate SITE {what} --finish"
+        )
+    }));
+    found.warnings.extend(old_ppks(site, state));
     found.warnings.extend(without_seed(site, state));
     found
+}
+
+/// How long ago a file was written, in days.
+fn age(path: &Path) -> Option<String> {
+    let written = std::fs::metadata(path).and_then(|meta| meta.modified()).ok()?;
+    let days = i64::try_from(written.elapsed().ok()?.as_secs() / 86_400).ok()?;
+    Some(crate::check::count(days, "day", "days"))
+}
+
+/// Days after which a PPK should be followed by another: as the certificates'.
+const PPK_DAYS: u64 = 730;
+
+/// A PPK has no certificate that ends: its file says how old it is. Where only root may look, nobody else is told.
+fn old_ppks<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = String> + 'a {
+    site.hosts().filter(|host| host.ppk().is_some()).filter_map(move |host| {
+        let path = state.join("server/ppk").join(format!("{}.key", host.name()));
+        let written = std::fs::metadata(&path).and_then(|meta| meta.modified()).ok()?;
+        let is_old = written.elapsed().is_ok_and(|age| age.as_secs() / 86_400 >= PPK_DAYS);
+        let (name, age) = (host.name(), age(&path)?);
+        is_old.then(|| {
+            format!("the PPK of {name} is {age} old: levee enrol ppk SITE {name} --force, copy the bundle, then `levee down` and `levee up` at both")
+        })
+    })
 }
 
 /// Who is asked for codes and has nothing to make them of. Where only root may look, nobody else is told.

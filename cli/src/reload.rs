@@ -71,7 +71,7 @@ impl Reload {
 }
 
 /// What stands for the keys of a server, below its state directory.
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 8] = [
     "authority/ca.pem",
     "server/chain.pem",
     "server/ike-chain.pem",
@@ -79,6 +79,7 @@ const KEYS: [&str; 7] = [
     "server/federation-chain.pem",
     "server/federation-authority.pem",
     "layer/chain.pem",
+    "layer/authority.pem",
 ];
 
 /// What a warden was started with.

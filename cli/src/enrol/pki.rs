@@ -194,10 +194,10 @@ pub fn authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError
 }
 
 /// The authority that follows another: of another name, so that each one's revocation list is known for its own.
-pub fn next_authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+pub fn next_authority(what: &str, site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
     let digest = ring::digest::digest(&ring::digest::SHA256, key.der_bytes());
     let short: String = digest.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    let mut params = params(&format!("levee authority of {site} {short}"), AUTHORITY_DAYS)?;
+    let mut params = params(&format!("levee {what} of {site} {short}"), AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params.self_signed(key)?)

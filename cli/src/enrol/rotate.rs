@@ -14,8 +14,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The private key of the authority before this one, while its rotation has not ended.
-pub const FORMER: &str = "authority/former-ca.key";
+/// The private keys of the authorities before these, while their rotation has not ended.
+pub const FORMER: [(What, &str); 3] = [
+    (What::Authority, "authority/former-ca.key"),
+    (What::FederationAuthority, "authority/former-federation-ca.key"),
+    (What::LayerAuthority, "layer/authority/former-ca.key"),
+];
 /// How long a revocation list that a rotation writes anew is good, as [`Enroller::revoke`]'s by default.
 const LIST_DAYS: i64 = 30;
 
@@ -36,12 +40,56 @@ pub enum What {
     Host,
     /// The site's authority's: both are believed until `--finish`
     Authority,
+    /// The authority of etcd and of the servers as its clients: as `authority`
+    FederationAuthority,
+    /// The second tunnel's authority: as `authority`
+    LayerAuthority,
+}
+
+/// An authority, as far as they differ.
+struct Authority {
+    /// Its directory, below the state's.
+    directory: &'static str,
+    /// Its files there.
+    name: &'static str,
+    /// As the audit log calls it.
+    object: &'static str,
+}
+
+impl Authority {
+    fn of(what: What) -> Option<Self> {
+        let (directory, name, object) = match what {
+            What::Authority => ("authority", "ca", "authority"),
+            What::FederationAuthority => ("authority", "federation-ca", "federation's authority"),
+            What::LayerAuthority => ("layer/authority", "ca", "second tunnel's authority"),
+            _ => return None,
+        };
+        Some(Self { directory, name, object })
+    }
+
+    fn file(&self, end: &str) -> String {
+        format!("{}.{end}", self.name)
+    }
+
+    fn former(&self, end: &str) -> String {
+        format!("former-{}.{end}", self.name)
+    }
+
+    /// Below the state directory.
+    fn path(&self, file: &str) -> String {
+        format!("{}/{file}", self.directory)
+    }
 }
 
 impl What {
+    /// Whether it is an authority.
+    pub fn is_authority(self) -> bool {
+        Authority::of(self).is_some()
+    }
+
     /// Whether the site's authority has to sign for the new one.
     pub fn needs_authority(self) -> bool {
-        !matches!(self, Self::Audit | Self::Layer)
+        !matches!(self, Self::Audit | Self::Layer | Self::LayerAuthority)
     }
 }
 
@@ -82,37 +130,38 @@ fn fingerprint(key: &KeyPair) -> String {
 }
 
 impl Enroller<'_> {
-    /// Ends the rotation of the authority: the one before it is believed no more, and its key is destroyed.
+    /// Ends the rotation of an authority: the one before it is believed no more, and its key is destroyed.
     ///
     /// # Errors
     /// None was begun, or it has still signed for somebody; or something cannot be written.
-    pub fn finish_authority(&self, facts: &Facts) -> Result<Rotated, EnrolError> {
+    pub fn finish_authority(&self, facts: &Facts, what: What) -> Result<Rotated, EnrolError> {
         let _alone = self.alone()?;
-        if !self.state.join(FORMER).exists() {
+        let authority = Authority::of(what).ok_or(EnrolError::NotBegun)?;
+        if !self.state.join(authority.path(&authority.former("key"))).exists() {
             return Err(EnrolError::NotBegun);
         }
-        let current = self.read("authority/ca.pem")?;
-        let needed = self.signed_by_another(facts, &current)?;
+        let current = self.read(&authority.path(&authority.file("pem")))?;
+        let needed = self.signed_by_another(facts, what, &current)?;
         if !needed.is_empty() {
             return Err(EnrolError::StillNeeded(needed));
         }
-        let (mut rotation, key) = self.for_authority().begin("authority", "ca.key")?;
-        for name in ["former-ca.key", "former-ca.pem"] {
+        let (mut rotation, key) = self.for_authority().begin(authority.directory, &authority.file("key"))?;
+        for name in [authority.former("key"), authority.former("pem")] {
             let path = rotation.swap.path().join(name);
             std::fs::remove_file(&path).map_err(|error| EnrolError::File(path, error))?;
         }
         let own = pki::certificates(&current)?.into_iter().next().unwrap_or_default();
-        rotation.files.public("ca.pem", &own)?;
-        if self.state.join(super::REVOCATIONS).exists() {
-            let (_, issuer) = self.issuer_of(facts, "ca")?;
-            let before = self.read(super::REVOCATIONS)?;
-            rotation
-                .files
-                .public("ca.crl", &pki::revocation_list(Some(&before), &[], LIST_DAYS, &issuer)?)?;
+        rotation.files.public(&authority.file("pem"), &own)?;
+        let list = authority.path(&authority.file("crl"));
+        if self.state.join(&list).exists() {
+            let (_, issuer) = self.issuer_of(facts, authority.name)?;
+            let before = self.read(&list)?;
+            let list = pki::revocation_list(Some(&before), &[], LIST_DAYS, &issuer)?;
+            rotation.files.public(&authority.file("crl"), &list)?;
         }
         let reason = format!("rotated: {} alone is believed from here on", fingerprint(&key));
-        let done = self.finish("authority", &reason, rotation)?;
-        self.distribute(facts, done)
+        let done = self.finish(authority.object, &reason, rotation)?;
+        self.distribute(facts, what, done)
     }
 
     /// Makes a new key, has what vouches for it made anew, and destroys the old one.
@@ -121,8 +170,12 @@ impl Enroller<'_> {
     /// There is nothing to rotate, it is encrypted with another passphrase, or something cannot be written; the old key stays in use then.
     pub fn rotate(&self, facts: &Facts, what: What, host: Option<&str>) -> Result<Rotated, EnrolError> {
         let _alone = self.alone()?;
-        if (what, host) == (What::Authority, None) {
-            return self.rotate_authority(facts);
+        if let (Some(authority), None) = (Authority::of(what), host) {
+            return match what {
+                What::FederationAuthority if facts.etcd.is_none() => Err(EnrolError::NoFederation),
+                What::LayerAuthority if facts.layer_port.is_none() => Err(EnrolError::NoLayer),
+                _ => self.rotate_authority(facts, what, &authority),
+            };
         }
         let (object, rotation) = match (what, host) {
             (What::Host, Some(name)) => (format!("keys of {name}"), self.rotate_host(facts, name)?),
@@ -133,7 +186,8 @@ impl Enroller<'_> {
             (What::Layer, None) => {
                 ("second tunnel's key".to_owned(), self.rotate_layer(facts, "layer", None)?)
             }
-            (What::Host | What::Authority, None) | (_, Some(_)) => return Err(EnrolError::WhoseKey),
+            (What::Host | What::Authority | What::FederationAuthority | What::LayerAuthority, None)
+            | (_, Some(_)) => return Err(EnrolError::WhoseKey),
             (What::TrustedPath, None) => ("trusted path's key".to_owned(), self.rotate_tls(facts)?),
             (What::Ike, None) => ("IKE's key".to_owned(), self.rotate_ike(facts)?),
             (What::Audit, None) => ("audit log's key".to_owned(), self.rotate_audit(facts)?),
@@ -145,34 +199,52 @@ impl Enroller<'_> {
 
     /// A new authority, beside which the one before it is believed until [`Enroller::finish_authority`]. Where that is so already, what
     /// others have of the two is written anew.
-    fn rotate_authority(&self, facts: &Facts) -> Result<Rotated, EnrolError> {
-        if self.state.join(FORMER).exists() {
-            let said = "the authority: its rotation was begun before, and ends with --finish".to_owned();
-            return self.distribute(facts, Rotated { written: Vec::new(), destroyed: Vec::new(), said });
+    fn rotate_authority(&self, facts: &Facts, what: What, of: &Authority) -> Result<Rotated, EnrolError> {
+        if self.state.join(of.path(&of.former("key"))).exists() {
+            let said = format!("the {}: its rotation was begun before, and ends with --finish", of.object);
+            return self.distribute(
+                facts,
+                what,
+                Rotated { written: Vec::new(), destroyed: Vec::new(), said },
+            );
         }
-        let (_, former) = self.issuer_of(facts, "ca")?;
-        let (mut rotation, old) = self.for_authority().begin("authority", "ca.key")?;
-        let before = self.read("authority/ca.pem")?;
+        let key = match what {
+            What::LayerAuthority => pki::layer_key()?,
+            _ => {
+                // Another curve is another site's.
+                self.issuer_of(facts, of.name)?;
+                pki::key(facts.keys)?
+            }
+        };
+        let (mut rotation, old) = self.for_authority().begin(of.directory, &of.file("key"))?;
+        let before = self.read(&of.path(&of.file("pem")))?;
         let before = pki::certificates(&before)?.into_iter().next().unwrap_or_default();
-        let key = pki::key(facts.keys)?;
-        let certificate = pki::next_authority(&facts.site, &key)?;
-        rotation.files.private("former-ca.key", &old)?;
-        rotation.files.public("former-ca.pem", &before)?;
-        rotation.key("ca.key", &key, &fingerprint(&old))?;
+        let certificate = match what {
+            What::FederationAuthority => pki::next_authority("federation authority", &facts.site, &key)?,
+            What::LayerAuthority => pki::next_authority("second-tunnel authority", &facts.site, &key)?,
+            _ => pki::next_authority("authority", &facts.site, &key)?,
+        };
+        rotation.files.private(&of.former("key"), &old)?;
+        rotation.files.public(&of.former("pem"), &before)?;
+        rotation.key(&of.file("key"), &key, &fingerprint(&old))?;
         let pem = certificate.pem();
-        rotation.files.public("ca.pem", &format!("{pem}{before}"))?;
-        if self.state.join(super::REVOCATIONS).exists() {
-            let list = self.read(super::REVOCATIONS)?;
-            let issuer = rcgen::Issuer::from_ca_cert_pem(&pem, key).map_err(pki::PkiError::from)?;
-            let new = pki::revocation_list(Some(&list), &[], LIST_DAYS, &issuer)?;
-            rotation
-                .files
-                .public("ca.crl", &(new + &pki::revocation_list(Some(&list), &[], LIST_DAYS, &former)?))?;
+        rotation.files.public(&of.file("pem"), &format!("{pem}{before}"))?;
+        let list = of.path(&of.file("crl"));
+        if self.state.join(&list).exists() {
+            let list = self.read(&list)?;
+            let issuer =
+                |pem: &str, key| rcgen::Issuer::from_ca_cert_pem(pem, key).map_err(pki::PkiError::from);
+            let new = pki::revocation_list(Some(&list), &[], LIST_DAYS, &issuer(&pem, key)?)?;
+            let former = pki::revocation_list(Some(&list), &[], LIST_DAYS, &issuer(&before, old)?)?;
+            rotation.files.public(&of.file("crl"), &(new + &former))?;
+        }
+        if what == What::LayerAuthority {
+            super::layer::own_files(&rotation.files.written)?;
         }
         let reason =
             format!("rotated: from {}; both are believed until --finish", rotation.said.join(", from "));
-        let done = self.finish("authority", &reason, rotation)?;
-        self.distribute(facts, done)
+        let done = self.finish(of.object, &reason, rotation)?;
+        self.distribute(facts, what, done)
     }
 
     /// The same, with what the authority's own key is encrypted with.
@@ -185,28 +257,66 @@ impl Enroller<'_> {
         std::fs::read(&path).map_err(|error| EnrolError::File(path, error))
     }
 
-    /// Gives the server and every bundle whom to believe now.
-    fn distribute(&self, facts: &Facts, mut done: Rotated) -> Result<Rotated, EnrolError> {
-        let authority = self.read("authority/ca.pem")?;
-        let bundles = facts.hosts.iter().map(|host| format!("hosts/{}", host.name));
-        for place in ["server".to_owned()].into_iter().chain(bundles) {
-            let path = self.state.join(place).join("authority.pem");
-            if path.exists() {
-                files::write(&path, &authority, Mode::Public, true)
-                    .map_err(|error| EnrolError::File(path.clone(), error))?;
-                done.written.push(path);
+    /// Gives the server, and whoever else believes this authority, whom to believe now.
+    fn distribute(&self, facts: &Facts, what: What, mut done: Rotated) -> Result<Rotated, EnrolError> {
+        let Some(of) = Authority::of(what) else { return Ok(done) };
+        let authority = self.read(&of.path(&of.file("pem")))?;
+        let hosts = facts.hosts.iter().map(|host| format!("hosts/{}", host.name));
+        let places: Vec<String> = match what {
+            What::FederationAuthority => {
+                vec!["server/federation-authority.pem".to_owned(), "etcd/authority.pem".to_owned()]
             }
+            What::LayerAuthority => ["layer/authority.pem".to_owned()]
+                .into_iter()
+                .chain(hosts.map(|host| format!("{host}/layer/authority.pem")))
+                .collect(),
+            _ => ["server".to_owned()]
+                .into_iter()
+                .chain(hosts)
+                .map(|place| format!("{place}/authority.pem"))
+                .collect(),
+        };
+        let first = done.written.len();
+        for path in places.iter().map(|place| self.state.join(place)).filter(|path| path.exists()) {
+            files::write(&path, &authority, Mode::Public, true)
+                .map_err(|error| EnrolError::File(path.clone(), error))?;
+            done.written.push(path);
+        }
+        if what == What::LayerAuthority {
+            super::layer::own_files(done.written.get(first..).unwrap_or_default())?;
         }
         Ok(done)
     }
 
     /// For whom the first of these authorities has not signed, of those that the site file has.
-    fn signed_by_another(&self, facts: &Facts, authority: &[u8]) -> Result<Vec<String>, EnrolError> {
-        let bundles = facts.hosts.iter().map(|host| (host.name.to_string(), format!("hosts/{}", host.name)));
+    fn signed_by_another(
+        &self,
+        facts: &Facts,
+        what: What,
+        authority: &[u8],
+    ) -> Result<Vec<String>, EnrolError> {
+        let hosts = || facts.hosts.iter().map(|host| (host.name.to_string(), format!("hosts/{}", host.name)));
+        let server = || ("the server".to_owned(), "server".to_owned());
+        let certificates: Vec<(String, Vec<String>)> = match what {
+            What::FederationAuthority => vec![
+                ("the server".to_owned(), vec!["server/federation-chain.pem".to_owned()]),
+                ("etcd".to_owned(), vec!["etcd/chain.pem".to_owned()]),
+            ],
+            What::LayerAuthority => [("the server".to_owned(), vec!["layer/chain.pem".to_owned()])]
+                .into_iter()
+                .chain(hosts().map(|(name, bundle)| (name, vec![format!("{bundle}/layer/chain.pem")])))
+                .collect(),
+            _ => [server()]
+                .into_iter()
+                .chain(hosts())
+                .map(|(name, place)| {
+                    (name, vec![format!("{place}/chain.pem"), format!("{place}/ike-chain.pem")])
+                })
+                .collect(),
+        };
         let mut found = Vec::new();
-        for (name, place) in [("the server".to_owned(), "server".to_owned())].into_iter().chain(bundles) {
-            for file in ["chain.pem", "ike-chain.pem"] {
-                let path = format!("{place}/{file}");
+        for (name, files) in certificates {
+            for path in files {
                 // A bundle that was moved to its host is not known to be good: it has to be made, or signed for, anew.
                 if !self.state.join(&path).exists() || !pki::is_by(&self.read(&path)?, authority)? {
                     found.push(name.clone());

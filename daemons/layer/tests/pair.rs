@@ -41,9 +41,13 @@ fn alone(key: &KeyPair) -> String {
 
 impl Authority {
     fn new() -> Self {
+        Self::named("second")
+    }
+
+    fn named(name: &str) -> Self {
         let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "second");
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let pem = params.self_signed(&key).unwrap().pem();
@@ -211,6 +215,23 @@ fn who_has_no_certificate_of_the_second_authority_for_its_part_gets_no_tunnel() 
         assert_eq!(world.server().count(), 0, "{what}: nothing is kept of it");
         assert_eq!(world.ends[1].1.room(handle), 0, "{what}");
     }
+}
+
+#[test]
+fn while_one_authority_follows_another_certificates_of_both_are_believed() {
+    let (old, new) = (Authority::new(), Authority::named("the next"));
+    let both = format!("{}{}", new.pem, old.pem);
+    for (servers, clients) in [(&old, &new), (&new, &old)] {
+        let own = servers.leaf(SERVER, ExtendedKeyUsagePurpose::ServerAuth, &PKCS_ED25519);
+        let server = Quic::server(own, Believed::clients(both.as_bytes()).unwrap()).unwrap();
+        let own = clients.leaf("ws1", ExtendedKeyUsagePurpose::ClientAuth, &PKCS_ED25519);
+        let client = Quic::client(own, Believed::server(both.as_bytes(), SERVER).unwrap()).unwrap();
+        let mut world = two(server, client);
+        world.connect(1);
+        let news = world.run(Duration::from_secs(2));
+        assert_eq!(ups(&news, 0).len(), 1, "{news:?}");
+    }
+    assert!(Believed::clients(b"no certificate").is_err());
 }
 
 #[test]

@@ -276,7 +276,7 @@ fn an_authority_is_followed_by_another_and_both_are_believed_until_nobody_needs_
     let old = read("authority/ca.key");
     let old_certificate = read("authority/ca.pem");
     enroller.revoke(&[], &[], 30).unwrap();
-    let refused = enroller.finish_authority(&facts()).unwrap_err().to_string();
+    let refused = enroller.finish_authority(&facts(), What::Authority).unwrap_err().to_string();
     assert!(refused.contains("was begun"), "{refused}");
     enroller.rotate(&facts(), What::Authority, None).unwrap();
     for file in ["authority/ca.pem", "server/authority.pem", "hosts/ws1/authority.pem"] {
@@ -290,18 +290,18 @@ fn an_authority_is_followed_by_another_and_both_are_believed_until_nobody_needs_
     assert_eq!(read("authority/ca.pem"), before);
     // Those that it has signed for still need it, each of them.
     for what in [What::TrustedPath, What::Ike] {
-        let refused = enroller.finish_authority(&facts()).unwrap_err().to_string();
+        let refused = enroller.finish_authority(&facts(), What::Authority).unwrap_err().to_string();
         assert!(refused.contains("the server, ws1"), "{refused}");
         enroller.rotate(&facts(), what, None).unwrap();
     }
-    let refused = enroller.finish_authority(&facts()).unwrap_err().to_string();
+    let refused = enroller.finish_authority(&facts(), What::Authority).unwrap_err().to_string();
     assert!(refused.contains("signed for ws1 still"), "{refused}");
     enroller.rotate(&facts(), What::Host, Some("ws1")).unwrap();
     // Whom either has signed for is revoked in both lists.
     enroller.revoke(&["ws1".to_owned()], &[], 30).unwrap();
     assert_eq!(read("authority/ca.crl").matches("BEGIN X509 CRL").count(), 2);
-    let mut held = File::open(state.path().join(FORMER)).unwrap();
-    let done = enroller.finish_authority(&facts()).unwrap();
+    let mut held = File::open(state.path().join("authority/former-ca.key")).unwrap();
+    let done = enroller.finish_authority(&facts(), What::Authority).unwrap();
     assert!(done.destroyed.iter().any(|path| path.ends_with("former-ca.key")), "{done:?}");
     let mut octets = Vec::new();
     held.read_to_end(&mut octets).unwrap();
@@ -318,4 +318,91 @@ fn an_authority_is_followed_by_another_and_both_are_believed_until_nobody_needs_
     }
     // And it signs, as the one before it did.
     enroller.rotate(&facts(), What::Ike, None).unwrap();
+}
+
+#[test]
+fn the_federations_and_the_second_tunnels_authorities_are_followed_by_others_as_the_sites_is() {
+    let facts = Facts { layer_port: Some(4500), ..facts() };
+    let state = tempfile::tempdir().unwrap();
+    let enroller = enroller(state.path());
+    enroller.all(&facts).unwrap();
+    let read = |file: &str| fs::read_to_string(state.path().join(file)).unwrap();
+    let anew = || Enroller { force: true, ..self::enroller(state.path()) };
+    type Follow<'a> = (&'a str, &'a dyn Fn());
+    let rotate = |what, host| drop(enroller.rotate(&facts, what, host).unwrap());
+    let federation: [Follow<'_>; 2] = [
+        ("the server, etcd", &|| rotate(What::Federation, None)),
+        ("for etcd still", &|| drop(anew().etcd(&facts).unwrap())),
+    ];
+    let layer: [Follow<'_>; 2] = [
+        ("the server, ws1", &|| rotate(What::Layer, None)),
+        ("for ws1 still", &|| rotate(What::Layer, Some("ws1"))),
+    ];
+    let cases: [(What, &str, [&str; 2], [Follow<'_>; 2]); 2] = [
+        (
+            What::FederationAuthority,
+            "authority/federation-ca",
+            ["server/federation-authority.pem", "etcd/authority.pem"],
+            federation,
+        ),
+        (
+            What::LayerAuthority,
+            "layer/authority/ca",
+            ["layer/authority.pem", "hosts/ws1/layer/authority.pem"],
+            layer,
+        ),
+    ];
+    for (what, authority, believers, follow) in cases {
+        let (old, old_certificate) = (read(&format!("{authority}.key")), read(&format!("{authority}.pem")));
+        let site = read("authority/ca.pem");
+        assert!(enroller.finish_authority(&facts, what).is_err(), "none was begun");
+        rotate(what, None);
+        for file in believers {
+            let all = pki::certificates(read(file).as_bytes()).unwrap();
+            assert!(all.len() == 2 && all[1] == old_certificate && all[0] != old_certificate, "{file}");
+        }
+        for (needs, rotate) in follow {
+            let refused = enroller.finish_authority(&facts, what).unwrap_err().to_string();
+            assert!(refused.contains(needs), "{refused}");
+            rotate();
+        }
+        let (_, former) = FORMER.into_iter().find(|(of, _)| *of == what).unwrap();
+        let mut held = File::open(state.path().join(former)).unwrap();
+        let done = enroller.finish_authority(&facts, what).unwrap();
+        assert!(done.destroyed.iter().any(|path| path.ends_with(former)), "{done:?}");
+        let mut octets = Vec::new();
+        held.read_to_end(&mut octets).unwrap();
+        assert!(!octets.is_empty() && octets.iter().all(|octet| *octet == 0));
+        for file in believers {
+            let all = pki::certificates(read(file).as_bytes()).unwrap();
+            assert!(all.len() == 1 && all[0] != old_certificate, "{file}");
+        }
+        for trace in traces(&old) {
+            let found = everything(state.path());
+            let found =
+                found.iter().find(|(_, content)| content.windows(trace.len()).any(|part| part == trace));
+            assert_eq!(found.map(|(path, _)| path), None);
+        }
+        assert_eq!(read("authority/ca.pem"), site, "the site's own is another");
+    }
+}
+
+#[test]
+fn a_list_of_revoked_servers_is_both_authorities_while_one_follows_the_other() {
+    let state = site();
+    let read = |file: &str| fs::read_to_string(state.path().join(file)).unwrap();
+    let enroller = enroller(state.path());
+    let chain = [state.path().join("server/federation-chain.pem")];
+    let lists = || read("authority/federation-ca.crl").matches("BEGIN X509 CRL").count();
+    enroller.revoke_servers(&chain, 30).unwrap();
+    assert_eq!(lists(), 1);
+    assert!(!state.path().join("authority/ca.crl").exists(), "no list of hosts is begun");
+    enroller.rotate(&facts(), What::FederationAuthority, None).unwrap();
+    assert_eq!(lists(), 2);
+    enroller.revoke_servers(&[], 30).unwrap();
+    assert_eq!(lists(), 2);
+    assert!(matches!(
+        enroller.rotate(&facts(), What::LayerAuthority, None).unwrap_err(),
+        EnrolError::NoLayer
+    ));
 }

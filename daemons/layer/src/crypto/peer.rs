@@ -13,7 +13,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::fmt;
 
-/// Whom to believe: who has a certificate of this authority (RFC 5280), for the other part, by an Ed25519 key.
+/// Whom to believe: who has a certificate of this authority, or one of these (RFC 5280), for the other part, by an Ed25519 key.
 pub struct Believed {
     store: X509Store,
 }
@@ -45,7 +45,11 @@ impl Believed {
 
     fn new(authority: &[u8], purpose: X509PurposeId, name: Option<&str>) -> Result<Self, ErrorStack> {
         let mut store = X509StoreBuilder::new()?;
-        store.add_cert(X509::from_pem(authority)?)?;
+        // There is one; and the one before it, while that is rotated.
+        X509::from_pem(authority)?;
+        for authority in X509::stack_from_pem(authority)? {
+            store.add_cert(authority)?;
+        }
         store.set_purpose(purpose)?;
         if let Some(name) = name {
             let mut parameters = X509VerifyParam::new()?;

@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 /// The file that stands for a key, below the state directory, and who has to be started again when it changes.
-const KEYS: [(&str, &[Role]); 7] = [
+const KEYS: [(&str, &[Role]); 8] = [
     ("authority/ca.pem", &[Role::Sessiond, Role::Keyer, Role::Tps]),
     ("server/chain.pem", &[Role::Signer, Role::Tps]),
     ("server/ike-chain.pem", &[Role::Signer, Role::Keyer]),
@@ -19,6 +19,7 @@ const KEYS: [(&str, &[Role]); 7] = [
     ("server/federation-chain.pem", &[Role::Signer, Role::Sessiond, Role::Fsd]),
     ("server/federation-authority.pem", &[Role::Sessiond, Role::Fsd]),
     ("layer/chain.pem", &[Role::Layer]),
+    ("layer/authority.pem", &[Role::Layer]),
 ];
 
 /// How long a trial may take: deriving a key from a passphrase takes its time.
