@@ -233,6 +233,12 @@ fn time(seconds: u64) -> String {
     }
 }
 
+/// What was asked of its tunnel.
+fn protections(session: &SessionStatus) -> String {
+    let names: Vec<&str> = session.protections.iter().map(|name| name.as_str()).collect();
+    if names.is_empty() { "-".to_owned() } else { names.join(" ") }
+}
+
 /// The sessions as a table.
 pub fn sessions(status: &ServerStatus) -> String {
     if status.sessions.is_empty() {
@@ -244,6 +250,7 @@ pub fn sessions(status: &ServerStatus) -> String {
             session.user.to_string(),
             session.host.to_string(),
             session.label.to_string(),
+            protections(session),
             addresses(&session.inner),
             time(session.age),
             match (session.attached, session.locked) {
@@ -255,8 +262,10 @@ pub fn sessions(status: &ServerStatus) -> String {
             .to_owned(),
         ]
     });
-    let mut out =
-        table(&["SESSION", "USER", "HOST", "LABEL", "ADDRESS", "SINCE", "TRUSTED PATH"], rows.collect());
+    let mut out = table(
+        &["SESSION", "USER", "HOST", "LABEL", "PROTECTION", "ADDRESS", "SINCE", "TRUSTED PATH"],
+        rows.collect(),
+    );
     let more = status.session_count.saturating_sub(status.sessions.len() as u64);
     if more > 0 {
         out.push_str(&format!("  and {more} more\n"));
@@ -432,6 +441,7 @@ pub mod tests {
                 age: 3_725,
                 attached: false,
                 locked: false,
+                protections: Vec::new(),
             }],
             session_count: 3,
             partitions: Vec::new(),

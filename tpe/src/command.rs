@@ -219,6 +219,12 @@ impl PasswordSource {
     }
 }
 
+/// What was asked of its tunnel, where anything was.
+fn protection(session: &Session) -> String {
+    let names: Vec<&str> = session.protections.iter().map(|name| name.as_str()).collect();
+    if names.is_empty() { String::new() } else { format!(" with protection {}", names.join(" and ")) }
+}
+
 fn session_json(session: &Session) -> Value {
     json!({
         "id": session.id,
@@ -226,6 +232,7 @@ fn session_json(session: &Session) -> Value {
         "colour": session.colour,
         "inner": session.inner,
         "services": session.services,
+        "protections": session.protections,
     })
 }
 
@@ -308,9 +315,10 @@ pub fn to_text(answer: &Answer) -> String {
             format!("signed on; clearance {clearance}; {}", levels(labels, lattice.as_ref()))
         }
         Answer::Opened(session) => format!(
-            "session {} at {}; own address {}; services at {}",
+            "session {} at {}{}; own address {}; services at {}",
             session.id,
             session.label,
+            protection(session),
             list(&session.inner),
             list(&session.services)
         ),

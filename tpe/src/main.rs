@@ -16,7 +16,7 @@ use command::{Agent, Fault, PasswordSource};
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command};
 use levee_policy::site::Suites;
-use levee_policy::{LabelName, UserName};
+use levee_policy::{LabelName, ProtectionName, UserName};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,6 +77,9 @@ enum Action {
     Level {
         /// The level, such as SECRET//NATO; `levee-tpe labels` lists yours
         label: LabelName,
+        /// What the session's tunnel is to have beyond what every tunnel there has; refused where that cannot be had
+        #[arg(long, value_name = "NAME")]
+        protection: Option<ProtectionName>,
     },
     /// List the levels that you may choose here, one a line
     Labels,
@@ -312,7 +315,7 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
                 answered => answered,
             };
         }
-        Action::Level { label } => Command::Level(label.clone()),
+        Action::Level { label, protection } => Command::Level(label.clone(), protection.clone()),
         Action::Run { argv, export, import } => {
             let carried = run::Carried { export: *export, import: *import };
             return run::run(&socket, argv.clone(), carried).map(Answer::Exited);

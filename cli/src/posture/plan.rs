@@ -62,6 +62,8 @@ enum Outcome {
     NewKeys,
     /// It has to agree on new keys by another cipher. A workstation of levee's has every cipher; what another client has, it shows by then.
     NewCipher,
+    /// It ends: what was asked of its tunnel cannot be had then.
+    Ends,
     /// It has no keys here now, and agrees on what is in force then.
     NoKeys,
 }
@@ -114,10 +116,22 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         let mut suites: Vec<Cipher> = sas.map(|sa| sa.suite.cipher()).collect();
         suites.sort_unstable();
         suites.dedup();
+        let protected = site.label(&session.label).is_none_or(|label| {
+            let then = labels.get(&session.label).map_or(&[][..], |(_, then)| then);
+            session.protections.is_empty()
+                || site.protected_by(&label, session.protections.iter(), then).is_ok()
+        });
         let outcome = match labels.get(&session.label) {
+            _ if !protected => Outcome::Ends,
             Some((now, then)) if now == then => Outcome::Stays,
             _ if suites.is_empty() => Outcome::NoKeys,
-            Some((_, then)) if suites.iter().all(|suite| then.first() == Some(suite)) => Outcome::NewKeys,
+            Some((_, then))
+                if suites.iter().all(|suite| then.first() == Some(suite))
+                    || (!session.protections.is_empty()
+                        && suites.iter().all(|suite| then.contains(suite))) =>
+            {
+                Outcome::NewKeys
+            }
             _ => Outcome::NewCipher,
         };
         Session {
@@ -178,6 +192,7 @@ impl Planned {
                 Outcome::Stays => "stays as it is",
                 Outcome::NewKeys => "new keys",
                 Outcome::NewCipher => "new keys by another cipher",
+                Outcome::Ends => "ends: its protection cannot be had then",
                 Outcome::NoKeys => "has no keys now",
             };
             vec![

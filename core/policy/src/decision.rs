@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Action, Event, Verdict};
 use crate::label::Label;
-use crate::names::{HostName, LabelName, UserName};
-use crate::site::{Reach, Site};
+use crate::names::{HostName, LabelName, ProtectionName, UserName};
+use crate::site::{Cipher, Protected, Reach, Site};
 
 /// A permission to do what `A` describes, made by a decision of this module and by nothing else.
 ///
@@ -109,6 +109,8 @@ pub enum DenialKind {
     NoAccreditation,
     /// The session is at another label.
     OtherLabel,
+    /// The protection that was asked for, or that a service at the label asks for, cannot be had.
+    NotProtected,
     /// The user may not carry files out of sessions at the label, or into them.
     NotCarried,
     /// The site has no such guard, or nobody releases its messages.
@@ -192,6 +194,7 @@ pub struct Session {
     label: Label,
     name: LabelName,
     reach: Vec<Reach>,
+    protected: Protected,
 }
 
 impl Session {
@@ -218,6 +221,11 @@ impl Session {
     /// All the session may reach, and nothing else: the selectors of its security association.
     pub fn reach(&self) -> &[Reach] {
         &self.reach
+    }
+
+    /// What its tunnel must have beyond what every tunnel at the label has.
+    pub fn protected(&self) -> &Protected {
+        &self.protected
     }
 }
 
@@ -314,6 +322,19 @@ impl Site {
         host: &HostName,
         label: &LabelName,
     ) -> Result<Grant<Session>, Box<Denial>> {
+        self.decide_protected_session(user, host, label, None, self.crypto().suites().ciphers())
+    }
+
+    /// The same where the user asks for this protection, and tunnels at the label may have these ciphers now: only if that protection
+    /// and what services at the label ask for can be had. Nothing less is granted instead.
+    pub fn decide_protected_session(
+        &self,
+        user: &UserName,
+        host: &HostName,
+        label: &LabelName,
+        asked: Option<&ProtectionName>,
+        ciphers: &[Cipher],
+    ) -> Result<Grant<Session>, Box<Denial>> {
         let ask = Ask {
             who: Who { user: Some(user), host: Some(host) },
             label: Some(label.clone()),
@@ -351,9 +372,16 @@ impl Site {
         if reach.is_empty() {
             return Err(ask.deny(DenialKind::NothingThere, format!("nothing can be reached at {label}")));
         }
-        let session =
-            Session { user: user.clone(), host: host.clone(), label: wanted, name: label.clone(), reach };
-        Ok(ask.grant(session, format!("`{user}` is cleared and `{host}` accredited for {label}")))
+        let protected = match self.protected(&wanted, asked, ciphers) {
+            Ok(protected) => protected,
+            Err(why) => return Err(ask.deny(DenialKind::NotProtected, why.to_string())),
+        };
+        let mut reason = format!("`{user}` is cleared and `{host}` accredited for {label}");
+        if !protected.names.is_empty() {
+            reason.push_str(&format!("; protection {}", protected.words()));
+        }
+        let (user, host, name) = (user.clone(), host.clone(), label.clone());
+        Ok(ask.grant(Session { user, host, label: wanted, name, reach, protected }, reason))
     }
 
     /// May this user carry this file out of a session at this label, or into one: only if the label is in the range that the

@@ -143,6 +143,12 @@ name_type! {
 }
 
 name_type! {
+    /// A protection's name.
+    ProtectionName, "protection's name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    |text| plain(text, 32)
+}
+
+name_type! {
     /// A service's name.
     ServiceName, "service name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
     |text| plain(text, 32)

@@ -91,7 +91,9 @@ impl Sessions {
         match request {
             Request::Login(user) => self.login(client, user, now),
             Request::Resume(session) => self.resume(client, session),
-            Request::Level { label, id, random } => self.level(client, label, (id, random), now),
+            Request::Level { label, protection, id, random } => {
+                self.level(client, (label, protection), (id, random), now);
+            }
             Request::Passwd => self.passwd(client, now),
             Request::Status => {
                 let status = self.status(client);

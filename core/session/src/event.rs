@@ -4,8 +4,10 @@ use crate::federation::{Publication, Shared};
 use crate::{SessionId, Time};
 use levee_policy::audit::Event as Entry;
 use levee_policy::decision::{Carry, Keys, Message, Pass};
-use levee_policy::site::{Cipher, Reach};
-use levee_policy::{ChannelName, DomainName, Grant, HostName, LabelName, PostureName, UserName};
+use levee_policy::site::{Cipher, Protected, Reach};
+use levee_policy::{
+    ChannelName, DomainName, Grant, HostName, LabelName, PostureName, ProtectionName, UserName,
+};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -197,6 +199,8 @@ pub enum Request {
     Level {
         /// At which label.
         label: LabelName,
+        /// With which protection beyond what every tunnel there has.
+        protection: Option<ProtectionName>,
         /// For the session's name, should there be one.
         id: SessionId,
         /// Random, to pick inner addresses by.
@@ -318,6 +322,8 @@ pub enum ToVault {
         owner: Option<DomainName>,
         /// All that its grant lets it reach.
         reach: Vec<Reach>,
+        /// What its tunnel is sealed by; `None`: by whatever its label has.
+        ciphers: Option<Vec<Cipher>>,
     },
     /// This session is over.
     Close(SessionId),
@@ -374,6 +380,8 @@ pub enum Reply {
         inner: Vec<IpAddr>,
         /// All that its grant lets it reach.
         reach: Vec<Reach>,
+        /// What its tunnel must have.
+        protected: Protected,
     },
     /// The session goes on.
     Resumed(Status),
@@ -468,6 +476,8 @@ pub struct Shown {
     pub attached: bool,
     /// Whether nothing of it passes until its person has proved themself.
     pub locked: bool,
+    /// The protections of its tunnel: what was asked for it.
+    pub protections: Vec<ProtectionName>,
 }
 
 /// A session as the store keeps it. To bring it back, the policy is asked again.
@@ -487,6 +497,8 @@ pub struct Stored {
     pub inner: Vec<IpAddr>,
     /// When its person signed on: a change of level does not begin anew what the site lets a session last.
     pub opened: Time,
+    /// The protection that its person asked for.
+    pub protection: Option<ProtectionName>,
 }
 
 /// A change of the store.

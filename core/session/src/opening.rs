@@ -7,9 +7,9 @@ use crate::pace::{Paced, TOO_FAST};
 use crate::sessions::{NOT_RECORDED, OPENING, START, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
-use levee_policy::LabelName;
 use levee_policy::audit::{Event as Entry, Verdict};
 use levee_policy::site::Reach;
+use levee_policy::{LabelName, ProtectionName};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ impl Sessions {
     pub(crate) fn level(
         &mut self,
         client: ClientId,
-        label: LabelName,
+        (label, protection): (LabelName, Option<ProtectionName>),
         (id, random): (SessionId, u64),
         now: Time,
     ) {
@@ -30,7 +30,8 @@ impl Sessions {
         let Some(user) = path.person.clone() else {
             return self.refuse(client, RefusalKind::NotLoggedIn, "nobody is signed on here");
         };
-        let grant = match rules::open(&self.site, &user, &device, &label) {
+        let ciphers = self.ciphers(&label);
+        let grant = match rules::open(&self.site, &user, &device, &label, (protection.as_ref(), &ciphers)) {
             Ok(grant) => grant,
             Err(denial) => {
                 self.say(Output::Audit(denial.audit().clone()));
@@ -65,6 +66,7 @@ impl Sessions {
             label: label.clone(),
             inner,
             opened: since,
+            protection,
         };
         let event = grant.audit().clone();
         let reason = format!("{}; {}", event.reason, selectors(&record.inner, grant.action().reach()));
@@ -182,7 +184,8 @@ impl Sessions {
         };
         let locked = matches!(&session.phase, Phase::Open(open) if open.lock.bars());
         let reach = if locked { Vec::new() } else { grant.action().reach().to_vec() };
-        let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach };
+        let ciphers = grant.action().protected().ciphers.clone();
+        let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach, ciphers };
         let label = record.label.clone();
         session.vault = match session.vault {
             InVault::Told(before) => InVault::Told(before.saturating_add(1)),
@@ -217,7 +220,8 @@ impl Sessions {
         };
         self.transition(id, |phase| match phase {
             Phase::Making { grant, client, .. } => {
-                opened = Some((client, grant.action().reach().to_vec()));
+                let protected = grant.action().protected().clone();
+                opened = Some((client, grant.action().reach().to_vec(), protected));
                 let (link, lock) = (Link::Attached(client), Lock::Used(active));
                 Phase::Open(Open { grant, link, lock, keys_lost: false, renewing: false })
             }
@@ -228,9 +232,9 @@ impl Sessions {
             other => other,
         });
         self.lock_settled(id);
-        if let Some((client, reach)) = opened {
+        if let Some((client, reach, protected)) = opened {
             self.watch_idle(active, Timer::Session(id));
-            self.answer(client, Reply::Opened { id, label, inner, reach });
+            self.answer(client, Reply::Opened { id, label, inner, reach, protected });
         }
         self.answer_tickets(id);
         if lost {

@@ -136,6 +136,7 @@ impl Sessions {
                 pending.insert(label, number);
             }
         }
+        self.end_unprotected(&name, now);
         let sever = now.after(follow);
         self.set_timer(sever, Timer::Posture);
         self.postures.moving =
@@ -143,8 +144,28 @@ impl Sessions {
         self.finish_moving(now);
     }
 
+    /// Whose protection cannot be had any more is not given less.
+    fn end_unprotected(&mut self, name: &str, now: Time) {
+        let lost = |session: &Session| {
+            let (Phase::Making { grant, .. }
+            | Phase::Returning { grant, .. }
+            | Phase::Open(Open { grant, .. })) = &session.phase
+            else {
+                return None;
+            };
+            let protected = grant.action().protected();
+            let none = protected.among(&self.ciphers(&session.record.label)).is_empty();
+            (none && !protected.names.is_empty()).then(|| protected.words())
+        };
+        let lost = self.sessions.iter().filter_map(|(id, session)| Some((*id, lost(session)?)));
+        for (id, words) in lost.collect::<Vec<_>>() {
+            let reason = format!("the posture became {name}, under which protection {words} cannot be had");
+            self.close(id, &reason, None, now);
+        }
+    }
+
     /// What a label's tunnels may have now. What is no label of the site has nothing.
-    fn ciphers(&self, label: &LabelName) -> Vec<Cipher> {
+    pub(crate) fn ciphers(&self, label: &LabelName) -> Vec<Cipher> {
         let label = self.site.label(label);
         label.map_or_else(Vec::new, |label| self.site.ciphers(&label, self.postures.names()).to_vec())
     }

@@ -2,8 +2,10 @@
 
 use crate::Time;
 use crate::address::Pools;
-use levee_policy::site::Peer;
-use levee_policy::{Denial, DomainName, Grant, HostName, LabelName, ServiceName, Site, UserName, decision};
+use levee_policy::site::{Cipher, Peer};
+use levee_policy::{
+    Denial, DomainName, Grant, HostName, LabelName, ProtectionName, ServiceName, Site, UserName, decision,
+};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -51,14 +53,16 @@ pub(crate) fn connection(
     site.decide_connection(session, service)
 }
 
-/// Whether this person may have a session at this label from this TPE.
+/// Whether this person may have a session at this label from this TPE, with the protection that they ask for where tunnels there may have
+/// these ciphers.
 pub(crate) fn open(
     site: &Site,
     user: &UserName,
     device: &HostName,
     label: &LabelName,
+    protection: (Option<&ProtectionName>, &[Cipher]),
 ) -> Result<Grant<decision::Session>, Box<Denial>> {
-    site.decide_session(user, device, label)
+    site.decide_protected_session(user, device, label, protection.0, protection.1)
 }
 
 /// Whether this person may carry this file out of a session at this label, or into it.

@@ -355,6 +355,12 @@ fn show(session: &Session) -> Shown {
             Phase::Returning { .. } | Phase::Closing(_) => false,
         },
         locked: matches!(&session.phase, Phase::Open(open) if open.lock.bars()),
+        protections: match &session.phase {
+            Phase::Making { grant, .. }
+            | Phase::Returning { grant, .. }
+            | Phase::Open(Open { grant, .. }) => grant.action().protected().names.clone(),
+            Phase::Closing(_) => Vec::new(),
+        },
     }
 }
 

@@ -561,6 +561,7 @@ fn record(id: SessionId, device: &str) -> Stored {
         label: "LOW".parse().unwrap(),
         inner: vec![],
         opened: Time::default(),
+        protection: None,
     }
 }
 

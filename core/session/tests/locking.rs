@@ -48,7 +48,10 @@ impl Server {
     /// With a session that is open, at a site that locks what is not used.
     fn open() -> Self {
         let mut server = Self::of(&SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1));
-        server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: id(), random: 1 }));
+        server.hear(Event::Request(
+            CLIENT,
+            Request::Level { label: label(), protection: None, id: id(), random: 1 },
+        ));
         server.hear(Event::LabelUp(label()));
         assert!(server.has_said(|output| matches!(output, Output::Reply(_, Reply::Opened { .. }))));
         assert!(!server.passes.is_empty());
@@ -157,9 +160,11 @@ fn a_locked_session_opens_nothing_carries_nothing_and_is_used_again_by_the_passw
         bytes: 1,
         digest: [0; 32],
     };
-    for request in
-        [Request::Level { label: label(), id: other, random: 2 }, Request::Passwd, Request::Carry(file)]
-    {
+    for request in [
+        Request::Level { label: label(), protection: None, id: other, random: 2 },
+        Request::Passwd,
+        Request::Carry(file),
+    ] {
         server.asks(request.clone());
         assert!(server.has_said(refused(RefusalKind::Locked)), "{request:?}");
     }
@@ -245,7 +250,10 @@ fn after_a_restart_nobody_knows_who_sits_there_so_sessions_of_a_site_that_locks_
         [(SITE.to_owned(), false), (SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1), true)]
     {
         let mut server = Server::of(&site);
-        server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: id(), random: 1 }));
+        server.hear(Event::Request(
+            CLIENT,
+            Request::Level { label: label(), protection: None, id: id(), random: 1 },
+        ));
         server.hear(Event::LabelUp(label()));
         let stored = server.said.iter().find_map(|output| match output {
             Output::Commit(_, _, changes) => changes.iter().find_map(|change| match change {
@@ -281,7 +289,10 @@ fn what_its_person_has_locked_comes_back_locked_from_a_restart_until_they_have_p
         }
         (stored.clone(), locked)
     };
-    server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: id(), random: 1 }));
+    server.hear(Event::Request(
+        CLIENT,
+        Request::Level { label: label(), protection: None, id: id(), random: 1 },
+    ));
     server.hear(Event::LabelUp(label()));
     let comes_back = |server: &mut Server, (stored, locked): (Option<Stored>, bool)| {
         let site = Arc::new(Site::parse(SITE).unwrap());

@@ -47,7 +47,7 @@ impl Server {
     fn level(&mut self, client: ClientId, label: &str) {
         self.next += 1;
         let (label, id): (LabelName, _) = (label.parse().unwrap(), SessionId::from_random([self.next; 16]));
-        self.hear(Event::Request(client, Request::Level { label, id, random: 1 }));
+        self.hear(Event::Request(client, Request::Level { label, protection: None, id, random: 1 }));
     }
 
     /// How many of so many changes were granted, and how many refused.

@@ -30,7 +30,7 @@ impl Server {
         server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
         let id = SessionId::from_random([7; 16]);
         let label = "SECRET".parse().unwrap();
-        server.hear(Event::Request(CLIENT, Request::Level { label, id, random: 1 }));
+        server.hear(Event::Request(CLIENT, Request::Level { label, protection: None, id, random: 1 }));
         assert!(server.has_said(|output| matches!(output, Output::Need(_))));
         (server, id)
     }
@@ -198,7 +198,10 @@ fn who_has_stayed_as_long_as_the_site_lets_a_session_last_signs_on_again_whateve
     // Another session an hour before the end: the time is the person's and not the session's.
     server.at(begin.after(Duration::from_secs(7 * 3600)));
     let next = SessionId::from_random([8; 16]);
-    server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: next, random: 2 }));
+    server.hear(Event::Request(
+        CLIENT,
+        Request::Level { label: label(), protection: None, id: next, random: 2 },
+    ));
     server.hear(Event::VaultClosed(label(), id));
     while let Some(Output::Cut(cut, ..)) =
         server.said.iter().rposition(|o| matches!(o, Output::Cut(..))).map(|at| server.said.remove(at))
@@ -219,7 +222,10 @@ fn who_has_stayed_as_long_as_the_site_lets_a_session_last_signs_on_again_whateve
             .any(|output| matches!(output, Output::Vault(_, ToVault::Close(closed)) if *closed == next))
     );
     let again = SessionId::from_random([9; 16]);
-    server.hear(Event::Request(CLIENT, Request::Level { label: label(), id: again, random: 3 }));
+    server.hear(Event::Request(
+        CLIENT,
+        Request::Level { label: label(), protection: None, id: again, random: 3 },
+    ));
     let is_refused =
         |output: &Output| matches!(output, Output::Reply(_, Reply::Refused(RefusalKind::NotLoggedIn, _)));
     assert!(server.has_said(is_refused), "nobody is signed on");

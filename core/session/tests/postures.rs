@@ -17,6 +17,10 @@ follow = "4s"
 name = "elsewhere"
 labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
+[[protection]]
+name = "strong"
+ciphers = ["aes-256-gcm"]
+key-life = "5m"
 "#
 );
 const LABEL: &str = "SECRET";
@@ -31,24 +35,33 @@ struct Server {
     said: Vec<Output>,
     log: Vec<(String, String)>,
     stored: Vec<Vec<InForce>>,
+    /// What was said as the session was opened.
+    opened: Vec<Output>,
 }
 
 impl Server {
     fn new() -> (Self, SessionId) {
+        Self::protected(None)
+    }
+
+    fn protected(protection: Option<&str>) -> (Self, SessionId) {
         let now = Time::from_millis(1_000_000_000);
         let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), vec![], [], [], [7; 16], now);
-        let mut server = Self { machine, now, durable: true, said: vec![], log: vec![], stored: vec![] };
+        let (said, log, stored, opened) = (vec![], vec![], vec![], vec![]);
+        let mut server = Self { machine, now, durable: true, said, log, stored, opened };
         let (device, label) = ("ws1".parse().unwrap(), LABEL.parse().unwrap());
         server.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
         server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
-        let id = SessionId::from_random([7; 16]);
-        server.hear(Event::Request(CLIENT, Request::Level { label, id, random: 1 }));
+        let (id, protection) =
+            (SessionId::from_random([7; 16]), protection.map(|name| name.parse().unwrap()));
+        server.hear(Event::Request(CLIENT, Request::Level { label, protection, id, random: 1 }));
         let said = server.hear(Event::LabelUp(LABEL.parse().unwrap()));
         // What it may have is known before the session is.
         let first =
             said.iter().position(|one| matches!(one, Output::Vault(_, ToVault::Ciphers(..)))).unwrap();
         let open = said.iter().position(|one| matches!(one, Output::Vault(_, ToVault::Open { .. }))).unwrap();
         assert!(first < open, "{said:?}");
+        server.opened = said;
         server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
         assert!(server.machine.live(id).is_some());
         (server, id)
@@ -116,6 +129,40 @@ fn answer(said: &[Output]) -> Option<Result<(), String>> {
         Output::Operator(OPERATOR, result) => Some(result.clone()),
         _ => None,
     })
+}
+
+#[test]
+fn a_session_has_the_protection_that_was_asked_for_and_ends_when_a_posture_takes_it_away() {
+    let (mut server, id) = Server::protected(Some("strong"));
+    let told = server.opened.iter().find_map(|one| match one {
+        Output::Vault(_, ToVault::Open { ciphers, .. }) => Some(ciphers.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(Some(vec![Cipher::Aes256Gcm])));
+    assert!(server.log.iter().any(|(_, why)| why.contains("protection strong")), "{:?}", server.log);
+    let names =
+        |server: &Server| server.machine.shown().flat_map(|shown| shown.protections).collect::<Vec<_>>();
+    assert_eq!(names(&server), ["strong".parse().unwrap()]);
+    // Another label's posture takes nothing from it.
+    let said = server.wish(Some("elsewhere"), None);
+    assert_eq!((answer(&said), server.machine.live(id).is_some()), (Some(Ok(())), true));
+    server.wish(Some("siege"), None);
+    assert!(server.machine.live(id).is_none());
+    server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    assert!(
+        server.log.iter().any(|(_, why)| why.contains("under which protection strong cannot be had")),
+        "{:?}",
+        server.log
+    );
+    // And none opens with it while that lasts, nor one without it instead.
+    let (label, other) = (LABEL.parse().unwrap(), SessionId::from_random([8; 16]));
+    let protection = Some("strong".parse().unwrap());
+    let said =
+        server.hear(Event::Request(CLIENT, Request::Level { label, protection, id: other, random: 2 }));
+    let refused = said.iter().any(
+        |one| matches!(one, Output::Reply(_, Reply::Refused(RefusalKind::Label, why)) if why.contains("protection strong")),
+    );
+    assert!(refused && server.machine.live(other).is_none(), "{said:?}");
 }
 
 #[test]

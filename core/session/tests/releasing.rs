@@ -83,8 +83,15 @@ impl Server {
     fn level(&mut self, client: u64, label: &str) {
         self.sessions += 1;
         let id = SessionId::from_random([self.sessions; 16]);
-        let opened = self
-            .asks(client, Request::Level { label: label.parse().unwrap(), id, random: self.sessions.into() });
+        let opened = self.asks(
+            client,
+            Request::Level {
+                label: label.parse().unwrap(),
+                protection: None,
+                id,
+                random: self.sessions.into(),
+            },
+        );
         assert!(matches!(opened, Reply::Opened { .. }), "{opened:?}");
     }
 

@@ -66,7 +66,8 @@ impl Server {
         self.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
         self.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
         let (id, label) = (SessionId::from_random([7; 16]), LABEL.parse().unwrap());
-        let mut said = self.hear(Event::Request(CLIENT, Request::Level { label, id, random: 1 }));
+        let mut said =
+            self.hear(Event::Request(CLIENT, Request::Level { label, protection: None, id, random: 1 }));
         said.extend(self.hear(Event::LabelUp(LABEL.parse().unwrap())));
         (id, said)
     }
@@ -107,6 +108,7 @@ fn theirs(user: &str, label: &str, inner: &str) -> Box<Shared> {
         label: label.parse().unwrap(),
         inner: vec![inner.parse().unwrap()],
         opened: Time::default(),
+        protection: None,
     };
     Box::new(Shared { owner: "two.harbour.example".parse().unwrap(), record })
 }

@@ -352,7 +352,7 @@ impl World {
                 let id = self.random_id();
                 self.next += 1;
                 let label = LabelName::new(self.random.pick(&LABELS)).unwrap();
-                Request::Level { label, id, random: self.random.next() }
+                Request::Level { label, protection: None, id, random: self.random.next() }
             }
             6 => {
                 let known: Vec<SessionId> = self.store.keys().copied().collect();

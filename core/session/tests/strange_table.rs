@@ -23,6 +23,7 @@ fn record(number: u16, device: &str) -> Stored {
         label: "SECRET".parse().unwrap(),
         inner: vec!["10.80.2.7".parse().unwrap()],
         opened: Time::default(),
+        protection: None,
     }
 }
 

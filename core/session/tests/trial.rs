@@ -79,7 +79,8 @@ fn a_session_that_ends_meanwhile_does_not_take_the_label_from_who_waits() {
     let client = ClientId(1);
     server.hear(Event::Hello { client, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });
     server.hear(Event::Request(client, Request::Login("ada".parse().unwrap())));
-    let level = Request::Level { label: label(), id: SessionId::from_random([7; 16]), random: 1 };
+    let level =
+        Request::Level { label: label(), protection: None, id: SessionId::from_random([7; 16]), random: 1 };
     assert_eq!(asks(&server.hear(Event::Request(client, level))), (true, false));
     // It is being started for the session; an operator waits, and the session ends before its vault has heard of it.
     assert_eq!(asks(&server.hear(Event::Try(OPERATOR, label()))), (false, false));

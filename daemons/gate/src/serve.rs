@@ -359,6 +359,12 @@ impl Gate {
             match message {
                 SessiondToVault::Open(record) => {
                     let id = record.id;
+                    // No site has a protection at a label whose stacks must agree: less than was asked for it does not give.
+                    if record.ciphers.is_some() {
+                        self.close(id)?;
+                        self.peers.closed(id);
+                        continue;
+                    }
                     let taken = self.both(&ToStack::Open(record))?;
                     // What one of them does not take neither keeps.
                     if matches!(taken, (FromStack::Taken(true), FromStack::Taken(true))) {

@@ -320,9 +320,20 @@ impl Keyer {
         if let Some(held) = self.children.sessions.get_mut(&session) {
             held.children.insert(inbound);
         }
-        let life = if self.place == Place::Server { SERVER_LIFE } else { WORKSTATION_LIFE };
-        let life = life.saturating_add(self.jitter(LIFE_JITTER));
+        let protected = self.children.record(session).and_then(|record| record.key_life);
+        let life = match (self.place, protected) {
+            (Place::Server, None) => SERVER_LIFE.saturating_add(self.jitter(LIFE_JITTER)),
+            (Place::Workstation, None) => WORKSTATION_LIFE.saturating_add(self.jitter(LIFE_JITTER)),
+            // In tenths of it: there is time left for the exchange, and for what is under way when the keys are replaced.
+            (place, Some(life)) => {
+                let begins = if place == Place::Server { 8 } else { 7 };
+                (life / 10).saturating_mul(begins).saturating_add(self.jitter(life / 10))
+            }
+        };
         self.at(life, Timer::Rekey(inbound));
+        if let Some(life) = protected {
+            self.at(life, Timer::Expire(inbound));
+        }
         if rekeys.is_none() {
             self.close_stale(session);
             self.at(OVERLAP, Timer::Settle(session));
@@ -353,6 +364,10 @@ impl Keyer {
             // Never offered: vaults have AEADs alone.
             Encryption::Aes128Cbc | Encryption::Aes256Cbc => return None,
         };
+        if record.ciphers.as_ref().is_some_and(|ciphers| !ciphers.contains(&suite.cipher())) {
+            self.count("keys that a vault was not to have: its session's protection has not this cipher");
+            return None;
+        }
         let slot = self.children.slot_of(child.inbound);
         let vault = self.vaults.get_mut(&label)?.get_mut(&slot)?;
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
@@ -419,6 +434,25 @@ impl Keyer {
         if self.command(Command::RekeyChild { ike, inbound, spi }).is_ok() {
             self.children.wanted.insert(spi, (session, ike));
         }
+    }
+
+    /// A child is as old as its session's protection lets it be, and nothing has taken its place: its keys go now, whatever the peer says.
+    /// What waits for keys then asks for others.
+    pub(crate) fn expire(&mut self, inbound: u32) {
+        let Some(child) = self.children.all.get_mut(&inbound).filter(|child| !child.stale) else { return };
+        child.stale = true;
+        let (ike, label) = (child.ike, child.label.clone());
+        self.erase(&label, inbound);
+        self.count("keys that were as old as their session's protection lets them be");
+        let _ = self.command(Command::CloseChild { ike, inbound });
+    }
+
+    /// Workstation: asks for what this session's tunnel may be sealed by, and for nothing else: there is one session at a time.
+    pub(crate) fn offer(&mut self, record: &KeyRecord) {
+        let Ok(label) = SecurityLabel::new(record.label.as_str().as_bytes()) else { return };
+        let ciphers = record.ciphers.as_deref().unwrap_or(Cipher::all());
+        let encryption: Vec<Encryption> = ciphers.iter().copied().map(encryption).collect();
+        self.endpoint.narrow(label, &encryption);
     }
 
     /// Agrees on these ciphers alone at a label from now on. What is there is replaced, each pair while it carries traffic; the vault

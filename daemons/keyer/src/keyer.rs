@@ -44,6 +44,8 @@ pub type Workers = BTreeMap<u16, Outbox<KeyerToVault>>;
 pub enum Timer {
     /// This child has lived as long as it should.
     Rekey(u32),
+    /// It may not live longer, by its session's protection.
+    Expire(u32),
     /// Packets under whatever this session had before have arrived.
     Settle(SessionId),
     /// No packet that was under way when this pair was replaced can still arrive.
@@ -413,6 +415,7 @@ impl Keyer {
             let Some((_, timer)) = self.timers.pop_first() else { return };
             match timer {
                 Timer::Rekey(inbound) => self.rekey(inbound),
+                Timer::Expire(inbound) => self.expire(inbound),
                 Timer::Forget(label, spi) => {
                     self.erase(&label, spi);
                 }

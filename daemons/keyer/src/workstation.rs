@@ -89,6 +89,7 @@ impl Keyer {
         for other in others.map(|live| live.session).collect::<Vec<_>>() {
             self.disconnect(other);
         }
+        self.offer(&record);
         self.children.admit(record);
         match self.workstation.of(session) {
             // Under way.

@@ -26,6 +26,8 @@ fn a_sessiond_that_asks_and_never_reads_is_cut_off_and_the_next_is_answered() {
         inner: vec!["10.80.1.2".parse().unwrap()],
         reach: vec!["10.80.0.1/32".parse().unwrap()],
         carriage: Carriage::Each,
+        ciphers: None,
+        key_life: None,
     };
     // Each is answered: there is no such peer.
     let asked = flood(&keyer.asker, Duration::from_secs(60), |_| ToKeyer::Renew(record.clone()));

@@ -7,7 +7,7 @@ use levee_ipc::keyer;
 use levee_ipc::mediator::{self, SessiondToMediator};
 use levee_ipc::vault::{Carriage, Selector, SessionRecord, SessiondToVault};
 use levee_policy::decision::Message;
-use levee_policy::site::{Colour, Destination, Peer, Protocol, Reach};
+use levee_policy::site::{Colour, Destination, Peer, Protected, Protocol, Reach};
 use levee_policy::{HostName, Label, LabelName, ServiceName, Site, UserName};
 use levee_session::{KeyRecord, Reply, SessionId, Status, Time, ToVault, Waiting};
 use std::collections::BTreeSet;
@@ -16,9 +16,9 @@ use std::net::IpAddr;
 /// To a vault.
 pub fn to_vault(message: ToVault) -> SessiondToVault {
     match message {
-        ToVault::Open { id, inner, owner, reach } => {
+        ToVault::Open { id, inner, owner, reach, ciphers } => {
             let selectors = selectors(&inner, &reach);
-            let record = SessionRecord { id, inner, selectors };
+            let record = SessionRecord { id, inner, selectors, ciphers };
             match owner {
                 Some(owner) => SessiondToVault::OpenTheirs { record, owner },
                 None => SessiondToVault::Open(record),
@@ -84,7 +84,11 @@ fn is_mediated(site: &Site, name: &ServiceName) -> bool {
 pub fn key_record(site: &Site, record: KeyRecord) -> keyer::KeyRecord {
     let keys = record.keys();
     keyer::KeyRecord {
-        carriage: site.label(keys.label()).map_or(Carriage::default(), |label| carriage(site, &label)),
+        carriage: site
+            .label(keys.label())
+            .map_or(Carriage::default(), |label| carriage(site, &label, keys.protected())),
+        ciphers: keys.protected().ciphers.clone(),
+        key_life: keys.protected().key_life,
         session: record.id,
         device: keys.host().clone(),
         label: keys.label().clone(),
@@ -93,9 +97,9 @@ pub fn key_record(site: &Site, record: KeyRecord) -> keyer::KeyRecord {
     }
 }
 
-/// How packets at a label go.
-fn carriage(site: &Site, label: &Label) -> Carriage {
-    match site.vault().constant_interval(label) {
+/// How a session's packets go at a label.
+fn carriage(site: &Site, label: &Label, protected: &Protected) -> Carriage {
+    match site.vault().constant_interval(label).or(protected.interval) {
         Some(interval) => Carriage::Constant { interval },
         None if site.vault().aggregates(label) => Carriage::Aggfrag,
         None => Carriage::Each,
@@ -131,8 +135,8 @@ pub struct Asker<'a> {
 pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Reply> {
     Some(match reply {
         Reply::LoggedIn(user) => client::Reply::LoggedIn(login(site, user, asker.device)?),
-        Reply::Opened { id, label, inner, reach } => {
-            client::Reply::Opened(Box::new(opened(site, id, label, (inner, reach))?))
+        Reply::Opened { id, label, inner, reach, protected } => {
+            client::Reply::Opened(Box::new(opened(site, id, label, (inner, reach), protected)?))
         }
         Reply::Resumed(now) => client::Reply::Resumed(status(now, asker.now)),
         Reply::PasswordChanged => client::Reply::PasswordChanged,
@@ -173,6 +177,7 @@ fn opened(
     session: SessionId,
     label: LabelName,
     (inner, reach): (Vec<IpAddr>, Vec<Reach>),
+    protected: Protected,
 ) -> Option<Opened> {
     let point = site.label(&label)?;
     let one =
@@ -192,7 +197,8 @@ fn opened(
         names: site.server().all_names().cloned().collect(),
         reach: reach.into_iter().collect(),
         mtu: site.vault().inner_mtu(&point),
-        carriage: carriage(site, &point),
+        carriage: carriage(site, &point, &protected),
+        protected,
         tunnel_port: site.server().tunnel_port(),
         grace: site.server().grace(),
         others: site.federation().map_or_else(Vec::new, |federation| {

@@ -291,6 +291,7 @@ impl Daemon {
             age: now.since(shown.opened).as_secs(),
             attached: shown.attached,
             locked: shown.locked,
+            protections: shown.protections,
         };
         let sessions = self.machine.shown();
         let (in_force, moving) = self.machine.postures();
@@ -360,6 +361,7 @@ mod tests {
             age: 1 << 40,
             attached: true,
             locked: true,
+            protections: vec!["p".repeat(32).parse().unwrap(); 2],
         };
         let status = ServerStatus {
             site: "harbour".parse().unwrap(),

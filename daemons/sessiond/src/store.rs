@@ -12,8 +12,8 @@ use std::ops::Bound;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
-/// Session's name → postcard of [`Stored`].
-const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("sessions");
+/// Session's name → postcard of [`Stored`]. The table `sessions` of versions before had records without a protection: nobody reads it.
+const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("protected sessions");
 /// Label and inner address, a space between them → milliseconds since the epoch until which it rests there.
 const RESTING: TableDefinition<'_, &str, u64> = TableDefinition::new("resting");
 /// Names of sessions that are locked.
@@ -310,6 +310,7 @@ mod tests {
             label: LabelName::new("SECRET//NATO").unwrap(),
             inner: vec!["10.9.0.7".parse().unwrap(), "fd00::7".parse().unwrap()],
             opened: NOW,
+            protection: None,
         }
     }
 

@@ -310,7 +310,7 @@ mod tests {
         }
 
         fn open(&mut self, id: SessionId) {
-            let record = || SessionRecord { id, inner: Vec::new(), selectors: Vec::new() };
+            let record = || SessionRecord { id, inner: Vec::new(), selectors: Vec::new(), ciphers: None };
             self.vaults.send(&self.label, || SessiondToVault::Open(record()), || None);
         }
     }

@@ -91,7 +91,7 @@ fn a_connection_is_granted_to_a_living_session_at_its_label_and_is_in_the_log_by
     assert!(mediator.synced().is_empty());
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    client.ask(Request::Level(label(LABEL)));
+    client.ask(Request::Level(label(LABEL), None));
     let records = mediator.synced();
     assert_eq!(records.len(), 1);
     let record = &records[0];
@@ -171,7 +171,7 @@ fn a_session_is_over_when_its_mediator_has_ended_its_connections_or_is_replaced(
         mediator.synced();
         let client = world.connect("ws1");
         client.sign_on("ada", ADA);
-        client.ask(Request::Level(label(LABEL)));
+        client.ask(Request::Level(label(LABEL), None));
         mediator.synced();
         let Some(Reply::Opened(opened)) = client.next() else { panic!("no session") };
         client.ask(Request::Logout);
@@ -212,7 +212,7 @@ fn a_mediator_that_is_silent_or_says_what_is_no_message_is_killed_with_the_vault
     mediator.synced();
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    client.ask(Request::Level(label(LABEL)));
+    client.ask(Request::Level(label(LABEL), None));
     mediator.synced();
     let Some(Reply::Opened(_)) = client.next() else { panic!("no session") };
     client.ask(Request::Logout);
@@ -233,7 +233,7 @@ fn one_session_has_so_many_connections_a_second_more_are_counted_and_not_written
     mediator.synced();
     let client = world.connect("ws1");
     client.sign_on("ada", ADA);
-    client.ask(Request::Level(label(LABEL)));
+    client.ask(Request::Level(label(LABEL), None));
     mediator.synced();
     let Some(Reply::Opened(opened)) = client.next() else { panic!("no session") };
     let here = SocketAddr::new(opened.inner[0], 40_000);

@@ -4,12 +4,14 @@ use levee_esp::{Sad, Spi};
 use levee_ipc::vault::{MOST_SEVERED, VaultToSessiond};
 use levee_policy::site::Cipher;
 use levee_session::SessionId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What sessiond said last of it. Until it has said something, the keyer alone decides.
 #[derive(Debug, Default)]
 pub struct Ciphers {
     allowed: Option<Vec<Cipher>>,
+    /// Sessions that may have these alone, whatever the label has.
+    protected: BTreeMap<SessionId, Vec<Cipher>>,
     /// Pairs from before, by inbound SPI; some may be gone.
     old: BTreeSet<Spi>,
     severed: BTreeSet<SessionId>,
@@ -18,9 +20,18 @@ pub struct Ciphers {
 }
 
 impl Ciphers {
-    /// Whether keys for this cipher may be taken.
-    pub fn allow(&self, cipher: Cipher) -> bool {
+    /// Whether this session may have keys for this cipher: by what its label has, and by what it has itself.
+    pub fn allow(&self, session: SessionId, cipher: Cipher) -> bool {
         self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&cipher))
+            && self.protected.get(&session).is_none_or(|own| own.contains(&cipher))
+    }
+
+    /// What sessiond says of this session alone; `None`: nothing.
+    pub fn protect(&mut self, session: SessionId, ciphers: Option<Vec<Cipher>>) {
+        match ciphers {
+            Some(ciphers) => self.protected.insert(session, ciphers),
+            None => self.protected.remove(&session),
+        };
     }
 
     /// Takes what sessiond says; the same once more makes nothing old.

@@ -129,12 +129,14 @@ impl Vault {
     fn close(&mut self, id: SessionId) {
         self.plane.close(id);
         self.leases.forget(id);
+        self.ciphers.protect(id, None);
     }
 
     /// What cannot be taken as it stands is not taken; a record it would have replaced goes as well, because sessiond no longer means
     /// that.
     fn open(&mut self, record: SessionRecord, owner: Option<DomainName>) {
         let id = record.id;
+        self.ciphers.protect(id, record.ciphers.clone());
         let taken = self.leases.take(id, owner, monotonic())
             && convert::policy(record).is_some_and(|policy| self.plane.sad.open_session(id, policy).is_ok());
         if taken {
@@ -318,7 +320,8 @@ impl Vault {
                     let spi = inbound.spi;
                     let peer = peer.and_then(|peer| self.reach(peer));
                     let now = self.now();
-                    let allowed = self.ciphers.allow(suite.cipher()).then_some(()).ok_or(Refusal::Cipher);
+                    let allowed =
+                        self.ciphers.allow(session, suite.cipher()).then_some(()).ok_or(Refusal::Cipher);
                     let installed = allowed
                         .and_then(|()| {
                             convert::install(session, suite, esn, &inbound, &outbound, peer, aggregation)

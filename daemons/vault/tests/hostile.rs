@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use common::peer::{Peer, echo, install, packet, ports, server_spi};
 use common::*;
-use levee_ipc::vault::{KeyerToVault, Refusal, SessiondToVault, VaultToKeyer, VaultToSessiond};
+use levee_ipc::vault::{
+    KeyerToVault, Refusal, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond,
+};
 use levee_ipc::warden::Place;
 use levee_policy::site::Cipher;
 
@@ -221,6 +223,25 @@ fn the_vault_follows_a_peer_that_moves() {
     peer.socket = elsewhere.socket;
     assert!(answered(&mut peer, 2));
     assert_ne!(bench.server.vault.report().sas[0].peer, before);
+}
+
+#[test]
+fn a_session_has_keys_for_its_own_ciphers_alone_whatever_its_label_has() {
+    let (bench, _peer) = hostile(false);
+    let vault = &bench.server.vault;
+    let taken = |n| match install(vault, session(1), n, server_spi(n)) {
+        VaultToKeyer::Installed { .. } => true,
+        VaultToKeyer::Refused { reason: Refusal::Cipher, .. } => false,
+        other => panic!("{other:?}"),
+    };
+    assert!(taken(2));
+    let only = |ciphers| SessionRecord { ciphers, ..record(session(1), Place::Server) };
+    vault.open(only(Some(vec![Cipher::ChaCha20Poly1305])));
+    assert!(!taken(3));
+    vault.open(only(Some(vec![Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm, Cipher::Aes128Gcm])));
+    assert!(taken(3));
+    vault.open(only(None));
+    assert!(taken(4));
 }
 
 #[test]

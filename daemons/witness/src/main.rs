@@ -37,7 +37,7 @@ impl Stack for Witness {
 
 fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack, Fatal> {
     Ok(match question {
-        ToStack::Open(SessionRecord { id, inner, selectors }) => {
+        ToStack::Open(SessionRecord { id, inner, selectors, .. }) => {
             let rows = selectors.into_iter().map(row).collect();
             FromStack::Taken(second.open_session(id, inner, rows))
         }

@@ -9,7 +9,8 @@ use crate::keyer::Pass;
 use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::decision::Carry;
-use levee_policy::{ChannelName, DomainName, LabelName, UserName};
+use levee_policy::site::Protected;
+use levee_policy::{ChannelName, DomainName, LabelName, ProtectionName, UserName};
 use levee_session::SessionId;
 pub use levee_session::{Consent, RefusalKind, ReleaseId, Released};
 use serde::{Deserialize, Serialize};
@@ -83,8 +84,8 @@ pub enum Request {
     },
     /// Take a session up again after the trusted path was lost.
     Resume(SessionId),
-    /// Open a session at this label, ending the one there is.
-    Level(LabelName),
+    /// Open a session at this label, ending the one there is; with this protection beyond what every tunnel there has.
+    Level(LabelName, Option<ProtectionName>),
     /// Change the password of the person signed on.
     Passwd {
         /// The present one.
@@ -279,6 +280,8 @@ pub struct Opened {
     pub mtu: u16,
     /// How its packets are to go: to be asked for when keys are negotiated.
     pub carriage: Carriage,
+    /// What its tunnel must have beyond what every tunnel at the label has.
+    pub protected: Protected,
     /// UDP port of the tunnel at the address of the trusted path.
     pub tunnel_port: u16,
     /// The site's other servers, whose services the session reaches as well.

@@ -190,7 +190,9 @@ mod tests {
             }
         }
         for length in [1, 6, 100, 255] {
-            requests.push(Request::Level(levee_policy::LabelName::new(&"L".repeat(length)).unwrap()));
+            let protection = (length > 100).then(|| "p".repeat(32).parse().unwrap());
+            let label = levee_policy::LabelName::new(&"L".repeat(length)).unwrap();
+            requests.push(Request::Level(label, protection));
         }
         for request in requests {
             assert_eq!(encode_frame(&request).unwrap().len(), HEADER + CLASSES[0]);

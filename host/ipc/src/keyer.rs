@@ -8,6 +8,7 @@ use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// A session for which keys may be agreed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,10 @@ pub struct KeyRecord {
     pub reach: Vec<IpNet>,
     /// How its packets are to go.
     pub carriage: Carriage,
+    /// What they are sealed by, the preferred first; `None`: by whatever the label has.
+    pub ciphers: Option<Vec<Cipher>>,
+    /// How old its keys may become; `None`: as old as any.
+    pub key_life: Option<Duration>,
 }
 
 /// A way in at the server's keyer that strangers do not have, good for one IKE SA: a random name, and a secret that the keyer has from

@@ -2,7 +2,9 @@
 
 use crate::vault::Report;
 use crate::warden::{CompartmentStatus, PartitionStatus};
-use levee_policy::{DomainName, HostName, LabelName, PartitionName, PostureName, SiteName, UserName};
+use levee_policy::{
+    DomainName, HostName, LabelName, PartitionName, PostureName, ProtectionName, SiteName, UserName,
+};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -169,4 +171,7 @@ pub struct SessionStatus {
     pub attached: bool,
     /// Whether nothing of it passes until its person has proved themself.
     pub locked: bool,
+    /// What was asked of its tunnel beyond what every tunnel at its label has.
+    #[serde(default)]
+    pub protections: Vec<ProtectionName>,
 }

@@ -2,7 +2,7 @@
 
 use crate::Secret;
 use crate::client::{Consent, Lattice, RefusalKind, Release, ReleaseId, Released};
-use levee_policy::{LabelName, UserName};
+use levee_policy::{LabelName, ProtectionName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -18,8 +18,8 @@ pub enum Command {
         /// The code of their second factor, where the site asks for one.
         code: Option<Secret>,
     },
-    /// Open a session at this label, ending the one there is.
-    Level(LabelName),
+    /// Open a session at this label, ending the one there is; with this protection beyond what every tunnel there has.
+    Level(LabelName, Option<ProtectionName>),
     /// Start a program in the session's compartment. What [`Input`] and [`Output`] say comes along, the pseudo-terminal
     /// before the file.
     Run {
@@ -153,6 +153,8 @@ pub struct Session {
     pub inner: Vec<IpAddr>,
     /// Where the services answer.
     pub services: Vec<IpAddr>,
+    /// What was asked of its tunnel beyond what every tunnel at its label has.
+    pub protections: Vec<ProtectionName>,
 }
 
 /// What is so now.

@@ -36,6 +36,8 @@ pub struct SessionRecord {
     pub inner: Vec<IpAddr>,
     /// Everything it may send or receive; none means nothing.
     pub selectors: Vec<Selector>,
+    /// What its keys may be for, beside what [`SessiondToVault::Ciphers`] says of all; `None`: that alone says so.
+    pub ciphers: Option<Vec<Cipher>>,
 }
 
 /// sessiond (on a workstation: the TPE) → vault.

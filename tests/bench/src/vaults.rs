@@ -300,6 +300,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
                 let record = |local, remote| SessionRecord {
                     id,
                     inner: vec![inner.into()],
+                    ciphers: None,
                     selectors: vec![Selector {
                         local,
                         remote,

@@ -47,6 +47,7 @@ pub fn session() -> Vec<u8> {
         label: "SECRET".parse().expect("a label"),
         inner: vec![[10, 80, 2, 7].into()],
         opened: Time::default(),
+        protection: None,
     };
     postcard::to_allocvec(&[record].to_vec()).expect("a page")
 }

@@ -3,7 +3,8 @@
 
 use levee_ipc::client::{Opened, Reached};
 use levee_ipc::vault::{Selector, SessionRecord};
-use levee_policy::LabelName;
+use levee_policy::site::Cipher;
+use levee_policy::{LabelName, ProtectionName};
 use levee_session::SessionId;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,9 +22,12 @@ const PROTOCOLS: [u8; 2] = [6, 17];
 ///
 /// # Errors
 /// What is wrong with it, in words for a person.
-pub fn check(asked: &LabelName, opened: &Opened) -> Result<(), String> {
+pub fn check(asked: &LabelName, protection: Option<&ProtectionName>, opened: &Opened) -> Result<(), String> {
     if words(asked) != words(&opened.label) {
         return Err(format!("the server opened {}, and {asked} was asked for", opened.label));
+    }
+    if let Some(name) = protection.filter(|name| !opened.protected.names.contains(name)) {
+        return Err(format!("the server opened {asked} without protection {name}, which was asked for"));
     }
     let families: BTreeSet<bool> = opened.inner.iter().map(IpAddr::is_ipv4).collect();
     if opened.inner.is_empty() || opened.inner.len() > MOST_INNER || families.len() != opened.inner.len() {
@@ -81,7 +85,12 @@ pub fn addresses(reach: &[Reached]) -> Vec<IpNet> {
 }
 
 /// The session as the local vault is to know it: from any port of its own to exactly what it may reach.
-pub fn record(id: SessionId, inner: &[IpAddr], reach: &[Reached]) -> SessionRecord {
+pub fn record(
+    id: SessionId,
+    inner: &[IpAddr],
+    reach: &[Reached],
+    ciphers: Option<Vec<Cipher>>,
+) -> SessionRecord {
     let from = |inner: IpAddr| {
         let same = reach.iter().filter(move |reached| reached.address.is_ipv4() == inner.is_ipv4());
         same.map(move |reached| Selector {
@@ -92,7 +101,8 @@ pub fn record(id: SessionId, inner: &[IpAddr], reach: &[Reached]) -> SessionReco
             remote_ports: (reached.port, reached.port),
         })
     };
-    SessionRecord { id, inner: inner.to_vec(), selectors: inner.iter().copied().flat_map(from).collect() }
+    let selectors = inner.iter().copied().flat_map(from).collect();
+    SessionRecord { id, inner: inner.to_vec(), selectors, ciphers }
 }
 
 #[cfg(test)]
@@ -100,10 +110,22 @@ mod tests {
     use super::*;
     use levee_ipc::client::OtherServer;
     use levee_ipc::vault::Carriage;
+    use levee_policy::site::Protected;
     use std::time::Duration;
 
     fn reached(address: &str, protocol: u8, port: u16) -> Reached {
         Reached { address: address.parse().unwrap(), protocol, port }
+    }
+
+    #[test]
+    fn a_session_without_the_protection_that_was_asked_for_is_not_taken() {
+        let mut opened = opened();
+        let (label, strong) = (opened.label.clone(), "strong".parse().unwrap());
+        assert!(check(&label, Some(&strong), &opened).unwrap_err().contains("without protection strong"));
+        opened.protected.names.push(strong.clone());
+        assert_eq!(check(&label, Some(&strong), &opened), Ok(()));
+        // A service may have asked for it.
+        assert_eq!(check(&label, None, &opened), Ok(()));
     }
 
     fn opened() -> Opened {
@@ -121,6 +143,7 @@ mod tests {
             ],
             mtu: 1_400,
             carriage: Carriage::Each,
+            protected: Protected::default(),
             tunnel_port: 4_500,
             others: vec![OtherServer {
                 name: "other.example".parse().unwrap(),
@@ -137,7 +160,7 @@ mod tests {
     fn checked(asked: &str, change: impl FnOnce(&mut Opened)) -> Result<(), String> {
         let mut opened = opened();
         change(&mut opened);
-        check(&asked.parse().unwrap(), &opened)
+        check(&asked.parse().unwrap(), None, &opened)
     }
 
     #[test]
@@ -183,7 +206,7 @@ mod tests {
     #[test]
     fn the_vault_is_told_protocol_and_port_of_each_thing_and_no_more() {
         let Opened { session, inner, reach, .. } = opened();
-        let record = record(session, &inner, &reach);
+        let record = record(session, &inner, &reach, None);
         let shown = record.selectors.iter().map(|s| {
             assert_eq!(s.local_ports, (0, u16::MAX));
             format!("{} {} {:?} {:?}", s.local, s.remote, s.protocol, s.remote_ports)

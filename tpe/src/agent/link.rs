@@ -29,7 +29,7 @@ pub fn patience(request: &Request) -> Duration {
     match request {
         Request::KeepAlive | Request::Active => SILENCE,
         // A label at which nobody works is started first.
-        Request::Level(_) => levee_session::LEVEL,
+        Request::Level(..) => levee_session::LEVEL,
         // After wrong ones a password waits before it is looked at.
         Request::Login { .. } | Request::Passwd { .. } | Request::Unlock { .. } => {
             levee_session::LONGEST_DELAY + ANSWER
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_level_is_waited_for_as_long_as_the_server_may_take_to_start_it() {
-        let level = patience(&Request::Level(LabelName::new("SECRET").unwrap()));
+        let level = patience(&Request::Level(LabelName::new("SECRET").unwrap(), None));
         assert!(level >= levee_session::START + levee_session::OPENING);
         for other in [Request::Status, Request::Logout] {
             assert_eq!(patience(&other), ANSWER);

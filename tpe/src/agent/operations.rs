@@ -11,7 +11,7 @@ use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Command, Session};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
-use levee_policy::{LabelName, UserName};
+use levee_policy::{LabelName, ProtectionName, UserName};
 use levee_session::SessionId;
 use levee_sys::clock;
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ pub(super) fn unavailable<T>(reason: impl Into<String>) -> Done<T> {
 /// After how long a person is told why an answer takes its time, and what.
 fn slow(request: &Request) -> Option<(Duration, String)> {
     match request {
-        Request::Level(label) => Some((
+        Request::Level(label, _) => Some((
             PROGRESS,
             format!(
                 "{label} is not open yet: a level at which nobody works is started first, which may take a minute"
@@ -72,7 +72,7 @@ impl Agent {
     pub(super) fn carry_out(&mut self, command: Command) -> Result<Answer, Fatal> {
         let done = match command {
             Command::Login { user, password, code } => self.log_in(user, password, code),
-            Command::Level(label) => self.level(label),
+            Command::Level(label, protection) => self.level(label, protection),
             Command::Passwd { old, new } => self.passwd(old, new),
             Command::Logout => self.log_out(),
             Command::Releases => self.releases(),
@@ -128,10 +128,10 @@ impl Agent {
         }
     }
 
-    fn level(&mut self, label: LabelName) -> Done<Answer> {
+    fn level(&mut self, label: LabelName, protection: Option<ProtectionName>) -> Done<Answer> {
         self.need_login()?;
         self.not_while_locked()?;
-        let mut opened = match self.ask(&Request::Level(label.clone()))? {
+        let mut opened = match self.ask(&Request::Level(label.clone(), protection.clone()))? {
             Reply::Opened(opened) => *opened,
             other => {
                 if !matches!(other, Reply::Refused { kind: RefusalKind::Label, .. }) {
@@ -142,8 +142,10 @@ impl Agent {
         };
         self.ended = None;
         // The server has ended the session there was, so whatever happens now it is over here too.
-        let sound =
-            || granted::check(&label, &opened).map_err(|why| Fault::Refused(RefusalKind::Protocol, why));
+        let sound = || {
+            granted::check(&label, protection.as_ref(), &opened)
+                .map_err(|why| Fault::Refused(RefusalKind::Protocol, why))
+        };
         let result = self.close_here().and_then(|()| sound());
         let result = result.and_then(|()| self.open_here(&mut opened));
         if let Err(fault) = result {
@@ -165,6 +167,7 @@ impl Agent {
             colour: opened.colour,
             inner: opened.inner,
             services: opened.services,
+            protections: opened.protected.names,
         };
         let patience = client::patience(opened.grace);
         let (id, shown_too) = (opened.session, shown.clone());
@@ -344,9 +347,11 @@ impl Agent {
 
     /// The session and its parts as the local vault is to know them, the session first.
     fn records(&self, opened: &Opened) -> Vec<SessionRecord> {
-        let own = granted::record(opened.session, &opened.inner, &opened.reach);
+        let ciphers = &opened.protected.ciphers;
+        let own = granted::record(opened.session, &opened.inner, &opened.reach, ciphers.clone());
         let parts = self.parts(opened);
-        let part = |part: &Part| granted::record(part.record.session, &opened.inner, &part.reach);
+        let part =
+            |part: &Part| granted::record(part.record.session, &opened.inner, &part.reach, ciphers.clone());
         std::iter::once(own).chain(parts.iter().map(part)).collect()
     }
 
@@ -526,6 +531,8 @@ impl Agent {
             inner: opened.inner.clone(),
             reach: granted::addresses(&opened.reach),
             carriage: opened.carriage,
+            ciphers: opened.protected.ciphers.clone(),
+            key_life: opened.protected.key_life,
         }
     }
 

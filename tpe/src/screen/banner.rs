@@ -116,6 +116,7 @@ mod tests {
             colour: Some("red".into()),
             inner: vec![],
             services: vec![],
+            protections: Vec::new(),
         };
         let status = Status {
             connected: true,

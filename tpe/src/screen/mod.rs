@@ -457,7 +457,7 @@ impl Screen {
                 self.draw(terminal)?;
                 let agent = Agent::connect(&self.socket);
                 let opened = agent.and_then(|agent| {
-                    agent.ask(&Command::Level(label.clone()), |why| {
+                    agent.ask(&Command::Level(label.clone(), None), |why| {
                         self.message = why.to_owned();
                         // What cannot be drawn now is drawn with the answer.
                         let _ = self.draw(terminal);

@@ -147,12 +147,12 @@ impl Sessiond {
                 kind: RefusalKind::Credentials,
                 reason: "unknown user or wrong password".into(),
             },
-            Request::Level(label) if label.as_str() == "CROWDED" => {
+            Request::Level(label, _) if label.as_str() == "CROWDED" => {
                 // The old session was ended before it turned out that the new one cannot be opened.
                 self.session = None;
                 Reply::Refused { kind: RefusalKind::Unavailable, reason: "no slot is free".into() }
             }
-            Request::Level(label) => {
+            Request::Level(label, _) => {
                 let known = self.labels.contains(&label) || ["SLOW", "TRICKED"].contains(&label.as_str());
                 if !known && self.lattice.is_none() {
                     let reason = format!("{label} is not within your clearance");
@@ -179,6 +179,7 @@ impl Sessiond {
                     ],
                     mtu: 1400,
                     carriage: levee_ipc::vault::Carriage::Each,
+                    protected: Default::default(),
                     tunnel_port: 4500,
                     grace: Duration::from_secs(30),
                     others: Vec::new(),
@@ -267,7 +268,7 @@ impl Sessiond {
                 }
                 Ok(Prod::Cut) => self.channel = None,
                 Ok(Prod::Open) => {
-                    let reply = self.reply(Request::Level(label("SLOW")));
+                    let reply = self.reply(Request::Level(label("SLOW"), None));
                     self.channel.as_ref().unwrap().send(&reply).unwrap();
                 }
                 Err(std::sync::mpsc::TryRecvError::Empty) => {}
@@ -282,7 +283,7 @@ impl Sessiond {
             }
             match channel.try_recv::<ChildToSessiond>() {
                 Ok(received) => {
-                    let slow = |request: &Request| matches!(request, Request::Level(label) if label.as_str() == "SLOW");
+                    let slow = |request: &Request| matches!(request, Request::Level(label, _) if label.as_str() == "SLOW");
                     if let ChildToSessiond::Request(request) = received.message
                         && !slow(&request)
                     {

@@ -68,7 +68,7 @@ impl Site {
         session: &Grant<Session>,
         service: &ServiceName,
     ) -> Result<Grant<Connect>, Box<Denial>> {
-        let Session { user, host, label, name, reach } = session.action();
+        let Session { user, host, label, name, reach, .. } = session.action();
         let who = Who { user: Some(user), host: Some(host) };
         let ask = ask(who, Some(name.clone()), service);
         let recorded = self.check_mediated(&ask, service)?.recorded();

@@ -3,7 +3,7 @@
 use super::{Ask, Denial, DenialKind, Grant, Session, Who};
 use crate::audit::{Action, Event, Verdict};
 use crate::names::{HostName, LabelName};
-use crate::site::Site;
+use crate::site::{Protected, Site};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -13,6 +13,7 @@ pub struct Keys {
     host: HostName,
     label: LabelName,
     reach: Vec<IpAddr>,
+    protected: Protected,
 }
 
 impl Keys {
@@ -31,9 +32,16 @@ impl Keys {
         &self.reach
     }
 
+    /// What the tunnel must have beyond what every tunnel at the label has.
+    pub fn protected(&self) -> &Protected {
+        &self.protected
+    }
+
     fn of(session: &Session) -> Self {
         let reach: BTreeSet<IpAddr> = session.reach.iter().map(|reach| reach.address).collect();
-        Self { host: session.host.clone(), label: session.name.clone(), reach: reach.into_iter().collect() }
+        let (host, label, protected) =
+            (session.host.clone(), session.name.clone(), session.protected.clone());
+        Self { host, label, reach: reach.into_iter().collect(), protected }
     }
 }
 

@@ -16,6 +16,7 @@ mod partition;
 mod posture;
 mod ppk;
 mod problem;
+mod protection;
 mod quantity;
 mod quota;
 mod read;
@@ -43,6 +44,7 @@ pub use partition::{Channel, Partition, Restart};
 pub use posture::{Cipher, Posture};
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
+pub use protection::{Protected, Protection, Unprotected};
 pub use quota::Quota;
 pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Layer, Vault};
 
@@ -50,7 +52,8 @@ use crate::decision::Direction;
 use crate::domain::Domain;
 use crate::label::{Label, Range};
 use crate::names::{
-    DomainName, HostName, InterfaceName, LabelName, PostureName, ServiceName, SiteName, UserName,
+    DomainName, HostName, InterfaceName, LabelName, PostureName, ProtectionName, ServiceName, SiteName,
+    UserName,
 };
 use crate::vocabulary::Vocabulary;
 
@@ -384,6 +387,7 @@ pub struct Service {
     needs: Needs,
     software: Vec<String>,
     recorded: Recorded,
+    protection: Option<ProtectionName>,
 }
 
 impl Service {
@@ -538,6 +542,7 @@ pub struct Site {
     channels: Vec<Channel>,
     links: Vec<Link>,
     postures: Vec<Posture>,
+    protections: Vec<Protection>,
 }
 
 impl Site {

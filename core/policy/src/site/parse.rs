@@ -16,10 +16,10 @@ use super::services::service;
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, Program,
     Protocol, Recorded, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation, frames,
-    networks, partition, posture, quantity, reference,
+    networks, partition, posture, protection, quantity, reference,
 };
 use crate::label::Range;
-use crate::names::{DomainName, HostName, ServiceName, SiteName, UserName};
+use crate::names::{DomainName, HostName, ProtectionName, ServiceName, SiteName, UserName};
 use crate::vocabulary::{NameList, Vocabulary, nearest};
 
 /// A site file is not larger than this, in bytes.
@@ -95,6 +95,7 @@ pub(super) struct DraftService {
     pub needs: Needs,
     pub software: Vec<String>,
     pub recorded: Recorded,
+    pub protection: Option<At<ProtectionName>>,
 }
 
 pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
@@ -170,6 +171,10 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let networks = Part::of(networks.iter().map(|keys| networks::read(reader, words, keys)).collect());
     let domains = domains::read(reader, &root, words);
     let postures = posture::read(reader, &root, words, vault.as_ref(), crypto.as_ref());
+    let protections = protection::read(reader, &root, words, vault.as_ref(), crypto.as_ref());
+    if let Some(protections) = &protections {
+        protection::check_services(reader, &services.read, protections);
+    }
     let whole_federation = federation.is_some();
     let federation = federation.flatten();
     let parts = partition::read(reader, &root, words, limits.as_ref());
@@ -199,14 +204,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         audit: audit?,
         isolation: isolation?.0,
         frames: frames?.map(|frames| frames.value),
-        users: (draft.users.read.into_iter())
-            .map(|user| {
-                let (name, clearance, [export, import]) =
-                    (user.name.value, user.clearance.value, user.carried);
-                let second_factor = user.second_factor;
-                (name.clone(), User { name, clearance, export, import, second_factor })
-            })
-            .collect(),
+        users: (draft.users.read.into_iter()).map(built_user).collect(),
         hosts: (draft.hosts.read.into_iter())
             .map(|host| {
                 let (name, ppk) = (host.name.value, host.ppk.map(|ppk| ppk.value));
@@ -221,6 +219,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         channels: parts.channels.into_iter().map(partition::ReadChannel::into_channel).collect(),
         links: parts.links.into_iter().map(super::link::ReadLink::into_link).collect(),
         postures: postures?,
+        protections: protections?,
     })
 }
 
@@ -242,9 +241,16 @@ fn built_server(server: DraftServer) -> Server {
     }
 }
 
+fn built_user(user: DraftUser) -> (UserName, User) {
+    let DraftUser { name, clearance, carried: [export, import], second_factor } = user;
+    let (name, clearance) = (name.value, clearance.value);
+    (name.clone(), User { name, clearance, export, import, second_factor })
+}
+
 fn built_service(service: DraftService) -> (ServiceName, Service) {
     let DraftService { protocol, mode, program, uploads, needs, software, recorded, .. } = service;
     let (name, port, range) = (service.name.value, service.port.value, service.range.value);
+    let protection = service.protection.map(|name| name.value);
     let service = Service {
         name: name.clone(),
         port,
@@ -256,6 +262,7 @@ fn built_service(service: DraftService) -> (ServiceName, Service) {
         needs,
         software,
         recorded,
+        protection,
     };
     (name, service)
 }

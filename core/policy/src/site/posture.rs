@@ -45,6 +45,11 @@ impl Cipher {
         ("chacha20-poly1305", Self::ChaCha20Poly1305),
     ];
 
+    /// All there are, in levee's own order.
+    pub fn all() -> &'static [Self] {
+        super::Suites::Default.ciphers()
+    }
+
     /// The word for it in a site file.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -149,7 +154,7 @@ fn posture(
         Some(_) => ranges(reader, keys, "labels", vocabulary).map(Some),
     };
     let ciphers = reader.need(keys, "ciphers", "[\"aes-256-gcm\"]");
-    let ciphers = ciphers.and_then(|value| ciphers_of(reader, value, crypto));
+    let ciphers = ciphers.and_then(|value| ciphers_of(reader, value, crypto, "posture"));
     let follow = match keys.get("follow") {
         None => u64::try_from(FOLLOW.as_millis()).ok(),
         Some(value) => {
@@ -177,14 +182,15 @@ fn posture(
 }
 
 /// At least one, each once, and of those that the site's suites have.
-fn ciphers_of(
+pub(super) fn ciphers_of(
     reader: &mut Reader<'_>,
     value: &Spanned<DeValue<'_>>,
     crypto: Option<&Crypto>,
+    whose: &str,
 ) -> Option<Vec<Cipher>> {
     let words = reader.strings(value, "ciphers")?;
     if words.is_empty() {
-        let what = "a posture without a cipher lets nothing pass";
+        let what = format!("a {whose} without a cipher lets nothing pass");
         reader.problem(ProblemKind::BadValue, &value.span(), what, "name at least one");
     }
     let suites = crypto.map(Crypto::suites);

@@ -452,6 +452,12 @@ pub(super) const SERVICE: Section = Section {
             "[]",
             "What it needs of the host's programs beside its own package and what that depends on.",
         ),
+        may(
+            "protection",
+            "a [[protection]]'s name",
+            "what every tunnel has",
+            "What it asks of the tunnels of all sessions at its labels. Where that cannot be had no session opens there.",
+        ),
     ],
 };
 
@@ -588,6 +594,35 @@ pub(super) const POSTURE: Section = Section {
     ],
 };
 
+/// `[[protection]]`
+pub(super) const PROTECTION: Section = Section {
+    head: "[[protection]]",
+    needed: false,
+    means: "What a person may ask of a session's tunnel, by `levee-tpe level LABEL --protection NAME`, and a service by `protection`: more than every tunnel at the label has. What was asked for by several counts together. What cannot be had is refused, and nothing less is given.",
+    keys: &[
+        must("name", "1 to 32 of a-z, 0-9, '.', '_' and '-'", "Its name."),
+        may("labels", RANGES, "all labels", "At which labels it may be asked for."),
+        may(
+            "ciphers",
+            "a list of \"aes-256-gcm\", \"aes-128-gcm\" and \"chacha20-poly1305\"",
+            "what the label has",
+            "What the tunnel is sealed by: of these, what the posture in force has. Where it has none the session ends.",
+        ),
+        may(
+            "key-life",
+            "a time from \"1m\" to \"1h\"",
+            "about an hour",
+            "How old the tunnel's keys become: they are replaced before, and those that could not be are erased then.",
+        ),
+        may(
+            "constant-rate",
+            "true or false",
+            "what the label has",
+            "Whether its packets have one size and leave at `[vault] constant-rate-packets`, whatever there is to send.",
+        ),
+    ],
+};
+
 /// What the file itself has: its tables, in the order in which they are best written.
 pub const SECTIONS: &[&Section] = &[
     &SITE,
@@ -613,6 +648,7 @@ pub const SECTIONS: &[&Section] = &[
     &FEDERATION,
     &PEER,
     &POSTURE,
+    &PROTECTION,
 ];
 
 /// The names of the file's own tables.

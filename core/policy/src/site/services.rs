@@ -25,6 +25,10 @@ pub(super) fn service(
     let needs = needs::needs(reader, keys);
     let software = needs::software(reader, keys);
     let recorded = recorded(reader, keys, mode);
+    let protection = match keys.get("protection") {
+        None => Some(None),
+        Some(value) => reader.parsed(value, "protection's name", NAME).map(Some),
+    };
     let service = DraftService {
         name: name?,
         port: port?,
@@ -36,6 +40,7 @@ pub(super) fn service(
         needs: needs?,
         software: software?,
         recorded: recorded?,
+        protection: protection?,
     };
     if service.program == Program::Nginx && service.protocol != Protocol::Tcp {
         reader.problem(

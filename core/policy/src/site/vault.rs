@@ -145,7 +145,12 @@ impl Vault {
     /// that they say nothing of what goes on (traffic-flow confidentiality); `None` where they leave as they come.
     pub fn constant_interval(&self, label: &Label) -> Option<Duration> {
         let constant = self.constant.iter().any(|range| range.contains(label));
-        constant.then(|| Duration::from_secs(1) / self.rate.max(1))
+        constant.then(|| self.interval())
+    }
+
+    /// The same, for sessions at other labels that have it by a protection.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_secs(1) / self.rate.max(1)
     }
 
     /// Bytes of the longest inner packet at a label.

@@ -232,7 +232,8 @@ impl World {
             remote_ports: (0, 65_535),
         };
         let inner: Vec<IpAddr> = vec!["10.0.0.2".parse().unwrap()];
-        let record = SessionRecord { id: session(1), inner: inner.clone(), selectors: vec![row] };
+        let record =
+            SessionRecord { id: session(1), inner: inner.clone(), selectors: vec![row], ciphers: None };
         self.sessiond.send(&SessiondToVault::Open(record)).unwrap();
         assert!(matches!(hear(&self.sessiond), VaultToSessiond::Opened(id) if id == session(1)));
         let range = |text, length| levee_esp::AddressRange::prefix(text, length).unwrap();

@@ -391,6 +391,8 @@ pub fn record(number: u8, at: &str) -> KeyRecord {
         inner: vec!["10.81.0.5".parse().unwrap()],
         reach: vec!["10.80.0.1/32".parse().unwrap()],
         carriage: Carriage::Each,
+        ciphers: None,
+        key_life: None,
     }
 }
 

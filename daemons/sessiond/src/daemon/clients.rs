@@ -220,7 +220,7 @@ impl Daemon {
             Asked::Lock => Request::Lock,
             Asked::Active => Request::Active,
             Asked::Resume(session) => Request::Resume(session),
-            Asked::Level(label) => {
+            Asked::Level(label, protection) => {
                 let mut random = [0u8; 24];
                 if passwords::fill_random(&mut random).is_err() {
                     return self.refuse(id, "the server has no random numbers");
@@ -228,7 +228,7 @@ impl Daemon {
                 let (name, place) = random.split_at(16);
                 let (Ok(name), Ok(place)) = (name.try_into(), place.try_into()) else { return };
                 let random = u64::from_ne_bytes(place);
-                Request::Level { label, id: SessionId::from_random(name), random }
+                Request::Level { label, protection, id: SessionId::from_random(name), random }
             }
             Asked::Passwd { old, new } => {
                 if new.expose().len() < passwords::MIN_PASSWORD {

@@ -459,7 +459,7 @@ impl Client {
     }
 
     pub fn level(&self, at: &str) -> Reply {
-        self.call(Request::Level(label(at)))
+        self.call(Request::Level(label(at), None))
     }
 
     pub fn open(&self, at: &str) -> Opened {

@@ -115,7 +115,7 @@ impl TrustedPath {
             other => return Err(format!("sign-on: {other:?}")),
         }
         let label = LabelName::new(&label(number % labels)).map_err(|e| e.to_string())?;
-        match path.ask(&Request::Level(label)) {
+        match path.ask(&Request::Level(label, None)) {
             Ok(Reply::Opened(_)) => Ok(path),
             other => Err(format!("session: {other:?}")),
         }

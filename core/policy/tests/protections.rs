@@ -1,0 +1,144 @@
+//! Protections: what is asked for is had or the session is not; and what a site may say of them.
+
+use levee_policy::site::{Cipher, Protected};
+use levee_policy::{DenialKind, LabelName, Site};
+use std::time::Duration;
+
+const BASE: &str = include_str!("../../../conf/small/site.toml");
+const SOME: &str = r#"
+[[protection]]
+name = "strong"
+ciphers = ["chacha20-poly1305", "aes-256-gcm"]
+key-life = "10m"
+[[protection]]
+name = "quiet"
+labels = ["SECRET..SECRET//NATO,MED"]
+key-life = "5m"
+constant-rate = true
+[[protection]]
+name = "other"
+ciphers = ["chacha20-poly1305"]
+[[service]]
+name = "orders"
+port = 8080
+protocol = "tcp"
+range = "SECRET//NATO..SECRET//NATO,MED"
+mode = "direct"
+program = "nginx"
+protection = "strong"
+"#;
+
+fn site(more: &str) -> Site {
+    Site::parse(&format!("{BASE}{SOME}{more}")).unwrap()
+}
+
+fn protected(
+    site: &Site,
+    label: &str,
+    asked: Option<&str>,
+    ciphers: &[Cipher],
+) -> Result<Protected, DenialKind> {
+    let (user, host) = ("ada".parse().unwrap(), "ws1".parse().unwrap());
+    let (label, asked) = (LabelName::new(label).unwrap(), asked.map(|name| name.parse().unwrap()));
+    let grant = site.decide_protected_session(&user, &host, &label, asked.as_ref(), ciphers);
+    grant.map(|grant| grant.action().protected().clone()).map_err(|denial| denial.kind())
+}
+
+/// The problems of a site file with this at its end.
+fn problems(more: &str) -> String {
+    let problems = Site::parse(&format!("{BASE}{more}")).unwrap_err();
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_a_person_and_services_ask_for_counts_together() {
+    let (site, all) = (site(""), [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305]);
+    assert_eq!(protected(&site, "SECRET", None, &all), Ok(Protected::default()));
+    let strong = protected(&site, "SECRET", Some("strong"), &all).unwrap();
+    assert_eq!(strong.words(), "strong");
+    assert_eq!(strong.ciphers, Some(vec![Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm]));
+    assert_eq!((strong.key_life, strong.interval), (Some(Duration::from_secs(600)), None));
+    // The label's order counts, and what a posture has left.
+    assert_eq!(strong.among(&all), [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305]);
+
+    // Nobody asked but the service.
+    assert_eq!(protected(&site, "SECRET//NATO", None, &all), Ok(strong.clone()));
+    let both = protected(&site, "SECRET//NATO", Some("quiet"), &all).unwrap();
+    assert_eq!(both.words(), "quiet and strong");
+    assert_eq!(both.ciphers, strong.ciphers);
+    assert_eq!(
+        (both.key_life, both.interval),
+        (Some(Duration::from_secs(300)), Some(Duration::from_millis(4)))
+    );
+    let narrow = protected(&site, "SECRET//NATO", Some("other"), &all).unwrap();
+    assert_eq!(narrow.ciphers, Some(vec![Cipher::ChaCha20Poly1305]));
+}
+
+#[test]
+fn what_cannot_be_had_is_denied_and_nothing_less_is_granted() {
+    let (site, gcm) = (site(""), [Cipher::Aes256Gcm, Cipher::Aes128Gcm]);
+    for (label, asked, ciphers) in [
+        ("SECRET", Some("stronger"), &gcm[..]),
+        // Not at this label.
+        ("CONFIDENTIAL", Some("quiet"), &gcm),
+        // Not now.
+        ("SECRET", Some("other"), &gcm),
+        // A service wants it, whatever the person asks.
+        ("SECRET//NATO", None, &gcm[1..]),
+    ] {
+        assert_eq!(
+            protected(&site, label, asked, ciphers),
+            Err(DenialKind::NotProtected),
+            "{label} {asked:?}"
+        );
+    }
+    // The person's clearance comes first: who may not be there is not told what can be had.
+    let (user, host) = ("ugo".parse().unwrap(), "ws1".parse().unwrap());
+    let (label, asked) = (LabelName::new("SECRET").unwrap(), "stronger".parse().unwrap());
+    let denied = site.decide_protected_session(&user, &host, &label, Some(&asked), &gcm).unwrap_err();
+    assert_eq!(denied.kind(), DenialKind::NotCleared);
+}
+
+#[test]
+fn what_asks_for_nothing_more_or_cannot_be_had_is_a_problem_of_the_site() {
+    let one = |keys: &str| format!("\n[[protection]]\nname = \"strong\"\n{keys}\n");
+    let with = |keys: &str, vault: &str| {
+        let base = BASE.replace("workers = 1 ", &format!("{vault} "));
+        let problems = Site::parse(&format!("{base}{}", one(keys))).unwrap_err();
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert!(problems(&one("")).contains("asks for nothing that not every tunnel has"));
+    let all = "ciphers = [\"aes-128-gcm\", \"aes-256-gcm\", \"chacha20-poly1305\"]";
+    assert!(problems(&one(all)).contains("asks for nothing"));
+    assert!(problems(&one("constant-rate = false")).contains("asks for nothing"));
+    assert!(problems(&one("ciphers = []")).contains("a protection without a cipher lets nothing pass"));
+    assert!(problems(&one("key-life = \"2h\"")).contains("1h"));
+    assert!(problems(&format!("{0}{0}", one("key-life = \"5m\""))).contains("two protections `strong`"));
+    assert!(with("constant-rate = true", "workers = 2").contains("a rate of its own"));
+    let agree = one("key-life = \"5m\"");
+    let base = BASE.replace("agree = []", "agree = [\"SECRET\"]");
+    let problems_of = Site::parse(&format!("{base}{agree}")).unwrap_err();
+    assert!(problems_of.iter().any(|problem| problem.to_string().contains("stacks that must agree")));
+    let service = |range: &str, name: &str, port: u16, protection: &str| {
+        format!(
+            "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"tcp\"\nrange = \"{range}\"\nmode = \"direct\"\n\
+             program = \"nginx\"\nprotection = \"{protection}\"\n"
+        )
+    };
+    let strong = one("key-life = \"5m\"");
+    let unknown = problems(&format!("{strong}{}", service("SECRET", "orders", 8_080, "stong")));
+    assert!(
+        unknown.contains("`stong` is no protection of the site") && unknown.contains("`strong`"),
+        "{unknown}"
+    );
+    let narrow = one("key-life = \"5m\"\nlabels = [\"SECRET\"]");
+    let beyond = problems(&format!("{narrow}{}", service("CONFIDENTIAL..SECRET", "orders", 8_080, "strong")));
+    assert!(beyond.contains("where protection `strong` is not"), "{beyond}");
+    let two = "[[protection]]\nname = \"a\"\nciphers = [\"aes-256-gcm\"]\n[[protection]]\nname = \"b\"\nciphers = [\"chacha20-poly1305\"]\n";
+    let clash = problems(&format!(
+        "\n{two}{}{}",
+        service("SECRET", "orders", 8_080, "a"),
+        service("CONFIDENTIAL..SECRET", "charts", 8_081, "b")
+    ));
+    assert!(clash.contains("no cipher in common"), "{clash}");
+}
