@@ -488,8 +488,8 @@ pub mod tests {
         assert!(text.starts_with("site harbour: 3 sessions, 1 compartment, 12 audit records\n"), "{text}");
         assert!(
             text.contains(
-                "  SESSION       USER  HOST  LABEL         ADDRESS    SINCE  TRUSTED PATH\n  \
-             070707070707  ada   ws1   SECRET//NATO  10.80.1.1  1h2m   trusted path lost\n  and 2 more\n"
+                "  SESSION       USER  HOST  LABEL         PROTECTION  ADDRESS    SINCE  TRUSTED PATH\n  \
+             070707070707  ada   ws1   SECRET//NATO  -           10.80.1.1  1h2m   trusted path lost\n  and 2 more\n"
             ),
             "{text}"
         );
