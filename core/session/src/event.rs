@@ -20,7 +20,8 @@ pub struct ClientId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperatorId(pub u64);
 
-/// One message that waits at a guard for people. No number is used twice while sessiond runs.
+/// One message that waits at a guard for people: a million for each guard of the site file, counted from its place there. What else
+/// happens on the server shows by none of them, and no number is used again before all others of its guard were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ReleaseId(pub u64);

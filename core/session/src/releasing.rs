@@ -20,6 +20,9 @@ pub const MOST_LISTED: usize = 32;
 /// Octets of a message that one answer shows.
 pub const PART: usize = 8 << 10;
 
+/// How many numbers each guard's messages have.
+const NUMBERS: u64 = 1_000_000;
+
 const NO_SESSION: &str = "no session is open at this workstation";
 const NO_MESSAGE: &str = "no such message waits for you here: levee-tpe release lists those that do";
 const NOT_SHOWN: &str = "it has not been shown here as a whole: levee-tpe release NUMBER shows it";
@@ -61,14 +64,17 @@ impl Sessions {
         content: Vec<u8>,
         now: Time,
     ) {
-        let release = self.site.guard(&channel).and_then(|(_, guard)| guard.release());
-        let octets = u32::try_from(content.len()).ok();
+        let site = std::sync::Arc::clone(&self.site);
+        let release = site.guard(&channel).and_then(|(of, guard)| Some((of.size(), guard.release()?)));
         let of_guard = self.held.values().filter(|held| held.message.channel == channel).count();
-        let (Some(release), Some(octets), true) = (release, octets, of_guard < MOST_WAITING) else {
+        let (Some((most, release)), Ok(octets)) = (release, u32::try_from(content.len())) else {
             return self.say(Output::NotReleased(channel, ticket));
         };
+        if octets > most || of_guard >= MOST_WAITING {
+            return self.say(Output::NotReleased(channel, ticket));
+        }
         let until = now.after(release.within());
-        let id = ReleaseId(self.number());
+        let id = self.release_id(&channel);
         self.set_timer(until, Timer::Release(id));
         let message = Message { channel, digest, octets };
         let told: Vec<ClientId> = match of_guard {
@@ -81,6 +87,20 @@ impl Sessions {
         }
         let (shown, words) = (BTreeMap::new(), Vec::new());
         self.held.insert(id, Held { message, ticket, content, until, shown, words });
+    }
+
+    fn release_id(&mut self, channel: &ChannelName) -> ReleaseId {
+        let place = self.site.channels().iter().take_while(|other| other.name() != channel).count();
+        let first = NUMBERS.saturating_mul(u64::try_from(place).unwrap_or(u64::MAX));
+        let last = self.numbered.entry(channel.clone()).or_default();
+        // So few wait that one is free.
+        loop {
+            *last = (*last + 1) % NUMBERS;
+            let id = ReleaseId(first.saturating_add(*last));
+            if !self.held.contains_key(&id) {
+                return id;
+            }
+        }
     }
 
     /// A guard's process is another one: it knows of nothing that waits.

@@ -10,7 +10,7 @@ use crate::releasing::Held;
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::Event as Entry;
-use levee_policy::{HostName, LabelName, Site, UserName};
+use levee_policy::{ChannelName, HostName, LabelName, Site, UserName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -85,6 +85,8 @@ pub struct Sessions {
     pub(crate) postures: Postures,
     /// Messages of guards that wait for people.
     pub(crate) held: BTreeMap<ReleaseId, Held>,
+    /// The last number that each guard's had.
+    pub(crate) numbered: BTreeMap<ChannelName, u64>,
     /// Refused negotiations since then.
     pub(crate) denials: Option<(Time, u32)>,
     pub(crate) commits: BTreeMap<CommitId, Purpose>,
@@ -144,6 +146,7 @@ impl Sessions {
             pace: Pace::default(),
             postures: Postures::default(),
             held: BTreeMap::new(),
+            numbered: BTreeMap::new(),
             denials: None,
             commits: BTreeMap::new(),
             timers: BTreeSet::new(),

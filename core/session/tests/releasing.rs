@@ -309,3 +309,31 @@ fn what_waits_too_long_or_is_too_much_or_whose_guard_is_gone_does_not_pass() {
     server.hear(Event::Offered { channel, ticket: TICKET, digest: DIGEST, content: vec![1] });
     assert!(server.has_refused());
 }
+
+#[test]
+fn a_messages_number_tells_nothing_of_what_else_the_server_does() {
+    let mut server = both();
+    server.offer(b"one");
+    // What others do, at other labels.
+    server.sits(3, "ugo", "ws3", "UNCLASSIFIED");
+    for label in ["CONFIDENTIAL", "SECRET", "UNCLASSIFIED"] {
+        server.level(3, label);
+    }
+    server.offer(b"two");
+    let numbers: Vec<u64> = server.waiting(1).iter().map(|waiting| waiting.id.0).collect();
+    assert_eq!(numbers, [1, 2]);
+    // One that waits no more has had its number.
+    assert_eq!(server.says(1, Consent::Refuse), Reply::Released(Released::Refused));
+    server.offer(b"three");
+    let numbers: Vec<u64> = server.waiting(1).iter().map(|waiting| waiting.id.0).collect();
+    assert_eq!(numbers, [2, 3]);
+}
+
+#[test]
+fn what_is_larger_than_a_message_of_the_guard_may_be_is_not_kept() {
+    let mut server = both();
+    server.offer(&vec![b'x'; (32 << 10) + 1]);
+    assert!(server.has_refused() && server.waiting(1).is_empty());
+    server.offer(&vec![b'x'; 32 << 10]);
+    assert_eq!(server.waiting(1).len(), 1);
+}
