@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         example: &str,
     ) -> Option<&'t Spanned<DeValue<'t>>> {
         let found = keys.get(key);
-        if found.is_none() && !self.broken {
+        if found.is_none() && !self.broken && !self.misspelt(keys, key) {
             self.problem(
                 ProblemKind::MissingKey,
                 &keys.span,
@@ -208,6 +208,18 @@ impl<'a> Reader<'a> {
             );
         }
         found
+    }
+
+    /// Whether the table has a key that was taken for a misspelt one of this name: that is one fault, and said once.
+    fn misspelt(&self, keys: &Keys<'_>, key: &str) -> bool {
+        let near = |problem: &&Problem| problem.nearest.as_deref() == Some(key);
+        let unknown =
+            self.problems.iter().filter(|problem| problem.kind == ProblemKind::UnknownKey).filter(near);
+        let places: Vec<_> = unknown.map(|problem| (problem.line, problem.column)).collect();
+        keys.iter().any(|(name, _)| {
+            let (line, column, _) = locate(self.text, name.span.clone());
+            places.contains(&(line, column))
+        })
     }
 
     pub fn string<'t>(&mut self, value: &'t Spanned<DeValue<'t>>, key: &str) -> Option<At<&'t str>> {
