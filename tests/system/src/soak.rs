@@ -166,25 +166,28 @@ fn strangers(world: &World, over: &AtomicBool, sent: &AtomicU64) {
     }
 }
 
-fn uid(process: &host::Process) -> String {
-    process.status("Uid").split_whitespace().next().expect("a uid").to_owned()
+/// The uid that it runs under; none of one that has ended meanwhile, as a maker of stores does.
+fn uid(process: &host::Process) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid)).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next().map(str::to_owned)
 }
 
 /// Has every process of the hostile label replaced by its twin: those under uids that nobody had before. The others stay.
 fn take_over(world: &World, twins: &Path, before: &BTreeSet<String>) -> Vec<host::Process> {
-    let (theirs, others): (Vec<host::Process>, Vec<host::Process>) =
-        host::below(world.server_pid()).into_iter().partition(|process| !before.contains(&uid(process)));
-    let theirs: Vec<host::Process> =
-        theirs.into_iter().filter(|one| TWINS.contains(&one.name.as_str())).collect();
+    let all = host::below(world.server_pid()).into_iter().filter_map(|one| Some((uid(&one)?, one)));
+    let (theirs, others): (Vec<_>, Vec<_>) = all.partition(|(uid, _)| !before.contains(uid));
+    let theirs: Vec<(String, host::Process)> =
+        theirs.into_iter().filter(|(_, one)| TWINS.contains(&one.name.as_str())).collect();
     for program in TWINS {
-        assert!(theirs.iter().any(|one| one.name == program), "no {program} at {HOSTILE}: {theirs:?}");
+        assert!(theirs.iter().any(|(_, one)| one.name == program), "no {program} at {HOSTILE}: {theirs:?}");
     }
-    let list: String = theirs.iter().map(|one| format!("{} {}\n", one.name, uid(one))).collect();
+    let list: String = theirs.iter().map(|(uid, one)| format!("{} {uid}\n", one.name)).collect();
     fs::write(twins.join("hostile"), list).expect("say who is hostile");
-    for one in theirs {
+    for (_, one) in theirs {
         sh("kill", &["-KILL", &one.pid.to_string()]).ok();
     }
-    others
+    others.into_iter().map(|(_, one)| one).collect()
 }
 
 /// Whoever is at the hostile label asks for it again and again.
@@ -236,7 +239,7 @@ pub fn run(lasts: Duration) -> Findings {
         assert_eq!(crowd::fault(&world.fetch(&seat.workstation, PAGE), &seat.label, &seats), None);
     }
     let usual: Vec<f64> = (0..7).map(|_| sign_on(&world).expect("a sign-on")).collect();
-    let uids = host::below(world.server_pid()).iter().map(uid).collect();
+    let uids = host::below(world.server_pid()).iter().filter_map(uid).collect();
     world.login("ws4", "ada").ok();
     world.level("ws4", HOSTILE).ok();
     // The services of the hostile label begin with their first connection, and answer nothing.

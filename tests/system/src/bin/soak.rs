@@ -1,5 +1,5 @@
 //! `soak [SECONDS]` (1,800), as root, beside levee's programs: a server under attack (`levee_system::soak`). Ends with 1 if anybody at
-//! another label lost anything, or a process grew by more than 8 MiB.
+//! another label lost anything, or a process grew by more than 8 MiB, and with 2 where it is called wrongly.
 #![forbid(unsafe_code)]
 
 use levee_system::soak;
@@ -10,7 +10,17 @@ use std::time::Duration;
 const MOST: u64 = 8 * 1024;
 
 fn main() -> ExitCode {
-    let seconds = std::env::args().nth(1).and_then(|word| word.parse().ok()).unwrap_or(1_800);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let seconds = match &words[..] {
+        [] => 1_800,
+        [seconds] if seconds.parse::<u64>().is_ok_and(|seconds| seconds > 0) => {
+            seconds.parse().unwrap_or(1_800)
+        }
+        _ => {
+            eprintln!("usage: soak [SECONDS]   how long the attack lasts: 1,800 unless it is said");
+            return ExitCode::from(2);
+        }
+    };
     let found = soak::run(Duration::from_secs(seconds));
     println!(
         "attack: {:.0} s, {} ends of hostile processes, {} datagrams and connections of strangers",
