@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere test test-pure fuzz reference book lint bench bench-full study build install uninstall packages packages-test clean mutants soak
+.PHONY: help run crowd elsewhere test test-pure fuzz reference book lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -21,16 +21,17 @@ help:
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
 	@echo 'make uninstall    removes what make install put there; keys, site files and logs stay'
 	@echo 'make packages     .deb and .rpm for servers, workstations and the laboratory, and a bill of materials, in out/packages'
+	@echo 'make reproducible  builds the last commit twice, in two places, and compares the programs: half an hour and more'
 	@echo 'make packages-test  installs, upgrades and removes them in clean Debian 12 and 13 roots'
 
 run:
 	@scripts/need run
-	$(CARGO) build --release --workspace --bins
+	@CARGO=$(CARGO) scripts/build
 	@scripts/demo target/release
 
 crowd:
 	@scripts/need run
-	$(CARGO) build --release --workspace --bins
+	@CARGO=$(CARGO) scripts/build
 	@target/release/crowd
 
 elsewhere: build
@@ -75,11 +76,14 @@ bench-full:
 
 study:
 	@scripts/need study
-	$(CARGO) build --release --workspace --bins
+	@CARGO=$(CARGO) scripts/build
 	@scripts/study
 
 build:
-	$(CARGO) build --release --workspace --bins
+	@CARGO=$(CARGO) scripts/build
+
+reproducible:
+	@scripts/reproducible
 
 # The programs find each other in one directory; only those that people call are on the path.
 PREFIX ?= /usr/local
