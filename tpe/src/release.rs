@@ -89,13 +89,23 @@ pub fn message_json(content: &[u8]) -> Value {
     json!({ "octets": content.len(), "sha256": hex(&Sha256::digest(content)), "content": text })
 }
 
-/// The same: each of its lines behind a bar, so that none is taken for what levee says.
+/// The same: each of its lines behind a bar, so that none is taken for what levee says. Two messages that differ are to look different
+/// to who releases them: spaces at the end of a line, which nobody would see, are written out. Letters that look alike (a Cyrillic
+/// and a Latin one) cannot be told apart so; that there are letters beyond ASCII is said.
 pub fn message_text(content: &[u8]) -> String {
     let mut text = String::new();
     for line in content.split(|octet| *octet == b'\n') {
+        let spaces = line.iter().rev().take_while(|octet| **octet == b' ').count();
         text.push_str("| ");
-        visible(line, &mut text);
+        visible(line.get(..line.len().saturating_sub(spaces)).unwrap_or(line), &mut text);
+        text.push_str(&"\\x20".repeat(spaces));
         text.push('\n');
+    }
+    let letters =
+        content.utf8_chunks().flat_map(|chunk| chunk.valid().chars()).filter(|c| !c.is_ascii()).count();
+    if letters > 0 {
+        let _ =
+            writeln!(text, "{letters} of its characters are beyond ASCII: such a one can look like another");
     }
     let (octets, digest) = (content.len(), hex(&Sha256::digest(content)));
     let _ = write!(text, "{octets} octets, SHA-256 {digest}");
@@ -136,7 +146,37 @@ mod tests {
             text.starts_with("| tide\\x1b[2J\n| released by two people\n| \n32 octets, SHA-256 "),
             "{text}"
         );
+        assert!(!text.contains("beyond ASCII"), "{text}");
         let json = message_json(b"\x1b]52;c;x\x07\n").to_string();
         assert!(!json.contains('\u{1b}') && json.contains("\\\\x1b]52"), "{json}");
+    }
+
+    #[test]
+    fn messages_that_differ_in_what_nobody_would_see_are_shown_differently() {
+        let shown = |content: &str| message_text(content.as_bytes()).rsplit_once('\n').unwrap().0.to_owned();
+        let alike = [
+            "tide 7",
+            "tide 7 ",
+            "tide 7  ",
+            "tide\u{a0}7",
+            "tide\u{2003}7",
+            "tide 7\u{200b}",
+            "tide\t7",
+            "tide 7\r",
+        ];
+        for (place, one) in alike.iter().enumerate() {
+            for other in &alike[place + 1..] {
+                assert_ne!(shown(one), shown(other), "{one:?} and {other:?}");
+            }
+        }
+        // Every line alone, and one of spaces only.
+        assert_eq!(shown("a \n  \nb"), "| a\\x20\n| \\x20\\x20\n| b");
+        // What is written as it would be shown is not taken for it.
+        assert_ne!(shown("a "), shown("a\\x20"));
+        // A letter that looks like a Latin one.
+        assert_eq!(
+            shown("t\u{456}de"),
+            "| t\u{456}de\n1 of its characters are beyond ASCII: such a one can look like another"
+        );
     }
 }
