@@ -15,6 +15,7 @@ impl Sessions {
         let mut begun = None;
         let mut returning = false;
         let mut user_of_it = None;
+        let mut unproved = None;
         self.transition(id, |phase| match phase {
             Phase::Closing(mut closing) => {
                 closing.waiters.append(&mut waiters);
@@ -38,6 +39,7 @@ impl Sessions {
                     );
                     if !asked {
                         waiters.push(Waiter::TellEnded(client));
+                        unproved = open.lock.bars().then_some(client);
                     }
                 }
                 begun = Some(true);
@@ -46,6 +48,10 @@ impl Sessions {
         });
         if let Some(client) = user_of_it {
             self.lock_over(client, reason);
+        }
+        // Who was to prove themself before anything else has not: whoever sits there now begins as everybody does.
+        if let Some(client) = unproved {
+            self.sign_off(client, reason, now);
         }
         // Left over only where there is no such session: it is over already.
         for waiter in waiters {

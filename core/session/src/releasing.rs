@@ -105,7 +105,17 @@ impl Sessions {
 
     /// A guard's process is another one: it knows of nothing that waits.
     pub(crate) fn guard_lost(&mut self, channel: &ChannelName) {
-        self.held.retain(|_, held| held.message.channel != *channel);
+        let lost = self.held.iter().filter(|(_, held)| held.message.channel == *channel);
+        for id in lost.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.take(id);
+        }
+    }
+
+    /// It waits no more, and nothing waits for its time: that can be a day, and its writer makes as many as the guard's quota lets it.
+    fn take(&mut self, id: ReleaseId) -> Option<Held> {
+        let held = self.held.remove(&id)?;
+        self.timers.remove(&(held.until, Timer::Release(id)));
+        Some(held)
     }
 
     pub(crate) fn release_due(&mut self, id: ReleaseId, now: Time) {
@@ -115,7 +125,7 @@ impl Sessions {
     }
 
     fn not_released(&mut self, id: ReleaseId) {
-        if let Some(held) = self.held.remove(&id) {
+        if let Some(held) = self.take(id) {
             self.say(Output::NotReleased(held.message.channel, held.ticket));
         }
     }
@@ -193,15 +203,16 @@ impl Sessions {
         let Some(session) = self.permission(client) else {
             return self.refuse(client, RefusalKind::NoSession, NO_SESSION);
         };
-        let Some(held) = self.held.get(&id).filter(|held| held.message.digest == digest) else {
+        // One answer, and one count, for a message that there is not and for one that does not wait for this person: who knows what a
+        // guard's writer may say could learn by others what it did say, at a label where nothing of it may be known.
+        let found = self.held.get(&id).filter(|held| held.message.digest == digest);
+        let found =
+            found.and_then(|held| Some((held, rules::release(&self.site, session, &held.message).ok()?)));
+        let Some((held, word)) = found else {
+            let session = session.action();
+            let (device, user) = (session.host().clone(), session.user().clone());
+            self.count("a word about a message that does not wait for this person", Some(device), Some(user));
             return self.refuse(client, RefusalKind::NoMessage, NO_MESSAGE);
-        };
-        let word = match rules::release(&self.site, session, &held.message) {
-            Ok(word) => word,
-            Err(denial) => {
-                self.say(Output::Audit(denial.audit().clone()));
-                return self.refuse(client, RefusalKind::Label, denial.reason());
-            }
         };
         let shown = held.shown.get(word.action().user());
         if shown
@@ -253,7 +264,7 @@ impl Sessions {
         if held.words.len() < 2 {
             return self.answer(client, Reply::Released(Released::Waits));
         }
-        let Some(Held { message, ticket, words, .. }) = self.held.remove(&id) else { return };
+        let Some(Held { message, ticket, words, .. }) = self.take(id) else { return };
         let channel = message.channel.clone();
         match rules::pass(&self.site, message, words) {
             Ok(grant) => {
@@ -265,6 +276,42 @@ impl Sessions {
                 self.say(Output::NotReleased(channel, ticket));
                 self.refuse(client, RefusalKind::Unavailable, denial.reason());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_policy::Site;
+
+    #[test]
+    fn nothing_waits_for_the_time_of_what_waits_no_more() {
+        let partition = |name, label| {
+            format!("[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\ncommand = [\"/usr/bin/true\"]\n")
+        };
+        let parts = [("high", "SECRET"), ("filter", "SECRET"), ("low", "UNCLASSIFIED")];
+        let parts = parts.map(|(name, label)| partition(name, label)).concat();
+        let guard = "[[channel]]\nname = \"down\"\nkind = \"guard\"\nfrom = \"high\"\nto = \"low\"\nfilter = \"filter\"\n\
+            messages = \"10 in 60s\"\nrelease = [\"ada\", \"mia\"]\nrelease-within = \"24h\"\n";
+        let small = include_str!("../../../conf/small/site.toml")
+            .replace("\"UNCLASSIFIED..CONFIDENTIAL//MED\"", "\"UNCLASSIFIED..SECRET//NATO,MED\"")
+            .replace("\"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"", "\"UNCLASSIFIED..SECRET//NATO,MED\"")
+            .replace("clearance = \"UNCLASSIFIED\"", "clearance = \"UNCLASSIFIED..SECRET\"");
+        let site = Site::parse(&format!("{small}\n{parts}{guard}")).unwrap();
+        let now = Time::from_millis(1_000_000_000);
+        let mut machine = Sessions::new(std::sync::Arc::new(site), vec![], [], [], [7; 16], now);
+        let channel: ChannelName = "down".parse().unwrap();
+        let before = machine.timers.len();
+        for ticket in 0..100 {
+            machine.offered(channel.clone(), ticket, [9; 32], b"tide".to_vec(), now);
+            let id = *machine.held.keys().next().expect("it waits");
+            assert_eq!(machine.timers.len(), before + 1);
+            match ticket % 2 {
+                0 => machine.not_released(id),
+                _ => machine.guard_lost(&channel),
+            }
+            assert_eq!((machine.held.len(), machine.timers.len()), (0, before));
         }
     }
 }

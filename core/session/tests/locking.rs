@@ -47,7 +47,12 @@ impl Server {
 
     /// With a session that is open, at a site that locks what is not used.
     fn open() -> Self {
-        let mut server = Self::of(&SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1));
+        Self::open_at("idle-lock = \"5m\"\nslots = 64")
+    }
+
+    /// The same, where the site has this instead of its slots.
+    fn open_at(instead: &str) -> Self {
+        let mut server = Self::of(&SITE.replacen("slots = 64", instead, 1));
         server.hear(Event::Request(
             CLIENT,
             Request::Level { label: label(), protection: None, id: id(), random: 1 },
@@ -365,4 +370,56 @@ fn an_answer_to_what_a_vault_was_told_before_a_lock_is_not_the_locks() {
     // One that says more than it was asked unlocks nothing.
     server.hear(Event::VaultOpened(label(), id()));
     assert!(server.is_locked() && !server.has_said(|output| matches!(output, Output::Reply(..))));
+}
+
+#[test]
+fn a_session_that_ends_while_it_is_locked_leaves_nobody_signed_on() {
+    let operator = || Event::End(OperatorId(1), id().to_string());
+    let vault = || Event::VaultClosed(label(), id());
+    let failed = || Event::LabelFailed(label(), "its store is broken".into());
+    let too_long = || Event::Tick;
+    let ends: [(&str, &dyn Fn() -> Event); 4] = [
+        ("an operator ends it", &operator),
+        ("its vault says that it has not taken it", &vault),
+        ("its label cannot run", &failed),
+        ("it has lasted for too long", &too_long),
+    ];
+    for (how, end) in ends {
+        for settled in [true, false] {
+            let mut server = Server::open_at("idle-lock = \"5m\"\nlongest-session = \"1h\"\nslots = 64");
+            server.answers = settled;
+            server.asks(Request::Lock);
+            if how.ends_with("too long") {
+                server.answers = true;
+                server.now = server.now.after(Duration::from_secs(3600));
+            }
+            server.said.clear();
+            server.hear(end());
+            assert!(
+                server.said.iter().any(|output| matches!(output, Output::Reply(CLIENT, Reply::SignedOff(_)))),
+                "{how}, {settled}: who sits there has not proved themself"
+            );
+            assert!(server.said.iter().any(records(Action::SignOff, Verdict::Noted)), "{how}");
+            server.said.clear();
+            for request in [
+                Request::Level {
+                    label: "UNCLASSIFIED".parse().unwrap(),
+                    protection: None,
+                    id: SessionId::from_random([8; 16]),
+                    random: 2,
+                },
+                Request::Passwd,
+            ] {
+                server.asks(request.clone());
+                assert!(server.has_said(refused(RefusalKind::NotLoggedIn)), "{how}, {settled}: {request:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_session_that_ends_while_it_is_in_use_leaves_its_person_signed_on() {
+    let mut server = Server::open();
+    server.hear(Event::End(OperatorId(1), id().to_string()));
+    assert!(!server.has_said(|output| matches!(output, Output::Reply(CLIENT, Reply::SignedOff(_)))));
 }

@@ -100,6 +100,8 @@ struct Person {
     device: HostName,
     asked: usize,
     answered: usize,
+    /// Whoever sits there is to prove themself first.
+    unproved: bool,
     session: Option<SessionId>,
 }
 
@@ -242,8 +244,19 @@ impl World {
     fn replied(&mut self, client: ClientId, reply: Reply) {
         let Some(person) = self.people.get_mut(&client) else { return };
         let device = person.device.clone();
+        match &reply {
+            Reply::Locked | Reply::LockedUnasked(_) => person.unproved = true,
+            Reply::Unlocked | Reply::LoggedIn(_) => person.unproved = false,
+            Reply::Resumed(status) => person.unproved = status.locked,
+            Reply::Opened { .. } if person.unproved => {
+                self.fail(&format!(
+                    "{client:?} has not proved themself since it was locked, and opens a session"
+                ));
+            }
+            _ => {}
+        }
         match reply {
-            Reply::Ended(_) => {
+            Reply::Ended(_) | Reply::SignedOff(_) => {
                 person.session = None;
                 return;
             }
@@ -330,7 +343,8 @@ impl World {
             self.next += 1;
             let client = ClientId(self.next);
             let device: HostName = self.random.pick(&HOSTS).parse().unwrap();
-            let person = Person { device: device.clone(), asked: 0, answered: 0, session: None };
+            let person =
+                Person { device: device.clone(), asked: 0, answered: 0, unproved: false, session: None };
             self.people.insert(client, person);
             return self.handle(Event::Hello { client, device, fingerprint: [1; 32] });
         }

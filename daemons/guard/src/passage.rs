@@ -42,6 +42,9 @@ enum Answer {
 pub struct Passage {
     bounds: Bounds,
     schema: Option<Schema>,
+    /// What the filter has let through, as it did.
+    asked_for: Passed,
+    /// What the reader has been given, as it was: what people release can wait for hours, and all of it for one moment.
     passed: Passed,
     started: Instant,
     room: Vec<u8>,
@@ -49,6 +52,8 @@ pub struct Passage {
     /// Until when the filter may answer what it has been given.
     asked: Option<Instant>,
     held: BTreeMap<u64, Held>,
+    /// What may pass by sessiond's word, and waits until the bounds let it.
+    granted: VecDeque<Vec<u8>>,
     ticket: u64,
     above: Option<OwnedFd>,
     /// The number of the next message that passes.
@@ -64,17 +69,20 @@ pub struct Passage {
 impl Passage {
     /// Nothing is on its way.
     pub fn new(bounds: Bounds, schema: Option<Schema>, ticket: u64) -> Self {
-        let passed = Passed::new(bounds.messages, bounds.octets);
+        let passed = || Passed::new(bounds.messages, bounds.octets);
+        let (asked_for, passed) = (passed(), passed());
         let room = vec![0; usize::try_from(bounds.shape.size).unwrap_or(0)];
         Self {
             bounds,
             schema,
+            asked_for,
             passed,
             started: Instant::now(),
             room,
             waiting: VecDeque::new(),
             asked: None,
             held: BTreeMap::new(),
+            granted: VecDeque::new(),
             ticket,
             above: None,
             next: 0,
@@ -169,10 +177,10 @@ impl Passage {
         }
         let octets = u32::try_from(content.len()).map_err(|_| Refusal::Size)?;
         self.is_open()?;
-        if self.held.len() >= HELD {
+        if self.held.len() + self.granted.len() >= HELD {
             return Err(Refusal::Full);
         }
-        self.passed.take(content.len(), self.started.elapsed())?;
+        self.asked_for.take(content.len(), self.started.elapsed())?;
         let ticket = self.ticket;
         self.ticket = ticket.wrapping_add(1);
         let digest = Sha256::digest(&content).into();
@@ -185,21 +193,42 @@ impl Passage {
         Ok(asked)
     }
 
-    /// Sessiond has answered: what is in the log passes.
+    /// Sessiond has answered: what is in the log passes, as soon as the bounds let it ([`Self::pass`]).
     pub fn answered(&mut self, answer: &SessiondToGuard) {
         let (SessiondToGuard::Pass(ticket)
         | SessiondToGuard::Refuse(ticket)
         | SessiondToGuard::NotReleased(ticket)) = answer;
         let Some(held) = self.held.remove(ticket) else { return };
-        let result = match answer {
-            SessiondToGuard::Refuse(_) => Err(Refusal::Audit),
-            SessiondToGuard::NotReleased(_) => Err(Refusal::People),
-            SessiondToGuard::Pass(_) => self.is_open(),
-        };
-        match result {
-            Ok(()) => self.give(&held.content),
-            Err(why) => self.refuse(why),
+        match answer {
+            SessiondToGuard::Refuse(_) => self.refuse(Refusal::Audit),
+            SessiondToGuard::NotReleased(_) => self.refuse(Refusal::People),
+            SessiondToGuard::Pass(_) => self.granted.push_back(held.content),
         }
+    }
+
+    /// Gives the reader what may pass, one after another, as far as the bounds let it now.
+    pub fn pass(&mut self) {
+        while let Some(content) = self.granted.front() {
+            if let Err(why) = self.is_open() {
+                self.granted.pop_front();
+                self.refuse(why);
+                continue;
+            }
+            if self.passed.take(content.len(), self.started.elapsed()).is_err() {
+                return;
+            }
+            if let Some(content) = self.granted.pop_front() {
+                self.give(&content);
+            }
+        }
+    }
+
+    /// When the next of these may pass.
+    fn next(&self) -> Option<Instant> {
+        let content = self.granted.front()?;
+        // What could never pass is not held in the first place.
+        let at = self.passed.next(content.len(), self.started.elapsed())?;
+        self.started.checked_add(at)
     }
 
     fn is_open(&self) -> Result<(), Refusal> {
@@ -236,7 +265,7 @@ impl Passage {
     /// When there is something to do though nobody says anything.
     pub fn deadline(&self) -> Option<Instant> {
         let held = self.held.values().map(|held| held.until).min();
-        [self.asked, held, self.tell].into_iter().flatten().min()
+        [self.asked, held, self.tell, self.next()].into_iter().flatten().min()
     }
 
     fn refuse(&mut self, why: Refusal) {
@@ -275,6 +304,10 @@ impl Passage {
         let waiting = self.bounds.release.map_or(0, |_| self.held.len());
         let all = [
             ("messages that wait for people".to_owned(), u64::try_from(waiting).unwrap_or(u64::MAX)),
+            (
+                "messages that wait until so much may pass".to_owned(),
+                u64::try_from(self.granted.len()).unwrap_or(u64::MAX),
+            ),
             ("messages passed".to_owned(), self.given),
             ("bytes passed".to_owned(), self.octets),
             ("messages that the reader did not take".to_owned(), self.lost),

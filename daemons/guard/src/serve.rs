@@ -218,6 +218,7 @@ impl Guard {
             self.filter_lost("it takes nothing");
         }
         self.passage.expire(now);
+        self.passage.pass();
         for refused in self.passage.untold(now) {
             self.sessiond.send(refused);
         }

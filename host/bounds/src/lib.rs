@@ -108,16 +108,35 @@ impl Passed {
         while self.all.front().is_some_and(|(at, _)| now.saturating_sub(*at) >= longest) {
             self.all.pop_front();
         }
+        if !self.fits(octets, now) {
+            return Err(Refusal::Quota);
+        }
+        self.all.push_back((now, octets));
+        Ok(())
+    }
+
+    fn fits(&self, octets: u64, now: Duration) -> bool {
         let within = |quota: Quota| {
             self.all.iter().rev().take_while(move |(at, _)| now.saturating_sub(*at) < quota.within)
         };
         let messages = u64::try_from(within(self.messages).count()).unwrap_or(u64::MAX);
         let sum = within(self.octets).fold(octets, |sum, (_, octets)| sum.saturating_add(*octets));
-        if messages >= self.messages.most || sum > self.octets.most {
-            return Err(Refusal::Quota);
-        }
-        self.all.push_back((now, octets));
-        Ok(())
+        messages < self.messages.most && sum <= self.octets.most
+    }
+
+    /// When a message of so many octets may pass, at the earliest, if nothing passes before; `None`: never, it is larger than all that may.
+    pub fn next(&self, octets: usize, now: Duration) -> Option<Duration> {
+        let octets = u64::try_from(octets).unwrap_or(u64::MAX);
+        let ends = [self.messages.within, self.octets.within];
+        let mut moments: Vec<Duration> = (self.all.iter())
+            .flat_map(|(at, _)| ends.map(|within| at.saturating_add(within)))
+            .filter(|moment| *moment > now)
+            .chain([now])
+            .collect();
+        moments.sort_unstable();
+        // Once it fits it fits for good.
+        let first = moments.partition_point(|moment| !self.fits(octets, *moment));
+        moments.get(first).copied()
     }
 }
 
@@ -274,6 +293,25 @@ mod tests {
             [0, 9_999, 10_000, 19_999, 20_000].map(|now| passed.take(1, at(now)).is_ok()),
             [true, false, true, false, true]
         );
+    }
+
+    #[test]
+    fn it_is_said_when_a_message_may_pass_and_it_may_then_and_no_sooner() {
+        let quota = |most, seconds| Quota { most, within: Duration::from_secs(seconds) };
+        let mut passed = Passed::new(quota(3, 60), quota(100, 10));
+        let (mut now, mut waited) = (Duration::ZERO, 0);
+        for octets in [60, 60, 1, 40, 100, 100, 7, 7, 7, 7, 93].repeat(9) {
+            let next = passed.next(octets, now).unwrap();
+            assert!(next >= now);
+            if let Some(before) = next.checked_sub(Duration::from_millis(1)).filter(|before| *before >= now) {
+                assert_eq!(passed.take(octets, before), Err(Refusal::Quota), "{octets} at {before:?}");
+                waited += 1;
+            }
+            assert_eq!(passed.take(octets, next), Ok(()), "{octets} at {next:?}");
+            now = next;
+        }
+        assert!(waited > 30, "{waited}");
+        assert_eq!(passed.next(101, now), None);
     }
 
     #[test]

@@ -125,6 +125,7 @@ impl World {
         let let_through = self.asked.remove(&ticket).filter(|_| pass);
         let answer = if pass { SessiondToGuard::Pass(ticket) } else { SessiondToGuard::Refuse(ticket) };
         self.passage.answered(&answer);
+        self.passage.pass();
         let mut room = [0; 512];
         let got = recv(&self.reader, &mut room[..], RecvFlags::DONTWAIT).ok().map(|(_, length)| length);
         assert_eq!(got.is_some(), let_through.is_some(), "what was let through is there, and nothing else");

@@ -414,11 +414,15 @@ impl Agent {
 
     fn settle_inner(&mut self) -> Done<()> {
         if let Some(reason) = self.due.ended.take() {
-            self.ended = Some(reason);
+            self.ended = Some(reason.clone());
+            // Locked here, where the server may not have heard of it before the session was over.
+            let locked = self.is_locked();
             let purged = self.close_here();
             if std::mem::take(&mut self.due.signed_off) {
                 (self.login, self.notice) = (None, None);
                 self.link.close();
+            } else if locked {
+                self.abandon(&reason)?;
             }
             purged?;
         }
