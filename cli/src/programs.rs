@@ -34,6 +34,8 @@ const OF_SERVERS: [&str; 11] = [
 ];
 const OF_WORKSTATIONS: [&str; 1] = ["levee-tpe"];
 const REMEDY: &str = "install levee again";
+/// Of a directory in which each may rename or remove their own alone, as /tmp is.
+const STICKY: u32 = 0o1000;
 
 /// What a host does with levee's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +73,15 @@ pub fn check(directory: &Path, host: Use) -> Result<Option<usize>, String> {
         opened => opened.map_err(|e| format!("{}: {e}", path.display()))?,
     };
     let listed = read(&path, file)?;
-    is_roots(directory, &fs::metadata(directory).map_err(|e| format!("{}: {e}", directory.display()))?)?;
+    // Who can rename a directory above can put another in its place.
+    let whole = fs::canonicalize(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    for above in whole.ancestors() {
+        let about = fs::metadata(above).map_err(|e| format!("{}: {e}", above.display()))?;
+        let sticky = above != whole && about.uid() == 0 && about.mode() & STICKY != 0;
+        if !sticky {
+            is_roots(above, &about)?;
+        }
+    }
     let mut found = 0;
     for (name, digest) in &listed {
         let path = directory.join(name);
@@ -84,6 +94,10 @@ pub fn check(directory: &Path, host: Use) -> Result<Option<usize>, String> {
             }
             opened => opened.map_err(|e| format!("{}: {e}", path.display()))?,
         };
+        // What it leads to is in a directory that nobody has looked at.
+        if fs::symlink_metadata(&path).map_err(|e| format!("{}: {e}", path.display()))?.is_symlink() {
+            return Err(format!("{} is a link: {REMEDY}", path.display()));
+        }
         let about = file.metadata().map_err(|e| format!("{}: {e}", path.display()))?;
         is_roots(&path, &about)?;
         if digest_of(file).map_err(|e| format!("{}: {e}", path.display()))? != *digest {

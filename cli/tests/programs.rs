@@ -72,6 +72,25 @@ fn a_server_starts_with_the_programs_that_were_installed_and_with_no_other() {
         wrong(name, "somebody but root can change it");
         fs::set_permissions(at(name), before).unwrap();
     }
+    // What is in the manifest, root's and the right one, but where somebody else can put another in its place.
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::rename(at("levee-vault"), elsewhere.path().join("levee-vault")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path().join("levee-vault"), at("levee-vault")).unwrap();
+    wrong("levee-vault", "is a link: install levee again");
+    fs::remove_file(at("levee-vault")).unwrap();
+    fs::rename(elsewhere.path().join("levee-vault"), at("levee-vault")).unwrap();
+    let above = tempfile::tempdir().unwrap();
+    let moved = above.path().join("levee");
+    fs::rename(directory.path(), &moved).unwrap();
+    for (mode, owner) in [(0o777, 0), (0o755, 65_534), (0o1_777, 65_534)] {
+        fs::set_permissions(above.path(), fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(above.path(), Some(owner), None).unwrap();
+        let said = up(&moved, SITE);
+        assert!(said.contains("somebody but root can change it") && !said.contains("levee-warden"), "{said}");
+    }
+    std::os::unix::fs::chown(above.path(), Some(0), None).unwrap();
+    assert!(up(&moved, SITE).contains("levee-warden"), "a directory as /tmp is");
+    fs::rename(&moved, directory.path()).unwrap();
     for text in ["no digest\n", "00  levee\n", &fs::read_to_string(at("MANIFEST")).unwrap().repeat(2)] {
         let before = fs::read(at("MANIFEST")).unwrap();
         fs::write(at("MANIFEST"), text).unwrap();

@@ -341,7 +341,7 @@ pub fn to_text(answer: &Answer) -> String {
         }
         Answer::PasswordChanged => "the password is changed".into(),
         Answer::Releases(waiting) => release::list_text(waiting),
-        Answer::Message(content) => release::message_text(content),
+        Answer::Message(content) => release::message_text(content, release::columns()),
         Answer::Released(released) => release::outcome(*released).into(),
         Answer::Locked => "locked: nothing of the session passes until levee-tpe unlock".into(),
         Answer::Unlocked => "unlocked".into(),

@@ -109,7 +109,8 @@ enum Action {
     },
     /// See messages that wait at a guard for you and another person, and release or refuse them
     ///
-    /// Without a number it lists them; with one it shows the message. It passes when two of the people whom the site names for
+    /// Without a number it lists them; with one it shows the message, on a terminal alone: each of its lines behind a bar, what does not
+    /// fit into a row behind a colon in the next, under them its length and digest. It passes when two of the people whom the site names for
     /// the guard have released it, each at a workstation of their own, in a session at the label of what is released; one of
     /// them can refuse it. Each word is recorded with who said it.
     Release {
@@ -301,6 +302,9 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
                 }
                 answered => answered,
             };
+        }
+        Action::Release { number: Some(_), pass: None, refuse: None } if !run::is_shown(std::io::stdout()) => {
+            return Err(Fault::Local(release::NO_TERMINAL.into()));
         }
         Action::Release { number, pass, refuse } => release::command(*number, *pass, *refuse),
         Action::Lock => Command::Lock,

@@ -89,16 +89,31 @@ pub fn message_json(content: &[u8]) -> Value {
     json!({ "octets": content.len(), "sha256": hex(&Sha256::digest(content)), "content": text })
 }
 
-/// The same: each of its lines behind a bar, so that none is taken for what levee says. Two messages that differ are to look different
+/// The same, for a terminal of so many columns: each of its lines behind a bar, and what does not fit in a row behind a colon in the next, so that no row is
+/// taken for what levee says: a terminal would begin one itself, with what the message has there. Two messages that differ are to look different
 /// to who releases them: spaces at the end of a line, which nobody would see, are written out. Letters that look alike (a Cyrillic
 /// and a Latin one) cannot be told apart so; that there are letters beyond ASCII is said.
-pub fn message_text(content: &[u8]) -> String {
-    let mut text = String::new();
-    for line in content.split(|octet| *octet == b'\n') {
-        let spaces = line.iter().rev().take_while(|octet| **octet == b' ').count();
+pub fn message_text(content: &[u8], columns: usize) -> String {
+    let (mut text, mut line) = (String::new(), String::new());
+    // Two for the mark, and the last is left free: some terminals go to the next row when it is written.
+    let room = columns.saturating_sub(3).max(2);
+    for octets in content.split(|octet| *octet == b'\n') {
+        line.clear();
+        let spaces = octets.iter().rev().take_while(|octet| **octet == b' ').count();
+        visible(octets.get(..octets.len().saturating_sub(spaces)).unwrap_or(octets), &mut line);
+        line.push_str(&"\\x20".repeat(spaces));
         text.push_str("| ");
-        visible(line.get(..line.len().saturating_sub(spaces)).unwrap_or(line), &mut text);
-        text.push_str(&"\\x20".repeat(spaces));
+        let mut left = room;
+        for c in line.chars() {
+            // No character has more than two.
+            let wide = if c.is_ascii() { 1 } else { 2 };
+            if wide > left {
+                text.push_str("\n: ");
+                left = room;
+            }
+            text.push(c);
+            left -= wide;
+        }
         text.push('\n');
     }
     let letters =
@@ -111,6 +126,16 @@ pub fn message_text(content: &[u8]) -> String {
     let _ = write!(text, "{octets} octets, SHA-256 {digest}");
     text
 }
+
+/// Columns of the terminal that standard output is; as many as most have, where it does not say.
+pub fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    if size == 0 { 80 } else { size }
+}
+
+/// Said to who wants to see a message somewhere else.
+pub const NO_TERMINAL: &str = "standard output is no terminal: a message is shown on one alone, since what leaves a session for a \
+    file or a pipe is recorded, and this would not be";
 
 /// What has become of a message, in words.
 pub fn outcome(released: Released) -> &'static str {
@@ -141,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_message_cannot_pass_for_what_levee_says_and_no_octet_of_it_reaches_a_terminal() {
-        let text = message_text(b"tide\x1b[2J\nreleased by two people\n");
+        let text = message_text(b"tide\x1b[2J\nreleased by two people\n", 80);
         assert!(
             text.starts_with("| tide\\x1b[2J\n| released by two people\n| \n32 octets, SHA-256 "),
             "{text}"
@@ -152,8 +177,38 @@ mod tests {
     }
 
     #[test]
+    fn no_row_of_a_terminal_begins_with_what_a_message_says() {
+        let said = "32 octets, SHA-256 .";
+        for columns in [1, 20, 80, 200] {
+            // Whatever stands before it, ASCII or two columns wide.
+            for before in
+                (0..columns + 8).map(|n| " ".repeat(n)).chain((0..columns + 8).map(|n| "日".repeat(n)))
+            {
+                let text = message_text(format!("{before}{said}{before}.\n{said}").as_bytes(), columns);
+                let (mut message, own) = text.rsplit_once('\n').unwrap();
+                assert!(own.contains(" octets, SHA-256 "));
+                if !before.is_ascii() {
+                    message = message.rsplit_once('\n').unwrap().0;
+                }
+                let mut whole = String::new();
+                for row in message.lines() {
+                    let wide: usize = row.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
+                    assert!(wide < columns.max(6), "{columns}: {row}");
+                    match row.split_at(2) {
+                        ("| ", rest) => whole.push_str(&format!("\n{rest}")),
+                        (": ", rest) => whole.push_str(rest),
+                        (other, _) => panic!("{other}"),
+                    }
+                }
+                assert_eq!(whole, format!("\n{before}{said}{before}.\n{said}"), "nothing is left out");
+            }
+        }
+    }
+
+    #[test]
     fn messages_that_differ_in_what_nobody_would_see_are_shown_differently() {
-        let shown = |content: &str| message_text(content.as_bytes()).rsplit_once('\n').unwrap().0.to_owned();
+        let shown =
+            |content: &str| message_text(content.as_bytes(), 80).rsplit_once('\n').unwrap().0.to_owned();
         let alike = [
             "tide 7",
             "tide 7 ",

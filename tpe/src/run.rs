@@ -104,6 +104,11 @@ const UNRECORDED_OUT: &str = "standard output is no terminal: with --export what
 const UNRECORDED_IN: &str = "standard input is no terminal: with --import what it has is carried into the session, and \
     recorded; from /dev/null there is nothing";
 
+/// Whether what is written here stays on a terminal, or nowhere.
+pub fn is_shown(fd: impl AsFd) -> bool {
+    isatty(&fd) || is_null(&fd)
+}
+
 /// Whether this is /dev/null.
 fn is_null(fd: impl AsFd) -> bool {
     use rustix::fs::{FileType, fstat, major, minor};

@@ -127,6 +127,35 @@ fn a_person_whose_level_is_started_first_is_told_so_and_gets_it_when_it_is_there
 }
 
 #[test]
+fn what_was_to_be_carried_into_a_session_is_not_carried_into_the_next_one() {
+    let world = World::new();
+    world.log_in();
+    world.level("UNCLASSIFIED");
+    let mut level = world.command(&["level", "SLOW"]);
+    let mut level = level.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut errors) = (String::new(), BufReader::new(level.stderr.take().unwrap()));
+    errors.read_line(&mut said).unwrap();
+    assert!(said.contains("SLOW is not open yet"), "{said}");
+    // At the level that there still is.
+    let mut import = world.command(&["run", "--import", "--", "/bin/true"]);
+    let mut import =
+        import.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    import.stdin.take().unwrap().write_all(b"tide table").unwrap();
+    // An answer to a question that came after it: the agent has it.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    world.status();
+    world.prod(Prod::Open);
+    assert!(level.wait().unwrap().success());
+    let output = import.wait_with_output().unwrap();
+    assert!(text(&output.stderr).contains("the session ended"), "{}", text(&output.stderr));
+    // What the agent is asked now it does after that.
+    world.tpe(&["lock"], "");
+    let carried: Vec<String> =
+        world.events().into_iter().filter(|event| event.starts_with("Import")).collect();
+    assert!(carried.is_empty(), "{carried:?}");
+}
+
+#[test]
 fn a_session_at_another_label_than_was_asked_for_is_not_begun() {
     let world = World::new();
     world.log_in();
@@ -333,6 +362,21 @@ fn a_session_that_the_server_ends_is_purged_here_and_its_person_told() {
 }
 
 #[test]
+fn a_session_that_ends_while_it_is_locked_here_leaves_nobody_signed_on() {
+    let world = World::new();
+    world.log_in();
+    world.level("SECRET");
+    world.prod(Prod::Lock);
+    world.until("locked", |world| world.status()["locked"] == true);
+    // The server had not heard of a lock, or would have signed them off itself.
+    world.prod(Prod::End("an operator ended it".into()));
+    world.until("signed off", |world| world.status()["user"] == serde_json::Value::Null);
+    world.until("the server is told", |world| world.events().iter().any(|event| event == "logout"));
+    assert_eq!(world.status()["ended"], "an operator ended it");
+    assert!(!world.tpe(&["level", "SECRET"], "").status.success());
+}
+
+#[test]
 fn who_is_warned_sees_it_and_who_is_signed_off_by_the_server_is_so_here_and_may_sign_on_again() {
     let world = World::new();
     world.log_in();
@@ -442,12 +486,24 @@ fn a_message_is_shown_whole_as_text_and_released_by_its_digest_alone() {
     world.level("SECRET");
     let list = text(&world.tpe(&["release"], "").stdout);
     assert_eq!(list, "7: 15 octets at guard downgrade to UNCLASSIFIED, for 60 s; released by mia\n");
-    let shown = text(&world.tpe(&["release", "7"], "").stdout);
+    // On a terminal: what leaves the session for a file or a pipe would be recorded, and this is not.
+    let unrecorded = world.tpe(&["release", "7"], "");
+    assert!(!unrecorded.status.success() && unrecorded.stdout.is_empty());
+    assert!(text(&unrecorded.stderr).contains("no terminal"), "{}", text(&unrecorded.stderr));
+    assert!(!world.tpe(&["--json", "release", "7"], "").status.success());
+    let at_a_terminal = |number: &str| {
+        let command = format!("{} release {number}", env!("CARGO_BIN_EXE_levee-tpe"));
+        let mut terminal = std::process::Command::new("script");
+        terminal.args(["-qec", &command, "/dev/null"]).env("LEVEE_TPE_SOCKET", &world.socket);
+        let output = terminal.stdin(Stdio::null()).output().expect("script(1) (bsdutils) runs");
+        (output.status.code(), text(&output.stdout).replace("\r\n", "\n"))
+    };
+    let (_, shown) = at_a_terminal("7");
     let digest: String = world::release().digest.iter().map(|octet| format!("{octet:02x}")).collect();
     assert_eq!(shown, format!("| tide table\n| \\x1b[2J\n15 octets, SHA-256 {digest}\n"));
-    let other = world.tpe(&["release", "8"], "");
-    assert_eq!(other.status.code(), Some(1));
-    assert!(text(&other.stderr).contains("no such message"), "{}", text(&other.stderr));
+    let (status, other) = at_a_terminal("8");
+    assert_eq!(status, Some(1));
+    assert!(other.contains("no such message"), "{other}");
     for (way, said) in [("--pass", "Pass"), ("--refuse", "Refuse")] {
         let released = world.tpe(&["release", "7", way, &digest], "");
         assert!(released.status.success(), "{}", text(&released.stderr));

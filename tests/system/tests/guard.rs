@@ -7,6 +7,7 @@ use levee_system::host::Process;
 use levee_system::{World, eventually, host, text};
 use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -304,6 +305,20 @@ fn waiting(world: &World, workstation: &str) -> Option<(String, String)> {
     Some((message["number"].to_string(), message["sha256"].as_str()?.to_owned()))
 }
 
+/// The message of this number as a terminal at this workstation has it.
+fn shown(world: &World, workstation: &str, number: &str) -> String {
+    let show = world.tpe_command(workstation, &["release", number]);
+    let mut terminal = Command::new("script");
+    terminal
+        .arg("-qec")
+        .arg(format!("{} release {number}", text(Path::new(show.get_program()))))
+        .arg("/dev/null");
+    terminal.envs(show.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
+    let out = terminal.output().expect("script(1) (bsdutils) runs");
+    assert!(out.status.success(), "{out:?}");
+    String::from_utf8(out.stdout).expect("text").replace("\r\n", "\n")
+}
+
 #[test]
 fn what_two_people_must_release_passes_when_both_have_and_its_record_names_them() {
     // One message, and then as many as its filter is asked for.
@@ -320,16 +335,19 @@ fn what_two_people_must_release_passes_when_both_have_and_its_record_names_them(
     eventually(PATIENCE, "a message waits", || waiting(&world, "ws1").is_some());
     let (number, digest) = waiting(&world, "ws1").expect("a message");
     let pass = ["release", &number, "--pass", &digest];
-    let show = ["release", &number];
     let unseen = world.tpe("ws1", &pass).refused();
     assert!(unseen.contains("has not been shown"), "{unseen}");
-    let shown = world.tpe("ws1", &show).ok();
-    assert!(shown.contains("| {\"n\": 0, \"secret\": \"tide table\"}") && shown.contains(&digest), "{shown}");
+    let unrecorded = world.tpe("ws1", &["release", &number]).refused();
+    assert!(unrecorded.contains("no terminal"), "{unrecorded}");
+    assert!(world.tpe("ws1", &pass).refused().contains("has not been shown"));
+    let shown = |workstation, number: &str| shown(&world, workstation, number);
+    let seen = shown("ws1", &number);
+    assert!(seen.contains("| {\"n\": 0, \"secret\": \"tide table\"}") && seen.contains(&digest), "{seen}");
     assert!(world.tpe("ws1", &pass).ok().contains("waits for another person"));
     assert!(world.tpe("ws1", &pass).refused().contains("you have released it"));
     assert!(counted(&world, "messages that wait for people") >= 1);
     assert!(!log(&world, "desk").contains("got ") && passed(&world).is_empty(), "one word lets nothing pass");
-    world.tpe("ws2", &show).ok();
+    shown("ws2", &number);
     assert!(world.tpe("ws2", &pass).ok().contains("released by two people"));
     eventually(PATIENCE, "it has passed", || log(&world, "desk").contains("got "));
     let desk = log(&world, "desk");
@@ -344,7 +362,7 @@ fn what_two_people_must_release_passes_when_both_have_and_its_record_names_them(
     // One of them refuses the next.
     eventually(PATIENCE, "another waits", || waiting(&world, "ws2").is_some());
     let (number, digest) = waiting(&world, "ws2").expect("a message");
-    world.tpe("ws2", &["release", &number]).ok();
+    shown("ws2", &number);
     assert!(world.tpe("ws2", &["release", &number, "--refuse", &digest]).ok().contains("does not pass"));
     eventually(PATIENCE, "it is refused", || counted(&world, "messages not released by two people") >= 1);
     assert_eq!(passed(&world).len(), 1);
@@ -352,11 +370,16 @@ fn what_two_people_must_release_passes_when_both_have_and_its_record_names_them(
     let words: Vec<&str> = words.lines().filter(|line| line.contains("\"action\":\"release\"")).collect();
     assert_eq!(words.len(), 3, "a record for each word: {words:?}");
 
-    // Neither elsewhere than at the writer's label, nor while locked, is anything shown.
-    world.tpe("ws1", &["lock"]).ok();
-    assert!(world.tpe("ws1", &["release"]).refused().contains("locked"));
+    // Neither elsewhere than at the writer's label, nor while locked, is anything shown. Who knows what may have been written learns
+    // nothing by trying it.
+    eventually(PATIENCE, "a third waits", || waiting(&world, "ws1").is_some());
+    let (number, digest) = waiting(&world, "ws1").expect("a message");
     world.level("ws2", "UNCLASSIFIED").ok();
     assert!(world.tpe("ws2", &["release"]).ok().contains("no message waits"));
+    let tries = |digest: &str| world.tpe("ws2", &["release", &number, "--refuse", digest]).refused();
+    assert_eq!(tries(&digest), tries(&sha256(b"another")));
+    world.tpe("ws1", &["lock"]).ok();
+    assert!(world.tpe("ws1", &["release"]).refused().contains("locked"));
     let file = text(&world.path("site.toml"));
     let said = world.levee(&["check", &file]).ok();
     assert!(said.contains("released by two of ada, mia"), "{said}");

@@ -46,6 +46,19 @@ fn a_session_that_its_person_locks_passes_nothing_until_they_have_proved_themsel
     assert!(is_locked(&world) && !reaches(&world));
     unlock(&world, PASSWORD).ok();
     assert!(reaches(&world), "it is the session that it was");
+
+    // Its end, whoever brings it about, opens nobody another one.
+    world.tpe("ws1", &["lock"]).ok();
+    let id = world.status()["sessions"][0]["id"].as_str().expect("a session").to_owned();
+    world.levee(&["session", "end", &id, "--run", &text(&world.path("run"))]).ok();
+    let refused = world.level("ws1", "UNCLASSIFIED").refused();
+    assert!(refused.contains("locked") || refused.contains("signed"), "{refused}");
+    let nobody = || world.tpe("ws1", &["status"]).ok().contains("nobody is signed on");
+    eventually(Duration::from_secs(10), "nobody is signed on", nobody);
+    assert!(world.level("ws1", "UNCLASSIFIED").refused().contains("nobody is signed on"));
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LABEL).ok();
+    assert!(reaches(&world), "who has proved themself has one again");
     world.tpe("ws1", &["logout"]).ok();
     assert!(is_recorded(&world, "lock", "noted: by its person"));
     assert!(is_recorded(&world, "unlock", "denied: unknown user or wrong password"));

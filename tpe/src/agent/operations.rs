@@ -213,6 +213,10 @@ impl Agent {
 
     /// Records what a person carries into the session, then starts the program that reads it.
     pub(super) fn let_in(&mut self, person: Person, mut program: Program) -> Result<(), Fatal> {
+        // Who has gone, or was told that it does not go in, carries nothing.
+        if !self.people.is_here(person) {
+            return Ok(());
+        }
         if self.is_locked() {
             let reason = super::locking::IS_LOCKED.to_owned();
             self.people.answer(person, &Answer::Refused { kind: RefusalKind::Locked, reason });

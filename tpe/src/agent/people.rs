@@ -203,8 +203,9 @@ impl People {
         }
     }
 
-    /// The compartment is gone, and every program with it.
+    /// The compartment is gone, and every program with it; what was to be carried into it is not for the next one.
     pub fn programs_purged(&mut self) {
+        self.imports.clear();
         let running: Vec<Person> = self
             .connections
             .iter()

@@ -188,7 +188,7 @@ pub(in crate::site) const CHANNEL: Section = Section {
             "release-within",
             "a time from \"10s\" to \"24h\"",
             "\"1h\"",
-            "How long a message waits for them. Then it is refused. At most 16 of a guard wait.",
+            "How long a message waits for them. Then it is refused. At most 16 of a guard wait. What they release beyond `messages` or `octets` waits in the guard until it may pass.",
         ),
     ],
 };
