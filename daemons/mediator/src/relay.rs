@@ -1,7 +1,9 @@
 //! One connection that the mediator stays in the middle of: what comes on one socket goes out on the other, both ways.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use levee_sys::tcp;
 use rustix::io::Errno;
@@ -10,6 +12,13 @@ use rustix::pipe::{PipeFlags, SpliceFlags, splice};
 
 /// Bytes asked for at a time: what a pipe holds (pipe(7)).
 const PIECE: usize = 64 << 10;
+
+/// The same while so many pipes hold something that the memory behind them counts: clients who do not read must not have
+/// 10,000 times as much as one may.
+const SMALL_PIECE: usize = 4 << 10;
+
+/// From how many pipes that hold something on pieces are small: 64 MiB.
+const MANY: usize = 1_024;
 
 /// Pieces of one way before others get their turn.
 const TURN: usize = 16;
@@ -24,23 +33,51 @@ struct Pipe {
     write: OwnedFd,
 }
 
-/// Pipes with nothing in them.
+/// A pipe in use, which is counted until it is put back or dropped with what it holds.
+#[derive(Debug)]
+struct Lent {
+    pipe: Pipe,
+    _counted: Counted,
+}
+
+#[derive(Debug)]
+struct Counted(Rc<Cell<usize>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+/// Pipes with nothing in them, and how many others are in use.
 #[derive(Debug, Default)]
-pub struct Pipes(Vec<Pipe>);
+pub struct Pipes {
+    empty: Vec<Pipe>,
+    lent: Rc<Cell<usize>>,
+}
 
 impl Pipes {
-    fn take(&mut self) -> Result<Pipe, Errno> {
-        if let Some(pipe) = self.0.pop() {
-            return Ok(pipe);
-        }
-        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Pipe { read, write })
+    fn take(&mut self) -> Result<Lent, Errno> {
+        let pipe = match self.empty.pop() {
+            Some(pipe) => pipe,
+            None => {
+                let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+                Pipe { read, write }
+            }
+        };
+        self.lent.set(self.lent.get() + 1);
+        Ok(Lent { pipe, _counted: Counted(Rc::clone(&self.lent)) })
     }
 
-    fn put_back(&mut self, pipe: Pipe) {
-        if self.0.len() < KEPT {
-            self.0.push(pipe);
+    fn put_back(&mut self, lent: Lent) {
+        if self.empty.len() < KEPT {
+            self.empty.push(lent.pipe);
         }
+    }
+
+    /// Bytes of the next piece.
+    fn piece(&self) -> usize {
+        if self.lent.get() > MANY { SMALL_PIECE } else { PIECE }
     }
 }
 
@@ -57,7 +94,7 @@ pub enum Side {
 #[derive(Debug, Default)]
 struct Way {
     /// What has come and not gone yet: a pipe, and how many bytes are in it.
-    held: Option<(Pipe, usize)>,
+    held: Option<(Lent, usize)>,
     /// Nothing more comes.
     ended: bool,
     /// And that has been passed on.
@@ -86,11 +123,14 @@ pub struct Relay {
     up: Way,
     /// To the client.
     down: Way,
+    /// Sides of which it is waited for that they can be written to, too.
+    watched: Vec<Side>,
 }
 
 impl Relay {
     /// Connects to the daemon at `to` from the client's own address `from`, both in the caller's network, for the client
-    /// behind `front`. It may still be connecting; what does not succeed shows when it is used.
+    /// behind `front`, whose pieces go on as they come (its listener has said so). It may still be connecting; what does not
+    /// succeed shows when it is used.
     ///
     /// # Errors
     /// The kernel's.
@@ -101,15 +141,22 @@ impl Relay {
         let refused = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
         tcp::bind_address_alone(&back).map_err(refused)?;
         rustix::net::bind(&back, &SocketAddr::new(from, 0))?;
-        for socket in [&front, &back] {
-            // Pieces go on as they come.
-            rustix::net::sockopt::set_tcp_nodelay(socket, true)?;
-        }
+        rustix::net::sockopt::set_tcp_nodelay(&back, true)?;
         match rustix::net::connect(&back, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(why) => return Err(why),
         }
-        Ok(Self { front, back, up: Way::default(), down: Way::default() })
+        Ok(Self { front, back, up: Way::default(), down: Way::default(), watched: Vec::new() })
+    }
+
+    /// Sides that cannot be written to now, and of which this was not said before: they are to be waited for from now on.
+    /// Most connections never have one.
+    pub fn blocked(&mut self) -> Vec<Side> {
+        let waits = [(Side::Front, &self.down), (Side::Back, &self.up)];
+        let waits = waits.into_iter().filter(|(_, way)| way.held.is_some()).map(|(side, _)| side);
+        let new: Vec<Side> = waits.filter(|side| !self.watched.contains(side)).collect();
+        self.watched.extend(&new);
+        new
     }
 
     /// Moves what can be moved now that one side can be read, or written to, again.
@@ -123,11 +170,11 @@ impl Relay {
         };
         let mut more = false;
         if reads {
-            more |= out.go(from, to, pipes)?;
+            more |= out.go(from, to, back.done, pipes)?;
         }
         // Into this side goes what could not before.
         if writes && back.held.is_some() {
-            more |= back.go(to, from, pipes)?;
+            more |= back.go(to, from, out.done, pipes)?;
         }
         Ok(match () {
             () if self.up.done && self.down.done => Turn::Over,
@@ -146,15 +193,15 @@ impl Relay {
 }
 
 impl Way {
-    /// Whether it stopped only for others to get their turn.
-    fn go(&mut self, from: &OwnedFd, to: &OwnedFd, pipes: &mut Pipes) -> Result<bool, Errno> {
+    /// Whether it stopped only for others to get their turn. `last`: the other way has ended.
+    fn go(&mut self, from: &OwnedFd, to: &OwnedFd, last: bool, pipes: &mut Pipes) -> Result<bool, Errno> {
         const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
         for _ in 0..TURN {
-            if let Some((pipe, mut left)) = self.held.take() {
-                match splice(&pipe.read, None, to, None, left, FLAGS) {
+            if let Some((lent, mut left)) = self.held.take() {
+                match splice(&lent.pipe.read, None, to, None, left, FLAGS) {
                     Ok(moved) => left = left.saturating_sub(moved),
                     Err(Errno::AGAIN) => {
-                        self.held = Some((pipe, left));
+                        self.held = Some((lent, left));
                         return Ok(false);
                     }
                     Err(Errno::INTR) => {}
@@ -162,16 +209,15 @@ impl Way {
                     Err(why) => return Err(why),
                 }
                 if left > 0 {
-                    self.held = Some((pipe, left));
+                    self.held = Some((lent, left));
                 } else {
-                    pipes.put_back(pipe);
+                    pipes.put_back(lent);
                 }
                 continue;
             }
             if self.ended {
-                if !self.done {
-                    self.done = true;
-                    // The other way goes on.
+                // The other way goes on; or both are over, and closing says the same.
+                if !std::mem::replace(&mut self.done, true) && !last {
                     match rustix::net::shutdown(to, Shutdown::Write) {
                         Ok(()) | Err(Errno::NOTCONN) => {}
                         Err(why) => return Err(why),
@@ -179,15 +225,15 @@ impl Way {
                 }
                 return Ok(false);
             }
-            let pipe = pipes.take()?;
-            match splice(from, None, &pipe.write, None, PIECE, FLAGS) {
+            let lent = pipes.take()?;
+            match splice(from, None, &lent.pipe.write, None, pipes.piece(), FLAGS) {
                 Ok(0) => {
-                    pipes.put_back(pipe);
+                    pipes.put_back(lent);
                     self.ended = true;
                 }
-                Ok(came) => self.held = Some((pipe, came)),
+                Ok(came) => self.held = Some((lent, came)),
                 Err(Errno::AGAIN | Errno::INTR) => {
-                    pipes.put_back(pipe);
+                    pipes.put_back(lent);
                     return Ok(false);
                 }
                 Err(why) => return Err(why),
@@ -259,6 +305,9 @@ mod tests {
         assert_eq!(&answer, b"an answer");
         drop(pair.daemon.shutdown(std::net::Shutdown::Write));
         assert_eq!(pair.all().unwrap(), Turn::Over);
+        assert_eq!(pair.relay.blocked(), [], "nothing had to be waited for");
+        // Both ways are over: closing tells the client.
+        drop(pair.relay);
         assert_eq!(pair.client.read(&mut answer).unwrap(), 0);
     }
 
@@ -283,6 +332,8 @@ mod tests {
             pair.all().unwrap();
         }
         assert!(pair.relay.up.held.is_some(), "{written} bytes are somewhere");
+        assert_eq!(pair.relay.blocked(), [Side::Back], "it is to be waited for");
+        assert_eq!(pair.relay.blocked(), [], "said once");
         pair.client.shutdown(std::net::Shutdown::Write).unwrap();
         let mut daemon = pair.daemon.try_clone().unwrap();
         let reader = std::thread::spawn(move || {
@@ -295,6 +346,19 @@ mod tests {
         }
         let got = reader.join().unwrap();
         assert!(got == sent.get(..written).unwrap(), "{} of {written} bytes", got.len());
+    }
+
+    #[test]
+    fn pieces_are_small_while_many_pipes_hold_something_and_one_that_is_dropped_counts_no_more() {
+        let mut pipes = Pipes::default();
+        // No test has descriptors for so many.
+        pipes.lent.set(MANY);
+        assert_eq!(pipes.piece(), PIECE);
+        let (one, other) = (pipes.take().unwrap(), pipes.take().unwrap());
+        assert_eq!(pipes.piece(), SMALL_PIECE);
+        pipes.put_back(one);
+        drop(other);
+        assert_eq!((pipes.piece(), pipes.lent.get(), pipes.empty.len()), (PIECE, MANY, 1));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::relay::{Pipes, Relay, Side, Turn};
 use crate::start::{Listener, Source, Started};
 
 /// Connections that are relayed at a time, at most: each has two sockets, and a pipe for each way in which something waits.
-const MOST_RELAYED: usize = 3_000;
+const MOST_RELAYED: usize = 10_000;
 
 /// How long a server process may go on when its session has ended.
 const GRACE: Duration = Duration::from_secs(2);
@@ -297,20 +297,11 @@ impl Mediator {
             }
             return Ok(());
         }
-        let relay = Relay::connect(fd, connection.from.ip(), listener.address).and_then(|relay| {
-            let flags = epoll::EventFlags::IN
-                | epoll::EventFlags::OUT
-                | epoll::EventFlags::RDHUP
-                | epoll::EventFlags::ET;
-            for (side, socket) in [(Side::Front, &relay.front), (Side::Back, &relay.back)] {
-                epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token(ticket, side)), flags)?;
-            }
-            Ok(relay)
-        });
-        match relay {
+        match Relay::connect(fd, connection.from.ip(), listener.address) {
             Ok(relay) => {
                 connection.state = State::Relayed(Box::new(relay));
                 self.counts.relayed += 1;
+                self.begin(ticket);
             }
             Err(_) => {
                 self.counts.not_started += 1;
@@ -318,6 +309,20 @@ impl Mediator {
             }
         }
         Ok(())
+    }
+
+    /// Moves what the client has said already, and waits for what comes after.
+    fn begin(&mut self, ticket: u64) {
+        let Some(connection) = self.connections.get_mut(&ticket) else { return };
+        let State::Relayed(relay) = &mut connection.state else { return };
+        let turn = relay.turn(Side::Front, true, false, &mut self.pipes).and_then(|turn| {
+            let blocked = relay.blocked();
+            for (side, socket) in [(Side::Front, &relay.front), (Side::Back, &relay.back)] {
+                epoll::add(&self.epoll, socket, data(ticket, side), interest(blocked.contains(&side)))?;
+            }
+            Ok(turn)
+        });
+        self.moved(ticket, turn);
     }
 
     fn hear_starter(&mut self) -> Result<(), Fatal> {
@@ -373,7 +378,20 @@ impl Mediator {
         // One that ended earlier in this turn may have an event left.
         let Some(connection) = self.connections.get_mut(&ticket) else { return };
         let State::Relayed(relay) = &mut connection.state else { return };
-        match relay.turn(side, reads, writes, &mut self.pipes) {
+        let turn = relay.turn(side, reads, writes, &mut self.pipes).and_then(|turn| {
+            let blocked = if turn == Turn::Waits { relay.blocked() } else { Vec::new() };
+            for side in blocked {
+                let socket = if side == Side::Front { &relay.front } else { &relay.back };
+                epoll::modify(&self.epoll, socket, data(ticket, side), interest(true))?;
+            }
+            Ok(turn)
+        });
+        self.moved(ticket, turn);
+    }
+
+    /// What became of a turn of a relayed connection.
+    fn moved(&mut self, ticket: u64, turn: Result<Turn, Errno>) {
+        match turn {
             Ok(Turn::Waits) => {}
             Ok(Turn::More) => {
                 if !self.busy.contains(&ticket) {
@@ -472,6 +490,13 @@ impl Mediator {
 }
 
 /// A side of a relayed connection, as epoll knows it.
-fn token(ticket: u64, side: Side) -> u64 {
-    ticket << 1 | u64::from(side == Side::Back)
+fn data(ticket: u64, side: Side) -> epoll::EventData {
+    epoll::EventData::new_u64(ticket << 1 | u64::from(side == Side::Back))
+}
+
+/// What a side is waited for: that it can be written to only since it once could not.
+fn interest(writes: bool) -> epoll::EventFlags {
+    let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+    flags.set(epoll::EventFlags::OUT, writes);
+    flags
 }

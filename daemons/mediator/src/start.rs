@@ -104,7 +104,11 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     let fault = |why| Fatal::new("wait", why);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|why| Fatal::new("make an epoll", why))?;
     let epoll = events.watch(epoll, Source::Relayed).map_err(fault)?;
-    let watch = |(number, (service, relayed, address, fd))| {
+    let watch = |(number, (service, relayed, address, fd)): (_, (_, _, _, OwnedFd))| {
+        if relayed {
+            // What it accepts has that from it, without a call for each (tcp(7)).
+            rustix::net::sockopt::set_tcp_nodelay(&fd, true)?;
+        }
         let fd: Watched<OwnedFd> = events.watch(fd, Source::Listener(number))?;
         // Nobody is accepted who could not be granted anything.
         fd.wait_for(false, false)?;

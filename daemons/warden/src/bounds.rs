@@ -57,7 +57,12 @@ pub const BOUNDS: [Bound; 18] = [
     bound("gate", 128, 8, "one question at a time, 64 packets"),
     bound("stack", 256, 8, "as a vault"),
     bound("witness", 256, 8, "as a vault"),
-    bound("mediator", 768, 8, "3,000 relayed connections with two pipes of 64 KiB each"),
+    bound(
+        "mediator",
+        768,
+        8,
+        "10,000 relayed connections; 1,024 pipes with 64 KiB, the other 19,000 with 4 KiB; the sockets that are stuck",
+    ),
     bound("upflow-snapshot", 128, 8, "one document's copy at a time; pages of files are given back"),
     bound("upflow-copy", 128, 8, "one document's copy at a time; pages of files are given back"),
     bound(

@@ -30,6 +30,9 @@ use std::sync::Arc;
 /// Descriptors that a process may have: sessiond and tps hold a few for each client.
 const DESCRIPTORS: u64 = 16_384;
 
+/// A mediator's: 10,000 relayed connections with two sockets each, and two pipes where neither end reads.
+const RELAYING: u64 = 65_536;
+
 /// Which process: there is one of each role, and one vault and so on for each label; of vaults so many as the site has
 /// workers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -234,7 +237,8 @@ impl Process {
         let log = start.logs.end(&start.key.source(), start.uid, false)?;
         program.stdio = [Some(input.as_fd()), Some(log.as_fd()), Some(log.as_fd())];
         program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
-        program.limits.push((Resource::Nofile, DESCRIPTORS));
+        let most = if start.key.role == Role::Mediator { RELAYING } else { DESCRIPTORS };
+        program.limits.push((Resource::Nofile, most));
         program.new_keyring = true;
         program.new_namespaces = Program::ISOLATED;
         if start.network.is_some() {

@@ -18,10 +18,6 @@ use std::time::{Duration, Instant};
 const LABEL: &str = "SECRET";
 
 /// The small site, with IPv6 and one network.
-fn site() -> Site {
-    Site::parse(&text()).unwrap_or_else(|problems| panic!("{problems:?}"))
-}
-
 fn text() -> String {
     let text = include_str!("../../../conf/small/site.toml")
         .replace("inner-address = \"10.80.0.1\"", "inner-address = [\"10.80.0.1\", \"fd80::1\"]")
@@ -43,13 +39,21 @@ hosts = [
 /// Who loads and reads the rules.
 const RULES: &str = env!("CARGO_BIN_EXE_levee-rules");
 
-fn rules() -> Rules {
-    Rules::new(&text(), Path::new(RULES).parent().unwrap())
+fn rules(text: &str) -> Rules {
+    Rules::new(text, Path::new(RULES).parent().unwrap())
+}
+
+/// The same without hosts that sessions reach: then nothing there needs connection tracking.
+fn text_without_hosts() -> String {
+    let text = text();
+    let at = text.find("hosts = [").unwrap();
+    text[..at].to_owned()
 }
 
 /// Outside, a host on the network, and the session's end of the tunnel: each a namespace.
 struct World {
     directory: tempfile::TempDir,
+    text: String,
     site: Site,
     outer: OwnedFd,
     remote: OwnedFd,
@@ -59,10 +63,15 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of(text())
+    }
+
+    fn of(text: String) -> Self {
         assert!(rustix::process::geteuid().is_root(), "this test makes network namespaces: run it as root");
         let world = Self {
             directory: tempfile::tempdir().unwrap(),
-            site: site(),
+            site: Site::parse(&text).unwrap_or_else(|problems| panic!("{problems:?}")),
+            text,
             outer: ns::new_net().unwrap(),
             remote: ns::new_net().unwrap(),
             session: ns::new_net().unwrap(),
@@ -91,7 +100,14 @@ impl World {
 
     fn attach(&self) -> levee_sys::Result<Option<Attached>> {
         let label = self.site.label(&self.label()).unwrap();
-        Attached::attach(&self.site, &rules(), &self.label(), &label, self.outer.as_fd(), &self.pins())
+        Attached::attach(
+            &self.site,
+            &rules(&self.text),
+            &self.label(),
+            &label,
+            self.outer.as_fd(),
+            &self.pins(),
+        )
     }
 
     /// A link in the tunnel's place, with a session's end; then forwarding, as when a label starts.
@@ -219,7 +235,15 @@ fn names(ns: BorrowedFd<'_>) -> Vec<String> {
 
 #[test]
 fn hosts_on_the_network_reach_listed_services_and_nothing_else() {
-    let mut world = World::new();
+    reach_services_and_nothing_else(World::new());
+}
+
+#[test]
+fn the_same_holds_where_no_connection_is_tracked_and_there_none_is() {
+    reach_services_and_nothing_else(World::of(text_without_hosts()));
+}
+
+fn reach_services_and_nothing_else(mut world: World) {
     let attached = world.attach().unwrap().unwrap();
     world.tunnel(&attached);
     world.nginx(&attached);
@@ -230,6 +254,10 @@ fn hosts_on_the_network_reach_listed_services_and_nothing_else() {
         let (done, page) = world.remote_curl(&[&url]);
         assert!(done && page == "page at SECRET\n", "{address}: {page}");
     }
+    let tracked = ns::in_net(attached.network().unwrap().ns(), || {
+        fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").unwrap()
+    });
+    assert_eq!(tracked.unwrap().trim() == "0", world.text == text_without_hosts());
     // A port that is open inside, but not listed.
     let network = attached.network().unwrap();
     attached.forward().unwrap();
@@ -250,7 +278,8 @@ fn hosts_on_the_network_reach_listed_services_and_nothing_else() {
         ns::in_net(world.session.as_fd(), || TcpListener::bind("10.80.1.5:80")).unwrap().unwrap();
     let before = dropped(&attached, Reason::Through);
     assert!(!world.remote_curl(&["http://10.80.1.5/"]).0);
-    assert!(dropped(&attached, Reason::Through) > before);
+    // Where sessions reach no host, the kernel does not even carry packets through.
+    assert_eq!(dropped(&attached, Reason::Through) > before, world.text == text());
 
     // A session's address as the sender's.
     remote.add_address("eth0", "10.80.1.5/32".parse().unwrap()).unwrap();
@@ -270,6 +299,44 @@ fn hosts_on_the_network_reach_listed_services_and_nothing_else() {
     assert!(!neighbours.contains("lladdr"), "{neighbours}");
     drop(network);
     attached.detach(world.outer.as_fd()).unwrap();
+}
+
+#[test]
+fn from_a_services_own_port_a_program_of_the_compartment_begins_no_connection_tracked_or_not() {
+    for text in [text(), text_without_hosts()] {
+        let mut world = World::of(text);
+        let attached = world.attach().unwrap().unwrap();
+        world.tunnel(&attached);
+        let remote = world.remote.try_clone().unwrap();
+        for (kind, six) in [("TCP4", ""), ("TCP6", ",ipv6only=1")] {
+            let listen = format!("{kind}-LISTEN:8081,fork,reuseaddr{six}");
+            world.spawn(remote.as_fd(), "socat", &[&listen, "SYSTEM:echo here"]);
+        }
+        let network = attached.network().unwrap();
+        attached.forward().unwrap();
+        let ask = |ns: BorrowedFd<'_>, host: &str, bind: &str| {
+            run(ns, "socat", &["-u", &format!("TCP:{host}:8081,connect-timeout=1{bind}"), "-"]).1
+        };
+        let ways = [
+            ("192.168.7.9", "10.80.0.1:80"),
+            ("192.168.7.9", "192.168.7.1:80"),
+            ("[fd07::9]", "[fd80::1]:80"),
+            ("[fd07::9]", "[fd07::1]:80"),
+        ];
+        for (host, own) in ways {
+            eventually("socat listens", || ask(remote.as_fd(), host, "").contains("here"));
+            let bind = format!(",bind={own},reuseaddr");
+            let before = dropped(&attached, Reason::Own);
+            assert!(!ask(network.ns(), host, &bind).contains("here"), "{own}");
+            // An address that is not set up yet cannot be bound to; then nothing would have been tried.
+            eventually("it is dropped", || {
+                ask(network.ns(), host, &bind);
+                dropped(&attached, Reason::Own) > before
+            });
+        }
+        drop(network);
+        attached.detach(world.outer.as_fd()).unwrap();
+    }
 }
 
 #[test]
@@ -373,7 +440,8 @@ fn a_label_without_a_network_has_no_rules_and_no_pin() {
     let name: LabelName = "UNCLASSIFIED".parse().unwrap();
     let label = world.site.label(&name).unwrap();
     let attached =
-        Attached::attach(&world.site, &rules(), &name, &label, world.outer.as_fd(), &world.pins()).unwrap();
+        Attached::attach(&world.site, &rules(&world.text), &name, &label, world.outer.as_fd(), &world.pins())
+            .unwrap();
     assert!(attached.is_none());
     assert!(!world.pins().exists());
     assert_eq!(Ruleset::of(&world.site, &label).edges, []);

@@ -1,7 +1,22 @@
 //! The rules of a label's networks, as text that `nft -f` takes.
+//!
+//! Whatever needs no memory of earlier packets has none. Hosts reach a TCP service without connection tracking: in, what comes
+//! from the network's own addresses to the interface's own address and a listed port, with the service's address in that
+//! one's place; out, what goes from there back to the network, with the addresses changed back. That a packet going out is an
+//! answer, its flags say: the first segment of a connection has SYN and no ACK (RFC 9293 3.5), and that one is dropped. Nobody in a
+//! compartment can make another without a connection that a host has begun, for segments are the kernel's to make: raw and packet
+//! sockets, and TCP_REPAIR, need a capability over the namespace, which belongs to the host's user namespace. What is lost are
+//! ICMP errors about such connections, which matter between ends that are not on one link; these are, by their addresses.
+//!
+//! Connections are tracked where an answer cannot be told from a question: UDP services; sessions that use hosts on the network
+//! (masquerade), and then all of that interface, since a session may choose a service's port for its own; and an
+//! interface with several addresses of a family, to one of which an answer must go back. Where nothing is, the kernel tracks nothing in
+//! this namespace, for no rule asks it to.
 
 use crate::ruleset::{Edge, Reason, Ruleset, TABLE, TUNNEL};
 use ipnet::IpNet;
+use levee_policy::site::Protocol;
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
 
@@ -13,6 +28,23 @@ fn family(address: IpAddr) -> &'static str {
 /// Neighbours are found by ICMPv6 (RFC 4861), and only from the link itself: hence the hop limit.
 const NEIGHBOURS: &str = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept";
 
+/// What is no first segment of a connection.
+const ANSWERS: &str = "tcp flags & (syn | ack) != syn";
+
+/// What hosts reach at one of an interface's addresses by one protocol.
+struct Way {
+    ip: &'static str,
+    /// The interface's, by which hosts call the services.
+    own: IpAddr,
+    net: IpNet,
+    /// Where the services are.
+    inner: IpAddr,
+    protocol: Protocol,
+    /// As nft writes a set of them.
+    ports: String,
+    is_tracked: bool,
+}
+
 impl Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Naming the table before deleting it makes the deletion succeed where there is none; all is one transaction.
@@ -22,18 +54,72 @@ impl Display for Ruleset {
                 let _ = writeln!(text, "  counter {} {{ }}", Self::counter(index, reason));
             }
         })?;
+        self.arriving(f)?;
+        if self.edges.iter().any(|edge| self.is_tracked(edge)) {
+            self.tracked(f)?;
+        }
+        self.input(f)?;
+        self.forward(f)?;
+        self.output(f)?;
+        writeln!(f, "}}")
+    }
+}
 
-        writeln!(f, "  chain prerouting {{\n    type nat hook prerouting priority dstnat; policy accept;")?;
+impl Ruleset {
+    /// Before connections are tracked: those that need not be get to their service.
+    fn arriving(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  chain arriving {{\n    type filter hook prerouting priority raw; policy accept;")?;
         self.each(f, |text, _, edge| {
-            for (own, inner) in self.pairs(edge) {
-                for (protocol, port) in &edge.services {
-                    let (name, ip, net, own) = (&edge.interface, family(inner), own.trunc(), own.addr());
-                    let _ = writeln!(
-                        text,
-                        "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {own} {} dport {port} dnat {ip} to {inner}",
-                        protocol.as_str()
-                    );
-                }
+            for Way { ip, own, net, inner, ports, .. } in self.ways(edge).filter(|way| !way.is_tracked) {
+                let name = &edge.interface;
+                let _ = writeln!(
+                    text,
+                    "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {own} tcp dport {ports} notrack {ip} daddr set {inner} \
+                     accept"
+                );
+            }
+        })?;
+        self.each(f, |text, index, edge| {
+            // Nobody on a network calls a service by another address: behind this chain, who comes to it came by a rule.
+            let (name, counter) = (&edge.interface, Self::counter(index, Reason::Service));
+            for inner in &self.inner {
+                let ip = family(*inner);
+                let _ =
+                    writeln!(text, "    iifname \"{name}\" {ip} daddr {inner} counter name {counter} drop");
+            }
+        })?;
+        writeln!(f, "    iifname \"lo\" notrack")?;
+        for inner in &self.inner {
+            writeln!(f, "    iifname \"{TUNNEL}\" {} daddr {inner} notrack", family(*inner))?;
+        }
+        writeln!(f, "  }}")
+    }
+
+    /// Translation by connection.
+    fn tracked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  chain leaving {{\n    type filter hook output priority raw; policy accept;")?;
+        writeln!(f, "    oifname {{ \"lo\", \"{TUNNEL}\" }} notrack")?;
+        self.each(f, |text, _, edge| {
+            for Way { ip, net, inner, ports, .. } in self.ways(edge).filter(|way| !way.is_tracked) {
+                let name = &edge.interface;
+                let _ = writeln!(
+                    text,
+                    "    oifname \"{name}\" {ip} saddr {inner} {ip} daddr {net} tcp sport {ports} notrack"
+                );
+            }
+        })?;
+        writeln!(
+            f,
+            "  }}\n  chain prerouting {{\n    type nat hook prerouting priority dstnat; policy accept;"
+        )?;
+        self.each(f, |text, _, edge| {
+            for way in self.ways(edge).filter(|way| way.is_tracked) {
+                let Way { ip, own, net, inner, protocol, ports, .. } = way;
+                let (name, protocol) = (&edge.interface, protocol.as_str());
+                let _ = writeln!(
+                    text,
+                    "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {own} {protocol} dport {ports} dnat {ip} to {inner}"
+                );
             }
         })?;
         writeln!(
@@ -41,34 +127,40 @@ impl Display for Ruleset {
             "  }}\n  chain postrouting {{\n    type nat hook postrouting priority srcnat; policy accept;"
         )?;
         self.each(f, |text, _, edge| {
-            for pool in &self.pools {
+            for pool in self.pools.iter().filter(|_| !edge.hosts.is_empty()) {
                 let (name, ip) = (&edge.interface, family(pool.addr()));
                 let _ = writeln!(text, "    oifname \"{name}\" {ip} saddr {pool} masquerade");
             }
         })?;
+        writeln!(f, "  }}")
+    }
 
-        writeln!(f, "  }}\n  chain input {{\n    type filter hook input priority filter; policy drop;")?;
+    fn input(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  chain input {{\n    type filter hook input priority filter; policy drop;")?;
         writeln!(f, "    iifname {{ \"lo\", \"{TUNNEL}\" }} accept")?;
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
-            let _ = writeln!(text, "    iifname \"{name}\" ct state established,related accept");
-            let _ = writeln!(text, "    iifname \"{name}\" {NEIGHBOURS}");
-            for (own, inner) in self.pairs(edge) {
-                for (protocol, port) in &edge.services {
-                    let (ip, net) = (family(inner), own.trunc());
-                    let _ = writeln!(
-                        text,
-                        "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {inner} {} dport {port} ct status dnat ct \
-                         state new accept",
-                        protocol.as_str()
-                    );
-                }
+            if self.is_tracked(edge) {
+                let _ = writeln!(text, "    iifname \"{name}\" ct state established,related accept");
             }
+            for way in self.ways(edge) {
+                let Way { ip, net, inner, protocol, ports, is_tracked, .. } = way;
+                let (protocol, new) =
+                    (protocol.as_str(), if is_tracked { " ct status dnat ct state new" } else { "" });
+                let _ = writeln!(
+                    text,
+                    "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {inner} {protocol} dport {ports}{new} accept"
+                );
+            }
+            let _ = writeln!(text, "    iifname \"{name}\" {NEIGHBOURS}");
             let counter = Self::counter(index, Reason::Service);
             let _ = writeln!(text, "    iifname \"{name}\" counter name {counter} drop");
         })?;
+        writeln!(f, "  }}")
+    }
 
-        writeln!(f, "  }}\n  chain forward {{\n    type filter hook forward priority filter; policy drop;")?;
+    fn forward(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  chain forward {{\n    type filter hook forward priority filter; policy drop;")?;
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
             for host in &edge.hosts {
@@ -84,29 +176,41 @@ impl Display for Ruleset {
                     );
                 }
             }
-            let _ = writeln!(
-                text,
-                "    iifname \"{name}\" oifname \"{TUNNEL}\" ct state established,related accept"
-            );
+            if !edge.hosts.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "    iifname \"{name}\" oifname \"{TUNNEL}\" ct state established,related accept"
+                );
+            }
             let (through, host) = (Self::counter(index, Reason::Through), Self::counter(index, Reason::Host));
             let _ = writeln!(text, "    iifname \"{name}\" counter name {through} drop");
             let _ = writeln!(text, "    iifname \"{TUNNEL}\" oifname \"{name}\" counter name {host} drop");
         })?;
+        writeln!(f, "  }}")
+    }
 
-        writeln!(f, "  }}\n  chain output {{\n    type filter hook output priority filter; policy drop;")?;
+    fn output(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  chain output {{\n    type filter hook output priority filter; policy drop;")?;
         writeln!(f, "    oifname {{ \"lo\", \"{TUNNEL}\" }} accept")?;
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
-            let _ = writeln!(text, "    oifname \"{name}\" ct state established,related accept");
+            for Way { ip, own, net, inner, ports, .. } in self.ways(edge).filter(|way| !way.is_tracked) {
+                let _ = writeln!(
+                    text,
+                    "    oifname \"{name}\" {ip} saddr {inner} {ip} daddr {net} tcp sport {ports} {ANSWERS} {ip} saddr set \
+                     {own} accept"
+                );
+            }
+            if self.is_tracked(edge) {
+                let _ = writeln!(text, "    oifname \"{name}\" ct state established,related accept");
+            }
             let _ = writeln!(text, "    oifname \"{name}\" {NEIGHBOURS}");
             let counter = Self::counter(index, Reason::Own);
             let _ = writeln!(text, "    oifname \"{name}\" counter name {counter} drop");
         })?;
-        writeln!(f, "  }}\n}}")
+        writeln!(f, "  }}")
     }
-}
 
-impl Ruleset {
     /// Lines for each edge.
     fn each(&self, f: &mut fmt::Formatter<'_>, line: impl Fn(&mut String, usize, &Edge)) -> fmt::Result {
         let mut text = String::new();
@@ -116,11 +220,33 @@ impl Ruleset {
         f.write_str(&text)
     }
 
-    /// An interface's addresses, each with the inner address of its family.
-    fn pairs<'a>(&'a self, edge: &'a Edge) -> impl Iterator<Item = (IpNet, IpAddr)> + 'a {
-        edge.addresses.iter().filter_map(|own| {
-            let inner = self.inner.iter().find(|inner| inner.is_ipv4() == own.addr().is_ipv4())?;
-            Some((*own, *inner))
+    /// Whether any of an interface's connections is tracked.
+    fn is_tracked(&self, edge: &Edge) -> bool {
+        !edge.hosts.is_empty() || self.ways(edge).any(|way| way.is_tracked)
+    }
+
+    /// What hosts reach: each of an interface's addresses, with the inner address of its family, by each protocol.
+    fn ways<'a>(&'a self, edge: &'a Edge) -> impl Iterator<Item = Way> + 'a {
+        let pairs = edge.addresses.iter().filter_map(|own| {
+            let same = |address: IpAddr| address.is_ipv4() == own.addr().is_ipv4();
+            let inner = self.inner.iter().copied().find(|inner| same(*inner))?;
+            let is_only = edge.addresses.iter().filter(|other| same(other.addr())).count() == 1;
+            Some((own, inner, is_only))
+        });
+        pairs.flat_map(move |(own, inner, is_only)| {
+            [Protocol::Tcp, Protocol::Udp].into_iter().filter_map(move |protocol| {
+                let of_it = edge.services.iter().filter(|(one, _)| *one == protocol);
+                let ports: BTreeSet<String> = of_it.map(|(_, port)| port.to_string()).collect();
+                (!ports.is_empty()).then(|| Way {
+                    ip: family(inner),
+                    own: own.addr(),
+                    net: own.trunc(),
+                    inner,
+                    protocol,
+                    ports: format!("{{ {} }}", Vec::from_iter(ports).join(", ")),
+                    is_tracked: protocol == Protocol::Udp || !is_only || !edge.hosts.is_empty(),
+                })
+            })
         })
     }
 }
