@@ -18,9 +18,6 @@ use crate::records::{Records, Refused};
 use crate::relay::{Pipes, Relay, Side, Turn};
 use crate::start::{Listener, Source, Started};
 
-/// Connections that are relayed at a time, at most: each has two sockets, and a pipe for each way in which something waits.
-const MOST_RELAYED: usize = 10_000;
-
 /// How long a server process may go on when its session has ended.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -66,6 +63,7 @@ struct Mediator {
     listeners: Vec<Listener>,
     epoll: Watched<OwnedFd>,
     most: usize,
+    most_relayed: usize,
     records: Records,
     /// Whether sessiond has named every session since it came: before, nobody is accepted.
     synced: bool,
@@ -88,7 +86,7 @@ struct Mediator {
 /// # Errors
 /// Why it cannot go on; with it end all connections.
 pub fn serve(started: Started) -> Result<(), Fatal> {
-    let Started { events, warden, sessiond, starter, listeners, epoll, most } = started;
+    let Started { events, warden, sessiond, starter, listeners, epoll, most, most_relayed } = started;
     let mut mediator = Mediator {
         events,
         warden,
@@ -97,6 +95,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         listeners,
         epoll,
         most,
+        most_relayed,
         records: Records::default(),
         synced: false,
         connections: BTreeMap::new(),
@@ -239,7 +238,7 @@ impl Mediator {
                 }
             };
             let (count, most) = match listener.relayed {
-                true => (&mut self.relayed, MOST_RELAYED),
+                true => (&mut self.relayed, self.most_relayed),
                 false => (&mut self.handed, self.most),
             };
             if *count >= most {

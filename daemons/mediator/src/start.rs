@@ -12,6 +12,7 @@ use levee_policy::ServiceName;
 use levee_policy::site::Mode;
 use levee_sys::sandbox::Sandbox;
 use rustix::event::epoll;
+use rustix::process::{Resource, getrlimit};
 
 /// The system calls that a mediator may make.
 const FILTER: &str = include_str!("../../../conf/seccomp/mediator.toml");
@@ -30,6 +31,15 @@ pub struct Listener {
     /// The listener, non-blocking.
     pub fd: Watched<OwnedFd>,
 }
+
+/// Connections that are relayed at a time, at most, however many descriptors there may be.
+const MOST_RELAYED: u64 = 10_000;
+
+/// Descriptors for each: two sockets, and a pipe for each way in which something waits.
+const FOR_EACH: u64 = 6;
+
+/// Descriptors beside those: channels, listeners, connections that come.
+const BESIDE: u64 = 1_024;
 
 /// What the warden gives.
 #[derive(Default)]
@@ -88,6 +98,8 @@ pub struct Started {
     pub epoll: Watched<OwnedFd>,
     /// Connections that are handed off at a time, at most.
     pub most: usize,
+    /// Connections that are relayed at a time, at most.
+    pub most_relayed: usize,
 }
 
 /// Takes the kit, enters the sandbox and tells the warden. `None`: it needs no mediator any more.
@@ -100,6 +112,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     if beginning.place != Place::Server {
         return Err(Fatal::new("begin", "a mediator is a server's"));
     }
+    let most_relayed = relayed(getrlimit(Resource::Nofile).current, most);
     let mut events = Events::new()?;
     let fault = |why| Fatal::new("wait", why);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|why| Fatal::new("make an epoll", why))?;
@@ -125,7 +138,15 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     if let Some(channel) = given.sessiond.get() {
         sessiond.replace(channel, &mut events, Source::Sessiond)?;
     }
-    Ok(Some(Started { events, warden, sessiond, starter, listeners, epoll, most }))
+    Ok(Some(Started { events, warden, sessiond, starter, listeners, epoll, most, most_relayed }))
+}
+
+/// How many connections can be relayed with so many descriptors, of which those that are handed off have one each: there
+/// must never be none for the next connection, or for what waits in one.
+fn relayed(descriptors: Option<u64>, handed: usize) -> usize {
+    let handed = u64::try_from(handed).unwrap_or(u64::MAX);
+    let left = descriptors.unwrap_or(u64::MAX).saturating_sub(BESIDE).saturating_sub(handed);
+    usize::try_from((left / FOR_EACH).min(MOST_RELAYED)).unwrap_or(0)
 }
 
 /// The one argument, `--most N`.
@@ -142,6 +163,14 @@ fn most(mut arguments: impl Iterator<Item = String>) -> Result<usize, Fatal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_are_relayed_as_there_are_descriptors_for_and_10_000_at_most() {
+        assert_eq!(relayed(Some(65_536), 128), 10_000);
+        assert_eq!(relayed(None, 0), 10_000);
+        assert_eq!(relayed(Some(1_024 + 128 + 6 * 50), 128), 50);
+        assert_eq!(relayed(Some(1_024), 128), 0);
+    }
 
     #[test]
     fn the_most_connections_must_be_said_and_nothing_else() {

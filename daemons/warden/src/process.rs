@@ -16,7 +16,7 @@ use levee_sys::pidfd::{Child, Exit};
 use levee_sys::pipe;
 use levee_sys::spawn::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Resource;
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::{Gid, Uid};
 use serde::de::DeserializeOwned;
 use std::any::TypeId;
@@ -237,7 +237,11 @@ impl Process {
         let log = start.logs.end(&start.key.source(), start.uid, false)?;
         program.stdio = [Some(input.as_fd()), Some(log.as_fd()), Some(log.as_fd())];
         program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
-        let most = if start.key.role == Role::Mediator { RELAYING } else { DESCRIPTORS };
+        let most = match start.key.role {
+            // What the warden has not got it cannot give; the mediator relays by what it has.
+            Role::Mediator => getrlimit(Resource::Nofile).maximum.unwrap_or(RELAYING).min(RELAYING),
+            _ => DESCRIPTORS,
+        };
         program.limits.push((Resource::Nofile, most));
         program.new_keyring = true;
         program.new_namespaces = Program::ISOLATED;
