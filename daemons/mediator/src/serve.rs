@@ -18,6 +18,9 @@ use crate::records::{Records, Refused};
 use crate::relay::{Pipes, Relay, Side, Turn};
 use crate::start::{Listener, Source, Started};
 
+/// How long after a connection process 1 has processes ready without being asked: less than it keeps them.
+const READY: Duration = Duration::from_secs(10);
+
 /// How long a server process may go on when its session has ended.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -207,7 +210,7 @@ impl Mediator {
             if !self.synced || !self.sessiond.is_open() {
                 return Ok(());
             }
-            let Some(listener) = self.listeners.get(number) else { return Ok(()) };
+            let Some(listener) = self.listeners.get_mut(number) else { return Ok(()) };
             // A server process expects a socket that blocks.
             let blocks = if listener.relayed { SocketFlags::NONBLOCK } else { SocketFlags::empty() };
             let accepted = rustix::net::acceptfrom_with(&listener.fd, SocketFlags::CLOEXEC | blocks);
@@ -246,6 +249,11 @@ impl Mediator {
                 continue;
             }
             *count += 1;
+            // While the grant is recorded, a process is made that can take the connection.
+            if !listener.relayed && listener.prepared.is_none_or(|last| last.elapsed() > READY) {
+                self.starter.send(ToStarter::Prepare { service: listener.service.clone() });
+            }
+            listener.prepared = Some(Instant::now());
             self.tickets += 1;
             let (ticket, service) = (self.tickets, listener.service.clone());
             let state = State::Asked(fd, number);

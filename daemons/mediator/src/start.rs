@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Outbox, Warden, Watched, begin};
 use levee_ipc::Channel;
@@ -30,6 +31,8 @@ pub struct Listener {
     pub address: SocketAddr,
     /// The listener, non-blocking.
     pub fd: Watched<OwnedFd>,
+    /// When a process to hand a connection to was last asked for.
+    pub prepared: Option<Instant>,
 }
 
 /// Connections that are relayed at a time, at most, however many descriptors there may be.
@@ -125,7 +128,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
         let fd: Watched<OwnedFd> = events.watch(fd, Source::Listener(number))?;
         // Nobody is accepted who could not be granted anything.
         fd.wait_for(false, false)?;
-        Ok(Listener { service, relayed, address, fd })
+        Ok(Listener { service, relayed, address, fd, prepared: None })
     };
     let listeners = given.listeners.all().into_iter().enumerate().map(watch);
     let listeners = listeners.collect::<std::io::Result<Vec<_>>>().map_err(fault)?;

@@ -22,6 +22,12 @@ use levee_sys::{Result, sockdiag};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+/// Server processes of a service that are ready while it is used, at most.
+const READY: u32 = 2;
+
+/// Of the connections that may be handed off at a time, the part that processes which are ready may have.
+const PART: u32 = 8;
+
 /// What a label's mediator works with; it outlives the process.
 #[derive(Debug)]
 pub struct Mediation {
@@ -74,6 +80,7 @@ impl Mediation {
             env: vec!["PATH=/usr/bin:/usr/sbin".into(), label],
             uid: SERVICE_UID,
             passed,
+            ready: 0,
             needs: service.needs().clone(),
         });
     }
@@ -111,7 +118,7 @@ impl Mediation {
         let pair = compartment_network.make(Channel::pair).map_err(|e| failed(&e))?;
         let (ours, theirs) = pair.map_err(|e| failed(&e))?;
         let log = logs.end("handoff", uids.service(slot), true).map_err(|e| failed(&e))?;
-        compartment.mediate(self.servers.clone(), ours, log.as_fd()).map_err(|e| failed(&e))?;
+        compartment.mediate(self.servers(), ours, log.as_fd()).map_err(|e| failed(&e))?;
         let attach = || -> std::result::Result<(), levee_ipc::SendError> {
             process.give(MediatorPart::Starter, theirs.into_fd())?;
             self.fronts.iter().try_for_each(|front| {
@@ -121,6 +128,13 @@ impl Mediation {
         };
         attach().map_err(|e| failed(&e))?;
         Ok(process.into_process())
+    }
+
+    /// Those to start. Where a label may have few processes, none is ready: it would take the place of one that serves.
+    fn servers(&self) -> Vec<Server> {
+        let services = u32::try_from(self.servers.len()).unwrap_or(u32::MAX).max(1);
+        let ready = (self.most / PART / services).min(READY);
+        self.servers.iter().map(|server| Server { ready, ..server.clone() }).collect()
     }
 
     /// Refuses who connects, until [`Mediation::start`].

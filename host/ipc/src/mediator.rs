@@ -95,6 +95,12 @@ pub enum MediatorToSessiond {
 /// Mediator → process 1 of its compartment.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToStarter {
+    /// A connection to this service has come and is being decided about, the first in a while: have a server process ready for
+    /// one. It gets no connection by that.
+    Prepare {
+        /// The service.
+        service: ServiceName,
+    },
     /// Start a server process of this service, as the warden said how. Its connection comes along.
     Start {
         /// The mediator's own number.

@@ -5,6 +5,10 @@
 //! held for ever in the child. So everything it needs is laid out in advance in [`Prepared`], and a step that
 //! fails is reported through a pipe as two numbers.
 
+mod ready;
+
+pub use ready::{Ready, Report};
+
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -112,30 +116,9 @@ impl<'fd> Program<'fd> {
         let (report_reader, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step(what)?;
         let parent = crate::pidfd::open(rustix::process::getpid())?;
         let mut prepared = Prepared::new(self, null.as_raw_fd(), report.as_raw_fd(), parent.as_raw_fd())?;
-
-        let mut pidfd: RawFd = -1;
-        let flags = libc::CLONE_PIDFD as u64 | u64::from(self.new_namespaces) | libc::SIGCHLD as u64;
-        let old_mask = block_signals();
-        // SAFETY: without CLONE_VM this is a fork: the child has its own copy of memory. A null stack makes it
-        // go on with the parent's. `pidfd` outlives the call. The child calls only `Prepared::run`, which
-        // makes system calls on memory that was laid out before and never returns.
-        let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) };
-        if pid == 0 {
-            prepared.run();
-        }
-        restore_signals(&old_mask);
-        if pid < 0 {
-            return Err(std::io::Error::last_os_error()).step(what);
-        }
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        // SAFETY: clone succeeded with CLONE_PIDFD, so `pidfd` is a new descriptor that nobody else owns.
-        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-        let Some(pid) = pid else {
-            return Err(Error::invalid(what(), "clone answered with an impossible process number"));
-        };
+        let child = prepared.clone_child()?;
         drop(report);
 
-        let child = Child { pid, pidfd };
         let mut failure = Vec::new();
         let read = File::from(report_reader).read_to_end(&mut failure);
         if read.is_ok() && failure.is_empty() {
@@ -143,19 +126,24 @@ impl<'fd> Program<'fd> {
         }
         child.kill()?;
         read.step(what)?;
-        let number = |range: std::ops::Range<usize>| {
-            failure.get(range).and_then(|b| <[u8; 4]>::try_from(b).ok()).map(i32::from_ne_bytes)
-        };
-        let step = number(0..4).and_then(|n| usize::try_from(n).ok()).and_then(|n| STEPS.get(n));
-        Err(Error::new(
-            format!("{}: {}", what(), step.unwrap_or(&"unknown step")),
-            std::io::Error::from_raw_os_error(number(4..8).unwrap_or(libc::EIO)),
-        ))
+        Err(failed(&self.path.display().to_string(), &failure))
     }
 }
 
+/// What a child has reported: the number of a step, and why it failed.
+fn failed(program: &str, report: &[u8]) -> Error {
+    let number = |range: std::ops::Range<usize>| {
+        report.get(range).and_then(|b| <[u8; 4]>::try_from(b).ok()).map(i32::from_ne_bytes)
+    };
+    let step = number(0..4).and_then(|n| usize::try_from(n).ok()).and_then(|n| STEPS.get(n));
+    Error::new(
+        format!("start {program}: {}", step.unwrap_or(&"unknown step")),
+        std::io::Error::from_raw_os_error(number(4..8).unwrap_or(libc::EIO)),
+    )
+}
+
 /// The child's steps in order; [`Prepared::run`] reports by index.
-const STEPS: [&str; 17] = [
+const STEPS: [&str; 18] = [
     "reset the signal handlers",
     "make a session",
     "enter the control groups",
@@ -172,6 +160,7 @@ const STEPS: [&str; 17] = [
     "go to its directory",
     "tie the child to its parent",
     "load the system-call filter",
+    "wait for its connection",
     "execute the program",
 ];
 
@@ -214,6 +203,8 @@ struct Prepared<'p> {
     report: RawFd,
     parent: RawFd,
     keep: CapabilitySet,
+    /// What it waits for before the exec.
+    waiting: Option<ready::Waiting>,
 }
 
 impl<'p> Prepared<'p> {
@@ -252,7 +243,33 @@ impl<'p> Prepared<'p> {
             report,
             parent,
             keep: program.capabilities,
+            waiting: None,
         })
+    }
+
+    fn clone_child(&mut self) -> Result<Child> {
+        let what = || format!("start {}", self.program.path.display());
+        let mut pidfd: RawFd = -1;
+        let flags = libc::CLONE_PIDFD as u64 | u64::from(self.program.new_namespaces) | libc::SIGCHLD as u64;
+        let old_mask = block_signals();
+        // SAFETY: without CLONE_VM this is a fork: the child has its own copy of memory. A null stack makes it
+        // go on with the parent's. `pidfd` outlives the call. The child calls only `Prepared::run`, which
+        // makes system calls on memory that was laid out before and never returns.
+        let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) };
+        if pid == 0 {
+            self.run();
+        }
+        restore_signals(&old_mask);
+        if pid < 0 {
+            return Err(std::io::Error::last_os_error()).step(what);
+        }
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        // SAFETY: clone succeeded with CLONE_PIDFD, so `pidfd` is a new descriptor that nobody else owns.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+        let Some(pid) = pid else {
+            return Err(Error::invalid(what(), "clone answered with an impossible process number"));
+        };
+        Ok(Child { pid, pidfd })
     }
 
     /// The child, from the clone to the exec. System calls only: no allocation, no lock, no panic.
@@ -339,6 +356,8 @@ impl<'p> Prepared<'p> {
             filter.load().map_err(failed)?;
         }
         let failed = next();
+        self.wait_for_connection().map_err(failed)?;
+        let failed = next();
         // SAFETY: `path` is NUL-terminated; both vectors are null-terminated arrays of pointers to strings
         // that `_strings` keeps.
         unsafe { libc::execve(self.path.as_ptr(), self.argv.as_ptr(), self.envp.as_ptr()) };
@@ -356,7 +375,8 @@ impl<'p> Prepared<'p> {
 
     /// Copies every source above all targets first, so that no placement overwrites a later source.
     fn place(&mut self) -> std::result::Result<(), Errno> {
-        let above = self.sources.len() as RawFd;
+        // With room for two that one which waits has behind them.
+        let above = self.sources.len() as RawFd + 2;
         let copy = |fd: RawFd| {
             // SAFETY: F_DUPFD_CLOEXEC on an open descriptor makes a new one at or above `above`.
             check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, above) })
@@ -366,6 +386,9 @@ impl<'p> Prepared<'p> {
         }
         self.parent = copy(self.parent)?;
         self.report = copy(self.report)?;
+        if let Some(waiting) = &mut self.waiting {
+            waiting.control = copy(waiting.control)?;
+        }
         for (target, from) in self.copies.iter().enumerate() {
             // SAFETY: whatever was at `target` has been copied if it is still needed; in this process nothing
             // owns descriptors any more, since it ends in exec or _exit.
@@ -374,7 +397,10 @@ impl<'p> Prepared<'p> {
         Ok(())
     }
 
-    fn close_others(&self) -> std::result::Result<(), Errno> {
+    fn close_others(&mut self) -> std::result::Result<(), Errno> {
+        if self.waiting.is_some() {
+            return self.close_others_now();
+        }
         // Closed by the exec, so that the report still works until then.
         // SAFETY: changes only the close-on-exec flag.
         let done = unsafe {

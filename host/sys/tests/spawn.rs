@@ -1,13 +1,15 @@
 //! Needs root: what a started program has, and that it has nothing else.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
-use levee_sys::pidfd::Exit;
-use levee_sys::spawn::Program;
-use rustix::process::Resource;
+use levee_sys::pidfd::{Child, Exit};
+use levee_sys::spawn::{Program, Ready};
+use rustix::process::{Resource, Signal};
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
 /// Starts `sh -c script` by `change`, and answers what it wrote and how it ended.
@@ -131,4 +133,103 @@ fn a_program_that_is_given_descriptors_can_be_told_its_own_process_number() {
     assert_eq!((out.as_str(), exit), ("kept\n", Exit::Status(0)));
     let (out, _) = run("echo \"${LISTEN_PID-none}\"", |_| {});
     assert_eq!(out, "none\n");
+}
+
+/// A child that waits: its connection will be standard input and output.
+fn waiting(path: &str, script: &str) -> Ready {
+    let mut program = Program::new(path);
+    program.args = ["sh", "-c", script].map(Into::into).to_vec();
+    program.env = vec!["OWN=1".into()];
+    program.identity = Some((Uid::from_raw(4321), Gid::from_raw(8765)));
+    program.die_with_parent = false;
+    program.make_ready(&[0, 1]).unwrap()
+}
+
+fn descriptors(child: &Child) -> Vec<String> {
+    let all = std::fs::read_dir(format!("/proc/{}/fd", child.pid.as_raw_nonzero())).unwrap();
+    let target = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+    let mut all: Vec<String> = all
+        .filter_map(target)
+        .map(|path| path.to_string_lossy().split(':').next().unwrap().to_owned())
+        .collect();
+    all.sort();
+    all
+}
+
+/// Until it has done everything but the exec: its own end is then the one descriptor beside what it was given and the report.
+#[track_caller]
+fn settled(ready: &Ready) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while descriptors(&ready.child) != ["/dev/null", "/dev/null", "/dev/null", "pipe", "socket"] {
+        assert!(Instant::now() < until, "{:?}", descriptors(&ready.child));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn one_that_waits_holds_nothing_else_and_gets_its_connection_and_whose_it_is_together() {
+    let _inheritable = rustix::pipe::pipe().unwrap();
+    let ready = waiting("/bin/sh", "read line; echo $line $OWN $WHOSE $FROM; ls /proc/$$/fd | wc -l; id -u");
+    settled(&ready);
+    // Others of its uid can neither read its memory nor trace it (prctl(2), PR_SET_DUMPABLE).
+    let owner = std::fs::metadata(format!("/proc/{}/mem", ready.child.pid.as_raw_nonzero())).unwrap().uid();
+    assert_eq!(owner, 0, "it is not dumpable");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (child, report) =
+        ready.go(theirs.as_fd(), &["WHOSE=ada".into(), "FROM=10.80.1.1".into()]).expect("it waits");
+    drop(theirs);
+    (&ours).write_all(b"hello\n").unwrap();
+    let mut said = String::new();
+    (&ours).read_to_string(&mut said).unwrap();
+    // Its three descriptors, and what `ls` opens is its own.
+    assert_eq!(said, "hello 1 ada 10.80.1.1\n3\n4321\n");
+    assert_eq!(child.wait(Duration::from_secs(10)).unwrap(), Some(Exit::Status(0)));
+    assert!(report.failure().is_none());
+}
+
+#[test]
+fn one_that_waits_ends_when_nobody_wants_it_and_one_that_was_killed_or_wants_too_much_gets_nothing() {
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    let ready = waiting("/bin/sh", "exit 3");
+    settled(&ready);
+    let pid = ready.child.pid;
+    drop(ready);
+    let end = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).unwrap().unwrap();
+    assert_eq!(end.1.exit_status(), Some(0), "without having executed anything");
+
+    let ready = waiting("/bin/sh", "exit 3");
+    settled(&ready);
+    ready.child.kill().unwrap();
+    assert!(ready.go(theirs.as_fd(), &["WHOSE=ada".into()]).is_none());
+
+    for env in [vec!["A=1".into(); 9], vec!["A".repeat(512).into()], Vec::new()] {
+        let ready = waiting("/bin/sh", "exit 3");
+        let pid = ready.child.pid;
+        assert!(ready.go(theirs.as_fd(), &env).is_none());
+        let end = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).unwrap();
+        assert_eq!(end.unwrap().1.exit_status(), Some(0));
+    }
+    // As much as there may be.
+    let ready = waiting("/bin/sh", "exit 3");
+    let (child, _) = ready.go(theirs.as_fd(), &vec![format!("A={}", "1".repeat(61)).into(); 8]).unwrap();
+    assert_eq!(child.wait(Duration::from_secs(10)).unwrap(), Some(Exit::Status(3)));
+}
+
+#[test]
+fn one_that_waited_and_cannot_execute_its_program_says_why_and_one_that_is_stopped_keeps_nobody() {
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    let ready = waiting("/nonexistent", "");
+    let (child, report) = ready.go(theirs.as_fd(), &["WHOSE=ada".into()]).unwrap();
+    assert_eq!(child.wait(Duration::from_secs(10)).unwrap(), Some(Exit::Status(127)));
+    let why = report.failure().unwrap().to_string();
+    assert!(why.contains("execute the program") && why.contains("No such file"), "{why}");
+
+    let ready = waiting("/bin/sh", "exit 3");
+    settled(&ready);
+    ready.child.signal(Signal::STOP).unwrap();
+    let before = Instant::now();
+    let (child, report) = ready.go(theirs.as_fd(), &["WHOSE=ada".into()]).unwrap();
+    assert!(before.elapsed() < Duration::from_secs(1) && report.failure().is_none());
+    child.signal(Signal::CONT).unwrap();
+    assert_eq!(child.wait(Duration::from_secs(10)).unwrap(), Some(Exit::Status(3)));
 }

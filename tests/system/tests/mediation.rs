@@ -278,3 +278,71 @@ fn a_mediator_is_sandboxed_under_an_own_uid_and_in_a_network_without_anybody() {
         .collect();
     assert!(targets.is_empty(), "{targets:?}");
 }
+
+/// Server processes that wait for a connection: children of process 1 that are still a copy of it.
+fn ready(init: u32) -> Vec<Process> {
+    let own = Process::find(init).expect("a compartment").name;
+    host::children(init, &own)
+}
+
+#[test]
+fn server_processes_wait_ready_only_for_a_service_that_is_used_and_what_befalls_them_keeps_nobody_else() {
+    let mut world = up("modes-ready");
+    let init = init(&world);
+    assert_eq!(ready(init), [], "nobody has used anything");
+    let ask = |world: &World| {
+        let mut told = Open::to(world, 7);
+        let line = told.line();
+        (told, line)
+    };
+    ask(&world).0.rest();
+    let two = |what: &str| eventually(Duration::from_secs(5), what, || ready(init).len() == 2);
+    two("two wait for the next connections, and none for git's");
+    for one in ready(init) {
+        assert_eq!(one.status("NoNewPrivs"), "1");
+        assert_eq!(one.status("CapEff"), "0000000000000000");
+        assert_ne!(one.status("Uid"), Process::find(init).expect("a compartment").status("Uid"));
+        // Its filter is on top of the compartment's.
+        let filters = |process: &Process| process.status("Seccomp_filters").parse::<u32>().expect("a number");
+        assert!(filters(&one) > filters(&Process::find(init).expect("a compartment")));
+    }
+    // One of those serves the next connection, for whom it is.
+    let before: Vec<u32> = ready(init).into_iter().map(|process| process.pid).collect();
+    let (told, line) = ask(&world);
+    assert!(line.starts_with("1 0 ada SECRET 10.80.1."), "{line}");
+    let cat = || host::below(init).into_iter().find(|process| process.name == "cat");
+    eventually(Duration::from_secs(5), "it serves", || cat().is_some());
+    assert!(before.contains(&cat().expect("a server process").pid));
+    told.rest();
+    // Killed by somebody at the label, they cost the next connection nothing but time.
+    two("another has taken its place");
+    ready(init).iter().for_each(Process::kill);
+    let (told, line) = ask(&world);
+    assert!(line.starts_with("1 0 ada SECRET 10.80.1."), "{line}");
+    told.rest();
+    // One that is stopped keeps its own connection, and neither process 1 nor the end of the session.
+    two("and others again");
+    ready(init).iter().for_each(|process| process.signal("STOP"));
+    let stuck = [Open::to(&world, 7), Open::to(&world, 7)];
+    eventually(Duration::from_secs(5), "both are handed off", || counted(&world, "connections open") == 2);
+    let (told, line) = ask(&world);
+    assert!(line.starts_with("1 0 ada SECRET 10.80.1."), "{line}");
+    told.rest();
+    world.tpe("ws1", &["logout"]).ok();
+    eventually(Duration::from_secs(8), "the stopped ones have ended", || {
+        counted(&world, "connections open") == 0
+    });
+    stuck.into_iter().for_each(|one| drop(one.rest()));
+    // They end with their mediator and with the label.
+    let old = ready(init);
+    assert!(!old.is_empty());
+    mediator(&world).kill();
+    eventually(Duration::from_secs(5), "they have ended", || !old.iter().any(Process::runs));
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LABEL).ok();
+    ask(&world).0.rest();
+    two("two wait");
+    let last = ready(init);
+    world.stop_server();
+    assert!(!last.iter().any(Process::runs));
+}

@@ -84,6 +84,8 @@ pub struct Server {
     pub uid: u32,
     /// Where it finds its connection.
     pub passed: Passed,
+    /// How many are ready while the service is used.
+    pub ready: u32,
     /// The groups of system calls that it has beyond what every program has, as far as the compartment has them.
     pub needs: Needs,
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use levee_ipc::{Channel, RecvError};
 use levee_sys::signals::Signals;
 use levee_sys::spawn::Program;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use rustix::thread::{Gid, Uid};
 
@@ -30,13 +30,15 @@ pub(super) fn run(channel: &Channel) -> Result<(), String> {
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
         ];
         fds.extend(mediated.channel().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        match poll(&mut fds, None) {
+        let limit = mediated.next().and_then(|limit| Timespec::try_from(limit).ok());
+        match poll(&mut fds, limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(format!("wait: {e}")),
         }
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
         reap(channel, &mut programs, &mut mediated)?;
         mediated.hear(&mut filters);
+        mediated.tend(&mut filters);
         match channel.try_recv::<ToInit>() {
             Ok(received) => match received.message {
                 ToInit::Start(start) => {

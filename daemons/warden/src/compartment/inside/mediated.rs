@@ -2,17 +2,24 @@
 //!
 //! The warden has said which programs these are. The mediator says no more than which service, for whom, and gives the
 //! connection; it cannot have anything else started.
+//!
+//! While a service is used, a few of its processes are ready: everything but the exec is done, and they wait
+//! ([`levee_sys::spawn::Ready`]). They are made of what the warden said alone; for whom one will run comes with its connection, once
+//! the grant is recorded. One that is gone, or stopped by somebody at the label, costs what it did before there were any: the
+//! connection's process is started then, or hangs as one would that is stopped later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use levee_ipc::mediator::{FromStarter, ToStarter};
 use levee_ipc::{Channel, Received, RecvError};
 use levee_policy::site::Passed;
 use levee_policy::{ServiceName, UserName};
-use levee_sys::spawn::Program;
+use levee_sys::spawn::{Program, Ready, Report};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{Gid, Uid};
 
@@ -22,6 +29,9 @@ use crate::compartment::proto::{Profile, Server};
 /// The most messages taken at a time, so that the warden need not wait.
 const TURN: usize = 64;
 
+/// How long processes of a service are kept ready that nobody uses: then nothing is left of them, and nothing wakes.
+const KEPT: Duration = Duration::from_secs(30);
+
 /// The mediator's side of process 1.
 #[derive(Default)]
 pub(super) struct Mediated {
@@ -29,8 +39,27 @@ pub(super) struct Mediated {
     /// The servers' standard error.
     log: Option<OwnedFd>,
     servers: BTreeMap<ServiceName, Server>,
-    /// What runs, by process, with the mediator's number for it.
-    running: BTreeMap<i32, u64>,
+    /// What runs, by process.
+    running: BTreeMap<i32, Running>,
+    /// What waits, of services that are used.
+    stocks: BTreeMap<ServiceName, Stock>,
+}
+
+/// A server process.
+struct Running {
+    /// The mediator's number for it.
+    ticket: u64,
+    /// Which service's, and whether its program could be executed, where that was not waited for.
+    unsure: Option<(ServiceName, Report)>,
+}
+
+/// Processes of a service that are ready.
+struct Stock {
+    waiting: VecDeque<Ready>,
+    /// When a connection to the service was last heard of.
+    used: Instant,
+    /// One ended that nobody had ended: no other is made before the next connection.
+    rests: bool,
 }
 
 impl Mediated {
@@ -43,7 +72,9 @@ impl Mediated {
     pub fn replace(&mut self, channel: Channel, log: OwnedFd, servers: Vec<Server>) {
         self.lose();
         (self.channel, self.log) = (Some(channel), Some(log));
-        self.servers = servers.into_iter().map(|server| (server.service.clone(), server)).collect();
+        // Uid 0 is process 1's alone.
+        let servers = servers.into_iter().filter(|server| server.uid != 0);
+        self.servers = servers.map(|server| (server.service.clone(), server)).collect();
     }
 
     /// Does what the mediator asks.
@@ -51,23 +82,22 @@ impl Mediated {
         for _ in 0..TURN {
             let Some(channel) = &self.channel else { return };
             match channel.try_recv::<ToStarter>() {
+                Ok(Received { message: ToStarter::Prepare { service }, .. }) => self.use_now(&service),
                 Ok(Received { message: ToStarter::Start { ticket, service, user, from }, mut fds }) => {
                     let connection = fds.pop().filter(|_| fds.is_empty());
-                    let server = self.servers.get(&service);
-                    let started =
-                        server.zip(connection).zip(self.log.as_ref()).and_then(|((server, fd), log)| {
-                            start(server, user.as_ref(), from, &fd, log, filters)
-                        });
+                    let whom = whom(user.as_ref(), from);
+                    let started = connection.and_then(|fd| self.start(&service, &whom, fd.as_fd(), filters));
                     match started {
-                        Some(pid) => {
-                            self.running.insert(pid.as_raw_nonzero().get(), ticket);
+                        Some((pid, unsure)) => {
+                            let running = Running { ticket, unsure: unsure.map(|report| (service, report)) };
+                            self.running.insert(pid.as_raw_nonzero().get(), running);
                         }
                         None => self.tell(FromStarter::Refused { ticket }),
                     }
                 }
                 Ok(Received { message: ToStarter::End { ticket, at_once }, .. }) => {
                     let signal = if at_once { Signal::KILL } else { Signal::TERM };
-                    let pids = self.running.iter().filter(|(_, running)| **running == ticket);
+                    let pids = self.running.iter().filter(|(_, running)| running.ticket == ticket);
                     pids.for_each(|(pid, _)| end(*pid, signal));
                 }
                 Err(RecvError::Empty) => return,
@@ -77,13 +107,99 @@ impl Mediated {
         }
     }
 
+    /// A process of this service for a connection: one that is ready, or a new one. With what it reports if its program cannot
+    /// be executed, where that was not waited for.
+    fn start(
+        &mut self,
+        service: &ServiceName,
+        whom: &[OsString],
+        connection: BorrowedFd<'_>,
+        filters: &mut Filters,
+    ) -> Option<(Pid, Option<Report>)> {
+        self.use_now(service);
+        let waiting = self.stocks.get_mut(service).map(|stock| &mut stock.waiting);
+        for ready in waiting.into_iter().flat_map(|waiting| waiting.drain(..waiting.len().min(1))) {
+            if let Some((child, report)) = ready.go(connection, whom) {
+                return Some((child.pid, Some(report)));
+            }
+        }
+        let (server, log) = (self.servers.get(service)?, self.log.as_ref()?);
+        let mut program = program(server, connection, log);
+        program.env.extend_from_slice(whom);
+        let filter = filters.of(&Profile::Service(server.needs.clone()));
+        match filter.map(|filter| program.filter = Some(filter)).and_then(|()| program.start()) {
+            Ok(child) => Some((child.pid, None)),
+            Err(e) => {
+                say(service, &e);
+                None
+            }
+        }
+    }
+
+    /// A connection to the service comes: processes are to be ready for those after it.
+    fn use_now(&mut self, service: &ServiceName) {
+        let Some(server) = self.servers.get(service).filter(|server| server.ready > 0) else { return };
+        let none = || Stock { waiting: VecDeque::new(), used: Instant::now(), rests: false };
+        let stock = self.stocks.entry(server.service.clone()).or_insert_with(none);
+        (stock.used, stock.rests) = (Instant::now(), false);
+    }
+
+    /// How long may be waited before [`Mediated::tend`]; `None` for as long as nothing happens.
+    pub fn next(&self) -> Option<Duration> {
+        if self.wanted().is_some() {
+            return Some(Duration::ZERO);
+        }
+        let last = self.stocks.values().map(|stock| stock.used + KEPT).min()?;
+        Some(last.saturating_duration_since(Instant::now()))
+    }
+
+    /// A service of which another process is to be ready.
+    fn wanted(&self) -> Option<&Server> {
+        let wants = |(service, stock): (&ServiceName, &Stock)| {
+            let server = self.servers.get(service)?;
+            (!stock.rests && stock.waiting.len() < server.ready as usize).then_some(server)
+        };
+        self.stocks.iter().find_map(wants)
+    }
+
+    /// Makes one process ready, if one is wanted, and lets those go that nobody used.
+    pub fn tend(&mut self, filters: &mut Filters) {
+        self.stocks.retain(|_, stock| stock.used.elapsed() < KEPT);
+        let (Some(server), Some(log)) = (self.wanted(), &self.log) else { return };
+        let service = server.service.clone();
+        // In the connection's place stands what the process has anyway.
+        let mut program = program(server, log.as_fd(), log);
+        let targets: &[i32] = if server.passed == Passed::Stdio { &[0, 1] } else { &[3] };
+        let filter = filters.of(&Profile::Service(server.needs.clone()));
+        let ready =
+            filter.map(|filter| program.filter = Some(filter)).and_then(|()| program.make_ready(targets));
+        let Some(stock) = self.stocks.get_mut(&service) else { return };
+        match ready {
+            Ok(ready) => stock.waiting.push_back(ready),
+            // There may be no room for more processes: connections need it more.
+            Err(_) => stock.rests = true,
+        }
+    }
+
     /// A process has ended, perhaps one of these.
     pub fn ended(&mut self, pid: Pid) {
+        for stock in self.stocks.values_mut() {
+            if let Some(at) = stock.waiting.iter().position(|ready| ready.child.pid == pid) {
+                stock.waiting.remove(at);
+                stock.rests = true;
+            }
+        }
         let pid = pid.as_raw_nonzero().get();
-        if let Some(ticket) = self.running.remove(&pid) {
+        if let Some(Running { ticket, unsure }) = self.running.remove(&pid) {
             // What it left in its process group has lost its connection.
             end(pid, Signal::KILL);
-            self.tell(FromStarter::Ended { ticket });
+            match unsure.and_then(|(service, report)| Some((report.failure()?, service))) {
+                Some((why, service)) => {
+                    say(&service, &why);
+                    self.tell(FromStarter::Refused { ticket });
+                }
+                None => self.tell(FromStarter::Ended { ticket }),
+            }
         }
     }
 
@@ -96,6 +212,7 @@ impl Mediated {
 
     fn lose(&mut self) {
         self.channel = None;
+        self.stocks.clear();
         std::mem::take(&mut self.running).keys().for_each(|pid| end(*pid, Signal::KILL));
     }
 }
@@ -107,44 +224,36 @@ fn end(pid: i32, signal: Signal) {
     }
 }
 
-fn start(
-    server: &Server,
-    user: Option<&UserName>,
-    from: SocketAddr,
-    connection: &OwnedFd,
-    log: &OwnedFd,
-    filters: &mut Filters,
-) -> Option<Pid> {
-    if server.uid == 0 {
-        return None;
-    }
+/// Why a server process could not be started, for the label's log.
+fn say(service: &ServiceName, why: &levee_sys::Error) {
+    let _ = writeln!(std::io::stderr(), "{service}: {why}");
+}
+
+/// For whom a process runs, as systemd says it to one that it starts for one connection (systemd.exec(5)).
+fn whom(user: Option<&UserName>, from: SocketAddr) -> Vec<OsString> {
+    let mut whom =
+        vec![format!("REMOTE_ADDR={}", from.ip()).into(), format!("REMOTE_PORT={}", from.port()).into()];
+    whom.extend(user.map(|user| format!("LEVEE_USER={user}").into()));
+    whom
+}
+
+/// A server process with this connection. Its filter is still to be said.
+fn program<'fd>(server: &Server, connection: BorrowedFd<'fd>, log: &'fd OwnedFd) -> Program<'fd> {
     let mut program = Program::new(&server.program);
     // Those of process 1 hold, which its filter lets nobody change.
     program.limits.clear();
     program.args = server.argv.iter().map(Into::into).collect();
     program.env = server.env.iter().map(Into::into).collect();
-    // As systemd says it to a process that it starts for one connection (systemd.exec(5)).
-    program.env.push(format!("REMOTE_ADDR={}", from.ip()).into());
-    program.env.push(format!("REMOTE_PORT={}", from.port()).into());
-    program.env.extend(user.map(|user| format!("LEVEE_USER={user}").into()));
     program.stdio = match server.passed {
-        Passed::Stdio => [Some(connection.as_fd()), Some(connection.as_fd()), Some(log.as_fd())],
+        Passed::Stdio => [Some(connection), Some(connection), Some(log.as_fd())],
         Passed::ListenFds => [None, None, Some(log.as_fd())],
     };
     if server.passed == Passed::ListenFds {
-        program.fds = vec![connection.as_fd()];
+        program.fds = vec![connection];
         program.env.extend(["LISTEN_FDS=1", "LISTEN_FDNAMES=connection"].map(Into::into));
         program.listen_pid = true;
     }
     program.identity = Some((Uid::from_raw(server.uid), Gid::from_raw(server.uid)));
     program.die_with_parent = false;
-    let filter =
-        filters.of(&Profile::Service(server.needs.clone())).map(|filter| program.filter = Some(filter));
-    match filter.and_then(|()| program.start()) {
-        Ok(child) => Some(child.pid),
-        Err(e) => {
-            let _ = writeln!(std::io::stderr(), "{}: {e}", server.service);
-            None
-        }
-    }
+    program
 }
