@@ -34,6 +34,9 @@ use std::time::Duration;
 use told::Told;
 use zeroize::Zeroizing;
 
+/// Bytes allocated beyond what is needed, at a time: a hundred records or more.
+const AHEAD: u64 = 64 << 10;
+
 const LOG: &str = "audit.jsonl";
 const STATE: &str = "audit.state";
 const FIRST_KEY: &str = "audit.first-key";
@@ -318,8 +321,13 @@ impl AuditLog {
     /// Has the disk keep so many bytes for the log.
     fn reserve(&mut self, bytes: u64) -> Result<(), AuditError> {
         if bytes > self.allocated {
-            fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes)?;
-            self.allocated = bytes;
+            let allocate = |bytes| fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, bytes);
+            // Some more, so that not every record asks the disk; where it has no more, what is needed.
+            let ahead = bytes.saturating_add(AHEAD);
+            self.allocated = match allocate(ahead) {
+                Ok(()) => ahead,
+                Err(_) => allocate(bytes).map(|()| bytes)?,
+            };
         }
         Ok(())
     }
