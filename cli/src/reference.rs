@@ -30,7 +30,7 @@ impl Completions {
         let text = match self.shell {
             clap_complete::Shell::Bash => format!("{text}{}", words::BASH),
             clap_complete::Shell::Fish => format!("{text}{}", words::FISH),
-            clap_complete::Shell::Zsh => text.lines().map(|line| asks(line) + "\n").collect(),
+            clap_complete::Shell::Zsh => asking(&text),
             _ => text.into_owned(),
         };
         output::exit(output::raw(&text).map(|()| ExitCode::SUCCESS))
@@ -53,19 +53,23 @@ impl Man {
     }
 }
 
-/// A line of zsh's completions, which asks for names where it would offer files.
-fn asks(line: &str) -> String {
-    let asked = words::ZSH.iter().find(|(argument, _)| {
-        let line = line.trim_start().trim_start_matches([':', '\'']);
-        line.strip_prefix(argument).is_some_and(|rest| rest.starts_with(" -- "))
+/// Lines of zsh's completions, which ask for names where they would offer files: the site's whose file is named before, if one is.
+fn asking(text: &str) -> String {
+    let mut site = "";
+    let lines = text.lines().map(|line| {
+        let described = line.trim_start().trim_start_matches([':', '\'']);
+        let asked = words::ZSH.iter().find(|(argument, _)| described.starts_with(argument));
+        let whole = match asked {
+            Some((_, kind)) => {
+                let names = format!(":{{compadd -- ${{(f)\"$(levee words {kind}{site} 2>/dev/null)\"}}}}'");
+                line.replace(":_default'", &names)
+            }
+            None => line.to_owned(),
+        };
+        site = if described.starts_with("site -- ") { " --site ${(Q)line[1]}" } else { "" };
+        whole + "\n"
     });
-    match asked {
-        Some((_, kind)) => {
-            let names = format!(":{{compadd -- ${{(f)\"$(levee words {kind} 2>/dev/null)\"}}}}'");
-            line.replace(":_default'", &names)
-        }
-        None => line.to_owned(),
-    }
+    lines.collect()
 }
 
 #[cfg(test)]

@@ -134,16 +134,23 @@ __levee_names "__fish_seen_subcommand_from session; and __fish_seen_subcommand_f
 __levee_names "__fish_seen_subcommand_from partition; and __fish_seen_subcommand_from start stop" partitions
 __levee_names "__fish_seen_subcommand_from posture; and __fish_seen_subcommand_from set plan" postures
 __levee_names "__fish_seen_subcommand_from user; and __fish_seen_subcommand_from disable enable" users
+__levee_names "__fish_seen_subcommand_from user; and __fish_seen_subcommand_from add passwd totp; and test (count (commandline -opc)) -eq 4" \
+    "users --site (commandline -opc)[4]"
+__levee_names "__fish_seen_subcommand_from enrol; and __fish_seen_subcommand_from host ppk revoke; and test (count (commandline -opc)) -eq 4" \
+    "hosts --site (commandline -opc)[4]"
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 3" services
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 4" labels
 "#;
 
-/// What zsh asks for an argument of this name, where it would offer files.
-pub const ZSH: [(&str, &str); 6] = [
-    ("label", "labels"),
-    ("user", "users"),
-    ("host", "hosts"),
-    ("session", "sessions"),
-    ("partition", "partitions"),
-    ("service", "services"),
+/// What zsh asks for an argument that is described so, where it would offer files.
+pub const ZSH: [(&str, &str); 9] = [
+    ("label -- ", "labels"),
+    ("user -- ", "users"),
+    ("name -- The person", "users"),
+    ("name -- The posture", "postures"),
+    ("host -- ", "hosts"),
+    ("name -- The host", "hosts"),
+    ("session -- ", "sessions"),
+    ("partition -- ", "partitions"),
+    ("service -- ", "services"),
 ];

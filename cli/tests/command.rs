@@ -290,6 +290,26 @@ fn completions_come_for_every_shell() {
     bash_completes(&["why", "ada", "ws"], "ws1");
     bash_completes(&["user", "add", "conf/small/site.toml", "ad"], "ada");
     bash_completes(&["sta"], "status");
+    let offered = [
+        ("sta", "status"),
+        ("put SECRET//N", "SECRET//NATO"),
+        ("why ada ws", "ws1"),
+        ("user add conf/small/site.toml ad", "ada"),
+        ("user disable ad", "ada"),
+        ("enrol host conf/small/site.toml ws", "ws1"),
+        ("posture set ", "default"),
+    ];
+    let definitions = tempfile::tempdir().unwrap();
+    for (shell, file) in [("fish", "levee.fish"), ("zsh", "_levee")] {
+        let output = levee(&["completions", shell], "");
+        std::fs::write(definitions.path().join(file), output.stdout).unwrap();
+    }
+    for (words, offered) in offered {
+        let line = format!("levee {words}");
+        let fish = "set PATH $argv[1] $PATH; source $argv[2]/levee.fish; complete -C $argv[3] | string match -r \"^$argv[4]\\b\"";
+        completes(&["fish", "--no-config", "-c", fish], definitions.path(), &line, offered);
+        completes(&["zsh", "-f", "cli/tests/complete.zsh"], definitions.path(), &line, offered);
+    }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = levee(&["completions", shell], "");
         assert_eq!(output.status.code(), Some(0));
@@ -431,6 +451,22 @@ fn every_command_that_prints_json_prints_what_its_schema_says() {
 }
 
 /// What bash would offer behind these words, by what `levee completions bash` prints.
+/// Whether a shell that is given the programs' directory, the one of the definitions, a line, and what is to be offered for it, finds it.
+fn completes(shell: &[&str], definitions: &Path, line: &str, offered: &str) {
+    let programs = Path::new(env!("CARGO_BIN_EXE_levee")).parent().unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("60").args(shell).args([programs, definitions]).args([line, offered]).current_dir(root());
+    let command = command.env("LEVEE_SITE", root().join("conf/small/site.toml"));
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(
+        output.status.success() && !said.is_empty(),
+        "{}: {line}: {said} {}",
+        shell[0],
+        text(&output.stderr)
+    );
+}
+
 fn bash_completes(words: &[&str], offered: &str) {
     let script =
         "source <(\"$1\" completions bash); levee=$1; shift; COMP_WORDS=(\"$levee\" \"$@\"); COMP_CWORD=$#
