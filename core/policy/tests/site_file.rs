@@ -94,7 +94,7 @@ const CASES: &[Case] = &[
     case("grace = \"30s\"", "zzz = 1", "zzz", "unknown-key", None, "unknown key `zzz` in [server]", "remove it; [server] takes"),
     case("clearance = \"LOW\"", "", "[[user]]\nname = \"ugo\"", "missing-key", None, "[user] has no `clearance`", "add, for instance, `clearance ="),
     case("[site]\nname = \"harbour\"\n", "", "[labels]", "missing-key", None, "the site file has no `site`", "add, for instance"),
-    case("name = \"harbour\"", "name = 5", "5", "wrong-type", None, "`site name` is an integer", "write a string in quotes"),
+    case("name = \"harbour\"", "name = 5", "5", "wrong-type", None, "`site name` is an integer", "write a string in quotes: a lower-case letter"),
     case("slots = 64", "slots = \"64\"", "\"64\"", "wrong-type", None, "`slots` is a string", "write an integer"),
     case("names = [\"www.example\"]", "names = \"www.example\"", "\"www.example\"", "wrong-type", None, "`name` is a string", "a list in brackets"),
     case("[limits]", "[[limits]]", "[[limits]]", "wrong-type", None, "[limits] is an array", "write a table"),

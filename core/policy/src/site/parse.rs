@@ -476,10 +476,15 @@ pub(super) fn quantity(
     bounds: std::ops::RangeInclusive<u64>,
     form: &str,
 ) -> Option<u64> {
-    let text = reader.string(value, key)?;
+    let text = reader.text(value, key, form)?;
     let Some(number) = read(text.value) else {
         let what = format!("`{}` is not a valid {key}", text.value);
-        reader.problem(ProblemKind::BadValue, &text.span, what, format!("write {form}"));
+        // "512 MB" for "512M", "30 sec" for "30s": the number and the unit's first letter.
+        let digits = text.value.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = text.value.get(digits.len()..).and_then(|unit| unit.trim_start().chars().next());
+        let meant = unit.map(|unit| format!("{digits}{unit}")).filter(|meant| read(meant).is_some());
+        let remedy = meant.map_or_else(|| form.to_owned(), |meant| format!("`{meant}`, {form}"));
+        reader.problem(ProblemKind::BadValue, &text.span, what, format!("write {remedy}"));
         return None;
     };
     if !bounds.contains(&number) {

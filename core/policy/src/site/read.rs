@@ -223,10 +223,20 @@ impl<'a> Reader<'a> {
     }
 
     pub fn string<'t>(&mut self, value: &'t Spanned<DeValue<'t>>, key: &str) -> Option<At<&'t str>> {
+        self.text(value, key, "a string in quotes")
+    }
+
+    /// A string; whoever wrote something else is told to write `form`.
+    pub fn text<'t>(
+        &mut self,
+        value: &'t Spanned<DeValue<'t>>,
+        key: &str,
+        form: &str,
+    ) -> Option<At<&'t str>> {
         match value.get_ref() {
             DeValue::String(text) => Some(At::new(text.as_ref(), value.span())),
             other => {
-                self.wrong_type(value, other, &format!("`{key}`"), "a string in quotes");
+                self.wrong_type(value, other, &format!("`{key}`"), form);
                 None
             }
         }
@@ -300,13 +310,7 @@ impl<'a> Reader<'a> {
     where
         T::Err: Display,
     {
-        let text = match value.get_ref() {
-            DeValue::String(text) => text.as_ref(),
-            other => {
-                self.wrong_type(value, other, &format!("`{key}`"), "a string in quotes");
-                return None;
-            }
-        };
+        let text = self.text(value, key, &format!("a string in quotes: {remedy}"))?.value;
         match text.parse() {
             Ok(parsed) => Some(At::new(parsed, value.span())),
             Err(_) => {
