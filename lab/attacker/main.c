@@ -1,7 +1,9 @@
-// Jobs, one a line, and their answers. `attacker serve`: as a service, a connection a job; `attacker echo`: as a service that says
+// Jobs, one a line, and their answers. `attacker serve`: as a service, a connection a job; `attacker listen`: the same in a partition, which is
+// given no listener; `attacker echo`: as a service that says
 // again what it is told; `attacker job`: one, on standard input; `attacker list`: the channels.
 #include "attacker.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -18,6 +20,7 @@
 #endif
 
 static const struct channel *const ALL[] = {KERNEL, HARDWARE, RESOURCES, SOCKETS, POOLS};
+enum { LISTENER = 3 }; // the warden passes it
 static int alone; // whether the other end is on another processor, so that spinning hurts nobody
 
 ns now(void) {
@@ -186,11 +189,18 @@ static void echo(int connection) {
                 return;
 }
 
-// Takes the listener that the warden passes; each connection's job is a process of its own, which ends with its connection.
-static void serve(int jobs) {
+// A listener in a network of one's own, or -1.
+static int own_listener(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(7000), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return s >= 0 && bind(s, (struct sockaddr *)&at, sizeof at) == 0 && listen(s, 16) == 0 ? s : -1;
+}
+
+// Takes connections; each one's job is a process of its own, which ends with its connection.
+static void serve(int listener, int jobs) {
     signal(SIGCHLD, SIG_IGN);
     for (;;) {
-        int connection = accept(3, NULL, NULL);
+        int connection = accept(listener, NULL, NULL);
         if (connection < 0) {
             if (errno == EAGAIN)
                 usleep(2000);
@@ -212,13 +222,15 @@ int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     signal(SIGPIPE, SIG_IGN);
     if (!strcmp(what, "serve"))
-        serve(1);
+        serve(LISTENER, 1);
+    else if (!strcmp(what, "listen"))
+        serve(own_listener(), 1);
     else if (!strcmp(what, "echo"))
-        serve(0);
+        serve(LISTENER, 0);
     else if (!strcmp(what, "job"))
         one(0, stdout);
     else if (!strcmp(what, "once")) // a service that is started anew for each connection
-        while (accept(3, NULL, NULL) < 0)
+        while (accept(LISTENER, NULL, NULL) < 0)
             usleep(200);
     else if (!strcmp(what, "list"))
         for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)

@@ -1,17 +1,19 @@
 // Channels through what the network code has once for the machine, and, from a workstation, through what levee has once: its vaults'
-// way to the wire, and the audit log.
+// way to the wire, the audit log, and one-way channels.
 #include "attacker.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -351,6 +353,45 @@ static double connections_observe(ns until) {
     return n * 1e9 / (double)(now() - begin);
 }
 
+// A one-way channel of levee's, backwards. The partition above reads its end, or does not; the one below writes its own as fast as it may,
+// and looks at how much was taken (`sent`), how long the quickest took (`wait`, ns), or what is not taken yet (`queued`, bytes).
+enum { END = 3, MESSAGE = 4096 };
+static char look_at;
+
+static const char *oneway_open(const char *argument, int above) {
+    int kind = 0;
+    socklen_t size = sizeof kind;
+    if (getsockopt(END, SOL_SOCKET, SO_TYPE, &kind, &size) < 0 || kind == SOCK_STREAM)
+        return "no end of a one-way channel";
+    (void)above;
+    look_at = argument ? *argument : 's';
+    return NULL;
+}
+
+static void oneway_send(unsigned symbol, ns until) {
+    while (symbol && now() < until)
+        recv(END, piece, sizeof piece, MSG_DONTWAIT);
+}
+
+static double oneway_observe(ns until) {
+    double sent = 0, quickest = NAN;
+    int left = 0;
+    while (now() < until) {
+        ns begin = now();
+        if (send(END, piece, MESSAGE, MSG_DONTWAIT | MSG_NOSIGNAL) == MESSAGE) {
+            double took = (double)(now() - begin);
+            sent++;
+            if (isnan(quickest) || took < quickest)
+                quickest = took;
+        } else if (errno != EAGAIN) {
+            return NAN;
+        }
+    }
+    if (look_at == 'w')
+        return quickest;
+    return look_at == 's' ? sent : ioctl(END, SIOCOUTQ, &left) == 0 ? left : NAN;
+}
+
 const struct channel SOCKETS[] = {
     {"socket-memory", STATE, 2, memory_open, memory_send, memory_observe},
     {"orphans", STATE, 2, orphan_open, orphan_send, orphan_observe},
@@ -359,5 +400,6 @@ const struct channel SOCKETS[] = {
     {"documents", WORK, 2, documents_open, documents_send, documents_observe},
     {"tunnel", WORK, 2, peer_open, tunnel_send, tunnel_observe},
     {"connections", WORK, 2, peer_open, connections_send, connections_observe},
+    {"oneway", WORK, 2, oneway_open, oneway_send, oneway_observe},
     {0},
 };

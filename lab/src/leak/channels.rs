@@ -31,6 +31,8 @@ pub enum From {
     Service,
     /// As programs of a person at a workstation, in sessions of both labels.
     Workstation,
+    /// As programs of two partitions with a one-way channel from below to above. There are none where the label above has a kernel of its own.
+    Partition,
 }
 
 /// One way from above to below.

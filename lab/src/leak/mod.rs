@@ -20,7 +20,7 @@ use std::{fs, process};
 use serde::{Deserialize, Serialize};
 
 use capacity::{Capacity, Windows};
-use channels::{Channel, Class, Processors};
+use channels::{Channel, Class, From, Processors};
 use meter::Meter;
 use stand::{Form, Load, Stand};
 
@@ -186,6 +186,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
     }
     if ask.machine.is_some() {
         channels.iter_mut().for_each(|c| c.allowed = c.machine);
+        channels.retain(|c| c.from != From::Partition);
     }
     if channels.is_empty() {
         return Err(io::Error::other("no channel has such a name"));

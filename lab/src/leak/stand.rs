@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::attacker::{self, End};
 use super::channels::From;
 use crate::compartment::inside;
 use crate::netns::{Namespace, tool};
-use crate::processes::{descendants, name, processes};
+use crate::processes::{descendants, name, processes, words};
 use crate::site::{PATIENCE, Removed, Up, programs, quiet, text, told};
 
 /// Lowest first.
@@ -29,6 +29,8 @@ const MEDIATED: u16 = 7002;
 /// The first of the services that end after each connection.
 const ONCE: u16 = 7100;
 const ONCES: u16 = 8;
+/// With a channel from the first to the second.
+const PARTITIONS: [&str; 2] = ["writer", "reader"];
 /// Of users that exist for the length of one run.
 const PASSWORD: &str = "measured only in the laboratory";
 /// How long a machine may take to boot with an emulated processor on a loaded host.
@@ -97,6 +99,18 @@ fn site(program: &str, needs: &[String], form: &Form, slot: Option<u32>) -> Stri
     }
     for i in 0..ONCES {
         service(&format!("once-{i}"), ONCE + i, "direct", "once");
+    }
+    if *form == Form::Compartment {
+        for (name, label) in PARTITIONS.iter().zip(LABELS) {
+            out.push_str(&format!(
+                "[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\ncommand = [\"{program}\", \"listen\", \"{name}\"]\n\
+                 memory = \"96M\"\ndisk = \"8M\"\n\n"
+            ));
+        }
+        let [writer, reader] = PARTITIONS;
+        out.push_str(&format!(
+            "[[channel]]\nname = \"upward\"\nkind = \"oneway\"\nfrom = \"{writer}\"\nto = \"{reader}\"\nrate = \"1G\"\n"
+        ));
     }
     out
 }
@@ -195,11 +209,22 @@ impl Stand {
 
     fn connect(&self, side: usize) -> io::Result<TcpStream> {
         let session = self.sessions.get(side).ok_or_else(|| io::Error::other("no such side"))?;
-        let to = SocketAddr::from((INNER, PORT));
-        let stream = inside(session, move || TcpStream::connect_timeout(&to, Duration::from_secs(5)))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(600)))?;
-        Ok(stream)
+        connect(session, INNER)
+    }
+
+    /// A connection to the program of the partition above (0) or below (1), in its own network.
+    fn partition(&self, side: usize) -> io::Result<End> {
+        let name = PARTITIONS.iter().rev().nth(side).ok_or_else(|| io::Error::other("no such side"))?;
+        let program = text(&self.program.0);
+        let all = processes().into_keys().map(|pid| (pid, words(pid)));
+        let is_it =
+            |words: &[String]| words.first() == Some(&program) && words.get(2).is_some_and(|w| w == name);
+        let (pid, _) = all
+            .into_iter()
+            .find(|(_, words)| is_it(words))
+            .ok_or_else(|| io::Error::other(format!("the partition {name} does not run")))?;
+        let stream = connect(&PathBuf::from(format!("/proc/{pid}/ns/net")), Ipv4Addr::LOCALHOST)?;
+        Ok(End { to: Box::new(stream.try_clone()?), from: BufReader::new(Box::new(stream)), behind: 0 })
     }
 
     /// A connection to the service above (0) or below (1).
@@ -237,8 +262,18 @@ impl Stand {
         match from {
             From::Service => self.end(side),
             From::Workstation => self.client(side),
+            From::Partition => self.partition(side),
         }
     }
+}
+
+/// Who takes jobs at this address of a network.
+fn connect(network: &Path, at: Ipv4Addr) -> io::Result<TcpStream> {
+    let to = SocketAddr::from((at, PORT));
+    let stream = inside(network, move || TcpStream::connect_timeout(&to, Duration::from_secs(5)))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(600)))?;
+    Ok(stream)
 }
 
 /// By how many nanoseconds the clock of who answers is behind this host's.
