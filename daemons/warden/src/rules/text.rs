@@ -5,7 +5,10 @@
 //! one's place; out, what goes from there back to the network, with the addresses changed back. That a packet going out is an
 //! answer, its flags say: the first segment of a connection has SYN and no ACK (RFC 9293 3.5), and that one is dropped. Nobody in a
 //! compartment can make another without a connection that a host has begun, for segments are the kernel's to make: raw and packet
-//! sockets, and TCP_REPAIR, need a capability over the namespace, which belongs to the host's user namespace. What is lost are
+//! sockets, and TCP_REPAIR, need a capability over the namespace, which belongs to the host's user namespace. Nor does a segment go
+//! elsewhere than to its connection's peer: source routes (IP_OPTIONS, and over IPv6 IPV6_RTHDR, which need no capability) would take one
+//! of a connection between two programs of the compartment to a host, so what has options or extension headers is dropped, both ways.
+//! Fragments are, too, before the kernel keeps them: nothing here puts together what the rules see in pieces. What is lost are
 //! ICMP errors about such connections, which matter between ends that are not on one link; these are, by their addresses.
 //!
 //! Connections are tracked where an answer cannot be told from a question: UDP services; sessions that use hosts on the network
@@ -30,6 +33,14 @@ const NEIGHBOURS: &str = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert 
 
 /// What is no first segment of a connection.
 const ANSWERS: &str = "tcp flags & (syn | ack) != syn";
+
+/// TCP right behind the IP header, which has no options: no source route, of which the rules would see one address and the end another.
+fn bare(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "ip hdrlength 5" } else { "ip6 nexthdr tcp" }
+}
+
+/// Fragments, of either family.
+const FRAGMENTS: [&str; 2] = ["ip frag-off & 0x3fff != 0", "exthdr frag exists"];
 
 /// What hosts reach at one of an interface's addresses by one protocol.
 struct Way {
@@ -69,13 +80,20 @@ impl Ruleset {
     /// Before connections are tracked: those that need not be get to their service.
     fn arriving(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  chain arriving {{\n    type filter hook prerouting priority raw; policy accept;")?;
+        self.each(f, |text, index, edge| {
+            // Where connections are tracked, their fragments have been put together already.
+            let (name, counter) = (&edge.interface, Self::counter(index, Reason::Service));
+            for fragments in FRAGMENTS {
+                let _ = writeln!(text, "    iifname \"{name}\" {fragments} counter name {counter} drop");
+            }
+        })?;
         self.each(f, |text, _, edge| {
             for Way { ip, own, net, inner, ports, .. } in self.ways(edge).filter(|way| !way.is_tracked) {
-                let name = &edge.interface;
+                let (name, bare) = (&edge.interface, bare(inner));
                 let _ = writeln!(
                     text,
-                    "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {own} tcp dport {ports} notrack {ip} daddr set {inner} \
-                     accept"
+                    "    iifname \"{name}\" {bare} {ip} saddr {net} {ip} daddr {own} tcp dport {ports} notrack {ip} daddr \
+                     set {inner} accept"
                 );
             }
         })?;
@@ -195,10 +213,11 @@ impl Ruleset {
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
             for Way { ip, own, net, inner, ports, .. } in self.ways(edge).filter(|way| !way.is_tracked) {
+                let bare = bare(inner);
                 let _ = writeln!(
                     text,
-                    "    oifname \"{name}\" {ip} saddr {inner} {ip} daddr {net} tcp sport {ports} {ANSWERS} {ip} saddr set \
-                     {own} accept"
+                    "    oifname \"{name}\" {bare} {ip} saddr {inner} {ip} daddr {net} tcp sport {ports} {ANSWERS} {ip} \
+                     saddr set {own} accept"
                 );
             }
             if self.is_tracked(edge) {
