@@ -115,8 +115,7 @@ impl Server {
         let (site_text, site) = state::site(&options.config)?;
         selinux::check(&site)?;
         let lock = state::prepare(&options)?;
-        let uids =
-            Uids::claim(state::UIDS.as_ref(), Place::Server).map_err(|e| Fatal::new("claim user ids", e))?;
+        let uids = Uids::claim_on_this_host(Place::Server)?;
         let logs = own_logs(&uids, &options)?;
         let last_run = state::last_run(&options.state);
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));

@@ -24,7 +24,8 @@ pub const WORKSTATION_REVOCATIONS: &str = "ca.crl";
 pub const AUDITOR: &str = "server/auditor.pub";
 /// Where wardens on one host claim their uids; the same for all, whatever their site.
 pub const UIDS: &str = "/run/levee/.uids";
-/// The file in the run directory that a running warden holds locked, with its process number.
+/// The file that a running warden holds locked, with its process number: in the run directory, where `levee down` looks for it, and in
+/// the state directory.
 pub const LOCK: &str = "lock";
 /// The operators' socket, in the run directory.
 pub const CONTROL: &str = "control";
@@ -53,14 +54,15 @@ pub fn site(path: &Path) -> Result<(String, Site), Fatal> {
     }
 }
 
-/// That a run directory is this warden's, as long as this value lives.
+/// That a run directory and a state directory are this warden's, as long as this value lives.
 #[derive(Debug)]
-pub struct Lock(#[allow(dead_code, reason = "held for its lock")] File);
+pub struct Lock(#[allow(dead_code, reason = "held for its locks")] [File; 2]);
 
-/// Makes the directories of a run, for root alone, and claims the run: `levee down` finds the warden by its lock.
+/// Makes the directories of a run, for root alone, and claims both. With one state directory, two wardens would write the same audit log
+/// and mount the same stores.
 ///
 /// # Errors
-/// Which cannot be made, and why; or that another warden has the run directory.
+/// Which cannot be made, and why; or that another warden has the directory.
 pub fn prepare(options: &Options) -> Result<Lock, Fatal> {
     for path in [&options.state, &options.run] {
         let make = || -> io::Result<()> {
@@ -69,18 +71,25 @@ pub fn prepare(options: &Options) -> Result<Lock, Fatal> {
         };
         make().map_err(|e| Fatal::new(format!("make {}", path.display()), e))?;
     }
-    let path = options.run.join(LOCK);
-    let claim = || -> io::Result<File> {
+    let run = claim(&options.run, "another warden runs there; `levee down` stops it")?;
+    let other = "another warden runs with this state; stop it with `levee down`, or give this one a directory of its own by --state";
+    Ok(Lock([run, claim(&options.state, other)?]))
+}
+
+/// Locks a directory for this warden, or says so if one has it.
+fn claim(directory: &Path, other: &str) -> Result<File, Fatal> {
+    let path = directory.join(LOCK);
+    let lock = || -> io::Result<File> {
         let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-            Errno::WOULDBLOCK => io::Error::other("another warden runs there; `levee down` stops it"),
+            Errno::WOULDBLOCK => io::Error::other(other),
             e => e.into(),
         })?;
         file.set_len(0)?;
         writeln!(file, "{}", std::process::id())?;
         Ok(file)
     };
-    claim().map(Lock).map_err(|e| Fatal::new(format!("claim {}", options.run.display()), e))
+    lock().map_err(|e| Fatal::new(format!("claim {}", directory.display()), e))
 }
 
 /// Where it is kept why a run ended by itself.

@@ -1,11 +1,14 @@
 //! User ids: a block for each warden on a host, so that two never share one. A server's has uids for thousands of labels, a
 //! workstation's for its one session.
 
+use crate::Fatal;
 use crate::compartment::SERVICE_UID;
+use crate::state::UIDS;
 use levee_ipc::warden::Place;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// The first uid that levee uses, above what distributions hand out (systemd's containers end below it).
@@ -29,12 +32,15 @@ pub const MAKERS: u32 = WORKSTATIONS + SMALL_BLOCKS * SMALL_BLOCK;
 // Whose the keys of the second tunnel are on the disk: no process's.
 const _: () = assert!(levee_ipc::warden::layer::KEYS_UID > MAKERS);
 
+/// Below the top of the control groups: groups without a process, which are claimed as [`UIDS`] are.
+const GROUPS: &str = "levee/uids";
+
 /// A block of uids that is this warden's as long as this value lives.
 #[derive(Debug)]
 pub struct Uids {
     base: u32,
     block: u32,
-    _lock: Option<File>,
+    _locks: Vec<File>,
 }
 
 /// A process's place in the first slot's uids, which belong to no compartment.
@@ -79,23 +85,37 @@ pub enum Own {
 }
 
 impl Uids {
-    /// Claims the first block of its kind that no other warden on this host has; `registry` is the same for all of them.
+    /// Claims a block below `/run`, and in the control groups, whose names have uids in them. So wardens that have either in common share
+    /// no uid, and none ends what runs in another's groups.
     ///
     /// # Errors
-    /// When the registry cannot be written, or every block is taken.
-    pub fn claim(registry: &Path, place: Place) -> io::Result<Self> {
-        std::fs::create_dir_all(registry)?;
+    /// As [`Uids::claim`]; or the host has no control groups.
+    pub fn claim_on_this_host(place: Place) -> Result<Self, Fatal> {
+        let fatal = |e: &dyn std::fmt::Display| Fatal::new("claim user ids", e);
+        let groups = levee_sys::cgroup::top().map_err(|e| fatal(&e))?.join(GROUPS);
+        Self::claim(&[Path::new(UIDS), &groups], place).map_err(|e| fatal(&e))
+    }
+
+    /// Claims the first block of its kind that no other warden has in any of these directories.
+    ///
+    /// # Errors
+    /// When one of them cannot be written, or every block is taken.
+    pub fn claim(registries: &[impl AsRef<Path>], place: Place) -> io::Result<Self> {
         let (kind, prefix, first, size, blocks) = match place {
             Place::Server => ("servers", "", BASE, BLOCK, BLOCKS),
             Place::Workstation => ("workstations", "ws", WORKSTATIONS, SMALL_BLOCK, SMALL_BLOCKS),
         };
+        for registry in registries {
+            fs::create_dir_all(registry)?;
+            // Who can open what is in it can lock it.
+            fs::set_permissions(registry, Permissions::from_mode(0o700))?;
+        }
         for block in 0..blocks {
-            let path = registry.join(format!("{prefix}{block}"));
-            let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { base: first + block * size, block, _lock: Some(file) }),
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(e) => return Err(e.into()),
+            let name = format!("{prefix}{block}");
+            let locks = registries.iter().map(|registry| lock(&registry.as_ref().join(&name)));
+            // With none where any is another's; what was locked before that is let go.
+            if let Some(locks) = locks.collect::<io::Result<Option<Vec<File>>>>()? {
+                return Ok(Self { base: first + block * size, block, _locks: locks });
             }
         }
         Err(io::Error::other(format!("{blocks} {kind} run on this host already; stop one with `levee down`")))
@@ -103,7 +123,7 @@ impl Uids {
 
     /// A server's first block, without claiming it: for showing what would be done.
     pub fn first() -> Self {
-        Self { base: BASE, block: 0, _lock: None }
+        Self { base: BASE, block: 0, _locks: Vec::new() }
     }
 
     /// The number of the block: no two running wardens of a kind on a host have the same.
@@ -147,6 +167,21 @@ impl Uids {
     }
 }
 
+/// Locks a directory, the only thing that can be made among control groups too; none if somebody else has. It stays when nobody has it: of
+/// one that were removed, two could have the lock.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    match fs::create_dir(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    let directory = File::open(path)?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(directory)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,19 +192,35 @@ mod tests {
     fn two_wardens_have_different_uids_and_a_block_comes_back() {
         for place in KINDS {
             let dir = tempfile::tempdir().unwrap();
-            let a = Uids::claim(dir.path(), place).unwrap();
-            let b = Uids::claim(dir.path(), place).unwrap();
+            let a = Uids::claim(&[dir.path()], place).unwrap();
+            let b = Uids::claim(&[dir.path()], place).unwrap();
             assert_ne!(a.own(Own::Tps), b.own(Own::Tps));
             let first = a.own(Own::Tps);
             drop(a);
-            assert_eq!(Uids::claim(dir.path(), place).unwrap().own(Own::Tps), first);
+            assert_eq!(Uids::claim(&[dir.path()], place).unwrap().own(Own::Tps), first);
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_claimed_in_any_of_the_registries_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let [run, other_run, groups] = ["run", "other", "groups"].map(|name| dir.path().join(name));
+        for place in KINDS {
+            let one = Uids::claim(&[&run, &groups], place).unwrap();
+            let beside = Uids::claim(&[&other_run, &groups], place).unwrap();
+            assert_eq!([one.block(), beside.block()], [0, 1], "the groups are common");
+            drop(one);
+            // The second's, whose place below its own /run is free.
+            assert_eq!(Uids::claim(&[&run, &groups], place).unwrap().block(), 0);
+            let _one = Uids::claim(&[&run], place).unwrap();
+            assert_eq!(Uids::claim(&[&groups, &run], place).unwrap().block(), 2);
         }
     }
 
     #[test]
     fn servers_and_a_great_many_workstations_of_one_host_share_no_uid() {
         let dir = tempfile::tempdir().unwrap();
-        let claim = |place| Uids::claim(dir.path(), place).unwrap();
+        let claim = |place| Uids::claim(&[dir.path()], place).unwrap();
         let mut next = BASE;
         for uids in (0..BLOCKS).map(|_| claim(Place::Server)).collect::<Vec<_>>() {
             assert_eq!(uids.base, next);
@@ -187,7 +238,7 @@ mod tests {
     #[test]
     fn no_compartment_shares_a_uid_with_a_process_of_ours() {
         let dir = tempfile::tempdir().unwrap();
-        let uids = Uids::claim(dir.path(), Place::Server).unwrap();
+        let uids = Uids::claim(&[dir.path()], Place::Server).unwrap();
         let ours = [
             Own::Sessiond,
             Own::Signer,

@@ -287,6 +287,14 @@ impl Cgroup {
     }
 }
 
+/// Where the unified hierarchy is mounted: who has the same directory there has the same groups.
+///
+/// # Errors
+/// The host has no control groups.
+pub fn top() -> Result<PathBuf> {
+    Ok(Hierarchies::find()?.unified)
+}
+
 /// How many bytes may wait in the sockets of a group that may have this much memory: within it, or on a hybrid host on top of it.
 ///
 /// # Errors

@@ -170,9 +170,14 @@ pub fn mounts(word: &str) -> Vec<String> {
 
 /// Control groups of a site: `levee/SITE-N`, where `N` is a warden's number on the host, and what is below.
 pub fn cgroups(site: &str) -> Vec<String> {
+    groups(&format!("levee/{site}-"))
+}
+
+/// Control groups whose path, below a hierarchy's top, begins so; in every hierarchy.
+pub fn groups(beginning: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut directories = vec![Path::new("/sys/fs/cgroup").to_owned()];
-    let wanted = format!("/levee/{site}-");
+    let wanted = format!("/{beginning}");
     while let Some(directory) = directories.pop() {
         // It may go away while it is read.
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {

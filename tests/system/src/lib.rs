@@ -13,6 +13,7 @@
 pub mod calls;
 pub mod channel;
 pub mod crowd;
+mod ending;
 pub mod federation;
 pub mod host;
 pub mod libreswan;
@@ -21,7 +22,9 @@ pub mod senders;
 pub mod soak;
 mod stalled;
 pub mod swan;
+pub mod things;
 
+pub use ending::ends_what_it_started;
 pub use stalled::Stalled;
 
 use std::fs;
@@ -77,6 +80,8 @@ pub struct World {
     under: Vec<String>,
     /// Where the warden is told that levee's programs are, if not where they are.
     replaced: Option<PathBuf>,
+    /// The namespace of another's server, in which this one's is, too.
+    beside: Option<String>,
 }
 
 /// What a command gave.
@@ -180,16 +185,36 @@ impl World {
     /// among the tests that run at once, and short.
     #[track_caller]
     pub fn new(name: &str, site: &str, workstations: &[&str]) -> Self {
+        let world = Self::without_network(name, site, workstations, None);
+        let server = world.namespace("server");
+        sh("ip", &["netns", "add", &server]).ok();
+        world.server_sh("ip", &["link", "set", "lo", "up"]).ok();
+        world.server_sh("ip", &["link", "add", "outer", "type", "bridge"]).ok();
+        world.server_sh("ip", &["address", "add", "10.77.0.1/16", "dev", "outer"]).ok();
+        world.server_sh("ip", &["address", "add", "fd77::1/64", "dev", "outer", "nodad"]).ok();
+        world.server_sh("ip", &["link", "set", "outer", "up"]).ok();
+        world.enrol(11)
+    }
+
+    /// As [`World::new`], with the server on the host of another's: in one network, at the address 10.77.0.2, which the site has to say.
+    #[track_caller]
+    pub fn beside(other: &Self, name: &str, site: &str, workstations: &[&str]) -> Self {
+        let world = Self::without_network(name, site, workstations, Some(other.namespace("server")));
+        world.server_sh("ip", &["address", "add", "10.77.0.2/16", "dev", "outer"]).ok();
+        world.enrol(11 + other.workstations.len())
+    }
+
+    fn without_network(name: &str, site: &str, workstations: &[&str], beside: Option<String>) -> Self {
         assert!(
             fs::metadata("/proc/self/ns/net").is_ok() && sh("id", &["-u"]).ok().trim() == "0",
             "these tests make namespaces: run them as root"
         );
-        let name = format!("lv{}{name}", std::process::id() % 10_000);
+        let name = format!("{}{name}", ending::name());
         let world = Self {
             name,
             _room: Room::take(),
             directory: tempfile::Builder::new()
-                .prefix("levee-test-")
+                .prefix(&ending::prefix())
                 .tempdir()
                 .expect("a temporary directory"),
             workstations: workstations.iter().map(|w| (*w).to_owned()).collect(),
@@ -198,35 +223,36 @@ impl World {
             path: None,
             under: Vec::new(),
             replaced: None,
+            beside,
         };
         fs::write(world.path("site.toml"), carrying(site)).expect("write the site file");
-        let server = world.namespace("server");
-        sh("ip", &["netns", "add", &server]).ok();
-        world.server_sh("ip", &["link", "set", "lo", "up"]).ok();
-        world.server_sh("ip", &["link", "add", "outer", "type", "bridge"]).ok();
-        world.server_sh("ip", &["address", "add", "10.77.0.1/16", "dev", "outer"]).ok();
-        world.server_sh("ip", &["address", "add", "fd77::1/64", "dev", "outer", "nodad"]).ok();
-        world.server_sh("ip", &["link", "set", "outer", "up"]).ok();
-        for (index, workstation) in workstations.iter().enumerate() {
-            let namespace = world.namespace(workstation);
+        world
+    }
+
+    /// Gives the workstations their networks, the first this number in it, and everybody their keys and passwords.
+    #[track_caller]
+    fn enrol(self, first: usize) -> Self {
+        for (index, workstation) in self.workstations.iter().enumerate() {
+            let namespace = self.namespace(workstation);
             sh("ip", &["netns", "add", &namespace]).ok();
-            let (port, host) = (format!("p{index}"), 11 + index);
+            let host = first + index;
+            let port = format!("p{}", host - 11);
             let address = format!("10.77.{}.{}/16", host / 256, host % 256);
             let veth = ["link", "add", &port, "type", "veth", "peer", "name", "outer", "netns", &namespace];
-            world.server_sh("ip", &veth).ok();
-            world.server_sh("ip", &["link", "set", &port, "master", "outer", "up"]).ok();
-            world.outside(workstation, "ip", &["link", "set", "lo", "up"]).ok();
-            world.outside(workstation, "ip", &["address", "add", &address, "dev", "outer"]).ok();
+            self.server_sh("ip", &veth).ok();
+            self.server_sh("ip", &["link", "set", &port, "master", "outer", "up"]).ok();
+            self.outside(workstation, "ip", &["link", "set", "lo", "up"]).ok();
+            self.outside(workstation, "ip", &["address", "add", &address, "dev", "outer"]).ok();
             let address = format!("fd77::{:x}/64", 6 + host);
-            world.outside(workstation, "ip", &["address", "add", &address, "dev", "outer", "nodad"]).ok();
-            world.outside(workstation, "ip", &["link", "set", "outer", "up"]).ok();
+            self.outside(workstation, "ip", &["address", "add", &address, "dev", "outer", "nodad"]).ok();
+            self.outside(workstation, "ip", &["link", "set", "outer", "up"]).ok();
         }
-        let (site, state) = (world.path("site.toml"), world.path("state"));
-        world.levee(&["enrol", "all", &text(&site), "--state", &text(&state)]).ok();
+        let (site, state) = (self.path("site.toml"), self.path("state"));
+        self.levee(&["enrol", "all", &text(&site), "--state", &text(&state)]).ok();
         for user in users_of(&fs::read_to_string(&site).expect("the site file")) {
-            world.add_user(&user, PASSWORD);
+            self.add_user(&user, PASSWORD);
         }
-        world
+        self
     }
 
     /// As [`World::new`], with the server and every workstation running.
@@ -247,7 +273,10 @@ impl World {
 
     /// The namespace of the server or a workstation.
     pub fn namespace(&self, of: &str) -> String {
-        format!("{}-{of}", self.name)
+        match &self.beside {
+            Some(other) if of == "server" => other.clone(),
+            _ => format!("{}-{of}", self.name),
+        }
     }
 
     /// Gives a user a password.
@@ -506,7 +535,8 @@ impl Drop for World {
         for warden in self.agents.drain(..).map(|(_, agent)| agent).chain(self.server.take()) {
             terminate(warden);
         }
-        for of in std::iter::once("server").chain(self.workstations.iter().map(String::as_str)) {
+        let own = self.beside.is_none().then_some("server");
+        for of in own.into_iter().chain(self.workstations.iter().map(String::as_str)) {
             let _ = Command::new("ip").args(["netns", "delete", &self.namespace(of)]).status();
         }
     }

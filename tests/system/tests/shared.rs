@@ -6,11 +6,9 @@ mod shell;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::process::{Command, Stdio};
 
 use levee_system::host::{self, Process};
+use levee_system::things::{things, told};
 use levee_system::{World, sh, text};
 use shell::inside;
 
@@ -148,16 +146,6 @@ fn placed(world: &World) -> Vec<Placed> {
     found
 }
 
-/// What a process has, each as what it is and where.
-#[derive(Default)]
-struct Things(BTreeMap<String, Vec<String>>);
-
-impl Things {
-    fn add(&mut self, thing: String, place: String) {
-        self.0.entry(thing).or_default().push(place);
-    }
-}
-
 fn read(pid: u32, file: &str) -> String {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -187,55 +175,6 @@ fn allowed(thing: &str, of: &Placed) -> bool {
         || (thing.starts_with("inode ") && of.process.name == "levee-upflow"))
 }
 
-fn things(placed: &Placed) -> Things {
-    let (pid, mut things) = (placed.process.pid, Things::default());
-    let place = |what: &str| format!("{what} of {} {pid}", placed.process.name);
-    let link =
-        |path: &str| fs::read_link(format!("/proc/{pid}/{path}")).map(|l| text(&l)).unwrap_or_default();
-    for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
-        let number = entry.file_name().to_string_lossy().into_owned();
-        // Of a file that has no name any more as well.
-        if let Ok(seen) = fs::metadata(entry.path()) {
-            let name = link(&format!("fd/{number}"));
-            let name = if name.starts_with('/') || name.starts_with("anon") { name } else { String::new() };
-            things.add(format!("inode {}:{} {name}", seen.dev(), seen.ino()), place(&format!("fd {number}")));
-        }
-    }
-    for what in ["cwd", "root"] {
-        if let Ok(seen) = fs::metadata(format!("/proc/{pid}/{what}")) {
-            things.add(format!("directory {what} {}:{}", seen.dev(), seen.ino()), place(what));
-        }
-    }
-    for kind in ["mnt", "pid", "pid_for_children", "net", "ipc", "uts", "cgroup", "user", "time"] {
-        things.add(format!("namespace {}", link(&format!("ns/{kind}")).replace('[', " ")), place(kind));
-    }
-    for line in read(pid, "mountinfo").lines() {
-        let fields: Vec<&str> = line.split(' ').collect();
-        things.add(format!("mount {}", fields[2]), place(fields[4]));
-    }
-    for line in read(pid, "cgroup").lines() {
-        // «4:memory:/levee/…»; in hierarchies that limit nothing of ours, everything is at the top.
-        let (hierarchy, path) = line.rsplit_once(':').expect("a hierarchy and a path");
-        let ours = hierarchy.starts_with("0:")
-            || ["memory", "pids", "cpu"].iter().any(|c| hierarchy.split([':', ',']).any(|part| part == *c));
-        if ours {
-            things.add(format!("control group {hierarchy} {path}"), place("cgroup"));
-        }
-    }
-    let stat = read(pid, "stat");
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-    things.add(format!("process group {}", fields[2]), place("group"));
-    things.add(format!("session {}", fields[3]), place("session"));
-    // Keyrings of a user, counts of a user's processes, files and pipes.
-    for uid in placed.process.status("Uid").split_whitespace() {
-        things.add(format!("uid {uid}"), place("uid"));
-    }
-    for gid in placed.process.status("Gid").split_whitespace() {
-        things.add(format!("gid {gid}"), place("gid"));
-    }
-    things
-}
-
 #[test]
 fn no_two_labels_have_an_open_file_an_inode_a_mount_a_namespace_a_group_a_session_or_a_uid_in_common() {
     let world = up("shared");
@@ -243,7 +182,7 @@ fn no_two_labels_have_an_open_file_an_inode_a_mount_a_namespace_a_group_a_sessio
     let mut seen: BTreeMap<String, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
     let mut compared = BTreeSet::new();
     for one in &all {
-        for (thing, places) in things(one).0 {
+        for (thing, places) in things(&one.process) {
             compared.insert(thing.split(' ').next().unwrap_or_default().to_owned());
             // What is allowed is allowed where everybody who has it is levee's own.
             if !allowed(&thing, one) {
@@ -305,22 +244,6 @@ fn no_two_labels_have_an_open_file_an_inode_a_mount_a_namespace_a_group_a_sessio
         seen += 1;
     }
     assert!(seen >= 6, "sockets of both labels were looked at:\n{sockets}");
-}
-
-/// What a program of this crate says of these lines.
-fn told(script: &str, lines: String) -> String {
-    let mut child = Command::new("python3")
-        .arg(format!("{}/src/{script}", env!("CARGO_MANIFEST_DIR")))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("start python3");
-    let mut input = child.stdin.take().expect("its input");
-    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
-    let out = child.wait_with_output().expect("its output");
-    writer.join().expect("the writer").expect("all lines are asked about");
-    assert!(out.status.success());
-    String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 #[test]

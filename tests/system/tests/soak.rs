@@ -2,7 +2,11 @@
 
 use levee_hostile::MOST;
 use levee_ipc::log::LARGEST;
-use levee_system::soak;
+use levee_system::{World, host, soak};
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -19,4 +23,47 @@ fn a_label_of_which_everything_is_hostile_costs_no_other_label_anything() {
         found.largest_log
     );
     assert!(!found.alarms.is_empty(), "and the operator is told");
+}
+
+/// Of the next test: a program that panics as one of a release build does, and ends with it.
+#[test]
+#[ignore = "it is the process that the next test starts, and that ends by SIGABRT"]
+fn panics_while_a_server_runs() {
+    levee_system::ends_what_it_started();
+    let ours = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |what| {
+        ours(what);
+        std::process::abort();
+    }));
+    let mut world = World::new("panic", include_str!("../../../conf/small/site.toml"), &[]);
+    world.start_server();
+    println!("{}", world.server_pid());
+    panic!("the server runs: {}", host::below(world.server_pid()).len());
+}
+
+#[test]
+fn a_program_that_panics_and_unwinds_nothing_leaves_no_server_no_namespace_and_no_directory() {
+    let own = std::env::current_exe().expect("this program");
+    let mut child = Command::new(own)
+        .args(["--ignored", "--exact", "--nocapture", "panics_while_a_server_runs"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start it");
+    let pid = child.id();
+    let mut out = String::new();
+    child.stdout.take().expect("its output").read_to_string(&mut out).expect("read it");
+    let done = child.wait_with_output().expect("wait for it");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.signal(), Some(6), "it aborted: {out}{said}");
+    assert!(said.contains("the server runs: ") && !said.contains("the server runs: 0"), "{said}");
+    let warden = out.lines().find_map(|line| line.trim().parse::<u32>().ok()).expect("the warden's number");
+    assert_eq!(host::Process::find(warden), None);
+    assert_eq!(host::below(warden), []);
+    let left = |directory: &Path, name: String| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)).count()
+    };
+    assert_eq!(left("/run/netns".as_ref(), format!("lv{}panic", pid % 10_000)), 0);
+    assert_eq!(left(&std::env::temp_dir(), format!("levee-test-{pid}-")), 0);
 }

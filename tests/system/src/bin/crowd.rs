@@ -81,6 +81,7 @@ fn by_name(processes: &[host::Process]) -> BTreeMap<&str, (usize, u64)> {
 }
 
 fn main() {
+    levee_system::ends_what_it_started();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let count = match arguments.as_slice() {
         [] => 100,

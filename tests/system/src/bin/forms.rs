@@ -30,6 +30,7 @@ const WHAT: [(&str, &str); 6] = [
 ];
 
 fn main() {
+    levee_system::ends_what_it_started();
     let root = programs().join("../guest/root");
     let root =
         std::fs::canonicalize(&root).unwrap_or_else(|e| panic!("{}: {e}: run scripts/guest", root.display()));

@@ -69,6 +69,7 @@ command = ["/usr/bin/perl", "-e", "open(L, '+<&=', 3); accept(C, L); syswrite(C,
 }
 
 fn main() {
+    levee_system::ends_what_it_started();
     let above: Vec<String> = ["CONFIDENTIAL", "SECRET"]
         .iter()
         .flat_map(|level| ["", "//NATO", "//MED", "//NATO,MED"].map(|c| format!("{level}{c}")))

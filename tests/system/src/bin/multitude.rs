@@ -230,6 +230,7 @@ fn all_hands(hands: &mut [Hand], act: impl Fn(&mut Hand) + Sync) -> Duration {
 }
 
 fn main() {
+    levee_system::ends_what_it_started();
     let arguments: Vec<usize> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
     let (labels, sessions, seconds) = match *arguments.as_slice() {
         [] => (1000, 10_000, 600),

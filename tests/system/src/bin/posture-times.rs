@@ -86,6 +86,7 @@ fn carry(world: &World, number: usize, over: &AtomicBool, rounds: &AtomicU64, fa
 }
 
 fn main() {
+    levee_system::ends_what_it_started();
     let mut arguments = std::env::args().skip(1).map(|word| word.parse().expect("a number"));
     let (sessions, changes) = (arguments.next().unwrap_or(SESSIONS), arguments.next().unwrap_or(CHANGES));
     let names: Vec<String> = (1..=sessions).map(|n| format!("ws{n}")).collect();

@@ -46,6 +46,7 @@ impl Times {
 }
 
 fn main() {
+    levee_system::ends_what_it_started();
     let mut nothing = Times::of("`levee-tpe status`: a process that asks the agent alone");
     let mut hash = Times::of("sign-on");
     let mut plain = Times::of("sign-on but for the password's hash (argon2id with its least parameters)");

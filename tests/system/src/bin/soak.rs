@@ -10,6 +10,7 @@ use std::time::Duration;
 const MOST: u64 = 8 * 1024;
 
 fn main() -> ExitCode {
+    levee_system::ends_what_it_started();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let seconds = match &words[..] {
         [] => 1_800,
