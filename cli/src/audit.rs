@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use levee_policy::audit::{
-    AuditKey, Body, Event, Hex, MAX_LINE, Record, Report, Sealer, Verdict, Verifier, part_first,
+    Action, AuditKey, Body, Event, Hex, MAX_LINE, PPK, Record, Report, Sealer, Verdict, Verifier, part_first,
+    ppk_used,
 };
 use levee_policy::site::Curve;
-use levee_policy::{HostName, LabelName, UserName};
+use levee_policy::{HostName, LabelName, PpkId, UserName};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
@@ -294,6 +295,26 @@ fn lines(path: &Path, file: &File, mut each: impl FnMut(&[u8]) -> Result<(), Str
         }
         each(&line)?;
     }
+}
+
+/// Whether the log of this state directory says that a host has used this PPK.
+///
+/// # Errors
+/// It cannot be read; in words.
+pub fn has_ppk_used(state: &Path, host: &HostName, id: &PpkId) -> Result<bool, String> {
+    let (which, wanted) = (Which { files: Vec::new(), state: Some(state.to_owned()) }, ppk_used(id));
+    let mut found = false;
+    which.log()?.read(|line| {
+        if let Ok(Record { body: Body::Event(event), .. }) = serde_json::from_slice::<Record>(line) {
+            found |= event.host.as_ref() == Some(host)
+                && event.action == Action::Negotiate
+                && event.object == PPK
+                && event.verdict == Verdict::Noted
+                && event.reason == wanted;
+        }
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 impl Verify {

@@ -4,6 +4,7 @@
 //! STATE/authority/   ca.key ca.pem                       the site's authority: keep it off line where you can
 //! STATE/server/      tls.key ike.key audit.key           the server's keys
 //!                    ppk/NAME.key                        the PPK that it shares with a host (RFC 8784), where the site names one
+//!                    ppk/former/NAME.key                 the one before it, while its rotation has not ended
 //!                    chain.pem ike-chain.pem audit.pub authority.pem
 //!                    auditor.pub                         whom the audit log's first key is sealed for
 //! STATE/auditor/     auditor.key                         the auditor's private key, unless it was made elsewhere: move it away
@@ -123,6 +124,8 @@ pub enum EnrolError {
     UnknownHost(String),
     /// The site file gives the host no PPK.
     NoPpk(HostName),
+    /// It gives it one, which was not made yet.
+    NoPpkYet(PathBuf, HostName),
     /// The site file says that keys are on this curve, and the authority's is not.
     OtherCurve(Curve),
     /// This file has no public key on P-384.
@@ -131,8 +134,12 @@ pub enum EnrolError {
     NoKey(PathBuf),
     /// The authority that was rotated is still the one that vouches for these.
     StillNeeded(Vec<String>),
-    /// No rotation of the authority was begun.
+    /// No rotation was begun.
     NotBegun,
+    /// The host has not been seen to use its new PPK.
+    NotUsed(HostName, PpkId),
+    /// The audit log, which would say so, cannot be read.
+    AuditLog(String),
     /// A host's name is missing, or one is too many.
     WhoseKey,
     /// The site has one server.
@@ -169,6 +176,9 @@ impl fmt::Display for EnrolError {
                     "the site file gives the host {host} no PPK; add, for instance, ppk = {{ id = \"{host}\" }}"
                 )
             }
+            Self::NoPpkYet(path, host) => {
+                write!(f, "there is no {}; levee enrol ppk SITE {host} makes the first", path.display())
+            }
             Self::OtherCurve(curve) => write!(
                 f,
                 "the site file says that keys are {curve}, and the authority's is not; make the whole site anew: \
@@ -192,11 +202,20 @@ impl fmt::Display for EnrolError {
                  host NAME; or federation, and levee enrol etcd SITE --force; or layer, layer NAME), copy the bundles, then --finish",
                 whose.join(", ")
             ),
-            Self::NotBegun => f.write_str(
-                "no rotation of the authority was begun: levee enrol rotate SITE authority begins one",
+            Self::NotBegun => {
+                f.write_str("no rotation of it was begun: the same without --finish begins one")
+            }
+            Self::NotUsed(host, id) => write!(
+                f,
+                "the audit log does not say that {host} has used its new PPK, {id}: copy the bundle's ppk.key to it, `levee reload` there, \
+                 and have somebody sign on and open a session; or --force, and {host} gets no keys until it has the new one"
+            ),
+            Self::AuditLog(why) => write!(
+                f,
+                "whether the host has used its new PPK is not known ({why}); --force ends the old one all the same"
             ),
             Self::WhoseKey => f.write_str(
-                "`host` needs the host's name behind it, `layer` may have one, and the others have none: \
+                "`host` and `ppk` need the host's name behind them, `layer` may have one, and the others have none: \
                  levee enrol rotate SITE host NAME",
             ),
             Self::NoFederation => f.write_str("the site file has no [federation]"),
@@ -333,9 +352,7 @@ impl Enroller<'_> {
     /// with a passphrase of its own.
     pub fn ppk(&self, facts: &Facts, name: &str, bundles: Option<Passphrase>) -> Result<Written, EnrolError> {
         let host = facts.host(name)?;
-        if host.ppk.is_none() {
-            return Err(EnrolError::NoPpk(host.name.clone()));
-        }
+        let id = host.ppk.as_ref().ok_or_else(|| EnrolError::NoPpk(host.name.clone()))?;
         let ppk = pki::ppk()?;
         let mut ours = self.open(&self.state.join("server/ppk"))?;
         let theirs = Files {
@@ -344,9 +361,14 @@ impl Enroller<'_> {
         };
         // Neither half is of use without the other.
         theirs.absent("ppk.key")?;
-        ours.ppk(&format!("{}.key", host.name), &ppk)?;
+        ours.ppk(&format!("{}.key", host.name), id, &ppk)?;
         let mut theirs = Files { written: ours.written, ..theirs };
-        theirs.ppk("ppk.key", &ppk)?;
+        theirs.ppk("ppk.key", id, &ppk)?;
+        // With the two of a rotation that was begun, the one before them is over.
+        let former = self.state.join(rotate::former_ppk(&host.name));
+        if former.exists() {
+            swap::destroy(&former).map_err(|error| EnrolError::File(former, error))?;
+        }
         Ok(theirs.written)
     }
 
@@ -559,9 +581,9 @@ impl Files {
         if self.force || !path.exists() { Ok(()) } else { Err(EnrolError::Exists(path)) }
     }
 
-    fn ppk(&mut self, name: &str, ppk: &[u8]) -> Result<(), EnrolError> {
+    fn ppk(&mut self, name: &str, id: &PpkId, ppk: &[u8]) -> Result<(), EnrolError> {
         let passphrase = self.passphrase.as_ref().map(|(text, rounds)| (text.as_slice(), *rounds));
-        let text = pki::write_ppk(ppk, passphrase)?;
+        let text = pki::write_ppk(id, ppk, passphrase)?;
         self.put(name, text.as_bytes(), Mode::Private)
     }
 

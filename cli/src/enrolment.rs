@@ -92,10 +92,12 @@ enum What {
         place: Where,
         /// Which key
         what: enrol::What,
-        /// Whose: with `host`, and with `layer` unless it is the server's
+        /// Whose: with `host` and `ppk`, and with `layer` unless it is the server's
         #[arg(value_name = "HOST")]
         host: Option<String>,
-        /// With `authority`, `federation-authority` and `layer-authority`: the one before it is believed no more, and its key is destroyed
+        /// With `authority`, `federation-authority` and `layer-authority`: the one before it is believed no more, and its key is
+        /// destroyed. With `ppk`: the one before it is taken no more, once the audit log says that the host has used the new one
+        /// (--force does not ask the log)
         #[arg(long)]
         finish: bool,
     },
@@ -238,9 +240,14 @@ impl Enrol {
 
 /// Makes a new key in the place of one that is in use.
 fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) -> Result<(), String> {
-    if finish && !what.is_authority() {
-        return Err("--finish ends the rotation of an authority: levee enrol rotate SITE authority --finish"
-            .to_owned());
+    if finish && !what.is_authority() && what != enrol::What::Ppk {
+        return Err(
+            "--finish ends the rotation of an authority or a PPK: levee enrol rotate SITE authority --finish"
+                .to_owned(),
+        );
+    }
+    if let (enrol::What::Ppk, Some(host)) = (what, host) {
+        return rotate_ppk(place, host, finish);
     }
     if place.passphrase || place.force {
         return Err(
@@ -263,14 +270,7 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) ->
     let enroller = Enroller { state: &state, force: false, passphrase, rounds: ROUNDS, authority_passphrase };
     let done =
         if finish { enroller.finish_authority(&facts, what) } else { enroller.rotate(&facts, what, host) };
-    let Rotated { written, destroyed, said } = done.map_err(|e| e.to_string())?;
-    if place.json {
-        let all = serde_json::json!({ "written": written, "destroyed": destroyed, "said": said });
-        return output::raw(&format!("{all}\n"));
-    }
-    let line = |what: &str, path: &PathBuf| format!("{what} {}\n", path.display());
-    let written = written.iter().map(|path| line("written", path));
-    let destroyed = destroyed.iter().map(|path| line("destroyed: the old", path));
+    let done = done.map_err(|e| e.to_string())?;
     let next = match (what, host) {
         (enrol::What::Host, Some(host)) | (_, Some(host)) => {
             format!("copy the bundle to {host}, then `levee reload` there, and here for the audit log")
@@ -290,6 +290,59 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) ->
         }
         _ => "`levee reload` has a running server go on with it".to_owned(),
     };
+    rotated(place, &done, &next)
+}
+
+/// The same for the PPK of a host. Each half stays encrypted as it is; a bundle without its half gets one, encrypted with --passphrase.
+fn rotate_ppk(place: &Where, host: &str, finish: bool) -> Result<(), String> {
+    let (facts, state) = facts(place)?;
+    pin::hold(&crate::site::read(&place.site)?, &state)?;
+    let encrypted = |file: String| {
+        let text = std::fs::read_to_string(state.join(file)).map(zeroize::Zeroizing::new);
+        text.map(|text| enrol::pki::is_encrypted_ppk(&text)).ok()
+    };
+    let enroller = |passphrase, force| Enroller {
+        state: &state,
+        force,
+        passphrase,
+        rounds: ROUNDS,
+        authority_passphrase: None,
+    };
+    if finish {
+        let done = enroller(None, place.force).finish_ppk(&facts, host).map_err(|e| e.to_string())?;
+        let next = "`levee reload` has a running server take it no more; until then it does";
+        return rotated(place, &done, next);
+    }
+    let bundle = encrypted(format!("hosts/{host}/ppk.key"));
+    if place.force || place.passphrase && bundle.is_some() {
+        return Err(
+            "a PPK that is rotated stays encrypted, or not, as it is: leave out --passphrase and --force"
+                .to_owned(),
+        );
+    }
+    let ours = encrypted(format!("server/ppk/{host}.key")).unwrap_or(false);
+    let passphrase = ours.then(|| asked("Passphrase of the server's keys: ", false)).transpose()?;
+    let theirs = bundle.unwrap_or(place.passphrase);
+    let whose = format!("Passphrase of {host}'s keys: ");
+    let bundle = theirs.then(|| asked(&whose, bundle.is_none())).transpose()?;
+    let done = enroller(passphrase, false).rotate_ppk(&facts, host, bundle).map_err(|e| e.to_string())?;
+    let next = format!(
+        "`levee reload` here; copy the bundle's `ppk.key` to {host}, and `levee reload` there; once somebody has signed on there and opened \
+         a session: --finish"
+    );
+    rotated(place, &done, &next)
+}
+
+/// Says what was done, and what is next.
+fn rotated(place: &Where, done: &Rotated, next: &str) -> Result<(), String> {
+    let Rotated { written, destroyed, said } = done;
+    if place.json {
+        let all = serde_json::json!({ "written": written, "destroyed": destroyed, "said": said });
+        return output::raw(&format!("{all}\n"));
+    }
+    let line = |what: &str, path: &PathBuf| format!("{what} {}\n", path.display());
+    let written = written.iter().map(|path| line("written", path));
+    let destroyed = destroyed.iter().map(|path| line("destroyed: the old", path));
     output::said(&written.chain(destroyed).chain([format!("{said}\n{next}\n")]).collect::<String>())
 }
 

@@ -101,6 +101,13 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
         )
     }));
     found.warnings.extend(old_ppks(site, state));
+    found.warnings.extend(site.hosts().filter_map(|host| {
+        let (name, former) = (host.name(), state.join(crate::enrol::rotate::former_ppk(host.name())));
+        let begun = age(&former)?;
+        Some(format!(
+            "the PPK of {name} before this one is taken still, for {begun}: levee enrol rotate SITE ppk {name} --finish"
+        ))
+    }));
     found.warnings.extend(without_seed(site, state));
     found
 }
@@ -122,9 +129,7 @@ fn old_ppks<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = String>
         let written = std::fs::metadata(&path).and_then(|meta| meta.modified()).ok()?;
         let is_old = written.elapsed().is_ok_and(|age| age.as_secs() / 86_400 >= PPK_DAYS);
         let (name, age) = (host.name(), age(&path)?);
-        is_old.then(|| {
-            format!("the PPK of {name} is {age} old: levee enrol ppk SITE {name} --force, copy the bundle, then `levee down` and `levee up` at both")
-        })
+        is_old.then(|| format!("the PPK of {name} is {age} old: levee enrol rotate SITE ppk {name}"))
     })
 }
 

@@ -119,7 +119,11 @@ impl Running {
             return Vec::new();
         };
         let started = changed(&run.join("lock"));
-        KEYS.iter().map(|file| state.join(file)).filter(|path| changed(path) > started).collect()
+        let ppks = state.join("server/ppk");
+        let places = [ppks.clone(), ppks.join("former")];
+        let ppks = places.iter().flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
+        let all = KEYS.iter().map(|file| state.join(file)).chain(ppks.map(|entry| entry.path()));
+        all.filter(|path| path.is_file() && changed(path) > started).collect()
     }
 
     /// Whether the site file is newer than the server.

@@ -111,6 +111,7 @@ _levee-names() {
         "user disable" | "user enable") [[ ${#before[@]} == 2 ]] && kind=users ;;
         "user add" | "user passwd" | "user totp") [[ ${#before[@]} == 3 ]] && kind=users site=(--site "${before[2]}") ;;
         "enrol host" | "enrol ppk" | "enrol revoke") [[ ${#before[@]} == 3 ]] && kind=hosts site=(--site "${before[2]}") ;;
+        "enrol rotate") [[ ${#before[@]} == 4 ]] && kind=hosts site=(--site "${before[2]}") ;;
     esac
     if [[ -n $kind && $current != -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" words "$kind" "${site[@]}" 2>/dev/null)" -- "$current")

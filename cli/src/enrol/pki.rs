@@ -2,10 +2,11 @@
 
 use levee_ipc::device::{self, Passport, Sealed};
 use levee_ipc::federation;
+use levee_ipc::signer::PPK_ID;
 use levee_policy::site::Curve;
-use levee_policy::{DomainName, HostName, SiteName};
+use levee_policy::{DomainName, HostName, PpkId, SiteName};
 use pkcs8::der::asn1::OctetStringRef;
-use pkcs8::der::{Encode as _, pem};
+use pkcs8::der::{Decode as _, Encode as _, pem};
 use pkcs8::pkcs5::pbes2;
 use pkcs8::{EncryptedPrivateKeyInfoRef, LineEnding, PrivateKeyInfoRef, SecretDocument};
 use rcgen::{
@@ -132,9 +133,32 @@ pub fn ppk() -> Result<Zeroizing<Vec<u8>>, PkiError> {
     Ok(octets)
 }
 
-/// A PPK in PEM: its octets, so that what is between the lines is the key in base64, as other programs take it; encrypted where there
-/// is a passphrase, as [`write_key`] does, an OCTET STRING in the place of the private key.
-pub fn write_ppk(ppk: &[u8], passphrase: Option<(&[u8], u32)>) -> Result<Zeroizing<String>, PkiError> {
+/// A PPK's name, and its key in PEM: its octets, so that what is between the lines is the key in base64, as other programs take it;
+/// encrypted where there is a passphrase, as [`write_key`] does, an OCTET STRING in the place of the private key.
+pub fn write_ppk(
+    id: &PpkId,
+    ppk: &[u8],
+    passphrase: Option<(&[u8], u32)>,
+) -> Result<Zeroizing<String>, PkiError> {
+    let text = ppk_pem(ppk, passphrase)?;
+    Ok(Zeroizing::new(ppk_head(id) + &text))
+}
+
+/// The line above a PPK: its name.
+pub fn ppk_head(id: &PpkId) -> String {
+    format!("{PPK_ID}{id}\n")
+}
+
+/// Another name for a PPK: this one, shortened where it must be, and eight random digits.
+pub fn ppk_id_behind(id: &PpkId) -> Result<PpkId, PkiError> {
+    let mut random = [0u8; 4];
+    SystemRandom::new().fill(&mut random).map_err(|_| PkiError("no random bytes".into()))?;
+    let base: String = id.as_str().chars().take(55).collect();
+    let name = format!("{base}.{:08x}", u32::from_be_bytes(random));
+    PpkId::new(&name).map_err(|e| PkiError(format!("naming a PPK: {e}")))
+}
+
+fn ppk_pem(ppk: &[u8], passphrase: Option<(&[u8], u32)>) -> Result<Zeroizing<String>, PkiError> {
     let fault = |why: &dyn std::fmt::Display| PkiError(format!("writing a PPK: {why}"));
     let Some((passphrase, rounds)) = passphrase else {
         let text = pem::encode_string("PRESHARED KEY", LineEnding::LF, ppk).map_err(|e| fault(&e))?;
@@ -149,22 +173,33 @@ pub fn write_ppk(ppk: &[u8], passphrase: Option<(&[u8], u32)>) -> Result<Zeroizi
     document.to_pem("ENCRYPTED PRESHARED KEY", LineEnding::LF).map_err(|e| fault(&e))
 }
 
+/// The name above a PPK, if there is one.
+pub fn ppk_id(text: &str) -> Option<PpkId> {
+    PpkId::new(text.lines().next()?.strip_prefix(PPK_ID)?.trim()).ok()
+}
+
+/// Whether a PPK is encrypted.
+pub fn is_encrypted_ppk(text: &str) -> bool {
+    text.contains("-----BEGIN ENCRYPTED PRESHARED KEY-----")
+}
+
 /// Reads what [`write_ppk`] wrote.
-#[cfg(test)]
-pub fn read_ppk(text: &str, passphrase: Option<&[u8]>) -> Result<Vec<u8>, PkiError> {
+pub fn read_ppk(text: &str, passphrase: Option<&[u8]>) -> Result<Zeroizing<Vec<u8>>, PkiError> {
     let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading a PPK: {why}"));
     let (label, content) = pem::decode_vec(text.as_bytes()).map_err(|e| fault(&e))?;
+    let content = Zeroizing::new(content);
     match (label, passphrase) {
         ("PRESHARED KEY", None) => Ok(content),
         ("ENCRYPTED PRESHARED KEY", Some(passphrase)) => {
             let sealed = EncryptedPrivateKeyInfoRef::try_from(content.as_slice()).map_err(|e| fault(&e))?;
             let opened = sealed.encryption_algorithm.decrypt(passphrase, sealed.encrypted_data.as_bytes());
-            let opened = opened.map_err(|e| fault(&e))?;
-            let key: &OctetStringRef =
-                pkcs8::der::Decode::from_der(&opened).map_err(|e: pkcs8::der::Error| fault(&e))?;
-            Ok(key.as_bytes().to_vec())
+            let opened = Zeroizing::new(opened.map_err(|_| fault(&"not with this passphrase"))?);
+            // Padding alone would take one wrong passphrase in 256 for the right one.
+            let key = <&OctetStringRef>::from_der(&opened).map_err(|_| fault(&"not with this passphrase"))?;
+            Ok(Zeroizing::new(key.as_bytes().to_vec()))
         }
-        _ => Err(fault(&"it is encrypted, or it is not")),
+        ("ENCRYPTED PRESHARED KEY", None) => Err(fault(&"it is encrypted, and no passphrase is given")),
+        _ => Err(fault(&"there is none, or it is not encrypted")),
     }
 }
 

@@ -44,6 +44,8 @@ pub enum What {
     FederationAuthority,
     /// The second tunnel's authority: as `authority`
     LayerAuthority,
+    /// The PPK that a host shares with the server: both are taken until `--finish`
+    Ppk,
 }
 
 /// An authority, as far as they differ.
@@ -89,7 +91,7 @@ impl What {
 
     /// Whether the site's authority has to sign for the new one.
     pub fn needs_authority(self) -> bool {
-        !matches!(self, Self::Audit | Self::Layer | Self::LayerAuthority)
+        !matches!(self, Self::Audit | Self::Layer | Self::LayerAuthority | Self::Ppk)
     }
 }
 
@@ -169,6 +171,9 @@ impl Enroller<'_> {
     /// # Errors
     /// There is nothing to rotate, it is encrypted with another passphrase, or something cannot be written; the old key stays in use then.
     pub fn rotate(&self, facts: &Facts, what: What, host: Option<&str>) -> Result<Rotated, EnrolError> {
+        if let (What::Ppk, Some(name)) = (what, host) {
+            return self.rotate_ppk(facts, name, None);
+        }
         let _alone = self.alone()?;
         if let (Some(authority), None) = (Authority::of(what), host) {
             return match what {
@@ -186,7 +191,10 @@ impl Enroller<'_> {
             (What::Layer, None) => {
                 ("second tunnel's key".to_owned(), self.rotate_layer(facts, "layer", None)?)
             }
-            (What::Host | What::Authority | What::FederationAuthority | What::LayerAuthority, None)
+            (
+                What::Host | What::Ppk | What::Authority | What::FederationAuthority | What::LayerAuthority,
+                None,
+            )
             | (_, Some(_)) => return Err(EnrolError::WhoseKey),
             (What::TrustedPath, None) => ("trusted path's key".to_owned(), self.rotate_tls(facts)?),
             (What::Ike, None) => ("IKE's key".to_owned(), self.rotate_ike(facts)?),
@@ -494,5 +502,7 @@ pub fn unfinished(state: &Path) -> Vec<PathBuf> {
     places.into_iter().chain(of_hosts).filter(is_staged).collect()
 }
 
+mod ppk;
+pub use ppk::former as former_ppk;
 #[cfg(test)]
 mod tests;

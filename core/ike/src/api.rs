@@ -121,7 +121,7 @@ pub enum Event {
         ike: IkeId,
         /// Index into the configured peers.
         peer: usize,
-        /// PPK_ID_FIXED, as `Config::peers[peer]` has it.
+        /// PPK_ID_FIXED, as `Config::peers[peer]` has it: that of now, or the one before it.
         id: Vec<u8>,
         /// By which prf.
         prf: Prf,
@@ -146,8 +146,8 @@ pub enum Event {
         assigned: Vec<InnerAddress>,
         /// The peer said that it has no other IKE SA with us (INITIAL_CONTACT): older ones with this identity are dead.
         initial_contact: bool,
-        /// A PPK is in its keys (RFC 8784).
-        ppk: bool,
+        /// The PPK in its keys (RFC 8784), if there is one, by name.
+        ppk: Option<Vec<u8>>,
     },
     /// The IKE SA was rekeyed; its children live on.
     IkeRekeyed {

@@ -172,6 +172,9 @@ pub enum Childless {
 pub struct Ppk {
     /// PPK_ID_FIXED, by which the two ends name the key.
     pub id: Vec<u8>,
+    /// While one key follows another: the one before it, which is taken from a peer that begins with it. An endpoint that begins uses
+    /// `id`.
+    pub former: Option<Vec<u8>>,
     /// Whether a peer that begins without it is refused. An endpoint that begins uses the key that it has, and takes no answer
     /// without.
     pub mandatory: bool,

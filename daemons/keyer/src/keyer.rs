@@ -195,6 +195,7 @@ impl Keyer {
                 self.asker_lost();
                 if self.place == Place::Server {
                     self.give_passes();
+                    self.tell_ppks();
                 }
             }
             KeyerPart::Signer => {
@@ -350,8 +351,13 @@ impl Keyer {
                     let _ = self.command(refused);
                 }
             }
-            Event::IkeEstablished { ike, role, peer, identity, initial_contact, .. } => match self.place {
-                Place::Server => self.peer_came(ike, peer, &identity, initial_contact),
+            Event::IkeEstablished { ike, role, peer, identity, initial_contact, ppk, .. } => match self.place
+            {
+                Place::Server => {
+                    if self.peer_came(ike, peer, &identity, initial_contact) {
+                        self.see_to_ppk(peer, &identity, ppk.as_deref());
+                    }
+                }
                 Place::Workstation => self.server_came(ike, role, identity.certificate),
             },
             Event::IkeRekeyed { .. } | Event::PathChanged { .. } => {}

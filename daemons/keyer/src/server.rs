@@ -9,7 +9,7 @@ use levee_ike::{
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
-use levee_policy::{HostName, LabelName};
+use levee_policy::{HostName, LabelName, PpkId};
 use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -46,6 +46,8 @@ pub struct Server {
     by_host: BTreeMap<HostName, BTreeSet<IkeId>>,
     asked: BTreeMap<u64, Asked>,
     tickets: u64,
+    /// The hosts that have come with the newer of two PPKs.
+    new_ppks: BTreeMap<HostName, PpkId>,
 }
 
 impl Server {
@@ -68,23 +70,23 @@ fn accreditation(identity: &PeerIdentity) -> Option<String> {
 }
 
 impl Keyer {
-    /// A peer has proved who it is.
+    /// A peer has proved who it is. Whether it stays.
     pub(crate) fn peer_came(
         &mut self,
         ike: IkeId,
         peer: usize,
         identity: &PeerIdentity,
         initial_contact: bool,
-    ) {
+    ) -> bool {
         let (Some(host), Some(certificate)) = (host(identity), identity.certificate.clone()) else {
             self.count("IKE: a certificate names no host, or several");
             let _ = self.command(Command::CloseIke { ike });
-            return;
+            return false;
         };
         if !self.met_as_it_must(peer, &host) {
             self.count("IKE: a host came by another identity, to do without its PPK");
             let _ = self.command(Command::CloseIke { ike });
-            return;
+            return false;
         }
         let all = self.server.by_host.entry(host.clone()).or_default();
         // RFC 7296 2.4: with INITIAL_CONTACT the peer says that it knows of no other, so that nobody would answer the end of one.
@@ -97,6 +99,27 @@ impl Keyer {
         for ike in old {
             let end = if initial_contact { Command::ForgetIke { ike } } else { Command::CloseIke { ike } };
             let _ = self.command(end);
+        }
+        true
+    }
+
+    /// Has sessiond know of a host that uses the newer of its two PPKs: the older one is not needed for it any more.
+    pub(crate) fn see_to_ppk(&mut self, peer: usize, identity: &PeerIdentity, used: Option<&[u8]>) {
+        let shared = self.endpoint.config().peers.get(peer).and_then(|peer| peer.ppk.as_ref());
+        let newer = shared.filter(|ppk| ppk.former.is_some()).map(|ppk| ppk.id.as_slice());
+        let (Some(used), Some(device)) = (used.filter(|used| Some(*used) == newer), host(identity)) else {
+            return;
+        };
+        let Some(id) = std::str::from_utf8(used).ok().and_then(|id| PpkId::new(id).ok()) else { return };
+        if self.server.new_ppks.insert(device.clone(), id.clone()).is_none() {
+            self.asker.send(FromKeyer::NewPpk { device, id });
+        }
+    }
+
+    /// Tells a sessiond that is new which hosts use the newer of their two PPKs.
+    pub(crate) fn tell_ppks(&mut self) {
+        for (device, id) in &self.server.new_ppks {
+            self.asker.send(FromKeyer::NewPpk { device: device.clone(), id: id.clone() });
         }
     }
 

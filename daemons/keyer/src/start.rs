@@ -246,14 +246,22 @@ fn schemes(suites: Suites) -> &'static [SignatureScheme] {
     }
 }
 
-/// A host that shares a PPK with us is a peer of its own, found before the one that stands for all others.
+/// A host that shares a PPK with us is a peer of its own, found before the one that stands for all others. Its second PPK is the one
+/// before the first.
 fn peers(all: Peer, ppks: &[SharedPpk]) -> Vec<Peer> {
-    let sharing = |SharedPpk { host, id, mandatory }: &SharedPpk| {
+    let octets = |id: &PpkId| id.as_str().as_bytes().to_vec();
+    let sharing = |(at, SharedPpk { host, id, mandatory }): (usize, &SharedPpk)| {
+        let mut of_host = ppks.iter().enumerate().filter(|(_, ppk)| ppk.host == *host);
+        if of_host.next()?.0 != at {
+            return None;
+        }
         let remote_id = host.as_ref().map(|host| RemoteId::Exactly(Identity::Fqdn(host.to_string())));
-        let ppk = Ppk { id: id.as_str().as_bytes().to_vec(), mandatory: *mandatory };
-        Peer { remote_id: remote_id.unwrap_or_else(|| all.remote_id.clone()), ppk: Some(ppk), ..all.clone() }
+        let former = of_host.next().map(|(_, ppk)| octets(&ppk.id));
+        let ppk = Ppk { id: octets(id), former, mandatory: *mandatory };
+        let remote_id = remote_id.unwrap_or_else(|| all.remote_id.clone());
+        Some(Peer { remote_id, ppk: Some(ppk), ..all.clone() })
     };
-    ppks.iter().map(sharing).chain([all.clone()]).collect()
+    ppks.iter().enumerate().filter_map(sharing).chain([all.clone()]).collect()
 }
 
 /// By what we are believed, and what we believe.

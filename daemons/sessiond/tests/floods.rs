@@ -93,6 +93,11 @@ fn whoever_says_anything_at_any_rate_costs_a_bounded_amount_and_others_are_serve
     });
     let dropped = |n: u64| FromKeyer::Dropped((0..200).map(|o| (format!("{n} {o}"), n)).collect());
     bears(&world, "a keyer: drops of ever new names", || flood(&keyer, WHILE, dropped));
+    let ppk = |n: u64| FromKeyer::NewPpk {
+        device: HostName::new(&format!("ws{n}")).unwrap(),
+        id: levee_policy::PpkId::new(&format!("ppk-{n}")).unwrap(),
+    };
+    bears(&world, "a keyer: PPKs of ever new hosts", || flood(&keyer, WHILE, ppk));
     let tps = give(SessiondPart::Tps);
     let dropped = |n: u64| {
         let one = |o| Dropped { reason: format!("{n} {o}"), from: None, count: n };

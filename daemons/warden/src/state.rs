@@ -3,8 +3,9 @@
 use crate::Fatal;
 use crate::memfile::sealed;
 use crate::options::Options;
-use levee_policy::Site;
+use levee_ipc::signer::PPK_ID;
 use levee_policy::site::CheckpointPlace;
+use levee_policy::{HostName, PpkId, Site};
 use rustix::fs::{AtFlags, FlockOperation, Gid, Uid, chownat, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions, Permissions};
@@ -201,6 +202,80 @@ pub fn secret(path: &Path) -> io::Result<OwnedFd> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
+/// Where the server's halves of the PPKs are, below the state directory: `HOST.key`, and those before them in `former/`.
+pub const PPKS: &str = "server/ppk";
+
+/// The name of the PPK in a file, which `levee enrol` writes above it; none where the site file's, or the bundle's, is its name.
+///
+/// # Errors
+/// The kernel's; or the name is none.
+pub fn ppk_id(path: &Path) -> io::Result<Option<PpkId>> {
+    // No more than the first line: the key is not this process's to have.
+    let (begins, mut line, mut byte) = (PPK_ID.as_bytes(), Vec::new(), [0]);
+    let mut file = File::open(path)?;
+    while line.len() < 128 && io::Read::read(&mut file, &mut byte)? == 1 && byte != *b"\n" {
+        line.extend(byte);
+        if !begins.starts_with(&line) && !line.starts_with(begins) {
+            return Ok(None);
+        }
+    }
+    let id = line.strip_prefix(begins).and_then(|id| PpkId::new(std::str::from_utf8(id).ok()?.trim()).ok());
+    let shown = path.display();
+    id.map(Some).ok_or_else(|| {
+        io::Error::other(format!("{shown}: its first line has no PPK_ID (`levee enrol ppk` makes it)"))
+    })
+}
+
+/// The PPKs that there are, and their names: a line for each file, in order.
+///
+/// # Errors
+/// The kernel's.
+pub fn ppk_ids(state: &Path) -> io::Result<Vec<u8>> {
+    let directory = state.join(PPKS);
+    let mut files = Vec::new();
+    for place in ["", "former"] {
+        let entries = match std::fs::read_dir(directory.join(place)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let path = Path::new(place).join(entry?.file_name());
+            files.extend(path.extension().is_some_and(|end| end == "key").then_some(path));
+        }
+    }
+    files.sort();
+    let mut text = Vec::new();
+    for path in files {
+        let id = ppk_id(&directory.join(&path)).ok().flatten();
+        let id = id.as_ref().map_or("", PpkId::as_str);
+        text.extend(format!("{} {id}\n", path.display()).into_bytes());
+    }
+    Ok(text)
+}
+
+/// A PPK of a host: its file below [`PPKS`], and its name.
+#[derive(Debug)]
+pub struct HostPpk {
+    /// The file.
+    pub file: String,
+    /// Its name.
+    pub id: PpkId,
+}
+
+/// The PPKs of a host by such lines: the one that it has from the site file, by the name that its file says, and the one before it
+/// while one follows the other.
+pub fn ppks_of(ids: &[u8], host: &HostName, by_site: &PpkId) -> Vec<HostPpk> {
+    let text = String::from_utf8_lossy(ids);
+    let said = |file: &str| text.lines().find_map(|line| line.strip_prefix(file)?.strip_prefix(' '));
+    let now = format!("{host}.key");
+    let before = format!("former/{host}.key");
+    let id = said(&now).and_then(|id| PpkId::new(id).ok()).unwrap_or_else(|| by_site.clone());
+    let former = said(&before).and_then(|id| PpkId::new(id).ok());
+    let former = former.map(|id| HostPpk { file: before, id });
+    std::iter::once(HostPpk { file: now, id }).chain(former).collect()
+}
+
 /// A sealed copy of a small public file.
 ///
 /// # Errors
@@ -291,6 +366,35 @@ fn give(directory: std::os::fd::BorrowedFd<'_>, path: &Path, uid: u32) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ppks_name_is_what_its_file_says_or_the_site_files_and_nothing_of_the_key() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = state.path().join(PPKS);
+        std::fs::create_dir_all(directory.join("former")).unwrap();
+        let write = |file: &str, text: &str| std::fs::write(directory.join(file), text).unwrap();
+        let key = "-----BEGIN PRESHARED KEY-----\nb2N0ZXRz\n-----END PRESHARED KEY-----\n";
+        write("ws1.key", &format!("PPK_ID: one.00c0ffee\n{key}"));
+        write("former/ws1.key", &format!("PPK_ID: one\n{key}"));
+        write("ws2.key", key);
+        write("ws3.key", &format!("PPK_ID: no name\n{key}"));
+        write("ws4.key.new-1", &format!("PPK_ID: four\n{key}"));
+        let ids = ppk_ids(state.path()).unwrap();
+        let text = String::from_utf8(ids.clone()).unwrap();
+        assert_eq!(text, "former/ws1.key one\nws1.key one.00c0ffee\nws2.key \nws3.key \n");
+        ppk_id(&directory.join("ws3.key")).unwrap_err();
+        let by_site = PpkId::new("by-site").unwrap();
+        let of = |host: &str| -> Vec<(String, String)> {
+            let all = ppks_of(&ids, &HostName::new(host).unwrap(), &by_site);
+            all.into_iter().map(|ppk| (ppk.file, ppk.id.to_string())).collect()
+        };
+        let pair = |file: &str, id: &str| (file.to_owned(), id.to_owned());
+        assert_eq!(of("ws1"), [pair("ws1.key", "one.00c0ffee"), pair("former/ws1.key", "one")]);
+        assert_eq!(
+            (of("ws2"), of("ws")),
+            (vec![pair("ws2.key", "by-site")], vec![pair("ws.key", "by-site")])
+        );
+    }
 
     #[test]
     fn what_was_rotated_is_told_once_and_what_may_not_have_ended_is_told_so() {

@@ -89,13 +89,28 @@ enum Tunnel {
     Other,
 }
 
-/// The public half of a bundle: it is another when the host was enrolled anew.
+/// The public half of a bundle: it is another when the host was enrolled anew, or its PPK is.
 fn certificates(bundle: &std::path::Path) -> std::io::Result<Vec<u8>> {
     let mut all = Vec::new();
     for name in ["chain.pem", "ike-chain.pem", "authority.pem"] {
         all.extend(std::fs::read(bundle.join(name))?);
     }
+    let ppk = bundle.join(PPK);
+    if let Some(id) = ppk.exists().then(|| state::ppk_id(&ppk)).transpose()?.flatten() {
+        all.extend(id.as_str().bytes());
+    }
     Ok(all)
+}
+
+/// The bundle's half of a PPK.
+const PPK: &str = "ppk.key";
+
+/// The name of the PPK that a bundle has now: its file says it where it was rotated.
+fn named(bundle: &std::path::Path, ppk: Option<&PpkId>) -> std::io::Result<Option<PpkId>> {
+    let Some(id) = ppk else { return Ok(None) };
+    let path = bundle.join(PPK);
+    let said = if path.exists() { state::ppk_id(&path)? } else { None };
+    Ok(Some(said.unwrap_or_else(|| id.clone())))
 }
 
 /// A running workstation.
@@ -169,13 +184,15 @@ impl Workstation {
         let processes = Processes::new()?;
         let enrolled = certificates(&options.config)
             .map_err(|e| Fatal::new(format!("read the certificates in {}", options.config.display()), e))?;
+        let ppk =
+            named(&options.config, bundle.ppk.as_ref()).map_err(|e| Fatal::new("read the PPK's name", e))?;
         let mut workstation = Self {
             options,
             passphrase,
             _lock: lock,
             server,
             tunnel: bundle.tunnel,
-            ppk: bundle.ppk,
+            ppk,
             suites: bundle.suites,
             layer,
             layer_down: None,
@@ -333,6 +350,8 @@ impl Workstation {
         self.renewal = false;
         self.enrolled = certificates(&self.options.config)
             .map_err(|e| Fatal::new("read the bundle's certificates", e))?;
+        self.ppk = named(&self.options.config, self.ppk.as_ref())
+            .map_err(|e| Fatal::new("read the PPK's name", e))?;
         for role in self.standing() {
             if let Some(process) = self.processes.remove(&Key::of(*role)) {
                 process.kill();
@@ -605,7 +624,7 @@ impl Workstation {
         signer.give(SignerPart::PrivateKey(Use::Tls), file("device.key")?)?;
         signer.give(SignerPart::PrivateKey(Use::Ike), file("ike.key")?)?;
         if let Some(id) = &self.ppk {
-            signer.give(SignerPart::Ppk(id.clone()), file("ppk.key")?)?;
+            signer.give(SignerPart::Ppk(id.clone()), file(PPK)?)?;
         }
         Ok(signer.into_process())
     }

@@ -4,7 +4,7 @@ use crate::Secret;
 use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::site::Cipher;
-use levee_policy::{DomainName, HostName, LabelName};
+use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -113,6 +113,14 @@ pub enum FromKeyer {
     },
     /// Server: a revocation list that has come names the certificate of this host, which had an IKE SA until now.
     Revoked(HostName),
+    /// Server: this host has proved itself with the newer of two PPKs that it may use; said once of each host, and again to a
+    /// sessiond that is new to this keyer.
+    NewPpk {
+        /// The host in its certificate.
+        device: HostName,
+        /// The PPK.
+        id: PpkId,
+    },
     /// Server: there is no IKE SA with this session's workstation.
     NoPeer(SessionId),
     /// Server: passes for those who are signed on; unasked when sessiond is new to this keyer.

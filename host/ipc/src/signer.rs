@@ -118,6 +118,9 @@ pub enum Prf {
     HmacSha512,
 }
 
+/// What stands before a PPK's name, in the first line of its file.
+pub const PPK_ID: &str = "PPK_ID: ";
+
 /// The keys of an IKE SA that a PPK is mixed into.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PpkKeys {

@@ -247,7 +247,7 @@ fn with_ppk(required: bool) -> String {
 /// Whether each IKE SA that was established has a PPK in its keys.
 fn ppks(host: &Host) -> Vec<bool> {
     let ppk = |e: &Event| match e {
-        Event::IkeEstablished { ppk, .. } => Some(*ppk),
+        Event::IkeEstablished { ppk, .. } => Some(ppk.is_some()),
         _ => None,
     };
     host.events.iter().filter_map(ppk).collect()
@@ -259,7 +259,7 @@ fn a_ppk_works_in_both_roles_and_is_needed() {
     for (ours, works) in [(Some(key), true), (Some("another"), false), (None, false)] {
         let net = Net::new();
         let mut peer = psk_peer();
-        peer.ppk = ours.map(|_| Ppk { id: b"the-ppk".to_vec(), mandatory: true });
+        peer.ppk = ours.map(|_| Ppk { id: b"the-ppk".to_vec(), former: None, mandatory: true });
         let mut host = Host::new(&net, Config::new(vec![peer]), None);
         host.ppks.extend(ours.map(|key| (b"the-ppk".to_vec(), key.as_bytes().to_vec())));
         let swan = Swan::start(&net, &with_ppk(true), &Tuning::default(), &[], &[]);
@@ -300,7 +300,7 @@ fn an_initiator_that_can_do_without_its_ppk_does_so_unless_ours_is_mandatory() {
     ] {
         let net = Net::new();
         let mut peer = psk_peer();
-        peer.ppk = ours.map(|(id, mandatory)| Ppk { id: id.as_bytes().to_vec(), mandatory });
+        peer.ppk = ours.map(|(id, mandatory)| Ppk { id: id.as_bytes().to_vec(), former: None, mandatory });
         let mut host = Host::new(&net, Config::new(vec![peer]), None);
         host.ppks.insert(b"the-ppk".to_vec(), b"post-quantum preshared key".to_vec());
         host.ppks.insert(b"another-ppk".to_vec(), b"another".to_vec());

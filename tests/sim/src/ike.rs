@@ -150,7 +150,7 @@ fn config(i: usize, n: usize, series: bool, ppks: bool, dice: &mut Dice) -> Conf
                 childless: *dice.pick(&childless).unwrap_or(&Childless::Allow),
                 ppk: ppks.then(|| {
                     let id = format!("the PPK of {} and {}", i.min(o), i.max(o)).into_bytes();
-                    Ppk { id, mandatory: true }
+                    Ppk { id, former: None, mandatory: true }
                 }),
             }
         })
@@ -416,7 +416,7 @@ impl World {
                     if slow { self.dice_for_ppks.time(Duration::from_secs(2)) } else { Duration::ZERO };
                 self.nodes[i].mixing.push((self.now + delay, request, mix(&id, keys)));
             }
-            Event::IkeEstablished { ppk, .. } if ppk != self.ppks => {
+            Event::IkeEstablished { ppk, .. } if ppk.is_some() != self.ppks => {
                 return Err("an IKE SA without the PPK that is mandatory".to_owned());
             }
             Event::IkeEstablished { ike, .. } => {

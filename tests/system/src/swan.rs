@@ -44,7 +44,7 @@ impl Swan {
         let mut text = connection(peer, labels);
         if let Some(id) = peer.ppk {
             let file = fs::read_to_string(bundle.join("ppk.key")).expect("the bundle's half of the PPK");
-            let base64 = file.lines().nth(1).expect("PEM");
+            let base64 = file.lines().skip_while(|line| !line.starts_with('-')).nth(1).expect("PEM");
             text.push_str(&format!("secrets {{ ppk-1 {{ id = {id}\n secret = 0s{base64} }} }}\n"));
         }
         fs::write(at("swanctl/swanctl.conf"), text).expect("a file");

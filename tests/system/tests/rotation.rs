@@ -154,6 +154,86 @@ fn the_authority_is_rotated_under_a_session_and_then_believes_nobody_of_before()
 }
 
 #[test]
+fn a_ppk_is_rotated_under_a_session_and_the_one_before_it_is_then_of_no_use() {
+    let site = SITE.replacen("name = \"ws1\"\n", "name = \"ws1\"\nppk = { id = \"ones\" }\n", 1);
+    let world = World::up("ppks", &format!("{site}{MORE}"), &["ws1"]);
+    let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+    let runs = [text(&world.path("run")), text(&world.path("ws1-run"))];
+    let rotate = |finish: &[&str]| {
+        let whole = [&["enrol", "rotate", &site, "ppk", "ws1", "--state", &state], finish].concat();
+        world.levee(&whole)
+    };
+    let eventually = |what: &str, is: &dyn Fn() -> bool| eventually(Duration::from_secs(60), what, is);
+    let sessions = || world.status()["sessions"].as_array().expect("sessions").clone();
+    let signs_on = || {
+        eventually("signed off", &|| {
+            world.tpe("ws1", &["logout"]);
+            sessions().is_empty()
+        });
+        eventually("signed on", &|| world.login("ws1", "ada").status == 0);
+    };
+    // The server's processes that have PPKs are others, and the session is the one that it was.
+    let reload = || {
+        let (warden, session) = (world.server_pid(), sessions()[0]["id"].clone());
+        let old = ["levee-signer", "levee-keyer"].map(|name| host::child(warden, name));
+        world.levee(&["reload", "--run", &runs[0]]).ok();
+        eventually("the server goes on with the PPKs that there are now", &|| {
+            old.iter().all(|process| !host::children(warden, &process.name).contains(process))
+        });
+        eventually("the trusted path is up", &|| sessions().iter().any(|row| row["attached"] == true));
+        assert_eq!(sessions()[0]["id"], session);
+        world.fetch("ws1", PAGE).ok();
+    };
+    let mine = world.path("state/hosts/ws1/ppk.key");
+    let old = fs::read(&mine).expect("the old PPK");
+    signs_on();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    let senders = start(&world, [("ws1", "UNCLASSIFIED")]);
+    assert!(rotate(&[]).ok().contains("both are taken until --finish"));
+    let checked = world.levee(&["check", &site, "--state", &state]);
+    assert!(
+        format!("{}{}", checked.out, checked.err).contains("for 0 days: levee enrol rotate SITE ppk ws1")
+    );
+    reload();
+    for (label, lost) in stop(senders) {
+        assert!(lost.is_empty(), "{label} lost {} packets", lost.len());
+    }
+    // The workstation has the old one still: it is not ended while nothing shows that it can do without.
+    assert!(rotate(&["--finish"]).refused().contains("does not say that ws1 has used"));
+    signs_on();
+    world.level("ws1", "SECRET").ok();
+    world.fetch("ws1", PAGE).ok();
+    assert!(rotate(&["--finish"]).refused().contains("does not say that ws1 has used"));
+    let renewed = || {
+        let log = fs::read_to_string(world.log("ws1")).expect("a log");
+        log.matches("goes on with the keys").count()
+    };
+    let renews = |times| {
+        eventually("signed off", &|| {
+            world.tpe("ws1", &["logout"]);
+            sessions().is_empty()
+        });
+        world.levee(&["reload", "--run", &runs[1]]).ok();
+        eventually("the workstation has the PPK that is in its bundle", &|| renewed() == times);
+        signs_on();
+    };
+    renews(1);
+    world.level("ws1", "SECRET").ok();
+    world.fetch("ws1", PAGE).ok();
+    eventually("the log says that the new one is used", &|| rotate(&["--finish"]).status == 0);
+    reload();
+    let log = world.levee(&["audit", "show", "--state", &state]).ok();
+    assert_eq!(log.lines().filter(|line| line.contains("PPK of ws1")).count(), 2, "{log}");
+    world.levee(&["audit", "verify", "--state", &state]).ok();
+
+    // Who has kept the old one gets no keys for it.
+    fs::write(&mine, old).expect("the old PPK");
+    renews(2);
+    world.level("ws1", "SECRET").refused();
+    world.fetch("ws1", PAGE).refused();
+}
+
+#[test]
 fn new_keys_that_the_signer_cannot_use_leave_everybody_the_old_ones_and_the_operator_an_alarm() {
     let world = World::up("unusable", SITE, &["ws1"]);
     let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read as _;
 use x509_parser::prelude::parse_x509_pem;
 
-fn facts() -> Facts {
+pub fn facts() -> Facts {
     let host = crate::enrol::HostFacts {
         name: HostName::new("ws1").unwrap(),
         accreditation: "UNCLASSIFIED".into(),
@@ -26,7 +26,7 @@ fn facts() -> Facts {
     }
 }
 
-fn enroller(state: &Path) -> Enroller<'_> {
+pub fn enroller(state: &Path) -> Enroller<'_> {
     Enroller { state, force: false, passphrase: None, rounds: 1_000, authority_passphrase: None }
 }
 
@@ -58,7 +58,7 @@ const ALL: [Case; 5] = [
 ];
 
 /// Every file below a directory, with its content.
-fn everything(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn everything(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();

@@ -2,7 +2,7 @@
 
 use crate::api::{CloseReason, Event, IkeId, Output, Path, PeerIdentity, PpkKeys, RequestId, Role};
 use crate::channel::Channel;
-use crate::config::{LocalAuth, Peer, Ppk, RemoteAuth};
+use crate::config::{LocalAuth, Peer, RemoteAuth};
 use crate::crypto::Secret;
 use crate::crypto::keys::IkeKeys;
 use crate::crypto::pki::{self, CertificateError};
@@ -108,8 +108,8 @@ pub(crate) struct Handshake {
     pub(crate) int_i: Secret,
     pub(crate) int_r: Secret,
     pub(crate) features: Features,
-    /// A PPK is in SK_d, SK_pi and SK_pr.
-    pub(crate) ppk: bool,
+    /// The PPK in SK_d, SK_pi and SK_pr, if there is one, by name.
+    pub(crate) ppk: Option<Vec<u8>>,
     /// Where the peer was in IKE_SA_INIT.
     pub(crate) opened_at: SocketAddr,
 }
@@ -150,22 +150,22 @@ impl Handshake {
         (self.p_i, self.p_r) = (keys.p_i, keys.p_r);
     }
 
-    /// Asks for the PPK of this peer in SK_d, SK_pi and SK_pr (RFC 8784 3).
-    pub(crate) fn ask_for_ppk(&self, peer: usize, ppk: &Ppk, ctx: &mut Ctx<'_>) -> RequestId {
+    /// Asks for a PPK of this peer in SK_d, SK_pi and SK_pr (RFC 8784 3).
+    pub(crate) fn ask_for_ppk(&self, peer: usize, ppk: &[u8], ctx: &mut Ctx<'_>) -> RequestId {
         let request = ctx.ask();
         let keys = PpkKeys { d: self.channel.sk_d.clone(), pi: self.p_i.clone(), pr: self.p_r.clone() };
-        let (ike, id, prf) = (self.id, ppk.id.clone(), self.channel.suite.prf);
+        let (ike, id, prf) = (self.id, ppk.to_vec(), self.channel.suite.prf);
         ctx.out.push_back(Output::Event(Event::MixPpk { request, ike, peer, id, prf, keys }));
         request
     }
 
-    /// Takes the keys with the PPK in them. False when there are none, or none of this prf.
-    pub(crate) fn take_mixed(&mut self, keys: Option<PpkKeys>) -> bool {
+    /// Takes the keys with this PPK in them. False when there are none, or none of this prf.
+    pub(crate) fn take_mixed(&mut self, ppk: Vec<u8>, keys: Option<PpkKeys>) -> bool {
         let length = self.channel.suite.prf.length();
         let whole = |keys: &PpkKeys| [&keys.d, &keys.pi, &keys.pr].iter().all(|key| key.len() == length);
         let Some(PpkKeys { d, pi, pr }) = keys.filter(whole) else { return false };
         (self.channel.sk_d, self.p_i, self.p_r) = (d, pi, pr);
-        self.ppk = true;
+        self.ppk = Some(ppk);
         true
     }
 
@@ -293,7 +293,7 @@ mod tests {
             int_i: Secret::default(),
             int_r: Secret::default(),
             features: Features::default(),
-            ppk: false,
+            ppk: None,
             opened_at: at,
         };
         let mut made = Vec::new();

@@ -323,7 +323,7 @@ impl InitSent {
             p_r: keys.p_r,
             int_i: Secret::default(),
             int_r: Secret::default(),
-            ppk: false,
+            ppk: None,
             features,
             opened_at: from.remote,
         };
@@ -439,7 +439,8 @@ pub(crate) struct Mixing {
 impl Mixing {
     pub(super) fn on_mixed(self: Box<Self>, keys: Option<PpkKeys>, ctx: &mut Ctx<'_>) -> Option<State> {
         let Self { mut hs, start, .. } = *self;
-        if hs.take_mixed(keys) {
+        let ppk = ctx.config.peers.get(start.peer).and_then(|peer| peer.ppk.as_ref());
+        if ppk.is_some_and(|ppk| hs.take_mixed(ppk.id.clone(), keys)) {
             prove(hs, start, ctx)
         } else {
             fail(start.id, start.child.as_ref(), CloseReason::PpkNotMixed, ctx)
@@ -461,7 +462,7 @@ fn authenticate(hs: Handshake, start: Start, ctx: &mut Ctx<'_>) -> Option<State>
         let reason = CloseReason::Authentication("the peer does not use a PPK");
         return fail(start.id, start.child.as_ref(), reason, ctx);
     }
-    let request = hs.ask_for_ppk(start.peer, ppk, ctx);
+    let request = hs.ask_for_ppk(start.peer, &ppk.id, ctx);
     let deadline = ctx.now.monotonic.saturating_add(ctx.config.timers.half_open);
     Some(State::Mixing(Box::new(Mixing { hs, start, request, deadline })))
 }
@@ -637,7 +638,7 @@ impl AuthSent {
             Ok(identity) => identity,
             Err(reason) => return reject(hs, child, reason, ctx),
         };
-        let ppk = hs.ppk;
+        let ppk = hs.ppk.clone();
         let mut sa = Established::new(hs, start.peer, identity.clone(), Role::Initiator, ctx);
         ctx.out.push_back(Output::Event(Event::IkeEstablished {
             ike: start.id,

@@ -152,7 +152,7 @@ pub(crate) fn open(
         p_r: keys.p_r,
         int_i: Secret::default(),
         int_r: Secret::default(),
-        ppk: false,
+        ppk: None,
         features,
         opened_at: from.remote,
     };
@@ -250,7 +250,8 @@ impl HalfOpen {
             Ok((index, _, Proof::WithPpk(ppk))) => {
                 let request = hs.ask_for_ppk(index, ppk, ctx);
                 drop(fields);
-                Some(State::Keying(Box::new(Keying { hs, index, received: r, request, deadline })))
+                let ppk = ppk.to_vec();
+                Some(State::Keying(Box::new(Keying { hs, index, ppk, received: r, request, deadline })))
             }
             Err(reason) => refuse(hs, NotifyKind::AuthenticationFailed, reason, ctx),
         }
@@ -263,6 +264,8 @@ pub(crate) struct Keying {
     pub(super) hs: Handshake,
     /// Who the peer says that it is: index into the configured peers.
     index: usize,
+    /// The PPK that it says it uses, by name.
+    ppk: Vec<u8>,
     /// The IKE_AUTH request.
     received: Received,
     pub(super) request: RequestId,
@@ -283,8 +286,8 @@ impl Keying {
     }
 
     pub(super) fn on_mixed(self: Box<Self>, keys: Option<PpkKeys>, ctx: &mut Ctx<'_>) -> Option<State> {
-        let Self { mut hs, index, received: r, .. } = *self;
-        if !hs.take_mixed(keys) {
+        let Self { mut hs, index, ppk, received: r, .. } = *self;
+        if !hs.take_mixed(ppk, keys) {
             return refuse(hs, NotifyKind::AuthenticationFailed, CloseReason::PpkNotMixed, ctx);
         }
         match Fields::parse(r.first, &r.plain) {
@@ -390,8 +393,8 @@ fn find_peer<'c>(fields: &Fields<'_>, ctx: &Ctx<'c>) -> Result<(usize, &'c Peer)
 enum Proof<'c, 'm> {
     /// Its AUTH payload, by the keys as they are.
     Auth,
-    /// Its AUTH payload, by keys that this PPK is in.
-    WithPpk(&'c Ppk),
+    /// Its AUTH payload, by keys that the PPK of this name is in.
+    WithPpk(&'c [u8]),
     /// The data of its NO_PPK_AUTH notification in place of the AUTH payload's, by the keys as they are.
     NoPpkAuth(&'m [u8]),
 }
@@ -402,7 +405,10 @@ fn proof<'c, 'm>(hs: &Handshake, peer: &'c Peer, fields: &Fields<'m>) -> Result<
     let said = fields.notify(NotifyKind::PpkIdentity).map(|n| n.data).filter(|_| hs.features.ppk);
     match (said, &peer.ppk) {
         // RFC 8784 5.1: type 2 is PPK_ID_FIXED.
-        (Some([2, id @ ..]), Some(ppk)) if id == ppk.id.as_slice() => Ok(Proof::WithPpk(ppk)),
+        (Some([2, id @ ..]), Some(ppk)) if id == ppk.id.as_slice() => Ok(Proof::WithPpk(&ppk.id)),
+        (Some([2, id @ ..]), Some(Ppk { former: Some(former), .. })) if id == former.as_slice() => {
+            Ok(Proof::WithPpk(former))
+        }
         (_, Some(Ppk { mandatory: true, .. })) => {
             Err(CloseReason::Authentication("the peer did not use the PPK"))
         }
@@ -566,7 +572,7 @@ fn answer(
     chain.push(kind::ID_R, |out| out.extend_from_slice(&id));
     push_certificates(&mut chain, &peer.local_auth);
     push_auth(&mut chain, method, auth);
-    if hs.ppk {
+    if hs.ppk.is_some() {
         chain.push(kind::NOTIFY, Notify::write(NotifyKind::PpkIdentity, &[]));
     }
     match &outcome {
@@ -585,7 +591,7 @@ fn answer(
         closed(hs.id, CloseReason::Protocol("cannot send"), ctx);
         return None;
     }
-    let ppk = hs.ppk;
+    let ppk = hs.ppk.clone();
     let mut sa = Established::new(hs, who.peer, who.identity.clone(), Role::Responder, ctx);
     ctx.out.push_back(Output::Event(Event::IkeEstablished {
         ike: sa.id,

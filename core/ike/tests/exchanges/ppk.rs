@@ -7,7 +7,7 @@ fn ppk_pair(sides: [Option<(&str, bool, &str)>; 2], prf: Prf) -> Pair {
     let mut configs = psk_configs();
     for (config, side) in configs.iter_mut().zip(sides) {
         config.ike[0].prf = vec![prf];
-        config.peers[0].ppk = side.map(|(id, mandatory, _)| Ppk { id: id.into(), mandatory });
+        config.peers[0].ppk = side.map(|(id, mandatory, _)| Ppk { id: id.into(), former: None, mandatory });
     }
     let mut p = Pair::new(configs, 7);
     for (shell, side) in p.sides.iter_mut().zip(sides) {
@@ -19,7 +19,7 @@ fn ppk_pair(sides: [Option<(&str, bool, &str)>; 2], prf: Prf) -> Pair {
 /// Whether each IKE SA that a side has told of has a PPK in its keys.
 fn with_ppk(p: &mut Pair, side: Side) -> Vec<bool> {
     p.take(side, |e| match e {
-        Event::IkeEstablished { ppk, .. } => Some(*ppk),
+        Event::IkeEstablished { ppk, .. } => Some(ppk.is_some()),
         _ => None,
     })
 }
@@ -125,4 +125,46 @@ fn without_keys_from_who_holds_the_ppk_there_is_no_ike_sa_and_nothing_waits_for_
         assert!(p.established(A).is_empty() && p.established(B).is_empty());
         assert!(p.sides.iter().all(|side| side.endpoint.is_empty()));
     }
+}
+
+#[test]
+fn while_one_ppk_follows_another_either_is_taken_and_the_one_before_it_no_more_when_that_is_over() {
+    const KEYS: [(&str, &str); 2] = [("old", "one"), ("new", "two")];
+    let pair = |begins: &str, former: bool| {
+        let mut p = ppk_pair([Some((begins, true, "")), Some(("new", true, ""))], Prf::HmacSha256);
+        let mut config = p.sides[B].endpoint.config().clone();
+        config.peers[0].ppk.as_mut().expect("it has one").former = former.then(|| b"old".to_vec());
+        p.sides[B].endpoint = Endpoint::new(config);
+        for side in &mut p.sides {
+            side.ppks = KEYS.map(|(id, key)| (id.into(), key.into())).into();
+        }
+        let child = p.child(A, Some("SECRET"));
+        p.connect(A, Some(child));
+        p.run();
+        p
+    };
+    let names = |p: &mut Pair, side: Side| {
+        p.take(side, |e| match e {
+            Event::IkeEstablished { ppk, .. } => ppk.clone(),
+            _ => None,
+        })
+    };
+    for (begins, former, works) in
+        [("old", true, true), ("new", true, true), ("new", false, true), ("old", false, false)]
+    {
+        let mut p = pair(begins, former);
+        let expected: &[Vec<u8>] = if works { &[begins.into()] } else { &[] };
+        assert_eq!((&*names(&mut p, A), &*names(&mut p, B)), (expected, expected), "{begins} {former}");
+        assert_eq!(p.children(B).len(), usize::from(works));
+        p.assert_children_agree();
+    }
+    // The name of one and the key of the other prove nothing.
+    let mut p = ppk_pair([Some(("old", true, "two")), Some(("new", true, "two"))], Prf::HmacSha256);
+    let mut config = p.sides[B].endpoint.config().clone();
+    config.peers[0].ppk.as_mut().expect("it has one").former = Some(b"old".to_vec());
+    p.sides[B].endpoint = Endpoint::new(config);
+    p.sides[B].ppks = KEYS.map(|(id, key)| (id.into(), key.into())).into();
+    p.connect(A, None);
+    p.run();
+    assert!(p.established(A).is_empty() && p.established(B).is_empty());
 }

@@ -20,7 +20,7 @@ pub use verify::{Fault, FaultKind, Report, Verifier};
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::{HostName, LabelName, UserName};
+use crate::names::{HostName, LabelName, PpkId, UserName};
 
 /// How a decision went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -99,6 +99,14 @@ pub fn checkpoint_message(count: u64, hash: &Hash) -> Vec<u8> {
 
 /// The label of a signature in PEM by which a signer's key vouches for the one that follows it ([`succession_message`]).
 pub const SUCCESSION: &str = "LEVEE AUDIT KEY SUCCESSION";
+
+/// What the record is about that a host has used the newer of two PPKs.
+pub const PPK: &str = "PPK";
+
+/// What that record says: `levee enrol rotate SITE ppk HOST --finish` looks for it.
+pub fn ppk_used(id: &PpkId) -> String {
+    format!("{id} is used: the one before it is not needed any more")
+}
 
 /// The bytes that a key signs for the one that follows it, which is given as a SubjectPublicKeyInfo (RFC 5280 4.1.2.7).
 pub fn succession_message(next: &[u8]) -> Vec<u8> {

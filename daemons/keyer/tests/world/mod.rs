@@ -229,6 +229,11 @@ impl Keyer {
         attach(&self.control, KeyerPart::Vault { label: label.clone(), slot })
     }
 
+    /// A channel to a sessiond that has come in the place of the one before it.
+    pub fn another_sessiond(&self) -> Channel {
+        attach(&self.control, KeyerPart::Sessiond)
+    }
+
     pub fn tell(&self, message: &ToKeyer) {
         self.asker.send(message).unwrap();
     }

@@ -9,7 +9,7 @@ use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest};
-use levee_policy::audit::{Action, Event as Entry, Verdict};
+use levee_policy::audit::{Action, Event as Entry, PPK, Verdict, ppk_used};
 use levee_policy::{HostName, LabelName};
 use levee_session::{CutId, Event, OperatorId};
 use std::os::fd::OwnedFd;
@@ -123,6 +123,11 @@ impl Daemon {
                         self.handle(Event::Refused(device, label, reason));
                     }
                     FromKeyer::Revoked(device) => self.handle(Event::Revoked(device)),
+                    FromKeyer::NewPpk { device, id } => {
+                        let (host, object, reason) = (Some(device), PPK.to_owned(), ppk_used(&id));
+                        let (action, verdict) = (Action::Negotiate, Verdict::Noted);
+                        self.note(Entry { user: None, host, label: None, action, object, verdict, reason });
+                    }
                     FromKeyer::Passes(passes) => self.passes.add(passes),
                     FromKeyer::NoPeer(session) => self.handle(Event::Renew(session)),
                     FromKeyer::Dropped(dropped) => {

@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 /// The file that stands for a key, below the state directory, and who has to be started again when it changes.
-const KEYS: [(&str, &[Role]); 8] = [
+const KEYS: [(&str, &[Role]); 9] = [
     ("authority/ca.pem", &[Role::Sessiond, Role::Keyer, Role::Tps]),
     ("server/chain.pem", &[Role::Signer, Role::Tps]),
     ("server/ike-chain.pem", &[Role::Signer, Role::Keyer]),
@@ -20,6 +20,8 @@ const KEYS: [(&str, &[Role]); 8] = [
     ("server/federation-authority.pem", &[Role::Sessiond, Role::Fsd]),
     ("layer/chain.pem", &[Role::Layer]),
     ("layer/authority.pem", &[Role::Layer]),
+    // Not a file: their names, which are others when they are rotated.
+    (state::PPKS, &[Role::Signer, Role::Keyer]),
 ];
 
 /// How long a trial may take: deriving a key from a passphrase takes its time.
@@ -31,7 +33,16 @@ pub(super) struct Enrolled([Option<Vec<u8>>; KEYS.len()]);
 
 impl Enrolled {
     pub(super) fn read(state: &Path) -> Self {
-        Self(KEYS.map(|(file, _)| state::public(&state.join(file)).ok()))
+        Self(KEYS.map(|(file, _)| match file {
+            state::PPKS => state::ppk_ids(state).ok(),
+            file => state::public(&state.join(file)).ok(),
+        }))
+    }
+
+    /// The names of the PPKs, as [`state::ppk_ids`] has them.
+    pub(super) fn ppk_ids(&self) -> &[u8] {
+        let known = KEYS.iter().zip(&self.0).find(|((name, _), _)| *name == state::PPKS);
+        known.and_then(|(_, text)| text.as_deref()).unwrap_or_default()
     }
 
     /// The files that are others in `now`, and who has to be started again.

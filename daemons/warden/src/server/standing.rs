@@ -117,8 +117,10 @@ impl Server {
             keyer.give(KeyerPart::Ike(*address), socket)?;
         }
         for (host, ppk) in self.ppks() {
-            let (host, id) = (Some(host.clone()), ppk.id().clone());
-            keyer.to().give(KeyerPart::Ppk { host, id, mandatory: ppk.is_mandatory() }, &[])?;
+            for state::HostPpk { id, .. } in state::ppks_of(self.enrolled.ppk_ids(), host, ppk.id()) {
+                let host = Some(host.clone());
+                keyer.to().give(KeyerPart::Ppk { host, id, mandatory: ppk.is_mandatory() }, &[])?;
+            }
         }
         keyer.give(KeyerPart::Chain, self.public("server/ike-chain.pem")?)?;
         if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
@@ -215,9 +217,13 @@ impl Server {
         for (what, file) in keys {
             signer.give(SignerPart::PrivateKey(what), state::secret(&directory.join(file))?)?;
         }
+        // As the files are now: those of a trial are not gone on with yet.
+        let ids = state::ppk_ids(&self.options.state)?;
         for (host, ppk) in self.ppks() {
-            let file = directory.join("ppk").join(format!("{host}.key"));
-            signer.give(SignerPart::Ppk(ppk.id().clone()), state::secret(&file)?)?;
+            for state::HostPpk { file, id } in state::ppks_of(&ids, host, ppk.id()) {
+                let file = self.options.state.join(state::PPKS).join(file);
+                signer.give(SignerPart::Ppk(id), state::secret(&file)?)?;
+            }
         }
         Ok(signer)
     }

@@ -22,7 +22,8 @@ pub enum KeyerPart {
     Revocations,
     /// On a workstation: the name that the server's certificate must have.
     Server(DomainName),
-    /// The signer has a PPK of this name (RFC 8784).
+    /// The signer has a PPK of this name (RFC 8784). A second one of the same host is the one before the first: while one follows the
+    /// other, the host may begin with either.
     Ppk {
         /// On a server: the host that shares it. On a workstation the server does.
         host: Option<HostName>,
