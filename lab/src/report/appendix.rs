@@ -3,14 +3,15 @@
 use super::Run;
 use super::draw::{count, human};
 use super::figures::{self, lines};
-use super::page::{escape, figure};
-use super::plots::{self, Beside};
+use super::page::figure;
+use super::plots::{self, Beside, Figure};
 use crate::design::Layout;
 use crate::experiment::{Arm, Mediation, Path, Session, Unit, Use};
 use crate::paper::Paper;
 use crate::sample::{Ledger, Sample};
 use crate::stats::quantile;
 use crate::workload::UdpStep;
+use maud::{Markup, html};
 use std::fmt::Write as _;
 
 /// A workload of the paper, its figure in chapter 5 and in appendix C, and its place in the appendices D, E and F, where
@@ -38,9 +39,9 @@ fn effect_unit(run: &Run, workload: &str) -> Option<Unit> {
 }
 
 /// Figures 5.1 to 5.3 and C.1 to C.5: every set-up of ours and every one of the paper's, each over its own base.
-fn overviews(run: &Run, paper: &Paper, layout: Layout) -> String {
+fn overviews(run: &Run, paper: &Paper, layout: Layout) -> Vec<Figure> {
     let base = run.manifest.experiment.baseline().map(|a| a.name.clone()).unwrap_or_default();
-    let mut out = String::new();
+    let mut out = Vec::new();
     for (workload, number, _) in FIGURES {
         let Some(unit) = effect_unit(run, workload) else { continue };
         let all = lines(run, &unit, layout);
@@ -80,7 +81,7 @@ fn overviews(run: &Run, paper: &Paper, layout: Layout) -> String {
              here. {what}",
             layout.name()
         );
-        out.push_str(&figure(&plots::beside(&format!("paper-{workload}"), &caption, &rows)));
+        out.push(plots::beside(&format!("paper-{workload}"), &caption, &rows));
     }
     out
 }
@@ -117,47 +118,58 @@ const COMPARISONS: [Comparison; 3] = [
     Comparison { letter: 'F', title: "F against F-, I- M-", again: false, wanted: |a| link(a) && bare(a) },
 ];
 
+/// The figures of one comparison on one workload, and their numbers in the paper.
+fn compared(run: &Run, layout: Layout, c: &Comparison, (workload, place): (&str, usize)) -> Option<Markup> {
+    let unit = effect_unit(run, workload)?;
+    let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| (c.wanted)(a)).collect();
+    let mut of = lines(run, &unit, layout);
+    of.retain(|l| l.copy == 0 && arms.iter().any(|a| a.name == l.name));
+    if of.len() < 2 {
+        return None;
+    }
+    let first = 3 * place + 1;
+    let mut number = format!("Figures {0}.{first} to {0}.{1}", c.letter, first + 2);
+    if c.again {
+        let _ = write!(number, " and {0}.{1} to {0}.{2}", c.letter, first + 15, first + 17);
+    }
+    let name = |what: &str| format!("{}-{workload}-{what}", c.letter);
+    let u = unit.kind.unit();
+    let figures = [
+        plots::boxes(&name("box"), "", u, &of),
+        plots::histograms(&name("histogram"), "", u, &of),
+        plots::scatter(&name("scatter"), "", u, &of, &[]),
+    ];
+    Some(html! {
+        details.printed {
+            summary { (number) ": " (workload) }
+            @for f in &figures { (figure(f)) }
+        }
+    })
+}
+
 /// Appendices D, E and F: box plot, histogram and scatter plot of each comparison on each workload.
-fn comparisons(run: &Run, layout: Layout) -> String {
-    let mut out = String::new();
-    for c in &COMPARISONS {
-        let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| (c.wanted)(a)).collect();
-        let _ = write!(out, "<h3>Appendix {}: {}</h3>", c.letter, c.title);
-        for (workload, _, place) in FIGURES {
-            let Some(unit) = effect_unit(run, workload) else { continue };
-            let mut of = lines(run, &unit, layout);
-            of.retain(|l| l.copy == 0 && arms.iter().any(|a| a.name == l.name));
-            if of.len() < 2 {
-                continue;
+fn comparisons(run: &Run, layout: Layout) -> Markup {
+    html! {
+        @for c in &COMPARISONS {
+            h3 { "Appendix " (c.letter) ": " (c.title) }
+            @for (workload, _, place) in FIGURES {
+                @if let Some(figures) = compared(run, layout, c, (workload, place)) { (figures) }
             }
-            let first = 3 * place + 1;
-            let mut number = format!("Figures {0}.{first} to {0}.{1}", c.letter, first + 2);
-            if c.again {
-                let _ = write!(number, " and {0}.{1} to {0}.{2}", c.letter, first + 15, first + 17);
-            }
-            let name = |what: &str| format!("{}-{workload}-{what}", c.letter);
-            let u = unit.kind.unit();
-            let figures = [
-                plots::boxes(&name("box"), "", u, &of),
-                plots::histograms(&name("histogram"), "", u, &of),
-                plots::scatter(&name("scatter"), "", u, &of, &[]),
-            ];
-            let _ = write!(out, "<details class=printed><summary>{number}: {workload}</summary>");
-            figures.iter().for_each(|f| out.push_str(&figure(f)));
-            out.push_str("</details>");
         }
     }
-    out
 }
 
 /// The paper's figures with ours beside.
-pub fn figures_of_the_paper(run: &Run, paper: &Paper, layout: Layout) -> String {
-    let out = String::from(
-        "<p>The data behind the paper's figures are not printed; its means stand in ours. Its appendices D, E and F hold a box \
-         plot, a histogram and a scatter plot of each comparison: the same here. Where it has a second half for F with levee's \
-         mediation or tunnel, those set-ups are absent.</p>",
-    );
-    out + &overviews(run, paper, layout) + &comparisons(run, layout)
+pub fn figures_of_the_paper(run: &Run, paper: &Paper, layout: Layout) -> Markup {
+    html! {
+        p {
+            "The data behind the paper's figures are not printed; its means stand in ours. Its appendices D, E and F hold a \
+             box plot, a histogram and a scatter plot of each comparison: the same here. Where it has a second half for F \
+             with levee's mediation or tunnel, those set-ups are absent."
+        }
+        @for f in overviews(run, paper, layout) { (figure(&f)) }
+        (comparisons(run, layout))
+    }
 }
 
 /// The step of a sweep that floods, as the paper's trials did: the first that is measured.
@@ -166,27 +178,24 @@ fn flood(s: &Sample) -> Option<UdpStep> {
 }
 
 /// Tables G.1 and G.2: what a flood of datagrams sends and what arrives.
-fn floods(run: &Run, paper: Option<&Paper>) -> String {
-    let mut out = String::from(
-        "<table><thead><tr><th>set-up<th class=n>sent, 10<sup>3</sup> bit/s<th class=n>received, 10<sup>3</sup> bit/s<th \
-         class=n>datagrams sent<th class=n>received<th class=n>arrived</tr></thead><tbody>",
-    );
-    let mut row = |class: &str, name: &str, sent: f64, got: f64, out_rate: f64, in_rate: f64| {
-        let _ = write!(
-            out,
-            "<tr class={class}><td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{:.2} %</tr>",
-            escape(name),
-            human(out_rate),
-            human(in_rate),
-            count(sent),
-            count(got),
-            100.0 * got / sent
-        );
+fn floods(run: &Run, paper: Option<&Paper>) -> Markup {
+    let row = |class: &str, name: &str, sent: f64, got: f64, out_rate: f64, in_rate: f64| {
+        html! {
+            tr class=(class) {
+                td { (name) }
+                td.n { (human(out_rate)) }
+                td.n { (human(in_rate)) }
+                td.n { (count(sent)) }
+                td.n { (count(got)) }
+                td.n { (format!("{:.2} %", 100.0 * got / sent)) }
+            }
+        }
     };
+    let mut rows = Vec::new();
     for p in paper.iter().flat_map(|p| &p.udp) {
         for (i, (sent, got, a, b)) in p.rows.iter().enumerate() {
             let name = format!("the paper, table {}, {} ({})", p.table, i + 1, p.note);
-            row("quiet", &name, *sent as f64, *got as f64, *a, *b);
+            rows.push(row("quiet", &name, *sent as f64, *got as f64, *a, *b));
         }
     }
     let bits = run.manifest.common.datagram as f64 * 8.0 / 1e3;
@@ -197,12 +206,23 @@ fn floods(run: &Run, paper: Option<&Paper>) -> String {
             let (sent, got, time) = (sum(|s| s.sent as f64), sum(|s| s.delivered as f64), sum(|s| s.seconds));
             if sent > 0.0 {
                 let name = format!("{arm}, here, {} ({} floods)", layout.name(), of.len());
-                row("here", &name, sent, got, sent * bits / time, got * bits / time);
+                rows.push(row("here", &name, sent, got, sent * bits / time, got * bits / time));
             }
         }
     }
-    out.push_str("</tbody></table>");
-    out
+    html! {
+        table {
+            thead { tr {
+                th { "set-up" }
+                th.n { "sent, 10" sup { "3" } " bit/s" }
+                th.n { "received, 10" sup { "3" } " bit/s" }
+                th.n { "datagrams sent" }
+                th.n { "received" }
+                th.n { "arrived" }
+            } }
+            tbody { @for row in &rows { (row) } }
+        }
+    }
 }
 
 fn of_udp<'a>(run: &'a Run, layout: Layout, arm: &'a str) -> impl Iterator<Item = &'a Sample> {
@@ -211,53 +231,74 @@ fn of_udp<'a>(run: &'a Run, layout: Layout, arm: &'a str) -> impl Iterator<Item 
         .filter(move |s| s.accepted && s.workload == "UDP_STREAM" && s.layout == layout && s.arm == arm)
 }
 
+/// The columns of [`ledgers`], in the order of the path.
+const LEDGER: [(&str, fn(&Ledger) -> Option<i64>); 9] = [
+    ("sent", |l| Some(l.sent)),
+    ("on the wire", |l| Some(l.wire)),
+    ("lost at interfaces", |l| Some(l.device_drops)),
+    ("in the tunnel", |l| Some(l.tunnel)),
+    ("out of the tunnel", |l| l.opened),
+    ("reassembled", |l| Some(l.reassembled)),
+    ("lost at the socket", |l| Some(l.socket_drops)),
+    ("unaccounted", |l| Some(l.missing)),
+    ("delivered", |l| Some(l.delivered)),
+];
+
+/// Where the datagrams of one arm's sweeps went.
+fn ledger(run: &Run, layout: Layout, arm: &str) -> Option<Markup> {
+    let of: Vec<&Sample> = of_udp(run, layout, arm).collect();
+    let sum = |f: fn(&Ledger) -> Option<i64>| {
+        let all: Vec<i64> = of.iter().filter_map(|s| f(s.ledger.as_ref()?)).collect();
+        if all.is_empty() { "–".to_owned() } else { count(all.iter().sum::<i64>() as f64) }
+    };
+    let rates: Vec<f64> = of.iter().filter_map(|s| s.value()).collect();
+    let middle = quantile(&rates, 0.5)?;
+    Some(html! {
+        tr {
+            td { (arm) ", " (layout.name()) }
+            td.n { (of.len()) }
+            @for (_, f) in LEDGER { td.n { (sum(f)) } }
+            td.n { (human(middle)) }
+        }
+    })
+}
+
 /// Where the datagrams of every sweep went, and the highest rate without loss.
-fn ledgers(run: &Run) -> String {
-    let mut out = String::from(
-        "<table><thead><tr><th>set-up<th class=n>sweeps<th class=n>sent<th class=n>on the wire<th class=n>lost at \
-         interfaces<th class=n>in the tunnel<th class=n>out of the tunnel<th class=n>reassembled<th class=n>lost at the socket<th \
-         class=n>unaccounted<th class=n>delivered<th class=n>without loss, 10<sup>6</sup> bit/s</tr></thead><tbody>",
-    );
-    for &layout in &run.manifest.form.layouts {
-        for arm in figures::arms(run) {
-            let of: Vec<&Sample> = of_udp(run, layout, &arm).collect();
-            let sum = |f: fn(&Ledger) -> Option<i64>| {
-                let all: Vec<i64> = of.iter().filter_map(|s| f(s.ledger.as_ref()?)).collect();
-                if all.is_empty() { "–".to_owned() } else { count(all.iter().sum::<i64>() as f64) }
-            };
-            let rates: Vec<f64> = of.iter().filter_map(|s| s.value()).collect();
-            let Some(middle) = quantile(&rates, 0.5) else { continue };
-            let _ = write!(out, "<tr><td>{}, {}<td class=n>{}", escape(&arm), layout.name(), of.len());
-            // in the order of the path
-            let columns: [fn(&Ledger) -> Option<i64>; 9] = [
-                |l| Some(l.sent),
-                |l| Some(l.wire),
-                |l| Some(l.device_drops),
-                |l| Some(l.tunnel),
-                |l| l.opened,
-                |l| Some(l.reassembled),
-                |l| Some(l.socket_drops),
-                |l| Some(l.missing),
-                |l| Some(l.delivered),
-            ];
-            columns.into_iter().for_each(|f| out.push_str(&format!("<td class=n>{}", sum(f))));
-            let _ = write!(out, "<td class=n>{}</tr>", human(middle));
+fn ledgers(run: &Run) -> Markup {
+    let arms = figures::arms(run);
+    html! {
+        table {
+            thead { tr {
+                th { "set-up" }
+                th.n { "sweeps" }
+                @for (title, _) in LEDGER { th.n { (title) } }
+                th.n { "without loss, 10" sup { "6" } " bit/s" }
+            } }
+            tbody {
+                @for &layout in &run.manifest.form.layouts {
+                    @for arm in &arms {
+                        @if let Some(row) = ledger(run, layout, arm) { (row) }
+                    }
+                }
+            }
         }
     }
-    out.push_str("</tbody></table>");
-    out
 }
 
 /// Appendix G beside ours.
-pub fn udp(run: &Run, paper: Option<&Paper>) -> String {
-    let bytes = run.manifest.common.datagram;
-    format!(
-        "<h3>A flood, as in the paper's tables G.1 and G.2</h3><p>The paper's datagrams had 16,000 bytes (its rates over its \
-         counts), eleven fragments each, of which one lost loses all. Here: {bytes} bytes, one packet each, sent as fast as \
-         the socket takes them.</p>{}<h3>The ledger of every sweep</h3><p>After the flood the rate is halved towards the \
-         highest at which nothing is lost. Every datagram of every step is accounted for, or the trial is \
-         rejected.</p>{}",
-        floods(run, paper),
-        ledgers(run)
-    )
+pub fn udp(run: &Run, paper: Option<&Paper>) -> Markup {
+    html! {
+        h3 { "A flood, as in the paper's tables G.1 and G.2" }
+        p {
+            "The paper's datagrams had 16,000 bytes (its rates over its counts), eleven fragments each, of which one lost \
+             loses all. Here: " (run.manifest.common.datagram) " bytes, one packet each, sent as fast as the socket takes them."
+        }
+        (floods(run, paper))
+        h3 { "The ledger of every sweep" }
+        p {
+            "After the flood the rate is halved towards the highest at which nothing is lost. Every datagram of every step is \
+             accounted for, or the trial is rejected."
+        }
+        (ledgers(run))
+    }
 }

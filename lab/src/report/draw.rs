@@ -1,5 +1,6 @@
 //! Drawing: a canvas of `plotters` whose colours are names, so that one SVG serves light and dark pages.
 
+use maud::{Markup, PreEscaped, html};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::TextStyle;
@@ -52,19 +53,20 @@ fn named(svg: String) -> String {
 }
 
 /// An SVG of the given size, scaling with the page.
-pub fn svg(width: u32, height: u32, draw: impl FnOnce(&Canvas) -> Drawn) -> String {
+pub fn svg(width: u32, height: u32, draw: impl FnOnce(&Canvas) -> Drawn) -> Markup {
     let mut out = String::new();
     let drawn = {
         let root = SVGBackend::with_string(&mut out, (width, height)).into_drawing_area();
         draw(&root).and_then(|()| root.present().map_err(Into::into))
     };
     match drawn {
-        Ok(()) => named(out).replacen(
+        // plotters has escaped what it wrote into it
+        Ok(()) => PreEscaped(named(out).replacen(
             &format!("width=\"{width}\" height=\"{height}\""),
             &format!("style=\"width:100%;max-width:{width}px\" role=\"img\""),
             1,
-        ),
-        Err(e) => format!("<p class=\"bad\">This figure could not be drawn: {e}</p>"),
+        )),
+        Err(e) => html! { p.bad { "This figure could not be drawn: " (e) } },
     }
 }
 
@@ -145,10 +147,12 @@ mod tests {
     fn a_drawing_names_its_colours_and_fits_its_place() {
         let s = svg(100, 50, |c| {
             c.draw(&Circle::new((10, 10), 3, series(2).filled()))?;
-            c.draw(&Text::new("a", (1, 1), text(12, &INK)))?;
+            c.draw(&Text::new("<a>", (1, 1), text(12, &INK)))?;
             Ok(())
-        });
+        })
+        .into_string();
         assert!(s.contains("fill:var(--c2)") && s.contains("fill:var(--ink)"), "{s}");
+        assert!(s.contains("&lt;a&gt;") && !s.contains("<a>"), "{s}");
         assert!(s.contains("max-width:100px") && !s.contains("#0A0A02"), "{s}");
     }
 

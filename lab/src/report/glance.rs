@@ -3,22 +3,25 @@
 use super::Run;
 use super::answer;
 use super::figures;
-use super::page::escape;
 use super::tables::why_not;
 use crate::analysis::{Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
 use crate::experiment::{Arm, Drive, Mediation, Path, Session, Unit, Use};
 use crate::stats::{Interval, quantile};
+use maud::{Markup, html};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// A ratio with its interval, as a cell of a table.
-fn ratio_cell(i: Interval, class: &str) -> String {
+fn ratio_cell(i: Interval, class: &str) -> Markup {
     let (r, lo, hi) = i.ratio();
     let digits = if r >= 10.0 { 1 } else { 2 };
-    format!(
-        "<td class=n><span class={class}>×{r:.digits$}</span> <small>({lo:.digits$}–{hi:.digits$})</small>"
-    )
+    html! {
+        td.n {
+            span class=(class) { "×" (format!("{r:.digits$}")) }
+            " "
+            small { "(" (format!("{lo:.digits$}–{hi:.digits$}")) ")" }
+        }
+    }
 }
 
 /// The work whose effects are of the family.
@@ -43,11 +46,11 @@ pub enum Told {
 }
 
 impl Told {
-    fn cell(self) -> String {
+    fn cell(self) -> Markup {
         match self {
             Self::Differs(c) => ratio_cell(c, if c.estimate > 0.0 { "bad" } else { "good" }),
             Self::Same(c) => ratio_cell(c, "quiet"),
-            Self::Nothing => "<td class=\"n quiet\">not measured".to_owned(),
+            Self::Nothing => html! { td.n.quiet { "not measured" } },
         }
     }
 }
@@ -88,149 +91,155 @@ pub fn added(run: &Run, layout: Layout, (base, arm): (&str, &str), workload: &st
 }
 
 /// An arm's name for a row: in words, then as samples have it.
-fn row_head(arm: &Arm) -> String {
-    format!("<tr><td>{} <small class=quiet>{}</small>", escape(&answer::words(arm)), escape(&arm.name))
+fn row_head(arm: &Arm) -> Markup {
+    html! { td { (answer::words(arm)) " " small.quiet { (arm.name) } } }
 }
 
-fn header(title: &str, workloads: &[String]) -> String {
-    let mut out = format!("<table><thead><tr><th>{title}");
-    for w in workloads {
-        let _ = write!(out, "<th class=n>{w}");
+/// A table with a column for each kind of work.
+fn table(title: &str, workloads: &[String], rows: &Markup) -> Markup {
+    html! {
+        table {
+            thead { tr { th { (title) } @for w in workloads { th.n { (w) } } } }
+            tbody { (rows) }
+        }
     }
-    out.push_str("</tr></thead><tbody>");
-    out
 }
 
 /// Every arm against the baseline.
-fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> String {
+fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> Markup {
     let base = run.manifest.experiment.baseline().map(|a| a.name.clone()).unwrap_or_default();
-    let mut out = header(&format!("time per unit of work, over {}", escape(&base)), workloads);
     let ran = figures::arms(run);
-    for arm in run.manifest.experiment.arms.iter().filter(|a| a.name != base && ran.contains(&a.name)) {
-        out.push_str(&row_head(arm));
-        for w in workloads {
-            let seldom = run
-                .summary
-                .effects
-                .iter()
-                .any(|e| e.workload == *w && e.layout == layout && e.arm == arm.name && e.cost.is_none());
-            out.push_str(&match over_baseline(run, layout, &arm.name, w) {
-                Told::Nothing if seldom => "<td class=\"n quiet\">too few blocks".to_owned(),
-                told => told.cell(),
-            });
+    let arms = run.manifest.experiment.arms.iter().filter(|a| a.name != base && ran.contains(&a.name));
+    let seldom = |arm: &Arm, w: &str| {
+        let of = |e: &Effect| e.workload == w && e.layout == layout && e.arm == arm.name && e.cost.is_none();
+        run.summary.effects.iter().any(of)
+    };
+    let floor = |w: &str| {
+        let of = run.summary.floors.iter().find(|f| f.workload == w && f.layout == layout);
+        of.map(|f| f.floor).filter(|f| f.is_finite())
+    };
+    let rows = html! {
+        @for arm in arms {
+            tr {
+                (row_head(arm))
+                @for w in workloads {
+                    @match over_baseline(run, layout, &arm.name, w) {
+                        Told::Nothing if seldom(arm, w) => { td.n.quiet { "too few blocks" } }
+                        told => { (told.cell()) }
+                    }
+                }
+            }
         }
-        out.push_str("</tr>");
-    }
-    out.push_str("<tr><td class=quiet>noise floor, the baseline against itself");
-    for w in workloads {
-        let f = run.summary.floors.iter().find(|f| f.workload == *w && f.layout == layout).map(|f| f.floor);
-        let _ = match f.filter(|f| f.is_finite()) {
-            Some(f) => write!(out, "<td class=\"n quiet\">within ×{:.2}–{:.2}", (-f).exp(), f.exp()),
-            None => write!(out, "<td class=\"n quiet\">–"),
-        };
-    }
-    out.push_str("</tr></tbody></table>");
-    out
+        tr {
+            td.quiet { "noise floor, the baseline against itself" }
+            @for w in workloads {
+                td.n.quiet {
+                    @if let Some(f) = floor(w) { "within ×" (format!("{:.2}–{:.2}", (-f).exp(), f.exp())) } @else { "–" }
+                }
+            }
+        }
+    };
+    table(&format!("time per unit of work, over {base}"), workloads, &rows)
 }
 
 /// What each mode of mediation adds on the path it is on: `M(…)` against `M-`, both over the link or both through the
 /// tunnel.
-fn added_by_mediation(run: &Run, layout: Layout, workloads: &[String]) -> Option<String> {
-    let mut out = header("what mediation adds on the same path", workloads);
+fn added_by_mediation(run: &Run, layout: Layout, workloads: &[String]) -> Option<Markup> {
     let pairs = mediated(run);
-    for (arm, base) in &pairs {
-        out.push_str(&row_head(arm));
-        for w in workloads {
-            out.push_str(&added(run, layout, (&base.name, &arm.name), w).cell());
+    let rows = html! {
+        @for (arm, base) in &pairs {
+            tr {
+                (row_head(arm))
+                @for w in workloads { (added(run, layout, (&base.name, &arm.name), w).cell()) }
+            }
         }
-        out.push_str("</tr>");
-    }
-    out.push_str("</tbody></table>");
-    (!pairs.is_empty()).then_some(out)
+    };
+    (!pairs.is_empty()).then(|| table("what mediation adds on the same path", workloads, &rows))
 }
 
 /// The arms that could not be built, one line a reason.
-pub fn absent(run: &Run) -> String {
+pub fn absent(run: &Run) -> Markup {
     let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for arm in &run.manifest.experiment.arms {
         if let Some(why) = why_not(run, &arm.name) {
             reasons.entry(why).or_default().push(&arm.name);
         }
     }
-    if reasons.is_empty() {
-        return String::new();
+    html! {
+        @if !reasons.is_empty() {
+            p { "Declared, absent, and not filled in:" }
+            ul { @for (why, arms) in reasons { li.quiet { (why) ": " (arms.join(", ")) } } }
+        }
     }
-    let mut out = String::from("<p>Declared, absent, and not filled in:</p><ul>");
-    for (why, arms) in reasons {
-        let _ = write!(out, "<li class=quiet>{}: {}", escape(&why), escape(&arms.join(", ")));
-    }
-    out.push_str("</ul>");
-    out
 }
 
 /// The first section.
-pub fn glance(run: &Run) -> String {
-    let s = &run.summary;
+pub fn glance(run: &Run) -> Markup {
     let workloads = workloads(run);
-    let mut out = String::new();
-    for &layout in &run.manifest.form.layouts {
-        if run.manifest.form.layouts.len() > 1 {
-            let _ = write!(out, "<h3>Client and server {}</h3>", layout.name());
+    let layouts = &run.manifest.form.layouts;
+    let floors = run.summary.floors.iter().map(|f| f.floor.exp_m1() * 100.0);
+    let floors: Vec<f64> = floors.filter(|f| f.is_finite()).collect();
+    html! {
+        @for &layout in layouts {
+            @if layouts.len() > 1 { h3 { "Client and server " (layout.name()) } }
+            (against_the_baseline(run, layout, &workloads))
+            @if let Some(added) = added_by_mediation(run, layout, &workloads) { (added) }
         }
-        out.push_str(&against_the_baseline(run, layout, &workloads));
-        out.push_str(&added_by_mediation(run, layout, &workloads).unwrap_or_default());
+        p.quiet {
+            "×1.10 is ten percent more time for each byte, request or connection, with the 95 % interval. Coloured: a cost or \
+             a gain beyond this machine's noise floor. Grey: not told apart from that noise, which is no proof that there is \
+             none. What mediation adds on the same path is told by interval and floor alone, without Holm's adjustment for \
+             the number of effects."
+        }
+        @if let (Some(a), Some(b)) = (quantile(&floors, 0.0), quantile(&floors, 1.0)) {
+            p.quiet { "Noise floors of this run: " (format!("{a:.1} to {b:.1}")) " % over its workloads." }
+        }
+        (absent(run))
     }
-    out.push_str(
-        "<p class=quiet>×1.10 is ten percent more time for each byte, request or connection, with the 95 % interval. \
-         Coloured: a cost or a gain beyond this machine's noise floor. Grey: not told apart from that noise, which is no \
-         proof that there is none. What mediation adds on the same path is told by interval and floor alone, without \
-         Holm's adjustment for the number of effects.</p>",
-    );
-    let floors: Vec<f64> =
-        s.floors.iter().map(|f| f.floor.exp_m1() * 100.0).filter(|f| f.is_finite()).collect();
-    if let (Some(a), Some(b)) = (quantile(&floors, 0.0), quantile(&floors, 1.0)) {
-        let _ = write!(
-            out,
-            "<p class=quiet>Noise floors of this run: {a:.1} to {b:.1} % over its workloads.</p>"
-        );
-    }
-    out + &absent(run)
 }
 
 /// A drawing made of rows: who talks to whom.
 struct Drawing {
-    text: String,
+    rows: Vec<Markup>,
     y: i32,
 }
 
 /// Height of a row of the set-up's drawing.
 const ROW: i32 = 74;
 
-impl Drawing {
-    /// A box at one end.
-    fn place(&mut self, x: i32, width: i32, head: &str, line: &str) {
-        let y = self.y;
-        let _ = write!(self.text, "<rect x={x} y={y} width={width} height=54 rx=6 class=place />");
-        let _ = write!(self.text, "<text x={} y={} class=head>{head}</text>", x + 10, y + 22);
-        let _ = write!(self.text, "<text x={} y={} class=small>{line}</text>", x + 10, y + 42);
+/// A box at one end.
+fn place(y: i32, x: i32, width: i32, (head, line): (&str, &str)) -> Markup {
+    html! {
+        rect x=(x) y=(y) width=(width) height="54" rx="6" class="place" {}
+        text x=(x + 10) y=(y + 22) class="head" { (head) }
+        text x=(x + 10) y=(y + 42) class="small" { (line) }
     }
+}
 
-    /// What lies between, from `x` to `to`.
-    fn wire(&mut self, x: i32, to: i32, label: &str, dashed: bool) {
-        let y = self.y + 30;
-        let dash = if dashed { " stroke-dasharray=\"7 5\"" } else { "" };
-        let _ = write!(self.text, "<line x1={x} y1={y} x2={to} y2={y} class=wire{dash} />");
-        let _ = write!(
-            self.text,
-            "<text x={} y={} class=small text-anchor=middle>{label}</text>",
-            i32::midpoint(x, to),
-            y - 8
-        );
+/// What lies between, from `x` to `to`.
+fn wire(y: i32, x: i32, to: i32, (label, dashed): (&str, bool)) -> Markup {
+    let y = y + 30;
+    html! {
+        line x1=(x) y1=(y) x2=(to) y2=(y) class="wire" stroke-dasharray=[dashed.then_some("7 5")] {}
+        text x=(i32::midpoint(x, to)) y=(y - 8) class="small" text-anchor="middle" { (label) }
+    }
+}
+
+impl Drawing {
+    fn row(&mut self, arms: &str, client: (&str, &str), between: (&str, bool), server: (&str, &str)) {
+        let y = self.y;
+        self.rows.push(html! {
+            (place(y, 130, 220, client))
+            (wire(y, 350, 620, between))
+            (place(y, 620, 270, server))
+            text x="8" y=(y + 34) class="head" { (arms) }
+        });
+        self.y += ROW;
     }
 }
 
 /// The set-up, drawn: a row for each way from client to server.
-pub fn set_up(run: &Run) -> String {
+pub fn set_up(run: &Run) -> Markup {
     let ran = figures::arms(run);
     let drives: Vec<_> =
         run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).map(|a| a.drive).collect();
@@ -239,24 +248,16 @@ pub fn set_up(run: &Run) -> String {
             .iter()
             .any(|d| d.path == path && (d.mediation != Mediation::None) == mediated && d.session == session)
     };
-    let mut d = Drawing { text: String::new(), y: 10 };
-    let mut row = |arms: &str, client: (&str, &str), wire: (&str, bool), server: (&str, &str)| {
-        d.place(130, 220, client.0, client.1);
-        d.wire(350, 620, wire.0, wire.1);
-        d.place(620, 270, server.0, server.1);
-        let y = d.y;
-        let _ = write!(d.text, "<text x=8 y={} class=head>{arms}</text>", y + 34);
-        d.y += ROW;
-    };
+    let mut d = Drawing { rows: Vec::new(), y: 10 };
     let client = "levee-lab client, processor 0";
-    row(
+    d.row(
         "I- M- F-",
         ("namespace", client),
         ("veth, MTU 1500", false),
         ("namespace", "levee-lab serve, a plain daemon"),
     );
     if has(Path::Link, false, Session::Elsewhere) {
-        row(
+        d.row(
             "I- M- F",
             ("the same", client),
             ("veth of its own", false),
@@ -264,7 +265,7 @@ pub fn set_up(run: &Run) -> String {
         );
     }
     if has(Path::Link, true, Session::Here) {
-        row(
+        d.row(
             "I- M(…) F-",
             ("host on a network", client),
             ("single-level network, nftables", false),
@@ -272,7 +273,7 @@ pub fn set_up(run: &Run) -> String {
         );
     }
     if has(Path::Tunnel, true, Session::Here) {
-        row(
+        d.row(
             "I M(…) F-",
             ("session's namespace", client),
             ("vault ═ ESP in UDP over veth ═ vault", true),
@@ -280,18 +281,21 @@ pub fn set_up(run: &Run) -> String {
         );
     }
     if has(Path::Tunnel, false, Session::Here) {
-        row(
+        d.row(
             "I M- F-",
             ("the same session", client),
             ("vault ═ ESP in UDP over veth ═ vault", true),
             ("network of that compartment", "a plain daemon outside it"),
         );
     }
-    let Drawing { text, y } = d;
-    format!(
-        "<figure><svg viewBox=\"0 0 900 {y}\" style=\"width:100%;max-width:900px\" role=img>{text}</svg><figcaption>The \
-         set-up: namespaces of this host, made for the run and removed after it. The server is on processor 1 (apart) or 0 \
-         (together); levee's vaults are where the scheduler puts them, as in a running site. Client, server program and \
-         kernel settings do not differ between arms.</figcaption></figure>"
-    )
+    html! {
+        figure {
+            svg viewBox={ "0 0 900 " (d.y) } style="width:100%;max-width:900px" role="img" { @for row in &d.rows { (row) } }
+            figcaption {
+                "The set-up: namespaces of this host, made for the run and removed after it. The server is on processor 1 \
+                 (apart) or 0 (together); levee's vaults are where the scheduler puts them, as in a running site. Client, \
+                 server program and kernel settings do not differ between arms."
+            }
+        }
+    }
 }

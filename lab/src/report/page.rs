@@ -14,54 +14,38 @@ use crate::paper::Paper;
 use crate::workload::Kind;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::fmt::Write as _;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Text as HTML.
-pub fn escape(s: &str) -> String {
-    s.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-fn download(name: &str, csv: &str) -> String {
-    format!(
-        "<a class=csv download=\"{0}.csv\" href=\"data:text/csv;base64,{1}\">{0}.csv</a>",
-        escape(name),
-        STANDARD.encode(csv)
-    )
-}
-
-pub fn figure(f: &Figure) -> String {
-    format!(
-        "<figure>{}<figcaption>{} {}</figcaption></figure>",
-        f.svg,
-        escape(&f.caption),
-        download(&f.name, &f.csv)
-    )
-}
-
-fn key(run: &Run) -> String {
-    let mut out = String::from("<p class=key>");
-    for (i, arm) in figures::arms(run).iter().enumerate() {
-        let _ =
-            write!(out, "<span style=\"--k:var(--c{})\">{}</span> ", i % super::draw::SERIES, escape(arm));
+fn download(name: &str, csv: &str) -> Markup {
+    let file = format!("{name}.csv");
+    html! {
+        a.csv download=(file) href={ "data:text/csv;base64," (STANDARD.encode(csv)) } { (file) }
     }
-    out.push_str("</p>");
-    out
 }
 
-fn environment(run: &Run) -> String {
-    let mut out = String::from("<table><tbody>");
-    for (i, e) in run.env.iter().enumerate() {
-        let when = if i == 0 { "begun" } else { "resumed" };
-        let _ = write!(out, "<tr class=first><td>{when}<td>{}</tr>", escape(&e.at));
-        for (k, v) in &e.facts {
-            let _ = write!(out, "<tr><td>{}<td class=wrap>{}</tr>", escape(k), escape(v));
+pub fn figure(f: &Figure) -> Markup {
+    html! {
+        figure { (f.svg) figcaption { (f.caption) " " (download(&f.name, &f.csv)) } }
+    }
+}
+
+/// Which colour is which arm's.
+fn key(run: &Run) -> Markup {
+    html! {
+        p.key {
+            @for (i, arm) in figures::arms(run).iter().enumerate() {
+                span style={ "--k:var(--c" (i % super::draw::SERIES) ")" } { (arm) } " "
+            }
         }
     }
+}
+
+fn environment(run: &Run) -> Markup {
     let m = &run.manifest;
     let c = &m.common;
-    for (k, v) in [
+    let settings = [
         ("laboratory", m.version.clone()),
         ("seed of every order and bootstrap", m.seed.to_string()),
         ("congestion control, both ends, read back", c.congestion.clone()),
@@ -69,203 +53,224 @@ fn environment(run: &Run) -> String {
         ("payload of a datagram", human(c.datagram as f64)),
         ("bytes of a TCP_FETCH answer", human(f64::from(c.fetch))),
         ("measured time of a trial", format!("{} s after {} s of warm-up", m.form.seconds, m.form.warmup)),
-    ] {
-        let _ = write!(out, "<tr><td>{k}<td>{}</tr>", escape(&v));
+    ];
+    html! {
+        table { tbody {
+            @for (i, e) in run.env.iter().enumerate() {
+                tr.first { td { @if i == 0 { "begun" } @else { "resumed" } } td { (e.at) } }
+                @for (k, v) in &e.facts { tr { td { (k) } td.wrap { (v) } } }
+            }
+            @for (k, v) in settings { tr { td { (k) } td { (v) } } }
+        } }
     }
-    out.push_str("</tbody></table>");
-    out
 }
 
-fn section(out: &mut String, id: &str, title: &str, body: &str) {
-    let _ = write!(out, "<section id={id}><h2>{}</h2>{body}</section>", escape(title));
+/// A part of the page.
+struct Section {
+    /// What the list at the page's head links to.
+    id: String,
+    title: String,
+    /// Closed until somebody wants it, and not printed.
+    folded: bool,
+    body: Markup,
 }
 
-/// The page, whole.
-/// A section that is closed until somebody wants it, and not printed.
-fn folded(out: &mut String, id: &str, title: &str, body: &str) {
-    let body = format!("<details><summary>Show</summary>{body}</details>");
-    section(out, id, title, &body);
+impl Section {
+    fn open(id: &str, title: &str, body: Markup) -> Section {
+        Section { id: id.to_owned(), title: title.to_owned(), folded: false, body }
+    }
+
+    fn folded(id: &str, title: &str, body: Markup) -> Section {
+        Section { folded: true, ..Section::open(id, title, body) }
+    }
+
+    fn whole(&self) -> Markup {
+        html! {
+            section id=(self.id) {
+                h2 { (self.title) }
+                @if self.folded { details { summary { "Show" } (self.body) } } @else { (self.body) }
+            }
+        }
+    }
 }
 
 /// What the run answers, before everything else.
-fn answered(run: &Run) -> String {
+fn answered(run: &Run) -> Markup {
     let sentences = answer::sentences(run);
-    let rest: String = sentences.iter().skip(1).map(|sentence| format!("<li>{}", escape(sentence))).collect();
-    let first = sentences.first().map(|sentence| escape(sentence)).unwrap_or_default();
-    format!("<p class=lead><strong>{first}</strong></p><ul class=headline>{rest}</ul>")
+    html! {
+        p.lead { strong { @if let Some(first) = sentences.first() { (first) } } }
+        ul.headline { @for sentence in sentences.iter().skip(1) { li { (sentence) } } }
+    }
 }
 
+/// The page, whole.
 pub fn page(run: &Run) -> String {
+    let m = &run.manifest;
+    let sections = sections(run);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width";
+            title { (m.experiment.title) " — levee's laboratory" }
+            style { (PreEscaped(STYLE)) }
+            main {
+                h1 { (m.experiment.title) }
+                (answered(run))
+                p.quiet {
+                    (m.experiment.question) " (" (m.form_name) " form, " (m.begun) ". Beside this page: manifest.json, \
+                    env.json, samples.ndjson, samples.csv, summary.json.)"
+                }
+                nav {
+                    @for (i, section) in sections.iter().enumerate() {
+                        @if i > 0 { " · " }
+                        a href={ "#" (section.id) } { (section.title) }
+                    }
+                }
+                @for section in &sections { (section.whole()) }
+            }
+        }
+    };
+    page.into_string() + "\n"
+}
+
+fn sections(run: &Run) -> Vec<Section> {
     let (m, s) = (&run.manifest, &run.summary);
-    let title = format!("{} — levee's laboratory", m.experiment.title);
     let units = m.experiment.units(Some(&m.form));
     let paper = m.experiment.paper.as_deref().and_then(|p| Paper::named(p).ok());
     let first_layout = m.form.layouts.first().copied().unwrap_or(Layout::Apart);
-    let mut body = String::new();
-
-    let mut glance = glance::glance(run);
-    for f in figures::forests(run).iter().filter(|_| s.effects.iter().any(|e| e.cost.is_some())) {
-        glance.push_str(&figure(f));
-    }
-    section(&mut body, "glance", "At a glance", &glance);
-
-    section(&mut body, "set-up", "The set-up", &set_up(run));
-
-    folded(&mut body, "effects", "Every effect", &effects(run));
-
+    let any_cost = s.effects.iter().any(|e| e.cost.is_some());
+    let at_a_glance = html! {
+        (glance::glance(run))
+        @if any_cost { @for f in &figures::forests(run) { (figure(f)) } }
+    };
+    let mut all = vec![
+        Section::open("glance", "At a glance", at_a_glance),
+        Section::open("set-up", "The set-up", set_up(run)),
+        Section::folded("effects", "Every effect", effects(run)),
+    ];
     if let Some(p) = &paper {
-        folded(&mut body, "paper", "The paper's tables beside ours", &beside(run, p, first_layout));
+        let beside = beside(run, p, first_layout);
+        all.push(Section::folded("paper", "The paper's tables beside ours", beside));
         let figures = appendix::figures_of_the_paper(run, p, first_layout);
-        folded(&mut body, "paper-figures", "The paper's figures beside ours", &figures);
+        all.push(Section::folded("paper-figures", "The paper's figures beside ours", figures));
     }
     if units.iter().any(|u| u.kind == Kind::UdpStream) {
-        folded(&mut body, "udp", "Where every datagram went", &appendix::udp(run, paper.as_ref()));
+        all.push(Section::folded("udp", "Where every datagram went", appendix::udp(run, paper.as_ref())));
     }
     for u in units.iter().filter(|u| figures::shown(u)) {
-        let mut text = key(run);
-        for l in &m.form.layouts {
-            let figs = figures::of_workload(run, u, *l);
-            if m.form.layouts.len() > 1 && !figs.is_empty() {
-                let _ = write!(text, "<h3>Client and server {}</h3>", l.name());
+        let of = |layout| (figures::of_workload(run, u, layout), figures::interactions(run, u, layout));
+        let body = html! {
+            (key(run))
+            @for (layout, (own, interactions)) in m.form.layouts.iter().map(|l| (l, of(*l))) {
+                @if m.form.layouts.len() > 1 && !own.is_empty() { h3 { "Client and server " (layout.name()) } }
+                @for f in own.iter().chain(&interactions) { (figure(f)) }
             }
-            for f in figs.iter().chain(&figures::interactions(run, u, *l)) {
-                text.push_str(&figure(f));
-            }
-        }
-        folded(&mut body, &u.id, &u.id, &text);
+        };
+        all.push(Section::folded(&u.id, &u.id, body));
     }
     let loads = figures::loads(run);
     if !loads.is_empty() {
-        let text: String = loads.iter().map(figure).collect();
-        folded(&mut body, "load", "Latency against load", &(key(run) + &text));
+        let body = html! { (key(run)) @for f in &loads { (figure(f)) } };
+        all.push(Section::folded("load", "Latency against load", body));
     }
     if !m.experiment.factors.is_empty() {
-        let rows: Vec<_> = s.attribution.iter().collect();
-        let mut text = tables::attribution(run);
-        if !rows.is_empty() {
-            text.push_str(&download("attribution", &plots::attribution_csv(&rows)));
-        }
-        folded(&mut body, "attribution", "What each factor adds, and what they add together", &text);
-        let intro = "<p>The calculator adds what a connection (TCP_CC), a request (TCP_RR), a byte (stream) and a packet (UDP_STREAM, less \
-                 its bytes) cost in an arm. It has not seen the workloads in the second table. What remains: the ends overlap their work, and a new connection's first bytes find \
-                 a small window and cold buffers.</p>";
-        folded(
-            &mut body,
-            "calculator",
-            "The cost calculator, checked",
-            &(intro.to_owned() + &tables::calculator(run)),
-        );
+        all.extend(factors(run));
     }
-    folded(&mut body, "cells", "Values and processor time", &tables::cells(run));
-    folded(&mut body, "rejects", "Attempts flagged", &tables::rejects(run));
-    section(&mut body, "threats", "Threats to validity", &threats::threats(run));
-    folded(&mut body, "environment", "Environment", &environment(run));
+    all.extend([
+        Section::folded("cells", "Values and processor time", tables::cells(run)),
+        Section::folded("rejects", "Attempts flagged", tables::rejects(run)),
+        Section::open("threats", "Threats to validity", threats::threats(run)),
+        Section::folded("environment", "Environment", environment(run)),
+    ]);
+    all
+}
 
-    let nav = nav(&body);
-    format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-         <title>{}</title><style>{STYLE}</style><main><h1>{}</h1>{}<p class=quiet>{} ({} form, {}. Beside \
-         this page: manifest.json, env.json, samples.ndjson, samples.csv, summary.json.)</p><nav>{nav}</nav>{body}</main></html>\n",
-        escape(&title),
-        escape(&m.experiment.title),
-        answered(run),
-        escape(&m.experiment.question),
-        m.form_name,
-        escape(&m.begun)
-    )
+/// What a factorial design says besides.
+fn factors(run: &Run) -> [Section; 2] {
+    let rows: Vec<_> = run.summary.attribution.iter().collect();
+    let attribution = html! {
+        (tables::attribution(run))
+        @if !rows.is_empty() { (download("attribution", &plots::attribution_csv(&rows))) }
+    };
+    let calculator = html! {
+        p {
+            "The calculator adds what a connection (TCP_CC), a request (TCP_RR), a byte (stream) and a packet (UDP_STREAM, \
+             less its bytes) cost in an arm. It has not seen the workloads in the second table. What remains: the ends overlap \
+             their work, and a new connection's first bytes find a small window and cold buffers."
+        }
+        (tables::calculator(run))
+    };
+    [
+        Section::folded("attribution", "What each factor adds, and what they add together", attribution),
+        Section::folded("calculator", "The cost calculator, checked", calculator),
+    ]
 }
 
 /// What was compared, and how.
-fn set_up(run: &Run) -> String {
+fn set_up(run: &Run) -> Markup {
     let (m, s) = (&run.manifest, &run.summary);
     let units = m.experiment.units(Some(&m.form));
-    let mut setup = glance::set_up(run);
-    if !m.experiment.factors.is_empty() {
-        setup.push_str("<table><thead><tr><th>factor<th>low<th>high</tr></thead><tbody>");
-        for f in &m.experiment.factors {
-            let _ = write!(
-                setup,
-                "<tr><td>{}<td>{}: {}<td>{}: {}</tr>",
-                escape(&f.name),
-                escape(&f.low),
-                escape(&f.low_is),
-                escape(&f.high),
-                escape(&f.high_is)
-            );
-        }
-        setup.push_str("</tbody></table>");
-    }
-    let _ = write!(
-        setup,
-        "<p>Randomised complete blocks: {} blocks; in each, every workload and layout in random order, and within it \
-         every arm in random order, the baseline twice. {} attempts, {} trials analysed.</p><table><thead><tr>\
-         <th>workload<th>what it does<th>metric</tr></thead><tbody>",
-        m.form.blocks, s.attempts, s.accepted
-    );
     let mut kinds: Vec<Kind> = units.iter().map(|u| u.kind).collect();
     kinds.dedup();
-    for k in kinds {
-        let _ = write!(setup, "<tr><td>{k}<td>{}<td>{}</tr>", k.what(), k.unit());
+    html! {
+        (glance::set_up(run))
+        @if !m.experiment.factors.is_empty() {
+            table {
+                thead { tr { th { "factor" } th { "low" } th { "high" } } }
+                tbody {
+                    @for f in &m.experiment.factors {
+                        tr { td { (f.name) } td { (f.low) ": " (f.low_is) } td { (f.high) ": " (f.high_is) } }
+                    }
+                }
+            }
+        }
+        p {
+            "Randomised complete blocks: " (m.form.blocks) " blocks; in each, every workload and layout in random order, and \
+             within it every arm in random order, the baseline twice. " (s.attempts) " attempts, " (s.accepted) " trials \
+             analysed."
+        }
+        table {
+            thead { tr { th { "workload" } th { "what it does" } th { "metric" } } }
+            tbody { @for k in kinds { tr { td { (k.to_string()) } td { (k.what()) } td { (k.unit()) } } } }
+        }
     }
-    setup.push_str("</tbody></table>");
-    setup
 }
 
-fn effects(run: &Run) -> String {
+fn effects(run: &Run) -> Markup {
     let (m, s) = (&run.manifest, &run.summary);
-    let mut effects = String::new();
-    for l in &m.form.layouts {
-        let _ = write!(effects, "<h3>Client and server {}</h3>{}", l.name(), tables::effects(run, *l));
+    let interval =
+        if m.form.blocks < crate::stats::interval::BOOTSTRAP_FROM { "Yuen's t" } else { "BCa bootstrap" };
+    html! {
+        @for l in &m.form.layouts { h3 { "Client and server " (l.name()) } (tables::effects(run, *l)) }
+        p {
+            "A cost is stated only if Holm's adjusted p is below 5 % over all " (s.effects.len()) " effects, the 95 % interval \
+             (" (interval) ") of the trimmed mean of per-block log ratios excludes 1, and the effect is beyond the floor. The \
+             paper's measure: decrease of a stream's rate, or increase of the latency that a rate of transactions implies; \
+             base: the baseline's median. " (download("cells", &plots::cells_csv(&s.cells)))
+        }
     }
-    let _ = write!(
-        effects,
-        "<p>A cost is stated only if Holm's adjusted p is below 5 % over all {} effects, the 95 % interval ({}) of the \
-         trimmed mean of per-block log ratios excludes 1, and the effect is beyond the floor. The paper's measure: \
-         decrease of a stream's rate, or increase of the latency that a rate of transactions implies; base: the \
-         baseline's median. {}</p>",
-        s.effects.len(),
-        if m.form.blocks < crate::stats::interval::BOOTSTRAP_FROM { "Yuen's t" } else { "BCa bootstrap" },
-        download("cells", &plots::cells_csv(&s.cells))
-    );
-    effects
 }
 
 /// A paper's tables beside ours, and what was wrong there.
-fn beside(run: &Run, p: &Paper, first_layout: Layout) -> String {
-    let m = &run.manifest;
-    let mut text = format!(
-        "<p><a href=\"{}\">{}</a>. This is a replication of its design on other mechanisms and other machines, not of its \
-         numbers. Our changes carry their intervals alone; which of them are beyond this machine's noise, adjusted for their \
-         number, is under “Every effect”.</p>{}",
-        escape(&p.url),
-        escape(&p.cite),
-        tables::paper(run, p, first_layout)
-    );
-    for l in m.form.layouts.iter().filter(|l| **l != first_layout) {
-        let _ = write!(
-            text,
-            "<details class=printed><summary>The same tables, client and server {}</summary>{}</details>",
-            l.name(),
-            tables::paper(run, p, *l)
-        );
+fn beside(run: &Run, p: &Paper, first_layout: Layout) -> Markup {
+    html! {
+        p {
+            a href=(p.url) { (p.cite) }
+            ". This is a replication of its design on other mechanisms and other machines, not of its numbers. Our changes \
+             carry their intervals alone; which of them are beyond this machine's noise, adjusted for their number, is under \
+             “Every effect”."
+        }
+        (tables::paper(run, p, first_layout))
+        @for l in run.manifest.form.layouts.iter().filter(|l| **l != first_layout) {
+            details.printed {
+                summary { "The same tables, client and server " (l.name()) }
+                (tables::paper(run, p, *l))
+            }
+        }
+        h3 { "What was wrong in the paper, and is not repeated" }
+        ul { @for f in &p.faults { li { (f) } } }
     }
-    text.push_str("<h3>What was wrong in the paper, and is not repeated</h3><ul>");
-    for f in &p.faults {
-        let _ = write!(text, "<li>{}", escape(f));
-    }
-    text.push_str("</ul>");
-    text
-}
-
-/// A link to each section of the page.
-fn nav(body: &str) -> String {
-    let mut nav = String::new();
-    for (i, part) in body.split("<section id=").skip(1).enumerate() {
-        let (id, rest) = part.split_once('>').unwrap_or(("", part));
-        let name = rest.strip_prefix("<h2>").and_then(|r| r.split_once("</h2>")).map_or("", |(n, _)| n);
-        let _ = write!(nav, "{}<a href=\"#{id}\">{name}</a>", if i == 0 { "" } else { " · " });
-    }
-    nav
 }
 
 #[cfg(test)]
@@ -274,6 +279,17 @@ mod tests {
 
     #[test]
     fn text_cannot_become_markup() {
-        assert_eq!(escape("<a b=\"&\">"), "&lt;a b=&quot;&amp;&quot;&gt;");
+        let figure = figure(&Figure {
+            name: "\"onclick=\"".into(),
+            caption: "<b>&".into(),
+            svg: html! { svg {} },
+            csv: String::new(),
+        });
+        assert_eq!(
+            figure.into_string(),
+            "<figure><svg></svg><figcaption>&lt;b&gt;&amp; <a class=\"csv\" \
+             download=\"&quot;onclick=&quot;.csv\" href=\"data:text/csv;base64,\">&quot;onclick=&quot;.csv</a>\
+             </figcaption></figure>"
+        );
     }
 }

@@ -6,6 +6,7 @@ use crate::analysis::{Attribution, Cell, Effect, Verdict};
 use crate::sample::{Flag, Sample};
 use crate::stats::quantile;
 use crate::workload::Latency;
+use maud::Markup;
 use plotters::prelude::*;
 use std::f64::consts::LN_2;
 
@@ -20,7 +21,7 @@ pub struct Figure {
     /// Caption.
     pub caption: String,
     /// Drawing.
-    pub svg: String,
+    pub svg: Markup,
     /// Data.
     pub csv: String,
 }

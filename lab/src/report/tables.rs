@@ -2,15 +2,14 @@
 
 use super::Run;
 use super::draw::{human, nanos};
-use super::page::escape;
 use crate::analysis::{Cell, Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
 use crate::paper::{Paper, Row, measure};
 use crate::sample::Flag;
 use crate::stats::{Interval, quantile};
 use crate::workload::Kind;
+use maud::{Markup, html};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 fn percent(v: f64) -> String {
     let sign = if v < 0.0 { "−" } else { "+" };
@@ -31,17 +30,33 @@ fn interval_words(i: Interval) -> String {
 }
 
 /// What can be said of an effect, in words.
-pub fn verdict(e: &Effect) -> String {
+fn verdict(e: &Effect) -> Markup {
     match (e.verdict, e.cost) {
-        (Verdict::Cost | Verdict::Gain, Some(i)) => {
-            let class = if e.verdict == Verdict::Cost { "bad" } else { "good" };
-            format!("<span class=\"{class}\">{}</span>", interval_words(i))
-        }
+        (Verdict::Cost, Some(i)) => html! { span.bad { (interval_words(i)) } },
+        (Verdict::Gain, Some(i)) => html! { span.good { (interval_words(i)) } },
         (Verdict::Floor, _) if e.floor.is_finite() => {
-            format!("<span class=\"quiet\">≤ floor (±{:.1} %)</span>", ratio_percent(e.floor))
+            html! { span.quiet { "≤ floor (±" (format!("{:.1}", ratio_percent(e.floor))) " %)" } }
         }
-        _ => "<span class=\"quiet\">too few blocks</span>".to_owned(),
+        _ => html! { span.quiet { "too few blocks" } },
     }
+}
+
+/// Each with whether it is the first of those with its key, which are drawn apart by a line.
+fn grouped<'a, T: 'a>(
+    all: impl Iterator<Item = &'a T>,
+    key: fn(&T) -> &str,
+) -> impl Iterator<Item = (bool, &'a T)> {
+    let mut last: Option<&'a T> = None;
+    all.map(move |one| {
+        let first = last.is_none_or(|last| key(last) != key(one));
+        last = Some(one);
+        (first, one)
+    })
+}
+
+/// The class of a row that begins a group.
+fn first(is_first: bool) -> Option<&'static str> {
+    is_first.then_some("first")
 }
 
 /// The median of an arm's first copy on some work.
@@ -51,37 +66,43 @@ fn median(run: &Run, workload: &str, layout: Layout, arm: &str) -> Option<f64> {
 }
 
 /// Every arm on every workload: medians, effect, verdict.
-pub fn effects(run: &Run, layout: Layout) -> String {
-    let s = &run.summary;
-    let mut out = String::from(
-        "<table><thead><tr><th>workload<th>arm<th class=n>baseline<th class=n>arm<th>unit<th>time per unit of work, \
-         over the baseline<th class=n>p (Holm)<th class=n>the paper's measure</tr></thead><tbody>",
-    );
+pub fn effects(run: &Run, layout: Layout) -> Markup {
     let base = run.manifest.experiment.baseline().map(|a| a.name.clone()).unwrap_or_default();
-    let median = |workload: &str, arm: &str| median(run, workload, layout, arm);
-    let mut last = "";
-    for e in s.effects.iter().filter(|e| e.layout == layout) {
-        let kind = Kind::from_name(&e.workload);
-        let first = if last == e.workload { "" } else { " class=first" };
-        last = &e.workload;
-        let _ = write!(
-            out,
-            "<tr{first}><td>{}<td>{}<td class=n>{}<td class=n>{}<td>{}<td>{}<td class=n>{}<td class=n>{}</tr>",
-            e.workload,
-            escape(&e.arm),
-            median(&e.workload, &base).map_or("–".into(), human),
-            median(&e.workload, &e.arm).map_or("–".into(), human),
-            kind.map_or("", Kind::unit),
-            verdict(e),
-            if e.p_holm < 0.001 { "< 0.001".to_owned() } else { format!("{:.3}", e.p_holm) },
-            e.paper_measure.map_or("–".into(), |p| {
-                let what = if kind.is_some_and(Kind::is_bulk) { "decrease" } else { "increase" };
-                format!("{} {what}", percent(p))
-            }),
-        );
+    let median = |e: &Effect, arm: &str| median(run, &e.workload, layout, arm).map_or("–".into(), human);
+    let kind = |e: &Effect| Kind::from_name(&e.workload);
+    let measure = |e: &Effect| {
+        let what = if kind(e).is_some_and(Kind::is_bulk) { "decrease" } else { "increase" };
+        e.paper_measure.map_or("–".into(), |p| format!("{} {what}", percent(p)))
+    };
+    let of = run.summary.effects.iter().filter(|e| e.layout == layout);
+    html! {
+        table {
+            thead { tr {
+                th { "workload" }
+                th { "arm" }
+                th.n { "baseline" }
+                th.n { "arm" }
+                th { "unit" }
+                th { "time per unit of work, over the baseline" }
+                th.n { "p (Holm)" }
+                th.n { "the paper's measure" }
+            } }
+            tbody {
+                @for (is_first, e) in grouped(of, |e| &e.workload) {
+                    tr class=[first(is_first)] {
+                        td { (e.workload) }
+                        td { (e.arm) }
+                        td.n { (median(e, &base)) }
+                        td.n { (median(e, &e.arm)) }
+                        td { (kind(e).map_or("", Kind::unit)) }
+                        td { (verdict(e)) }
+                        td.n { @if e.p_holm < 0.001 { "< 0.001" } @else { (format!("{:.3}", e.p_holm)) } }
+                        td.n { (measure(e)) }
+                    }
+                }
+            }
+        }
     }
-    out.push_str("</tbody></table>");
-    out
 }
 
 /// Which of our arms stand for a set-up of the paper: `M` for each of levee's modes.
@@ -114,38 +135,28 @@ pub fn why_not(run: &Run, arm: &str) -> Option<String> {
 }
 
 /// A rate, with the latency it implies where it is one of transactions.
-fn rate(v: f64, bulk: bool) -> String {
-    if bulk { human(v) } else { format!("{} <small>{:.3} ms</small>", human(v), 1e3 / v) }
+fn rate(v: f64, bulk: bool) -> Markup {
+    html! { (human(v)) @if !bulk { " " small { (format!("{:.3} ms", 1e3 / v)) } } }
 }
 
-/// One row of the paper with each of our arms that stands for it; what is absent comes last, in one row a reason.
-fn paper_row(
-    run: &Run,
-    paper: &Paper,
-    obs: &[Obs],
-    layout: Layout,
-    row: &Row,
-    notes: &mut Vec<String>,
-    out: &mut String,
-) {
-    let bulk = row.workload.ends_with("STREAM");
-    let show = |v: Option<f64>| v.map_or("–".into(), |v| rate(v, bulk));
-    let (pb, pa) = (paper.mean(&row.workload, &row.base), paper.mean(&row.workload, &row.arm));
-    let again =
-        paper.change(&row.workload, &row.base, &row.arm).map_or("–".into(), |v| format!("{v:.2} %"));
-    let mark = row.fault.as_ref().map_or(String::new(), |f| {
-        notes.push(f.clone());
-        format!("<sup>{}</sup>", notes.len())
-    });
-    let mut left = format!(
-        "<tr class=first><td>{}<td>{} → {}<td class=n>{}<td class=n>{}<td class=n>{:.2} %{mark}<td class=n>{again}",
-        row.workload,
-        escape(&row.base),
-        escape(&row.arm),
-        show(pb),
-        show(pa),
-        row.printed
-    );
+/// What a row of the paper has: its own figures, and the number of the note on what is wrong with it.
+fn of_the_paper(paper: &Paper, row: &Row, bulk: bool, note: Option<usize>) -> Markup {
+    let mean = |setup: &str| paper.mean(&row.workload, setup);
+    let cell = |v: Option<f64>| html! { td.n { @if let Some(v) = v { (rate(v, bulk)) } @else { "–" } } };
+    let again = paper.change(&row.workload, &row.base, &row.arm);
+    html! {
+        td { (row.workload) }
+        td { (row.base) " → " (row.arm) }
+        (cell(mean(&row.base)))
+        (cell(mean(&row.arm)))
+        td.n { (format!("{:.2} %", row.printed)) @if let Some(note) = note { sup { (note) } } }
+        td.n { (again.map_or("–".into(), |v| format!("{v:.2} %"))) }
+    }
+}
+
+/// What each of our arms that stands for a row of the paper has; what is absent comes last, in one row a reason.
+fn beside(run: &Run, obs: &[Obs], layout: Layout, row: &Row, bulk: bool) -> Vec<Markup> {
+    let mut rows = Vec::new();
     let mut absent: Vec<(String, Vec<String>)> = Vec::new();
     let bases = ours(run, &row.base);
     for arm in ours(run, &row.arm) {
@@ -162,17 +173,13 @@ fn paper_row(
                 let change = |log: f64| {
                     if bulk { measure(&row.workload, 1.0, (-log).exp()) } else { ratio_percent(log) }
                 };
-                let _ = write!(
-                    out,
-                    "{left}<td>{}<td class=n>{}<td class=n>{}<td class=n>{} <small>({} to {})</small></tr>",
-                    escape(&arm),
-                    rate(b, bulk),
-                    rate(a, bulk),
-                    percent(change(c.estimate)),
-                    percent(change(c.lo)),
-                    percent(change(c.hi)),
-                );
-                "<tr><td colspan=6>".clone_into(&mut left);
+                let change = |log: f64| percent(change(log));
+                rows.push(html! {
+                    td { (arm) }
+                    td.n { (rate(b, bulk)) }
+                    td.n { (rate(a, bulk)) }
+                    td.n { (change(c.estimate)) " " small { "(" (change(c.lo)) " to " (change(c.hi)) ")" } }
+                });
             }
             (why, ..) => {
                 let why = why.unwrap_or_else(|| "too few blocks".to_owned());
@@ -184,206 +191,262 @@ fn paper_row(
             }
         }
     }
-    for (why, names) in absent {
-        let _ = write!(
-            out,
-            "{left}<td colspan=4 class=absent>absent: {}: {}</tr>",
-            escape(&names.join(", ")),
-            escape(&why)
-        );
-        "<tr><td colspan=6>".clone_into(&mut left);
-    }
+    rows.extend(absent.into_iter().map(|(why, names)| {
+        html! { td.absent colspan="4" { "absent: " (names.join(", ")) ": " (why) } }
+    }));
+    rows
 }
 
 /// The paper's tables with ours beside: same rows, same units.
-pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> String {
+pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> Markup {
     let obs = Obs::of(&run.samples);
-    let mut out = String::new();
-    for t in &paper.tables {
-        let _ = write!(
-            out,
-            "<h3>Table {}: {}</h3><table class=paper><thead><tr><th colspan=6>the paper (means)<th colspan=4>here (medians, client and \
-             server {})</tr><tr><th>workload<th>base → set-up<th class=n>base<th class=n>set-up<th class=n>change, \
-             printed<th class=n>from its means<th>set-up<th class=n>base<th class=n>set-up<th class=n>change (95 % \
-             interval)</tr></thead><tbody>",
-            escape(&t.number),
-            escape(&t.title),
-            layout.name()
-        );
-        let mut notes = Vec::new();
-        for row in &t.rows {
-            paper_row(run, paper, &obs, layout, row, &mut notes, &mut out);
+    html! {
+        @for t in &paper.tables {
+            h3 { "Table " (t.number) ": " (t.title) }
+            @let notes: Vec<&String> = t.rows.iter().filter_map(|row| row.fault.as_ref()).collect();
+            table.paper {
+                thead {
+                    tr {
+                        th colspan="6" { "the paper (means)" }
+                        th colspan="4" { "here (medians, client and server " (layout.name()) ")" }
+                    }
+                    tr {
+                        th { "workload" }
+                        th { "base → set-up" }
+                        th.n { "base" }
+                        th.n { "set-up" }
+                        th.n { "change, printed" }
+                        th.n { "from its means" }
+                        th { "set-up" }
+                        th.n { "base" }
+                        th.n { "set-up" }
+                        th.n { "change (95 % interval)" }
+                    }
+                }
+                tbody {
+                    @for (at, row) in t.rows.iter().enumerate() {
+                        @let bulk = row.workload.ends_with("STREAM");
+                        @let before = t.rows.iter().take(at).filter(|row| row.fault.is_some()).count();
+                        @let note = row.fault.as_ref().map(|_| before + 1);
+                        @for (i, ours) in beside(run, &obs, layout, row, bulk).iter().enumerate() {
+                            tr class=[first(i == 0)] {
+                                @if i == 0 { (of_the_paper(paper, row, bulk, note)) } @else { td colspan="6" {} }
+                                (ours)
+                            }
+                        }
+                    }
+                }
+            }
+            ol.notes { @for note in notes { li { (note) } } }
         }
-        out.push_str("</tbody></table><ol class=notes>");
-        for n in notes {
-            let _ = write!(out, "<li>{}", escape(&n));
-        }
-        out.push_str("</ol>");
     }
-    out
 }
 
 /// Attribution to factors, where a complete factorial design was run.
-pub fn attribution(run: &Run) -> String {
+pub fn attribution(run: &Run) -> Markup {
     let rows = &run.summary.attribution;
     if rows.is_empty() {
-        return "<p class=quiet>No complete factorial design among the arms of this run: nothing to attribute.</p>".into();
+        return html! {
+            p.quiet { "No complete factorial design among the arms of this run: nothing to attribute." }
+        };
     }
-    let mut out = String::from(
-        "<table><thead><tr><th>workload<th>layout<th>design<th>effect<th class=n>multiplies time by<th class=n>adds to \
-         time</tr></thead><tbody>",
-    );
-    for a in rows {
-        let (r, lo, hi) = a.multiplicative.ratio();
-        let quiet = if a.multiplicative.excludes_none() { "" } else { " class=quiet" };
-        let _ = write!(
-            out,
-            "<tr{quiet}><td>{}<td>{}<td>{}<td>{}<td class=n>×{r:.3} ({lo:.3}–{hi:.3})<td class=n>{} ({} to {})</tr>",
-            a.workload,
-            a.layout.name(),
-            escape(&a.design.join(" × ")),
-            escape(&a.of.join(" × ")),
-            nanos(a.additive.estimate),
-            nanos(a.additive.lo),
-            nanos(a.additive.hi)
-        );
+    let quiet = |i: Interval| (!i.excludes_none()).then_some("quiet");
+    let times = |(r, lo, hi): (f64, f64, f64)| format!("×{r:.3} ({lo:.3}–{hi:.3})");
+    let adds = |i: Interval| format!("{} ({} to {})", nanos(i.estimate), nanos(i.lo), nanos(i.hi));
+    html! {
+        table {
+            thead { tr {
+                th { "workload" }
+                th { "layout" }
+                th { "design" }
+                th { "effect" }
+                th.n { "multiplies time by" }
+                th.n { "adds to time" }
+            } }
+            tbody {
+                @for a in rows {
+                    tr class=[quiet(a.multiplicative)] {
+                        td { (a.workload) }
+                        td { (a.layout.name()) }
+                        td { (a.design.join(" × ")) }
+                        td { (a.of.join(" × ")) }
+                        td.n { (times(a.multiplicative.ratio())) }
+                        td.n { (adds(a.additive)) }
+                    }
+                }
+            }
+        }
     }
-    out.push_str("</tbody></table>");
-    out
 }
 
 /// The cost calculator: its prices, and how they do on workloads it has not seen.
-pub fn calculator(run: &Run) -> String {
+pub fn calculator(run: &Run) -> Markup {
     let s = &run.summary;
-    let mut out = String::from(
-        "<table><thead><tr><th>layout<th>arm<th class=n>a connection<th class=n>a request<th class=n>1,000 bytes<th class=n>a \
-         packet</tr></thead><tbody>",
-    );
-    for p in &s.prices {
-        let show = |v: Option<f64>, n: f64| v.map_or("–".into(), |v| nanos(v * n));
-        let _ = write!(
-            out,
-            "<tr><td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
-            p.layout.name(),
-            escape(&p.arm),
-            show(p.connection, 1.0),
-            show(p.request, 1.0),
-            show(p.byte, 1e3),
-            show(p.packet, 1.0)
-        );
+    let mut off: Vec<f64> =
+        s.calculator.iter().map(|c| 100.0 * (c.measured / c.predicted).ln().abs().exp_m1()).collect();
+    off.sort_by(f64::total_cmp);
+    let off_by = |share: f64| format!("{:.0} %", quantile(&off, share).unwrap_or(f64::NAN));
+    html! {
+        (prices(run))
+        p {
+            "For work of your own: "
+            code { "levee lab cost DIR --connections N --requests N --bytes N --packets N" }
+            "."
+        }
+        table {
+            thead { tr {
+                th { "layout" }
+                th { "arm" }
+                th { "workload" }
+                th.n { "predicted" }
+                th.n { "measured" }
+                th.n { "residual" }
+            } }
+            tbody {
+                @for (is_first, c) in grouped(s.calculator.iter(), |c| &c.arm) {
+                    tr class=[first(is_first)] {
+                        td { (c.layout.name()) }
+                        td { (c.arm) }
+                        td { (c.workload) }
+                        td.n { (nanos(c.predicted)) }
+                        td.n { (nanos(c.measured)) }
+                        td.n { (percent((c.measured / c.predicted - 1.0) * 100.0)) }
+                    }
+                }
+            }
+        }
+        @if off.is_empty() {
+            p.quiet { "This form of the experiment measures no workload that is kept from the calculator." }
+        } @else {
+            p {
+                "Off by " (off_by(0.5)) " in the median of the " (off.len()) " predictions, by " (off_by(1.0)) " at most."
+            }
+        }
     }
-    out.push_str(
-        "</tbody></table><p>For work of your own: <code>levee lab cost DIR --connections N --requests N --bytes N --packets N</code>.</p>",
-    );
-    out.push_str(
-        "<table><thead><tr><th>layout<th>arm<th>workload<th class=n>predicted<th class=n>measured<th class=n>residual\
-         </tr></thead><tbody>",
-    );
-    let mut last = "";
-    for c in &s.calculator {
-        let first = if last == c.arm { "" } else { " class=first" };
-        last = &c.arm;
-        let _ = write!(
-            out,
-            "<tr{first}><td>{}<td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
-            c.layout.name(),
-            escape(&c.arm),
-            c.workload,
-            nanos(c.predicted),
-            nanos(c.measured),
-            percent((c.measured / c.predicted - 1.0) * 100.0)
-        );
+}
+
+fn prices(run: &Run) -> Markup {
+    let show = |v: Option<f64>, n: f64| v.map_or("–".into(), |v| nanos(v * n));
+    html! {
+        table {
+            thead { tr {
+                th { "layout" }
+                th { "arm" }
+                th.n { "a connection" }
+                th.n { "a request" }
+                th.n { "1,000 bytes" }
+                th.n { "a packet" }
+            } }
+            tbody {
+                @for p in &run.summary.prices {
+                    tr {
+                        td { (p.layout.name()) }
+                        td { (p.arm) }
+                        td.n { (show(p.connection, 1.0)) }
+                        td.n { (show(p.request, 1.0)) }
+                        td.n { (show(p.byte, 1e3)) }
+                        td.n { (show(p.packet, 1.0)) }
+                    }
+                }
+            }
+        }
     }
-    out.push_str("</tbody></table>");
-    if s.calculator.is_empty() {
-        out.push_str("<p class=quiet>This form of the experiment measures no workload that is kept from the calculator.</p>");
-    } else {
-        let mut off: Vec<f64> =
-            s.calculator.iter().map(|c| 100.0 * (c.measured / c.predicted).ln().abs().exp_m1()).collect();
-        off.sort_by(f64::total_cmp);
-        let _ = write!(
-            out,
-            "<p>Off by {:.0} % in the median of the {} predictions, by {:.0} % at most.</p>",
-            quantile(&off, 0.5).unwrap_or(f64::NAN),
-            off.len(),
-            quantile(&off, 1.0).unwrap_or(f64::NAN)
-        );
-    }
-    out
+}
+
+/// The columns of [`cells`] that are numbers.
+const CELL: [&str; 12] = [
+    "n",
+    "median",
+    "mean ± sd",
+    "p50",
+    "p99",
+    "p99.9",
+    "client CPU",
+    "getrusage",
+    "server CPU",
+    "levee's CPU",
+    "lag-1",
+    "steps",
+];
+
+/// What a cell has in those columns.
+fn numbers(c: &Cell) -> [String; 12] {
+    let latency =
+        |i: usize| c.latency.and_then(|l| l.get(i).copied()).map_or("–".into(), |v| nanos(v as f64));
+    let per = if Kind::of_unit(&c.workload).is_some_and(Kind::is_bulk) { "/GB" } else { "" };
+    let cpu = |s: Option<f64>| s.map_or("–".into(), |s| format!("{}{per}", nanos(s * 1e9)));
+    let role = |i: usize| cpu(c.cpu.get(i).copied().flatten());
+    [
+        c.n.to_string(),
+        human(c.percentiles[2]),
+        format!("{} ± {}", human(c.mean), human(c.sd)),
+        latency(0),
+        latency(2),
+        latency(3),
+        role(0),
+        cpu(c.rusage),
+        role(1),
+        role(2),
+        c.lag1.map_or("–".into(), |v| format!("{v:+.2}")),
+        c.change_points.len().to_string(),
+    ]
 }
 
 /// Processor time by role and latency of each cell.
-pub fn cells(run: &Run) -> String {
-    let mut out = String::from(
-        "<table><thead><tr><th>workload<th>layout<th>arm<th class=n>n<th class=n>median<th class=n>mean ± sd<th class=n>p50\
-         <th class=n>p99<th class=n>p99.9<th class=n>client CPU<th class=n>getrusage<th class=n>server CPU<th class=n>levee's CPU<th class=n>lag-1<th class=n>steps\
-         </tr></thead><tbody>",
-    );
-    for c in &run.summary.cells {
-        let lat =
-            |i: usize| c.latency.and_then(|l| l.get(i).copied()).map_or("–".into(), |v| nanos(v as f64));
-        let bulk = Kind::of_unit(&c.workload).is_some_and(Kind::is_bulk);
-        let cpu = |s: Option<&Option<f64>>| {
-            let per = if bulk { "/GB" } else { "" };
-            s.copied().flatten().map_or("–".into(), |s| format!("{}{per}", nanos(s * 1e9)))
-        };
-        let again = if c.copy == 1 { " (again)" } else { "" };
-        let _ = write!(
-            out,
-            "<tr><td>{}<td>{}<td>{}{again}<td class=n>{}<td class=n>{}<td class=n>{} ± {}<td class=n>{}<td class=n>{}\
-             <td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>",
-            c.workload,
-            c.layout.name(),
-            escape(&c.arm),
-            c.n,
-            human(c.percentiles[2]),
-            human(c.mean),
-            human(c.sd),
-            lat(0),
-            lat(2),
-            lat(3),
-            cpu(c.cpu.first()),
-            cpu(Some(&c.rusage)),
-            cpu(c.cpu.get(1)),
-            cpu(c.cpu.get(2)),
-            c.lag1.map_or("–".into(), |v| format!("{v:+.2}")),
-            c.change_points.len()
-        );
+pub fn cells(run: &Run) -> Markup {
+    html! {
+        table {
+            thead { tr { th { "workload" } th { "layout" } th { "arm" } @for title in CELL { th.n { (title) } } } }
+            tbody {
+                @for c in &run.summary.cells {
+                    tr {
+                        td { (c.workload) }
+                        td { (c.layout.name()) }
+                        td { (c.arm) @if c.copy == 1 { " (again)" } }
+                        @for number in numbers(c) { td.n { (number) } }
+                    }
+                }
+            }
+        }
     }
-    out.push_str("</tbody></table>");
-    out
 }
 
 /// The rejected attempts.
-pub fn rejects(run: &Run) -> String {
+pub fn rejects(run: &Run) -> Markup {
     let all: Vec<_> = run.samples.iter().filter(|s| !s.flags.is_empty()).collect();
     let kinds: BTreeSet<Flag> = all.iter().flat_map(|s| s.flags.iter().copied()).collect();
     if all.is_empty() {
-        return "<p>None: no attempt was flagged.</p>".into();
+        return html! { p { "None: no attempt was flagged." } };
     }
-    let mut out = String::from("<details><summary>");
-    for k in kinds {
-        let n = all.iter().filter(|s| s.flags.contains(&k)).count();
-        let kept = all.iter().filter(|s| s.accepted && s.flags.contains(&k)).count();
-        let _ = write!(out, "{n} {} ({kept} kept after reruns) ", k.name());
+    let flagged = |k: Flag| all.iter().filter(|s| s.flags.contains(&k)).count();
+    let kept = |k: Flag| all.iter().filter(|s| s.accepted && s.flags.contains(&k)).count();
+    html! {
+        details {
+            summary { @for k in kinds { (flagged(k)) " " (k.name()) " (" (kept(k)) " kept after reruns) " } }
+            table {
+                thead { tr {
+                    th.n { "order" }
+                    th { "workload" }
+                    th { "layout" }
+                    th { "arm" }
+                    th.n { "attempt" }
+                    th { "analysed" }
+                    th { "why" }
+                } }
+                tbody {
+                    @for s in &all {
+                        tr {
+                            td.n { (s.seq) }
+                            td { (s.workload) }
+                            td { (s.layout.name()) }
+                            td { (s.arm) }
+                            td.n { (s.attempt) }
+                            td { @if s.accepted { "yes, marked" } @else { "no" } }
+                            td { (s.why.as_deref().unwrap_or("")) }
+                        }
+                    }
+                }
+            }
+        }
     }
-    out.push_str(
-        "</summary><table><thead><tr><th class=n>order<th>workload<th>layout<th>arm<th class=n>attempt<th>analysed<th>why\
-         </tr></thead><tbody>",
-    );
-    for s in all {
-        let _ = write!(
-            out,
-            "<tr><td class=n>{}<td>{}<td>{}<td>{}<td class=n>{}<td>{}<td>{}</tr>",
-            s.seq,
-            s.workload,
-            s.layout.name(),
-            escape(&s.arm),
-            s.attempt,
-            if s.accepted { "yes, marked" } else { "no" },
-            escape(s.why.as_deref().unwrap_or(""))
-        );
-    }
-    out.push_str("</tbody></table></details>");
-    out
 }

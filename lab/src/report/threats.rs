@@ -2,15 +2,14 @@
 
 use super::Run;
 use super::draw::{count, nanos};
-use super::page::escape;
 use crate::design::Layout;
 use crate::experiment::Path;
 use crate::sample::{Flag, Manifest, Sample};
 use crate::stand::{PORTS, sources_over_a_link};
 use crate::stats::{mean, quantile};
 use crate::workload::{Closer, Kind};
+use maud::{Markup, html};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -64,18 +63,20 @@ fn tunnel(m: &Manifest, arm: &str) -> bool {
 }
 
 /// A list of threats, each with a measured size where one can be had.
-pub fn threats(run: &Run) -> String {
-    let mut out = String::from(
-        "<table class=words><thead><tr><th>threat<th>what is done<th>its size here</tr></thead><tbody>",
-    );
+pub fn threats(run: &Run) -> Markup {
+    let mut rows = Vec::new();
     let mut row = |threat: &str, done: &str, size: &str| {
-        let _ = write!(out, "<tr><td>{threat}<td>{done}<td>{}</tr>", escape(size));
+        rows.push(html! { tr { td { (threat) } td { (done) } td { (size) } } });
     };
     of_the_host(run, &mut row);
     of_the_workload(run, &mut row);
     of_the_instrument(run, &mut row);
-    out.push_str("</tbody></table>");
-    out
+    html! {
+        table.words {
+            thead { tr { th { "threat" } th { "what is done" } th { "its size here" } } }
+            tbody { @for row in &rows { (row) } }
+        }
+    }
 }
 
 /// What else goes on where the trials run.
