@@ -231,8 +231,11 @@ fn of_udp<'a>(run: &'a Run, layout: Layout, arm: &'a str) -> impl Iterator<Item 
         .filter(move |s| s.accepted && s.workload == "UDP_STREAM" && s.layout == layout && s.arm == arm)
 }
 
+/// What a ledger says of one thing.
+type Said = fn(&Ledger) -> Option<i64>;
+
 /// The columns of [`ledgers`], in the order of the path.
-const LEDGER: [(&str, fn(&Ledger) -> Option<i64>); 9] = [
+const LEDGER: [(&str, Said); 9] = [
     ("sent", |l| Some(l.sent)),
     ("on the wire", |l| Some(l.wire)),
     ("lost at interfaces", |l| Some(l.device_drops)),
