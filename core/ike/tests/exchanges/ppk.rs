@@ -127,14 +127,21 @@ fn without_keys_from_who_holds_the_ppk_there_is_no_ike_sa_and_nothing_waits_for_
     }
 }
 
+/// Has B take the PPK before its own, or not.
+fn take_former(p: &mut Pair, former: bool) {
+    let mut config = psk_configs().into_iter().last().expect("two");
+    config.ike[0].prf = vec![Prf::HmacSha256];
+    config.peers = p.sides[B].endpoint.config().peers.clone();
+    config.peers[0].ppk.as_mut().expect("it has one").former = former.then(|| b"old".to_vec());
+    p.sides[B].endpoint = Endpoint::new(config);
+}
+
 #[test]
 fn while_one_ppk_follows_another_either_is_taken_and_the_one_before_it_no_more_when_that_is_over() {
     const KEYS: [(&str, &str); 2] = [("old", "one"), ("new", "two")];
     let pair = |begins: &str, former: bool| {
         let mut p = ppk_pair([Some((begins, true, "")), Some(("new", true, ""))], Prf::HmacSha256);
-        let mut config = p.sides[B].endpoint.config().clone();
-        config.peers[0].ppk.as_mut().expect("it has one").former = former.then(|| b"old".to_vec());
-        p.sides[B].endpoint = Endpoint::new(config);
+        take_former(&mut p, former);
         for side in &mut p.sides {
             side.ppks = KEYS.map(|(id, key)| (id.into(), key.into())).into();
         }
@@ -160,9 +167,7 @@ fn while_one_ppk_follows_another_either_is_taken_and_the_one_before_it_no_more_w
     }
     // The name of one and the key of the other prove nothing.
     let mut p = ppk_pair([Some(("old", true, "two")), Some(("new", true, "two"))], Prf::HmacSha256);
-    let mut config = p.sides[B].endpoint.config().clone();
-    config.peers[0].ppk.as_mut().expect("it has one").former = Some(b"old".to_vec());
-    p.sides[B].endpoint = Endpoint::new(config);
+    take_former(&mut p, true);
     p.sides[B].ppks = KEYS.map(|(id, key)| (id.into(), key.into())).into();
     p.connect(A, None);
     p.run();

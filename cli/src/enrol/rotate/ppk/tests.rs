@@ -100,7 +100,7 @@ fn each_half_of_a_ppk_that_is_rotated_stays_encrypted_with_its_own_passphrase() 
     let state = state.path();
     let passphrase = |text: &str| Some(Passphrase::new(text.as_bytes().to_vec()));
     let with = |text: &str| Enroller { passphrase: passphrase(text), ..enroller(state) };
-    with("ours").all(&sharing()).unwrap();
+    enroller(state).all(&sharing()).unwrap();
     Enroller { force: true, ..with("ours") }.ppk(&sharing(), "ws1", passphrase("theirs")).unwrap();
     let before = everything(state);
     for (ours, theirs) in [("theirs", "theirs"), ("ours", "ours")] {
