@@ -40,7 +40,7 @@ fn after(seconds: u64) -> Time {
 
 fn statements(said: &[Said]) -> Vec<&Statement> {
     let statement = |said| match said {
-        &Said::State { ref statement, .. } => Some(&**statement),
+        Said::State { statement, .. } => Some(&**statement),
         _ => None,
     };
     said.iter().filter_map(statement).collect()
