@@ -39,11 +39,11 @@ fn after(seconds: u64) -> Time {
 }
 
 fn statements(said: &[Said]) -> Vec<&Statement> {
-    let statement = |said| match said {
+    let of = said.iter().filter_map(|said| match said {
         Said::State { statement, .. } => Some(&**statement),
         _ => None,
-    };
-    said.iter().filter_map(statement).collect()
+    });
+    of.collect()
 }
 
 fn stored(number: u8) -> Stored {
