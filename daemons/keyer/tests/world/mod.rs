@@ -2,6 +2,7 @@
 //! sessiond, TPE and vaults.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+mod later;
 use levee_esp::{Spi, Steering};
 use levee_ike::{
     ChildDecision, Childless, Command, Config, Endpoint, Event, LocalAuth, NewChild, Now, Output, Path, Peer,
@@ -227,11 +228,6 @@ impl Keyer {
 
     pub fn vault(&self, label: &LabelName, slot: u16) -> Channel {
         attach(&self.control, KeyerPart::Vault { label: label.clone(), slot })
-    }
-
-    /// A channel to a sessiond that has come in the place of the one before it.
-    pub fn another_sessiond(&self) -> Channel {
-        attach(&self.control, KeyerPart::Sessiond)
     }
 
     pub fn tell(&self, message: &ToKeyer) {
