@@ -4,8 +4,7 @@
 //! Everything that is not listed is dropped and counted. A listed service answers at the interface's own addresses,
 //! which are translated to the service's inner address, so that hosts on the network need no route. Sessions reach
 //! listed hosts under the interface's address (masquerade), for the same reason. Traffic of the tunnel is not
-//! filtered again: the vault has checked every packet of it against its session's selectors. Connections are tracked only where an answer
-//! cannot be told from a question otherwise; which those are says `rules/text.rs`.
+//! filtered again: the vault has checked every packet of it against its session's selectors.
 
 use ipnet::IpNet;
 use levee_policy::site::{Network, NetworkHost, Protocol};
