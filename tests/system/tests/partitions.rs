@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The greedy one computes with half a processor, and a busy host gives it less: it ends late there, which is nothing of what is promised.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Says every moment that it runs.
 const BEATS: &str = "import time
