@@ -8,7 +8,7 @@ use levee_warden::networks::{Attached, give_back_others};
 use levee_warden::rules::Rules;
 use levee_warden::ruleset::{Reason, Ruleset};
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -268,6 +268,115 @@ fn hosts_on_the_network_reach_listed_services_and_nothing_else() {
     assert!(!world.remote_curl(&["http://10.80.0.1/"]).0);
     let neighbours = run(world.remote.as_fd(), "ip", &["neigh", "show", "10.80.0.1"]).1;
     assert!(!neighbours.contains("lladdr"), "{neighbours}");
+    drop(network);
+    attached.detach(world.outer.as_fd()).unwrap();
+}
+
+#[test]
+fn from_a_services_own_port_a_program_of_the_compartment_begins_no_connection() {
+    let mut world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    world.tunnel(&attached);
+    let remote = world.remote.try_clone().unwrap();
+    for (kind, six) in [("TCP4", ""), ("TCP6", ",ipv6only=1")] {
+        let listen = format!("{kind}-LISTEN:8081,fork,reuseaddr{six}");
+        world.spawn(remote.as_fd(), "socat", &[&listen, "SYSTEM:echo here"]);
+    }
+    let network = attached.network().unwrap();
+    attached.forward().unwrap();
+    let ask = |ns: BorrowedFd<'_>, host: &str, bind: &str| {
+        run(ns, "socat", &["-u", &format!("TCP:{host}:8081,connect-timeout=1{bind}"), "-"]).1
+    };
+    let ways = [
+        ("192.168.7.9", "10.80.0.1:80"),
+        ("192.168.7.9", "192.168.7.1:80"),
+        ("[fd07::9]", "[fd80::1]:80"),
+        ("[fd07::9]", "[fd07::1]:80"),
+    ];
+    for (host, own) in ways {
+        eventually("socat listens", || ask(remote.as_fd(), host, "").contains("here"));
+        let bind = format!(",bind={own},reuseaddr");
+        let before = dropped(&attached, Reason::Own);
+        assert!(!ask(network.ns(), host, &bind).contains("here"), "{own}");
+        // An address that is not set up yet cannot be bound to; then nothing would have been tried.
+        eventually("it is dropped", || {
+            ask(network.ns(), host, &bind);
+            dropped(&attached, Reason::Own) > before
+        });
+    }
+    drop(network);
+    attached.detach(world.outer.as_fd()).unwrap();
+}
+
+/// Says what comes to the interface eth0 of a network, for two seconds, after it has said that it looks.
+const LOOK: &str = "
+import socket, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.bind(('eth0', 0))
+print('looks', flush=True)
+s.settimeout(0.1)
+until = time.monotonic() + 2
+while time.monotonic() < until:
+    try:
+        frame = s.recv(2048)
+    except TimeoutError:
+        continue
+    print('a word' if b'what is no answer' in frame else 'another', flush=True)
+";
+
+/// A connection between two programs of the compartment, one of which then wants its segments to go by way of a host.
+const DETOUR: &str = "
+import socket, struct, sys, time
+inner, host, way = sys.argv[1:]
+family = socket.AF_INET6 if ':' in inner else socket.AF_INET
+listener = socket.socket(family)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind((inner, 80))
+listener.listen()
+other = socket.create_connection((inner, 80))
+one = listener.accept()[0]
+if way == 'by-way':
+    final, first = socket.inet_pton(family, inner), socket.inet_pton(family, host)
+    if family == socket.AF_INET6:
+        IPV6_RTHDR = 57
+        one.setsockopt(socket.IPPROTO_IPV6, IPV6_RTHDR, struct.pack('!BBBBBBH', 0, 4, 4, 1, 1, 0, 0) + final + first)
+    else:
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, bytes([131, 7, 4]) + first + bytes(1))
+        # Only what changes the route has it looked for again.
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 8)
+one.send(b'what is no answer')
+time.sleep(0.5)
+";
+
+#[test]
+fn by_a_source_route_nothing_reaches_a_host_that_is_no_answer() {
+    let world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    world.tunnel(&attached);
+    let network = attached.network().unwrap();
+    for (inner, host) in [("10.80.0.1", "192.168.7.9"), ("fd80::1", "fd07::9")] {
+        eventually("the address is there", || {
+            let (done, said) = run(network.ns(), "python3", &["-c", DETOUR, inner, host, "straight"]);
+            assert!(done || said.contains("assign"), "{said}");
+            done
+        });
+        let mut look = ns::in_net(world.remote.as_fd(), || {
+            Command::new("python3").args(["-c", LOOK]).stdout(Stdio::piped()).spawn()
+        })
+        .unwrap()
+        .unwrap();
+        let mut said = BufReader::new(look.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "looks\n");
+        let before = dropped(&attached, Reason::Own);
+        ok(network.ns(), "python3", &["-c", DETOUR, inner, host, "by-way"]);
+        let mut seen = String::new();
+        said.read_to_string(&mut seen).unwrap();
+        assert!(look.wait().unwrap().success());
+        assert!(!seen.contains("a word"), "{inner}: {seen}");
+        assert!(dropped(&attached, Reason::Own) > before, "it was tried");
+    }
     drop(network);
     attached.detach(world.outer.as_fd()).unwrap();
 }

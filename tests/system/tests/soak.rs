@@ -2,7 +2,7 @@
 
 use levee_hostile::MOST;
 use levee_ipc::log::LARGEST;
-use levee_system::{World, host, soak};
+use levee_system::{host, soak};
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -25,27 +25,9 @@ fn a_label_of_which_everything_is_hostile_costs_no_other_label_anything() {
     assert!(!found.alarms.is_empty(), "and the operator is told");
 }
 
-/// Of the next test: a program that panics as one of a release build does, and ends with it.
-#[test]
-#[ignore = "it is the process that the next test starts, and that ends by SIGABRT"]
-fn panics_while_a_server_runs() {
-    levee_system::ends_what_it_started();
-    let ours = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |what| {
-        ours(what);
-        std::process::abort();
-    }));
-    let mut world = World::new("panic", include_str!("../../../conf/small/site.toml"), &[]);
-    world.start_server();
-    println!("{}", world.server_pid());
-    panic!("the server runs: {}", host::below(world.server_pid()).len());
-}
-
 #[test]
 fn a_program_that_panics_and_unwinds_nothing_leaves_no_server_no_namespace_and_no_directory() {
-    let own = std::env::current_exe().expect("this program");
-    let mut child = Command::new(own)
-        .args(["--ignored", "--exact", "--nocapture", "panics_while_a_server_runs"])
+    let mut child = Command::new(env!("CARGO_BIN_EXE_panics"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

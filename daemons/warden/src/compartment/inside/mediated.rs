@@ -117,11 +117,9 @@ impl Mediated {
         filters: &mut Filters,
     ) -> Option<(Pid, Option<Report>)> {
         self.use_now(service);
-        let waiting = self.stocks.get_mut(service).map(|stock| &mut stock.waiting);
-        for ready in waiting.into_iter().flat_map(|waiting| waiting.drain(..waiting.len().min(1))) {
-            if let Some((child, report)) = ready.go(connection, whom) {
-                return Some((child.pid, Some(report)));
-            }
+        let ready = self.stocks.get_mut(service).and_then(|stock| stock.waiting.pop_front());
+        if let Some((child, report)) = ready.and_then(|ready| ready.go(connection, whom)) {
+            return Some((child.pid, Some(report)));
         }
         let (server, log) = (self.servers.get(service)?, self.log.as_ref()?);
         let mut program = program(server, connection, log);
