@@ -465,29 +465,32 @@ mod tests {
         let links =
             [asked("far", 30.0, 0.0, 0.0), asked("uneven", 40.0, 10.0, 0.0), asked("lossy", 5.0, 0.0, 20.0)];
         let (link, _ends) = between("ba", &links);
-        // A host that is busy for a while is late, and says so; what is lost has nothing to do with that.
-        let mut tries = 0;
-        let probed = loop {
-            let probed = link.probe("test").expect("a probe");
+        let lossy = |all: &[Did]| -> Vec<u64> {
+            all.iter().filter(|d| d.asked.name == "lossy").map(|d| d.lost).collect()
+        };
+        // A host that is busy for a while is late, and says so, or has no room for what comes.
+        let (mut tries, mut thrown) = (0, vec![0, 0]);
+        let (probed, counted) = loop {
+            let (probed, all) = (link.probe("test").expect("a probe"), link.counted("test").expect("counts"));
+            let now = lossy(&all);
+            let counted: Vec<u64> = now.iter().zip(&thrown).map(|(now, before)| now - before).collect();
+            thrown = now;
             tries += 1;
-            if tries == 20 || probed.iter().all(|d| d.as_asked().is_ok()) {
-                break probed;
+            let fits = lossy(&probed).iter().zip(&counted).all(|(p, c)| c >= p);
+            if tries == 20 || fits && probed.iter().all(|d| d.as_asked().is_ok()) {
+                break (probed, counted);
             }
         };
         assert_eq!(probed.len(), 6);
         for did in &probed {
             assert_eq!(did.as_asked(), Ok(()), "{did:?}");
         }
-        let counted = link.counted("test").expect("counts");
-        for count in &counted {
+        for count in &link.counted("test").expect("counts") {
             assert!(count.offered >= u64::from(PROBES * tries) && count.unasked == 0, "{count:?}");
             assert!(count.asked.loss > 0.0 || count.lost == 0, "{count:?}");
         }
-        let lossy = |all: &[Did]| -> Vec<u64> {
-            all.iter().filter(|d| d.asked.name == "lossy").map(|d| d.lost).collect()
-        };
-        // what did not come out, the threads threw away
-        let (probed, counted) = (lossy(&probed), lossy(&counted));
+        // what did not come out, the threads threw away, in this very probe
+        let probed = lossy(&probed);
         assert!(probed.iter().zip(&counted).all(|(p, c)| *p > 0 && c >= p), "{probed:?} {counted:?}");
     }
 
