@@ -9,13 +9,13 @@ mod watching;
 pub use own_kernel::{CutDone, boot, plan};
 
 use crate::below::{self, Below};
+use crate::compartment::proto::{Offer, ToInit};
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{
     Compartment, Contexts, Event, Files, Interface, Network, Plan, Programs, Spec, Store,
 };
-use crate::form::Form;
 use crate::logs::{LastWords, Logs};
-use crate::machine::{self, Machine};
+use crate::machine::{self, Documents};
 use crate::making::Image;
 use crate::mediation::Mediation;
 use crate::networks::Attached;
@@ -25,7 +25,7 @@ use crate::service::{Note, Service};
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, selinux, upflow};
 use ipnet::IpNet;
-use levee_ipc::warden::{CompartmentStatus, Role, UpflowCounters, UpflowReport};
+use levee_ipc::warden::{CompartmentStatus, IsolationForm, Role, UpflowCounters, UpflowReport};
 use levee_policy::site::{Mode, Program, Protocol};
 use levee_policy::{LabelName, Site};
 use levee_sys::cgroup::Cgroup;
@@ -74,7 +74,12 @@ pub struct RunningLabel {
     network: Network,
     /// One for each slot.
     tuns: Vec<Queue>,
-    form: Form,
+    /// The label's own, or that of its machine.
+    compartment: Compartment,
+    /// It is a machine with a kernel of its own, with these ports for documents.
+    machine: Option<Documents>,
+    /// What has become of services and was not told yet.
+    notes: Vec<Note>,
     /// What has been cut and was not told yet.
     cut: Vec<CutDone>,
     /// What its compartment is to lose yet.
@@ -190,19 +195,20 @@ impl RunningLabel {
             attached.forward().map_err(step)?;
         }
         let logs = Logs::start(Some(name), resources.uids.own(Own::Logger(slot)), resources.options)?;
-        let (services, mediation) = services(name, &label, &resources, &network, &below, &logs)?;
+        let (services, given, mediation) = services(name, &label, &resources, &network, &below, &logs)?;
         let init = resources.options.programs.join("levee-init");
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
-        let form = if own_kernel {
+        let (compartment, machine) = if own_kernel {
             let spec = own_kernel::spec(name, &label, &below, &resources, spec)?;
             let plan =
                 machine::Plan::new(spec).ok_or_else(|| Fatal::new("start a machine", "it has no store"))?;
-            Form::machine(Machine::begin(&plan, &network, &init, log.as_fd()).map_err(step)?)
+            let logs = given.into_iter().flat_map(|(_, fds)| fds).collect();
+            let begun = machine::begin(&plan, &network, &init, log.as_fd(), logs).map_err(step)?;
+            (begun.0, Some(begun.1))
         } else {
-            let compartment = Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd());
-            Form::Compartment(
-                compartment.map_err(|e| Fatal::new(format!("start the compartment at {name}"), e))?,
-            )
+            let compartment = Compartment::begin_with(&Plan::new(&spec), &network, &init, log.as_fd(), given);
+            let step = |e| Fatal::new(format!("start the compartment at {name}"), e);
+            (compartment.map_err(step)?, None)
         };
         Ok(Self {
             slot,
@@ -211,7 +217,9 @@ impl RunningLabel {
             mtu,
             network,
             tuns,
-            form,
+            compartment,
+            machine,
+            notes: Vec::new(),
             cut: Vec::new(),
             cutting: Vec::new(),
             services,
@@ -264,17 +272,23 @@ impl RunningLabel {
 
     /// The label's own store, where the host has it.
     pub fn own(&self) -> Option<&Store> {
-        self.form.images().first()
+        self.images().first()
+    }
+
+    fn images(&self) -> &[Store] {
+        if self.machine.is_some() { &[] } else { self.compartment.images() }
     }
 
     /// The stream by which a stage of upflow speaks with its half within the label's machine.
     pub fn documents(&self, role: Role) -> Option<BorrowedFd<'_>> {
-        self.form.documents(role)
+        let documents = self.machine.as_ref()?;
+        let stream = if role == Role::Snapshot { &documents.out } else { &documents.below };
+        stream.as_ref().map(AsFd::as_fd)
     }
 
     /// The image with the copies, where the host has it.
     pub fn copies(&self) -> Option<&Store> {
-        self.form.images().get(1)
+        self.images().get(1)
     }
 
     /// The labels whose documents it reads; `None` where there is none to copy.
@@ -315,8 +329,7 @@ impl RunningLabel {
     /// The step that failed, and why.
     pub fn start_mediator(&self, options: &Options, uids: &Uids) -> Result<Option<Process>, Fatal> {
         let Some(mediation) = &self.mediation else { return Ok(None) };
-        // A machine has none: the site file says so.
-        let Form::Compartment(compartment) = &self.form else { return Ok(None) };
+        let compartment = &self.compartment;
         let name = compartment.label();
         mediation.start(name, self.slot, (compartment, &self.network), &self.logs, options, uids).map(Some)
     }
@@ -335,71 +348,41 @@ impl RunningLabel {
 
     /// Takes what the compartment's first process has said. Once, whether the compartment has been built, or why not.
     pub fn hear(&mut self) -> Option<Result<(), String>> {
-        let heard = match &mut self.form {
-            Form::Compartment(compartment) => compartment.events().map(|events| self.take(events)),
-            Form::Machine { machine, .. } => {
-                machine.events().and_then(|events| self.take_from_machine(events))
+        let events = match self.compartment.events() {
+            Ok(events) => events,
+            // It is inside, and so not to be trusted: what it says must be right, or it is over.
+            Err(e) => {
+                log!("{e}");
+                self.kill();
+                return None;
             }
         };
-        // It is inside, and so not to be trusted: what it says must be right, or it is over.
-        heard.unwrap_or_else(|e| {
-            log!("{e}");
-            self.form.kill();
-            None
-        })
-    }
-
-    fn take(&mut self, events: Vec<Event>) -> Option<Result<(), String>> {
         let mut built = None;
         for event in events {
-            let (ticket, how, result) = match event {
-                Event::Built => {
-                    built = Some(Ok(()));
-                    continue;
-                }
+            match event {
+                Event::Built => built = Some(Ok(())),
                 Event::Failed(reason) => return Some(Err(reason)),
-                Event::Started(_) => continue,
-                Event::Refused(ticket, reason) => (ticket, reason.clone(), Err(reason)),
-                Event::Exited(ticket, status) => (ticket, format!("ended with status {status}"), Ok(status)),
-            };
-            for service in &mut self.services {
-                service.ended(ticket, &how, result == Ok(0));
+                Event::Started(_) => {}
+                Event::Refused(ticket, reason) => self.execution_ended(ticket, Err(reason)),
+                Event::Exited(ticket, status) => self.execution_ended(ticket, Ok(status)),
+                Event::Service(place, report) => {
+                    let service = self.services.get_mut(usize::from(place));
+                    self.notes.extend(service.and_then(|service| service.said(report, Instant::now())));
+                }
+                Event::Cut(ticket, sockets) => self.cut.push(CutDone { ticket, sockets }),
             }
-            self.execution_ended(ticket, result);
         }
         built
     }
 
     /// Whether the compartment is still being built.
     pub fn is_building(&self) -> bool {
-        self.form.is_building()
-    }
-
-    /// Starts the service at `index`, for which somebody waits. What becomes of it is told by [`RunningLabel::settle`].
-    pub fn start_service(&mut self, index: usize) {
-        self.tickets += 1;
-        if let (Some(service), Form::Compartment(compartment)) =
-            (self.services.get_mut(index), &mut self.form)
-        {
-            service.start(self.tickets, compartment, Instant::now());
-        }
+        self.compartment.is_building()
     }
 
     /// What has become of services that were started: each is told once, when it is clear.
-    pub fn settle(&mut self, now: Instant) -> Vec<Note> {
-        let notes = self.services.iter_mut().filter_map(|service| service.settle(now)).collect();
-        self.start_due(now);
-        notes
-    }
-
-    /// Starts the services that run as long as the label does; a machine does that by itself.
-    fn start_due(&mut self, now: Instant) {
-        if self.form.is_building() || matches!(self.form, Form::Machine { .. }) {
-            return;
-        }
-        let due: Vec<usize> =
-            (0..).zip(&self.services).filter(|(_, service)| service.is_due(now)).map(|(at, _)| at).collect();
-        due.into_iter().for_each(|index| self.start_service(index));
+    pub fn notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
     }
 
     /// What an operator is to know.
@@ -410,10 +393,7 @@ impl RunningLabel {
 
     /// Destroys the sockets of a session's inner address.
     pub fn cut(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
-        if let Form::Machine { machine, cuts } = &mut self.form {
-            return own_kernel::cut(machine, cuts, inner, ticket);
-        }
-        self.begin_to_cut(inner, ticket)
+        if self.machine.is_some() { self.cut_within(inner, ticket) } else { self.begin_to_cut(inner, ticket) }
     }
 
     /// No session is left.
@@ -437,7 +417,7 @@ impl RunningLabel {
     pub fn upflow(&mut self, role: Role, reports: Vec<UpflowReport>) {
         for report in reports {
             // A stage that is taken over cannot make the warden keep more than there is.
-            if self.below.names().contains(&report.label) || self.form.outer().label() == &report.label {
+            if self.below.names().contains(&report.label) || self.compartment.label() == &report.label {
                 self.upflow.insert((role, report.label), report.counters);
             }
         }
@@ -461,11 +441,13 @@ impl RunningLabel {
     pub fn status(&self, name: &LabelName, vault: u32) -> CompartmentStatus {
         CompartmentStatus {
             label: name.clone(),
-            form: self.form.kind(),
+            form: match self.machine {
+                None => IsolationForm::Compartment,
+                Some(_) => IsolationForm::Machine,
+            },
             slot: self.slot,
             init: self
-                .form
-                .outer()
+                .compartment
                 .process()
                 .map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
             vault,
@@ -478,12 +460,13 @@ impl RunningLabel {
 
     /// The group of what runs in it.
     pub fn group(&self) -> Option<&Cgroup> {
-        self.form.outer().group()
+        self.compartment.group()
     }
 
     /// Kills everything in the compartment.
     pub fn kill(&self) {
-        self.form.kill();
+        // Its end shows on its pidfd; if it cannot be killed it has ended already.
+        let _ = self.compartment.kill();
     }
 
     /// Ends the compartment and everything in it.
@@ -491,7 +474,7 @@ impl RunningLabel {
     /// # Errors
     /// What could not be removed.
     pub fn stop(self) -> (Option<LastWords>, levee_sys::Result<()>) {
-        let stopped = self.form.stop();
+        let stopped = self.compartment.stop();
         (self.logs.finish(), stopped)
     }
 
@@ -561,7 +544,7 @@ fn paths(name: &LabelName, stores: &Path) -> (PathBuf, PathBuf) {
     (stores.join(format!("{file}{}", below::OWN)), stores.join(format!("{file}{}", below::COPIES)))
 }
 
-/// The services that may start at a label, with what they listen at, and who mediates their connections.
+/// The services that may start at a label, what process 1 is given to start them, and who mediates their connections.
 fn services(
     name: &LabelName,
     label: &levee_policy::Label,
@@ -569,11 +552,11 @@ fn services(
     network: &Network,
     below: &Below,
     logs: &Logs,
-) -> Result<(Vec<Service>, Option<Mediation>), Fatal> {
+) -> Result<(Vec<Service>, Vec<(ToInit, Vec<OwnedFd>)>, Option<Mediation>), Fatal> {
     let (site, slot) = (resources.site, resources.slot()?);
     let own_kernel = site.isolation().has_own_kernel(label);
     let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);
-    let mut services = Vec::new();
+    let (mut services, mut given) = (Vec::new(), Vec::new());
     let mut mediation = Mediation::of(site, label).map_err(step)?;
     for service in site.services_at(label) {
         let grant = site
@@ -603,10 +586,12 @@ fn services(
         let launch = launch(name, below, site, service);
         let log =
             logs.end(service.name().as_str(), resources.uids.service(slot), !own_kernel).map_err(step)?;
-        let one = Service::new(grant, launch, listeners.map_err(step)?, log);
-        services.push(one.itself(itself));
+        let offer = Offer { name: service.name().clone(), itself, launch };
+        let fds = std::iter::once(log).chain(listeners.map_err(step)?).collect();
+        services.push(Service::new(grant));
+        given.push((ToInit::Service(offer), fds));
     }
-    Ok((services, mediation))
+    Ok((services, given, mediation))
 }
 
 /// Where a service listens: at the server's inner addresses, the same for every label.

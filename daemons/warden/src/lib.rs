@@ -12,7 +12,6 @@ mod below;
 pub mod bounds;
 mod channels;
 pub mod compartment;
-mod form;
 mod framed;
 mod held;
 mod label;

@@ -6,12 +6,12 @@
 //! and the single-level networks are local in it, so that the mediator connects to a daemon from the client's own address.
 
 use crate::compartment::proto::Server;
-use crate::compartment::{Compartment, Network, SERVICE_UID};
+use crate::compartment::{Compartment, Network, SERVICE_UID, listener};
 use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Key, Process, Start};
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log, service};
+use crate::{Fatal, log};
 use ipnet::IpNet;
 use levee_ipc::Channel;
 use levee_ipc::warden::Role;
@@ -108,7 +108,7 @@ impl Mediation {
         uids: &Uids,
     ) -> std::result::Result<Process, Fatal> {
         let failed = |e: &dyn std::fmt::Display| Fatal::new(format!("start the mediator at {name}"), e);
-        self.fronts.iter().try_for_each(|front| service::offer(&front.listener)).map_err(|e| failed(&e))?;
+        self.fronts.iter().try_for_each(|front| listener::offer(&front.listener)).map_err(|e| failed(&e))?;
         let most = self.most.to_string();
         let start = Start::new(Key::at(Role::Mediator, name), uids.own(Own::Mediator(slot)), options, logs);
         let (arguments, network) = (["--most", &most], self.network.as_ref().map(Network::ns));
@@ -139,7 +139,7 @@ impl Mediation {
 
     /// Refuses who connects, until [`Mediation::start`].
     pub fn refuse(&self) {
-        if let Err(e) = self.fronts.iter().try_for_each(|front| service::refuse(&front.listener)) {
+        if let Err(e) = self.fronts.iter().try_for_each(|front| listener::refuse(&front.listener)) {
             log!("connections to mediated services cannot be refused: {e}");
         }
     }

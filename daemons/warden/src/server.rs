@@ -300,11 +300,6 @@ impl Server {
             Source::Ended(key) => self.ended(&key)?,
             Source::Inside(label) => self.hear_compartment(&label),
             Source::CompartmentEnded(label) => self.compartment_ended(&label),
-            Source::Wanted(label, index) => {
-                if let Some(running) = self.labels.get_mut(&label) {
-                    running.start_service(index);
-                }
-            }
             // To be seen to at the end of the turn.
             Source::LabelsLogger(label) => drop(self.labels.get_mut(&label)),
             Source::Partition(at) => self.hear_partition(at),
@@ -490,7 +485,7 @@ impl Server {
         let now = Instant::now();
         for name in self.labels.due(now) {
             self.see_to(&name, now);
-            let unsettled = self.labels.get(&name).is_some_and(|label| label.is_unsettled(now));
+            let unsettled = self.labels.get(&name).is_some_and(RunningLabel::is_unsettled);
             self.labels.seen(&name, unsettled);
             if self.labels.get(&name).is_some_and(RunningLabel::has_more_to_cut) {
                 self.labels.again(&name);
@@ -508,8 +503,8 @@ impl Server {
         label.go_on_cutting();
         let cut = label.cuts_done();
         label.logs_mut().see_to();
-        let notes = label.settle(now);
-        let watched = label.watch(name, &mut self.processes.waits, now);
+        let notes = label.notes();
+        let watched = label.watch(name, &mut self.processes.waits);
         let executed = label.executed(now);
         let is_over = label.idle_for() > Some(LINGER);
         for Note { object, done, reason } in notes {

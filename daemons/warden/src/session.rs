@@ -280,7 +280,7 @@ impl Session {
         let mut ended = Vec::new();
         for event in events {
             let (ticket, status) = match event {
-                Event::Built | Event::Started(_) => continue,
+                Event::Built | Event::Started(_) | Event::Service(..) | Event::Cut(..) => continue,
                 Event::Failed(reason) => return Err(reason),
                 Event::Refused(ticket, reason) => (ticket, Err(reason)),
                 Event::Exited(ticket, status) => (ticket, Ok(status)),

@@ -9,7 +9,6 @@ use levee_sys::pidfd::Child;
 use levee_sys::signals::Signals;
 use rustix::process::Signal;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// What a descriptor belongs to.
@@ -21,12 +20,10 @@ pub enum Source {
     Said(Key),
     /// A process has ended.
     Ended(Key),
-    /// A compartment's first process has said something, or its machine.
+    /// A compartment's first process has said something.
     Inside(LabelName),
     /// A compartment has ended.
     CompartmentEnded(LabelName),
-    /// The first connection or datagram for a service that does not run: its index.
-    Wanted(LabelName, usize),
     /// Something has happened in a partition, or its logger has ended: its place among them.
     Partition(usize),
     /// A label's logger has ended.
@@ -45,9 +42,6 @@ pub type WatchedChannel = Watched<Arc<Channel>>;
 
 /// A process whose end is waited for.
 pub type WatchedChild = Watched<Arc<Child>>;
-
-/// A listener or a stream that is waited for.
-pub type WatchedFd = Watched<Arc<OwnedFd>>;
 
 /// Waits for the end of what has just been started; what cannot be waited for is ended.
 ///

@@ -291,11 +291,7 @@ impl Workstation {
             }
             Source::CompartmentEnded(_) => self.died("its compartment ended"),
             // Loggers are seen to with every turn; the others a workstation does not have.
-            Source::OwnLogger
-            | Source::LabelsLogger(_)
-            | Source::Partition(_)
-            | Source::Wanted(..)
-            | Source::Made => {}
+            Source::OwnLogger | Source::LabelsLogger(_) | Source::Partition(_) | Source::Made => {}
         }
         Ok(Asked::default())
     }

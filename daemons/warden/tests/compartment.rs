@@ -3,12 +3,18 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Lab, fetch};
+use levee_policy::site::Needs;
 use levee_sys::mount::Attributes;
-use levee_warden::compartment::{Contexts, Event, Files, Plan, Store};
+use levee_sys::ns;
+use levee_warden::compartment::proto::{Offer, Report, ToInit};
+use levee_warden::compartment::service::Launch;
+use levee_warden::compartment::{Compartment, Contexts, Event, Files, Plan, Store};
 
 #[test]
 fn an_image_is_not_opened_again_before_its_last_mount_is_gone() {
@@ -204,6 +210,57 @@ fn killing_a_process_or_a_compartment_leaves_the_others_running() {
     b.start_nginx(&mut two);
     assert!(fetch(&b, "GET", "/", b"").starts_with("HTTP/1.1 200"));
     two.stop().unwrap();
+}
+
+#[test]
+fn process_1_starts_a_service_by_its_first_connection_and_says_what_became_of_it() {
+    let lab = Lab::new("services");
+    let launch = |script: &str| Launch {
+        program: "sh".into(),
+        argv: ["sh", "-c", script].map(Into::into).into(),
+        env: vec!["PATH=/usr/bin".into()],
+        needs: Needs::default(),
+    };
+    let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let offer = |name: &str, port, script| {
+        let offer = Offer { name: name.parse().unwrap(), itself: false, launch: launch(script) };
+        let log = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
+        (ToInit::Service(offer), vec![log, lab.network.listen(address(port)).unwrap()])
+    };
+    // What runs has the power of a service, as its process 1 has no other.
+    let unable =
+        "test $(sed -n 's/CapEff:.//p' /proc/self/status) = 0000000000000000 || exit 9; exec sleep 100";
+    let given = vec![offer("well", 81, unable), offer("broken", 82, "exit 7")];
+    let init = Path::new(env!("CARGO_BIN_EXE_levee-init"));
+    let mut running = Compartment::start_with(&Plan::new(&lab.spec), &lab.network, init, given).unwrap();
+    let connect = |port| ns::in_net(lab.network.ns(), || TcpStream::connect(address(port))).unwrap();
+    let mut next = |place: u16| match lab.next(&mut running) {
+        Event::Service(at, report) if at == place => report,
+        other => panic!("{other:?}"),
+    };
+
+    let _waits = connect(81).unwrap();
+    assert_eq!(next(0), Report { starts: 1, told: None, trouble: None });
+    let well = next(0);
+    let told = well.told.expect("what runs for a while is told");
+    assert_eq!((told.done, told.reason.as_str()), (true, "started by its first connection"));
+
+    let mut refused = connect(82).unwrap();
+    assert_eq!(next(1).starts, 1);
+    let broken = next(1);
+    let told = broken.told.expect("what does not start is told");
+    assert_eq!((told.done, told.reason.as_str()), (false, "failed to start: ended with status 7"));
+    let (why, rests) = broken.trouble.expect("it rests");
+    assert!(why == "ended with status 7" && rests <= Duration::from_secs(1), "{why} {rests:?}");
+    assert_eq!(refused.read(&mut [0; 1]).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(connect(82).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+    // When it has rested it is offered again, and told once.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let _again = connect(82).unwrap();
+    assert_eq!(next(1).starts, 2);
+    let broken = next(1);
+    assert!(broken.told.is_none() && broken.trouble.is_some(), "{broken:?}");
+    running.stop().unwrap();
 }
 
 #[test]

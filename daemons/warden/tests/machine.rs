@@ -13,10 +13,10 @@ use levee_policy::site::{Needs, Protocol};
 use levee_sys::cgroup::Limits;
 use levee_sys::{clock, ns, tun};
 use levee_warden::compartment::service::Nginx;
-use levee_warden::compartment::{Files, Interface, Network, Programs, Spec, Store};
+use levee_warden::compartment::{Compartment, Event, Files, Interface, Network, Programs, Spec, Store};
 use levee_warden::machine::image::Recipe;
 use levee_warden::machine::proto::{Offered, Wire};
-use levee_warden::machine::{self, Accelerator, Event, Machine, Plan};
+use levee_warden::machine::{self, Accelerator, Documents, Plan};
 use levee_warden::programs::{Wanted, make as make_programs};
 
 /// How long anything may take on a loaded machine without hardware support.
@@ -43,8 +43,6 @@ struct Lab {
     _tun: tun::Queue,
     spec: machine::Spec,
     events: Vec<Event>,
-    /// Lines that services wrote.
-    said: Vec<Event>,
 }
 
 impl Lab {
@@ -113,26 +111,27 @@ impl Lab {
             }],
             read: true,
         };
-        Self { _directory: directory, network, _tun: tun, spec, events: Vec::new(), said: Vec::new() }
+        Self { _directory: directory, network, _tun: tun, spec, events: Vec::new() }
     }
 
-    fn boot(&mut self) -> Machine {
+    fn boot(&mut self) -> (Compartment, Documents) {
         let plan = Plan::new(self.spec.clone()).unwrap();
         let begun = Instant::now();
         let init = programs().join("levee-init");
-        let mut machine = Machine::begin(&plan, &self.network, &init, std::io::stderr().as_fd())
-            .unwrap_or_else(|e| panic!("{e}"));
+        let (log, stderr) = (std::io::stderr(), std::io::stderr());
+        let logs = vec![stderr.as_fd().try_clone_to_owned().unwrap()];
+        let (mut machine, documents) =
+            machine::begin(&plan, &self.network, &init, log.as_fd(), logs).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(self.next(&mut machine), Event::Built);
         println!("built after {:?}", begun.elapsed());
-        machine
+        (machine, documents)
     }
 
-    fn next(&mut self, machine: &mut Machine) -> Event {
+    fn next(&mut self, machine: &mut Compartment) -> Event {
         let until = Instant::now() + PATIENCE;
         while self.events.is_empty() {
             assert!(Instant::now() < until, "nothing happens in the machine");
             self.events = machine.events().unwrap_or_else(|e| panic!("{e}"));
-            self.said.extend(self.events.extract_if(.., |event| matches!(event, Event::Said(..))));
             std::thread::sleep(Duration::from_millis(2));
         }
         self.events.remove(0)
@@ -162,13 +161,17 @@ impl Lab {
 #[test]
 fn a_label_with_a_kernel_of_its_own_serves_cuts_stops_and_keeps_its_documents() {
     let mut lab = Lab::new();
-    let mut machine = lab.boot();
+    let (mut machine, _documents) = lab.boot();
 
     // The first connection starts the service; the page is its label's.
     let page = lab.fetch("GET", "/", b"");
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
     assert!(page.contains("<h1>SECRET</h1>") && page.contains("X-Label: SECRET"), "{page}");
-    assert_eq!(lab.next(&mut machine), Event::Started(0));
+    let Event::Service(0, report) = lab.next(&mut machine) else { panic!("it is not told") };
+    assert_eq!((report.starts, report.told, report.trouble), (1, None, None));
+    // What runs for a while has started.
+    let Event::Service(0, report) = lab.next(&mut machine) else { panic!("it is not told") };
+    assert!(report.told.is_some_and(|told| told.done && told.reason == "started by its first connection"));
     let answer = lab.fetch("PUT", "/own/dir/plan.txt", b"attack at dawn");
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 
@@ -189,12 +192,12 @@ fn a_label_with_a_kernel_of_its_own_serves_cuts_stops_and_keeps_its_documents() 
     // What is written is there when the machine has stopped in good order and another one has started.
     machine.ask_to_stop().unwrap();
     let until = Instant::now() + PATIENCE;
-    while machine.events().is_ok() {
+    while !machine.has_ended() {
         assert!(Instant::now() < until, "the machine does not stop");
         std::thread::sleep(Duration::from_millis(5));
     }
     machine.stop().unwrap();
-    let machine = lab.boot();
+    let (machine, _documents) = lab.boot();
     assert!(lab.fetch("GET", "/own/dir/plan.txt", b"").ends_with("attack at dawn"));
     machine.stop().unwrap();
 }

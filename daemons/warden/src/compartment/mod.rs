@@ -8,6 +8,7 @@
 //! | [`network`](Network) | its network namespace, which outlives it |
 //! | [`store`](Store) | an image that holds a label's files |
 //! | [`fill`] | how it is made, by levee-store |
+//! | [`listener`] | a listener that refuses who comes |
 //! | `start` | the warden's side: one function that carries the plan out or leaves nothing behind |
 //! | [`inside`] | the other side: process 1 of the compartment, which shuts the door behind itself |
 //! | [`proto`] | what the two sides say to each other |
@@ -19,6 +20,7 @@
 
 mod fill;
 pub mod inside;
+pub mod listener;
 mod network;
 mod plan;
 pub mod proto;
@@ -32,5 +34,6 @@ pub use fill::fill;
 pub use network::{Interface, Network};
 pub use plan::{Inside, Outside, Plan};
 pub use spec::{Contexts, Files, Programs, SERVICE_UID, Spec, UIDS};
+pub(crate) use start::{BATCH, CUT};
 pub use start::{Compartment, Event, StartError};
 pub use store::{Store, Unfinished};

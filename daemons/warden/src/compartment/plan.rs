@@ -231,8 +231,22 @@ fn groups(needs: &Needs) -> Vec<String> {
 }
 
 impl Inside {
+    /// Steps in as many messages as they need, each with at most so many bytes of them.
+    pub(crate) fn batches(steps: &[Self], bytes: usize) -> Vec<Vec<Self>> {
+        let (mut batches, mut room) = (vec![Vec::new()], bytes);
+        for step in steps {
+            if step.size() > room {
+                batches.push(Vec::new());
+                room = bytes;
+            }
+            room = room.saturating_sub(step.size());
+            batches.last_mut().into_iter().for_each(|batch| batch.push(step.clone()));
+        }
+        batches
+    }
+
     /// At most how many bytes the step takes in a message.
-    pub(crate) fn size(&self) -> usize {
+    fn size(&self) -> usize {
         let text = match self {
             Self::Directory { path } | Self::Device { path, .. } | Self::Tmpfs { path, .. } => path.len(),
             Self::Image { path, .. } => path.len(),

@@ -3,11 +3,16 @@
 //! What comes from inside is input from an untrusted side: a message that is not one of these, or that answers
 //! nothing, condemns the compartment.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use levee_policy::ServiceName;
 use levee_policy::site::{Needs, Passed};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Inside;
+use super::service::Launch;
+use crate::machine::proto::Whole;
 
 /// The descriptor at which process 1 finds its channel; the user namespace and the images follow.
 pub const CHANNEL_FD: i32 = 3;
@@ -20,6 +25,16 @@ pub const REASON_MAX: usize = 512;
 pub enum ToInit {
     /// The next steps, in order.
     Steps(Vec<Inside>),
+    /// A service that it is to start, once the compartment stands. What comes of it is told by [`FromInit::Service`], under its place
+    /// among these. Its standard output and error comes along, and then its listeners.
+    Service(Offer),
+    /// The next steps of the compartment in the machine that it is to start.
+    Within(Vec<Inside>),
+    /// The machine: this program, and what it is to be told. Its port comes along, then the program's standard output and error, and
+    /// its other descriptors.
+    Machine(Box<(Start, Whole)>),
+    /// Where a service within the machine writes to comes along; in the order of the services.
+    Log,
     /// That was all of them: carry them out. How many images there are among the descriptors.
     Build {
         /// Images.
@@ -37,6 +52,46 @@ pub enum ToInit {
         /// The signal's number.
         signal: i32,
     },
+    /// Have the sockets of a session's inner address destroyed in the machine.
+    Cut {
+        /// The warden's own number for it.
+        ticket: u64,
+        /// The address.
+        address: IpAddr,
+    },
+    /// Have the machine end in good order: then it writes everything to its disks, and process 1 ends after it.
+    Stop,
+}
+
+/// A service that process 1 starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Its name.
+    pub name: ServiceName,
+    /// It binds its port itself, and runs as long as its label does.
+    pub itself: bool,
+    /// How it is started.
+    pub launch: Launch,
+}
+
+/// What has become of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// How often it has been started.
+    pub starts: u32,
+    /// That it was started, and by what; or not, and why: told once.
+    pub told: Option<Told>,
+    /// Why it does not run, where it could not be started, and how long it rests.
+    pub trouble: Option<(String, Duration)>,
+}
+
+/// What the audit log is to have of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Whether it was started.
+    pub done: bool,
+    /// By what, or why not.
+    pub reason: String,
 }
 
 /// A program to start inside.
@@ -118,5 +173,19 @@ pub enum FromInit {
         ticket: u64,
         /// Exit status, or 128 plus the signal's number.
         status: u8,
+    },
+    /// Something has become of a service.
+    Service {
+        /// Its place.
+        place: u16,
+        /// What.
+        report: Report,
+    },
+    /// The sockets of an address are destroyed, in the machine.
+    Cut {
+        /// Whose.
+        ticket: u64,
+        /// How many there were; `None` if that failed.
+        sockets: Option<u32>,
     },
 }

@@ -1,7 +1,8 @@
 //! The warden's side of a compartment: starting it, what it says, and leaving nothing of it behind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,16 +23,23 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Signal};
 
 use super::network::Network;
-use super::plan::{Outside, Plan};
-use super::proto::{FromInit, Server, Start, ToInit};
+use super::plan::{Inside, Outside, Plan};
+use super::proto::{FromInit, Report, Server, Start, ToInit, Told};
 use super::spec::Contexts;
 use super::store::Store;
 
 /// How long process 1 may take to build the compartment.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a machine may take from its beginning until its services can be reached. With an emulated processor on a busy
+/// host it takes ten seconds and more.
+const BOOTED: Duration = Duration::from_secs(120);
+
+/// How long a machine may take to destroy a session's sockets. One that is silent for longer is to be ended, and its sockets with it.
+pub(crate) const CUT: Duration = Duration::from_secs(5);
+
 /// Bytes of steps that go to process 1 in one message, well below what a message may have.
-const BATCH: usize = levee_ipc::MAX_MESSAGE / 2;
+pub(crate) const BATCH: usize = levee_ipc::MAX_MESSAGE / 2;
 
 /// Bytes that are read ahead of programs. They lie in memory already: what is read and not used is memory for nothing.
 const READ_AHEAD: u32 = 16 << 10;
@@ -69,8 +77,12 @@ pub struct Compartment {
     channel: Arc<Channel>,
     /// Tickets of programs that were asked for and have not ended.
     running: BTreeSet<u64>,
-    /// Until when process 1 may still be carrying out its steps; `None` once it has.
+    /// Until when process 1 may still be carrying out its steps, and its machine be booting; `None` once they have.
     building: Option<Instant>,
+    /// How many services it has.
+    services: u16,
+    /// What its machine was told to cut and has not, by ticket: until when it may.
+    cuts: BTreeMap<u64, Instant>,
     parts: Parts,
 }
 
@@ -95,6 +107,10 @@ pub enum Event {
     Refused(u64, String),
     /// A program has ended: its status, or 128 plus the signal's number.
     Exited(u64, u8),
+    /// Something has become of the service at this place.
+    Service(u16, Report),
+    /// The sockets that a cut was for are destroyed, in its machine; how many there were, `None` if that failed.
+    Cut(u64, Option<u32>),
 }
 
 impl Compartment {
@@ -104,7 +120,20 @@ impl Compartment {
     /// # Errors
     /// As for [`Compartment::begin`], and a step of process 1's that failed or took too long.
     pub fn start(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
-        let mut compartment = Self::begin(plan, network, init, std::io::stderr().as_fd())?;
+        Self::start_with(plan, network, init, Vec::new())
+    }
+
+    /// As [`Compartment::start`], with services ([`ToInit::Service`]).
+    ///
+    /// # Errors
+    /// As [`Compartment::start`].
+    pub fn start_with(
+        plan: &Plan,
+        network: &Network,
+        init: &Path,
+        given: Vec<(ToInit, Vec<OwnedFd>)>,
+    ) -> std::result::Result<Self, StartError> {
+        let mut compartment = Self::begin_with(plan, network, init, std::io::stderr().as_fd(), given)?;
         let whole = "build the compartment";
         let failed = |step: &str, reason: String| StartError {
             label: plan.label.clone(),
@@ -142,6 +171,20 @@ impl Compartment {
         network: &Network,
         init: &Path,
         log: BorrowedFd<'_>,
+    ) -> std::result::Result<Self, StartError> {
+        Self::begin_with(plan, network, init, log, Vec::new())
+    }
+
+    /// As [`Compartment::begin`]. Process 1 is given what it starts by itself, with the descriptors: services, or a machine.
+    ///
+    /// # Errors
+    /// As [`Compartment::begin`].
+    pub fn begin_with(
+        plan: &Plan,
+        network: &Network,
+        init: &Path,
+        log: BorrowedFd<'_>,
+        given: Vec<(ToInit, Vec<OwnedFd>)>,
     ) -> std::result::Result<Self, StartError> {
         let failed = |step: &dyn fmt::Display, e: &dyn fmt::Display| StartError {
             label: plan.label.clone(),
@@ -188,13 +231,16 @@ impl Compartment {
         let Some(channel) = channel else {
             return Err(failed(&Outside::Process1, &"the plan does not have this step"));
         };
-        hand(plan, &channel, mounts.len()).map_err(|e| failed(&"hand process 1 its steps", &e))?;
-        let building = Some(Instant::now() + PATIENCE);
+        hand(plan, &channel, &given, mounts.len()).map_err(|e| failed(&"hand process 1 its steps", &e))?;
+        let boots = given.iter().any(|(what, _)| matches!(what, ToInit::Machine(_)));
+        let services = given.iter().filter(|(what, _)| matches!(what, ToInit::Service(_) | ToInit::Log));
         Ok(Self {
             label: plan.label.clone(),
             channel: Arc::new(channel),
             running: BTreeSet::new(),
-            building,
+            building: Some(Instant::now() + if boots { BOOTED } else { PATIENCE }),
+            services: u16::try_from(services.count()).unwrap_or(u16::MAX),
+            cuts: BTreeMap::new(),
             parts,
         })
     }
@@ -281,9 +327,39 @@ impl Compartment {
 
     /// Sends a signal to a program that was started. No error if it has ended.
     pub fn signal(&self, ticket: u64, signal: i32) -> Result<()> {
-        self.channel.try_send(&ToInit::Signal { ticket, signal }).map_err(|e| {
-            Error::invalid(format!("send a signal in compartment {}", self.label), e.to_string())
-        })
+        self.tell(&ToInit::Signal { ticket, signal }, "send a signal")
+    }
+
+    /// Has the sockets of a session's inner address destroyed in its machine; [`Event::Cut`] says that it is done.
+    ///
+    /// # Errors
+    /// It does not listen any more: end it.
+    pub fn cut(&mut self, ticket: u64, address: IpAddr) -> Result<()> {
+        self.cuts.insert(ticket, Instant::now() + CUT);
+        self.tell(&ToInit::Cut { ticket, address }, "have a machine cut connections")
+    }
+
+    /// What its machine was told to cut and has not.
+    pub fn uncut(&self) -> impl Iterator<Item = u64> {
+        self.cuts.keys().copied()
+    }
+
+    /// Whether its machine is late with a cut.
+    pub fn is_late(&self) -> bool {
+        self.cuts.values().any(|until| *until <= Instant::now())
+    }
+
+    /// Asks its machine to end in good order: then it writes everything to its disks, and process 1 ends after it.
+    ///
+    /// # Errors
+    /// It does not listen any more: end it.
+    pub fn ask_to_stop(&self) -> Result<()> {
+        self.tell(&ToInit::Stop, "have a machine stop")
+    }
+
+    fn tell(&self, what: &ToInit, step: &str) -> Result<()> {
+        let step = || format!("{step} in compartment {}", self.label);
+        self.channel.try_send(what).map_err(|e| Error::invalid(step(), e.to_string()))
     }
 
     /// What has happened inside since the last time.
@@ -310,7 +386,9 @@ impl Compartment {
             events.push(match (said, self.building) {
                 (FromInit::Built, Some(_)) => {
                     self.building = None;
-                    Event::Built
+                    events.push(Event::Built);
+                    // What comes after it is for who knows that it stands.
+                    break;
                 }
                 (FromInit::Failed { reason }, Some(_)) => {
                     events.push(Event::Failed(printable(&reason)));
@@ -324,6 +402,12 @@ impl Compartment {
                 }
                 (FromInit::Exited { ticket, status }, None) if self.running.remove(&ticket) => {
                     Event::Exited(ticket, status)
+                }
+                (FromInit::Service { place, report }, None) if place < self.services => {
+                    Event::Service(place, readable(report))
+                }
+                (FromInit::Cut { ticket, sockets }, None) if self.cuts.remove(&ticket).is_some() => {
+                    Event::Cut(ticket, sockets)
                 }
                 _ => return Err(broken("process 1 says what it may not say")),
             });
@@ -440,20 +524,25 @@ fn process_1(
 }
 
 /// Hands process 1 its steps.
-fn hand(plan: &Plan, channel: &Channel, images: usize) -> std::result::Result<(), levee_ipc::SendError> {
-    let mut batch = Vec::new();
-    let mut room = BATCH;
-    for inside in &plan.inside {
-        let size = inside.size();
-        if size > room {
-            channel.send(&ToInit::Steps(std::mem::take(&mut batch)))?;
-            room = BATCH;
-        }
-        room = room.saturating_sub(size);
-        batch.push(inside.clone());
+fn hand(
+    plan: &Plan,
+    channel: &Channel,
+    given: &[(ToInit, Vec<OwnedFd>)],
+    images: usize,
+) -> std::result::Result<(), levee_ipc::SendError> {
+    for batch in Inside::batches(&plan.inside, BATCH) {
+        channel.send(&ToInit::Steps(batch))?;
     }
-    channel.send(&ToInit::Steps(batch))?;
+    for (what, fds) in given {
+        let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        channel.send_with(what, &fds)?;
+    }
     channel.send(&ToInit::Build { images })
+}
+
+fn readable(Report { starts, told, trouble }: Report) -> Report {
+    let told = told.map(|Told { done, reason }| Told { done, reason: printable(&reason) });
+    Report { starts, told, trouble: trouble.map(|(why, rests)| (printable(&why), rests)) }
 }
 
 /// Text from inside, for logs: printable characters, at most [`REASON_MAX`](super::proto::REASON_MAX).

@@ -1,7 +1,7 @@
 //! Sockets of sessions that end, destroyed a few at a time: who has opened them in heaps keeps only its own label waiting.
 
 use super::{CutDone, Cutting, RunningLabel};
-use crate::form::cut_by;
+use crate::compartment::CUT;
 use crate::log;
 use levee_sys::sockdiag::Doomed;
 use std::net::IpAddr;
@@ -27,10 +27,10 @@ impl RunningLabel {
         match Doomed::find(self.network.ns(), inner, MOST) {
             Ok(doomed) => {
                 if doomed.is_none() {
-                    log!("{}: a session has more than {MOST} sockets", self.form.outer().label());
-                    self.form.kill();
+                    log!("{}: a session has more than {MOST} sockets", self.compartment.label());
+                    self.kill();
                 }
-                let mut cut = Cut { ticket, doomed, until: cut_by() };
+                let mut cut = Cut { ticket, doomed, until: Instant::now() + CUT };
                 if let Some(done) = cut.go_on() {
                     return Cutting::Done(done.sockets);
                 }
@@ -53,8 +53,8 @@ impl RunningLabel {
             self.cut.push(done);
         } else if cut.until <= Instant::now() {
             cut.doomed = None;
-            log!("{}: connections take too long to be cut: ending it", self.form.outer().label());
-            self.form.kill();
+            log!("{}: connections take too long to be cut: ending it", self.compartment.label());
+            self.kill();
         }
     }
 
@@ -65,7 +65,7 @@ impl RunningLabel {
 
     /// What it was told to cut and has not: when its compartment or machine has ended, it has.
     pub fn uncut(&self) -> Vec<u64> {
-        self.form.uncut().into_iter().chain(self.cutting.iter().map(|cut| cut.ticket)).collect()
+        self.compartment.uncut().chain(self.cutting.iter().map(|cut| cut.ticket)).collect()
     }
 }
 

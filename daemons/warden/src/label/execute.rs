@@ -3,7 +3,6 @@
 
 use super::RunningLabel;
 use crate::compartment::service::Launch;
-use crate::form::Form;
 use levee_ipc::operator::Entering;
 use levee_policy::site::Needs;
 use rustix::process::Signal;
@@ -33,11 +32,11 @@ impl RunningLabel {
     /// # Errors
     /// Why it cannot run.
     pub fn execute(&mut self, argv: Vec<String>, asker: u64) -> Result<u64, String> {
-        let Form::Compartment(compartment) = &mut self.form else {
+        if self.machine.is_some() {
             return Err(
                 "this label has a kernel of its own: its warden there starts services alone".to_owned()
             );
-        };
+        }
         if self.executing.len() >= MOST {
             return Err(format!("{MOST} programs run for operators at this label already"));
         }
@@ -46,7 +45,7 @@ impl RunningLabel {
         let source = Entering::source(self.tickets);
         let log = self.logs.end(&source, self.service_uid, true).map_err(|e| e.to_string())?;
         let launch = Launch { program, argv, env: Vec::new(), needs: Needs::default() };
-        let started = compartment.run(launch.start(self.tickets), &[log.as_fd(), log.as_fd()]);
+        let started = self.compartment.run(launch.start(self.tickets), &[log.as_fd(), log.as_fd()]);
         if let Err(e) = started {
             self.logs.forget(&source);
             return Err(e.to_string());
@@ -72,11 +71,9 @@ impl RunningLabel {
 
     /// Those that have ended since the last time: who asked, and what became of it. One that takes too long is killed.
     pub fn executed(&mut self, now: Instant) -> Vec<(u64, Result<u8, String>)> {
-        if let Form::Compartment(compartment) = &self.form {
-            for late in self.executing.iter().filter(|one| one.result.is_none() && one.until <= now) {
-                // One that does not listen is over soon.
-                let _ = compartment.signal(late.ticket, Signal::KILL.as_raw());
-            }
+        for late in self.executing.iter().filter(|one| one.result.is_none() && one.until <= now) {
+            // One that does not listen is over soon.
+            let _ = self.compartment.signal(late.ticket, Signal::KILL.as_raw());
         }
         let mut told = Vec::new();
         self.executing.retain_mut(|one| match one.result.take() {

@@ -4,16 +4,13 @@
 use super::{Cutting, Resources, RunningLabel, addresses, inner_addresses, known, launch, spec_with, stores};
 use crate::below::{self, Below};
 use crate::compartment::{self, Plan};
-use crate::form::{self, Form};
+use crate::machine;
 use crate::machine::image::{CACHE, INITRAMFS, Recipe};
 use crate::machine::proto::{Offered, Wire};
-use crate::machine::{self, Event, Machine};
 use crate::making::Boot;
 use crate::{Fatal, log};
 use levee_policy::{LabelName, site};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Instant;
 
 /// What a machine was told to cut is cut.
 #[derive(Debug)]
@@ -25,38 +22,6 @@ pub struct CutDone {
 }
 
 impl RunningLabel {
-    pub(super) fn take_from_machine(
-        &mut self,
-        events: Vec<Event>,
-    ) -> levee_sys::Result<Option<Result<(), String>>> {
-        let (mut built, now) = (None, Instant::now());
-        for event in events {
-            match event {
-                Event::Built => built = Some(Ok(())),
-                Event::Failed(reason) => return Ok(Some(Err(reason))),
-                Event::Started(place) => {
-                    self.services.get_mut(usize::from(place)).into_iter().for_each(|s| s.began(now));
-                }
-                Event::Ended { service, how, well } => {
-                    let service = self.services.get_mut(usize::from(service));
-                    service.into_iter().for_each(|service| service.has_ended(&how, well));
-                }
-                Event::Said(place, line) => {
-                    self.services.get(usize::from(place)).into_iter().for_each(|s| s.said(&line));
-                }
-                Event::Cut(ticket, sockets) => {
-                    let Form::Machine { cuts, .. } = &mut self.form else { continue };
-                    if cuts.remove(&ticket).is_none() {
-                        let why = "it cut what nobody asked for";
-                        return Err(levee_sys::Error::invalid("listen to a machine", why));
-                    }
-                    self.cut.push(CutDone { ticket, sockets });
-                }
-            }
-        }
-        Ok(built)
-    }
-
     /// What has been cut since the last time.
     pub fn cuts_done(&mut self) -> Vec<CutDone> {
         std::mem::take(&mut self.cut)
@@ -64,57 +29,41 @@ impl RunningLabel {
 
     /// Whether it must be looked at again soon: it is being built, or is to cut something.
     pub fn is_awaited(&self) -> bool {
-        self.is_building() || self.form.is_cutting()
+        self.is_building() || self.compartment.uncut().next().is_some()
     }
 
     /// Ends a machine that is late with what it is to cut.
     pub fn see_to_cuts(&self) {
-        if self.form.is_late() {
-            let label = self.form.outer().label();
+        if self.compartment.is_late() {
+            let label = self.compartment.label();
             log!("the machine at {label} does not say that connections are cut: ending it");
-            self.form.kill();
+            self.kill();
         }
     }
 
     /// Has a machine end in good order. Whether it will: otherwise it is to be stopped.
     pub fn parts(&self) -> bool {
-        match &self.form {
-            Form::Machine { machine, cuts } if cuts.is_empty() && !machine.is_building() => {
-                machine.ask_to_stop().is_ok()
-            }
-            _ => false,
-        }
+        self.machine.is_some() && !self.is_awaited() && self.compartment.ask_to_stop().is_ok()
     }
 
     /// Whether nothing runs any more of one that was to end.
-    pub fn has_ended(&mut self) -> bool {
-        if let Form::Machine { machine, .. } = &mut self.form
-            && machine.events().is_err()
-        {
-            return true;
-        }
-        self.form.outer().has_ended()
+    pub fn has_ended(&self) -> bool {
+        self.compartment.has_ended()
     }
-}
 
-/// Has a machine destroy the sockets of a session's inner address.
-pub(super) fn cut(
-    machine: &Machine,
-    cuts: &mut BTreeMap<u64, Instant>,
-    inner: IpAddr,
-    ticket: u64,
-) -> Cutting {
-    if machine.is_building() {
-        // It has no socket yet.
-        return Cutting::Done(Some(0));
+    /// Has its machine destroy the sockets of a session's inner address.
+    pub(super) fn cut_within(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
+        if self.is_building() {
+            // It has no socket yet.
+            return Cutting::Done(Some(0));
+        }
+        if let Err(e) = self.compartment.cut(ticket, inner) {
+            log!("{e}");
+            // Its end, which follows, is the sockets'.
+            self.kill();
+        }
+        Cutting::Later
     }
-    cuts.insert(ticket, form::cut_by());
-    if let Err(e) = machine.cut(ticket, inner) {
-        log!("{e}");
-        // Its end, which follows, is the sockets'.
-        let _ = machine.kill();
-    }
-    Cutting::Later
 }
 
 /// What the label's machine boots, if it has one and that is not there yet.

@@ -1,4 +1,5 @@
-//! Between the warden and process 1 of a label's virtual machine, as frames on one virtio-serial port.
+//! Between process 1 of the compartment that a label's virtual machine runs in and process 1 of the machine, as frames on one virtio-serial
+//! port.
 //!
 //! What comes out of the machine is input from an untrusted side: a frame that is not one of these, or that answers
 //! nothing, condemns the machine.
@@ -11,6 +12,7 @@ use levee_policy::site::Protocol;
 use levee_policy::{LabelName, ServiceName};
 use serde::{Deserialize, Serialize};
 
+use crate::compartment::proto::Report;
 use crate::compartment::service::Launch;
 use crate::compartment::{Inside, Outside};
 
@@ -28,7 +30,7 @@ pub const WIRE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 /// The longest reason or description that the machine gives, in bytes.
 pub const REASON_MAX: usize = 512;
 
-/// Warden → process 1 of the machine.
+/// To process 1 of the machine.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToGuest {
     /// The next inner steps of the compartment in the machine.
@@ -89,7 +91,7 @@ pub struct Offered {
     pub launch: Launch,
 }
 
-/// Process 1 of the machine → warden.
+/// From process 1 of the machine.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromGuest {
     /// The kernel has booted: what the machine is to be, and the time of day, may come.
@@ -101,19 +103,12 @@ pub enum FromGuest {
         /// Which step, and why.
         reason: String,
     },
-    /// A first connection has started a service.
-    Started {
+    /// Something has become of a service.
+    Service {
         /// Its place among the services.
-        service: u16,
-    },
-    /// A service that was started could not be, or has ended.
-    Ended {
-        /// Its place among the services.
-        service: u16,
-        /// How, completing «service x …».
-        how: String,
-        /// Whether well.
-        well: bool,
+        place: u16,
+        /// What.
+        report: Report,
     },
     /// The sockets of an address are destroyed.
     Cut {

@@ -1,10 +1,11 @@
 //! Process 1 once the compartment stands: starts programs, reaps, and ends when the warden does.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use levee_ipc::{Channel, RecvError};
+use levee_ipc::{Channel, Received, RecvError};
 use levee_sys::signals::Signals;
 use levee_sys::spawn::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,58 +13,46 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use rustix::thread::{Gid, Uid};
 
 use super::filters::Filters;
+use super::front::{Front, Given};
 use super::mediated::Mediated;
+use super::service::Services;
 use super::{shorten, tell};
 use crate::compartment::proto::{FromInit, Start, ToInit};
+use crate::machine::proto::ToGuest;
 
 /// Where a program without a slash in its name is looked for.
 const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/usr/local/sbin"];
 
-pub(super) fn run(channel: &Channel) -> Result<(), String> {
+/// Serves until the warden is gone. `is_built` says that it has been told that the compartment stands.
+pub(super) fn run(
+    channel: &Channel,
+    (services, given): (Services, Given),
+    is_built: &mut bool,
+) -> Result<(), String> {
     let signals = Signals::new(&[Signal::CHILD]).map_err(|e| e.to_string())?;
-    let mut programs: BTreeMap<i32, u64> = BTreeMap::new();
-    let mut mediated = Mediated::default();
     let mut filters = Filters::default();
+    let machine = Front::start(given, &mut filters)?;
+    let mut running = Running { machine, programs: BTreeMap::new(), services, mediated: Mediated::default() };
+    if running.machine.is_none() {
+        tell(channel, &FromInit::Built)?;
+        *is_built = true;
+    }
     loop {
-        let mut fds = vec![
-            PollFd::new(channel, PollFlags::IN),
-            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-        ];
-        fds.extend(mediated.channel().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let limit = mediated.next().and_then(|limit| Timespec::try_from(limit).ok());
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(format!("wait: {e}")),
+        for (place, report) in running.services.see_to(&mut filters, Instant::now()) {
+            tell(channel, &FromInit::Service { place, report })?;
         }
+        running.wait(channel, &signals)?;
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
-        reap(channel, &mut programs, &mut mediated)?;
-        mediated.hear(&mut filters);
-        mediated.tend(&mut filters);
+        running.reap(channel)?;
+        running.mediated.hear(&mut filters);
+        running.mediated.tend(&mut filters);
+        if let Some(machine) = &mut running.machine {
+            let heard = machine.hear(channel);
+            *is_built = machine.is_built();
+            heard?;
+        }
         match channel.try_recv::<ToInit>() {
-            Ok(received) => match received.message {
-                ToInit::Start(start) => {
-                    let ticket = start.ticket;
-                    let answer = match begin(&start, &received.fds, &mut filters) {
-                        Ok(pid) => {
-                            programs.insert(pid.as_raw_nonzero().get(), ticket);
-                            FromInit::Started { ticket }
-                        }
-                        Err(reason) => FromInit::Refused { ticket, reason: shorten(&reason) },
-                    };
-                    tell(channel, &answer)?;
-                }
-                ToInit::Signal { ticket, signal } => send(&programs, ticket, signal),
-                ToInit::Mediator(servers) => {
-                    let mut fds = received.fds.into_iter();
-                    let (Some(fd), Some(log)) = (fds.next(), fds.next()) else {
-                        return Err("a mediator without a channel or a log".into());
-                    };
-                    mediated.replace(Channel::from_fd(fd), log, servers);
-                }
-                ToInit::Steps(_) | ToInit::Build { .. } => {
-                    return Err("the compartment stands already".into());
-                }
-            },
+            Ok(received) => running.told(received, channel, &mut filters)?,
             Err(RecvError::Empty) => {}
             Err(RecvError::Closed) => return Ok(()),
             Err(e) => return Err(e.to_string()),
@@ -71,23 +60,106 @@ pub(super) fn run(channel: &Channel) -> Result<(), String> {
     }
 }
 
-fn reap(channel: &Channel, programs: &mut BTreeMap<i32, u64>, mediated: &mut Mediated) -> Result<(), String> {
-    loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) => {
-                mediated.ended(pid);
-                if let Some(ticket) = programs.remove(&pid.as_raw_nonzero().get()) {
-                    tell(channel, &FromInit::Exited { ticket, status: code(status) })?;
-                }
+/// What runs in the compartment.
+struct Running {
+    /// What the warden has had started, by process, with its number for it.
+    programs: BTreeMap<i32, u64>,
+    services: Services,
+    mediated: Mediated,
+    machine: Option<Front>,
+}
+
+impl Running {
+    fn wait(&self, channel: &Channel, signals: &Signals) -> Result<(), String> {
+        let now = Instant::now();
+        let mut fds = vec![
+            PollFd::new(channel, PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+        ];
+        let others = self.mediated.channel().into_iter().chain(self.services.waiting(now));
+        let others = others.chain(self.machine.as_ref().and_then(Front::port));
+        fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let has_more = self.machine.as_ref().is_some_and(Front::has_more);
+        let next = self.services.next(now).into_iter().chain(self.mediated.next()).min();
+        let limit = if has_more { Some(Duration::ZERO) } else { next };
+        let limit = limit.map(Timespec::try_from).transpose().map_err(|e| e.to_string())?;
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(format!("wait: {e}")),
+        }
+    }
+
+    fn told(
+        &mut self,
+        received: Received<ToInit>,
+        channel: &Channel,
+        filters: &mut Filters,
+    ) -> Result<(), String> {
+        match received.message {
+            ToInit::Start(start) => {
+                let ticket = start.ticket;
+                let fds: Vec<_> = received.fds.iter().map(AsFd::as_fd).collect();
+                let answer = match begin(&start, &fds, filters) {
+                    Ok(pid) => {
+                        self.programs.insert(pid.as_raw_nonzero().get(), ticket);
+                        FromInit::Started { ticket }
+                    }
+                    Err(reason) => FromInit::Refused { ticket, reason: shorten(&reason) },
+                };
+                tell(channel, &answer)
             }
-            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(format!("reap: {e}")),
+            ToInit::Signal { ticket, signal } => {
+                send(&self.programs, ticket, signal);
+                Ok(())
+            }
+            ToInit::Mediator(servers) => {
+                let mut fds = received.fds.into_iter();
+                let (Some(fd), Some(log)) = (fds.next(), fds.next()) else {
+                    return Err("a mediator without a channel or a log".into());
+                };
+                self.mediated.replace(Channel::from_fd(fd), log, servers);
+                Ok(())
+            }
+            ToInit::Cut { ticket, address } => self.tell_machine(&ToGuest::Cut { ticket, address }),
+            ToInit::Stop => self.tell_machine(&ToGuest::Stop),
+            ToInit::Steps(_)
+            | ToInit::Service(_)
+            | ToInit::Within(_)
+            | ToInit::Machine(_)
+            | ToInit::Log
+            | ToInit::Build { .. } => Err("the compartment stands already".into()),
+        }
+    }
+
+    fn tell_machine(&self, what: &ToGuest) -> Result<(), String> {
+        self.machine.as_ref().ok_or("there is no machine")?.say(what)
+    }
+
+    fn reap(&mut self, channel: &Channel) -> Result<(), String> {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    self.mediated.ended(pid);
+                    let (pid, status) = (pid.as_raw_nonzero().get(), code(status));
+                    self.services.ended(pid, status);
+                    if let Some(ticket) = self.programs.remove(&pid) {
+                        tell(channel, &FromInit::Exited { ticket, status })?;
+                    }
+                    if let Some(machine) = &mut self.machine {
+                        // What it said last is why.
+                        machine.hear(channel)?;
+                        machine.ended(pid, status)?;
+                    }
+                }
+                Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(format!("reap: {e}")),
+            }
         }
     }
 }
 
-fn begin(start: &Start, fds: &[OwnedFd], filters: &mut Filters) -> Result<Pid, String> {
+pub(super) fn begin(start: &Start, fds: &[BorrowedFd<'_>], filters: &mut Filters) -> Result<Pid, String> {
     if start.uid == 0 {
         return Err("uid 0 is process 1's alone".into());
     }
@@ -109,8 +181,8 @@ fn begin(start: &Start, fds: &[OwnedFd], filters: &mut Filters) -> Result<Pid, S
     let home =
         start.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).filter(|home| home.starts_with('/'));
     program.directory = home.unwrap_or("/").into();
-    program.stdio = [stdin.map(AsFd::as_fd), Some(stdout.as_fd()), Some(stderr.as_fd())];
-    program.fds = rest.iter().map(AsFd::as_fd).collect();
+    program.stdio = [stdin.copied(), Some(*stdout), Some(*stderr)];
+    program.fds = rest.to_vec();
     program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
     program.terminal = start.terminal;
     program.filter = Some(filters.of(&start.filter).map_err(|e| e.to_string())?);

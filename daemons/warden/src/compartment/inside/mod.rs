@@ -3,15 +3,19 @@
 
 mod build;
 mod filters;
+mod front;
 mod init;
 mod mediated;
+mod service;
 
 use std::os::fd::OwnedFd;
 
-use levee_ipc::{Channel, RecvError};
+use levee_ipc::{Channel, Received, RecvError};
 use levee_sys::fork::inherited;
 
 use super::proto::{CHANNEL_FD, FromInit, REASON_MAX, ToInit};
+use front::Given;
+use service::{Service, Services};
 
 /// All of process 1. Returns when the warden is gone or nothing could be built; the end of process 1 is the end
 /// of every process in the compartment.
@@ -21,24 +25,32 @@ use super::proto::{CHANNEL_FD, FromInit, REASON_MAX, ToInit};
 pub fn main() -> Result<(), String> {
     let channel =
         Channel::from_fd(inherited(CHANNEL_FD).map_err(|e| format!("no channel to the warden: {e}"))?);
-    let built = build(&channel);
-    match &built {
-        Ok(()) => tell(&channel, &FromInit::Built)?,
-        Err(reason) => tell(&channel, &FromInit::Failed { reason: shorten(reason) })?,
+    let mut is_built = false;
+    let outcome = build(&channel).and_then(|given| init::run(&channel, given, &mut is_built));
+    if let (Err(reason), false) = (&outcome, is_built) {
+        tell(&channel, &FromInit::Failed { reason: shorten(reason) })?;
     }
-    built?;
-    init::run(&channel)
+    outcome
 }
 
-fn build(channel: &Channel) -> Result<(), String> {
+/// Builds the compartment. What it is given for afterwards: its services, and the machine that it may be for.
+fn build(channel: &Channel) -> Result<(Services, Given), String> {
     let mut steps = Vec::new();
+    let (mut services, mut given) = (Services::default(), Given::default());
     let images = loop {
-        match channel.recv::<ToInit>().map(|received| received.message) {
-            Ok(ToInit::Steps(more)) => steps.extend(more),
-            Ok(ToInit::Build { images }) => break images,
-            Ok(_) => return Err("the warden wants programs before there is a compartment".into()),
+        let Received { message, fds } = match channel.recv::<ToInit>() {
+            Ok(received) => received,
             Err(RecvError::Closed) => return Err("the warden is gone".into()),
             Err(e) => return Err(e.to_string()),
+        };
+        match message {
+            ToInit::Steps(more) => steps.extend(more),
+            ToInit::Service(offer) => services.add(Service::new(offer, fds)?),
+            ToInit::Within(more) => given.steps.extend(more),
+            ToInit::Machine(machine) => given.machine = Some((machine, fds)),
+            ToInit::Log => given.logs.extend(fds),
+            ToInit::Build { images } => break images,
+            _ => return Err("the warden wants programs before there is a compartment".into()),
         }
     };
     let mut next = CHANNEL_FD;
@@ -48,7 +60,8 @@ fn build(channel: &Channel) -> Result<(), String> {
     };
     let user = take()?;
     let images = (0..images).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
-    build::carry_out(&steps, &user, images).map_err(|e| e.to_string())
+    build::carry_out(&steps, &user, images).map_err(|e| e.to_string())?;
+    Ok((services, given))
 }
 
 fn tell(channel: &Channel, message: &FromInit) -> Result<(), String> {

@@ -1,6 +1,5 @@
 //! Process 1 of a label's virtual machine. What the warden does for a compartment on the host, it does here, for this one
-//! label: it builds the compartment, opens the services' listeners, starts each at its first connection, and cuts a
-//! session's connections. The services run as on the host: in namespaces, under the filter, without rights.
+//! label: it builds the compartment, opens the services' listeners, and cuts a session's connections. The services run as on the host: in namespaces, under the filter, without rights.
 
 mod boot;
 mod documents;
@@ -23,9 +22,9 @@ use rustix::time::{ClockId, clock_settime};
 
 use super::image::PROGRAMS;
 use super::proto::{CONTROL_PORT, FromGuest, REASON_MAX, ToGuest, WIRE, Whole};
-use crate::compartment::{Compartment, Interface, Network, Plan};
+use crate::compartment::{Compartment, Event, Interface, Network, Plan};
 use documents::Documents;
-use services::Services;
+use services::Outputs;
 
 /// The machine's network card.
 const CARD: &str = "eth0";
@@ -64,11 +63,10 @@ fn port(number: u32) -> Result<OwnedFd, String> {
 }
 
 /// Waits until one of these can be read.
-fn wait(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<(), String> {
+fn wait(fds: &[BorrowedFd<'_>]) -> Result<(), String> {
     let mut fds: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    let limit = limit.map(Timespec::try_from).transpose().map_err(|e| e.to_string())?;
-    match poll(&mut fds, limit.as_ref()) {
+    match poll(&mut fds, None) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(format!("wait: {e}")),
     }
@@ -85,7 +83,7 @@ fn told(warden: &mut Stream) -> Result<(Plan, Whole), String> {
                 return Ok((plan, *whole));
             }
             Some(_) => return Err("the warden wants something of a machine that is not built".into()),
-            None => wait(&[warden.as_fd()], None)?,
+            None => wait(&[warden.as_fd()])?,
         }
     }
 }
@@ -112,22 +110,24 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
     let signals = Signals::new(&[Signal::CHILD]).map_err(|e| e.to_string())?;
     let network = network(&whole)?;
     let init = PathBuf::from(PROGRAMS).join("levee-init");
-    let mut compartment = Compartment::start(&plan, &network, &init).map_err(|e| e.to_string())?;
     let label = whole.label;
-    let mut services = Services::open(whole.services, &network)?;
+    let (given, mut outputs) = Outputs::open(whole.services, &network)?;
+    let compartment = Compartment::start_with(&plan, &network, &init, given);
+    let mut compartment = compartment.map_err(|e| e.to_string())?;
     let documents = Documents::start(&label, whole.read, whole.below, &compartment)?;
     tell(warden, &FromGuest::Built)?;
     loop {
         let mut fds = vec![warden.as_fd(), compartment.channel().as_fd(), signals.as_fd()];
         fds.extend(compartment.process().map(|child| child.pidfd.as_fd()));
-        fds.extend(services.descriptors());
-        wait(&fds, services.turn())?;
+        fds.extend(outputs.descriptors());
+        wait(&fds)?;
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
         for event in compartment.events().map_err(|e| e.to_string())? {
-            services.event(event).into_iter().try_for_each(|said| tell(warden, &said))?;
+            if let Event::Service(place, report) = event {
+                tell(warden, &FromGuest::Service { place, report })?;
+            }
         }
-        services.see_to(&mut compartment).iter().try_for_each(|said| tell(warden, said))?;
-        services.said().iter().try_for_each(|said| tell(warden, said))?;
+        outputs.said().iter().try_for_each(|said| tell(warden, said))?;
         while let Some(message) =
             warden.receive::<ToGuest>().map_err(|e| format!("listen to the warden: {e}"))?
         {

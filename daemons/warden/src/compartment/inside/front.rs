@@ -1,0 +1,154 @@
+//! Process 1 of a compartment whose one program is a label's virtual machine: it starts QEMU, tells process 1 of the machine what it is to be,
+//! and hears it in the warden's place. What comes out of a machine is input from an untrusted side, and is parsed here, where there is
+//! no power left: a frame that is not one of these, or that answers nothing, is the end of the compartment.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use levee_ipc::{Channel, Full, Stream};
+
+use super::filters::Filters;
+use super::init::begin;
+use super::{shorten, tell};
+use crate::compartment::Inside;
+use crate::compartment::proto::{FromInit, Start};
+use crate::machine::proto::{FromGuest, ToGuest, Whole};
+
+/// Bytes of steps that go in one message, well below what a message may have.
+const BATCH: usize = levee_ipc::MAX_STREAMED / 2;
+
+/// Most messages taken from the machine in one turn.
+const TURN: usize = 64;
+
+/// What the warden gives for a machine.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    /// The inner steps of the compartment in the machine.
+    pub steps: Vec<Inside>,
+    /// QEMU, what process 1 of the machine is to be told, and the descriptors: its port, and those of QEMU.
+    pub machine: Option<(Box<(Start, Whole)>, Vec<OwnedFd>)>,
+    /// Where each service writes to.
+    pub logs: Vec<OwnedFd>,
+}
+
+/// A machine that runs.
+#[derive(Debug)]
+pub(super) struct Front {
+    guest: Stream<OwnedFd>,
+    /// Until it has booted: what it is to be.
+    whole: Option<Whole>,
+    logs: Vec<OwnedFd>,
+    qemu: i32,
+    is_built: bool,
+    /// Nobody is at the other end of its port: QEMU is ending.
+    hung_up: bool,
+}
+
+impl Front {
+    /// Starts the machine, if one is given.
+    pub fn start(given: Given, filters: &mut Filters) -> Result<Option<Self>, String> {
+        let Given { steps, machine: Some((machine, mut fds)), logs } = given else { return Ok(None) };
+        if fds.is_empty() {
+            return Err("a machine without a port".into());
+        }
+        let qemu = fds.split_off(1);
+        let guest = Stream::new(fds.remove(0));
+        let (start, whole) = *machine;
+        // Everything it is to do waits in its port until it reads.
+        let hand = |batch| guest.send(&ToGuest::Steps(batch), Full::Fails);
+        let handed = Inside::batches(&steps, BATCH).into_iter().try_for_each(hand);
+        handed.map_err(|e| format!("hand a machine its steps: {e}"))?;
+        let fds: Vec<BorrowedFd<'_>> = qemu.iter().map(AsFd::as_fd).collect();
+        let pid = begin(&start, &fds, filters).map_err(|e| format!("start {}: {e}", start.program))?;
+        let qemu = pid.as_raw_nonzero().get();
+        Ok(Some(Self { guest, whole: Some(whole), logs, qemu, is_built: false, hung_up: false }))
+    }
+
+    /// Where it speaks, if anything can come.
+    pub fn port(&self) -> Option<BorrowedFd<'_>> {
+        (!self.hung_up).then(|| self.guest.as_fd())
+    }
+
+    /// Whether [`Front::hear`] has more to hear than it heard in its turn.
+    pub fn has_more(&self) -> bool {
+        !self.hung_up && self.guest.has_more()
+    }
+
+    /// Takes what the machine says, and tells the warden what it must know.
+    pub fn hear(&mut self, warden: &Channel) -> Result<(), String> {
+        for _ in 0..TURN {
+            match self.guest.receive::<FromGuest>() {
+                _ if self.hung_up => break,
+                Ok(Some(said)) => self.judge(said)?.map_or(Ok(()), |known| tell(warden, &known))?,
+                Ok(None) => break,
+                Err(e) if is_end(&e) => self.hung_up = true,
+                Err(e) => return Err(format!("listen to the machine: {e}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, said: FromGuest) -> Result<Option<FromInit>, String> {
+        let is_known = |place: u16| usize::from(place) < self.logs.len();
+        Ok(match (said, self.is_built) {
+            (FromGuest::Booted, false) => {
+                self.begin()?;
+                None
+            }
+            (FromGuest::Built, false) if self.whole.is_none() => {
+                self.is_built = true;
+                Some(FromInit::Built)
+            }
+            (FromGuest::Failed { reason }, _) => return Err(reason),
+            (FromGuest::Service { place, report }, true) if is_known(place) => {
+                Some(FromInit::Service { place, report })
+            }
+            (FromGuest::Said { service, line }, true) if is_known(service) => {
+                self.write(service, &line);
+                None
+            }
+            (FromGuest::Cut { ticket, sockets }, true) => Some(FromInit::Cut { ticket, sockets }),
+            _ => return Err("process 1 of the machine says what it may not say".into()),
+        })
+    }
+
+    /// The rest, with the time of day as it is once the machine has booted.
+    fn begin(&mut self) -> Result<(), String> {
+        let mut whole = self.whole.take().ok_or("the machine says that it has booted, again")?;
+        whole.time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.say(&ToGuest::Begin(Box::new(whole)))
+    }
+
+    fn write(&self, service: u16, line: &str) {
+        let text: String = line.chars().filter(|c| !c.is_control()).collect();
+        // What there is no room for is lost, as everywhere.
+        if let Some(log) = self.logs.get(usize::from(service)) {
+            let _ = rustix::io::write(log, format!("{}\n", shorten(&text)).as_bytes());
+        }
+    }
+
+    /// Tells process 1 of the machine something; one that does not read is the end.
+    pub fn say(&self, what: &ToGuest) -> Result<(), String> {
+        self.guest.send(what, Full::Fails).map_err(|e| format!("tell the machine: {e}"))
+    }
+
+    /// A process has ended. If that is QEMU, so does the compartment.
+    pub fn ended(&self, pid: i32, status: u8) -> Result<(), String> {
+        match (pid == self.qemu, self.is_built) {
+            (false, _) => Ok(()),
+            (true, true) => Err(format!("the machine ended with status {status}")),
+            (true, false) => Err(format!("boot the machine: it ended with status {status}")),
+        }
+    }
+
+    /// Whether its services can be reached.
+    pub fn is_built(&self) -> bool {
+        self.is_built
+    }
+}
+
+/// Whether the other end of a stream is gone.
+fn is_end(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}

@@ -1,0 +1,79 @@
+//! A listener that refuses who comes, and listens again.
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown, SocketType, listen, recv, shutdown, sockopt};
+use std::os::fd::OwnedFd;
+
+/// Connections that may wait at a listener.
+const BACKLOG: i32 = 511;
+/// Datagrams that are thrown away at most when who waits is refused.
+const DATAGRAMS: usize = 1_024;
+
+/// Refuses who waits at a listener and who comes: a stream socket that is shut down listens no more and keeps its address. Datagrams
+/// that wait are thrown away.
+///
+/// # Errors
+/// The kernel's.
+pub fn refuse(listener: &OwnedFd) -> rustix::io::Result<()> {
+    if sockopt::socket_type(listener)? == SocketType::STREAM {
+        return match shutdown(listener, Shutdown::Both) {
+            // It does not listen already.
+            Err(Errno::NOTCONN) => Ok(()),
+            done => done,
+        };
+    }
+    for _ in 0..DATAGRAMS {
+        match recv(listener, &mut [0u8; 1][..], RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+/// Listens again. One that listens already stays as it is.
+///
+/// # Errors
+/// The kernel's.
+pub fn offer(listener: &OwnedFd) -> rustix::io::Result<()> {
+    if sockopt::socket_type(listener)? == SocketType::STREAM {
+        return listen(listener, BACKLOG);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    #[test]
+    fn who_waits_is_refused_and_the_listener_can_be_used_again() {
+        // A port that the kernel chose would go back to it.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listener = TcpListener::bind(address).unwrap();
+        let waits = TcpStream::connect(address).unwrap();
+        let listener = OwnedFd::from(listener);
+        refuse(&listener).unwrap();
+        refuse(&listener).unwrap();
+        let gone = std::io::Read::read(&mut &waits, &mut [0; 1]).unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        offer(&listener).unwrap();
+        offer(&listener).unwrap();
+        TcpStream::connect(address).unwrap();
+        TcpListener::from(listener).accept().unwrap();
+
+        let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..3 {
+            sender.send_to(b"anybody?", datagrams.local_addr().unwrap()).unwrap();
+        }
+        let datagrams = OwnedFd::from(datagrams);
+        refuse(&datagrams).unwrap();
+        offer(&datagrams).unwrap();
+        let left = recv(&datagrams, &mut [0u8; 8][..], RecvFlags::DONTWAIT);
+        assert_eq!(left.map(|(_, n)| n), Err(Errno::AGAIN));
+    }
+}
