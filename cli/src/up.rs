@@ -330,11 +330,10 @@ impl Plan {
             let state = self.state.unwrap_or_else(|| crate::site::state_of(&name));
             let state = std::path::absolute(&state).map_err(|e| format!("{}: {e}", state.display()))?;
             let programs = crate::programs::directory()?;
-            let mut warden = Command::new(programs.join("levee-warden"));
-            warden.arg("--server").arg(&self.site).arg("--state").arg(&state);
-            warden.arg("--run").arg(Path::new("/run/levee").join(&name)).arg("--programs").arg(&programs);
-            let planned = warden.arg("--plan").arg(&self.label).stderr(Stdio::piped()).output();
-            let planned = planned.map_err(|e| format!("levee-warden: {e}"))?;
+            let mut plan = Command::new(programs.join("levee-plan"));
+            plan.arg(&self.label).arg("--server").arg(&self.site).arg("--state").arg(&state);
+            plan.arg("--run").arg(Path::new("/run/levee").join(&name)).arg("--programs").arg(&programs);
+            let planned = plan.stderr(Stdio::piped()).output().map_err(|e| format!("levee-plan: {e}"))?;
             if !planned.status.success() {
                 return Err(String::from_utf8_lossy(&planned.stderr).trim_end().to_owned());
             }

@@ -6,13 +6,14 @@ mod execute;
 mod own_kernel;
 mod watching;
 
-pub use own_kernel::{CutDone, boot, plan};
+pub(crate) use own_kernel::spec as machine_spec;
+pub use own_kernel::{CutDone, boot};
 
 use crate::below::{self, Below};
 use crate::compartment::proto::{Offer, ToInit};
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{
-    Compartment, Contexts, Event, Files, Interface, Network, Plan, Programs, Spec, Store,
+    Compartment, Contexts, Event, Files, Given, Interface, Network, Plan, Programs, Spec, Store,
 };
 use crate::logs::{LastWords, Logs};
 use crate::machine::{self, Documents};
@@ -117,17 +118,17 @@ pub enum Cutting {
 /// An image for copies has room for at most so many full stores, however many labels there are below.
 const MOST_STORES: u64 = 8;
 
-fn known(name: &LabelName, resources: &Resources<'_>) -> Result<levee_policy::Label, Fatal> {
+pub(crate) fn known(name: &LabelName, resources: &Resources<'_>) -> Result<levee_policy::Label, Fatal> {
     let unknown = || Fatal::new("start a label", format!("the site has no label {name}"));
     resources.site.label(name).ok_or_else(unknown)
 }
 
 /// The directory of the labels' images.
-fn stores(resources: &Resources<'_>) -> PathBuf {
+pub(crate) fn stores(resources: &Resources<'_>) -> PathBuf {
     resources.options.state.join("stores")
 }
 
-fn spec_with(
+pub(crate) fn spec_with(
     name: &LabelName,
     label: &levee_policy::Label,
     below: &Below,
@@ -199,7 +200,7 @@ impl RunningLabel {
         let init = resources.options.programs.join("levee-init");
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
         let (compartment, machine) = if own_kernel {
-            let spec = own_kernel::spec(name, &label, &below, &resources, spec)?;
+            let spec = machine_spec(name, &label, &below, &resources, spec)?;
             let plan =
                 machine::Plan::new(spec).ok_or_else(|| Fatal::new("start a machine", "it has no store"))?;
             let logs = given.into_iter().flat_map(|(_, fds)| fds).collect();
@@ -544,6 +545,9 @@ fn paths(name: &LabelName, stores: &Path) -> (PathBuf, PathBuf) {
     (stores.join(format!("{file}{}", below::OWN)), stores.join(format!("{file}{}", below::COPIES)))
 }
 
+/// Services, what process 1 is given to start them, and their mediator.
+type Serving = (Vec<Service>, Vec<Given>, Option<Mediation>);
+
 /// The services that may start at a label, what process 1 is given to start them, and who mediates their connections.
 fn services(
     name: &LabelName,
@@ -552,7 +556,7 @@ fn services(
     network: &Network,
     below: &Below,
     logs: &Logs,
-) -> Result<(Vec<Service>, Vec<(ToInit, Vec<OwnedFd>)>, Option<Mediation>), Fatal> {
+) -> Result<Serving, Fatal> {
     let (site, slot) = (resources.site, resources.slot()?);
     let own_kernel = site.isolation().has_own_kernel(label);
     let step = |e: levee_sys::Error| Fatal::new(format!("start the compartment at {name}"), e);

@@ -27,6 +27,7 @@ pub mod networks;
 mod options;
 mod outer;
 mod partition;
+pub mod planned;
 mod process;
 pub mod programs;
 mod rest;
@@ -92,25 +93,6 @@ impl fmt::Display for Fatal {
 }
 
 impl std::error::Error for Fatal {}
-
-/// How the compartment of the label that `options` names would be started, step by step.
-///
-/// # Errors
-/// The site file has problems, or does not know the label.
-pub fn plan(options: &Options, label: &str) -> Result<String, Fatal> {
-    let (_, site) = state::site(&options.config)?;
-    // In any form that the site takes, and with the nearest name where it is none.
-    let step = format!("plan a compartment at {label}");
-    let known = site.vocabulary().parse(label).map_err(|e| Fatal::new(&step, e))?;
-    let name = site.label_name(&known).ok_or_else(|| Fatal::new(&step, "its name is too long"))?;
-    // As for the first warden on a host and the first label in it; the start itself picks what is free.
-    let slot = 1;
-    let image = std::path::Path::new(programs::CACHE).join(programs::Wanted::of(&site).file_name());
-    let uids = uids::Uids::first();
-    let resources =
-        label::Resources { options, site: &site, uids: &uids, slots: &[slot], attached: None, image };
-    label::plan(&name, &resources)
-}
 
 /// All of standard input. The warden keeps it: a signer that ends is started again.
 fn passphrase() -> Result<Secret, Fatal> {

@@ -1,6 +1,6 @@
 //! `levee-warden`: see the library.
 
-use levee_warden::{Options, plan, run};
+use levee_warden::{Options, run};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -12,22 +12,6 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some(label) = &options.plan {
-        return match plan(&options, label) {
-            Ok(plan) => match write!(std::io::stdout(), "{plan}") {
-                // That the reader has gone away is no fault.
-                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-                    eprintln!("levee-warden: standard output: {e}");
-                    ExitCode::FAILURE
-                }
-                _ => ExitCode::SUCCESS,
-            },
-            Err(e) => {
-                eprintln!("levee-warden: {e}");
-                ExitCode::FAILURE
-            }
-        };
-    }
     if !rustix::process::geteuid().is_root() {
         eprintln!("levee-warden: must run as root, to make namespaces and give each process its own uid");
         return ExitCode::from(2);

@@ -16,8 +16,6 @@ pub struct Options {
     pub run: PathBuf,
     /// Where levee's programs are.
     pub programs: PathBuf,
-    /// Print the start of a compartment at this label, and stop.
-    pub plan: Option<String>,
     /// The private keys are encrypted, and the passphrase is all of standard input.
     pub passphrase: bool,
     /// Who started it goes away once it is ready: nothing is written to standard error from then on.
@@ -26,7 +24,7 @@ pub struct Options {
 
 /// How the warden is called.
 pub const USAGE: &str = "usage: levee-warden (--server SITE-FILE | --workstation BUNDLE) --state DIR --run DIR \
-                         --programs DIR [--passphrase] [--background] [--plan LABEL]\n(started by `levee up`)";
+                         --programs DIR [--passphrase] [--background]\n(started by `levee up`)";
 
 impl Options {
     /// Reads the command line, the program's name left out.
@@ -35,7 +33,7 @@ impl Options {
     /// What is wrong with it, in words.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
-        let (mut place, mut state, mut run, mut programs, mut plan) = (None, None, None, None, None);
+        let (mut place, mut state, mut run, mut programs) = (None, None, None, None);
         let (mut passphrase, mut background) = (false, false);
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"));
@@ -47,7 +45,6 @@ impl Options {
                 "--programs" => programs = Some(PathBuf::from(value()?)),
                 "--passphrase" => passphrase = true,
                 "--background" => background = true,
-                "--plan" => plan = Some(value()?),
                 _ => return Err(format!("unknown argument {flag}\n{USAGE}")),
             }
         }
@@ -59,7 +56,6 @@ impl Options {
             state: state.ok_or_else(|| missing("--state"))?,
             run: run.ok_or_else(|| missing("--run"))?,
             programs: programs.ok_or_else(|| missing("--programs"))?,
-            plan,
             passphrase,
             background,
         })
@@ -79,7 +75,7 @@ mod tests {
         let options = parse("--server /s/site.toml --state /var/s --run /run/s --programs /p").unwrap();
         assert_eq!(options.place, Place::Server);
         assert_eq!(options.config, PathBuf::from("/s/site.toml"));
-        assert_eq!(options.plan, None);
+        assert!(!options.passphrase && !options.background);
     }
 
     #[test]

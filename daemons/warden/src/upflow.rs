@@ -352,7 +352,6 @@ mod tests {
             state: directory.path().join("state"),
             run: directory.path().join("run"),
             programs,
-            plan: None,
             passphrase: false,
             background: false,
         };

@@ -246,6 +246,7 @@ fn process_1_starts_a_service_by_its_first_connection_and_says_what_became_of_it
     assert_eq!((told.done, told.reason.as_str()), (true, "started by its first connection"));
 
     let mut refused = connect(82).unwrap();
+    refused.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     assert_eq!(next(1).starts, 1);
     let broken = next(1);
     let told = broken.told.expect("what does not start is told");

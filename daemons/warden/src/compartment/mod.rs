@@ -10,6 +10,7 @@
 //! | [`fill`] | how it is made, by levee-store |
 //! | [`listener`] | a listener that refuses who comes |
 //! | `start` | the warden's side: one function that carries the plan out or leaves nothing behind |
+//! | `wait` | the same, waited for |
 //! | [`inside`] | the other side: process 1 of the compartment, which shuts the door behind itself |
 //! | [`proto`] | what the two sides say to each other |
 //! | [`service`] | unmodified services: their configuration and arguments |
@@ -29,11 +30,12 @@ pub mod service;
 mod spec;
 mod start;
 mod store;
+mod wait;
 
 pub use fill::fill;
 pub use network::{Interface, Network};
 pub use plan::{Inside, Outside, Plan};
 pub use spec::{Contexts, Files, Programs, SERVICE_UID, Spec, UIDS};
 pub(crate) use start::{BATCH, CUT};
-pub use start::{Compartment, Event, StartError};
+pub use start::{Compartment, Event, Given, StartError};
 pub use store::{Store, Unfinished};

@@ -347,16 +347,3 @@ impl fmt::Display for Inside {
         }
     }
 }
-
-/// The steps, numbered, one a line.
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "compartment {}", self.label)?;
-        let outside = self.outside.iter().map(|step| ("warden", step.to_string()));
-        let inside = self.inside.iter().map(|step| ("process 1", step.to_string()));
-        for (number, (who, step)) in outside.chain(inside).enumerate() {
-            writeln!(f, "{:3}  {who:9}  {step}", number + 1)?;
-        }
-        Ok(())
-    }
-}

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::Inside;
 use super::service::Launch;
+use crate::machine::Hardware;
 use crate::machine::proto::Whole;
 
 /// The descriptor at which process 1 finds its channel; the user namespace and the images follow.
@@ -30,9 +31,9 @@ pub enum ToInit {
     Service(Offer),
     /// The next steps of the compartment in the machine that it is to start.
     Within(Vec<Inside>),
-    /// The machine: this program, and what it is to be told. Its port comes along, then the program's standard output and error, and
+    /// The machine: its hardware, and what it is to be told. Its port comes along, then QEMU's standard output and error, and
     /// its other descriptors.
-    Machine(Box<(Start, Whole)>),
+    Machine(Box<(Hardware, Whole)>),
     /// Where a service within the machine writes to comes along; in the order of the services.
     Log,
     /// That was all of them: carry them out. How many images there are among the descriptors.

@@ -50,9 +50,9 @@ const TURN: usize = 64;
 /// The step that failed, and why. Nothing that was made for the compartment is left.
 #[derive(Debug)]
 pub struct StartError {
-    label: LabelName,
-    step: String,
-    reason: String,
+    pub(super) label: LabelName,
+    pub(super) step: String,
+    pub(super) reason: String,
 }
 
 impl StartError {
@@ -74,11 +74,11 @@ impl std::error::Error for StartError {}
 #[derive(Debug)]
 pub struct Compartment {
     label: LabelName,
-    channel: Arc<Channel>,
+    pub(super) channel: Arc<Channel>,
     /// Tickets of programs that were asked for and have not ended.
     running: BTreeSet<u64>,
     /// Until when process 1 may still be carrying out its steps, and its machine be booting; `None` once they have.
-    building: Option<Instant>,
+    pub(super) building: Option<Instant>,
     /// How many services it has.
     services: u16,
     /// What its machine was told to cut and has not, by ticket: until when it may.
@@ -93,6 +93,9 @@ struct Parts {
     cgroup: Option<Cgroup>,
     images: Vec<Store>,
 }
+
+/// What process 1 is given before it builds the compartment, with the descriptors.
+pub type Given = (ToInit, Vec<OwnedFd>);
 
 /// What happened inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,51 +117,6 @@ pub enum Event {
 }
 
 impl Compartment {
-    /// Carries out `plan` with the program `init` (levee-init) as process 1, in `network`, and waits until that is done. Process 1 has
-    /// the caller's standard error.
-    ///
-    /// # Errors
-    /// As for [`Compartment::begin`], and a step of process 1's that failed or took too long.
-    pub fn start(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
-        Self::start_with(plan, network, init, Vec::new())
-    }
-
-    /// As [`Compartment::start`], with services ([`ToInit::Service`]).
-    ///
-    /// # Errors
-    /// As [`Compartment::start`].
-    pub fn start_with(
-        plan: &Plan,
-        network: &Network,
-        init: &Path,
-        given: Vec<(ToInit, Vec<OwnedFd>)>,
-    ) -> std::result::Result<Self, StartError> {
-        let mut compartment = Self::begin_with(plan, network, init, std::io::stderr().as_fd(), given)?;
-        let whole = "build the compartment";
-        let failed = |step: &str, reason: String| StartError {
-            label: plan.label.clone(),
-            step: step.to_owned(),
-            reason,
-        };
-        while let Some(until) = compartment.building {
-            let left = until.saturating_duration_since(Instant::now());
-            let wait = || -> std::result::Result<(), Box<dyn std::error::Error>> {
-                let mut fds = [PollFd::new(&compartment.channel, PollFlags::IN)];
-                match poll(&mut fds, Some(&Timespec::try_from(left)?)) {
-                    Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-                    Err(e) => Err(e.into()),
-                }
-            };
-            wait().map_err(|e| failed(whole, e.to_string()))?;
-            let events = compartment.events().map_err(|e| failed(whole, e.to_string()))?;
-            if let Some(Event::Failed(reason)) = events.into_iter().next() {
-                let (step, why) = reason.split_once(": ").unwrap_or((whole, &reason));
-                return Err(failed(step, why.to_owned()));
-            }
-        }
-        Ok(compartment)
-    }
-
     /// Carries out what `plan` has for the warden and hands process 1 (the program `init`, levee-init, in `network`)
     /// the rest; [`Event::Built`] or [`Event::Failed`] says what becomes of it. `log` is process 1's standard error.
     ///
@@ -184,7 +142,7 @@ impl Compartment {
         network: &Network,
         init: &Path,
         log: BorrowedFd<'_>,
-        given: Vec<(ToInit, Vec<OwnedFd>)>,
+        given: Vec<Given>,
     ) -> std::result::Result<Self, StartError> {
         let failed = |step: &dyn fmt::Display, e: &dyn fmt::Display| StartError {
             label: plan.label.clone(),
@@ -527,7 +485,7 @@ fn process_1(
 fn hand(
     plan: &Plan,
     channel: &Channel,
-    given: &[(ToInit, Vec<OwnedFd>)],
+    given: &[Given],
     images: usize,
 ) -> std::result::Result<(), levee_ipc::SendError> {
     for batch in Inside::batches(&plan.inside, BATCH) {

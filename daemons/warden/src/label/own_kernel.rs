@@ -1,9 +1,9 @@
 //! What differs at a label whose compartment is a machine with a kernel of its own: its services' lives and its sockets are told
 //! of by process 1 within, and it is asked to end.
 
-use super::{Cutting, Resources, RunningLabel, addresses, inner_addresses, known, launch, spec_with, stores};
+use super::{Cutting, Resources, RunningLabel, addresses, inner_addresses, launch};
 use crate::below::{self, Below};
-use crate::compartment::{self, Plan};
+use crate::compartment;
 use crate::machine;
 use crate::machine::image::{CACHE, INITRAMFS, Recipe};
 use crate::machine::proto::{Offered, Wire};
@@ -83,7 +83,7 @@ fn recipe(resources: &Resources<'_>) -> Recipe {
 }
 
 /// A label's machine, as data, where `spec` is what its compartment is to be.
-pub(super) fn spec(
+pub(crate) fn spec(
     name: &LabelName,
     label: &levee_policy::Label,
     below: &Below,
@@ -109,20 +109,4 @@ pub(super) fn spec(
         services: site.services_at(label).map(offered).collect(),
         read: below::is_read(label, site),
     })
-}
-
-/// How the label `name` is started, for people to read.
-///
-/// # Errors
-/// The site does not know the label.
-pub fn plan(name: &LabelName, resources: &Resources<'_>) -> Result<String, Fatal> {
-    let label = known(name, resources)?;
-    let below = Below::of(&label, resources.site, &stores(resources));
-    let contexts = crate::selinux::planned(resources.site, &label)?;
-    let whole = spec_with(name, &label, &below, resources, contexts)?;
-    if !resources.site.isolation().has_own_kernel(&label) {
-        return Ok(Plan::new(&whole).to_string());
-    }
-    let plan = machine::Plan::new(spec(name, &label, &below, resources, whole)?);
-    plan.map(|plan| plan.to_string()).ok_or_else(|| Fatal::new("plan a machine", "it has no store"))
 }

@@ -6,8 +6,9 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | [`plan`](Plan) | every step of its start, and its command line, in order |
-//! | `qemu` | that command line |
+//! | [`plan`](Plan) | every step of its start, in order |
+//! | `hardware` | what it is made of |
+//! | `qemu` | the command line that makes it |
 //! | [`image`] | what it boots |
 //! | [`proto`] | what process 1 of the compartment that it runs in, and process 1 of the machine, say to each other |
 //! | [`guest`] | process 1 of the machine |
@@ -16,6 +17,7 @@
 //! The host's kernel mounts no file system that a machine has written, and shares no page with it but read-only images.
 
 pub mod guest;
+mod hardware;
 pub mod image;
 mod plan;
 pub mod proto;
@@ -33,16 +35,14 @@ use levee_sys::clock::counter_khz;
 use levee_sys::{Error, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::compartment::proto::{Profile, Start, ToInit};
-use crate::compartment::{BATCH, Compartment, Inside, Network, SERVICE_UID, Store};
+use crate::compartment::proto::ToInit;
+use crate::compartment::{BATCH, Compartment, Inside, Network, Store};
+use hardware::Descriptor;
 use proto::{IN_PORT, OUT_PORT};
-use qemu::Descriptor;
 
+pub use hardware::{Accelerator, Hardware};
 pub use plan::{Plan, Spec};
-pub use qemu::{Accelerator, PROGRAM};
-
-/// QEMU's number among the programs of its compartment.
-const QEMU: u64 = 1;
+pub use qemu::PROGRAM;
 
 /// The rate of the processor's time-stamp counter, measured once: nothing in a machine without hardware support can.
 static COUNTER: OnceLock<Option<u32>> = OnceLock::new();
@@ -105,19 +105,9 @@ pub fn begin(
     let mut fds = given.collect::<Option<Vec<OwnedFd>>>().ok_or_else(twice)?;
     // Before them the port, which process 1 keeps, and standard output and error.
     fds.splice(0..0, [ours, said()?, said()?]);
-    let start = Start {
-        ticket: QEMU,
-        program: PROGRAM.into(),
-        argv: plan.hardware.arguments(),
-        env: Vec::new(),
-        uid: SERVICE_UID,
-        input: false,
-        terminal: false,
-        filter: Profile::Machine,
-    };
     let steps = Inside::batches(&plan.inside, BATCH).into_iter();
     let mut first: Vec<_> = steps.map(|batch| (ToInit::Within(batch), Vec::new())).collect();
-    first.push((ToInit::Machine(Box::new((start, plan.whole.clone()))), fds));
+    first.push((ToInit::Machine(Box::new((plan.hardware, plan.whole.clone()))), fds));
     first.extend(logs.into_iter().map(|log| (ToInit::Log, vec![log])));
     let compartment = Compartment::begin_with(&plan.host, network, init, log, first)
         .map_err(|e| Error::invalid("start a machine", e.to_string()))?;

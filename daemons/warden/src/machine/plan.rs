@@ -1,14 +1,14 @@
 //! The start of a machine as data: the compartment on the host that QEMU runs in, its hardware, and the compartment within.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use levee_policy::site::Needs;
 use levee_sys::cgroup::Limits;
 
+use super::hardware::{Accelerator, Hardware};
 use super::proto::{Offered, Whole, Wire};
-use super::qemu::{Accelerator, Hardware, IMAGE, PROGRAM};
+use super::qemu::IMAGE;
 use crate::compartment::{self, Files, Inside, Outside, Programs};
 
 /// Mebibytes that a machine has beyond what its services may use: for its kernel, and what it keeps of programs.
@@ -119,39 +119,5 @@ impl Plan {
             time: Duration::ZERO,
         };
         Some(Self { host, hardware, own, programs, below, inside: within.inside, whole })
-    }
-}
-
-/// The steps, numbered, one a line.
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "machine {}: a kernel of its own", self.whole.label)?;
-        let mut steps: Vec<(&str, String)> = vec![
-            (
-                "warden",
-                "make TAP device machine0, without addresses; forward between it and the vault's TUN".into(),
-            ),
-            ("warden", format!("open disk {}: locked, not mounted", self.own.display())),
-            ("warden", format!("open disk {}: to read", self.programs.display())),
-        ];
-        if let Some(below) = &self.below {
-            steps.push(("warden", format!("open disk {}: locked, not mounted", below.display())));
-        }
-        steps.extend(self.host.outside.iter().map(|step| ("warden", step.to_string())));
-        steps.extend(self.host.inside.iter().map(|step| ("process 1", step.to_string())));
-        let arguments = self.hardware.arguments();
-        let command = arguments.iter().skip(1).fold(PROGRAM.to_owned(), |line, word| line + " " + word);
-        steps.push(("process 1", format!("start {command}")));
-        steps.push(("machine", "load the modules of its devices, and forbid any more".into()));
-        steps.extend(self.whole.outside.iter().map(|step| ("machine", step.to_string())));
-        steps.extend(self.inside.iter().map(|step| ("in it", step.to_string())));
-        for service in &self.whole.services {
-            let listen = service.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-            steps.push(("machine", format!("listen for {} at {listen}", service.name)));
-        }
-        for (number, (who, step)) in steps.into_iter().enumerate() {
-            writeln!(f, "{:3}  {who:9}  {step}", number + 1)?;
-        }
-        Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 
-use super::inventory::{ALTERNATIVES, entries};
+use super::inventory::{self, ALTERNATIVES, Inventory, entries};
 use super::{KEPT, Wanted};
 
 /// Where a program's alternatives are inside, `/etc/alternatives` being a link to it.
@@ -166,5 +166,40 @@ fn remove(stage: &Path) -> io::Result<()> {
     match fs::remove_dir_all(stage) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
+    }
+}
+
+impl Wanted {
+    /// The files of this host's `/usr` that it is made from.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    fn files(&self) -> Result<BTreeSet<PathBuf>, String> {
+        let mut files = match Inventory::read().map_err(|e| format!("read what is installed: {e}"))? {
+            Some(inventory) => inventory.closure(&self.programs, &self.software)?,
+            None => inventory::everything().map_err(|e| format!("read /usr: {e}"))?,
+        };
+        files.extend(inventory::compiled(&files));
+        Ok(files)
+    }
+
+    /// What the maker is told, read back; the host may have changed since.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = arguments.into_iter();
+        let key =
+            arguments.next().ok_or("usage: levee-programs KEY [--program PATH | --software WORD]...")?;
+        let (mut programs, mut software) = (Vec::new(), Vec::new());
+        while let Some(flag) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
+            match flag.as_str() {
+                "--program" => programs.push(value),
+                "--software" => software.push(value),
+                _ => return Err(format!("unknown argument {flag}")),
+            }
+        }
+        Ok(Self { programs, software, key })
     }
 }

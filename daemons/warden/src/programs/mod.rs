@@ -28,7 +28,6 @@ use rustix::thread::CapabilitySet;
 use sha2::{Digest, Sha256};
 
 pub use build::make;
-use inventory::Inventory;
 
 use crate::Fatal;
 use crate::maker::{self, Maker};
@@ -118,39 +117,6 @@ impl Wanted {
         let programs = self.programs.iter().flat_map(|word| ["--program", word]);
         let software = self.software.iter().flat_map(|word| ["--software", word]);
         std::iter::once(self.key.as_str()).chain(programs).chain(software)
-    }
-
-    /// The files of this host's `/usr` that it is made from.
-    ///
-    /// # Errors
-    /// What is missing, in words.
-    fn files(&self) -> Result<BTreeSet<PathBuf>, String> {
-        let mut files = match Inventory::read().map_err(|e| format!("read what is installed: {e}"))? {
-            Some(inventory) => inventory.closure(&self.programs, &self.software)?,
-            None => inventory::everything().map_err(|e| format!("read /usr: {e}"))?,
-        };
-        files.extend(inventory::compiled(&files));
-        Ok(files)
-    }
-
-    /// What the maker is told, read back; the host may have changed since.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
-        let mut arguments = arguments.into_iter();
-        let key =
-            arguments.next().ok_or("usage: levee-programs KEY [--program PATH | --software WORD]...")?;
-        let (mut programs, mut software) = (Vec::new(), Vec::new());
-        while let Some(flag) = arguments.next() {
-            let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
-            match flag.as_str() {
-                "--program" => programs.push(value),
-                "--software" => software.push(value),
-                _ => return Err(format!("unknown argument {flag}")),
-            }
-        }
-        Ok(Self { programs, software, key })
     }
 
     /// The image's name.

@@ -10,9 +10,10 @@ use levee_ipc::{Channel, Full, Stream};
 use super::filters::Filters;
 use super::init::begin;
 use super::{shorten, tell};
-use crate::compartment::Inside;
-use crate::compartment::proto::{FromInit, Start};
+use crate::compartment::proto::{FromInit, Profile, Start};
+use crate::compartment::{Inside, SERVICE_UID};
 use crate::machine::proto::{FromGuest, ToGuest, Whole};
+use crate::machine::{Hardware, PROGRAM};
 
 /// Bytes of steps that go in one message, well below what a message may have.
 const BATCH: usize = levee_ipc::MAX_STREAMED / 2;
@@ -20,13 +21,16 @@ const BATCH: usize = levee_ipc::MAX_STREAMED / 2;
 /// Most messages taken from the machine in one turn.
 const TURN: usize = 64;
 
+/// A machine that is to be started.
+type Machine = (Box<(Hardware, Whole)>, Vec<OwnedFd>);
+
 /// What the warden gives for a machine.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     /// The inner steps of the compartment in the machine.
     pub steps: Vec<Inside>,
-    /// QEMU, what process 1 of the machine is to be told, and the descriptors: its port, and those of QEMU.
-    pub machine: Option<(Box<(Start, Whole)>, Vec<OwnedFd>)>,
+    /// Its hardware, what process 1 of the machine is to be told, and the descriptors: its port, and those of QEMU.
+    pub machine: Option<Machine>,
     /// Where each service writes to.
     pub logs: Vec<OwnedFd>,
 }
@@ -53,13 +57,23 @@ impl Front {
         }
         let qemu = fds.split_off(1);
         let guest = Stream::new(fds.remove(0));
-        let (start, whole) = *machine;
+        let (hardware, whole) = *machine;
+        let start = Start {
+            ticket: 0,
+            program: PROGRAM.into(),
+            argv: hardware.arguments(),
+            env: Vec::new(),
+            uid: SERVICE_UID,
+            input: false,
+            terminal: false,
+            filter: Profile::Machine,
+        };
         // Everything it is to do waits in its port until it reads.
         let hand = |batch| guest.send(&ToGuest::Steps(batch), Full::Fails);
         let handed = Inside::batches(&steps, BATCH).into_iter().try_for_each(hand);
         handed.map_err(|e| format!("hand a machine its steps: {e}"))?;
         let fds: Vec<BorrowedFd<'_>> = qemu.iter().map(AsFd::as_fd).collect();
-        let pid = begin(&start, &fds, filters).map_err(|e| format!("start {}: {e}", start.program))?;
+        let pid = begin(&start, &fds, filters).map_err(|e| format!("start {PROGRAM}: {e}"))?;
         let qemu = pid.as_raw_nonzero().get();
         Ok(Some(Self { guest, whole: Some(whole), logs, qemu, is_built: false, hung_up: false }))
     }
@@ -151,4 +165,78 @@ impl Front {
 fn is_end(e: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compartment::proto::Report;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::io::Read as _;
+
+    /// A machine with one service that has booted, its own end of the port, and what its service's log is read from.
+    fn machine(is_built: bool) -> (Front, Stream<OwnedFd>, std::fs::File) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let (read, log) = rustix::pipe::pipe().unwrap();
+        let (whole, logs) = (None, vec![log]);
+        let front = Front { guest: Stream::new(ours), whole, logs, qemu: 7, is_built, hung_up: false };
+        (front, Stream::new(theirs), read.into())
+    }
+
+    fn heard(is_built: bool, said: &FromGuest) -> Result<Option<FromInit>, String> {
+        let (mut front, guest, _log) = machine(is_built);
+        let (ours, warden) = Channel::pair().unwrap();
+        guest.send(said, Full::Fails).unwrap();
+        front.hear(&ours)?;
+        Ok(warden.try_recv().ok().map(|received| received.message))
+    }
+
+    fn of_service(place: u16) -> FromGuest {
+        FromGuest::Service { place, report: Report { starts: 1, told: None, trouble: None } }
+    }
+
+    #[test]
+    fn what_a_machine_may_say_is_told_and_what_it_may_not_is_its_end() {
+        assert!(matches!(heard(false, &FromGuest::Built), Ok(Some(FromInit::Built))));
+        assert!(matches!(heard(true, &of_service(0)), Ok(Some(FromInit::Service { place: 0, .. }))));
+        let cut = FromGuest::Cut { ticket: 3, sockets: Some(1) };
+        assert!(matches!(heard(true, &cut), Ok(Some(FromInit::Cut { ticket: 3, .. }))));
+        let line = |service| FromGuest::Said { service, line: "tide".into() };
+        for (is_built, said) in [
+            // Of a service that it has not, before it is built, or once more.
+            (true, of_service(1)),
+            (true, line(1)),
+            (false, of_service(0)),
+            (false, line(0)),
+            (false, cut),
+            (true, FromGuest::Built),
+            (true, FromGuest::Booted),
+            (false, FromGuest::Booted),
+            (true, FromGuest::Failed { reason: "no disk".into() }),
+        ] {
+            assert!(heard(is_built, &said).is_err(), "{is_built} {said:?}");
+        }
+        // No frame at all: its length is more than any has.
+        let (mut front, guest, _log) = machine(true);
+        rustix::io::write(guest.descriptor(), &[0xff; 8]).unwrap();
+        front.hear(&Channel::pair().unwrap().0).unwrap_err();
+    }
+
+    #[test]
+    fn a_line_of_a_service_goes_into_its_log_without_what_a_terminal_would_obey() {
+        let (mut front, guest, mut log) = machine(true);
+        guest.send(&FromGuest::Said { service: 0, line: "low\u{1b}[2J\ntide".into() }, Full::Fails).unwrap();
+        front.hear(&Channel::pair().unwrap().0).unwrap();
+        drop(front);
+        let mut text = String::new();
+        log.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "low[2Jtide\n");
+    }
+
+    #[test]
+    fn the_end_of_qemu_is_the_end_of_its_compartment_and_no_other_process_is() {
+        let (front, _guest, _log) = machine(true);
+        assert!(front.ended(8, 0).is_ok() && front.ended(7, 0).is_err());
+    }
 }

@@ -1,18 +1,15 @@
 //! The services of the machine's label: their listeners, opened here, with which process 1 of the compartment in the machine starts them.
 //! What they write is told outside, as far as there is room for it.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use levee_policy::site::Protocol;
 
 use super::output::Output;
-use crate::compartment::Network;
 use crate::compartment::proto::{Offer, ToInit};
+use crate::compartment::{Given, Network};
 use crate::label::datagrams;
 use crate::machine::proto::{FromGuest, Offered};
-
-/// What process 1 of the compartment is given of one.
-pub type Given = (ToInit, Vec<OwnedFd>);
 
 /// What services write.
 #[derive(Debug)]
