@@ -9,6 +9,7 @@ mod pass;
 mod password;
 mod sign_on;
 
+pub use crate::carry::{Carry, Direction};
 pub use connect::Connect;
 pub use keys::Keys;
 pub use pass::{Message, Pass, Release};
@@ -227,27 +228,6 @@ impl Session {
     pub fn protected(&self) -> &Protected {
         &self.protected
     }
-}
-
-/// Which way a file is carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Direction {
-    /// Out of a session, to where no label is.
-    Export,
-    /// Into a session.
-    Import,
-}
-
-/// To carry one file out of a session, or into one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Carry {
-    /// Which way.
-    pub direction: Direction,
-    /// Its size.
-    pub bytes: u64,
-    /// SHA-256 of it.
-    pub digest: [u8; 32],
 }
 
 /// Who asks, for the audit record. Decisions themselves look at labels only.

@@ -1,12 +1,13 @@
 //! Labels, the lattice they form, the site file, and every decision that follows from them.
 //!
-//! This crate decides and does nothing: no unsafe code, no input or output, no clock. It builds for
+//! It decides and may not act: no unsafe code, no input or output, no clock. It builds for
 //! `wasm32-unknown-unknown`. The invariant it keeps: a [`decision::Grant`] exists only if a decision in
 //! [`decision`] made it, and a [`Site`] exists only if its file had no problem at all.
 //!
 //! Begin reading with `label.rs`, then `decision.rs`; `site/` reads the file, `site/reference.rs` says what each key means.
 
 pub mod audit;
+mod carry;
 mod categories;
 pub mod decision;
 mod domain;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::parse::{Draft, DraftServer};
+use super::draft::{Draft, DraftServer};
 use super::partition;
 use super::problem::ProblemKind;
 use super::read::{At, Reader};

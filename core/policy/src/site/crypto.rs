@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::parse::unknown_word;
-use super::posture::Cipher;
+use super::cipher::Cipher;
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::reference;
+use super::values::unknown_word;
 
 /// The curve of a site's keys, its authority's among them: ECDSA with the hash of its own size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +90,13 @@ impl Suites {
             Self::Default => None,
             Self::Cnsa | Self::CnsaMlKem => Some(Curve::P384),
         }
+    }
+}
+
+impl Cipher {
+    /// All there are, in levee's own order.
+    pub fn all() -> &'static [Self] {
+        Suites::Default.ciphers()
     }
 }
 

@@ -5,10 +5,10 @@ use std::ops::Range as Span;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::parse::unknown_word;
 use super::problem::ProblemKind;
 use super::read::{Keys, Reader};
 use super::reference;
+use super::values::unknown_word;
 use crate::categories::MAX_CATEGORIES;
 use crate::domain::{Domain, TagForm};
 use crate::vocabulary::Vocabulary;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::Vault;
-use super::parse::{port_or, quantity as read_quantity};
 use super::problem::ProblemKind;
 use super::quantity;
 use super::read::{At, Keys, Reader};
 use super::reference;
+use super::values::{port_or, quantity as read_quantity};
 use crate::names::DomainName;
 
 /// Members of etcd at most.

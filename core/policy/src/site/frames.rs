@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::parse::{Draft, quantity as read_quantity};
+use super::draft::Draft;
 use super::problem::ProblemKind;
 use super::quantity::brief;
 use super::quota::{Quota, quota};
 use super::read::{At, Keys, Reader};
 use super::reference;
+use super::values::quantity as read_quantity;
 use super::vault::ranges;
 use crate::label::{Label, Range};
 use crate::vocabulary::Vocabulary;

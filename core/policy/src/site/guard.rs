@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::parse::quantity as read_quantity;
 use super::problem::ProblemKind;
 use super::quantity;
 use super::quota::{Quota, quota};
 use super::read::{At, Keys, Reader};
+use super::values::{NAME, PARTITION_NAME, quantity as read_quantity};
 use crate::names::{PartitionName, UserName};
 
 /// Octets that one message of a guard may have: it travels whole between levee's processes.
@@ -192,7 +192,7 @@ pub(super) fn refuse(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<()> {
 /// Reads what a guard has beside, where its messages have this size at most.
 pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>) -> Option<ReadGuard> {
     let filter = (reader.need(keys, "filter", "\"checker\""))
-        .and_then(|value| reader.parsed::<PartitionName>(value, "partition name", super::partition::NAME));
+        .and_then(|value| reader.parsed::<PartitionName>(value, "partition name", PARTITION_NAME));
     let messages = reader
         .need(keys, "messages", "\"10 in 60s\"")
         .and_then(|value| quota(reader, value, "messages", |text| text.parse().ok()));
@@ -261,7 +261,7 @@ fn release(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<(Vec<At<UserName>
         }
         return Some((Vec::new(), Duration::ZERO));
     };
-    let names = reader.parsed_list::<UserName>(value, "user name", super::parse::NAME)?;
+    let names = reader.parsed_list::<UserName>(value, "user name", NAME)?;
     for (at, name) in names.iter().enumerate() {
         if names.iter().take(at).any(|known| known.value == name.value) {
             let what = format!("`{}` is named twice", name.value);

@@ -2,9 +2,10 @@
 
 use ipnet::IpNet;
 
-use super::partition::{Draft, NAME};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
+use super::values::PARTITION_NAME;
+use crate::label::Label;
 use crate::names::{ChannelName, PartitionName};
 
 /// Links at most.
@@ -50,7 +51,7 @@ impl ReadLink {
 
 pub(super) fn read(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadLink> {
     let name = (reader.need(keys, "name", "\"bus\""))
-        .and_then(|value| reader.parsed::<ChannelName>(value, "link name", NAME));
+        .and_then(|value| reader.parsed::<ChannelName>(value, "link name", PARTITION_NAME));
     if let Some(name) = &name
         && (name.value.as_str().len() > LENGTH || TAKEN.contains(&name.value.as_str()))
     {
@@ -59,7 +60,7 @@ pub(super) fn read(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadLink>
         reader.problem(ProblemKind::BadValue, &name.span, what, remedy);
     }
     let between = (reader.need(keys, "between", "[\"front\", \"desk\"]"))
-        .and_then(|value| Some((value.span(), reader.parsed_list(value, "partition name", NAME)?)));
+        .and_then(|value| Some((value.span(), reader.parsed_list(value, "partition name", PARTITION_NAME)?)));
     let addresses = reader.need(keys, "addresses", "[\"10.9.0.1/30\", \"10.9.0.2/30\"]").and_then(|value| {
         let form = "an address with its prefix length, such as \"10.9.0.1/30\"";
         Some((value.span(), reader.parsed_list(value, "address", form)?))
@@ -84,12 +85,13 @@ fn pair<T>(
     pair
 }
 
-/// Holds links against partitions and against each other.
-pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft) {
-    let label = |name: &PartitionName| {
-        draft.partitions.iter().find(|(known, ..)| known.value == *name).map(|(_, label, _)| &label.value)
-    };
-    for (at, link) in draft.links.iter().enumerate() {
+/// Holds links against partitions, of which `label` knows the labels, and against each other.
+pub(super) fn check<'a>(
+    reader: &mut Reader<'_>,
+    links: &[ReadLink],
+    label: impl Fn(&PartitionName) -> Option<&'a Label>,
+) {
+    for (at, link) in links.iter().enumerate() {
         let [one, other] = &link.ends;
         if one.value == other.value {
             let what = format!("the link `{}` leads from a partition to itself", link.name.value);
@@ -117,7 +119,7 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft) {
             let what = format!("{} is no address that an interface can have", bad.value);
             reader.problem(ProblemKind::BadValue, &bad.span, what, "write an address of one host");
         }
-        for earlier in draft.links.iter().take(at) {
+        for earlier in links.iter().take(at) {
             let shares =
                 link.ends.iter().any(|end| earlier.ends.iter().any(|there| there.value == end.value));
             let [theirs, _] = &earlier.addresses;

@@ -2,8 +2,10 @@
 
 mod audit;
 mod check;
+mod cipher;
 mod crypto;
 mod domains;
+mod draft;
 mod federation;
 mod frames;
 mod guard;
@@ -33,6 +35,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use audit::{Audit, CheckpointPlace};
+pub use cipher::Cipher;
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
 pub use frames::{Frames, STANDSTILL, Slot};
@@ -41,14 +44,14 @@ pub use isolation::{Assurance, Isolation, Processor, Selinux};
 pub use link::Link;
 pub use needs::{Need, Needs};
 pub use partition::{Channel, Partition, Restart};
-pub use posture::{Cipher, Posture};
+pub use posture::Posture;
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
 pub use protection::{Protected, Protection, Unprotected};
 pub use quota::Quota;
 pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Layer, Vault};
 
-use crate::decision::Direction;
+use crate::carry::Direction;
 use crate::domain::Domain;
 use crate::label::{Label, Range};
 use crate::names::{

@@ -7,8 +7,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::ProblemKind;
-use super::parse::unknown_word;
 use super::read::{Keys, Reader};
+use super::values::unknown_word;
 
 /// A group of system calls, or `/proc`. What each is for and what it leaks is said in `conf/seccomp/service.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -2,30 +2,21 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::parse::{Draft, NAME, port, protocol, range};
+use super::draft::{Draft, DraftNetwork};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
+use super::values::{NAME, port, protocol, range};
 use super::{NetworkHost, reference};
 use crate::domain::Domain;
 use crate::label::Range;
-use crate::names::{InterfaceName, ServiceName};
+use crate::names::ServiceName;
 use crate::vocabulary::Vocabulary;
 
 /// Labels that one network has at most: each has a compartment that runs.
 const MOST: u64 = 64;
-
-pub(super) struct DraftNetwork {
-    pub interface: At<InterfaceName>,
-    pub labels: At<Range>,
-    pub domain: Option<At<u32>>,
-    pub addresses: Vec<At<IpNet>>,
-    pub services: Vec<At<ServiceName>>,
-    pub hosts: Vec<At<NetworkHost>>,
-}
 
 pub(super) fn read(
     reader: &mut Reader<'_>,

@@ -1,102 +1,27 @@
 //! From the file's text to a site: every table is read whole before anything is given up.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::ops::Range as Span;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::networks::DraftNetwork;
+use super::draft::{Draft, DraftHost, DraftNetwork, DraftServer, DraftService, DraftUser, Part};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::services::service;
+use super::values::{NAME, port_or, quantity as read_quantity, range, unknown_word};
 use super::{
-    Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Mode, Needs, Network, Program,
-    Protocol, Recorded, SecondFactor, Server, Service, Site, User, Vault, check, domains, federation, frames,
-    networks, partition, posture, protection, quantity, reference,
+    Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Network, SecondFactor, Server,
+    Service, Site, User, Vault, check, domains, federation, frames, networks, partition, posture, protection,
+    quantity, reference,
 };
-use crate::label::Range;
-use crate::names::{DomainName, HostName, ProtectionName, ServiceName, SiteName, UserName};
-use crate::vocabulary::{NameList, Vocabulary, nearest};
+use crate::names::{ServiceName, SiteName, UserName};
+use crate::vocabulary::{NameList, Vocabulary};
 
 /// A site file is not larger than this, in bytes.
 const MAX_TEXT: usize = 4 << 20;
-
-/// Everything read, with its places, before the parts have been held against each other.
-///
-/// A part that could not be read is missing here, and a problem says so.
-pub(super) struct Draft {
-    pub vocabulary: Option<Vocabulary>,
-    pub server: Option<DraftServer>,
-    pub users: Part<DraftUser>,
-    pub hosts: Part<DraftHost>,
-    pub services: Part<DraftService>,
-    pub networks: Part<DraftNetwork>,
-    pub federation: Option<federation::Draft>,
-    pub parts: Option<partition::Draft>,
-}
-
-/// Everything of one kind that could be read.
-pub(super) struct Part<T> {
-    pub read: Vec<T>,
-    /// Whether that is all: only then can something be said to have none of them.
-    pub whole: bool,
-}
-
-impl<T> Part<T> {
-    fn of(all: Vec<Option<T>>) -> Self {
-        let whole = all.iter().all(Option::is_some);
-        Self { read: all.into_iter().flatten().collect(), whole }
-    }
-}
-
-pub(super) struct DraftServer {
-    pub span: Span<usize>,
-    pub name: At<DomainName>,
-    pub addresses: Vec<At<IpAddr>>,
-    pub trusted_path_port: u16,
-    pub ike_port: At<u16>,
-    pub tunnel_port: At<u16>,
-    pub layer_port: At<u16>,
-    pub inner_addresses: Vec<At<IpAddr>>,
-    pub inner_pools: Vec<At<IpNet>>,
-    pub names: Vec<At<DomainName>>,
-    pub slots: u16,
-    pub grace: Duration,
-    pub longest_session: Option<Duration>,
-    pub idle_lock: Option<Duration>,
-}
-
-pub(super) struct DraftUser {
-    pub name: At<UserName>,
-    pub clearance: At<Range>,
-    /// Labels from and to which files may be carried.
-    pub carried: [Option<Range>; 2],
-    pub second_factor: Option<SecondFactor>,
-}
-
-pub(super) struct DraftHost {
-    pub name: At<HostName>,
-    pub accreditation: At<Range>,
-    pub ppk: Option<At<HostPpk>>,
-}
-
-pub(super) struct DraftService {
-    pub name: At<ServiceName>,
-    pub port: At<u16>,
-    pub protocol: Protocol,
-    pub range: At<Range>,
-    pub mode: Mode,
-    pub program: Program,
-    pub uploads: bool,
-    pub needs: Needs,
-    pub software: Vec<String>,
-    pub recorded: Recorded,
-    pub protection: Option<At<ProtectionName>>,
-}
 
 pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
     let mut reader = Reader::new(text);
@@ -371,27 +296,6 @@ fn colour_table<'t>(
     }
 }
 
-pub(super) fn unknown_word<'a>(
-    reader: &mut Reader<'_>,
-    word: &At<&str>,
-    what: &str,
-    known: impl Iterator<Item = &'a str> + Clone,
-) {
-    let near = nearest(word.value, known.clone());
-    let list = known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let remedy = match &near {
-        Some(near) => format!("did you mean `{near}`? There are {list}"),
-        None => format!("use one of {list}"),
-    };
-    reader.problem_near(
-        ProblemKind::UnknownName,
-        &word.span,
-        format!("`{}` is no {what}", word.value),
-        near,
-        remedy,
-    );
-}
-
 fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
     let value = reader.need(root, "server", "{ name = \"server.harbour.example\", … }")?;
     let keys = reader.subtable(value, "[server]", &reference::SERVER.names())?;
@@ -424,7 +328,7 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
         Some(value) => {
             const FORM: &str = "a time from \"1m\" to \"168h\"";
             const BOUNDS: std::ops::RangeInclusive<u64> = 60_000..=604_800_000;
-            quantity(reader, value, "longest-session", milliseconds, BOUNDS, FORM).map(Some)
+            read_quantity(reader, value, "longest-session", milliseconds, BOUNDS, FORM).map(Some)
         }
         None => Some(None),
     };
@@ -432,14 +336,19 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
         Some(value) => {
             const FORM: &str = "a time from \"5s\" to \"24h\"";
             const BOUNDS: std::ops::RangeInclusive<u64> = 5_000..=86_400_000;
-            quantity(reader, value, "idle-lock", milliseconds, BOUNDS, FORM).map(Some)
+            read_quantity(reader, value, "idle-lock", milliseconds, BOUNDS, FORM).map(Some)
         }
         None => Some(None),
     };
     let grace = match keys.get("grace") {
-        Some(value) => {
-            quantity(reader, value, "grace", milliseconds, 1_000..=3_600_000, "a time from \"1s\" to \"1h\"")
-        }
+        Some(value) => read_quantity(
+            reader,
+            value,
+            "grace",
+            milliseconds,
+            1_000..=3_600_000,
+            "a time from \"1s\" to \"1h\"",
+        ),
         None => Some(30_000),
     };
     Some(DraftServer {
@@ -460,41 +369,6 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
     })
 }
 
-pub(super) fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, default: u16) -> Option<At<u16>> {
-    match keys.get(key) {
-        Some(value) => reader.port(value, key).map(|port| At::new(port, value.span())),
-        None => Some(At::new(default, keys.span())),
-    }
-}
-
-/// A string with a unit, read by `read` and kept within bounds.
-pub(super) fn quantity(
-    reader: &mut Reader<'_>,
-    value: &Spanned<DeValue<'_>>,
-    key: &str,
-    read: impl Fn(&str) -> Option<u64>,
-    bounds: std::ops::RangeInclusive<u64>,
-    form: &str,
-) -> Option<u64> {
-    let text = reader.text(value, key, form)?;
-    let Some(number) = read(text.value) else {
-        let what = format!("`{}` is not a valid {key}", text.value);
-        // "512 MB" for "512M", "30 sec" for "30s": the number and the unit's first letter.
-        let digits = text.value.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let unit = text.value.get(digits.len()..).and_then(|unit| unit.trim_start().chars().next());
-        let meant = unit.map(|unit| format!("{digits}{unit}")).filter(|meant| read(meant).is_some());
-        let remedy = meant.map_or_else(|| form.to_owned(), |meant| format!("`{meant}`, {form}"));
-        reader.problem(ProblemKind::BadValue, &text.span, what, format!("write {remedy}"));
-        return None;
-    };
-    if !bounds.contains(&number) {
-        let what = format!("`{key}` is {}", text.value);
-        reader.problem(ProblemKind::OutOfBounds, &text.span, what, format!("write {form}"));
-        return None;
-    }
-    Some(number)
-}
-
 fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
     let default = Limits::default();
     let Some(value) = root.get("limits") else { return Some(default) };
@@ -502,7 +376,7 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
     let memory = match keys.get("memory") {
         Some(value) => {
             let form = "a size from \"16M\" to \"1T\"";
-            quantity(reader, value, "memory", quantity::size, 16 << 20..=1 << 40, form)
+            read_quantity(reader, value, "memory", quantity::size, 16 << 20..=1 << 40, form)
         }
         None => Some(default.memory),
     };
@@ -513,21 +387,21 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
     let cpu = match keys.get("cpu") {
         Some(value) => {
             let form = "a share of one processor from \"1%\" to \"102400%\"";
-            quantity(reader, value, "cpu", quantity::percent, 1..=102_400, form)
+            read_quantity(reader, value, "cpu", quantity::percent, 1..=102_400, form)
         }
         None => Some(u64::from(default.cpu_percent)),
     };
     let store = match keys.get("store") {
         Some(value) => {
             let form = "a size from \"4M\" to \"1T\"";
-            quantity(reader, value, "store", quantity::size, 4 << 20..=1 << 40, form)
+            read_quantity(reader, value, "store", quantity::size, 4 << 20..=1 << 40, form)
         }
         None => Some(default.store),
     };
     let stores = match keys.get("stores") {
         Some(value) => {
             let form = "a size from \"16M\" to \"1024T\"";
-            quantity(reader, value, "stores", quantity::size, 16 << 20..=1 << 50, form)
+            read_quantity(reader, value, "stores", quantity::size, 16 << 20..=1 << 50, form)
         }
         None => Some(default.stores),
     };
@@ -548,26 +422,6 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
         connections: connections?,
     })
 }
-
-/// A range in the site's own words; nothing is said of it while the words themselves are at fault.
-pub(super) fn range(
-    reader: &mut Reader<'_>,
-    vocabulary: Option<&Vocabulary>,
-    keys: &Keys<'_>,
-    key: &str,
-) -> Option<At<Range>> {
-    let value = reader.need(keys, key, "\"LOW..HIGH\"")?;
-    let text = reader.string(value, key)?;
-    match vocabulary?.parse_range(text.value) {
-        Ok(range) => Some(At::new(range, text.span)),
-        Err(error) => {
-            reader.label_fault(&text, error);
-            None
-        }
-    }
-}
-
-pub(super) const NAME: &str = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
 
 fn user(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<DraftUser> {
     let name = reader.need(keys, "name", "\"ada\"");
@@ -604,22 +458,4 @@ fn host(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_
         None => Some(None),
     };
     Some(DraftHost { name: name?, accreditation: accreditation?, ppk: ppk? })
-}
-
-pub(super) fn protocol(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Protocol> {
-    let value = reader.need(keys, "protocol", "\"tcp\"")?;
-    let word = reader.string(value, "protocol")?;
-    match word.value {
-        "tcp" => Some(Protocol::Tcp),
-        "udp" => Some(Protocol::Udp),
-        _ => {
-            unknown_word(reader, &word, "protocol", ["tcp", "udp"].into_iter());
-            None
-        }
-    }
-}
-
-pub(super) fn port(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<At<u16>> {
-    let value = reader.need(keys, "port", "80")?;
-    reader.port(value, "port").map(|port| At::new(port, value.span()))
 }

@@ -7,10 +7,9 @@ use toml::de::DeValue;
 
 use super::guard::{self, Guard, ReadGuard};
 use super::link::{self, ReadLink};
-use super::parse::{quantity as read_quantity, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
-use super::values::{command, label};
+use super::values::{PARTITION_NAME, command, label, quantity as read_quantity, unknown_word};
 use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference};
 use crate::flow::{self, Passage, Step};
 use crate::label::{Label, Range};
@@ -222,8 +221,6 @@ impl Draft {
     }
 }
 
-pub(super) const NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";
-
 /// Reads every `[[partition]]`, `[[channel]]` and `[[link]]`; `None` if one could not be read.
 pub(super) fn read(
     reader: &mut Reader<'_>,
@@ -262,7 +259,7 @@ fn partition(
     keys: &Keys<'_>,
 ) -> Option<(At<PartitionName>, At<Label>, Partition)> {
     let name = (reader.need(keys, "name", "\"sensor\""))
-        .and_then(|value| reader.parsed::<PartitionName>(value, "partition name", NAME));
+        .and_then(|value| reader.parsed::<PartitionName>(value, "partition name", PARTITION_NAME));
     let label = label(reader, vocabulary, keys);
     let command =
         (reader.need(keys, "command", "[\"/path/to/program\"]")).and_then(|value| command(reader, value));
@@ -335,7 +332,7 @@ fn restart(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Rest
 fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
     const KINDS: [(&str, Passage); 2] = [("oneway", Passage::OneWay), ("guard", Passage::Guard)];
     let name = (reader.need(keys, "name", "\"readings\""))
-        .and_then(|value| reader.parsed::<ChannelName>(value, "channel name", NAME));
+        .and_then(|value| reader.parsed::<ChannelName>(value, "channel name", PARTITION_NAME));
     let passage = reader.need(keys, "kind", "\"oneway\"").and_then(|value| {
         let word = reader.string(value, "kind")?;
         let kind = KINDS.iter().find(|(kind, _)| *kind == word.value).map(|(_, passage)| *passage);
@@ -346,7 +343,7 @@ fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
     });
     let mut end = |key| {
         let value = reader.need(keys, key, "\"sensor\"")?;
-        reader.parsed::<PartitionName>(value, "partition name", NAME)
+        reader.parsed::<PartitionName>(value, "partition name", PARTITION_NAME)
     };
     let (from, to) = (end("from"), end("to"));
     let size = match keys.get("size") {
@@ -449,7 +446,10 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
             steps.extend([step(one, other), step(other, one)]);
         }
     }
-    link::check(reader, draft);
+    let label = |name: &PartitionName| {
+        partitions.iter().find(|(known, ..)| known.value == *name).map(|(_, label, _)| &label.value)
+    };
+    link::check(reader, links, label);
     forbidden(reader, draft, &steps, vocabulary);
 }
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::cipher::Cipher;
 use super::crypto::Crypto;
-use super::parse::{quantity, unknown_word};
 use super::problem::ProblemKind;
 use super::quantity::duration;
 use super::read::{Keys, Reader};
 use super::reference;
+use super::values::{quantity, unknown_word};
 use super::vault::{Vault, ranges};
 use crate::label::{Label, Range};
 use crate::names::PostureName;
@@ -23,48 +23,6 @@ const MOST: usize = 16;
 const FOLLOW: Duration = Duration::from_secs(10);
 /// What that may be, in milliseconds: two seconds are about what a change takes on a busy host.
 const FOLLOWS: std::ops::RangeInclusive<u64> = 2_000..=60_000;
-
-/// What a tunnel is sealed by: an AEAD and its key's length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Cipher {
-    /// AES-GCM with a 256-bit key and a 16-octet tag (RFC 4106).
-    #[serde(rename = "aes-256-gcm")]
-    Aes256Gcm,
-    /// AES-GCM with a 128-bit key and a 16-octet tag (RFC 4106).
-    #[serde(rename = "aes-128-gcm")]
-    Aes128Gcm,
-    /// ChaCha20-Poly1305 (RFC 7634).
-    #[serde(rename = "chacha20-poly1305")]
-    ChaCha20Poly1305,
-}
-
-impl Cipher {
-    const ALL: [(&str, Self); 3] = [
-        ("aes-256-gcm", Self::Aes256Gcm),
-        ("aes-128-gcm", Self::Aes128Gcm),
-        ("chacha20-poly1305", Self::ChaCha20Poly1305),
-    ];
-
-    /// All there are, in levee's own order.
-    pub fn all() -> &'static [Self] {
-        super::Suites::Default.ciphers()
-    }
-
-    /// The word for it in a site file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Aes256Gcm => "aes-256-gcm",
-            Self::Aes128Gcm => "aes-128-gcm",
-            Self::ChaCha20Poly1305 => "chacha20-poly1305",
-        }
-    }
-}
-
-impl std::fmt::Display for Cipher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// What tunnels must have while it is in force.
 #[derive(Clone, Debug)]

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::cipher::Cipher;
 use super::crypto::Crypto;
-use super::parse::{DraftService, quantity, unknown_word};
-use super::posture::{Cipher, ciphers_of};
+use super::draft::DraftService;
+use super::posture::ciphers_of;
 use super::problem::ProblemKind;
 use super::quantity::duration;
 use super::read::{Keys, Reader};
+use super::values::{quantity, unknown_word};
 use super::vault::{Layer, Vault, ranges};
 use super::{Site, reference};
 use crate::label::{Label, Range};

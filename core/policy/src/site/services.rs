@@ -1,10 +1,11 @@
 //! Reads `[[service]]`.
 
+use super::draft::DraftService;
 use super::needs;
-use super::parse::{DraftService, NAME, port, protocol, range, unknown_word};
 use super::problem::ProblemKind;
 use super::read::{Keys, Reader};
 use super::values::command;
+use super::values::{NAME, port, protocol, range, unknown_word};
 use super::{Mode, Passed, Program, Protocol, Recorded};
 use crate::vocabulary::{Vocabulary, nearest};
 

@@ -3,10 +3,16 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::Protocol;
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
-use crate::label::Label;
-use crate::vocabulary::Vocabulary;
+use crate::label::{Label, Range};
+use crate::vocabulary::{Vocabulary, nearest};
+
+/// What a name of a person, a service and the like is made of.
+pub(super) const NAME: &str = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
+/// What the name of a partition, a channel or a link is made of.
+pub(super) const PARTITION_NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";
 
 /// A table's `label`; nothing is said of it while the words themselves are at fault.
 pub(super) fn label(
@@ -45,4 +51,100 @@ pub(super) fn command(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> 
         return None;
     }
     Some(words.iter().map(|word| word.value.to_owned()).collect())
+}
+
+/// A range in the site's own words; nothing is said of it while the words themselves are at fault.
+pub(super) fn range(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    keys: &Keys<'_>,
+    key: &str,
+) -> Option<At<Range>> {
+    let value = reader.need(keys, key, "\"LOW..HIGH\"")?;
+    let text = reader.string(value, key)?;
+    match vocabulary?.parse_range(text.value) {
+        Ok(range) => Some(At::new(range, text.span)),
+        Err(error) => {
+            reader.label_fault(&text, error);
+            None
+        }
+    }
+}
+
+/// A string with a unit, read by `read` and kept within bounds.
+pub(super) fn quantity(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    key: &str,
+    read: impl Fn(&str) -> Option<u64>,
+    bounds: std::ops::RangeInclusive<u64>,
+    form: &str,
+) -> Option<u64> {
+    let text = reader.text(value, key, form)?;
+    let Some(number) = read(text.value) else {
+        let what = format!("`{}` is not a valid {key}", text.value);
+        // "512 MB" for "512M", "30 sec" for "30s": the number and the unit's first letter.
+        let digits = text.value.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = text.value.get(digits.len()..).and_then(|unit| unit.trim_start().chars().next());
+        let meant = unit.map(|unit| format!("{digits}{unit}")).filter(|meant| read(meant).is_some());
+        let remedy = meant.map_or_else(|| form.to_owned(), |meant| format!("`{meant}`, {form}"));
+        reader.problem(ProblemKind::BadValue, &text.span, what, format!("write {remedy}"));
+        return None;
+    };
+    if !bounds.contains(&number) {
+        let what = format!("`{key}` is {}", text.value);
+        reader.problem(ProblemKind::OutOfBounds, &text.span, what, format!("write {form}"));
+        return None;
+    }
+    Some(number)
+}
+
+/// Says of a word that it is none of those `known`, and which is near to it.
+pub(super) fn unknown_word<'a>(
+    reader: &mut Reader<'_>,
+    word: &At<&str>,
+    what: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) {
+    let near = nearest(word.value, known.clone());
+    let list = known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let remedy = match &near {
+        Some(near) => format!("did you mean `{near}`? There are {list}"),
+        None => format!("use one of {list}"),
+    };
+    reader.problem_near(
+        ProblemKind::UnknownName,
+        &word.span,
+        format!("`{}` is no {what}", word.value),
+        near,
+        remedy,
+    );
+}
+
+/// A table's `protocol`.
+pub(super) fn protocol(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Protocol> {
+    let value = reader.need(keys, "protocol", "\"tcp\"")?;
+    let word = reader.string(value, "protocol")?;
+    match word.value {
+        "tcp" => Some(Protocol::Tcp),
+        "udp" => Some(Protocol::Udp),
+        _ => {
+            unknown_word(reader, &word, "protocol", ["tcp", "udp"].into_iter());
+            None
+        }
+    }
+}
+
+/// A table's `port`.
+pub(super) fn port(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<At<u16>> {
+    let value = reader.need(keys, "port", "80")?;
+    reader.port(value, "port").map(|port| At::new(port, value.span()))
+}
+
+/// A port under this key; where there is none, `default`.
+pub(super) fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, default: u16) -> Option<At<u16>> {
+    match keys.get(key) {
+        Some(value) => reader.port(value, key).map(|port| At::new(port, value.span())),
+        None => Some(At::new(default, keys.span())),
+    }
 }

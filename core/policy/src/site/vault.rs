@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::parse::{quantity, unknown_word};
 use super::problem::ProblemKind;
 use super::quantity::brief;
 use super::read::{At, Keys, Reader};
 use super::reference;
+use super::values::{quantity, unknown_word};
 use crate::label::{Label, Range};
 use crate::vocabulary::Vocabulary;
 

@@ -1,0 +1,97 @@
+//! What was read, with its places, before the parts are held against each other.
+
+use std::net::IpAddr;
+use std::ops::Range as Span;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::read::At;
+use super::{
+    HostPpk, Mode, Needs, NetworkHost, Program, Protocol, Recorded, SecondFactor, federation, partition,
+};
+use crate::label::Range;
+use crate::names::{DomainName, HostName, InterfaceName, ProtectionName, ServiceName, UserName};
+use crate::vocabulary::Vocabulary;
+
+/// Everything of a file.
+///
+/// A part that could not be read is missing here, and a problem says so.
+pub(super) struct Draft {
+    pub vocabulary: Option<Vocabulary>,
+    pub server: Option<DraftServer>,
+    pub users: Part<DraftUser>,
+    pub hosts: Part<DraftHost>,
+    pub services: Part<DraftService>,
+    pub networks: Part<DraftNetwork>,
+    pub federation: Option<federation::Draft>,
+    pub parts: Option<partition::Draft>,
+}
+
+/// Everything of one kind that could be read.
+pub(super) struct Part<T> {
+    pub read: Vec<T>,
+    /// Whether that is all: only then can something be said to have none of them.
+    pub whole: bool,
+}
+
+impl<T> Part<T> {
+    pub(super) fn of(all: Vec<Option<T>>) -> Self {
+        let whole = all.iter().all(Option::is_some);
+        Self { read: all.into_iter().flatten().collect(), whole }
+    }
+}
+
+pub(super) struct DraftServer {
+    pub span: Span<usize>,
+    pub name: At<DomainName>,
+    pub addresses: Vec<At<IpAddr>>,
+    pub trusted_path_port: u16,
+    pub ike_port: At<u16>,
+    pub tunnel_port: At<u16>,
+    pub layer_port: At<u16>,
+    pub inner_addresses: Vec<At<IpAddr>>,
+    pub inner_pools: Vec<At<IpNet>>,
+    pub names: Vec<At<DomainName>>,
+    pub slots: u16,
+    pub grace: Duration,
+    pub longest_session: Option<Duration>,
+    pub idle_lock: Option<Duration>,
+}
+
+pub(super) struct DraftUser {
+    pub name: At<UserName>,
+    pub clearance: At<Range>,
+    /// Labels from and to which files may be carried.
+    pub carried: [Option<Range>; 2],
+    pub second_factor: Option<SecondFactor>,
+}
+
+pub(super) struct DraftHost {
+    pub name: At<HostName>,
+    pub accreditation: At<Range>,
+    pub ppk: Option<At<HostPpk>>,
+}
+
+pub(super) struct DraftService {
+    pub name: At<ServiceName>,
+    pub port: At<u16>,
+    pub protocol: Protocol,
+    pub range: At<Range>,
+    pub mode: Mode,
+    pub program: Program,
+    pub uploads: bool,
+    pub needs: Needs,
+    pub software: Vec<String>,
+    pub recorded: Recorded,
+    pub protection: Option<At<ProtectionName>>,
+}
+
+pub(super) struct DraftNetwork {
+    pub interface: At<InterfaceName>,
+    pub labels: At<Range>,
+    pub domain: Option<At<u32>>,
+    pub addresses: Vec<At<IpNet>>,
+    pub services: Vec<At<ServiceName>>,
+    pub hosts: Vec<At<NetworkHost>>,
+}
