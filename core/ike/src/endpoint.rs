@@ -7,10 +7,9 @@ use crate::crypto::pki::TrustAnchors;
 use crate::crypto::suite::{ChildProposal, Encryption};
 use crate::door::{Door, Knock, Pass, Verdict};
 use crate::drops::{Counters, Drop};
-use crate::sa::{Legacy, Opening, Sa, Standing, Start, State, connect, open};
+use crate::sa::{Legacy, Opening, Sa, Standing, Start, State, connect, notification, open};
 use crate::wire::{
-    Chain, Exchange, Fields, HEADER, Header, HeaderError, Notify, NotifyKind, Outer, Problem, SecurityLabel,
-    kind, outer,
+    Exchange, Fields, HEADER, Header, HeaderError, NotifyKind, Outer, Problem, SecurityLabel, outer,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -533,10 +532,4 @@ impl Endpoint {
             }
         }
     }
-}
-
-fn notification(kind_: NotifyKind, data: &[u8]) -> Chain {
-    let mut chain = Chain::new();
-    chain.push(kind::NOTIFY, Notify::write(kind_, data));
-    chain
 }

@@ -503,16 +503,3 @@ pub(crate) fn entry(
         reason: reason.into(),
     }
 }
-
-/// The end of what was granted for a session.
-pub(crate) fn ended(record: &Stored, reason: &str) -> Entry {
-    Entry {
-        user: Some(record.user.clone()),
-        host: Some(record.device.clone()),
-        label: Some(record.label.clone()),
-        action: Action::End,
-        object: record.id.to_string(),
-        verdict: Verdict::Noted,
-        reason: reason.into(),
-    }
-}

@@ -1,11 +1,11 @@
 //! Ending a session: the vault has erased its keys or is dead → its sockets are cut → the store has forgotten it
 //! → whoever waits for it is told. No step is skipped, and each waits for the one before.
 
-use crate::clients::ended;
 use crate::event::*;
 use crate::sessions::{CUT_TRIES, RETRY, SILENCE, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
+use levee_policy::audit::{Action, Event as Entry, Verdict};
 use std::collections::BTreeSet;
 
 impl Sessions {
@@ -335,4 +335,17 @@ const NOT_EVERYWHERE: &str = "no packet of the session passes this server any mo
 
 fn closing(reason: &str, waiters: Vec<Waiter>, now: Time) -> Phase {
     Phase::Closing(Closing { reason: reason.to_owned(), step: Step::Vault(now.after(SILENCE)), waiters })
+}
+
+/// The end of what was granted for a session.
+pub(crate) fn ended(record: &Stored, reason: &str) -> Entry {
+    Entry {
+        user: Some(record.user.clone()),
+        host: Some(record.device.clone()),
+        label: Some(record.label.clone()),
+        action: Action::End,
+        object: record.id.to_string(),
+        verdict: Verdict::Noted,
+        reason: reason.into(),
+    }
 }

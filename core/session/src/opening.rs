@@ -1,7 +1,7 @@
 //! Opening a session: granted → recorded → the one it replaces is over → the vault has it.
 
 use crate::address::NoAddress;
-use crate::clients::ended;
+use crate::closing::ended;
 use crate::event::*;
 use crate::pace::{Paced, TOO_FAST};
 use crate::sessions::{NOT_RECORDED, OPENING, START, Sessions};

@@ -2,8 +2,7 @@
 
 use super::child::{self, Making, Offered};
 use super::established::{Current, Established, Task};
-use super::handshake::NONCE;
-use super::initiator::push_ke;
+use super::handshake::{NONCE, push_ke};
 use super::{State, notification};
 use crate::api::{
     ChildClosed, ChildDecision, ChildError, ChildRequested, CommandError, Event, NewChild, Output, RequestId,

@@ -5,8 +5,7 @@ use super::create::{Asked, Creating};
 use super::followup::{Followed, Following};
 use super::handshake::Handshake;
 use super::rekey::Rekeying;
-use super::responder::problem;
-use super::{NEWS, State, notification};
+use super::{NEWS, State, notification, problem};
 use crate::api::{
     ChildClosed, ChildError, CloseReason, Command, CommandError, Event, IkeId, NewChild, Output, Path,
     PeerIdentity, Role,

@@ -1,7 +1,7 @@
 //! IKE_FOLLOWUP_KE: the additional key exchanges of a rekeyed IKE SA (RFC 9370 2.2.4). The new SA begins when the last is done.
 
 use super::established::{Current, Established, Task};
-use super::initiator::push_ke;
+use super::handshake::push_ke;
 use super::rekey::Agreed;
 use super::{State, notification};
 use crate::api::CloseReason;

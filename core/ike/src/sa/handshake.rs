@@ -8,6 +8,7 @@ use crate::crypto::keys::IkeKeys;
 use crate::crypto::pki::{self, CertificateError};
 use crate::crypto::prf::prf;
 use crate::crypto::sign::SignatureScheme;
+use crate::crypto::suite::KeyExchange;
 use crate::endpoint::Ctx;
 use crate::wire::{
     AuthPayload, Chain, Fields, Identity, Notify, NotifyKind, auth_method, cert_encoding, kind,
@@ -18,6 +19,15 @@ use subtle::ConstantTimeEq;
 
 /// Octets of our nonces: at least half the PRF's key (RFC 7296 2.10), for the largest PRF.
 pub(crate) const NONCE: usize = 32;
+
+/// Appends a KE payload.
+pub(super) fn push_ke(chain: &mut Chain, method: KeyExchange, public: &[u8]) {
+    chain.push(kind::KE, |out| {
+        out.extend_from_slice(&method.code().to_be_bytes());
+        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(public);
+    });
+}
 
 /// What the peer said about itself in IKE_SA_INIT.
 #[derive(Debug, Clone, Default)]

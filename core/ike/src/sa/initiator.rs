@@ -2,7 +2,9 @@
 
 use super::child::{self, Making};
 use super::established::Established;
-use super::handshake::{Features, Handshake, NONCE, push_auth, push_certificate_request, push_certificates};
+use super::handshake::{
+    Features, Handshake, NONCE, push_auth, push_certificate_request, push_certificates, push_ke,
+};
 use super::{NEWS, State, closed, notification};
 use crate::api::{
     ChildError, CloseReason, CommandError, Event, IkeId, NewChild, Output, Path, PpkKeys, RequestId, Role,
@@ -120,15 +122,6 @@ fn init_request(
         response: false,
         message_id: 0,
     })
-}
-
-/// Appends a KE payload.
-pub(super) fn push_ke(chain: &mut Chain, method: KeyExchange, public: &[u8]) {
-    chain.push(kind::KE, |out| {
-        out.extend_from_slice(&method.code().to_be_bytes());
-        out.extend_from_slice(&[0, 0]);
-        out.extend_from_slice(public);
-    });
 }
 
 impl InitSent {

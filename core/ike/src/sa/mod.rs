@@ -16,7 +16,7 @@ use crate::api::{
 use crate::config::Config;
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
-use crate::wire::{Chain, Exchange, Header, Notify, NotifyKind, kind};
+use crate::wire::{Chain, Exchange, Header, Notify, NotifyKind, Problem, kind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -248,10 +248,18 @@ fn closed(id: IkeId, reason: CloseReason, ctx: &mut Ctx<'_>) {
 }
 
 /// A chain of one notification.
-fn notification(kind_: NotifyKind, data: &[u8]) -> Chain {
+pub(crate) fn notification(kind_: NotifyKind, data: &[u8]) -> Chain {
     let mut chain = Chain::new();
     chain.push(kind::NOTIFY, Notify::write(kind_, data));
     chain
+}
+
+/// The answer to a request that no parser took (RFC 7296 2.5, 2.21.2).
+fn problem(p: Problem) -> Chain {
+    match p {
+        Problem::Critical(kind) => notification(NotifyKind::UnsupportedCriticalPayload, &[kind]),
+        Problem::Malformed(_) => notification(NotifyKind::InvalidSyntax, &[]),
+    }
 }
 
 /// The message IDs with which each side begins once the handshake is over are counted by the channel; this is the exchange of all

@@ -2,8 +2,7 @@
 
 use super::established::{Current, Established, Standing, Task};
 use super::followup::Followed;
-use super::handshake::NONCE;
-use super::initiator::push_ke;
+use super::handshake::{NONCE, push_ke};
 use super::{Sa, State, notification};
 use crate::api::{CloseReason, Role};
 use crate::channel::Channel;

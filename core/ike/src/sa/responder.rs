@@ -2,9 +2,10 @@
 
 use super::child::{self, Granted, Making, Offered};
 use super::established::Established;
-use super::handshake::{Features, Handshake, NONCE, push_auth, push_certificate_request, push_certificates};
-use super::initiator::push_ke;
-use super::{State, closed, notification};
+use super::handshake::{
+    Features, Handshake, NONCE, push_auth, push_certificate_request, push_certificates, push_ke,
+};
+use super::{State, closed, notification, problem};
 use crate::api::{
     ChildDecision, ChildRequested, CloseReason, CommandError, Event, IkeId, Output, Path, PeerIdentity,
     PpkKeys, RequestId, Role,
@@ -159,14 +160,6 @@ pub(crate) fn open(
     let deadline = ctx.now.monotonic.saturating_add(ctx.config.timers.half_open);
     crate::channel::transmit(ctx, from, hs.init_response.clone());
     Some(Opening::Open(State::HalfOpen(Box::new(HalfOpen { hs, deadline, steps: 0 }))))
-}
-
-/// The answer to a request that no parser took (RFC 7296 2.5, 2.21.2).
-pub(super) fn problem(p: Problem) -> Chain {
-    match p {
-        Problem::Critical(kind) => notification(NotifyKind::UnsupportedCriticalPayload, &[kind]),
-        Problem::Malformed(_) => notification(NotifyKind::InvalidSyntax, &[]),
-    }
 }
 
 impl HalfOpen {

@@ -2,13 +2,12 @@
 
 use super::assembler::{Alu, FRAME, If, Instruction, Size};
 use super::header::{HEAD, HEADER, HEADER_LENGTH, LOOK_UP, MARK, OTHER, PACKET, PASS, Program, TOTAL};
+use super::steps::fits;
 use super::{Map, OPTION, six};
 use crate::Drop;
 
 /// `bpf_redirect_neigh`: out at the link, to the neighbour that the routes of the link's namespace name.
 const REDIRECT_NEIGHBOUR: i32 = 152;
-/// `gso_size` of `struct __sk_buff`: octets of a segment in an aggregate that the link is to cut up.
-const SEGMENT: i16 = 176;
 /// The stack: the mark.
 const INDEX: i16 = -104;
 
@@ -101,16 +100,4 @@ pub fn egress(mtu: u32, with_six: bool) -> Option<Vec<Instruction>> {
     asm.set(Alu::Move, 0, PASS);
     asm.exit();
     program.finish()
-}
-
-/// Drops what is larger than the link takes, with the length in register 8; but an aggregate is cut up.
-pub(super) fn fits(program: &mut Program, mtu: u32) -> Option<()> {
-    let large = program.drop(Drop::TooLarge);
-    let asm = &mut program.asm;
-    let fits = asm.place();
-    asm.jump_if(TOTAL, If::Less, i32::try_from(mtu.checked_add(1)?).ok()?, fits);
-    asm.load(Size::Word, 1, PACKET, SEGMENT);
-    asm.jump_if(1, If::Equal, 0, large);
-    asm.here(fits);
-    Some(())
 }

@@ -4,24 +4,17 @@ use levee_policy::Domain;
 
 use super::assembler::{Alu, FRAME, If, Instruction, Size};
 use super::header::{
-    CLOCK, ETHERNET, FOUND, FOUND_LENGTH, HEAD, HEADER, HEADER_LENGTH, LOAD_BYTES, LOOK_UP, OTHER, PACKET,
-    PASS, Program, TOTAL, UPDATE,
+    ETHERNET, FOUND, FOUND_LENGTH, HEAD, HEADER, HEADER_LENGTH, LOAD_BYTES, LOOK_UP, OTHER, PACKET, PASS,
+    Program,
 };
+use super::steps::{agree, halves, redirect};
 use super::{DATAGRAM, Map, OPTION, six};
 use crate::Drop;
-
-/// `bpf_redirect_peer`: straight into the namespace at the other end of the wire.
-const REDIRECT_PEER: i32 = 155;
-/// `cb[0]` of `struct __sk_buff`: where the packet goes, for who runs the program on a packet of their own.
-const NOTE: i16 = 48;
 
 /// The stack, below the header: the option, the datagram's name, and what is remembered of it.
 const KEY: i16 = -104;
 const NAME: i16 = -116;
 const VALUE: i16 = -136;
-/// How long a datagram is remembered, in ns, less than 2³¹ each.
-const LIFE: [i32; 2] = [30, 1_000_000_000];
-
 /// The program for what comes from the link: to the compartment of its label, without its option, or nowhere. IPv6 does
 /// `with_six` alone.
 ///
@@ -123,11 +116,6 @@ fn reason(program: &mut Program, domain: &Domain) {
     asm.jump(outside);
 }
 
-/// The octets two by two, as the machine loads them.
-pub(super) fn halves(octets: &[u8]) -> impl Iterator<Item = i32> + '_ {
-    octets.as_chunks::<2>().0.iter().map(|two| i32::from(u16::from_ne_bytes(*two)))
-}
-
 /// Names the datagram that the packet is a fragment of, if it is one; the fragment goes where the first of it went.
 fn name(program: &mut Program) {
     let asm = &mut program.asm;
@@ -149,38 +137,6 @@ fn name(program: &mut Program) {
     program.asm.here(done);
 }
 
-/// A fragment goes where the first of its datagram went, or nowhere. The datagram's name is on the stack; there is room for what is
-/// remembered of it at `value`. Register 8 is used.
-pub(super) fn agree(program: &mut Program, datagrams: Map, name: i16, value: i16) {
-    let disagrees = program.drop(Drop::Disagrees);
-    let asm = &mut program.asm;
-    let (first, done) = (asm.place(), asm.place());
-    asm.call(CLOCK);
-    asm.with(Alu::Move, TOTAL, 0);
-    asm.map(1, datagrams as i32);
-    asm.stack(2, name);
-    asm.call(LOOK_UP);
-    asm.jump_if(0, If::Equal, 0, first);
-    asm.load(Size::Double, 1, 0, 8);
-    asm.with(Alu::Move, 2, TOTAL);
-    asm.with(Alu::Sub, 2, 1);
-    asm.set(Alu::Move, 3, LIFE[0]);
-    asm.multiply(3, LIFE[1]);
-    asm.jump_if_register(2, If::AtLeast, 3, first);
-    asm.load(Size::Double, 1, 0, 0);
-    asm.jump_if_register(1, If::Differs, OTHER, disagrees);
-    asm.jump(done);
-    asm.here(first);
-    asm.store(Size::Double, FRAME, value, OTHER);
-    asm.store(Size::Double, FRAME, value + 8, TOTAL);
-    asm.map(1, datagrams as i32);
-    asm.stack(2, name);
-    asm.stack(3, value);
-    asm.set(Alu::Move, 4, 0);
-    asm.call(UPDATE);
-    asm.here(done);
-}
-
 /// Without its options, to the other end of the wire.
 fn deliver(program: &mut Program) {
     let asm = &mut program.asm;
@@ -198,14 +154,4 @@ fn deliver(program: &mut Program) {
     asm.set(Alu::Move, HEADER_LENGTH, HEAD);
     program.write(HEAD);
     redirect(program);
-}
-
-/// To the other end of the wire with the index in register 9.
-pub(super) fn redirect(program: &mut Program) {
-    let asm = &mut program.asm;
-    asm.store(Size::Word, PACKET, NOTE, OTHER);
-    asm.with(Alu::Move, 1, OTHER);
-    asm.set(Alu::Move, 2, 0);
-    asm.call(REDIRECT_PEER);
-    asm.exit();
 }

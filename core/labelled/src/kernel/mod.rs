@@ -13,6 +13,7 @@ mod egress;
 mod header;
 mod ingress;
 mod six;
+mod steps;
 
 pub use assembler::{Instruction, LOAD_WIDE, MAP};
 pub use egress::{compartment, egress};

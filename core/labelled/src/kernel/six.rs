@@ -5,7 +5,7 @@ use super::header::{
     ETHERNET, HEADER_LENGTH as HOP_BY_HOP, LENGTH, LOAD_BYTES, LOOK_UP, MARK, OTHER, PACKET, PASS, Program,
     RECOMPUTE, STORE_BYTES, TOTAL,
 };
-use super::{Map, SIX_DATAGRAM, SIX_HEADER, SIX_OPTION, egress, ingress};
+use super::{Map, SIX_DATAGRAM, SIX_HEADER, SIX_OPTION, steps};
 use crate::ipv6::{MOST_OPTIONS, MOST_STEPS};
 use crate::{Drop, calipso};
 use levee_policy::Domain;
@@ -46,7 +46,7 @@ pub(super) fn from_link(program: &mut Program, domain: &Domain, link: Place) {
         asm.load(Size::Double, 1, FRAME, HEADER + 8 + at);
         asm.store(Size::Double, FRAME, NAME + at, 1);
     }
-    ingress::agree(program, Map::SixDatagrams, NAME, VALUE);
+    steps::agree(program, Map::SixDatagrams, NAME, VALUE);
     program.asm.here(whole);
     deliver(program);
 }
@@ -90,7 +90,7 @@ pub(super) fn to_link(program: &mut Program, mtu: u32) -> Option<()> {
     asm.with(Alu::Sub, TOTAL, HOP_BY_HOP);
     asm.with(Alu::Add, TOTAL, OTHER);
     asm.jump_if(TOTAL, If::Greater, 0xffff + HEAD, large);
-    egress::fits(program, mtu)?;
+    steps::fits(program, mtu)?;
     let asm = &mut program.asm;
     asm.with(Alu::Move, 2, OTHER);
     asm.with(Alu::Sub, 2, HOP_BY_HOP);
@@ -315,7 +315,7 @@ fn reason(program: &mut Program, domain: &Domain) {
     asm.set(Alu::Left, 1, 2);
     asm.set(Alu::Add, 1, 10);
     asm.jump_if_register(1, If::Differs, 4, bad);
-    for (half, at) in ingress::halves(&domain.doi().to_be_bytes()).zip((KEY + 2..).step_by(2)) {
+    for (half, at) in steps::halves(&domain.doi().to_be_bytes()).zip((KEY + 2..).step_by(2)) {
         asm.load(Size::Half, 1, FRAME, at);
         asm.jump_if(1, If::Differs, half, other);
     }
@@ -338,7 +338,7 @@ fn deliver(program: &mut Program) {
     asm.store(Size::Octet, FRAME, HEADER + 6, 1);
     asm.set(Alu::Move, 4, HEAD);
     write(program);
-    ingress::redirect(program);
+    steps::redirect(program);
 }
 
 /// Writes so many octets of the headers as register 4 has.

@@ -1,0 +1,75 @@
+//! Steps that IPv4 and IPv6 have in common.
+
+use super::Map;
+use super::assembler::{Alu, FRAME, If, Size};
+use super::header::{CLOCK, LOOK_UP, OTHER, PACKET, Program, TOTAL, UPDATE};
+use crate::Drop;
+
+/// `bpf_redirect_peer`: straight into the namespace at the other end of the wire.
+const REDIRECT_PEER: i32 = 155;
+/// `cb[0]` of `struct __sk_buff`: where the packet goes, for who runs the program on a packet of their own.
+const NOTE: i16 = 48;
+
+/// `gso_size` of `struct __sk_buff`: octets of a segment in an aggregate that the link is to cut up.
+const SEGMENT: i16 = 176;
+/// How long a datagram is remembered, in ns, less than 2³¹ each.
+const LIFE: [i32; 2] = [30, 1_000_000_000];
+
+/// The octets two by two, as the machine loads them.
+pub(super) fn halves(octets: &[u8]) -> impl Iterator<Item = i32> + '_ {
+    octets.as_chunks::<2>().0.iter().map(|two| i32::from(u16::from_ne_bytes(*two)))
+}
+
+/// A fragment goes where the first of its datagram went, or nowhere. The datagram's name is on the stack; there is room for what is
+/// remembered of it at `value`. Register 8 is used.
+pub(super) fn agree(program: &mut Program, datagrams: Map, name: i16, value: i16) {
+    let disagrees = program.drop(Drop::Disagrees);
+    let asm = &mut program.asm;
+    let (first, done) = (asm.place(), asm.place());
+    asm.call(CLOCK);
+    asm.with(Alu::Move, TOTAL, 0);
+    asm.map(1, datagrams as i32);
+    asm.stack(2, name);
+    asm.call(LOOK_UP);
+    asm.jump_if(0, If::Equal, 0, first);
+    asm.load(Size::Double, 1, 0, 8);
+    asm.with(Alu::Move, 2, TOTAL);
+    asm.with(Alu::Sub, 2, 1);
+    asm.set(Alu::Move, 3, LIFE[0]);
+    asm.multiply(3, LIFE[1]);
+    asm.jump_if_register(2, If::AtLeast, 3, first);
+    asm.load(Size::Double, 1, 0, 0);
+    asm.jump_if_register(1, If::Differs, OTHER, disagrees);
+    asm.jump(done);
+    asm.here(first);
+    asm.store(Size::Double, FRAME, value, OTHER);
+    asm.store(Size::Double, FRAME, value + 8, TOTAL);
+    asm.map(1, datagrams as i32);
+    asm.stack(2, name);
+    asm.stack(3, value);
+    asm.set(Alu::Move, 4, 0);
+    asm.call(UPDATE);
+    asm.here(done);
+}
+
+/// To the other end of the wire with the index in register 9.
+pub(super) fn redirect(program: &mut Program) {
+    let asm = &mut program.asm;
+    asm.store(Size::Word, PACKET, NOTE, OTHER);
+    asm.with(Alu::Move, 1, OTHER);
+    asm.set(Alu::Move, 2, 0);
+    asm.call(REDIRECT_PEER);
+    asm.exit();
+}
+
+/// Drops what is larger than the link takes, with the length in register 8; but an aggregate is cut up.
+pub(super) fn fits(program: &mut Program, mtu: u32) -> Option<()> {
+    let large = program.drop(Drop::TooLarge);
+    let asm = &mut program.asm;
+    let fits = asm.place();
+    asm.jump_if(TOTAL, If::Less, i32::try_from(mtu.checked_add(1)?).ok()?, fits);
+    asm.load(Size::Word, 1, PACKET, SEGMENT);
+    asm.jump_if(1, If::Equal, 0, large);
+    asm.here(fits);
+    Some(())
+}
