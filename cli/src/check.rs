@@ -1,6 +1,5 @@
 //! `levee check`: every problem of a site file, where it is and what to do about it.
 
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +12,7 @@ use crate::explain;
 use crate::guards;
 use crate::keys::{self, Findings, Unfit};
 use crate::layers::{self, Shown};
-use crate::output::{self, Paint, shown};
+use crate::output::{self, Paint, count, shown};
 use crate::pin::{self, Pin};
 use crate::site;
 
@@ -244,12 +243,6 @@ fn shared_kernel(site: &Site) -> Option<String> {
         "the site wants high assurance, and {high} and {low} share a kernel: a service that is taken over above can tell one below more than \
          a little. Name a range with one of them in `own-kernel` of [isolation]"
     ))
-}
-
-/// So many of something.
-pub fn count<N: Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
-    let word = if number == N::from(1) { one } else { many };
-    format!("{number} {word}")
 }
 
 /// What does not fit, a file a paragraph.

@@ -1,7 +1,7 @@
 //! `levee status --cost`: what a server's processes have used, by label, session and role. Nothing counts for it: the kernel's control
 //! groups and the vaults' own counters are read when somebody asks.
 
-use crate::status::table;
+use crate::output::table;
 use crate::usage;
 use levee_ipc::operator::ServerStatus;
 use levee_ipc::vault::Report;

@@ -116,7 +116,7 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
 fn age(path: &Path) -> Option<String> {
     let written = std::fs::metadata(path).and_then(|meta| meta.modified()).ok()?;
     let days = i64::try_from(written.elapsed().ok()?.as_secs() / 86_400).ok()?;
-    Some(crate::check::count(days, "day", "days"))
+    Some(crate::output::count(days, "day", "days"))
 }
 
 /// Days after which a PPK should be followed by another: as the certificates'.
@@ -165,7 +165,7 @@ impl Findings {
             Ok(Some(days)) if days <= NEAR => self.warnings.push(format!(
                 "{} is good for {}; {remedy}",
                 file.display(),
-                crate::check::count(days, "day more", "days more")
+                crate::output::count(days, "day more", "days more")
             )),
             Ok(_) => {}
             Err(what) => self.unfit.push(Unfit { file: file.to_owned(), what, remedy: remedy.to_owned() }),

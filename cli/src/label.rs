@@ -10,7 +10,7 @@ use levee_policy::audit::{Hex, hex};
 use levee_policy::{Domain, Label, LabelName, Site, selinux};
 use serde::Serialize;
 
-use crate::check::count;
+use crate::output::count;
 use crate::output::{self, shown};
 use crate::site;
 

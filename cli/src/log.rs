@@ -64,7 +64,7 @@ impl Log {
 pub fn directory(state: Option<PathBuf>, label: Option<&LabelName>) -> Result<PathBuf, String> {
     let only = || {
         let states = Path::new(crate::site::STATES);
-        crate::up::only_with(states, "logs").map_err(|_| {
+        crate::running::only_with(states, "logs").map_err(|_| {
             format!("{} does not have the logs of one site; say which with --state", states.display())
         })
     };

@@ -30,6 +30,7 @@ mod posture;
 mod programs;
 mod reference;
 mod reload;
+mod running;
 mod service;
 mod session;
 mod site;

@@ -36,7 +36,7 @@ impl Which {
     /// Its run directory.
     pub fn run(&self) -> Result<PathBuf, String> {
         // A workstation's part has no such socket.
-        self.run.clone().map_or_else(|| crate::up::only_with(Path::new("/run/levee"), CONTROL), Ok)
+        self.run.clone().map_or_else(|| crate::running::only_with(Path::new("/run/levee"), CONTROL), Ok)
     }
 
     /// Sends one command and waits for its answer.

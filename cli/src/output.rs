@@ -185,6 +185,29 @@ impl Paint {
     }
 }
 
+/// So many of something.
+pub fn count<N: std::fmt::Display + PartialEq + From<u8>>(number: N, one: &str, many: &str) -> String {
+    let word = if number == N::from(1) { one } else { many };
+    format!("{number} {word}")
+}
+
+/// Rows under a heading, each column as wide as it needs.
+pub fn table(heading: &[&str], rows: Vec<Vec<String>>) -> String {
+    let all: Vec<Vec<String>> =
+        std::iter::once(heading.iter().map(|word| (*word).to_owned()).collect()).chain(rows).collect();
+    let width = |column: usize| {
+        all.iter().filter_map(|row: &Vec<String>| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in &all {
+        let line: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", shown(cell))).collect();
+        out.push_str(&format!("  {}\n", line.join("  ").trim_end()));
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,9 +10,8 @@ use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use crate::check::count;
-use crate::output;
-use crate::up;
+use crate::output::{self, count};
+use crate::{running, up};
 
 /// Have a running server, or a workstation's part, go on with new keys, and read the authority's revocation list anew: whoever it names is cut
 ///
@@ -30,7 +29,7 @@ impl Reload {
     pub fn run(self) -> ExitCode {
         let reload = || -> Result<(), String> {
             up::must_be_root()?;
-            let run = self.run.map_or_else(up::only_run, Ok)?;
+            let run = self.run.map_or_else(running::only_run, Ok)?;
             let running = Running::of(&run)?;
             let bundle = running.config.is_dir();
             let keys = running.new_keys(&run);

@@ -10,10 +10,9 @@ use levee_ipc::vault::Suite;
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use serde::Serialize;
 
-use crate::check::count;
 use crate::cost;
 use crate::operator::Which;
-use crate::output::{self, shown};
+use crate::output::{self, count, shown, table};
 use crate::usage::{self, Daemon};
 use levee_sys::cgroup::Usage;
 
@@ -183,23 +182,6 @@ fn suite(suite: Suite) -> &'static str {
         Suite::Aes256Gcm => "aes-256-gcm",
         Suite::ChaCha20Poly1305 => "chacha20-poly1305",
     }
-}
-
-/// Rows under a heading, each column as wide as it needs.
-pub fn table(heading: &[&str], rows: Vec<Vec<String>>) -> String {
-    let all: Vec<Vec<String>> =
-        std::iter::once(heading.iter().map(|word| (*word).to_owned()).collect()).chain(rows).collect();
-    let width = |column: usize| {
-        all.iter().filter_map(|row: &Vec<String>| row.get(column)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..heading.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut out = String::new();
-    for row in &all {
-        let line: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", output::shown(cell))).collect();
-        out.push_str(&format!("  {}\n", line.join("  ").trim_end()));
-    }
-    out
 }
 
 /// What each of levee's processes uses of what it may.

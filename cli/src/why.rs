@@ -159,7 +159,7 @@ fn verdict(site: &Site, user: UserName, host: HostName, label: &Label) -> Option
         conditions.push(Condition { holds: accreditation.contains(label), what });
     }
     let reach = site.reachable(label);
-    let number = crate::check::count(reach.len(), "service", "services");
+    let number = crate::output::count(reach.len(), "service", "services");
     conditions
         .push(Condition { holds: !reach.is_empty(), what: format!("{number} can be reached at {name}") });
     let (granted, reason) = match site.decide_session(&user, &host, &name) {

@@ -6,6 +6,7 @@
 mod agent;
 mod command;
 mod doctor;
+mod pty;
 mod reference;
 mod release;
 mod run;

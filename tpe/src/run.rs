@@ -9,7 +9,6 @@ use levee_ipc::RecvError;
 use levee_ipc::tpe::{Answer, Command, Input, MAX_CARRIED, Output};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::isatty;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::io::{self, Write};
@@ -215,15 +214,4 @@ fn ended(agent: &Agent, signals: &Signals) -> Result<(u8, Vec<OwnedFd>), Fault> 
             Err(_) => return Err(Fault::Local("the agent ended, and the program with it".into())),
         }
     }
-}
-
-/// A new pseudo-terminal: its master, which does not block, and the side for programs.
-pub fn pseudo_terminal() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = openpt(flags)?;
-    grantpt(&master)?;
-    unlockpt(&master)?;
-    let slave = ioctl_tiocgptpeer(&master, flags)?;
-    rustix::io::ioctl_fionbio(&master, true)?;
-    Ok((master, slave))
 }

@@ -10,8 +10,8 @@ use levee_policy::{LabelName, PostureName};
 use serde::Serialize;
 
 use crate::operator::Which;
+use crate::output::table;
 use crate::output::{self, shown};
-use crate::status::table;
 
 /// Show which sessions a posture would give new keys, and by which ciphers; nothing is changed
 #[derive(Debug, clap::Args)]

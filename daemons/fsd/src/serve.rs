@@ -2,7 +2,7 @@
 
 use crate::etcd::{Batch, Client, Done, Fault, Found, Place, Table, Watch, WatchFault};
 use crate::http::Target;
-use crate::start::Started;
+use crate::start::{Source, Started};
 use levee_daemon::{Fatal, Order, Outbox, TURN, Warden};
 use levee_ipc::federation::{Ask, Heard};
 use levee_ipc::warden::fsd::FsdPart;
@@ -18,13 +18,6 @@ const AGAIN: Duration = Duration::from_millis(200);
 const ASKS: usize = 64;
 /// The most watches at a time: of tries that are given up, too, until they notice.
 const WATCHES: usize = 4;
-
-/// Whom the loop hears.
-#[derive(Clone, Copy, Debug)]
-pub enum Source {
-    Warden,
-    Sessiond,
-}
 
 /// Works until the warden says stop or is gone, or sessiond is.
 ///

@@ -2,7 +2,6 @@
 
 use crate::etcd::Place;
 use crate::http::Target;
-use crate::serve::Source;
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, begin, pem};
 use levee_ipc::Channel;
 use levee_ipc::warden::fsd::FsdPart;
@@ -43,6 +42,13 @@ impl Kit for Given {
             FsdPart::Signer => self.signer.put(with.channel()?),
         }
     }
+}
+
+/// Whom the loop hears.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    Warden,
+    Sessiond,
 }
 
 /// What it works with.

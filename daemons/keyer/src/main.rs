@@ -4,7 +4,7 @@
 //! whether that host has a session at that label now. On a workstation it negotiates for the one session there is.
 //! It has no long-term key: the signer signs.
 //!
-//! Begin reading with `keyer.rs`, then `server.rs` or `workstation.rs`.
+//! It may not keep a key that it has given away, nor say who has a session. Begin reading with `keyer.rs`, then `server.rs` or `workstation.rs`.
 #![forbid(unsafe_code)]
 
 mod accreditation;
@@ -13,6 +13,7 @@ mod keyer;
 mod net;
 mod server;
 mod signer;
+mod source;
 mod start;
 mod workstation;
 

@@ -1,6 +1,6 @@
 //! The sockets that the keyer was given.
 
-use crate::start::Source;
+use crate::source::Source;
 use levee_daemon::{Events, Fatal, Watched};
 use levee_ike::Path;
 use levee_sys::udp;

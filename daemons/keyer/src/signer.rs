@@ -1,6 +1,6 @@
 //! What waits for the signer. It answers in the order in which it was asked.
 
-use crate::start::Source;
+use crate::source::Source;
 use levee_daemon::{Events, Fatal, Outbox, TURN};
 use levee_ike::{Command, PpkKeys, RequestId};
 use levee_ipc::signer::{self, FromSigner, ToSigner};

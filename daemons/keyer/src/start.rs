@@ -1,6 +1,7 @@
 //! From the first instruction to the sandbox: collect what the warden hands out, then give up the rest.
 
 use crate::net::Sockets;
+use crate::source::Source;
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, begin};
 use levee_esp::Steering;
 use levee_ike::{
@@ -10,7 +11,7 @@ use levee_ike::{
 use levee_ipc::warden::Place;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_policy::site::Suites;
-use levee_policy::{DomainName, HostName, LabelName, PpkId};
+use levee_policy::{DomainName, HostName, PpkId};
 use levee_sys::sandbox::Sandbox;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
@@ -58,19 +59,6 @@ fn arguments(arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
         }
     }
     Ok(read)
-}
-
-/// What is waited for.
-#[derive(Clone, Debug)]
-pub enum Source {
-    Warden,
-    /// sessiond, or on a workstation the tpe.
-    Asker,
-    Signer,
-    /// A worker of a label's vault.
-    Vault(LabelName, u16),
-    /// By its number.
-    Socket(u64),
 }
 
 /// What the keyer begins with.

@@ -1,15 +1,12 @@
 //! Locking a session: the local vault has its record without a selector, so that no packet of it passes, no program is started and no
 //! file carried, until the server says that its person has proved themself.
 
-use super::operations::{Done, Fault, VAULT, refused, unavailable};
+use super::operations::{Done, Fault, IS_LOCKED, VAULT, refused, unavailable};
 use super::{Agent, Live};
 use levee_ipc::Secret;
 use levee_ipc::client::{RefusalKind, Reply, Request};
 use levee_ipc::tpe::Answer;
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
-
-/// Said to whoever wants something of a locked session.
-pub(super) const IS_LOCKED: &str = "the session is locked: levee-tpe unlock";
 
 impl Agent {
     /// Whether there is a session, and it is locked.

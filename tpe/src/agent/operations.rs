@@ -33,6 +33,9 @@ const PASSES_AT_ONCE: usize = 3;
 /// A compartment is made of mounts and processes; a loaded machine takes its time.
 const COMPARTMENT: Duration = Duration::from_secs(30);
 
+/// Said to whoever wants something of a locked session.
+pub(super) const IS_LOCKED: &str = "the session is locked: levee-tpe unlock";
+
 /// Why something was not done.
 pub(super) enum Fault {
     /// For the person.
@@ -218,7 +221,7 @@ impl Agent {
             return Ok(());
         }
         if self.is_locked() {
-            let reason = super::locking::IS_LOCKED.to_owned();
+            let reason = IS_LOCKED.to_owned();
             self.people.answer(person, &Answer::Refused { kind: RefusalKind::Locked, reason });
             return Ok(());
         }

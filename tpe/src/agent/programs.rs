@@ -20,7 +20,7 @@ impl Agent {
             return Err((RefusalKind::NoSession, "no session is open: choose a level first".into()));
         }
         if self.is_locked() {
-            return Err((RefusalKind::Locked, super::locking::IS_LOCKED.into()));
+            return Err((RefusalKind::Locked, super::operations::IS_LOCKED.into()));
         }
         let Program { argv, env, input, output, mut fds } = program;
         let unavailable =

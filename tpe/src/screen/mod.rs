@@ -15,7 +15,7 @@ mod parser;
 mod text;
 
 use crate::command::{Agent, Fault};
-use crate::run::pseudo_terminal;
+use crate::pty::pseudo_terminal;
 use choices::{Choice, Chosen, Menu, Search};
 use form::{Form, Typed};
 use labels::{Offer, Picker};
