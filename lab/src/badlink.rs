@@ -4,8 +4,7 @@
 //! What it was asked and what it did are two things: the threads count each packet that they carry, and datagrams of the laboratory's own,
 //! sent over it before and after everything else, say what came out at its end.
 
-use crate::compartment::inside;
-use crate::netns::{Namespace, tool};
+use crate::netns::{Namespace, inside, tool};
 use hdrhistogram::Histogram;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -4,13 +4,12 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, process, thread};
+use std::{fs, process};
 
-use crate::netns::{Namespace, tool};
+use crate::netns::{Namespace, inside, tool};
 use crate::site::{Removed, Up, compartment, programs, quiet, text};
 
 const LABEL: &str = "LOW";
@@ -167,21 +166,4 @@ impl Compartment {
         let to = SocketAddr::from((ENDS[0], port));
         inside(&self.ends[0], move || TcpStream::connect_timeout(&to, Duration::from_secs(2)))
     }
-}
-
-/// Does something within a network namespace: in a thread of its own, which enters it and ends there.
-///
-/// # Errors
-/// When the namespace cannot be entered, and what `work` says.
-pub(crate) fn inside<T: Send + 'static>(
-    namespace: &Path,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let namespace = fs::File::open(namespace)?;
-    let done = thread::spawn(move || {
-        let network = rustix::thread::LinkNameSpaceType::Network;
-        rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(network))?;
-        work()
-    });
-    done.join().map_err(|_| io::Error::other("a thread in a namespace failed"))?
 }

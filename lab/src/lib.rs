@@ -5,7 +5,7 @@
 //! namespaces ([`run`]) with workloads of our own ([`workload`], [`client`], [`serve`]), and analysed
 //! ([`stats`], [`analysis`]) into one self-contained page ([`report`]).
 //!
-//! The laboratory uses levee's programs from outside, as a person would: it links none of levee's crates.
+//! The laboratory uses levee's programs from outside, as a person would: it may not link any of levee's crates.
 //!
 //! Begin reading with `experiment.rs`, then `run.rs`.
 
@@ -23,12 +23,14 @@ pub mod levee;
 pub mod mediate;
 pub mod netns;
 pub mod paper;
+pub mod place;
 mod processes;
 pub mod report;
 pub mod role;
 pub mod run;
 pub mod sample;
 pub mod serve;
+mod server;
 mod site;
 pub mod stand;
 pub mod stats;

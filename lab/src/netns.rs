@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fs, process};
+use std::{fs, process, thread};
 
 /// What every namespace of the laboratory is called first, then the process id, then its part.
 const PREFIX: &str = "levlab";
@@ -198,6 +199,23 @@ impl Drop for Group {
         }
         eprintln!("levee-lab: control group {} could not be removed", self.dir.display());
     }
+}
+
+/// Does something within a network namespace: in a thread of its own, which enters it and ends there.
+///
+/// # Errors
+/// When the namespace cannot be entered, and what `work` says.
+pub(crate) fn inside<T: Send + 'static>(
+    namespace: &Path,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let namespace = fs::File::open(namespace)?;
+    let done = thread::spawn(move || {
+        let network = rustix::thread::LinkNameSpaceType::Network;
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(network))?;
+        work()
+    });
+    done.join().map_err(|_| io::Error::other("a thread in a namespace failed"))?
 }
 
 #[cfg(test)]

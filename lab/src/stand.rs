@@ -7,14 +7,14 @@ use crate::experiment::{Arm, Drive, Mediation, Path, Session};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::{Group, Namespace, pin_congestion};
+use crate::place::Place;
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
+use crate::server::{Server, give_pool, serve_as, usable};
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 
 /// First port of a server; each layout has two of its own.
 const PORT: u16 = 12_865;
@@ -22,15 +22,6 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 213, 1, 1);
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 213, 1, 2);
 const CLIENT2: Ipv4Addr = Ipv4Addr::new(10, 213, 2, 1);
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 213, 2, 2);
-
-/// Prefix of the block of addresses that clients take one after the other: with each, every port is free again.
-const POOL_BITS: u8 = 26;
-
-/// The addresses of the block of the client at `at`: the last quarter of its /24.
-fn pool(at: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
-    let [a, b, c, _] = at.octets();
-    (192..=255).map(move |d| Ipv4Addr::new(a, b, c, d))
-}
 
 /// How many addresses a client over a plain link takes one after the other.
 pub fn sources_over_a_link() -> usize {
@@ -40,59 +31,6 @@ pub fn sources_over_a_link() -> usize {
 /// Ports that a connection may come from before the kernel takes one again: those of one parity of the default range, 32,768 to 60,999
 /// (ip-sysctl, ip_local_port_range), which `connect` goes through first.
 pub const PORTS: usize = 28_232 / 2;
-
-/// Of the block, those that are an address of one host: not the broadcast address of the /24.
-fn usable(at: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
-    pool(at).filter(|a| a.octets()[3] != 255)
-}
-
-/// Gives `near` the block of addresses of its address `at`, for connections to `far`.
-pub(crate) fn give_pool(
-    near: &Namespace,
-    far: &Namespace,
-    at: Ipv4Addr,
-    dev: &str,
-) -> io::Result<Vec<Ipv4Addr>> {
-    if let Some(first) = pool(at).next() {
-        near.addresses(far, first, POOL_BITS, at, dev)?;
-    }
-    Ok(usable(at).collect())
-}
-
-/// Where an arm's client runs, and what it talks to.
-#[derive(Clone, Debug)]
-pub struct Place {
-    /// The client's role.
-    pub role: Role,
-    /// The server.
-    pub target: Target,
-    /// The client's addresses, to be taken one after the other; none where it has one only.
-    pub sources: Vec<Ipv4Addr>,
-    /// Its process, for its namespace's counters.
-    pub server: u32,
-    /// Whether the path is levee's tunnel, whose losses its own counters show.
-    pub tunnel: bool,
-    /// Whether levee takes part: then its processes' time is the arm's.
-    pub levee: bool,
-}
-
-/// A server process, killed when dropped.
-#[derive(Debug)]
-pub(crate) struct Server(Child);
-
-impl Server {
-    /// Its process.
-    pub(crate) fn id(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
 
 /// Processors of (client, server), or why not.
 fn processors_of(layout: Layout) -> Result<(usize, usize), String> {
@@ -144,29 +82,6 @@ pub fn absent(drive: Drive) -> Option<&'static str> {
 fn start(role: &Role, target: Target, congestion: &str) -> io::Result<Server> {
     let (all, close) = (target.all.to_string(), target.close.to_string());
     serve_as(role, &["--listen", &all, "--close", &close, "--congestion", congestion])
-}
-
-/// Starts a server of the workloads in a role, and waits until it is ready.
-pub(crate) fn serve_as(role: &Role, args: &[&str]) -> io::Result<Server> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg("serve")
-        .args(args)
-        .args(role.args())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
-    let out = child.stdout.take();
-    let server = Server(child);
-    let mut line = String::new();
-    if let Some(out) = out {
-        BufReader::new(out).read_line(&mut line)?;
-    }
-    if line.trim() == "ready" {
-        Ok(server)
-    } else {
-        Err(io::Error::other(format!("the server with {} did not start (see above)", args.join(" "))))
-    }
 }
 
 impl Stand {
@@ -238,7 +153,7 @@ impl Stand {
                     cpu: None, // as the layout of each trial says
                     with_parent: true,
                 };
-                stand.tools.extend(tool.serve(&role)?.map(Server));
+                stand.tools.extend(tool.serve(&role)?.map(Server::of));
             }
         }
         Ok(stand)
@@ -288,7 +203,7 @@ impl Stand {
                 (Session::Here, [here, _]) => here.clone(),
                 (Session::Elsewhere, [_, elsewhere]) => elsewhere.clone(),
             },
-            server: server.0.id(),
+            server: server.id(),
             tunnel: false,
             levee: false,
         })

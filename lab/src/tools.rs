@@ -5,8 +5,8 @@
 
 use crate::client::processor_time;
 use crate::counters::Net;
+use crate::place::Place;
 use crate::role::Role;
-use crate::stand::Place;
 use crate::workload::{Kind, Outcome, Task};
 use nix::sys::resource::UsageWho;
 use serde::{Deserialize, Serialize};

@@ -13,8 +13,7 @@ use std::{fs, process};
 
 use super::attacker::{self, End};
 use super::channels::From;
-use crate::compartment::inside;
-use crate::netns::{Namespace, tool};
+use crate::netns::{Namespace, inside, tool};
 use crate::processes::{descendants, name, processes, words};
 use crate::site::{PATIENCE, Removed, Up, programs, quiet, text, told};
 

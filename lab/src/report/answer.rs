@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::figures;
-use super::glance::{self, Told};
+use super::told::{self, Told};
 use crate::design::Layout;
 use crate::experiment::{Arm, Mediation, Path, Session};
 use crate::workload::Kind;
@@ -94,10 +94,8 @@ fn clause(told: &[(&'static str, Told)]) -> Option<String> {
 /// What the run answers, a sentence each, for its first layout; first, where it is so, that it is too noisy to cite.
 pub fn sentences(run: &Run) -> Vec<String> {
     let layout = run.manifest.form.layouts.first().copied().unwrap_or(Layout::Apart);
-    let units: Vec<(String, &'static str)> = glance::units(run)
-        .into_iter()
-        .filter_map(|unit| Some((unit.id.clone(), thing(unit.kind)?)))
-        .collect();
+    let units: Vec<(String, &'static str)> =
+        told::units(run).into_iter().filter_map(|unit| Some((unit.id.clone(), thing(unit.kind)?))).collect();
     let mut out = Vec::new();
     let floors = run.summary.floors.iter().map(|f| f.floor.exp_m1()).filter(|f| f.is_finite());
     let worst = floors.fold(0.0, f64::max);
@@ -112,15 +110,14 @@ pub fn sentences(run: &Run) -> Vec<String> {
     for arm in arms().filter(|arm| !arm.baseline && is_plain(arm)) {
         let told: Vec<_> = units
             .iter()
-            .map(|(id, thing)| (*thing, glance::over_baseline(run, layout, &arm.name, id)))
+            .map(|(id, thing)| (*thing, told::over_baseline(run, layout, &arm.name, id)))
             .collect();
         out.extend(clause(&told).map(|clause| sentence(&format!("{}, {clause}.", words(arm)))));
     }
-    for (arm, base) in glance::mediated(run).into_iter().filter(|(arm, _)| arm.drive.session == Session::Here)
-    {
+    for (arm, base) in told::mediated(run).into_iter().filter(|(arm, _)| arm.drive.session == Session::Here) {
         let told: Vec<_> = units
             .iter()
-            .map(|(id, thing)| (*thing, glance::added(run, layout, (&base.name, &arm.name), id)))
+            .map(|(id, thing)| (*thing, told::added(run, layout, (&base.name, &arm.name), id)))
             .collect();
         let measured = told.iter().any(|(_, told)| !matches!(told, Told::Nothing));
         let path = if arm.drive.path == Path::Tunnel { "behind the tunnel" } else { "on a link" };

@@ -3,7 +3,6 @@
 use super::Run;
 use super::draw::{count, human};
 use super::figures::{self, lines};
-use super::page::figure;
 use super::plots::{self, Beside, Figure};
 use crate::design::Layout;
 use crate::experiment::{Arm, Mediation, Path, Session, Unit, Use};
@@ -142,7 +141,7 @@ fn compared(run: &Run, layout: Layout, c: &Comparison, (workload, place): (&str,
     Some(html! {
         details.printed {
             summary { (number) ": " (workload) }
-            @for f in &figures { (figure(f)) }
+            @for f in &figures { (f) }
         }
     })
 }
@@ -167,7 +166,7 @@ pub fn figures_of_the_paper(run: &Run, paper: &Paper, layout: Layout) -> Markup 
              box plot, a histogram and a scatter plot of each comparison: the same here. Where it has a second half for F \
              with levee's mediation or tunnel, those set-ups are absent."
         }
-        @for f in overviews(run, paper, layout) { (figure(&f)) }
+        @for f in overviews(run, paper, layout) { (f) }
         (comparisons(run, layout))
     }
 }

@@ -1,5 +1,8 @@
 //! Tables as CSV (RFC 4180).
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use maud::{Markup, html};
 use serde::Serialize;
 use std::io;
 
@@ -44,6 +47,14 @@ impl Csv {
     /// The whole, or what is wrong with it: for a page, which is there without it.
     pub fn text(self) -> String {
         self.finish().unwrap_or_else(|e| format!("this table could not be written: {e}\n"))
+    }
+}
+
+/// A link to a table that the page itself holds.
+pub fn download(name: &str, csv: &str) -> Markup {
+    let file = format!("{name}.csv");
+    html! {
+        a.csv download=(file) href={ "data:text/csv;base64," (STANDARD.encode(csv)) } { (file) }
     }
 }
 

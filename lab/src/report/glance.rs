@@ -4,9 +4,10 @@ use super::Run;
 use super::answer;
 use super::figures;
 use super::tables::why_not;
-use crate::analysis::{Effect, Obs, Verdict, contrast};
+use super::told::{Told, added, mediated, over_baseline, units};
+use crate::analysis::Effect;
 use crate::design::Layout;
-use crate::experiment::{Arm, Drive, Mediation, Path, Session, Unit, Use};
+use crate::experiment::{Arm, Mediation, Path, Session};
 use crate::stats::{Interval, quantile};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -24,69 +25,16 @@ fn ratio_cell(i: Interval, class: &str) -> Markup {
     }
 }
 
-/// The work whose effects are of the family.
-pub fn units(run: &Run) -> Vec<Unit> {
-    let units = run.manifest.experiment.units(Some(&run.manifest.form));
-    units.into_iter().filter(|u| u.usage == Use::Effect).collect()
-}
-
 fn workloads(run: &Run) -> Vec<String> {
     units(run).into_iter().map(|u| u.id).collect()
 }
 
-/// What can be said of an arm on some work.
-#[derive(Clone, Copy, Debug)]
-pub enum Told {
-    /// It was not measured, or too seldom.
-    Nothing,
-    /// It is within what this machine differs from itself.
-    Same(Interval),
-    /// It is beyond that.
-    Differs(Interval),
-}
-
-impl Told {
-    fn cell(self) -> Markup {
-        match self {
-            Self::Differs(c) => ratio_cell(c, if c.estimate > 0.0 { "bad" } else { "good" }),
-            Self::Same(c) => ratio_cell(c, "quiet"),
-            Self::Nothing => html! { td.n.quiet { "not measured" } },
-        }
-    }
-}
-
-/// An arm over the baseline, as the family of effects has it.
-pub fn over_baseline(run: &Run, layout: Layout, arm: &str, workload: &str) -> Told {
-    let of = |e: &&Effect| e.workload == workload && e.layout == layout && e.arm == arm;
-    match run.summary.effects.iter().find(of).map(|e| (e.verdict, e.cost)) {
-        Some((Verdict::Cost | Verdict::Gain, Some(c))) => Told::Differs(c),
-        Some((Verdict::Floor, Some(c))) => Told::Same(c),
-        _ => Told::Nothing,
-    }
-}
-
-/// Arms that are mediated, each with the one that is not and goes the same way.
-pub fn mediated(run: &Run) -> Vec<(&Arm, &Arm)> {
-    let ran = figures::arms(run);
-    let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).collect();
-    let bare = |arm: &Arm| {
-        let drive = Drive { mediation: Mediation::None, ..arm.drive };
-        arms.iter().copied().find(|a| a.drive == drive && a.tool.is_none())
-    };
-    let by_us = arms.iter().copied().filter(|a| a.drive.mediation != Mediation::None && a.tool.is_none());
-    by_us.filter_map(|arm| Some((arm, bare(arm)?))).collect()
-}
-
-/// What the second of two arms adds to the first, from the same blocks; outside the family that Holm's adjustment covers.
-pub fn added(run: &Run, layout: Layout, (base, arm): (&str, &str), workload: &str) -> Told {
-    let floor = run.summary.floors.iter().find(|f| f.workload == workload && f.layout == layout);
-    let floor = floor.map_or(f64::INFINITY, |f| f.floor);
-    let obs = Obs::of(&run.samples);
-    let c = contrast(&obs, &(workload.to_owned(), layout), base, arm, run.manifest.seed);
-    match c.filter(|_| run.manifest.measures(arm, workload)) {
-        Some(c) if c.excludes_none() && c.estimate.abs() > floor => Told::Differs(c),
-        Some(c) => Told::Same(c),
-        None => Told::Nothing,
+/// What is told, as a cell of a table.
+fn cell(told: Told) -> Markup {
+    match told {
+        Told::Differs(c) => ratio_cell(c, if c.estimate > 0.0 { "bad" } else { "good" }),
+        Told::Same(c) => ratio_cell(c, "quiet"),
+        Told::Nothing => html! { td.n.quiet { "not measured" } },
     }
 }
 
@@ -125,7 +73,7 @@ fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> Mark
                 @for w in workloads {
                     @match over_baseline(run, layout, &arm.name, w) {
                         Told::Nothing if seldom(arm, w) => { td.n.quiet { "too few blocks" } }
-                        told => { (told.cell()) }
+                        told => { (cell(told)) }
                     }
                 }
             }
@@ -150,7 +98,7 @@ fn added_by_mediation(run: &Run, layout: Layout, workloads: &[String]) -> Option
         @for (arm, base) in &pairs {
             tr {
                 (row_head(arm))
-                @for w in workloads { (added(run, layout, (&base.name, &arm.name), w).cell()) }
+                @for w in workloads { (cell(added(run, layout, (&base.name, &arm.name), w))) }
             }
         }
     };

@@ -10,6 +10,7 @@ mod page;
 mod plots;
 mod tables;
 mod threats;
+mod told;
 
 use crate::analysis::{Summary, Verdict, Work, summarise};
 use crate::design::Layout;

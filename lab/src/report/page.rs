@@ -3,33 +3,19 @@
 use super::Run;
 use super::answer;
 use super::appendix;
+use super::csv::download;
 use super::draw::human;
 use super::figures;
 use super::glance;
-use super::plots::{self, Figure};
+use super::plots;
 use super::tables;
 use super::threats;
 use crate::design::Layout;
 use crate::paper::Paper;
 use crate::workload::Kind;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
-
-fn download(name: &str, csv: &str) -> Markup {
-    let file = format!("{name}.csv");
-    html! {
-        a.csv download=(file) href={ "data:text/csv;base64," (STANDARD.encode(csv)) } { (file) }
-    }
-}
-
-pub fn figure(f: &Figure) -> Markup {
-    html! {
-        figure { (f.svg) figcaption { (f.caption) " " (download(&f.name, &f.csv)) } }
-    }
-}
 
 /// Which colour is which arm's.
 fn key(run: &Run) -> Markup {
@@ -142,7 +128,7 @@ fn sections(run: &Run) -> Vec<Section> {
     let any_cost = s.effects.iter().any(|e| e.cost.is_some());
     let at_a_glance = html! {
         (glance::glance(run))
-        @if any_cost { @for f in &figures::forests(run) { (figure(f)) } }
+        @if any_cost { @for f in &figures::forests(run) { (f) } }
     };
     let mut all = vec![
         Section::open("glance", "At a glance", at_a_glance),
@@ -164,14 +150,14 @@ fn sections(run: &Run) -> Vec<Section> {
             (key(run))
             @for (layout, (own, interactions)) in m.form.layouts.iter().map(|l| (l, of(*l))) {
                 @if m.form.layouts.len() > 1 && !own.is_empty() { h3 { "Client and server " (layout.name()) } }
-                @for f in own.iter().chain(&interactions) { (figure(f)) }
+                @for f in own.iter().chain(&interactions) { (f) }
             }
         };
         all.push(Section::folded(&u.id, &u.id, body));
     }
     let loads = figures::loads(run);
     if !loads.is_empty() {
-        let body = html! { (key(run)) @for f in &loads { (figure(f)) } };
+        let body = html! { (key(run)) @for f in &loads { (f) } };
         all.push(Section::folded("load", "Latency against load", body));
     }
     if !m.experiment.factors.is_empty() {
@@ -270,26 +256,5 @@ fn beside(run: &Run, p: &Paper, first_layout: Layout) -> Markup {
         }
         h3 { "What was wrong in the paper, and is not repeated" }
         ul { @for f in &p.faults { li { (f) } } }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_cannot_become_markup() {
-        let figure = figure(&Figure {
-            name: "\"onclick=\"".into(),
-            caption: "<b>&".into(),
-            svg: html! { svg {} },
-            csv: String::new(),
-        });
-        assert_eq!(
-            figure.into_string(),
-            "<figure><svg></svg><figcaption>&lt;b&gt;&amp; <a class=\"csv\" \
-             download=\"&quot;onclick=&quot;.csv\" href=\"data:text/csv;base64,\">&quot;onclick=&quot;.csv</a>\
-             </figcaption></figure>"
-        );
     }
 }

@@ -1,12 +1,12 @@
 //! The figures: each an SVG and the CSV behind it.
 
-use super::csv::Csv;
+use super::csv::{Csv, download};
 use super::draw::{BAD, Canvas, GRID, INK, MUTED, SHADE, around, count, human, nanos, series, svg, text};
 use crate::analysis::{Attribution, Cell, Effect, Verdict};
 use crate::sample::{Flag, Sample};
 use crate::stats::quantile;
 use crate::workload::Latency;
-use maud::Markup;
+use maud::{Markup, Render, html};
 use plotters::prelude::*;
 use std::f64::consts::LN_2;
 
@@ -24,6 +24,14 @@ pub struct Figure {
     pub svg: Markup,
     /// Data.
     pub csv: String,
+}
+
+impl Render for Figure {
+    fn render(&self) -> Markup {
+        html! {
+            figure { (self.svg) figcaption { (self.caption) " " (download(&self.name, &self.csv)) } }
+        }
+    }
 }
 
 /// A measured number: six digits say more than any trial does.
@@ -619,4 +627,25 @@ pub fn cells_csv(cells: &[Cell]) -> String {
         csv.row((&c.workload, c.layout, &c.arm, c.copy, c.n, c.mean, c.sd, c.percentiles, c.lag1, steps));
     }
     csv.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_become_markup() {
+        let figure = Figure {
+            name: "\"onclick=\"".into(),
+            caption: "<b>&".into(),
+            svg: html! { svg {} },
+            csv: String::new(),
+        };
+        assert_eq!(
+            figure.render().into_string(),
+            "<figure><svg></svg><figcaption>&lt;b&gt;&amp; <a class=\"csv\" \
+             download=\"&quot;onclick=&quot;.csv\" href=\"data:text/csv;base64,\">&quot;onclick=&quot;.csv</a>\
+             </figcaption></figure>"
+        );
+    }
 }

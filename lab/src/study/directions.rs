@@ -10,18 +10,18 @@ use crate::experiment::{Drive, Mediation, Path as Way, Session};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::{Namespace, pin_congestion, tool};
+use crate::place::Place;
 use crate::role::Role;
 use crate::run::client;
 use crate::sample::Common;
+use crate::server::{Server, serve_as};
 use crate::site::text;
-use crate::stand::{Place, Server, serve_as};
 use crate::tools::Tool;
 use crate::workload::{Kind, Task};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Child;
 
 /// Between the host outside and the place with a card: the host's end, and the card's.
 const CARD: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 219, 0, 1), Ipv4Addr::new(10, 219, 0, 2)];
@@ -88,16 +88,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A process, killed when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 fn role(netns: PathBuf, cpu: usize) -> Role {
     Role { netns: Some(netns), cgroup: None, cpu: Some(cpu), with_parent: true }
 }
@@ -107,15 +97,15 @@ fn serving() -> usize {
 }
 
 /// iperf3's server, once it answers there.
-fn iperf3(netns: &Path) -> io::Result<Ended> {
+fn iperf3(netns: &Path) -> io::Result<Server> {
     let child = Tool::Iperf3.serve(&role(netns.to_owned(), serving()))?;
-    child.map(Ended).ok_or_else(|| io::Error::other("iperf3 has no server"))
+    child.map(Server::of).ok_or_else(|| io::Error::other("iperf3 has no server"))
 }
 
 /// The three namespaces in a chain. Fields drop in order.
 struct Chain {
     servers: Vec<Server>,
-    _iperf3: Vec<Ended>,
+    _iperf3: Vec<Server>,
     nodes: [Namespace; 3],
 }
 
@@ -159,7 +149,7 @@ impl Chain {
 
 /// levee, and iperf3 in the network of its compartment. Fields drop in order.
 struct Inside {
-    _iperf3: Ended,
+    _iperf3: Server,
     levee: Levee,
 }
 

@@ -6,23 +6,21 @@
 //! both sides. Behind levee's vaults they are in the network of a compartment, outside of it, with the listeners of services that leave
 //! them alone, so that nothing differs but the way.
 
+use super::daemon::{Ended, daemon};
 use super::tunnels::{self, Tunnel};
 use super::{Arm, Form, Measured, Stand, Study, over};
 use crate::badlink::{Asked, BadLink, Did};
-use crate::compartment::inside;
-use crate::netns::{Namespace, tool};
+use crate::netns::{Namespace, inside, tool};
 use crate::processes::running;
 use crate::serve::borrow;
 use crate::site::{OUTER, Removed, Signed, USER, text, visible, wait_for};
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
@@ -44,17 +42,6 @@ const SESSION: &str = "ls -la; mkdir testingdirectory; cd testingdirectory; touc
                        pwd; ls; rm testing.txt; cd ..; rmdir testingdirectory; ls; exit";
 /// And of its appendix B, with the file of the client's by its name here.
 const TYPICAL: &str = "ls\nmkdir testingdir\nchdir testingdir\nput small\nget ../small smallDw\nrm small\nchdir ..\nrmdir testingdir\nls\n";
-
-/// The first process of a group, killed with the group when dropped: nginx has a worker.
-pub(super) struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // The only failure is that it has ended already.
-        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
-        drop(self.0.wait());
-    }
-}
 
 /// What the two ends are made of: keys, certificates, configurations and files, the same for every way. On memory where the host has
 /// such a place, since the disk is no part of what is compared.
@@ -211,27 +198,6 @@ fn site(program: &Path, layers: &[&str]) -> String {
          [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"16M\"\n\n[vault]\nlayers = {layers:?}\n\n\
          [[user]]\nname = \"{USER}\"\nclearance = \"{LABEL}\"\n\n[[host]]\nname = \"ws1\"\naccreditation = \"{LABEL}\"\n\n{services}"
     )
-}
-
-/// Starts a program in a network namespace, with these listeners as its descriptors 3 and 4.
-pub(super) fn daemon(
-    namespace: &Path,
-    listeners: Vec<OwnedFd>,
-    environment: &str,
-    program: &str,
-    args: &[&str],
-) -> io::Result<Ended> {
-    let script = format!("exec 3<&0 4<&1 </dev/null >/dev/null; {environment} exec \"$@\"");
-    let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
-    let program = program.to_owned();
-    inside(namespace, move || {
-        let mut c = Command::new("sh");
-        c.args(["-c", &script, "sh", &program]).args(args).stderr(Stdio::null()).process_group(0);
-        let mut listeners = listeners.into_iter();
-        c.stdin(listeners.next().map_or_else(Stdio::null, Stdio::from));
-        c.stdout(listeners.next().map_or_else(Stdio::null, Stdio::from));
-        c.spawn().map(Ended)
-    })
 }
 
 /// Starts OpenSSH's server for each connection, until the listener is shut.

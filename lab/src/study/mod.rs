@@ -5,10 +5,12 @@
 //! twice, in random order; the two give the noise floor ([`crate::analysis`]). What an arm is, and how a row is measured in it, is the
 //! study's own ([`Stand`]).
 
+mod daemon;
 mod directions;
 mod layers;
 mod mpi;
 mod places;
+mod record;
 mod report;
 pub mod run;
 mod tunnels;

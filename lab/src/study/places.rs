@@ -4,10 +4,11 @@
 use super::directions::{self, Directions};
 use super::mpi::{self, End, Mpi};
 use super::{Arm, Measured, Row, Stand};
-use crate::compartment::{Compartment, EDGE, ENDS, Service, inside, leave, visible};
+use crate::compartment::{Compartment, EDGE, ENDS, Service, leave, visible};
 use crate::host::processors;
-use crate::netns::{Namespace, tool};
+use crate::netns::{Namespace, inside, tool};
 use crate::role::stay_on;
+use crate::server::Server;
 use crate::site::{Removed, text, wait_for};
 use crate::stats::quantile;
 use std::collections::BTreeMap;
@@ -171,21 +172,11 @@ impl Drop for Mounted {
 /// The program as a plain service over a link like the compartment's, with a store of the same kind and size. Fields drop in
 /// order.
 struct Plain {
-    _served: Ended,
+    _served: Server,
     store: Mounted,
     _image: Removed,
     client: Namespace,
     server: Namespace,
-}
-
-/// A process, killed when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
 }
 
 impl Plain {
@@ -195,7 +186,7 @@ impl Plain {
         let listener = inside(&server.path(), || TcpListener::bind((LINK[1], PORT)))?;
         let mut serve = Command::new("sh");
         serve.args(["-c", "exec \"$0\" serve 3<&0 </dev/null"]).arg(program);
-        let served = Ended(serve.stdin(OwnedFd::from(listener)).process_group(0).spawn()?);
+        let served = Server::of(serve.stdin(OwnedFd::from(listener)).process_group(0).spawn()?);
         let beside = |what: &str| std::env::temp_dir().join(format!("levlab{}{what}", std::process::id()));
         let image = Removed(beside("image"));
         let file = fs::File::create_new(&image.0)?;

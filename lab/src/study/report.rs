@@ -1,6 +1,6 @@
 //! A study's report: one sentence, then the paper's tables beside ours.
 
-use super::run::{LAYOUT, Manifest, Sample};
+use super::record::{LAYOUT, Manifest, Sample};
 use super::{Recomputed, Row, Table};
 use crate::analysis::{Effect, Floor, Obs, Verdict, effects};
 use crate::stats::{self, Interval, quantile};

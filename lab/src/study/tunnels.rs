@@ -1,9 +1,8 @@
 //! Other people's tunnels of the layers study, over its plain link: WireGuard in user mode (Debian's wireguard-go), and IP packets in DTLS
 //! (OpenSSL's, by socat between a TUN device and a DTLS association: a record for each packet). Neither has anything of levee's.
 
-use super::layers::{Ended, daemon};
-use crate::compartment::inside;
-use crate::netns::{Namespace, tool};
+use super::daemon::{Ended, daemon};
+use crate::netns::{Namespace, inside, tool};
 use crate::site::{Removed, text, wait_for};
 use std::net::Ipv4Addr;
 use std::path::Path;

@@ -4,16 +4,17 @@
 
 use super::{Arm, Measured, Stand};
 use crate::client::Target;
-use crate::compartment::inside;
 use crate::experiment::{Drive, Mediation, Path as Way, Session};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
+use crate::netns::inside;
 use crate::netns::{Namespace, pin_congestion, tool};
+use crate::place::Place;
 use crate::role::Role;
 use crate::run::client;
 use crate::sample::Common;
+use crate::server::{Server, serve_as};
 use crate::site::text;
-use crate::stand::{Place, Server, serve_as};
 use crate::stats::quantile;
 use crate::workload::{Kind, Outcome, Task};
 use std::collections::BTreeMap;
