@@ -11,7 +11,7 @@
 //!
 //! Any datagram from anyone leads to no panic, bounded memory and bounded time; what is dropped is counted by reason ([`Drop`]).
 //!
-//! Begin reading with `api.rs`, then `endpoint.rs`; an SA's life is from `sa/initiator.rs` or `sa/responder.rs` to `sa/established.rs`.
+//! It may not have a socket, a clock, randomness of its own or a long-term key. Begin reading with `api.rs`, then `endpoint.rs`; an SA's life is from `sa/initiator.rs` or `sa/responder.rs` to `sa/established.rs`.
 
 mod api;
 mod channel;

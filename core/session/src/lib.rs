@@ -3,7 +3,7 @@
 //! [`Sessions`] has three verbs: hand in what happened, take out what to do, ask when time itself is the next
 //! thing to happen. Bytes, clocks, random numbers, passwords and keys stay with the shell (`levee-sessiond`).
 //!
-//! Begin reading with `event.rs`, the whole language of the machine, then follow one session: `clients.rs`, `opening.rs`, `closing.rs`.
+//! It may not have a socket, a file, a clock, a password or a key. Begin reading with `event.rs`, the whole language of the machine, then follow one session: `clients.rs`, `opening.rs`, `closing.rs`.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `serve` | what is taken, what is given, and what is counted |
 //!
-//! Begin reading with `serve.rs`.
+//! It may not look into a message, nor speak with anybody but the warden. Begin reading with `serve.rs`.
 #![forbid(unsafe_code)]
 
 mod serve;

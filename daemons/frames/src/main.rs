@@ -10,7 +10,7 @@
 //! | `clock` | when a slot ends and the next begins; what is told of it |
 //! | `serve` | one slot after the other |
 //!
-//! Begin reading with `clock.rs`, which has no kernel in it.
+//! It may not open a file, nor read what a program at a label has written. Begin reading with `clock.rs`, which has no kernel in it.
 #![forbid(unsafe_code)]
 
 mod clock;

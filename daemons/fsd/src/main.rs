@@ -3,7 +3,7 @@
 //! sessiond asks, this process writes to etcd over TLS and tells what it reads there. It has no file, no credential and no key:
 //! the signer signs its handshakes, and nothing else for it. Nothing that it says is believed without another server's signature.
 //!
-//! Begin reading with `serve.rs`, then `etcd.rs`.
+//! It may not decide anything, nor look into a value that it carries. Begin reading with `serve.rs`, then `etcd.rs`.
 #![forbid(unsafe_code)]
 
 mod etcd;

@@ -8,7 +8,7 @@
 //!
 //! [`PATIENCE`]: stacks::PATIENCE
 //!
-//! Begin reading with `serve.rs`, then `together.rs`, where two answers are held against each other.
+//! It may not have a key, nor read a packet. Begin reading with `serve.rs`, then `together.rs`, where two answers are held against each other.
 #![forbid(unsafe_code)]
 
 mod serve;

@@ -9,7 +9,7 @@
 //! | `passage` | one message after another, from the writer through the filter to the reader |
 //! | `serve` | the loop: who is heard, and what for |
 //!
-//! Begin reading with `passage.rs`.
+//! It may not pass what is beyond the bounds, nor before its record is written. Begin reading with `passage.rs`.
 #![forbid(unsafe_code)]
 
 pub mod passage;

@@ -4,7 +4,7 @@
 //! datagrams, which ESP and IKE refuse as they refuse an onlooker's. Keyer and vaults of a site with two layers have loopback sockets
 //! alone, so that nothing passes where this process does not.
 //!
-//! Begin reading with `serve.rs`, then `quic.rs`.
+//! It may not have a key of the first tunnel, nor open a file. Begin reading with `serve.rs`, then `quic.rs`.
 #![forbid(unsafe_code)]
 
 pub mod carried;

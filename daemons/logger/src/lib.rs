@@ -11,7 +11,7 @@
 //! | `pair` | two files used in turn, so that their size has a bound |
 //! | `serve` | the process |
 //!
-//! Begin reading with `serve.rs`.
+//! It may not open anything by name, nor say anything to anybody. Begin reading with `serve.rs`.
 #![forbid(unsafe_code)]
 
 mod pair;

@@ -8,7 +8,7 @@
 //!
 //! It reads no byte of a connection: those it relays go from socket to socket by way of a pipe (splice(2)).
 //!
-//! Begin reading with `serve.rs`, then `records.rs`: whose connection it is.
+//! It may not read a byte of a connection, nor pass one on without a grant. Begin reading with `serve.rs`, then `records.rs`: whose connection it is.
 #![forbid(unsafe_code)]
 
 mod records;

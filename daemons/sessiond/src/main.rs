@@ -3,7 +3,7 @@
 //! One thread hears every channel and holds every decision; a few more do nothing but hash passwords. It reads
 //! no byte that a client wrote: the trusted path's children parse those into the types of `levee_ipc::client`.
 //!
-//! It has no parser of a client's bytes, no key and no packet. Begin reading with `daemon.rs`; the decisions are in `core/session` and `core/policy`.
+//! It may not parse a client's bytes, hold a private key or see a packet. Begin reading with `daemon.rs`; the decisions are in `core/session` and `core/policy`.
 #![forbid(unsafe_code)]
 
 mod audit;

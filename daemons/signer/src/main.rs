@@ -4,7 +4,7 @@
 //! Every channel has one use, which the warden says when it attaches it; a request of another use, or of the
 //! wrong form, is refused. No file is opened after the start, and nothing but descriptors is ever named.
 //!
-//! Begin reading with `serve.rs`, then `content.rs`: what may be signed.
+//! It may not sign octets of any other form, nor open a file once it has begun. Begin reading with `serve.rs`, then `content.rs`: what may be signed.
 #![forbid(unsafe_code)]
 
 mod away;

@@ -6,7 +6,7 @@
 //! | [`admission`] | the listener: whose turn it is, and who gives way |
 //! | [`child`] | the child: TLS, one client's messages, sessiond's answers |
 //!
-//! It has no private key and decides nothing. Begin reading with `parent.rs`.
+//! It may not have a private key, nor decide anything. Begin reading with `parent.rs`.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -18,7 +18,7 @@
 //! copied takes more room than the file system that it comes from has. Permissions within a label are the label's own affair and are not carried
 //! upward: who dominates a label may read its documents.
 //!
-//! Begin reading with `serve.rs`, then `mirror.rs`.
+//! It may not follow a link, leave its two directories or write below. Begin reading with `serve.rs`, then `mirror.rs`.
 #![forbid(unsafe_code)]
 
 pub mod area;

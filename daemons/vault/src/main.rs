@@ -8,7 +8,7 @@
 //! A packet passes only with keys from the keyer *and* a session record from sessiond. When sessiond or the keyer is
 //! gone, what is established runs on; when the warden is gone, the vault ends.
 //!
-//! It has no key of another label, no file and no long-term key. Begin reading with `serve.rs`, then `plane.rs`.
+//! It may not have a key of another label, a long-term key or a file. Begin reading with `serve.rs`, then `plane.rs`.
 #![forbid(unsafe_code)]
 
 mod aggregate;

@@ -3,7 +3,7 @@
 //! Another library (aws-lc-rs) and packet code written a second time (`levee-second`). It has the label's keys, which the
 //! gate passes on from the keyer, one channel to the gate and one to the warden: all it can do is answer.
 //!
-//! It has no device, no socket and no other way out. Begin reading with `core/second`.
+//! It may not have a device, a socket or another way out. Begin reading with `core/second`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! What only the host's kernel can do: namespaces, mounts, network set-up, processes and their sandboxes.
 //!
 //! This is levee's only crate with unsafe code. Each module is one idea; each unsafe block states the
-//! invariant that makes it sound. Nothing here knows what a label is.
+//! invariant that makes it sound. It may not know what a label is.
 //!
 //! Begin reading with `spawn.rs` and `sandbox.rs`: how a process comes to have nothing but what it is given.
 

@@ -1,6 +1,6 @@
 //! What the tests of this crate look at: the tree as git has it, read as text.
 //!
-//! Begin with `tests/house.rs` (crates, sizes, files that nothing reaches) and `tests/documents.rs` (what the documents name).
+//! Begin reading with `tests/house.rs` (crates, sizes, files that nothing reaches) and `tests/documents.rs` (what the documents name).
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};

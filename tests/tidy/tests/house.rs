@@ -151,16 +151,24 @@ fn every_file_is_reached() {
     );
 }
 
-/// Each crate's first page says where to begin; the files it names are its own, or named whole.
+/// Each crate's first page says what the crate is for, what it may not do (tests may do anything) and where to begin. The files
+/// that it names are its own.
 #[test]
-fn every_crate_says_where_to_begin_reading() {
+fn every_crate_says_what_it_is_for_what_it_may_not_do_and_where_to_begin_reading() {
     let all = tree();
     let mut problems = Vec::new();
     for (name, (place, _)) in crates() {
         let page = ["lib.rs", "main.rs"].map(|file| format!("{place}/src/{file}"));
         let Some(first) = all.iter().find(|f| page.contains(&f.path)) else { continue };
         let text: String = first.text.lines().map_while(|l| l.strip_prefix("//!")).collect();
-        let Some((_, rest)) = text.split_once("Begin ") else {
+        let purpose = text.split('.').next().unwrap_or_default();
+        if purpose.split_whitespace().count() < 2 || purpose.contains("Begin reading") {
+            problems.push(format!("{name}: {} does not say first what the crate is for", first.path));
+        }
+        if !text.contains("may not") && !place.starts_with("tests/") {
+            problems.push(format!("{name}: {} does not say what the crate may not do", first.path));
+        }
+        let Some((_, rest)) = text.split_once("Begin reading with ") else {
             problems.push(format!("{name}: {} does not say where to begin reading", first.path));
             continue;
         };
@@ -171,6 +179,34 @@ fn every_crate_says_where_to_begin_reading() {
             if !there {
                 problems.push(format!("{name}: {} begins with `{word}`, which is not there", first.path));
             }
+        }
+    }
+    none(&problems);
+}
+
+/// Files that write tags by hand, each with its reason.
+const TAGS: [(&str, &str); 1] = [(
+    "daemons/warden/src/compartment/service/nginx.rs",
+    "one page of names of labels, in a process that is root",
+)];
+
+/// A page is made by macros that escape what they are given.
+#[test]
+fn no_page_is_written_by_hand() {
+    let all = tree();
+    let product = || all.iter().filter(|f| f.is_rust() && !f.is_of_tests());
+    let tags = [
+        "</td", "</tr", "</table", "</p>", "</h", "</li", "</a>", "</span", "</svg", "</body", "<td>", "<li>",
+    ];
+    let mut problems = Vec::new();
+    for file in product() {
+        let by_hand =
+            |line: &&str| !line.trim_start().starts_with("//") && tags.iter().any(|tag| line.contains(tag));
+        let found = file.code().any(|line| by_hand(&line));
+        match (found, TAGS.iter().any(|(path, _)| *path == file.path)) {
+            (true, false) => problems.push(format!("{}: it writes tags by hand", file.path)),
+            (false, true) => problems.push(format!("{}: no exception is needed any more", file.path)),
+            _ => {}
         }
     }
     none(&problems);
