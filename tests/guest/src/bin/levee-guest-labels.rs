@@ -188,7 +188,7 @@ impl Place {
                 match event {
                     Event::Exited(_, status) => return Ok((said, status)),
                     Event::Refused(_, why) | Event::Failed(why) => return Err(why.into()),
-                    Event::Built | Event::Started(_) => {}
+                    Event::Built | Event::Started(_) | Event::Service(..) | Event::Cut(..) => {}
                 }
             }
             std::thread::sleep(Duration::from_millis(5));
