@@ -4,8 +4,20 @@ use levee_lab::leak::attacker::{End, place};
 use levee_lab::leak::channels::Channel;
 use levee_lab::leak::meter::Meter;
 use std::io::{self, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+
+/// The attacker, written before any test starts a process: one that inherited the descriptor would keep it from being executed ("text
+/// file busy").
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("attacker");
+    if program.exists() {
+        std::fs::remove_file(&program).expect("one of an earlier run");
+    }
+    place(&program).expect("the attacker");
+    program
+});
 
 /// Processes that end with their jobs.
 struct Programs<'a>(&'a Path, Vec<Child>);
@@ -31,16 +43,15 @@ impl Drop for Programs<'_> {
 /// What the meter says of a byte of a file, in which `thousandths` of the symbols are wrong.
 fn artificial(thousandths: u32) -> levee_lab::leak::Carried {
     let directory = tempfile::tempdir().expect("a directory");
-    let program = directory.path().join("attacker");
-    place(&program).expect("the attacker");
+    let program = PROGRAM.as_path();
     let file = directory.path().join("byte").display().to_string();
     let table = format!(
         "[[channel]]\nname = \"artificial\"\nprogram = \"artificial\"\nargument = \"{file}:{thousandths}\"\nthrough = \"a file\"\n\
          processors = \"apart\"\nwindows = [8000]\nclass = \"open\"\nallowed = 1\n"
     );
     let channel = &Channel::parse(&table).expect("a sound table")[0];
-    let mut programs = Programs(&program, Vec::new());
-    let meter = Meter::new(&program, 3, None).expect("it says what it knows");
+    let mut programs = Programs(program, Vec::new());
+    let meter = Meter::new(program, 3, None).expect("it says what it knows");
     let measured = meter.measure(&mut |_| programs.end(), channel, 8.0).expect("both ends end in good order");
     measured.expect("nothing refuses it").0
 }
