@@ -14,6 +14,7 @@
 mod records;
 mod relay;
 mod serve;
+mod shares;
 mod start;
 
 use std::process::ExitCode;

@@ -16,6 +16,7 @@ use rustix::net::{Shutdown, SocketFlags};
 
 use crate::records::{Records, Refused};
 use crate::relay::{Pipes, Relay, Side, Turn};
+use crate::shares::{Full, Holder, Shares};
 use crate::start::{Listener, Source, Started};
 
 /// How long after a connection process 1 has processes ready without being asked: less than it keeps them.
@@ -30,6 +31,8 @@ struct Connection {
     user: Option<UserName>,
     service: ServiceName,
     from: SocketAddr,
+    /// Relayed, or else handed off.
+    relayed: bool,
     state: State,
 }
 
@@ -52,6 +55,7 @@ struct Counts {
     no_record: u64,
     no_service: u64,
     no_room: u64,
+    no_share: u64,
     not_granted: u64,
     not_started: u64,
     ended: u64,
@@ -65,16 +69,14 @@ struct Mediator {
     starter: Outbox<ToStarter>,
     listeners: Vec<Listener>,
     epoll: Watched<OwnedFd>,
-    most: usize,
-    most_relayed: usize,
     records: Records,
     /// Whether sessiond has named every session since it came: before, nobody is accepted.
     synced: bool,
     connections: BTreeMap<u64, Connection>,
     /// How many of them are handed off, or may be.
-    handed: usize,
+    handed: Shares,
     /// How many of them are relayed, or may be.
-    relayed: usize,
+    relayed: Shares,
     /// Connections that are ending, in order, and when their server processes are to be killed.
     ending: VecDeque<(Instant, u64)>,
     /// Relayed connections that gave way to others.
@@ -97,13 +99,11 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         starter,
         listeners,
         epoll,
-        most,
-        most_relayed,
         records: Records::default(),
         synced: false,
         connections: BTreeMap::new(),
-        handed: 0,
-        relayed: 0,
+        handed: Shares::new(most),
+        relayed: Shares::new(most_relayed),
         ending: VecDeque::new(),
         busy: VecDeque::new(),
         pipes: Pipes::default(),
@@ -240,15 +240,15 @@ impl Mediator {
                     continue;
                 }
             };
-            let (count, most) = match listener.relayed {
-                true => (&mut self.relayed, self.most_relayed),
-                false => (&mut self.handed, self.most),
-            };
-            if *count >= most {
-                self.counts.no_room += 1;
+            let relayed = listener.relayed;
+            let shares = if relayed { &mut self.relayed } else { &mut self.handed };
+            if let Err(full) = shares.take(&Holder::of(user.as_ref(), from.ip())) {
+                match full {
+                    Full::All => self.counts.no_room += 1,
+                    Full::Share => self.counts.no_share += 1,
+                }
                 continue;
             }
-            *count += 1;
             // While the grant is recorded, a process is made that can take the connection.
             if !listener.relayed && listener.prepared.is_none_or(|last| last.elapsed() > READY) {
                 self.starter.send(ToStarter::Prepare { service: listener.service.clone() });
@@ -263,7 +263,7 @@ impl Mediator {
                 service: service.clone(),
                 from,
             };
-            self.connections.insert(ticket, Connection { client, user, service, from, state });
+            self.connections.insert(ticket, Connection { client, user, service, from, relayed, state });
             self.sessiond.send(connect);
         }
         Ok(())
@@ -299,8 +299,7 @@ impl Mediator {
                 self.counts.handed += 1;
             } else {
                 self.counts.not_started += 1;
-                self.handed = self.handed.saturating_sub(1);
-                self.connections.remove(&ticket);
+                self.remove(ticket);
             }
             return Ok(());
         }
@@ -472,9 +471,8 @@ impl Mediator {
     /// Nothing is left of a connection.
     fn remove(&mut self, ticket: u64) {
         let Some(connection) = self.connections.remove(&ticket) else { return };
-        let relayed = self.listeners.iter().any(|l| l.service == connection.service && l.relayed);
-        let count = if relayed { &mut self.relayed } else { &mut self.handed };
-        *count = count.saturating_sub(1);
+        let shares = if connection.relayed { &mut self.relayed } else { &mut self.handed };
+        shares.give_back(&Holder::of(connection.user.as_ref(), connection.from.ip()));
     }
 
     fn report(&self) -> Vec<(String, u64)> {
@@ -487,6 +485,7 @@ impl Mediator {
             ("connections refused: no record", c.no_record),
             ("connections refused: service not in the record", c.no_service),
             ("connections refused: too many", c.no_room),
+            ("connections refused: too many of one person or host", c.no_share),
             ("connections refused: not granted", c.not_granted),
             ("connections refused: not started", c.not_started),
             ("connections ended with their session", c.ended),

@@ -35,8 +35,8 @@ pub struct Listener {
     pub prepared: Option<Instant>,
 }
 
-/// Connections that are relayed at a time, at most, however many descriptors there may be.
-const MOST_RELAYED: u64 = 10_000;
+/// Connections that are relayed at a time, at most, however many descriptors there may be: 10,000 for one person alone.
+const MOST_RELAYED: u64 = 12_500;
 
 /// Descriptors for each: two sockets, and a pipe for each way in which something waits.
 const FOR_EACH: u64 = 6;
@@ -168,9 +168,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_relayed_as_there_are_descriptors_for_and_10_000_at_most() {
-        assert_eq!(relayed(Some(65_536), 128), 10_000);
-        assert_eq!(relayed(None, 0), 10_000);
+    fn as_many_are_relayed_as_there_are_descriptors_for_and_12_500_at_most() {
+        assert_eq!(relayed(Some(80_000), 128), 12_500);
+        assert_eq!(relayed(None, 0), 12_500);
         assert_eq!(relayed(Some(1_024 + 128 + 6 * 50), 128), 50);
         assert_eq!(relayed(Some(1_024), 128), 0);
     }

@@ -30,8 +30,8 @@ use std::sync::Arc;
 /// Descriptors that a process may have: sessiond and tps hold a few for each client.
 const DESCRIPTORS: u64 = 16_384;
 
-/// A mediator's: 10,000 relayed connections with two sockets each, and two pipes where neither end reads.
-const RELAYING: u64 = 65_536;
+/// A mediator's: 12,500 relayed connections with two sockets each, and two pipes where neither end reads.
+const RELAYING: u64 = 80_000;
 
 /// Which process: there is one of each role, and one vault and so on for each label; of vaults so many as the site has
 /// workers.

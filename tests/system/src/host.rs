@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A process, told from a later one with the same number by when it started.
@@ -209,4 +209,25 @@ pub fn memory(processes: &[Process]) -> u64 {
             .find_map(|line| line.strip_prefix("Pss:")?.split_whitespace().next()?.parse::<u64>().ok())
     };
     processes.iter().filter_map(|process| part(rollup(process)?)).sum()
+}
+
+/// The group of a process below `levee/daemons`, if it is in one.
+pub fn group(pid: u32) -> Option<String> {
+    let lines = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let groups: Vec<&str> =
+        lines.lines().filter_map(|line| line.split_once("/levee/daemons/")).map(|(_, g)| g).collect();
+    assert!(groups.iter().all(|group| *group == groups[0]), "{lines}");
+    groups.first().map(|group| (*group).to_owned())
+}
+
+/// Where such a group's memory is shown, and where it is limited.
+#[track_caller]
+pub fn group_memory(group: &str) -> (PathBuf, PathBuf) {
+    let places =
+        [("memory", "memory.usage_in_bytes", "memory.limit_in_bytes"), ("", "memory.current", "memory.max")];
+    let of = |(controller, usage, limit): (&str, &str, &str)| {
+        let at = PathBuf::from("/sys/fs/cgroup").join(controller).join("levee/daemons").join(group);
+        (at.join(usage), at.join(limit))
+    };
+    places.map(of).into_iter().find(|(_, limit)| limit.exists()).expect("a limit on memory")
 }

@@ -21,26 +21,6 @@ fn site(name: &str) -> String {
     SITE.replace("\"harbour\"", &format!("\"{name}\""))
 }
 
-/// The group of a process below `levee/daemons`, if it is in one.
-fn group(pid: u32) -> Option<String> {
-    let lines = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let groups: Vec<&str> =
-        lines.lines().filter_map(|line| line.split_once("/levee/daemons/")).map(|(_, g)| g).collect();
-    assert!(groups.iter().all(|group| *group == groups[0]), "{lines}");
-    groups.first().map(|group| (*group).to_owned())
-}
-
-/// Where the group's memory is limited, and by which file.
-fn memory(group: &str) -> (PathBuf, PathBuf) {
-    let places =
-        [("memory", "memory.usage_in_bytes", "memory.limit_in_bytes"), ("", "memory.current", "memory.max")];
-    let of = |(controller, usage, limit): (&str, &str, &str)| {
-        let at = PathBuf::from("/sys/fs/cgroup").join(controller).join("levee/daemons").join(group);
-        (at.join(usage), at.join(limit))
-    };
-    places.map(of).into_iter().find(|(_, limit)| limit.exists()).expect("a limit on memory")
-}
-
 /// Levee's own processes that this warden has started, but process 1 of compartments.
 fn daemons(warden: u32) -> Vec<Process> {
     // Of one that has just ended, nothing.
@@ -63,8 +43,8 @@ fn every_process_of_levee_has_a_group_of_its_own_with_limits_which_status_shows_
     let all = daemons(world.server_pid());
     let mut groups = BTreeMap::new();
     for process in &all {
-        let group = group(process.pid).unwrap_or_else(|| panic!("{process:?} is in no group"));
-        let (usage, limit) = memory(&group);
+        let group = host::group(process.pid).unwrap_or_else(|| panic!("{process:?} is in no group"));
+        let (usage, limit) = host::group_memory(&group);
         let number = |path: PathBuf| {
             fs::read_to_string(path).expect("a number").trim().parse::<u64>().expect("a number")
         };
@@ -95,7 +75,7 @@ fn every_process_of_levee_has_a_group_of_its_own_with_limits_which_status_shows_
     // A client's child is in the group of the process that it is of.
     let tps = all.iter().find(|process| process.name == "levee-tps").expect("tps");
     let child = host::below(tps.pid).pop().expect("a client's child");
-    assert_eq!(group(child.pid), group(tps.pid));
+    assert_eq!(host::group(child.pid), host::group(tps.pid));
     world.stop_server();
     for group in groups.keys() {
         assert!(!memory_is_there(group), "{group} is left");
@@ -116,7 +96,7 @@ fn a_process_that_takes_more_memory_than_it_may_is_killed_alone_the_log_says_why
     let before = daemons(world.server_pid());
     let sessiond = host::child(world.server_pid(), "levee-sessiond");
     // As little as it can do with: the next password is hashed by its other thread, in 19 MiB more.
-    let (usage, limit) = memory(&group(sessiond.pid).expect("its group"));
+    let (usage, limit) = host::group_memory(&host::group(sessiond.pid).expect("its group"));
     let used: u64 = fs::read_to_string(usage).expect("bytes").trim().parse().expect("a number");
     (1..=used.div_ceil(1 << 20))
         .rev()

@@ -99,8 +99,13 @@ struct Open {
 impl Open {
     #[track_caller]
     fn to(world: &World, port: u16) -> Self {
+        Self::from(world, "ws1", port)
+    }
+
+    #[track_caller]
+    fn from(world: &World, workstation: &str, port: u16) -> Self {
         let address = format!("TCP:www.harbour.example:{port}");
-        let mut command = world.inside("ws1", &["socat", "-", &address]);
+        let mut command = world.inside(workstation, &["socat", "-", &address]);
         let mut client =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start levee-tpe");
         let out = BufReader::new(client.stdout.take().expect("standard output"));
@@ -238,20 +243,115 @@ fn who_has_no_session_is_refused_and_counted_and_a_mediator_that_dies_takes_its_
 }
 
 #[test]
-fn no_more_connections_are_handed_off_at_a_time_than_half_of_the_processes_that_there_may_be() {
-    let world = up_with("modes-most", &site().replace("processes = 256", "processes = 8"));
-    let mut open: Vec<Open> = (0..4).map(|_| Open::to(&world, 7)).collect();
+fn no_more_connections_are_handed_off_at_a_time_than_half_of_the_processes_and_the_last_is_for_somebody_else()
+{
+    let site = site().replace("processes = 256", "processes = 8");
+    let world = World::up("modes-most", &site, &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, "CONFIDENTIAL").ok();
+    }
+    let of = |workstation: &str| Open::from(&world, workstation, 7);
+    let mut open: Vec<Open> = (0..3).map(|_| of("ws1")).collect();
     open.iter_mut().for_each(|one| drop(one.line()));
-    assert_eq!(Open::to(&world, 7).rest(), "");
+    assert_eq!(of("ws1").rest(), "");
+    assert_eq!(counted(&world, "connections refused: too many of one person or host"), 1);
+    let mut hers = of("ws2");
+    assert!(hers.line().starts_with("1 0 mia "));
+    assert_eq!(of("ws2").rest(), "");
     assert_eq!(counted(&world, "connections refused: too many"), 1);
     drop(open.pop().map(Open::rest));
     eventually(Duration::from_secs(5), "there is room for another", || {
-        let mut another = Open::to(&world, 7);
+        let mut another = of("ws1");
         let came = another.line().starts_with("1 0 ada ");
         another.rest();
         came
     });
-    open.into_iter().for_each(|one| drop(one.rest()));
+    open.into_iter().chain([hers]).for_each(|one| drop(one.rest()));
+}
+
+/// Says again what it hears, to whoever connects.
+const ECHO: &str = r#"
+[[service]]
+name = "echo"
+port = 7000
+protocol = "tcp"
+range = "SECRET"
+mode = "relay"
+software = ["python3"]
+command = ["/usr/bin/python3", "-c", '''
+import os, selectors, socket
+wait = selectors.DefaultSelector()
+listeners = [socket.socket(fileno=3 + n) for n in range(int(os.environ["LISTEN_FDS"]))]
+for listener in listeners:
+    wait.register(listener, selectors.EVENT_READ)
+while True:
+    for key, _ in wait.select():
+        try:
+            if key.fileobj in listeners:
+                wait.register(key.fileobj.accept()[0], selectors.EVENT_READ)
+                continue
+            said = key.fileobj.recv(100)
+            key.fileobj.send(said)
+        except OSError:
+            said = b""
+        if not said:
+            wait.unregister(key.fileobj)
+            key.fileobj.close()
+''']
+"#;
+
+/// Opens so many connections to it, some at a time, each used once; then says so, and uses each again when it is told to.
+const MANY: &str = r#"
+import socket, sys
+most, every = int(sys.argv[1]), []
+def use(these):
+    for number, one in these:
+        one.sendall(b"%8d" % number)
+    for number, one in these:
+        assert one.recv(8, socket.MSG_WAITALL) == b"%8d" % number, number
+for first in range(0, most, 100):
+    some = [(number, socket.create_connection(("www.harbour.example", 7000), 60)) for number in range(first, first + 100)]
+    use(some)
+    every += some
+print("open", flush=True)
+sys.stdin.readline()
+use(every)
+print("used", flush=True)
+sys.stdin.readline()
+"#;
+
+#[test]
+fn ten_thousand_connections_of_one_person_are_relayed_at_once_in_little_memory_and_end_with_their_session() {
+    const MOST: u64 = 10_000;
+    let site = SITE.replace("connections = 50", "connections = 100000");
+    let world = up_with("modes-many", &format!("{site}{ECHO}"));
+    let mediator = mediator(&world);
+    let count = MOST.to_string();
+    let inside = world.inside("ws1", &["python3", "-c", MANY, &count]);
+    let mut client = std::process::Command::new("prlimit");
+    client.arg("--nofile=12000:12000").arg(inside.get_program()).args(inside.get_args());
+    let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start prlimit");
+    let out = BufReader::new(client.stdout.take().expect("standard output"));
+    let mut open = Open { client, out };
+    assert_eq!(open.line(), "open\n");
+    assert_eq!(counted(&world, "connections relayed"), MOST);
+    assert_eq!(counted(&world, "connections open"), MOST);
+    open.say("\n");
+    assert_eq!(open.line(), "used\n");
+    let resident: u64 = mediator.status("VmRSS").trim_end_matches(" kB").trim().parse().expect("a number");
+    assert!(resident < 64 << 10, "the mediator has {resident} KiB");
+    let (usage, _) = host::group_memory(&host::group(mediator.pid).expect("its group"));
+    let usage = std::fs::read_to_string(usage).expect("its memory");
+    let all: u64 = usage.trim().parse().expect("a number");
+    println!(
+        "{MOST} relayed connections: {resident} KiB resident, {} MiB with what the kernel counts as its own",
+        all >> 20
+    );
+    assert!(all < 256 << 20, "the mediator's group has {all} bytes");
+    world.tpe("ws1", &["logout"]).ok();
+    assert_eq!(counted(&world, "connections open"), 0);
+    assert_eq!(counted(&world, "connections ended with their session"), MOST);
 }
 
 #[test]
