@@ -265,6 +265,74 @@ fn process_1_starts_a_service_by_its_first_connection_and_says_what_became_of_it
 }
 
 #[test]
+fn a_program_that_stops_whatever_it_may_signal_does_not_stop_process_1() {
+    let lab = Lab::new("stopper");
+    let mut running = lab.start();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let fds = [null.as_fd(), null.as_fd(), null.as_fd()];
+    // It meets what is started after it between the change of uid and the exec.
+    let script = "exec python3 -c 'import os, signal\nwhile True:\n try: os.kill(-1, signal.SIGSTOP)\n except OSError: pass'";
+    running.run(lab.program(1, script), &fds).unwrap();
+    assert_eq!(lab.next(&mut running), Event::Started(1));
+    std::thread::sleep(Duration::from_millis(500));
+    for ticket in 2..=30 {
+        running.run(lab.program(ticket, "exec sleep 100"), &fds).unwrap();
+        let started = lab.next(&mut running);
+        assert_eq!(started, Event::Started(ticket), "process 1 waits for what somebody has stopped");
+    }
+    // What is stopped can be ended still, and that is told.
+    for ticket in 2..=30 {
+        running.signal(ticket, 9).unwrap();
+    }
+    for _ in 2..=30 {
+        let ended = lab.next(&mut running);
+        assert!(matches!(ended, Event::Exited(2..=30, 137)), "{ended:?}");
+    }
+    running.stop().unwrap();
+}
+
+#[test]
+fn the_warden_takes_no_descriptor_from_process_1() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = Lab::new("giver");
+    // One that is taken over: it says that all is done, and sends along what is not its warden's to close.
+    let taken = lab.directory.path().join("init");
+    let script = "#!/usr/bin/python3\nimport array, socket, time\nwarden = socket.socket(fileno=3)\n\
+        with_it = array.array('i', [0])\n\
+        warden.sendmsg([bytes(1)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, with_it)])\ntime.sleep(60)\n";
+    std::fs::write(&taken, script).unwrap();
+    std::fs::set_permissions(&taken, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let log = std::io::stderr();
+    let begun = Compartment::begin(&Plan::new(&lab.spec), &lab.network, &taken, log.as_fd());
+    let mut running = begun.unwrap_or_else(|e| panic!("{e}"));
+    let until = Instant::now() + Duration::from_secs(10);
+    let said = loop {
+        match running.events() {
+            Ok(events) if events.is_empty() => assert!(Instant::now() < until, "it says nothing"),
+            Ok(events) => break format!("{events:?}"),
+            Err(e) => break e.to_string(),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(said.contains("process 1 sends descriptors"), "{said}");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_refused() {
+    let lab = Lab::new("unfit");
+    let mut running = lab.start();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut start = lab.program(1, "");
+    start.program = "/etc/hosts".into();
+    running.run(start, &[null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
+    assert_eq!(lab.next(&mut running), Event::Started(1));
+    let Event::Refused(1, why) = lab.next(&mut running) else { panic!("it was executed") };
+    assert!(why.contains("/etc/hosts: execute the program"), "{why}");
+    running.stop().unwrap();
+}
+
+#[test]
 fn the_plan_is_printed_as_it_is_carried_out() {
     let lab = Lab::new("plan");
     let text = Plan::new(&lab.spec).to_string();

@@ -128,6 +128,20 @@ impl<'fd> Program<'fd> {
         read.step(what)?;
         Err(failed(&self.path.display().to_string(), &failure))
     }
+
+    /// As [`Program::start`], but returns once there is a child: for a starter whom others wait for, since whoever has the child's
+    /// uid can stop it before it is executed. Until it is, it may lead no process group yet.
+    ///
+    /// # Errors
+    /// The kernel's; then there is no child.
+    pub fn begin(&self) -> Result<(Child, Report)> {
+        let null =
+            File::options().read(true).write(true).open("/dev/null").step(|| "open /dev/null".into())?;
+        let (reader, report) = Report::pipe(&self.path)?;
+        let parent = crate::pidfd::open(rustix::process::getpid())?;
+        let mut prepared = Prepared::new(self, null.as_raw_fd(), report.as_raw_fd(), parent.as_raw_fd())?;
+        Ok((prepared.clone_child()?, reader))
+    }
 }
 
 /// What a child has reported: the number of a step, and why it failed.

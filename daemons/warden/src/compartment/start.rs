@@ -329,7 +329,9 @@ impl Compartment {
         let mut events = Vec::new();
         for _ in 0..TURN {
             let said = match self.channel.try_recv::<FromInit>() {
-                Ok(received) => received.message,
+                Ok(received) if received.fds.is_empty() => received.message,
+                // The last to close something may have to wait, or work, for it.
+                Ok(_) => return Err(broken("process 1 sends descriptors")),
                 Err(RecvError::Empty) if self.building.is_some_and(|until| until <= Instant::now()) => {
                     FromInit::Failed { reason: "build the compartment: process 1 takes too long".into() }
                 }
@@ -505,5 +507,5 @@ fn readable(Report { starts, told, trouble }: Report) -> Report {
 
 /// Text from inside, for logs: printable characters, at most [`REASON_MAX`](super::proto::REASON_MAX).
 fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(super::proto::REASON_MAX).collect()
+    text.chars().take(super::proto::REASON_MAX).filter(|c| !c.is_control()).collect()
 }

@@ -9,7 +9,9 @@ use std::fs::File;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -46,16 +48,33 @@ pub struct Ready {
     report: Report,
 }
 
-/// What becomes of a child that was told to go on.
+/// What becomes of a child that nobody waits for.
 #[derive(Debug)]
-pub struct Report(OwnedFd);
+pub struct Report {
+    reader: OwnedFd,
+    program: String,
+}
 
 impl Report {
+    /// One of a child that is to execute this program, and what the child writes to.
+    pub(super) fn pipe(program: &Path) -> Result<(Self, OwnedFd)> {
+        let program = program.display().to_string();
+        let (reader, report) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+            .step(|| format!("start {program}"))?;
+        Ok((Self { reader, program }, report))
+    }
+
+    /// Whether nothing more will come, and nothing has: the program is executed, or the child was killed before.
+    pub fn is_over(&self) -> bool {
+        let mut fds = [PollFd::new(&self.reader, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents() == PollFlags::HUP
+    }
+
     /// Why a child that has ended did not execute its program; `None` if it did, or was killed before.
     pub fn failure(&self) -> Option<Error> {
         let mut report = [0; 8];
-        let read = rustix::io::read(&self.0, &mut report);
-        (read == Ok(report.len())).then(|| failed("a program that was ready", &report))
+        let read = rustix::io::read(&self.reader, &mut report);
+        (read == Ok(report.len())).then(|| failed(&self.program, &report))
     }
 }
 
@@ -75,8 +94,7 @@ impl Program<'_> {
         }
         let null =
             File::options().read(true).write(true).open("/dev/null").step(|| "open /dev/null".into())?;
-        let (reader, report) =
-            rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).step(what)?;
+        let (reader, report) = Report::pipe(&self.path)?;
         let (control, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .step(what)?;
@@ -88,7 +106,7 @@ impl Program<'_> {
             room: Box::new([0; ROOM]),
         });
         let child = prepared.clone_child()?;
-        Ok(Ready { child, control, report: Report(reader) })
+        Ok(Ready { child, control, report: reader })
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use levee_ipc::{Channel, Full, Stream};
+use levee_sys::spawn;
 
 use super::filters::Filters;
 use super::init::begin;
@@ -43,6 +44,8 @@ pub(super) struct Front {
     whole: Option<Whole>,
     logs: Vec<OwnedFd>,
     qemu: i32,
+    /// Whether QEMU could be executed; a test has none.
+    report: Option<spawn::Report>,
     is_built: bool,
     /// Nobody is at the other end of its port: QEMU is ending.
     hung_up: bool,
@@ -73,9 +76,9 @@ impl Front {
         let handed = Inside::batches(&steps, BATCH).into_iter().try_for_each(hand);
         handed.map_err(|e| format!("hand a machine its steps: {e}"))?;
         let fds: Vec<BorrowedFd<'_>> = qemu.iter().map(AsFd::as_fd).collect();
-        let pid = begin(&start, &fds, filters).map_err(|e| format!("start {PROGRAM}: {e}"))?;
-        let qemu = pid.as_raw_nonzero().get();
-        Ok(Some(Self { guest, whole: Some(whole), logs, qemu, is_built: false, hung_up: false }))
+        let (pid, report) = begin(&start, &fds, filters).map_err(|e| format!("start {PROGRAM}: {e}"))?;
+        let (qemu, report) = (pid.as_raw_nonzero().get(), Some(report));
+        Ok(Some(Self { guest, whole: Some(whole), logs, qemu, report, is_built: false, hung_up: false }))
     }
 
     /// Where it speaks, if anything can come.
@@ -148,10 +151,13 @@ impl Front {
 
     /// A process has ended. If that is QEMU, so does the compartment.
     pub fn ended(&self, pid: i32, status: u8) -> Result<(), String> {
-        match (pid == self.qemu, self.is_built) {
-            (false, _) => Ok(()),
-            (true, true) => Err(format!("the machine ended with status {status}")),
-            (true, false) => Err(format!("boot the machine: it ended with status {status}")),
+        if pid != self.qemu {
+            return Ok(());
+        }
+        match (self.report.as_ref().and_then(spawn::Report::failure), self.is_built) {
+            (Some(why), _) => Err(why.to_string()),
+            (None, true) => Err(format!("the machine ended with status {status}")),
+            (None, false) => Err(format!("boot the machine: it ended with status {status}")),
         }
     }
 
@@ -180,7 +186,8 @@ mod tests {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let (read, log) = rustix::pipe::pipe().unwrap();
         let (whole, logs) = (None, vec![log]);
-        let front = Front { guest: Stream::new(ours), whole, logs, qemu: 7, is_built, hung_up: false };
+        let front =
+            Front { guest: Stream::new(ours), whole, logs, qemu: 7, report: None, is_built, hung_up: false };
         (front, Stream::new(theirs), read.into())
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use levee_ipc::{Channel, Received, RecvError};
 use levee_sys::signals::Signals;
-use levee_sys::spawn::Program;
+use levee_sys::spawn::{self, Program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use rustix::thread::{Gid, Uid};
@@ -62,8 +62,8 @@ pub(super) fn run(
 
 /// What runs in the compartment.
 struct Running {
-    /// What the warden has had started, by process, with its number for it.
-    programs: BTreeMap<i32, u64>,
+    /// What the warden has had started, by process, with its number for it, and whether its program could be executed.
+    programs: BTreeMap<i32, (u64, spawn::Report)>,
     services: Services,
     mediated: Mediated,
     machine: Option<Front>,
@@ -100,8 +100,8 @@ impl Running {
                 let ticket = start.ticket;
                 let fds: Vec<_> = received.fds.iter().map(AsFd::as_fd).collect();
                 let answer = match begin(&start, &fds, filters) {
-                    Ok(pid) => {
-                        self.programs.insert(pid.as_raw_nonzero().get(), ticket);
+                    Ok((pid, report)) => {
+                        self.programs.insert(pid.as_raw_nonzero().get(), (ticket, report));
                         FromInit::Started { ticket }
                     }
                     Err(reason) => FromInit::Refused { ticket, reason: shorten(&reason) },
@@ -142,8 +142,12 @@ impl Running {
                     self.mediated.ended(pid);
                     let (pid, status) = (pid.as_raw_nonzero().get(), code(status));
                     self.services.ended(pid, status);
-                    if let Some(ticket) = self.programs.remove(&pid) {
-                        tell(channel, &FromInit::Exited { ticket, status })?;
+                    if let Some((ticket, report)) = self.programs.remove(&pid) {
+                        let ended = match report.failure() {
+                            Some(why) => FromInit::Refused { ticket, reason: shorten(&why.to_string()) },
+                            None => FromInit::Exited { ticket, status },
+                        };
+                        tell(channel, &ended)?;
                     }
                     if let Some(machine) = &mut self.machine {
                         // What it said last is why.
@@ -159,7 +163,13 @@ impl Running {
     }
 }
 
-pub(super) fn begin(start: &Start, fds: &[BorrowedFd<'_>], filters: &mut Filters) -> Result<Pid, String> {
+/// Begins a program, and waits for nothing: whoever runs at the label can stop it before it is executed, and process 1 would stand still
+/// with it. What is reported once it has ended says whether it was executed.
+pub(super) fn begin(
+    start: &Start,
+    fds: &[BorrowedFd<'_>],
+    filters: &mut Filters,
+) -> Result<(Pid, spawn::Report), String> {
     if start.uid == 0 {
         return Err("uid 0 is process 1's alone".into());
     }
@@ -188,7 +198,7 @@ pub(super) fn begin(start: &Start, fds: &[BorrowedFd<'_>], filters: &mut Filters
     program.filter = Some(filters.of(&start.filter).map_err(|e| e.to_string())?);
     // The children of process 1 end with it in any case.
     program.die_with_parent = false;
-    program.start().map(|child| child.pid).map_err(|e| e.to_string())
+    program.begin().map(|(child, report)| (child.pid, report)).map_err(|e| e.to_string())
 }
 
 fn find(name: &str) -> Option<PathBuf> {
@@ -201,12 +211,20 @@ fn find(name: &str) -> Option<PathBuf> {
     PATH.iter().map(|directory| PathBuf::from(directory).join(name)).find(|path| path.is_file())
 }
 
-fn send(programs: &BTreeMap<i32, u64>, ticket: u64, signal: i32) {
-    let pid = programs.iter().find(|(_, t)| **t == ticket).and_then(|(pid, _)| Pid::from_raw(*pid));
-    let signal = Signal::from_named_raw(signal);
-    if let (Some(pid), Some(signal)) = (pid, signal) {
-        // Each program leads a process group. It may have ended by now, which the warden will hear of.
-        let _ = rustix::process::kill_process_group(pid, signal);
+fn send(programs: &BTreeMap<i32, (u64, spawn::Report)>, ticket: u64, signal: i32) {
+    let pid = programs.iter().find(|(_, (t, _))| *t == ticket).map(|(pid, _)| *pid);
+    if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+        strike(pid, signal);
+    }
+}
+
+/// Sends a signal to the process group of a process that was started and has not been waited for. Each leads one, but for the moment
+/// before it does.
+pub(super) fn strike(pid: i32, signal: Signal) {
+    let Some(pid) = Pid::from_raw(pid) else { return };
+    if rustix::process::kill_process_group(pid, signal).is_err() {
+        // It may have ended by now, which is heard of.
+        let _ = rustix::process::kill_process(pid, signal);
     }
 }
 

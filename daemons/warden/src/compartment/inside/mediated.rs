@@ -24,6 +24,7 @@ use rustix::process::{Pid, Signal};
 use rustix::thread::{Gid, Uid};
 
 use super::filters::Filters;
+use super::init::strike;
 use crate::compartment::proto::{Profile, Server};
 
 /// The most messages taken at a time, so that the warden need not wait.
@@ -41,6 +42,8 @@ pub(super) struct Mediated {
     servers: BTreeMap<ServiceName, Server>,
     /// What runs, by process.
     running: BTreeMap<i32, Running>,
+    /// Those of which it may not be clear yet whether they could be executed.
+    unsure: VecDeque<i32>,
     /// What waits, of services that are used.
     stocks: BTreeMap<ServiceName, Stock>,
 }
@@ -49,8 +52,9 @@ pub(super) struct Mediated {
 struct Running {
     /// The mediator's number for it.
     ticket: u64,
-    /// Which service's, and whether its program could be executed, where that was not waited for.
-    unsure: Option<(ServiceName, Report)>,
+    service: ServiceName,
+    /// Whether its program could be executed, until it is.
+    report: Option<Report>,
 }
 
 /// Processes of a service that are ready.
@@ -88,9 +92,11 @@ impl Mediated {
                     let whom = whom(user.as_ref(), from);
                     let started = connection.and_then(|fd| self.start(&service, &whom, fd.as_fd(), filters));
                     match started {
-                        Some((pid, unsure)) => {
-                            let running = Running { ticket, unsure: unsure.map(|report| (service, report)) };
-                            self.running.insert(pid.as_raw_nonzero().get(), running);
+                        Some((pid, report)) => {
+                            let (pid, report) = (pid.as_raw_nonzero().get(), Some(report));
+                            self.running.insert(pid, Running { ticket, service, report });
+                            self.unsure.push_back(pid);
+                            self.settle();
                         }
                         None => self.tell(FromStarter::Refused { ticket }),
                     }
@@ -98,7 +104,7 @@ impl Mediated {
                 Ok(Received { message: ToStarter::End { ticket, at_once }, .. }) => {
                     let signal = if at_once { Signal::KILL } else { Signal::TERM };
                     let pids = self.running.iter().filter(|(_, running)| running.ticket == ticket);
-                    pids.for_each(|(pid, _)| end(*pid, signal));
+                    pids.for_each(|(pid, _)| strike(*pid, signal));
                 }
                 Err(RecvError::Empty) => return,
                 // Gone, or not what it should be: what it had started is nobody's any more.
@@ -107,26 +113,40 @@ impl Mediated {
         }
     }
 
+    /// Forgets the reports of those that are executed, a few at a time: each is a descriptor.
+    fn settle(&mut self) {
+        for _ in 0..2 {
+            let Some(pid) = self.unsure.pop_front() else { return };
+            match self.running.get_mut(&pid) {
+                Some(Running { report, .. }) if report.as_ref().is_some_and(Report::is_over) => {
+                    *report = None
+                }
+                Some(Running { report: Some(_), .. }) => self.unsure.push_back(pid),
+                _ => {}
+            }
+        }
+    }
+
     /// A process of this service for a connection: one that is ready, or a new one. With what it reports if its program cannot
-    /// be executed, where that was not waited for.
+    /// be executed: nobody waits for that.
     fn start(
         &mut self,
         service: &ServiceName,
         whom: &[OsString],
         connection: BorrowedFd<'_>,
         filters: &mut Filters,
-    ) -> Option<(Pid, Option<Report>)> {
+    ) -> Option<(Pid, Report)> {
         self.use_now(service);
         let ready = self.stocks.get_mut(service).and_then(|stock| stock.waiting.pop_front());
         if let Some((child, report)) = ready.and_then(|ready| ready.go(connection, whom)) {
-            return Some((child.pid, Some(report)));
+            return Some((child.pid, report));
         }
         let (server, log) = (self.servers.get(service)?, self.log.as_ref()?);
         let mut program = program(server, connection, log);
         program.env.extend_from_slice(whom);
         let filter = filters.of(&Profile::Service(server.needs.clone()));
-        match filter.map(|filter| program.filter = Some(filter)).and_then(|()| program.start()) {
-            Ok(child) => Some((child.pid, None)),
+        match filter.map(|filter| program.filter = Some(filter)).and_then(|()| program.begin()) {
+            Ok((child, report)) => Some((child.pid, report)),
             Err(e) => {
                 say(service, &e);
                 None
@@ -162,7 +182,13 @@ impl Mediated {
 
     /// Makes one process ready, if one is wanted, and lets those go that nobody used.
     pub fn tend(&mut self, filters: &mut Filters) {
-        self.stocks.retain(|_, stock| stock.used.elapsed() < KEPT);
+        self.stocks.retain(|_, stock| {
+            let is_kept = stock.used.elapsed() < KEPT;
+            if !is_kept {
+                stock.end();
+            }
+            is_kept
+        });
         let (Some(server), Some(log)) = (self.wanted(), &self.log) else { return };
         let service = server.service.clone();
         // In the connection's place stands what the process has anyway.
@@ -188,11 +214,11 @@ impl Mediated {
             }
         }
         let pid = pid.as_raw_nonzero().get();
-        if let Some(Running { ticket, unsure }) = self.running.remove(&pid) {
+        if let Some(Running { ticket, service, report }) = self.running.remove(&pid) {
             // What it left in its process group has lost its connection.
             end(pid, Signal::KILL);
-            match unsure.and_then(|(service, report)| Some((report.failure()?, service))) {
-                Some((why, service)) => {
+            match report.and_then(|report| report.failure()) {
+                Some(why) => {
                     say(&service, &why);
                     self.tell(FromStarter::Refused { ticket });
                 }
@@ -210,12 +236,19 @@ impl Mediated {
 
     fn lose(&mut self) {
         self.channel = None;
-        self.stocks.clear();
-        std::mem::take(&mut self.running).keys().for_each(|pid| end(*pid, Signal::KILL));
+        std::mem::take(&mut self.stocks).values().for_each(Stock::end);
+        std::mem::take(&mut self.running).keys().for_each(|pid| strike(*pid, Signal::KILL));
     }
 }
 
-/// To a program's process group, which it leads; no error if none is left.
+impl Stock {
+    /// Ends those that wait: one that somebody at the label has stopped would not see that it is wanted no more.
+    fn end(&self) {
+        self.waiting.iter().for_each(|ready| strike(ready.child.pid.as_raw_nonzero().get(), Signal::KILL));
+    }
+}
+
+/// To the process group that a process led which has ended; no error if none is left.
 fn end(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = rustix::process::kill_process_group(pid, signal);

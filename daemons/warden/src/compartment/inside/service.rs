@@ -5,6 +5,7 @@ use super::init::begin;
 use crate::compartment::listener::{offer, refuse};
 use crate::compartment::proto::{Offer, Report, Told};
 use crate::rest::Rest;
+use levee_sys::spawn;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub(super) struct Service {
     log: Vec<OwnedFd>,
     listeners: Vec<OwnedFd>,
     life: Life,
+    /// Whether its program could be executed.
+    report: Option<spawn::Report>,
     /// The warden is to hear of it.
     is_news: bool,
 }
@@ -129,7 +132,7 @@ impl Service {
         }
         let listeners = fds.split_off(1);
         let life = Life { itself: offer.itself, ..Life::default() };
-        Ok(Self { offer, log: fds, listeners, life, is_news: false })
+        Ok(Self { offer, log: fds, listeners, life, report: None, is_news: false })
     }
 
     /// Its listeners, where one that has somebody waiting would start it.
@@ -140,7 +143,10 @@ impl Service {
 
     fn ended(&mut self, pid: i32, status: u8) {
         if self.life.pid == Some(pid) {
-            self.has_ended(&format!("ended with status {status}"), status == 0);
+            match self.report.take().and_then(|report| report.failure()) {
+                Some(why) => self.has_ended(&why.to_string(), false),
+                None => self.has_ended(&format!("ended with status {status}"), status == 0),
+            }
         }
     }
 
@@ -189,7 +195,9 @@ impl Service {
         // Standard output and error are one.
         let fds: Vec<_> = self.log.iter().chain(&self.log).chain(&self.listeners).map(AsFd::as_fd).collect();
         match begin(&self.offer.launch.start(0), &fds, filters) {
-            Ok(pid) => self.life.pid = Some(pid.as_raw_nonzero().get()),
+            Ok((pid, report)) => {
+                (self.life.pid, self.report) = (Some(pid.as_raw_nonzero().get()), Some(report));
+            }
             Err(why) => self.has_ended(&why, false),
         }
     }
