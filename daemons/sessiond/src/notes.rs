@@ -12,10 +12,16 @@ const FIRST: u64 = 3;
 const INTERVAL: Duration = Duration::from_secs(60);
 /// The most causes told apart in one interval; beyond them only what was done is.
 const MOST: usize = 256;
+/// The most of them that one workstation, or one label, has: so that none can hide what others cause behind what it makes up. Beyond
+/// them only what was done there is told apart.
+const SHARE: usize = MOST / 8;
 /// So many characters of why are looked at.
 const MAX_WHY: usize = 256;
 /// The most in all.
 const MOST_WITH_REST: usize = MOST + 32;
+
+/// What stands for what is not told apart.
+const MANY: &str = "of many causes";
 
 /// What makes two records alike: all but the numbers in why.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,14 +52,27 @@ impl Notes {
     /// Takes a record. Gives it back if it is to be written now; otherwise it is counted.
     pub fn add(&mut self, event: Event, now: Time) -> Option<Event> {
         let mut cause = Cause::of(&event);
-        let told_apart = self.open.len() < MOST || self.open.contains_key(&cause);
-        if !told_apart {
-            let (object, why) = ("of many causes".into(), String::new());
-            cause = Cause { object, why, user: None, host: None, label: None, ..cause };
+        let share = if cause.place() == (None, None) { MOST / 2 } else { SHARE };
+        let of_its_place = self.open.keys().filter(|other| other.place() == cause.place());
+        let has_share = self.open.contains_key(&cause) || of_its_place.count() < share;
+        if !has_share {
+            cause = Cause { object: MANY.into(), why: String::new(), user: None, ..cause };
+        }
+        let has_place = self.open.len() < MOST || self.open.contains_key(&cause);
+        if !has_place {
+            cause = Cause {
+                object: MANY.into(),
+                why: String::new(),
+                user: None,
+                host: None,
+                label: None,
+                ..cause
+            };
             if self.open.len() >= MOST_WITH_REST && !self.open.contains_key(&cause) {
                 return None;
             }
         }
+        let told_apart = has_share && has_place;
         let fresh = || Window { until: now.after(INTERVAL), seen: 0, reason: String::new() };
         let window = self.open.entry(cause).or_insert_with(fresh);
         window.seen = window.seen.saturating_add(1);
@@ -86,6 +105,11 @@ impl Notes {
 }
 
 impl Cause {
+    /// Where it comes from: a workstation, or else a label, or levee itself and strangers.
+    fn place(&self) -> (Option<&HostName>, Option<&LabelName>) {
+        (self.host.as_ref(), self.label.as_ref().filter(|_| self.host.is_none()))
+    }
+
     fn of(event: &Event) -> Self {
         let Event { user, host, label, action, object, verdict, reason } = event.clone();
         let why = reason.chars().filter(|c| !c.is_ascii_digit()).take(MAX_WHY).collect();
@@ -146,10 +170,42 @@ mod tests {
     #[test]
     fn any_number_of_causes_is_a_bounded_number_of_records() {
         let mut notes = Notes::default();
-        let written = (0..100_000).filter(|n| notes.add(wrong(&format!("u{n}")), T).is_some()).count();
+        let at = |n: usize| Event { host: HostName::new(&format!("ws{n}")).ok(), ..wrong(&format!("u{n}")) };
+        let written = (0..100_000).filter(|n| notes.add(at(*n), T).is_some()).count();
         let said = notes.take(true, T);
         assert!(written <= MOST && said.len() == 1, "{written}, {}", said.len());
         assert!(said[0].user.is_none() && said[0].reason.starts_with("99744 in one minute"), "{said:?}");
         assert!(notes.due().is_none());
+    }
+
+    #[test]
+    fn one_place_that_makes_up_causes_hides_nothing_of_another() {
+        let mut notes = Notes::default();
+        let invented = (0..100_000).filter(|n| notes.add(wrong(&format!("u{n}")), T).is_some()).count();
+        assert_eq!(invented, SHARE);
+        // A label's compartment, which gives reasons of its own.
+        let of_label = |n: usize| Event {
+            user: None,
+            host: None,
+            label: LabelName::new("SECRET").ok(),
+            action: Action::Start,
+            object: "service web".into(),
+            verdict: Verdict::Noted,
+            reason: std::iter::repeat_n('x', n % 200).chain(std::iter::repeat_n('y', n / 200)).collect(),
+        };
+        let told = (0..10_000).filter(|n| notes.add(of_label(*n), T).is_some()).count();
+        assert_eq!(told, SHARE);
+        let another = Event { host: HostName::new("ws3").ok(), ..wrong("ada") };
+        let written = (0..10).filter(|_| notes.add(another.clone(), T).is_some()).count() as u64;
+        assert_eq!(written, FIRST, "who guesses elsewhere has a record of their own");
+        let said = notes.take(true, T);
+        let many =
+            |at: &Event| at.object == MANY && at.user.is_none() && (at.host.is_some() || at.label.is_some());
+        assert_eq!(
+            said.iter().filter(|at| many(at)).count(),
+            2,
+            "each with its place and how many: {said:?}"
+        );
+        assert!(said.iter().any(|at| at.user == another.user && at.reason.starts_with("10 in")), "{said:?}");
     }
 }
