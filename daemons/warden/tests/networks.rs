@@ -381,6 +381,130 @@ fn by_a_source_route_nothing_reaches_a_host_that_is_no_answer() {
     attached.detach(world.outer.as_fd()).unwrap();
 }
 
+/// A service that answers each datagram, and says something more to who sent it by way of the interface ship0.
+const ASIDE: &str = "
+import socket, struct, sys
+six = sys.argv[1] == '6'
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('fd80::1' if six else '10.80.0.1', 7))
+ship0 = struct.pack('i', socket.if_nametoindex('ship0'))
+if six: way = (socket.IPPROTO_IPV6, 50, socket.inet_pton(socket.AF_INET6, 'fd80::1') + ship0)
+else: way = (socket.IPPROTO_IP, 8, ship0 + socket.inet_aton('10.80.0.1') + bytes(4))
+print('serves', flush=True)
+while True:
+    said, sender = s.recvfrom(100)
+    print(said.decode(), flush=True)
+    s.sendto(b'answer', sender)
+    for _ in range(3):
+        try: s.sendmsg([b'aside'], [way], 0, sender)
+        except OSError: pass
+";
+
+/// A host that takes another's address, says something in its name for two seconds, and then what it has heard.
+const MASK: &str = "
+import socket, sys, time
+six = sys.argv[1] == '6'
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('fd08::9' if six else '192.168.8.9', 5000))
+s.settimeout(0.1)
+until = time.monotonic() + 2
+heard = set()
+print('speaks', flush=True)
+while time.monotonic() < until:
+    s.sendto(b'forged', ('fd08::1' if six else '192.168.8.1', 7))
+    try: heard.add(s.recv(100).decode())
+    except OSError: pass
+print('heard', *heard)
+";
+
+/// A host that asks the service something, and says what it answers.
+const ASK: &str = "
+import socket, sys
+six = sys.argv[1] == '6'
+s = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('fd08::9' if six else '192.168.8.9', 5000))
+s.settimeout(1)
+s.sendto(sys.argv[2].encode(), ('fd08::1' if six else '192.168.8.1', 7))
+print(s.recv(100).decode())
+";
+
+#[test]
+fn a_host_of_one_network_says_and_hears_nothing_in_a_connection_of_another() {
+    let mut world = World::new();
+    // A second network of the label's, which has another service.
+    let second = r#"
+[[service]]
+name = "answer"
+port = 7
+protocol = "udp"
+range = "SECRET"
+mode = "direct"
+command = ["/usr/bin/true"]
+
+[[network]]
+interface = "ship1"
+label = "SECRET"
+address = ["192.168.8.1/24", "fd08::1/64"]
+services = ["answer"]
+"#;
+    let text = format!("{}{second}", text());
+    world.site = Site::parse(&text).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let honest = ns::new_net().unwrap();
+    Net::in_ns(world.outer.as_fd()).unwrap().add_veth("ship1", "eth0", Some(honest.as_fd())).unwrap();
+    for (host, addresses) in
+        [(&honest, ["192.168.8.9/24", "fd08::9/64"]), (&world.remote, ["192.168.8.9/32", "fd08::9/128"])]
+    {
+        let mut net = Net::in_ns(host.as_fd()).unwrap();
+        addresses.into_iter().for_each(|address| net.add_address("eth0", address.parse().unwrap()).unwrap());
+        net.set_up("eth0").unwrap();
+    }
+    let rules = Rules::new(&text, Path::new(RULES).parent().unwrap());
+    let label = world.site.label(&world.label()).unwrap();
+    let attached =
+        Attached::attach(&world.site, &rules, &world.label(), &label, world.outer.as_fd(), &world.pins());
+    let attached = attached.unwrap().unwrap();
+    world.tunnel(&attached);
+    let mut remote = Net::in_ns(world.remote.as_fd()).unwrap();
+    for (to, by) in [("192.168.8.1/32", "192.168.7.1"), ("fd08::1/128", "fd07::1")] {
+        remote.add_route(to.parse().unwrap(), Some(by.parse().unwrap()), "eth0").unwrap();
+    }
+    let network = attached.network().unwrap();
+    for (family, by) in [("4", "192.168.7.1"), ("6", "fd07::1")] {
+        let ask =
+            |what: &str| run(honest.as_fd(), "python3", &["-c", ASK, family, what]).1.ends_with("answer\n");
+        let serve = || Command::new("python3").args(["-c", ASIDE, family]).stdout(Stdio::piped()).spawn();
+        let mut said = None;
+        eventually("the service's address is there", || {
+            let mut service = ns::in_net(network.ns(), serve).unwrap().unwrap();
+            let mut lines = BufReader::new(service.stdout.take().unwrap()).lines().map(Result::unwrap);
+            world.children.push(service);
+            let is_there = lines.next().is_some_and(|line| line == "serves");
+            said = Some(lines);
+            is_there
+        });
+        eventually("the service answers its own network", || ask("question"));
+        // The other network's host is there, and reached where it may be.
+        eventually("the other network is up", || {
+            run(world.remote.as_fd(), "ping", &["-c1", "-W1", by]);
+            run(world.remote.as_fd(), "ip", &["neigh", "show", by]).1.contains("lladdr")
+        });
+        let mask = || Command::new("python3").args(["-c", MASK, family]).stdout(Stdio::piped()).spawn();
+        let mut mask = ns::in_net(world.remote.as_fd(), mask).unwrap().unwrap();
+        let mut heard = BufReader::new(mask.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert_eq!(heard.next().as_deref(), Some("speaks"));
+        // What the service says aside goes to who asked last, also while the other listens.
+        eventually("the service answers still", || ask("last"));
+        assert_eq!(heard.next().as_deref(), Some("heard"), "IPv{family}");
+        mask.wait().unwrap();
+        eventually("the service answers still", || ask("end"));
+        let spoken: Vec<String> = said.unwrap().take_while(|line| line != "end").collect();
+        let own = |line: &String| line == "question" || line == "last";
+        assert!(spoken.iter().all(own), "IPv{family}: {spoken:?} in its name");
+    }
+    drop(network);
+    attached.detach(world.outer.as_fd()).unwrap();
+}
+
 #[test]
 fn sessions_reach_listed_hosts_under_the_interfaces_address_and_nothing_else() {
     let mut world = World::new();

@@ -23,7 +23,18 @@ impl Display for Ruleset {
             }
         })?;
 
-        writeln!(f, "  chain prerouting {{\n    type nat hook prerouting priority dstnat; policy accept;")?;
+        // In front of all else, since a connection that is known is known whatever interface a packet of it comes by. IPv6 has no other
+        // look at where a sender belongs.
+        writeln!(f, "  chain origin {{\n    type filter hook prerouting priority raw; policy accept;")?;
+        self.each(f, |text, index, edge| {
+            let _ = writeln!(text, "    iifname \"{}\" {NEIGHBOURS}", edge.interface);
+            Self::others(text, index, edge, Reason::Service);
+        })?;
+
+        writeln!(
+            f,
+            "  }}\n  chain prerouting {{\n    type nat hook prerouting priority dstnat; policy accept;"
+        )?;
         self.each(f, |text, _, edge| {
             for (own, inner) in self.pairs(edge) {
                 for (protocol, port) in &edge.services {
@@ -97,8 +108,9 @@ impl Display for Ruleset {
         writeln!(f, "    oifname {{ \"lo\", \"{TUNNEL}\" }} accept")?;
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
-            let _ = writeln!(text, "    oifname \"{name}\" ct state established,related accept");
             let _ = writeln!(text, "    oifname \"{name}\" {NEIGHBOURS}");
+            Self::others(text, index, edge, Reason::Own);
+            let _ = writeln!(text, "    oifname \"{name}\" ct state established,related accept");
             let counter = Self::counter(index, Reason::Own);
             let _ = writeln!(text, "    oifname \"{name}\" counter name {counter} drop");
         })?;
@@ -114,6 +126,21 @@ impl Ruleset {
             line(&mut text, index, edge);
         }
         f.write_str(&text)
+    }
+
+    /// Drops what comes from, or goes to, anybody but the interface's own network.
+    fn others(text: &mut String, index: usize, edge: &Edge, reason: Reason) {
+        let counter = Self::counter(index, reason);
+        let (way, end) = if reason == Reason::Own { ("oifname", "daddr") } else { ("iifname", "saddr") };
+        for (protocol, ip, is_v4) in [("ipv4", "ip", true), ("ipv6", "ip6", false)] {
+            let own = edge.addresses.iter().filter(|own| own.addr().is_ipv4() == is_v4);
+            let own: String = own.map(|own| format!(" {ip} {end} != {}", own.trunc())).collect();
+            let name = &edge.interface;
+            let _ = writeln!(
+                text,
+                "    {way} \"{name}\" meta nfproto {protocol}{own} counter name {counter} drop"
+            );
+        }
     }
 
     /// An interface's addresses, each with the inner address of its family.
