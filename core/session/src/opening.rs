@@ -155,6 +155,8 @@ impl Sessions {
         if self.place(&label, id) {
             self.tell_vault(id, now);
         }
+        // While it waited for the end of the one before, the posture may have changed.
+        self.see_to_protection(id, now);
     }
 
     /// Counts the session in at its label, and says whether the label's vault is up.

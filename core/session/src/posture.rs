@@ -136,7 +136,7 @@ impl Sessions {
                 pending.insert(label, number);
             }
         }
-        self.end_unprotected(&name, now);
+        self.end_unprotected(now);
         let sever = now.after(follow);
         self.set_timer(sever, Timer::Posture);
         self.postures.moving =
@@ -145,23 +145,27 @@ impl Sessions {
     }
 
     /// Whose protection cannot be had any more is not given less.
-    fn end_unprotected(&mut self, name: &str, now: Time) {
-        let lost = |session: &Session| {
-            let (Phase::Making { grant, .. }
-            | Phase::Returning { grant, .. }
-            | Phase::Open(Open { grant, .. })) = &session.phase
-            else {
-                return None;
-            };
-            let protected = grant.action().protected();
-            let none = protected.among(&self.ciphers(&session.record.label)).is_empty();
-            (none && !protected.names.is_empty()).then(|| protected.words())
-        };
-        let lost = self.sessions.iter().filter_map(|(id, session)| Some((*id, lost(session)?)));
-        for (id, words) in lost.collect::<Vec<_>>() {
-            let reason = format!("the posture became {name}, under which protection {words} cannot be had");
-            self.close(id, &reason, None, now);
+    fn end_unprotected(&mut self, now: Time) {
+        for id in self.sessions.keys().copied().collect::<Vec<_>>() {
+            self.see_to_protection(id, now);
         }
+    }
+
+    /// Ends a session whose protection cannot be had under what is in force, which may have come after its grant.
+    pub(crate) fn see_to_protection(&mut self, id: SessionId, now: Time) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let (Phase::Making { grant, .. } | Phase::Returning { grant, .. } | Phase::Open(Open { grant, .. })) =
+            &session.phase
+        else {
+            return;
+        };
+        let protected = grant.action().protected();
+        if protected.names.is_empty() || !protected.among(&self.ciphers(&session.record.label)).is_empty() {
+            return;
+        }
+        let (words, name) = (protected.words(), named(&self.postures.in_force));
+        let reason = format!("the posture became {name}, under which protection {words} cannot be had");
+        self.close(id, &reason, None, now);
     }
 
     /// What a label's tunnels may have now. What is no label of the site has nothing.

@@ -166,6 +166,23 @@ fn a_session_has_the_protection_that_was_asked_for_and_ends_when_a_posture_takes
 }
 
 #[test]
+fn a_session_that_waits_for_the_end_of_another_does_not_begin_under_a_posture_that_takes_its_protection_away()
+{
+    let (mut server, before) = Server::new();
+    let (label, id) = (LABEL.parse().unwrap(), SessionId::from_random([8; 16]));
+    let protection = Some("strong".parse().unwrap());
+    server.hear(Event::Request(CLIENT, Request::Level { label, protection, id, random: 2 }));
+    assert!(server.machine.live(before).is_none() && server.machine.live(id).is_none(), "its vault is slow");
+    server.wish(Some("siege"), None);
+    server.hear(Event::VaultClosed(LABEL.parse().unwrap(), before));
+    server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
+    server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    assert!(server.machine.live(id).is_none());
+    let why = "under which protection strong cannot be had";
+    assert!(server.log.iter().any(|(_, said)| said.contains(why)), "{:?}", server.log);
+}
+
+#[test]
 fn a_change_is_recorded_first_and_acknowledged_when_the_vault_has_nothing_old() {
     let (mut server, id) = Server::new();
     let said = server.wish(Some("siege"), None);
