@@ -225,7 +225,7 @@ impl World {
             replaced: None,
             beside,
         };
-        fs::write(world.path("site.toml"), carrying(site)).expect("write the site file");
+        fs::write(world.path("site.toml"), in_form(&carrying(site))).expect("write the site file");
         world
     }
 
@@ -569,6 +569,26 @@ fn carrying(site: &str) -> String {
         None => format!("{line}\n"),
     };
     lines.map(line).collect()
+}
+
+/// The site with a kernel of its own for every label, where `LEVEE_TEST_FORM=machine` asks for it and the site leaves it open.
+fn in_form(site: &str) -> String {
+    match std::env::var("LEVEE_TEST_FORM").as_deref() {
+        Err(_) => site.to_owned(),
+        Ok("machine") => with_own_kernels(site, "UNCLASSIFIED..SECRET//NATO,MED"),
+        Ok(other) => panic!("LEVEE_TEST_FORM is {other}: it can be `machine`"),
+    }
+}
+
+/// The site with a kernel of its own for these labels: the one that scripts/guest has unpacked.
+#[track_caller]
+#[must_use]
+pub fn with_own_kernels(site: &str, range: &str) -> String {
+    let root = programs().join("../guest/root");
+    let root =
+        fs::canonicalize(&root).unwrap_or_else(|e| panic!("{}: {e}: run scripts/guest", root.display()));
+    let own = site.replace("own-kernel = []", &format!("own-kernel = [\"{range}\"]"));
+    own.replace("kernel-root = \"/\"", &format!("kernel-root = \"{}\"", root.display()))
 }
 
 /// The names under `[[user]]` in a site file.

@@ -4,7 +4,7 @@
 mod shell;
 
 use levee_system::channel::{self, APART};
-use levee_system::{Done, World, eventually, host, programs};
+use levee_system::{Done, World, eventually, host};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,11 +19,7 @@ const BETWEEN: &str = "CONFIDENTIAL";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn site() -> String {
-    let root = programs().join("../guest/root");
-    let root =
-        std::fs::canonicalize(&root).unwrap_or_else(|e| panic!("{}: {e}: run scripts/guest", root.display()));
-    let own = SITE.replace("own-kernel = []", &format!("own-kernel = [\"{OWN_KERNEL}\"]"));
-    let own = own.replace("kernel-root = \"/\"", &format!("kernel-root = \"{}\"", root.display()));
+    let own = levee_system::with_own_kernels(SITE, OWN_KERNEL);
     // Services are assumed taken over, and may do what any may.
     own + &shell::site("needs = [\"locks\", \"netlink\", \"pidfd\", \"proc\", \"shared-futex\"]")
 }

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use levee_sys::cgroup::Usage;
-use levee_system::{World, programs, text};
+use levee_system::World;
 use std::time::Instant;
 
 const SITE: &str = include_str!("../../../../conf/small/site.toml");
@@ -31,13 +31,8 @@ const WHAT: [(&str, &str); 6] = [
 
 fn main() {
     levee_system::ends_what_it_started();
-    let root = programs().join("../guest/root");
-    let root =
-        std::fs::canonicalize(&root).unwrap_or_else(|e| panic!("{}: {e}: run scripts/guest", root.display()));
-    let site = SITE
-        .replace("own-kernel = []", &format!("own-kernel = [\"{}\"]", FORMS[1].1))
-        .replace("kernel-root = \"/\"", &format!("kernel-root = \"{}\"", root.display()));
-    assert!(site.contains(&text(&root)), "the example site has changed");
+    let site = levee_system::with_own_kernels(SITE, FORMS[1].1);
+    assert_ne!(site, SITE, "the example site has changed");
     let mut seen: [Vec<[f64; 2]>; WHAT.len()] = Default::default();
     for round in 0..ROUNDS {
         let world = World::up(&format!("forms{round}"), &site, &["ws1"]);
