@@ -133,7 +133,7 @@ impl Makers {
             let Making { unfinished, wanted, .. } = self.running.remove(&label)?;
             let finish =
                 |()| unfinished.into_iter().try_for_each(Unfinished::finish).map_err(|e| e.to_string());
-            let result = result.and_then(finish).map_err(|why| format!("cannot make its store: {why}"));
+            let result = result.and_then(finish).map_err(|why| format!("cannot make its images: {why}"));
             Some((label, Made { result, wanted }))
         };
         over.into_iter().filter_map(take).collect()
