@@ -1,4 +1,6 @@
-//! Mail at several levels: Debian's Dovecot, as it is, an instance a level, with the example site.
+//! Mail at several levels: Debian's Dovecot and aiosmtpd, as they are, an instance a level, with the example site; and calls by SIP.
+//!
+//! Needs root, dovecot-imapd, python3-aiosmtpd, sip-tester, curl, and levee's own programs (`cargo build --workspace --bins`).
 
 use levee_system::{Done, World};
 
@@ -16,6 +18,15 @@ fn post(world: &World, text: &str) -> Done {
     let command = format!(
         "printf 'From: ada\\r\\nSubject: tide\\r\\n\\r\\n{text}\\r\\n' >mail && \
          curl -sS --max-time 10 --user ada:sesame -T mail imap://mail.harbour.example/INBOX"
+    );
+    world.run("ws1", &["sh", "-c", &command])
+}
+
+/// Has curl hand a letter in by SMTP.
+fn send(world: &World, from: &str, to: &str, text: &str) -> Done {
+    let command = format!(
+        "printf 'From: ada\\r\\nSubject: tide\\r\\n\\r\\n{text}\\r\\n' >letter && \
+         curl -sS --max-time 10 smtp://mail.harbour.example --mail-from {from} --mail-rcpt {to} -T letter"
     );
     world.run("ws1", &["sh", "-c", &command])
 }
@@ -80,4 +91,56 @@ fn whoever_has_a_session_beside_the_mail_neither_reads_nor_writes_it_by_the_web(
     }
     let kept = inbox(&world, "ada", ";MAILINDEX=1").ok();
     assert!(kept.contains("high water at nine"));
+}
+
+#[test]
+fn a_letter_is_handed_in_by_smtp_in_ones_own_name_and_read_by_imap_at_its_level_alone() {
+    const ADA: &str = "ada@mail.harbour.example";
+    let world = World::up("smtp", &site(), &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    send(&world, ADA, ADA, "high water at nine").ok();
+    assert!(inbox(&world, "ada", ";MAILINDEX=1").ok().contains("high water at nine"));
+    assert!(send(&world, "mia@mail.harbour.example", ADA, "forged").refused().contains("553"));
+    for to in ["ugo@mail.harbour.example", "ada@elsewhere.example", "../ada@mail.harbour.example"] {
+        assert!(send(&world, ADA, to, "lost").refused().contains("550"), "{to}");
+    }
+    assert!(!inbox(&world, "ada", ";MAILINDEX=2").out.contains("forged"));
+
+    world.level("ws1", HIGH).ok();
+    inbox(&world, "ada", "?ALL").ok();
+    send(&world, ADA, ADA, "low water at three").ok();
+    let one = inbox(&world, "ada", ";MAILINDEX=1").ok();
+    assert!(one.contains("low water at three") && !one.contains("high water"), "{one}");
+    // Each connection to it is in the audit log, with its person.
+    let state = world.path("state");
+    let log = world.levee(&["audit", "show", "--state", &levee_system::text(&state)]).ok();
+    let ours = log.lines().filter(|line| line.contains("smtp") && line.contains("ada")).count();
+    assert!(ours >= 6, "{log}");
+}
+
+/// SIPp answers calls (RFC 3261).
+const CALLS: &str = r#"
+[[service]]
+name = "sip"
+port = 5060
+protocol = "udp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "itself"
+command = ["/usr/bin/sipp", "-sn", "uas", "-i", "10.80.0.1", "-p", "5060", "-nostdin"]
+"#;
+
+#[test]
+fn calls_by_sip_are_taken_at_the_level_of_the_session() {
+    let world = World::up("calls", &format!("{}{CALLS}", site()), &["ws1"]);
+    world.login("ws1", "ada").ok();
+    for label in [LOW, HIGH] {
+        world.level("ws1", label).ok();
+        let call =
+            ["sipp", "-sn", "uac", "-m", "5", "-timeout", "20", "-nostdin", "www.harbour.example:5060"];
+        levee_system::eventually(std::time::Duration::from_secs(20), "calls are answered", || {
+            let calls = world.run("ws1", &call);
+            calls.status == 0 && calls.out.contains("Successful call")
+        });
+    }
 }
