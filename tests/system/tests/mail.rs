@@ -22,10 +22,10 @@ fn post(world: &World, text: &str) -> Done {
     world.run("ws1", &["sh", "-c", &command])
 }
 
-/// Has curl hand a letter in by SMTP.
+/// Has curl hand a letter in by SMTP, which says that it is mia's.
 fn send(world: &World, from: &str, to: &str, text: &str) -> Done {
     let command = format!(
-        "printf 'From: ada\\r\\nSubject: tide\\r\\n\\r\\n{text}\\r\\n' >letter && \
+        "printf 'From: mia\\r\\nSubject: tide\\r\\nFROM:\\r\\n mia\\r\\nSender: mia\\r\\n\\r\\n{text}\\r\\n' >letter && \
          curl -sS --max-time 10 smtp://mail.harbour.example --mail-from {from} --mail-rcpt {to} -T letter"
     );
     world.run("ws1", &["sh", "-c", &command])
@@ -100,7 +100,10 @@ fn a_letter_is_handed_in_by_smtp_in_ones_own_name_and_read_by_imap_at_its_level_
     world.login("ws1", "ada").ok();
     world.level("ws1", LOW).ok();
     send(&world, ADA, ADA, "high water at nine").ok();
-    assert!(inbox(&world, "ada", ";MAILINDEX=1").ok().contains("high water at nine"));
+    let letter = inbox(&world, "ada", ";MAILINDEX=1").ok();
+    assert!(letter.contains("high water at nine") && letter.contains("Subject: tide"), "{letter}");
+    // A reader is shown the letter's own header.
+    assert!(letter.contains(&format!("From: <{ADA}>")) && !letter.contains("mia"), "{letter}");
     assert!(send(&world, "mia@mail.harbour.example", ADA, "forged").refused().contains("553"));
     for to in ["ugo@mail.harbour.example", "ada@elsewhere.example", "../ada@mail.harbour.example"] {
         assert!(send(&world, ADA, to, "lost").refused().contains("550"), "{to}");
