@@ -24,6 +24,13 @@ use channels::{Channel, Class, From, Processors};
 use meter::Meter;
 use stand::{Form, Load, Stand};
 
+/// The most octets a second that a one-way channel may have.
+const FASTEST: &str = "1G";
+
+fn fastest() -> String {
+    FASTEST.into()
+}
+
 /// What `levee lab leak` is asked.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Ask {
@@ -51,6 +58,9 @@ pub struct Ask {
     /// Time is cut into frames, with a slot of so many milliseconds for each label
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=50))]
     frames: Option<u32>,
+    /// So many octets a second pass through the partitions' one-way channel at most, as in the site file's `rate`
+    #[arg(long, value_name = "RATE", default_value = FASTEST)]
+    one_way_rate: String,
     /// The label above has a kernel of its own, with an emulated processor, from the package linux-image-cloud-amd64 that is unpacked
     /// in this directory
     #[arg(long, value_name = "DIRECTORY")]
@@ -150,6 +160,9 @@ pub struct Run {
     /// Milliseconds of each label's slot, where time was cut into frames.
     #[serde(default)]
     pub frames: Option<u32>,
+    /// Octets a second of the partitions' one-way channel.
+    #[serde(default = "fastest")]
+    pub one_way_rate: String,
     /// Whether the label above had a kernel of its own.
     #[serde(default)]
     pub machine: bool,
@@ -197,7 +210,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("lab-results").join(format!("leak-{stamp}-{}", process::id())));
     fs::create_dir_all(&dir)?;
-    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()), ask.frames)?;
+    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()), ask.frames, &ask.one_way_rate)?;
     let meter = Meter::new(&attacker::visible(), ask.seed, ask.frames.map(stand::frame))?;
     let _load = ask.loaded.then(Load::start);
     let env = crate::host::look(&[]);
@@ -208,6 +221,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         granted: ask.grant.clone(),
         apart: ask.apart,
         frames: ask.frames,
+        one_way_rate: ask.one_way_rate.clone(),
         machine: ask.machine.is_some(),
         quick: ask.quick,
         findings: Vec::new(),
@@ -277,7 +291,7 @@ pub struct Recording {
 /// # Errors
 /// When the server cannot be had, or a program does not end in good order.
 pub fn differ(ask: &Recording) -> io::Result<()> {
-    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()), None)?;
+    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()), None, FASTEST)?;
     let batch = |seed| differ::batch(|side| stand.end(side), ask.rounds, 0, seed);
     let batches = [batch(ask.seed)?, batch(ask.seed + 1)?];
     let found = differ::differences(&batches);

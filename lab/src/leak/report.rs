@@ -63,7 +63,7 @@ fn factor(before: Option<&Finding>, now: &Finding) -> String {
 pub(super) fn markdown(run: &Run, before: Option<&Run>) -> String {
     let fact = |name: &str| run.host.get(name).map_or("not known", String::as_str);
     let mut out = format!(
-        "# What the channels between two labels carry\n\n{}, {} form, {}; {}{}{}; groups of system calls granted to both: {}. Linux {}, {} processors ({}), load average before: {}.\n\n\
+        "# What the channels between two labels carry\n\n{}, {} form, {}; {}{}{}, one-way channels at {} octets a second; groups of system calls granted to both: {}. Linux {}, {} processors ({}), load average before: {}.\n\n\
          Each pair has only the clock in common; windows that one end overslept are counted. The interval is of 95 %; nothing shows: what 95 of\n\
          100 silent senders stay below. Beyond: the interval lies above what is allowed.\n\n\
          | channel | through | class | window, ms | symbols | overslept above and below | bit/s | interval | nothing shows | 128 bits | allowed, bit/s | |{}\n\
@@ -78,6 +78,7 @@ pub(super) fn markdown(run: &Run, before: Option<&Run>) -> String {
         },
         if run.apart { ", with processors of its own for each" } else { "" },
         run.frames.map_or_else(String::new, |ms| format!(", with a slot of {ms} ms for each in turn")),
+        run.one_way_rate,
         if run.granted.is_empty() { "none".into() } else { run.granted.join(", ") },
         fact("kernel"),
         fact("processors"),

@@ -54,7 +54,7 @@ pub fn frame(slot: u32) -> f64 {
     f64::from(slot * 1000 + MARGIN) * LABELS.len() as f64 / 1e6
 }
 
-fn site(program: &str, needs: &[String], form: &Form, slot: Option<u32>) -> String {
+fn site(program: &str, needs: &[String], form: &Form, slot: Option<u32>, rate: &str) -> String {
     let mut out = format!(
         "[site]\nname = \"lab\"\n\n[labels]\nlevels = {LABELS:?}\ncategories = []\nintegrity-levels = []\n\
          integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
@@ -108,7 +108,7 @@ fn site(program: &str, needs: &[String], form: &Form, slot: Option<u32>) -> Stri
         }
         let [writer, reader] = PARTITIONS;
         out.push_str(&format!(
-            "[[channel]]\nname = \"upward\"\nkind = \"oneway\"\nfrom = \"{writer}\"\nto = \"{reader}\"\nrate = \"1G\"\n"
+            "[[channel]]\nname = \"upward\"\nkind = \"oneway\"\nfrom = \"{writer}\"\nto = \"{reader}\"\nrate = \"{rate}\"\n"
         ));
     }
     out
@@ -129,11 +129,11 @@ pub struct Stand {
 
 impl Stand {
     /// Brings the server up in namespaces of its own, and a session at each label; services ask for these groups of system calls, and each
-    /// label has a slot of so many milliseconds in turn, where that is said.
+    /// label has a slot of so many milliseconds in turn, where that is said; the partitions' channel takes so many octets a second.
     ///
     /// # Errors
     /// The step that failed; what was made until then is removed.
-    pub fn start(grant: &[String], form: Form, slot: Option<u32>) -> io::Result<Stand> {
+    pub fn start(grant: &[String], form: Form, slot: Option<u32>, rate: &str) -> io::Result<Stand> {
         let program = Removed(attacker::visible());
         attacker::place(&program.0)?;
         let dir = programs()?;
@@ -143,7 +143,7 @@ impl Stand {
         let path = |name: &str| text(&root.join(name));
         let server = Namespace::new("u")?;
         let (levee, file, state) = (dir.join("levee"), path("site.toml"), path("state"));
-        fs::write(&file, site(&text(&program.0), grant, &form, slot))?;
+        fs::write(&file, site(&text(&program.0), grant, &form, slot, rate))?;
         tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
         let up = |namespace: &Namespace, run: &str, arguments: &[&str]| -> io::Result<Up> {
             let net = format!("--net={}", namespace.path().display());
