@@ -86,6 +86,9 @@ struct Answer<'a> {
     /// What the site lets pass that the lattice forbids, each with its bounds.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     exceptions: &'a [String],
+    /// Where the private key of the site's authority is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authority: Option<&'a str>,
     /// What is sound, and not as it should be on this host, or less than the site says that it wants.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
@@ -113,7 +116,7 @@ impl Check {
         let file = path.display().to_string();
         let parsed = Site::parse(&text);
         let sound = parsed.is_ok();
-        let Findings { mut unfit, mut warnings } = match &parsed {
+        let Findings { mut unfit, mut warnings, authority } = match &parsed {
             Ok(site) => keys::findings(site, &site::state(self.state.as_deref(), site.name())),
             Err(_) => Findings::default(),
         };
@@ -133,7 +136,18 @@ impl Check {
         if self.json {
             let layers = &layers::shown_lines(&layers);
             let (unfit, warnings, exceptions) = (&unfit[..], &warnings[..], &exceptions[..]);
-            output::json(&Answer { file, sound, site, problems, unfit, layers, exceptions, warnings })?;
+            let authority = authority.as_deref();
+            output::json(&Answer {
+                file,
+                sound,
+                site,
+                problems,
+                unfit,
+                layers,
+                exceptions,
+                authority,
+                warnings,
+            })?;
         } else {
             let said = render(&file, &text, site.as_ref(), problems, Paint::stdout());
             let warned: String =
@@ -141,9 +155,9 @@ impl Check {
             let forms = site.as_ref().map(|site| site.forms.render()).unwrap_or_default();
             let layers = layers::render(&layers, Paint::stdout());
             let excepted: String = exceptions.iter().map(|line| format!("{}\n", shown(line))).collect();
-            output::print(
-                &(said + &excepted + &forms + &layers + &misfits(&unfit, Paint::stdout()) + &warned),
-            )?;
+            let authority = authority.map(|is| format!("authority: {}\n", shown(&is))).unwrap_or_default();
+            let unfit = misfits(&unfit, Paint::stdout());
+            output::print(&(said + &excepted + &forms + &layers + &authority + &unfit + &warned))?;
         }
         Ok(if sound && unfit.is_empty() && are_two { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -16,6 +16,7 @@ use levee_sys::ns::{self, IdRange};
 use levee_sys::{ports, sandbox, selinux, sockdiag, tun, udp};
 use serde::Serialize;
 
+use crate::enrol;
 use crate::output::{self, Paint, shown};
 use crate::pools::Pool;
 
@@ -307,6 +308,21 @@ fn room(state: &Path) -> Finding {
     }
 }
 
+/// Whether the private key of the site's authority, which signs for whoever it is said to, is in a file here.
+fn authority(site: &Site, states: &Path) -> Option<Finding> {
+    let (state, detail, remedy) = match enrol::whereabouts(&states.join(site.name().as_str())) {
+        Ok(None) => return None,
+        Ok(Some(file @ enrol::Whereabouts::File(..))) => {
+            let remedy = "keep it off line, or have one in a token follow it: levee enrol rotate SITE authority --token URI";
+            (State::Weaker, format!("it is {file}"), remedy)
+        }
+        Ok(Some(other)) => (State::Has, format!("it is {other}"), ""),
+        Err(why) => (State::Weaker, why.to_string(), "put it right: levee enrol cannot sign with it"),
+    };
+    let what = "an authority whose private key is in no file here".into();
+    Some(Finding { what, state, detail, remedy: remedy.into() })
+}
+
 /// What the kernel has once for all labels, each pool with what the site's labels could take.
 fn pools(site: &Site) -> Vec<Finding> {
     let Some((labels, pools)) = crate::pools::of(site) else { return Vec::new() };
@@ -379,6 +395,7 @@ impl Doctor {
             .iter()
             .map(|trial| trial.find(is_root))
             .chain([room(&self.state)])
+            .chain(site.iter().filter_map(|site| authority(site, &self.state)))
             .chain(site.iter().flat_map(pools))
             .collect();
         let fit = findings.iter().all(|finding| matches!(finding.state, State::Has | State::Weaker));
@@ -632,6 +649,33 @@ mod tests {
         assert_eq!((own.state, &*own.remedy), (State::Has, ""), "{}", own.detail);
         // A directory that is to be made is judged by where it will be.
         assert_eq!(room("/proc/self/no/such".as_ref()).state, State::Has);
+    }
+
+    #[test]
+    fn an_authority_whose_key_is_in_a_file_is_weaker_and_one_in_a_token_or_elsewhere_is_not() {
+        let states = tempfile::tempdir().unwrap();
+        let site = Site::parse(include_str!("../../conf/small/site.toml")).unwrap();
+        let directory = states.path().join("harbour/authority");
+        let found = || authority(&site, states.path());
+        assert!(found().is_none(), "there is none yet");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("ca.pem"), "").unwrap();
+        let said = |state: State, detail: &str| {
+            let found = found().unwrap();
+            assert_eq!((found.state, found.remedy.is_empty()), (state, state == State::Has), "{found:?}");
+            assert!(found.detail.contains(detail), "{found:?}");
+        };
+        said(State::Has, "not in this state directory");
+        fs::write(directory.join("ca.key"), "-----BEGIN PRIVATE KEY-----").unwrap();
+        said(State::Weaker, "authority/ca.key, not encrypted");
+        fs::write(directory.join("ca.key"), "-----BEGIN ENCRYPTED PRIVATE KEY-----").unwrap();
+        said(State::Weaker, "authority/ca.key, encrypted");
+        fs::write(directory.join("ca.uri"), "pkcs11:token=a;object=b?module-path=/c").unwrap();
+        said(State::Weaker, "remove the one that is not its");
+        fs::remove_file(directory.join("ca.key")).unwrap();
+        said(State::Has, "in a token, pkcs11:token=a;object=b, by the library /c");
+        fs::write(directory.join("ca.uri"), "pkcs11:token=a").unwrap();
+        said(State::Weaker, "ca.uri");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! STATE/authority/   ca.key ca.pem                       the site's authority: keep it off line where you can
+//!                    ca.uri                              in the place of ca.key: which key of which token it is (RFC 7512)
 //! STATE/server/      tls.key ike.key audit.key           the server's keys
 //!                    ppk/NAME.key                        the PPK that it shares with a host (RFC 8784), where the site names one
 //!                    ppk/former/NAME.key                 the one before it, while its rotation has not ended
@@ -18,19 +19,23 @@
 //!                                                        one host's bundle: copy it to that workstation
 //! ```
 
+mod authority;
 pub(crate) mod files;
 mod layer;
 pub(crate) mod pki;
 mod request;
 pub(crate) mod rotate;
 mod swap;
+mod token;
 
+use authority::{Authority, TokenFault};
+pub use authority::{Whereabouts, whereabouts};
 use files::Mode;
 use levee_policy::site::{Curve, Suites};
 use levee_policy::{DomainName, HostName, PpkId, SiteName};
 use pki::PkiError;
 pub use pki::ROUNDS;
-use rcgen::{Issuer, KeyPair, PublicKeyData};
+use rcgen::{KeyPair, PublicKeyData};
 pub use request::{Whose, request};
 pub use rotate::{Rotated, What};
 use serde::Serialize;
@@ -38,6 +43,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+pub use token::{Tokens, Uri};
 
 /// Below the state directory: whom the authority believes no more.
 const REVOCATIONS: &str = "authority/ca.crl";
@@ -146,6 +152,8 @@ pub enum EnrolError {
     NoFederation,
     /// The site has one tunnel.
     NoLayer,
+    /// An authority's key and its token do not fit.
+    Token(TokenFault),
     /// A request for certificates that is none, and why.
     Request(PathBuf, String),
     /// A file could not be read or written.
@@ -189,6 +197,7 @@ impl fmt::Display for EnrolError {
                 "{} has no public key on P-384 in PEM; the auditor makes one on a machine of theirs: levee audit key FILE",
                 path.display()
             ),
+            Self::Token(fault) => fault.fmt(f),
             Self::Request(path, why) => write!(f, "{}: {why}", path.display()),
             Self::NoKey(path) => write!(
                 f,
@@ -246,6 +255,10 @@ pub struct Enroller<'a> {
     pub rounds: u32,
     /// What the authority's key is encrypted with, if it is.
     pub authority_passphrase: Option<Passphrase>,
+    /// The token, and the key in it, that an authority that is made is to have.
+    pub token: Option<Uri>,
+    /// How tokens are reached.
+    pub tokens: &'a Tokens<'a>,
 }
 
 /// A passphrase, erased when dropped.
@@ -254,21 +267,10 @@ pub type Passphrase = zeroize::Zeroizing<Vec<u8>>;
 /// The files that were written, in order.
 pub type Written = Vec<PathBuf>;
 
-impl Enroller<'_> {
-    /// Makes the site's authority.
-    pub fn authority(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        let directory = self.state.join("authority");
-        let key = pki::key(facts.keys)?;
-        let certificate = pki::authority(&facts.site, &key)?;
-        let mut files = self.open(&directory)?;
-        files.private("ca.key", &key)?;
-        files.public("ca.pem", &certificate.pem())?;
-        let mut written = files.written;
-        written.extend(self.federation_authority(facts)?);
-        written.extend(self.layer_authority(facts)?);
-        Ok(written)
-    }
+/// Public files by name, in the order in which they are written.
+type Texts = Vec<(&'static str, String)>;
 
+impl Enroller<'_> {
     /// Makes etcd's key and certificate. The key is not encrypted: etcd asks for no passphrase.
     pub fn etcd(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let (name, addresses) = facts.etcd.as_ref().ok_or(EnrolError::NoFederation)?;
@@ -282,16 +284,17 @@ impl Enroller<'_> {
         Ok(files.written)
     }
 
-    /// Makes the server's keys and certificates.
+    /// Makes the server's keys and certificates. Nothing is written before the authority has signed.
     pub fn server(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        let (_, issuer) = self.issuer_of(facts, "ca")?;
         let (tls, ike, audit) = (pki::key(facts.keys)?, pki::key(facts.keys)?, pki::key(facts.keys)?);
+        let certificates = self.server_certificates(facts, (&tls, &ike))?;
         let mut files = self.open(&self.state.join("server"))?;
         files.private("tls.key", &tls)?;
         files.private("ike.key", &ike)?;
         files.private("audit.key", &audit)?;
         files.public("audit.pub", &audit.public_key_pem())?;
-        let mut written = self.server_certificates(files, facts, (&tls, &ike), &issuer)?;
+        files.all(certificates)?;
+        let mut written = files.written;
         written.extend(self.federation_client(facts)?);
         written.extend(self.layer_server(facts)?);
         Ok(written)
@@ -300,29 +303,29 @@ impl Enroller<'_> {
     /// What of the server's needs no private key of its; the authority's certificate last.
     fn server_certificates(
         &self,
-        mut files: Files,
         facts: &Facts,
         (tls, ike): (&impl PublicKeyData, &impl PublicKeyData),
-        issuer: &Issuer<'_, KeyPair>,
-    ) -> Result<Written, EnrolError> {
-        let (authority, _) = self.issuer_of(facts, "ca")?;
-        let tls_certificate = pki::server(&facts.server, &facts.addresses, tls, issuer)?;
-        let ike_certificate = pki::ike_server(&facts.server, &facts.addresses, ike, issuer)?;
-        files.public("chain.pem", &tls_certificate.pem())?;
-        files.public("ike-chain.pem", &ike_certificate.pem())?;
-        files.public("authority.pem", &authority)?;
-        Ok(files.written)
+    ) -> Result<Texts, EnrolError> {
+        let (authority, issuer) = self.issuer_of(facts, "ca")?;
+        let tls_certificate = pki::server(&facts.server, &facts.addresses, tls, &issuer)?;
+        let ike_certificate = pki::ike_server(&facts.server, &facts.addresses, ike, &issuer)?;
+        Ok(vec![
+            ("chain.pem", tls_certificate.pem()),
+            ("ike-chain.pem", ike_certificate.pem()),
+            ("authority.pem", authority),
+        ])
     }
 
-    /// Makes one host's bundle.
+    /// Makes one host's bundle. Nothing is written before the authority has signed.
     pub fn host(&self, facts: &Facts, name: &str) -> Result<Written, EnrolError> {
         let host = facts.host(name)?;
-        let (_, issuer) = self.issuer_of(facts, "ca")?;
         let (key, ike) = (pki::key(facts.keys)?, pki::key(facts.keys)?);
+        let certificates = self.host_certificates(facts, host, (&key, &ike))?;
         let mut files = self.open(&self.state.join("hosts").join(host.name.as_str()))?;
         files.private("device.key", &key)?;
         files.private("ike.key", &ike)?;
-        let mut written = self.host_certificates(files, facts, host, (&key, &ike), &issuer)?;
+        files.all(certificates)?;
+        let mut written = files.written;
         written.extend(self.layer_host(facts, host)?);
         Ok(written)
     }
@@ -330,22 +333,21 @@ impl Enroller<'_> {
     /// The part of a host's bundle that needs no private key of its; `workstation.toml` last.
     fn host_certificates(
         &self,
-        mut files: Files,
         facts: &Facts,
         host: &HostFacts,
         (key, ike): (&impl PublicKeyData, &impl PublicKeyData),
-        issuer: &Issuer<'_, KeyPair>,
-    ) -> Result<Written, EnrolError> {
-        let (authority, _) = self.issuer_of(facts, "ca")?;
+    ) -> Result<Texts, EnrolError> {
+        let (authority, issuer) = self.issuer_of(facts, "ca")?;
         let HostFacts { name, accreditation, .. } = host;
-        let certificate = pki::host(name, accreditation, key, issuer)?;
-        let ike_certificate = pki::ike_host(name, accreditation, ike, issuer)?;
-        let passport = pki::passport(name, key, &certificate, issuer)?;
-        files.public("chain.pem", &(certificate.pem() + &passport))?;
-        files.public("ike-chain.pem", &ike_certificate.pem())?;
-        files.public("authority.pem", &authority)?;
-        files.public("workstation.toml", &facts.workstation(host)?)?;
-        Ok(files.written)
+        let certificate = pki::host(name, accreditation, key, &issuer)?;
+        let ike_certificate = pki::ike_host(name, accreditation, ike, &issuer)?;
+        let passport = pki::passport(name, key, &certificate, &issuer)?;
+        Ok(vec![
+            ("chain.pem", certificate.pem() + &passport),
+            ("ike-chain.pem", ike_certificate.pem()),
+            ("authority.pem", authority),
+            ("workstation.toml", facts.workstation(host)?),
+        ])
     }
 
     /// Makes the PPK that a host shares with the server: the server's half, and the one of the host's bundle, which may be encrypted
@@ -395,19 +397,13 @@ impl Enroller<'_> {
         self.write_list(FEDERATION_REVOCATIONS, files, days, &issuers)
     }
 
-    /// The authority before another one, while its rotation has not ended.
-    fn former_issuer(&self, name: &str) -> Result<Option<Issuer<'static, KeyPair>>, EnrolError> {
-        let is_there = self.state.join(format!("authority/{name}.key")).exists();
-        is_there.then(|| Ok(self.issuer(name)?.1)).transpose()
-    }
-
     /// Writes a revocation list anew, with what it had and these certificates, as each of these authorities signs it.
     fn write_list(
         &self,
         list: &str,
         certificates: &[PathBuf],
         days: i64,
-        issuers: &[Issuer<'_, KeyPair>],
+        issuers: &[Authority<'_>],
     ) -> Result<Written, EnrolError> {
         let mut serials = Vec::new();
         for path in certificates {
@@ -461,6 +457,11 @@ impl Enroller<'_> {
 
     /// The authority, the server, the auditor and every host of the site: what of them is not there yet, or all anew by force.
     pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
+        if let Some(token) = self.token.as_ref().filter(|_| self.is_there("authority/ca.pem"))
+            && self.uri("authority", "ca")?.is_none_or(|uri| !uri.is_same(token))
+        {
+            return Err(TokenFault::NotThisToken(self.state.join("authority/ca.pem")).into());
+        }
         let mut written = match self.is_there("authority/ca.pem") {
             true => [self.federation_authority(facts)?, self.layer_authority(facts)?].concat(),
             false => self.anew().authority(facts)?,
@@ -500,20 +501,9 @@ impl Enroller<'_> {
             passphrase: self.passphrase.clone(),
             rounds: self.rounds,
             authority_passphrase: self.authority_passphrase.clone(),
+            token: self.token.clone(),
+            tokens: self.tokens,
         }
-    }
-
-    /// The authority for etcd's clients, of a site that has become one of several servers.
-    fn federation_authority(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        let mut files = self.open(&self.state.join("authority"))?;
-        if facts.etcd.is_some() && !self.is_there("authority/federation-ca.pem") {
-            files.force = true;
-            let key = pki::key(facts.keys)?;
-            let certificate = pki::federation_authority(&facts.site, &key)?;
-            files.private("federation-ca.key", &key)?;
-            files.public("federation-ca.pem", &certificate.pem())?;
-        }
-        Ok(files.written)
     }
 
     /// The server's key as etcd's client, of a site that has become one of several servers.
@@ -524,40 +514,12 @@ impl Enroller<'_> {
             let (authority, issuer) = self.issuer_of(facts, "federation-ca")?;
             let key = pki::key(facts.keys)?;
             let certificate = pki::federation_client(&facts.server, &key, &issuer)?;
-            files.private("federation.key", &key)?;
             let passport = pki::server_passport(&facts.server, &key, &certificate, &issuer)?;
+            files.private("federation.key", &key)?;
             files.public("federation-chain.pem", &(certificate.pem() + &passport))?;
             files.public("federation-authority.pem", &authority)?;
         }
         Ok(files.written)
-    }
-
-    /// An authority, if its key is of the kind that the site file says: else nobody would know which of the two counts.
-    fn issuer_of(&self, facts: &Facts, name: &str) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
-        let (certificate, issuer) = self.issuer(name)?;
-        if !pki::is_on(issuer.key(), facts.keys) {
-            return Err(EnrolError::OtherCurve(facts.keys));
-        }
-        Ok((certificate, issuer))
-    }
-
-    fn issuer(&self, name: &str) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
-        let directory = self.state.join("authority");
-        let read = |name: &str| {
-            let path = directory.join(name);
-            match std::fs::read_to_string(&path) {
-                Ok(text) => Ok(zeroize::Zeroizing::new(text)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    Err(EnrolError::NoAuthority(directory.clone()))
-                }
-                Err(error) => Err(EnrolError::File(path, error)),
-            }
-        };
-        let (certificate, key) = (read(&format!("{name}.pem"))?, read(&format!("{name}.key"))?);
-        let passphrase = self.authority_passphrase.as_ref().map(|text| text.as_slice());
-        let key = pki::read_key(&key, passphrase)?;
-        let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(PkiError::from)?;
-        Ok((certificate.to_string(), issuer))
     }
 
     fn open(&self, directory: &Path) -> Result<Files, EnrolError> {
@@ -595,6 +557,11 @@ impl Files {
 
     fn public(&mut self, name: &str, text: &str) -> Result<(), EnrolError> {
         self.put(name, text.as_bytes(), Mode::Public)
+    }
+
+    /// Public files, in this order.
+    fn all(&mut self, texts: Texts) -> Result<(), EnrolError> {
+        texts.into_iter().try_for_each(|(name, text)| self.public(name, &text))
     }
 
     fn put(&mut self, name: &str, content: &[u8], mode: Mode) -> Result<(), EnrolError> {

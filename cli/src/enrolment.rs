@@ -1,6 +1,8 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
-use crate::enrol::{self, Enroller, Facts, HostFacts, Passphrase, ROUNDS, Rotated, Whose, Written, request};
+use crate::enrol::{
+    self, Enroller, Facts, HostFacts, Passphrase, ROUNDS, Rotated, Tokens, Whose, Written, request,
+};
 use crate::pin;
 use crate::user::{ask, line};
 use crate::{output, site};
@@ -21,7 +23,17 @@ pub struct Enrol {
 #[derive(Debug, Subcommand)]
 enum What {
     /// The site's authority, which signs all others
-    Authority(Where),
+    ///
+    /// With --token its private key is in a PKCS#11 token: a smart card, a security module, a TPM. The token makes the key, unless it has
+    /// one of that name, and never gives it out. The library that the URI names is loaded by this command alone, when the authority signs.
+    /// The PIN is the first line of the file of mode 600 that pin-source names; else it is asked for on the terminal, or is the next
+    /// line of standard input.
+    Authority {
+        #[command(flatten)]
+        place: Where,
+        #[command(flatten)]
+        token: Token,
+    },
     /// The server's keys and certificates
     Server(Where),
     /// etcd's key and certificate, for a site of several servers
@@ -100,6 +112,8 @@ enum What {
         /// (--force does not ask the log)
         #[arg(long)]
         finish: bool,
+        #[command(flatten)]
+        token: Token,
     },
     /// Revoke the certificates of hosts: writes authority/ca.crl anew. `levee reload` has a running server read it
     Revoke {
@@ -119,7 +133,21 @@ enum What {
         days: i64,
     },
     /// Authority, server, auditor and every host of the site file: what of them is not there yet. With --force, all anew
-    All(Where),
+    All {
+        #[command(flatten)]
+        place: Where,
+        #[command(flatten)]
+        token: Token,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Token {
+    /// The token, and the key in it, that the authority is to have, as a PKCS#11 URI (RFC 7512):
+    /// pkcs11:token=NAME;object=NAME?module-path=/FILE&pin-source=/FILE. Where the authority of a federation is made with the site's, it
+    /// has the key of that name with `-federation` behind it
+    #[arg(long = "token", value_name = "URI", value_parser = enrol::Uri::parse)]
+    uri: Option<enrol::Uri>,
 }
 
 #[derive(Debug, Args)]
@@ -160,30 +188,41 @@ impl Enrol {
         output::exit(done.map(|()| ExitCode::SUCCESS))
     }
 
-    /// Everything that needs the site file.
-    fn enrol(&self) -> Result<(), String> {
-        let (place, name) = match &self.what {
-            What::Request { .. } => return Err("a request needs no site file".to_owned()),
-            What::Authority(place) | What::Server(place) | What::Etcd(place) | What::All(place) => {
-                (place, None)
-            }
-            What::Host { name, place } | What::Ppk { name, place } => (place, Some(name)),
-            What::Revoke { place, .. }
+    /// Of which site, and whose keys, if one host's.
+    fn place(&self) -> Option<(&Where, Option<&String>)> {
+        match &self.what {
+            What::Request { .. } => None,
+            What::Host { name, place } | What::Ppk { name, place } => Some((place, Some(name))),
+            What::Server(place)
+            | What::Etcd(place)
+            | What::Authority { place, .. }
+            | What::All { place, .. }
+            | What::Revoke { place, .. }
             | What::Auditor { place, .. }
             | What::Sign { place, .. }
-            | What::Rotate { place, .. } => (place, None),
-        };
-        if let What::Rotate { what, host, finish, .. } = &self.what {
-            return rotate(place, *what, host.as_deref(), *finish);
+            | What::Rotate { place, .. } => Some((place, None)),
         }
+    }
+
+    /// Everything that needs the site file.
+    fn enrol(&self) -> Result<(), String> {
+        let (place, name) = self.place().ok_or("a request needs no site file")?;
+        if let What::Rotate { what, host, finish, token, .. } = &self.what {
+            return rotate(place, *what, host.as_deref(), *finish, token.uri.as_ref());
+        }
+        let token = match &self.what {
+            What::Authority { token, .. } | What::All { token, .. } => token.uri.clone(),
+            _ => None,
+        };
+        let tokens = Tokens::new(&pin_of);
         let done = facts(place).and_then(|(facts, state)| {
             // Nothing is made for one site among what another has.
             if state.join(pin::FILE).exists() {
                 pin::hold(&crate::site::read(&place.site)?, &state)?;
             }
             let needs_none = match self.what {
-                What::Authority(_) | What::Ppk { .. } | What::Auditor { .. } => true,
-                What::All(_) => place.force,
+                What::Authority { .. } | What::Ppk { .. } | What::Auditor { .. } => true,
+                What::All { .. } => place.force,
                 _ => false,
             };
             let authority_passphrase = if needs_none || !encrypted(&state.join("authority/ca.key")) {
@@ -197,7 +236,7 @@ impl Enrol {
             };
             let passphrase = place.passphrase.then(|| asked(whose, true)).transpose()?;
             let authority_passphrase = match self.what {
-                What::All(_) => authority_passphrase.or_else(|| passphrase.clone()),
+                What::All { .. } => authority_passphrase.or_else(|| passphrase.clone()),
                 _ => authority_passphrase,
             };
             let enroller = Enroller {
@@ -206,9 +245,11 @@ impl Enrol {
                 passphrase,
                 rounds: ROUNDS,
                 authority_passphrase,
+                token,
+                tokens: &tokens,
             };
             let written = match (&self.what, name) {
-                (What::Authority(_), _) => enroller.authority(&facts),
+                (What::Authority { .. }, _) => enroller.authority(&facts),
                 (What::Server(_), _) => enroller.server(&facts),
                 (What::Etcd(_), _) => enroller.etcd(&facts),
                 (What::Auditor { public, .. }, _) => enroller.auditor(public.as_deref()),
@@ -239,7 +280,19 @@ impl Enrol {
 }
 
 /// Makes a new key in the place of one that is in use.
-fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) -> Result<(), String> {
+fn rotate(
+    place: &Where,
+    what: enrol::What,
+    host: Option<&str>,
+    finish: bool,
+    token: Option<&enrol::Uri>,
+) -> Result<(), String> {
+    if token.is_some() && (finish || !what.is_authority()) {
+        return Err(
+            "--token says which key the next authority has: levee enrol rotate SITE authority --token URI"
+                .to_owned(),
+        );
+    }
     if finish && !what.is_authority() && what != enrol::What::Ppk {
         return Err(
             "--finish ends the rotation of an authority or a PPK: levee enrol rotate SITE authority --finish"
@@ -267,7 +320,16 @@ fn rotate(place: &Where, what: enrol::What, host: Option<&str>, finish: bool) ->
     let has_none = what == enrol::What::Layer || what.is_authority();
     let is_encrypted = !has_none && encrypted(&state.join(key));
     let passphrase = is_encrypted.then(|| asked("Passphrase of the keys: ", false)).transpose()?;
-    let enroller = Enroller { state: &state, force: false, passphrase, rounds: ROUNDS, authority_passphrase };
+    let tokens = Tokens::new(&pin_of);
+    let enroller = Enroller {
+        state: &state,
+        force: false,
+        passphrase,
+        rounds: ROUNDS,
+        authority_passphrase,
+        token: token.cloned(),
+        tokens: &tokens,
+    };
     let done =
         if finish { enroller.finish_authority(&facts, what) } else { enroller.rotate(&facts, what, host) };
     let done = done.map_err(|e| e.to_string())?;
@@ -301,12 +363,15 @@ fn rotate_ppk(place: &Where, host: &str, finish: bool) -> Result<(), String> {
         let text = std::fs::read_to_string(state.join(file)).map(zeroize::Zeroizing::new);
         text.map(|text| enrol::pki::is_encrypted_ppk(&text)).ok()
     };
+    let tokens = Tokens::new(&pin_of);
     let enroller = |passphrase, force| Enroller {
         state: &state,
         force,
         passphrase,
         rounds: ROUNDS,
         authority_passphrase: None,
+        token: None,
+        tokens: &tokens,
     };
     if finish {
         let done = enroller(None, place.force).finish_ppk(&facts, host).map_err(|e| e.to_string())?;
@@ -357,6 +422,11 @@ fn curve(text: &str) -> Result<Curve, String> {
 /// Whether a private key is encrypted.
 fn encrypted(path: &Path) -> bool {
     std::fs::read(path).is_ok_and(|text| text.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY-----"))
+}
+
+/// The PIN of a token of this name.
+fn pin_of(token: &str) -> Result<Passphrase, String> {
+    asked(&format!("PIN of the token {token}: "), false)
 }
 
 /// A passphrase, from the terminal or the next line of standard input.

@@ -2,6 +2,7 @@
 //! are good, and what bundles say. Only public files are looked at.
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use levee_policy::Site;
@@ -18,6 +19,8 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 use crate::enrol::pki::ACCREDITATION_OID;
+use crate::enrol::{self, Whereabouts};
+use crate::programs;
 
 /// A file that does not fit.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -37,6 +40,8 @@ pub struct Findings {
     pub unfit: Vec<Unfit>,
     /// What fits, and will not for long; what is not there yet.
     pub warnings: Vec<String>,
+    /// Where the private key of the authority is, in words.
+    pub authority: Option<String>,
 }
 
 /// Days before their end from which certificates are warned of.
@@ -65,6 +70,7 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
     if !state.join("authority/ca.pem").exists() && !state.join("server/chain.pem").exists() {
         return found;
     }
+    found.authority(state);
     let server = Ask::Server(site.server().name().as_str());
     found.look(site, &state.join("authority/ca.pem"), &Ask::Certificate, ALL);
     found.look(site, &state.join("server/chain.pem"), &server, SERVER);
@@ -150,6 +156,30 @@ fn without_seed<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = Str
 }
 
 impl Findings {
+    /// Where the authority's private key is, and whether what it takes to sign with it is there.
+    fn authority(&mut self, state: &Path) {
+        let found = match enrol::whereabouts(state) {
+            Ok(found) => found,
+            Err(why) => {
+                let (file, remedy) =
+                    (state.join("authority"), "put it right: levee enrol cannot sign with it".into());
+                return self.unfit.push(Unfit { file, what: why.to_string(), remedy });
+            }
+        };
+        self.authority = found.as_ref().map(|found| format!("its private key is {found}"));
+        let Some(Whereabouts::Token(uri)) = found else { return };
+        if let Err(why) = programs::alone(&uri.module, rustix::process::geteuid().as_raw()) {
+            self.warnings.push(format!("the library of the authority's token cannot be used: {why}"));
+        }
+        let is_others = |path: &Path| std::fs::metadata(path).is_ok_and(|meta| meta.mode() & 0o077 != 0);
+        if let Some(pin) = uri.pin.as_ref().filter(|pin| is_others(pin)) {
+            let what =
+                "it has the PIN of the authority's token, and others than its owner may use it".to_owned();
+            let remedy = format!("chmod 600 {}", pin.display());
+            self.unfit.push(Unfit { file: pin.clone(), what, remedy });
+        }
+    }
+
     /// What is not there is no fault: a bundle may have been moved to its host.
     fn look(&mut self, site: &Site, file: &Path, ask: &Ask<'_>, remedy: &str) {
         let answer = match std::fs::read(file) {

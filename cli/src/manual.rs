@@ -92,6 +92,11 @@ const LEVEE: [Section; 5] = [
                 "levee enrol all /etc/levee/site.toml",
                 "Make the authority, the server's keys and a bundle for each workstation; what is there stays.",
             ),
+            (
+                "levee enrol all /etc/levee/site.toml --token \
+                 'pkcs11:token=site;object=authority?module-path=/usr/lib/softhsm/libsofthsm2.so'",
+                "The same, with the authority's private key in a PKCS#11 token, whose PIN is asked for.",
+            ),
             ("levee up /etc/levee/site.toml", "Start the server; `levee down` stops it."),
             ("levee status --watch", "See what runs, again each second."),
             ("levee audit show --verdict denied --since 1d", "What was refused since yesterday."),

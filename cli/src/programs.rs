@@ -37,6 +37,8 @@ const OF_WORKSTATIONS: [&str; 1] = ["levee-tpe"];
 const REMEDY: &str = "install levee again";
 /// Of a directory in which each may rename or remove their own alone, as /tmp is.
 const STICKY: u32 = 0o1000;
+/// Root's uid.
+const ROOT: u32 = 0;
 
 /// What a host does with levee's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,15 +76,7 @@ pub fn check(directory: &Path, host: Use) -> Result<Option<usize>, String> {
         opened => opened.map_err(|e| format!("{}: {e}", path.display()))?,
     };
     let listed = read(&path, file)?;
-    // Who can rename a directory above can put another in its place.
-    let whole = fs::canonicalize(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-    for above in whole.ancestors() {
-        let about = fs::metadata(above).map_err(|e| format!("{}: {e}", above.display()))?;
-        let sticky = above != whole && about.uid() == 0 && about.mode() & STICKY != 0;
-        if !sticky {
-            is_roots(above, &about)?;
-        }
-    }
+    alone(directory, ROOT)?;
     let mut found = 0;
     for (name, digest) in &listed {
         let path = directory.join(name);
@@ -116,6 +110,24 @@ pub fn check(directory: &Path, host: Use) -> Result<Option<usize>, String> {
         }
     }
     Ok(Some(found))
+}
+
+/// The name without links of what nobody but root, and this uid, can change, nor put another in its place: who can rename a directory
+/// above can.
+///
+/// # Errors
+/// It is not there, or somebody else can; with the remedy.
+pub fn alone(path: &Path, whose: u32) -> Result<PathBuf, String> {
+    let whole = fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    for above in whole.ancestors() {
+        let about = fs::metadata(above).map_err(|e| format!("{}: {e}", above.display()))?;
+        let sticky = above != whole && about.uid() == 0 && about.mode() & STICKY != 0;
+        let own = about.uid() == whose && about.mode() & 0o022 == 0;
+        if !sticky && !own {
+            is_roots(above, &about)?;
+        }
+    }
+    Ok(whole)
 }
 
 fn shown_path(path: &Path) -> String {

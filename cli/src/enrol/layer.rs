@@ -1,9 +1,10 @@
 //! Who the second tunnel is, where a site has two layers: an authority of its own, keys of another kind, and a store of another uid, so
 //! that whoever reads one layer's keys has not read the other's. Private keys are not encrypted: a passphrase would be both layers'.
 
+use super::authority::{Authority, AuthorityKey};
 use super::{EnrolError, Enroller, Facts, Files, HostFacts, Mode, Written, files, pki};
 use levee_ipc::warden::layer::KEYS_UID;
-use rcgen::{Issuer, KeyPair};
+use rcgen::Issuer;
 use std::path::{Path, PathBuf};
 
 impl Enroller<'_> {
@@ -62,7 +63,7 @@ impl Enroller<'_> {
         Ok(Files { passphrase: None, force: true, ..self.open(directory)? })
     }
 
-    pub(super) fn layer_issuer(&self) -> Result<(String, Issuer<'static, KeyPair>), EnrolError> {
+    pub(super) fn layer_issuer(&self) -> Result<(String, Authority<'static>), EnrolError> {
         let directory = self.state.join("layer/authority");
         let read = |name: &str| {
             let path = directory.join(name);
@@ -71,7 +72,8 @@ impl Enroller<'_> {
         };
         let (certificate, key) = (read("ca.pem")?, read("ca.key")?);
         let key = pki::read_key(&key, None)?;
-        let issuer = Issuer::from_ca_cert_pem(&certificate, key).map_err(pki::PkiError::from)?;
+        let issuer =
+            Issuer::from_ca_cert_pem(&certificate, AuthorityKey::from(key)).map_err(pki::PkiError::from)?;
         Ok((certificate.to_string(), issuer))
     }
 }

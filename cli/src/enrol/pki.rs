@@ -13,11 +13,12 @@ use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, CustomExtension,
     DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData, RevokedCertParams, SanType,
-    SerialNumber, SigningKey as _,
+    SerialNumber, SigningKey, SubjectPublicKeyInfo,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use time::{Duration, OffsetDateTime};
@@ -46,10 +47,34 @@ impl std::fmt::Display for PkiError {
 }
 impl std::error::Error for PkiError {}
 
+thread_local! {
+    /// Why the last signature failed: rcgen's error has no room for it.
+    static WHY: RefCell<Option<PkiError>> = const { RefCell::new(None) };
+}
+
+/// Why a key outside this process did not sign, as rcgen takes it and [`PkiError::from`] gives it back.
+pub fn unsigned(why: PkiError) -> rcgen::Error {
+    WHY.set(Some(why));
+    rcgen::Error::RemoteKeyError
+}
+
 impl From<rcgen::Error> for PkiError {
     fn from(error: rcgen::Error) -> Self {
-        Self(format!("making a certificate: {error}"))
+        match error {
+            rcgen::Error::RemoteKeyError => {
+                WHY.take().unwrap_or_else(|| Self("the authority did not sign".into()))
+            }
+            error => Self(format!("making a certificate: {error}")),
+        }
     }
+}
+
+/// The public key of the first certificate of a PEM text.
+pub fn public_key(pem: &[u8]) -> Result<SubjectPublicKeyInfo, PkiError> {
+    let fault = |why: &dyn std::fmt::Display| PkiError(format!("reading a certificate: {why}"));
+    let der = CertificateDer::from_pem_slice(pem).map_err(|e| fault(&e))?;
+    let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| fault(&e))?;
+    Ok(SubjectPublicKeyInfo::from_der(certificate.public_key().raw)?)
 }
 
 /// A new private key.
@@ -61,11 +86,12 @@ pub fn key(curve: Curve) -> Result<KeyPair, PkiError> {
 }
 
 /// Whether a private key is on this curve.
-pub fn is_on(key: &KeyPair, curve: Curve) -> bool {
-    key.is_compatible(match curve {
+pub fn is_on(key: &impl PublicKeyData, curve: Curve) -> bool {
+    let algorithm = match curve {
         Curve::P256 => &PKCS_ECDSA_P256_SHA256,
         Curve::P384 => &PKCS_ECDSA_P384_SHA384,
-    })
+    };
+    key.algorithm() == algorithm
 }
 
 /// Whether a text is somebody's public key on P-384 in PEM (RFC 5480 2).
@@ -221,7 +247,7 @@ fn params(common_name: &str, days: i64) -> Result<CertificateParams, PkiError> {
 }
 
 /// The site's authority: signs hosts' and servers' certificates, no further authorities.
-pub fn authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+pub fn authority(site: &SiteName, key: &impl SigningKey) -> Result<Certificate, PkiError> {
     let mut params = params(&format!("levee authority of {site}"), AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -229,7 +255,7 @@ pub fn authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError
 }
 
 /// The authority that follows another: of another name, so that each one's revocation list is known for its own.
-pub fn next_authority(what: &str, site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+pub fn next_authority(what: &str, site: &SiteName, key: &impl SigningKey) -> Result<Certificate, PkiError> {
     let digest = ring::digest::digest(&ring::digest::SHA256, key.der_bytes());
     let short: String = digest.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     let mut params = params(&format!("levee {what} of {site} {short}"), AUTHORITY_DAYS)?;
@@ -263,7 +289,7 @@ pub fn is_by(pem: &[u8], authority: &[u8]) -> Result<bool, PkiError> {
 
 /// The authority of a federation: signs etcd's certificates, and those of the servers as its clients. Another one than the site's, so
 /// that no workstation's certificate is good there.
-pub fn federation_authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+pub fn federation_authority(site: &SiteName, key: &impl SigningKey) -> Result<Certificate, PkiError> {
     let mut params = params(&format!("levee federation authority of {site}"), AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -286,7 +312,7 @@ pub fn write_layer_key(key: &KeyPair) -> Result<Zeroizing<String>, PkiError> {
 }
 
 /// The authority of the second tunnel, which is not the site's.
-pub fn layer_authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, PkiError> {
+pub fn layer_authority(site: &SiteName, key: &impl SigningKey) -> Result<Certificate, PkiError> {
     let mut params = params(&format!("levee second-tunnel authority of {site}"), AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -297,7 +323,7 @@ pub fn layer_authority(site: &SiteName, key: &KeyPair) -> Result<Certificate, Pk
 pub fn layer_host(
     name: &HostName,
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     Ok(leaf(name.as_str(), ExtendedKeyUsagePurpose::ClientAuth)?.signed_by(key, issuer)?)
 }
@@ -306,7 +332,7 @@ pub fn layer_host(
 pub fn federation_client(
     name: &DomainName,
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     server_for(ExtendedKeyUsagePurpose::ClientAuth, name, &[], key, issuer)
 }
@@ -316,7 +342,7 @@ pub fn etcd(
     name: &DomainName,
     addresses: &[IpAddr],
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     let mut params = leaf(name.as_str(), ExtendedKeyUsagePurpose::ServerAuth)?;
     params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth);
@@ -338,7 +364,7 @@ pub fn revocation_list(
     before: Option<&[u8]>,
     serials: &[Vec<u8>],
     days: i64,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<String, PkiError> {
     let now = OffsetDateTime::now_utc();
     let mut revoked = BTreeMap::new();
@@ -401,7 +427,7 @@ pub fn server(
     name: &DomainName,
     addresses: &[IpAddr],
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     server_for(ExtendedKeyUsagePurpose::ServerAuth, name, addresses, key, issuer)
 }
@@ -411,7 +437,7 @@ pub fn ike_server(
     name: &DomainName,
     addresses: &[IpAddr],
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     server_for(ike(), name, addresses, key, issuer)
 }
@@ -421,7 +447,7 @@ fn server_for(
     name: &DomainName,
     addresses: &[IpAddr],
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     let mut params = leaf(name.as_str(), usage)?;
     params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
@@ -434,7 +460,7 @@ pub fn host(
     name: &HostName,
     accreditation: &str,
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     host_for(ExtendedKeyUsagePurpose::ClientAuth, name, accreditation, key, issuer)
 }
@@ -444,7 +470,7 @@ pub fn passport(
     name: &HostName,
     key: &impl PublicKeyData,
     certificate: &Certificate,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<String, PkiError> {
     let fault = |why: &dyn std::fmt::Display| PkiError(format!("making a passport: {why}"));
     let (_, parsed) = X509Certificate::from_der(certificate.der()).map_err(|e| fault(&e))?;
@@ -460,7 +486,7 @@ pub fn passport(
         point: key.der_bytes().to_vec(),
     };
     let message = passport.message().ok_or_else(|| fault(&"a field is too long"))?;
-    let signature = issuer.key().sign(&message).map_err(|e| fault(&e))?;
+    let signature = issuer.key().sign(&message)?;
     Sealed { passport, signature }.to_text().ok_or_else(|| fault(&"it cannot be written"))
 }
 
@@ -469,7 +495,7 @@ pub fn server_passport(
     name: &DomainName,
     key: &impl PublicKeyData,
     certificate: &Certificate,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<String, PkiError> {
     let fault = |why: &dyn std::fmt::Display| PkiError(format!("making a server's passport: {why}"));
     let (_, parsed) = X509Certificate::from_der(certificate.der()).map_err(|e| fault(&e))?;
@@ -481,7 +507,7 @@ pub fn server_passport(
         point: key.der_bytes().to_vec(),
     };
     let message = passport.message().ok_or_else(|| fault(&"its key is of another curve"))?;
-    let signature = issuer.key().sign(&message).map_err(|e| fault(&e))?;
+    let signature = issuer.key().sign(&message)?;
     let sealed = federation::Sealed { passport, signature };
     sealed.to_text().ok_or_else(|| fault(&"it cannot be written"))
 }
@@ -505,7 +531,7 @@ pub fn ike_host(
     name: &HostName,
     accreditation: &str,
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     host_for(ike(), name, accreditation, key, issuer)
 }
@@ -515,7 +541,7 @@ fn host_for(
     name: &HostName,
     accreditation: &str,
     key: &impl PublicKeyData,
-    issuer: &Issuer<'_, KeyPair>,
+    issuer: &Issuer<'_, impl SigningKey>,
 ) -> Result<Certificate, PkiError> {
     let mut params = leaf(name.as_str(), usage)?;
     params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));

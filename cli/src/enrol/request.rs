@@ -125,15 +125,18 @@ impl Enroller<'_> {
     /// # Errors
     /// It is no request, asks for a name that the site file does not have, or has other keys than the site wants.
     pub fn sign(&self, facts: &Facts, path: &Path) -> Result<Written, EnrolError> {
-        let (_, issuer) = self.issuer_of(facts, "ca")?;
         let Asked { name, key, ike } = Asked::read(path, facts.keys)?;
-        if name == facts.server.as_str() {
-            let files = self.open(&self.state.join("server"))?;
-            return self.server_certificates(files, facts, (&key, &ike), &issuer);
-        }
-        let host = HostName::new(&name).map_err(|e| EnrolError::Request(path.to_owned(), e.to_string()))?;
-        let host = facts.host(host.as_str())?;
-        let files = self.open(&self.state.join("hosts").join(host.name.as_str()))?;
-        self.host_certificates(files, facts, host, (&key, &ike), &issuer)
+        let (mut files, certificates) = if name == facts.server.as_str() {
+            let certificates = self.server_certificates(facts, (&key, &ike))?;
+            (self.open(&self.state.join("server"))?, certificates)
+        } else {
+            let host =
+                HostName::new(&name).map_err(|e| EnrolError::Request(path.to_owned(), e.to_string()))?;
+            let host = facts.host(host.as_str())?;
+            let certificates = self.host_certificates(facts, host, (&key, &ike))?;
+            (self.open(&self.state.join("hosts").join(host.name.as_str()))?, certificates)
+        };
+        files.all(certificates)?;
+        Ok(files.written)
     }
 }

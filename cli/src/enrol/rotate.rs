@@ -3,10 +3,12 @@
 //! What of a directory changes takes its place in one step ([`super::swap`]). Whoever has the old key in memory goes on with it until
 //! `levee reload`. What was done waits in `STATE/rotated`, a file for each, until the audit log says it.
 
+use super::authority::{AuthorityKey, TokenFault};
 use super::swap::{self, Swap};
+use super::token::TokenKey;
 use super::{EnrolError, Enroller, Facts, Files, Mode, Written, files, pki};
 use levee_policy::audit;
-use rcgen::{KeyPair, PublicKeyData as _};
+use rcgen::{KeyPair, PublicKeyData};
 use ring::digest::{SHA256, digest};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -14,11 +16,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The private keys of the authorities before these, while their rotation has not ended.
+/// The certificates of the authorities before these, while their rotation has not ended.
 pub const FORMER: [(What, &str); 3] = [
-    (What::Authority, "authority/former-ca.key"),
-    (What::FederationAuthority, "authority/former-federation-ca.key"),
-    (What::LayerAuthority, "layer/authority/former-ca.key"),
+    (What::Authority, "authority/former-ca.pem"),
+    (What::FederationAuthority, "authority/former-federation-ca.pem"),
+    (What::LayerAuthority, "layer/authority/former-ca.pem"),
 ];
 /// How long a revocation list that a rotation writes anew is good, as [`Enroller::revoke`]'s by default.
 const LIST_DAYS: i64 = 30;
@@ -123,7 +125,7 @@ impl Rotation {
 }
 
 /// What a key is known by: the digest of its public half, as `openssl pkey -pubout -outform DER | sha256sum` prints it.
-fn fingerprint(key: &KeyPair) -> String {
+fn fingerprint(key: &impl PublicKeyData) -> String {
     digest(&SHA256, &key.subject_public_key_info())
         .as_ref()
         .iter()
@@ -139,7 +141,7 @@ impl Enroller<'_> {
     pub fn finish_authority(&self, facts: &Facts, what: What) -> Result<Rotated, EnrolError> {
         let _alone = self.alone()?;
         let authority = Authority::of(what).ok_or(EnrolError::NotBegun)?;
-        if !self.state.join(authority.path(&authority.former("key"))).exists() {
+        if !self.state.join(authority.path(&authority.former("pem"))).exists() {
             return Err(EnrolError::NotBegun);
         }
         let current = self.read(&authority.path(&authority.file("pem")))?;
@@ -147,23 +149,45 @@ impl Enroller<'_> {
         if !needed.is_empty() {
             return Err(EnrolError::StillNeeded(needed));
         }
-        let (mut rotation, key) = self.for_authority().begin(authority.directory, &authority.file("key"))?;
-        for name in [authority.former("key"), authority.former("pem")] {
+        let (mut rotation, issuer) = self.begin_authority(&authority)?;
+        for name in ["key", "uri", "pem"].map(|end| authority.former(end)) {
             let path = rotation.swap.path().join(name);
-            std::fs::remove_file(&path).map_err(|error| EnrolError::File(path, error))?;
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(EnrolError::File(path, error));
+                }
+                _ => {}
+            }
         }
         let own = pki::certificates(&current)?.into_iter().next().unwrap_or_default();
         rotation.files.public(&authority.file("pem"), &own)?;
         let list = authority.path(&authority.file("crl"));
         if self.state.join(&list).exists() {
-            let (_, issuer) = self.issuer_of(facts, authority.name)?;
             let before = self.read(&list)?;
             let list = pki::revocation_list(Some(&before), &[], LIST_DAYS, &issuer)?;
             rotation.files.public(&authority.file("crl"), &list)?;
         }
-        let reason = format!("rotated: {} alone is believed from here on", fingerprint(&key));
+        let of_former = self.destroy_in_token(&authority)?;
+        let reason =
+            format!("rotated: {} alone is believed from here on{of_former}", fingerprint(issuer.key()));
         let done = self.finish(authority.object, &reason, rotation)?;
         self.distribute(facts, what, done)
+    }
+
+    /// Has the token destroy the key of the authority that is believed no more, if it is in one; what is to be said of that. A token that
+    /// is gone for good keeps nobody from ending a rotation.
+    fn destroy_in_token(&self, of: &Authority) -> Result<String, EnrolError> {
+        let former = format!("former-{}", of.name);
+        let Some(uri) = self.uri(of.directory, &former)? else { return Ok(String::new()) };
+        let public = pki::public_key(&self.read(&of.path(&of.former("pem")))?)?;
+        Ok(match TokenKey::destroy(self.tokens, &uri, &public) {
+            Ok(()) => format!("; the key of the one before it was destroyed in its token ({})", uri.name()),
+            Err(why) => {
+                format!(
+                    "; the key of the one before it is not known to be destroyed, remove it from its token: {why}"
+                )
+            }
+        })
     }
 
     /// Makes a new key, has what vouches for it made anew, and destroys the old one.
@@ -208,7 +232,7 @@ impl Enroller<'_> {
     /// A new authority, beside which the one before it is believed until [`Enroller::finish_authority`]. Where that is so already, what
     /// others have of the two is written anew.
     fn rotate_authority(&self, facts: &Facts, what: What, of: &Authority) -> Result<Rotated, EnrolError> {
-        if self.state.join(of.path(&of.former("key"))).exists() {
+        if self.state.join(of.path(&of.former("pem"))).exists() {
             let said = format!("the {}: its rotation was begun before, and ends with --finish", of.object);
             return self.distribute(
                 facts,
@@ -216,15 +240,8 @@ impl Enroller<'_> {
                 Rotated { written: Vec::new(), destroyed: Vec::new(), said },
             );
         }
-        let key = match what {
-            What::LayerAuthority => pki::layer_key()?,
-            _ => {
-                // Another curve is another site's.
-                self.issuer_of(facts, of.name)?;
-                pki::key(facts.keys)?
-            }
-        };
-        let (mut rotation, old) = self.for_authority().begin(of.directory, &of.file("key"))?;
+        let (mut rotation, old) = self.begin_authority(of)?;
+        let key = self.next_key(facts, what, of, old.key())?;
         let before = self.read(&of.path(&of.file("pem")))?;
         let before = pki::certificates(&before)?.into_iter().next().unwrap_or_default();
         let certificate = match what {
@@ -232,18 +249,18 @@ impl Enroller<'_> {
             What::LayerAuthority => pki::next_authority("second-tunnel authority", &facts.site, &key)?,
             _ => pki::next_authority("authority", &facts.site, &key)?,
         };
-        rotation.files.private(&of.former("key"), &old)?;
+        rotation.files.authority(&format!("former-{}", of.name), old.key())?;
         rotation.files.public(&of.former("pem"), &before)?;
-        rotation.key(&of.file("key"), &key, &fingerprint(&old))?;
+        rotation.files.authority(of.name, &key)?;
+        rotation.said.push(format!("{} to {}", fingerprint(old.key()), fingerprint(&key)));
         let pem = certificate.pem();
         rotation.files.public(&of.file("pem"), &format!("{pem}{before}"))?;
         let list = of.path(&of.file("crl"));
         if self.state.join(&list).exists() {
             let list = self.read(&list)?;
-            let issuer =
-                |pem: &str, key| rcgen::Issuer::from_ca_cert_pem(pem, key).map_err(pki::PkiError::from);
-            let new = pki::revocation_list(Some(&list), &[], LIST_DAYS, &issuer(&pem, key)?)?;
-            let former = pki::revocation_list(Some(&list), &[], LIST_DAYS, &issuer(&before, old)?)?;
+            let next = rcgen::Issuer::from_ca_cert_pem(&pem, key).map_err(pki::PkiError::from)?;
+            let new = pki::revocation_list(Some(&list), &[], LIST_DAYS, &next)?;
+            let former = pki::revocation_list(Some(&list), &[], LIST_DAYS, &old)?;
             rotation.files.public(&of.file("crl"), &(new + &former))?;
         }
         if what == What::LayerAuthority {
@@ -255,9 +272,58 @@ impl Enroller<'_> {
         self.distribute(facts, what, done)
     }
 
-    /// The same, with what the authority's own key is encrypted with.
-    fn for_authority(&self) -> Self {
-        Self { passphrase: self.authority_passphrase.clone(), ..self.anew() }
+    /// The key of the authority that follows one with this key.
+    fn next_key(
+        &self,
+        facts: &Facts,
+        what: What,
+        of: &Authority,
+        old: &AuthorityKey,
+    ) -> Result<AuthorityKey, EnrolError> {
+        if what == What::LayerAuthority {
+            return match self.token {
+                Some(_) => Err(TokenFault::SecondTunnel.into()),
+                None => Ok(pki::layer_key()?.into()),
+            };
+        }
+        // Another curve is another site's.
+        if !pki::is_on(old, facts.keys) {
+            return Err(EnrolError::OtherCurve(facts.keys));
+        }
+        let again = || TokenFault::InToken(self.state.join(of.path(&of.file("uri")))).into();
+        // Never out of a token by the way.
+        if self.token.is_none() && matches!(old, AuthorityKey::Token(_)) {
+            return Err(again());
+        }
+        let key = self.authority_key(facts, self.token.as_ref())?;
+        if key.der_bytes() == old.der_bytes() { Err(again()) } else { Ok(key) }
+    }
+
+    /// A rotation in an authority's directory, and the authority that is there. A key that is a file stays encrypted as it is.
+    fn begin_authority(
+        &self,
+        of: &Authority,
+    ) -> Result<(Rotation, super::authority::Authority<'static>), EnrolError> {
+        let live = self.state.join(of.directory);
+        let file = live.join(of.file("key"));
+        let key = std::fs::read_to_string(&file).map(zeroize::Zeroizing::new);
+        if key.is_err() && self.uri(of.directory, of.name)?.is_none() {
+            return Err(EnrolError::NoKey(file));
+        }
+        let is_encrypted = key.is_ok_and(|text| text.starts_with("-----BEGIN ENCRYPTED"));
+        let (_, issuer) = match of.directory {
+            "authority" => self.issuer(of.name)?,
+            _ => self.layer_issuer()?,
+        };
+        let swap = Swap::begin(&live).map_err(|error| EnrolError::File(live, error))?;
+        let passphrase = self.authority_passphrase.clone().filter(|_| is_encrypted);
+        let files = Files {
+            directory: swap.path().to_owned(),
+            force: true,
+            passphrase: passphrase.map(|passphrase| (passphrase, self.rounds)),
+            written: Vec::new(),
+        };
+        Ok((Rotation { swap, files, said: Vec::new() }, issuer))
     }
 
     fn read(&self, file: &str) -> Result<Vec<u8>, EnrolError> {
@@ -468,7 +534,6 @@ impl Enroller<'_> {
 
     fn rotate_host(&self, facts: &Facts, name: &str) -> Result<Rotation, EnrolError> {
         let host = facts.host(name)?;
-        let (_, issuer) = self.issuer_of(facts, "ca")?;
         let bundle = format!("hosts/{}", host.name);
         let (mut rotation, old) = self.begin(&bundle, "device.key")?;
         let passphrase = rotation.files.passphrase.as_ref().map(|(text, _)| text.as_slice());
@@ -478,14 +543,7 @@ impl Enroller<'_> {
         let (key, ike) = (pki::key(facts.keys)?, pki::key(facts.keys)?);
         rotation.key("device.key", &key, &fingerprint(&old))?;
         rotation.key("ike.key", &ike, &fingerprint(&old_ike))?;
-        let files = Files {
-            directory: rotation.files.directory.clone(),
-            force: true,
-            passphrase: None,
-            written: Vec::new(),
-        };
-        let written = self.host_certificates(files, facts, host, (&key, &ike), &issuer)?;
-        rotation.files.written.extend(written);
+        rotation.files.all(self.host_certificates(facts, host, (&key, &ike))?)?;
         Ok(rotation)
     }
 }

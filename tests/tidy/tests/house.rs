@@ -184,6 +184,20 @@ fn every_crate_says_what_it_is_for_what_it_may_not_do_and_where_to_begin_reading
     none(&problems);
 }
 
+/// The library of a PKCS#11 token is its maker's code: `levee enrol` loads it, and no other part of levee can.
+#[test]
+fn tokens_are_reached_by_levee_enrol_alone() {
+    let all = tree();
+    let called = concat!("crypto", "ki");
+    let speaks = |file: &&Source| {
+        (file.is_rust() && file.code().any(|line| line.contains(&format!("{called}::"))))
+            || (file.path.ends_with("/Cargo.toml") && file.text.lines().any(|line| line.starts_with(called)))
+    };
+    let found: BTreeSet<&str> = all.iter().filter(speaks).map(|file| file.path.as_str()).collect();
+    let may = ["cli/Cargo.toml", "cli/src/enrol/token.rs", "cli/src/enrol/token/tokens.rs"];
+    assert_eq!(found, BTreeSet::from(may));
+}
+
 /// Files that write tags by hand, each with its reason.
 const TAGS: [(&str, &str); 1] = [(
     "daemons/warden/src/compartment/service/nginx.rs",
