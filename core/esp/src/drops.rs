@@ -99,12 +99,6 @@ impl Counters {
         self.drops.get(reason as usize).copied().unwrap_or(0)
     }
 
-    /// All drops.
-    #[must_use]
-    pub fn dropped_in_all(&self) -> u64 {
-        self.drops.iter().fold(0, |sum, n| sum.saturating_add(*n))
-    }
-
     /// Every counter's name and value, drops that never happened included.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let passed = [

@@ -6,8 +6,10 @@ use crate::DropReason;
 
 /// Which way a packet goes, seen from this end of the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
+    /// It came through the tunnel.
     In,
+    /// It leaves through the tunnel.
     Out,
 }
 

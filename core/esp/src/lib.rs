@@ -38,7 +38,7 @@ mod wait;
 
 pub use aead::{Aead, AeadError, AeadProvider, NONCE, TAG};
 pub use drops::{Counters, DropReason};
-pub use inner::{Fragment, Inner, IpVersion, Piece};
+pub use inner::{Direction, Fragment, Inner, IpVersion, Piece};
 pub use mac::{ICV, MAC_KEY, Mac, MacProvider};
 pub use replay::{ReplayWindow, WINDOW};
 pub use sa::{Decrypted, ESP_HEADER, InboundSa, OutboundSa, sealed_length};
@@ -46,7 +46,7 @@ pub use sad::{
     Gathered, Install, InstallError, Lane, Opened, Outer, Pair, PairView, Route, Sad, Sealed, SessionError,
     SessionPolicy, Side,
 };
-pub use selector::{AddressRange, PortRange, Selector, SelectorSet};
+pub use selector::{AddressRange, PortRange, Selector, SelectorSet, Verdict};
 pub use spi::Spi;
 pub use steering::Steering;
 pub use suite::{SaKeys, Suite};

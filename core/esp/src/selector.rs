@@ -95,7 +95,7 @@ pub struct Selector {
 
 /// What selectors make of a packet by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It may pass, whatever its ports.
     Freely,
     /// It may pass for the ports that it has.
@@ -168,32 +168,10 @@ impl SelectorSet {
         &self.0
     }
 
-    /// Whether a packet that arrives through the tunnel may go on (RFC 4301 5.2, step 4).
-    ///
-    /// # Errors
-    /// [`DropReason::Fragment`] when only the ports that it lacks are missing, else [`DropReason::Selector`].
-    pub fn allow_in(&self, packet: &Inner) -> Result<(), DropReason> {
-        self.allow(packet, Direction::In)
-    }
-
-    /// Whether a packet may leave through the tunnel (RFC 4301 5.1).
-    ///
-    /// # Errors
-    /// As [`Self::allow_in`].
-    pub fn allow_out(&self, packet: &Inner) -> Result<(), DropReason> {
-        self.allow(packet, Direction::Out)
-    }
-
-    fn allow(&self, packet: &Inner, direction: Direction) -> Result<(), DropReason> {
-        match self.verdict(packet, direction) {
-            Verdict::Freely | Verdict::ByPorts => Ok(()),
-            Verdict::ByTrail => Err(DropReason::Fragment),
-            Verdict::No => Err(DropReason::Selector),
-        }
-    }
-
-    /// What these rows say of a packet: the most that one of them does.
-    pub(crate) fn verdict(&self, packet: &Inner, direction: Direction) -> Verdict {
+    /// What these rows say of a packet that leaves through the tunnel (RFC 4301 5.1) or arrives through it (5.2, step 4): the most
+    /// that one of them does.
+    #[must_use]
+    pub fn verdict(&self, packet: &Inner, direction: Direction) -> Verdict {
         let mut verdict = Verdict::No;
         for selector in &self.0 {
             match selector.matches(packet, direction) {

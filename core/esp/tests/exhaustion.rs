@@ -12,9 +12,9 @@ use levee_aead::Library;
 use levee_esp::aggfrag::Header;
 use levee_esp::offload::{Gso, GsoKind, VNET_HEADER, Vnet};
 use levee_esp::{
-    AddressRange, DropReason, ESP_HEADER, Fragment, InboundSa, Inner, IpVersion, OutboundSa, Piece,
-    PortRange, ReplayWindow, SaKeys, Selector, SelectorSet, Spi, Suite, TAG, TOO_BIG, WINDOW, sealed_length,
-    too_big,
+    AddressRange, Direction, DropReason, ESP_HEADER, Fragment, InboundSa, Inner, IpVersion, OutboundSa, Piece,
+    PortRange, ReplayWindow, SaKeys, Selector, SelectorSet, Spi, Suite, TAG, TOO_BIG, Verdict, WINDOW,
+    sealed_length, too_big,
 };
 
 /// Every number within `reach` of one of `middles`, without wrapping.
@@ -180,7 +180,7 @@ fn a_selector_lets_pass_what_it_says_for_every_combination_of_what_it_can_say() 
         one if one == PortRange::only(0) => port == 0,
         _ => (80..=90).contains(&port),
     };
-    let mut seen = [0; 3];
+    let mut seen = [0; 4];
     for protocol in [None, Some(6), Some(17)] {
         for local_ports in ranges {
             for remote_ports in ranges {
@@ -215,29 +215,28 @@ fn a_selector_lets_pass_what_it_says_for_every_combination_of_what_it_can_say() 
                                         || remote != there
                                         || protocol.is_some_and(|p| p != carried)
                                     {
-                                        return Err(DropReason::Selector);
+                                        return Verdict::No;
                                     }
                                     match ports {
-                                        _ if any => Ok(()),
+                                        _ if any => Verdict::Freely,
                                         Some((s, d)) => {
                                             let (l, r) = if inward { (d, s) } else { (s, d) };
                                             let pass = holds(local_ports, l) && holds(remote_ports, r);
-                                            pass.then_some(()).ok_or(DropReason::Selector)
+                                            if pass { Verdict::ByPorts } else { Verdict::No }
                                         }
-                                        None if fragment == Fragment::Later => Err(DropReason::Fragment),
-                                        None => Err(DropReason::Selector),
+                                        None if fragment == Fragment::Later => Verdict::ByTrail,
+                                        None => Verdict::No,
                                     }
                                 };
-                                for (found, expected) in [
-                                    (set.allow_in(&packet), judge(true)),
-                                    (set.allow_out(&packet), judge(false)),
-                                ] {
-                                    assert_eq!(found, expected, "{packet:?} by {set:?}");
-                                    seen[match expected {
-                                        Ok(()) => 0,
-                                        Err(DropReason::Fragment) => 1,
-                                        Err(_) => 2,
-                                    }] += 1;
+                                for (direction, expected) in
+                                    [(Direction::In, judge(true)), (Direction::Out, judge(false))]
+                                {
+                                    assert_eq!(
+                                        set.verdict(&packet, direction),
+                                        expected,
+                                        "{packet:?} by {set:?}"
+                                    );
+                                    seen[expected as usize] += 1;
                                 }
                             }
                         }
@@ -270,7 +269,9 @@ fn ports_are_within_a_range_from_its_first_to_its_last() {
                     header: 20,
                     length: 40,
                 };
-                assert_eq!(set.allow_in(&packet).is_ok(), first <= port && port <= last);
+                let within = first <= port && port <= last;
+                let expected = if within { Verdict::ByPorts } else { Verdict::No };
+                assert_eq!(set.verdict(&packet, Direction::In), expected);
             }
         }
     }

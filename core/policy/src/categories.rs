@@ -34,15 +34,6 @@ impl CategorySet {
         Some(set)
     }
 
-    /// Every category numbered below `count` (clipped to [`MAX_CATEGORIES`]).
-    pub fn all_below(count: usize) -> Self {
-        let count = count.min(MAX_CATEGORIES);
-        Self::from_words((0..count.div_ceil(WORD)).map(|word| {
-            let bits = (count - word * WORD).min(WORD);
-            if bits == WORD { u64::MAX } else { (1 << bits) - 1 }
-        }))
-    }
-
     /// Adds one category; false, and nothing done, if the number is not below [`MAX_CATEGORIES`].
     pub fn insert(&mut self, number: u16) -> bool {
         let number = usize::from(number);

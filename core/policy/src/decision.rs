@@ -35,19 +35,19 @@ use crate::site::{Cipher, Protected, Reach, Site};
 /// }
 /// ```
 /// ```compile_fail,E0308
-/// fn copy(grant: &levee_policy::Grant<levee_policy::decision::Write>) {
-///     let _: levee_policy::Grant<levee_policy::decision::Write> = grant.clone();
+/// fn copy(grant: &levee_policy::Grant<levee_policy::decision::Read>) {
+///     let _: levee_policy::Grant<levee_policy::decision::Read> = grant.clone();
 /// }
 /// ```
 /// ```compile_fail,E0277
-/// fn read(bytes: &[u8]) -> levee_policy::Grant<levee_policy::decision::Write> {
+/// fn read(bytes: &[u8]) -> levee_policy::Grant<levee_policy::decision::Read> {
 ///     serde_json::from_slice(bytes).unwrap()
 /// }
 /// ```
 /// A decision is the way to one:
 /// ```
 /// fn allowed(site: &levee_policy::Site, label: &levee_policy::Label) -> bool {
-///     site.decide_write(levee_policy::Who::default(), label, label).is_ok()
+///     site.decide_read(levee_policy::Who::default(), label, label).is_ok()
 /// }
 /// ```
 #[derive(Debug, PartialEq, Eq)]
@@ -102,8 +102,6 @@ pub enum DenialKind {
     NotOffered,
     /// The subject does not dominate the object.
     NotDominated,
-    /// Subject and object are not at one label.
-    NotEqual,
     /// An operator has said that the user may not sign on.
     Disabled,
     /// The certificate says nothing of labels, or not in the site's words.
@@ -174,19 +172,6 @@ impl Read {
     }
 }
 
-/// To change an object at the subject's own label.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Write {
-    label: Label,
-}
-
-impl Write {
-    /// The label of both.
-    pub fn label(&self) -> &Label {
-        &self.label
-    }
-}
-
 /// To open a session.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Session {
@@ -242,6 +227,10 @@ pub struct Who<'a> {
 impl Site {
     /// May a subject read an object: only if the subject's label dominates the object's (simple security
     /// property; for integrity, Biba's simple integrity).
+    ///
+    /// Writing is decided by nobody: what can be written at a label is its own, because nothing else of a compartment is mounted
+    /// writable. A blind write up would keep the *-property, but lets a low subject destroy what it cannot see; Biba's dual holds with
+    /// equality too.
     pub fn decide_read(
         &self,
         who: Who<'_>,
@@ -261,34 +250,6 @@ impl Site {
         Ok(ask.grant(
             Read { subject: subject.clone(), object: object.clone() },
             format!("{} dominates {}", self.words(subject), self.words(object)),
-        ))
-    }
-
-    /// May a subject write an object: only if their labels are equal. A blind write up would keep the
-    /// *-property, but lets a low subject destroy what it cannot see; Biba's dual holds with equality too.
-    pub fn decide_write(
-        &self,
-        who: Who<'_>,
-        subject: &Label,
-        object: &Label,
-    ) -> Result<Grant<Write>, Box<Denial>> {
-        let ask =
-            Ask { who, label: self.label_name(subject), verb: Action::Write, object: self.words(object) };
-        self.check_known(&ask, subject)?;
-        self.check_known(&ask, object)?;
-        if subject != object {
-            return Err(ask.deny(
-                DenialKind::NotEqual,
-                format!(
-                    "writing needs equal labels, and {} is not {}",
-                    self.words(subject),
-                    self.words(object)
-                ),
-            ));
-        }
-        Ok(ask.grant(
-            Write { label: object.clone() },
-            format!("{} is {}", self.words(subject), self.words(object)),
         ))
     }
 

@@ -85,11 +85,6 @@ impl Label {
         self.confidentiality.dominates(&other.confidentiality) && other.integrity.dominates(&self.integrity)
     }
 
-    /// Whether neither label dominates the other, so that nothing may flow either way.
-    pub fn is_incomparable(&self, other: &Self) -> bool {
-        !self.dominates(other) && !other.dominates(self)
-    }
-
     /// The least label to which information of both may flow.
     pub fn join(&self, other: &Self) -> Self {
         Self {

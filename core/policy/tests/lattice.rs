@@ -66,7 +66,6 @@ fn labels_of_both_parts_keep_the_laws_and_integrity_is_the_dual() {
         for a in &labels {
             for b in &labels {
                 assert_eq!(flow_allowed(a, b), b.dominates(a));
-                assert_eq!(a.is_incomparable(b), !a.dominates(b) && !b.dominates(a));
             }
         }
     }
@@ -130,7 +129,7 @@ fn the_intersection_of_two_ranges_holds_exactly_what_both_hold() {
 
 #[test]
 fn a_range_too_large_to_count_is_not_walked() {
-    let wide = CategorySet::all_below(MAX_CATEGORIES);
+    let wide = CategorySet::from_numbers(0..1024).unwrap();
     let range = Range::new(Label::default(), Label::confidential(255, wide)).unwrap();
     assert_eq!(range.count(), None);
     assert!(range.labels(u64::MAX).is_none());
@@ -141,11 +140,6 @@ fn categories_beyond_the_last_do_not_exist() {
     assert_eq!(CategorySet::from_numbers([1023]).unwrap().len(), 1);
     assert!(CategorySet::from_numbers([0, 1024]).is_none());
     assert!(!CategorySet::empty().contains(u16::MAX));
-    for count in [0, 1, 63, 64, 65, 128, 1000, 1024, 5000] {
-        let all = CategorySet::all_below(count);
-        assert_eq!(all.len(), count.min(MAX_CATEGORIES));
-        assert_eq!(all, CategorySet::from_numbers((0..count.min(MAX_CATEGORIES)).map(|n| n as u16)).unwrap());
-    }
 }
 
 fn any_set() -> impl Strategy<Value = CategorySet> {

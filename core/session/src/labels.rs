@@ -209,9 +209,4 @@ impl Sessions {
             self.tell_vault(id, now);
         }
     }
-
-    /// Whether a session is on its way out, for the shell's status.
-    pub fn is_closing(&self, id: SessionId) -> bool {
-        matches!(self.sessions.get(&id), Some(Session { phase: Phase::Closing(_), .. }))
-    }
 }

@@ -257,12 +257,12 @@ fn without_a_lease_everything_ends_and_what_another_run_left_is_not_taken_up() {
     assert!(has(&said, close), "{said:?}");
     assert!(
         has(&said, |output| matches!(output, Output::Reply(_, Reply::Ended(_))))
-            || server.machine.is_closing(id)
+            || server.machine.live(id).is_none()
     );
     let stored =
         Stored { inner: vec!["10.80.1.7".parse().unwrap()], ..theirs("ada", LABEL, "10.80.1.7").record };
     let server = Server::new(vec![stored.clone()]);
-    assert!(server.machine.is_closing(stored.id));
+    assert!(server.machine.live(stored.id).is_none());
 }
 
 #[test]

@@ -521,8 +521,8 @@ impl World {
                 if stored.device == *record.keys().host() && stored.label == *record.keys().label() => {}
             _ => self.fail(&format!("keys for {}, which the store does not have so", record.id)),
         }
-        if self.machine.is_closing(record.id) {
-            self.fail(&format!("keys for {}, which is on its way out", record.id));
+        if self.machine.live(record.id).is_none() {
+            self.fail(&format!("keys for {}, which is no session or on its way out", record.id));
         }
     }
 

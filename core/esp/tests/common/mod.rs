@@ -7,7 +7,7 @@ use std::time::Duration;
 use levee_aead::Library;
 use levee_esp::aggfrag::Aggregation;
 use levee_esp::{
-    AddressRange, ESP_HEADER, Inner, Install, Outer, PortRange, Route, SaKeys, Sad, Selector, SelectorSet,
+    AddressRange, Counters, DropReason, ESP_HEADER, Inner, Install, Outer, PortRange, Route, SaKeys, Sad, Selector, SelectorSet,
     SessionPolicy, Side, Spi, Suite,
 };
 
@@ -22,6 +22,11 @@ pub fn spi(with: u16, n: u32) -> Spi {
 
 pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+/// Drops for whatever reason.
+pub fn dropped(counters: &Counters) -> u64 {
+    DropReason::ALL.iter().map(|reason| counters.dropped(*reason)).sum()
 }
 
 pub fn at(text: &str) -> Outer {

@@ -98,8 +98,6 @@ actions! {
     Trial = "trial",
     /// A session is unlocked.
     Unlock = "unlock",
-    /// A subject changes an object.
-    Write = "write",
 }
 
 /// The word of an action that this version does not know. Only a log that is read has one:
