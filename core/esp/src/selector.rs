@@ -2,7 +2,6 @@
 
 use core::net::IpAddr;
 
-use crate::DropReason;
 use crate::inner::{Direction, Fragment, Inner};
 
 /// Addresses of one family, first to last, both included.

@@ -12,8 +12,8 @@ use levee_aead::Library;
 use levee_esp::aggfrag::Header;
 use levee_esp::offload::{Gso, GsoKind, VNET_HEADER, Vnet};
 use levee_esp::{
-    AddressRange, Direction, DropReason, ESP_HEADER, Fragment, InboundSa, Inner, IpVersion, OutboundSa, Piece,
-    PortRange, ReplayWindow, SaKeys, Selector, SelectorSet, Spi, Suite, TAG, TOO_BIG, Verdict, WINDOW,
+    AddressRange, Direction, DropReason, ESP_HEADER, Fragment, InboundSa, Inner, IpVersion, OutboundSa,
+    Piece, PortRange, ReplayWindow, SaKeys, Selector, SelectorSet, Spi, Suite, TAG, TOO_BIG, Verdict, WINDOW,
     sealed_length, too_big,
 };
 

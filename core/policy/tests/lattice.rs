@@ -1,6 +1,6 @@
 //! The laws of the lattice: by exhaustion on small ones, by properties on large ones.
 
-use levee_policy::{CategorySet, Class, Label, MAX_CATEGORIES, Range, flow_allowed};
+use levee_policy::{CategorySet, Class, Label, Range, flow_allowed};
 use proptest::prelude::*;
 
 /// Every class of a lattice of so many levels and categories.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use levee_aead::Library;
 use levee_esp::aggfrag::Aggregation;
 use levee_esp::{
-    AddressRange, Counters, DropReason, ESP_HEADER, Inner, Install, Outer, PortRange, Route, SaKeys, Sad, Selector, SelectorSet,
-    SessionPolicy, Side, Spi, Suite,
+    AddressRange, Counters, DropReason, ESP_HEADER, Inner, Install, Outer, PortRange, Route, SaKeys, Sad,
+    Selector, SelectorSet, SessionPolicy, Side, Spi, Suite,
 };
 
 pub const NOW: Duration = Duration::from_secs(100);
