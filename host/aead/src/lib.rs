@@ -60,93 +60,77 @@ impl AeadProvider for Library {
             return Err(AeadError);
         }
         Ok(match self {
-            Self::Ring => Box::new(RingKey(Wiped::try_new(|| ring_key(suite, key))?)),
-            Self::AwsLc => Box::new(AwsLcKey(Wiped::try_new(|| aws_lc_key(suite, key))?)),
+            Self::Ring => Box::new(by_ring::Key(Wiped::try_new(|| by_ring::key(suite, key))?)),
+            Self::AwsLc => Box::new(by_aws_lc::Key(Wiped::try_new(|| by_aws_lc::key(suite, key))?)),
         })
     }
 }
 
-struct RingKey(Wiped<ring::aead::LessSafeKey>);
+/// What stands between one of the libraries and [`levee_esp`]: both have the same types, by the same names.
+macro_rules! by {
+    ($module:ident, $library:ident) => {
+        mod $module {
+            use crate::{Aead, AeadError, ICV, Mac, NONCE, Suite, TAG, Wiped, truncated};
+            use $library::aead::{
+                AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+            };
+            use $library::hmac;
 
-fn ring_key(suite: Suite, key: &[u8]) -> Result<ring::aead::LessSafeKey, AeadError> {
-    use ring::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
-    let algorithm = match suite {
-        Suite::Aes128Gcm => &AES_128_GCM,
-        Suite::Aes256Gcm => &AES_256_GCM,
-        Suite::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+            pub struct Key(pub Wiped<LessSafeKey>);
+
+            pub fn key(suite: Suite, key: &[u8]) -> Result<LessSafeKey, AeadError> {
+                let algorithm = match suite {
+                    Suite::Aes128Gcm => &AES_128_GCM,
+                    Suite::Aes256Gcm => &AES_256_GCM,
+                    Suite::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+                };
+                Ok(LessSafeKey::new(UnboundKey::new(algorithm, key).map_err(|_| AeadError)?))
+            }
+
+            impl Aead for Key {
+                fn seal_in_place(
+                    &self,
+                    nonce: &[u8; NONCE],
+                    aad: &[u8],
+                    text: &mut [u8],
+                ) -> Result<[u8; TAG], AeadError> {
+                    let (nonce, aad) = (Nonce::assume_unique_for_key(*nonce), Aad::from(aad));
+                    let tag = self.0.seal_in_place_separate_tag(nonce, aad, text).map_err(|_| AeadError)?;
+                    tag.as_ref().try_into().map_err(|_| AeadError)
+                }
+
+                fn open_within(
+                    &self,
+                    nonce: &[u8; NONCE],
+                    aad: &[u8],
+                    buffer: &mut [u8],
+                    from: usize,
+                ) -> Result<usize, AeadError> {
+                    let (nonce, aad) = (Nonce::assume_unique_for_key(*nonce), Aad::from(aad));
+                    let plain = self.0.open_within(nonce, aad, buffer, from..).map_err(|_| AeadError)?;
+                    Ok(plain.len())
+                }
+            }
+
+            pub struct MacKey(pub Wiped<hmac::Key>);
+
+            pub fn mac_key(key: &[u8]) -> hmac::Key {
+                hmac::Key::new(hmac::HMAC_SHA256, key)
+            }
+
+            impl Mac for MacKey {
+                fn sum(&self, parts: &[&[u8]]) -> [u8; ICV] {
+                    let mut context = hmac::Context::with_key(&self.0);
+                    parts.iter().for_each(|part| context.update(part));
+                    truncated(context.sign().as_ref())
+                }
+            }
+        }
     };
-    Ok(LessSafeKey::new(UnboundKey::new(algorithm, key).map_err(|_| AeadError)?))
 }
 
-impl Aead for RingKey {
-    fn seal_in_place(
-        &self,
-        nonce: &[u8; NONCE],
-        aad: &[u8],
-        text: &mut [u8],
-    ) -> Result<[u8; TAG], AeadError> {
-        use ring::aead::{Aad, Nonce};
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(aad), text).map_err(|_| AeadError)?;
-        tag.as_ref().try_into().map_err(|_| AeadError)
-    }
-
-    fn open_within(
-        &self,
-        nonce: &[u8; NONCE],
-        aad: &[u8],
-        buffer: &mut [u8],
-        from: usize,
-    ) -> Result<usize, AeadError> {
-        use ring::aead::{Aad, Nonce};
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        self.0
-            .open_within(nonce, Aad::from(aad), buffer, from..)
-            .map(|plain| plain.len())
-            .map_err(|_| AeadError)
-    }
-}
-
-struct AwsLcKey(Wiped<aws_lc_rs::aead::LessSafeKey>);
-
-fn aws_lc_key(suite: Suite, key: &[u8]) -> Result<aws_lc_rs::aead::LessSafeKey, AeadError> {
-    use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
-    let algorithm = match suite {
-        Suite::Aes128Gcm => &AES_128_GCM,
-        Suite::Aes256Gcm => &AES_256_GCM,
-        Suite::ChaCha20Poly1305 => &CHACHA20_POLY1305,
-    };
-    Ok(LessSafeKey::new(UnboundKey::new(algorithm, key).map_err(|_| AeadError)?))
-}
-
-impl Aead for AwsLcKey {
-    fn seal_in_place(
-        &self,
-        nonce: &[u8; NONCE],
-        aad: &[u8],
-        text: &mut [u8],
-    ) -> Result<[u8; TAG], AeadError> {
-        use aws_lc_rs::aead::{Aad, Nonce};
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(aad), text).map_err(|_| AeadError)?;
-        tag.as_ref().try_into().map_err(|_| AeadError)
-    }
-
-    fn open_within(
-        &self,
-        nonce: &[u8; NONCE],
-        aad: &[u8],
-        buffer: &mut [u8],
-        from: usize,
-    ) -> Result<usize, AeadError> {
-        use aws_lc_rs::aead::{Aad, Nonce};
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        self.0
-            .open_within(nonce, Aad::from(aad), buffer, from..)
-            .map(|plain| plain.len())
-            .map_err(|_| AeadError)
-    }
-}
+by!(by_ring, ring);
+by!(by_aws_lc, aws_lc_rs);
 
 impl MacProvider for Library {
     fn mac(&self, key: &[u8]) -> Result<Box<dyn Mac>, AeadError> {
@@ -155,12 +139,10 @@ impl MacProvider for Library {
         }
         Ok(match self {
             Self::Ring => {
-                use ring::hmac::{HMAC_SHA256, Key};
-                Box::new(RingMac(Wiped::try_new(|| Ok::<_, AeadError>(Key::new(HMAC_SHA256, key)))?))
+                Box::new(by_ring::MacKey(Wiped::try_new(|| Ok::<_, AeadError>(by_ring::mac_key(key)))?))
             }
             Self::AwsLc => {
-                use aws_lc_rs::hmac::{HMAC_SHA256, Key};
-                Box::new(AwsLcMac(Wiped::try_new(|| Ok::<_, AeadError>(Key::new(HMAC_SHA256, key)))?))
+                Box::new(by_aws_lc::MacKey(Wiped::try_new(|| Ok::<_, AeadError>(by_aws_lc::mac_key(key)))?))
             }
         })
     }
@@ -173,24 +155,4 @@ fn truncated(tag: &[u8]) -> [u8; ICV] {
         *to = *from;
     }
     icv
-}
-
-struct RingMac(Wiped<ring::hmac::Key>);
-
-impl Mac for RingMac {
-    fn sum(&self, parts: &[&[u8]]) -> [u8; ICV] {
-        let mut context = ring::hmac::Context::with_key(&self.0);
-        parts.iter().for_each(|part| context.update(part));
-        truncated(context.sign().as_ref())
-    }
-}
-
-struct AwsLcMac(Wiped<aws_lc_rs::hmac::Key>);
-
-impl Mac for AwsLcMac {
-    fn sum(&self, parts: &[&[u8]]) -> [u8; ICV] {
-        let mut context = aws_lc_rs::hmac::Context::with_key(&self.0);
-        parts.iter().for_each(|part| context.update(part));
-        truncated(context.sign().as_ref())
-    }
 }

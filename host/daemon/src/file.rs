@@ -3,6 +3,7 @@
 use crate::Fatal;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
+use zeroize::Zeroizing;
 
 /// Bytes of a file with certificates or revocation lists, at most.
 const MAX_PEM: usize = 1024 * 1024;
@@ -31,6 +32,28 @@ fn content(fd: impl AsFd, most: usize) -> std::io::Result<Vec<u8>> {
     let mut length = 0;
     while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
         match rustix::io::read(&fd, rest) {
+            Ok(0) => {
+                bytes.truncate(length);
+                return Ok(bytes);
+            }
+            Ok(more) => length += more,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(Errno::FBIG.into())
+}
+
+/// What is in a file, wherever it is positioned. Its memory is sized beforehand, since a buffer that grows would leave copies behind,
+/// and erased when it is dropped.
+///
+/// # Errors
+/// The kernel's, and `EFBIG` where it has more than `most` bytes.
+pub fn whole(fd: impl AsFd, most: usize) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(vec![0; most.saturating_add(1)]);
+    let mut length = 0;
+    while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::pread(&fd, rest, length as u64) {
             Ok(0) => {
                 bytes.truncate(length);
                 return Ok(bytes);

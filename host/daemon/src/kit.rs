@@ -1,11 +1,10 @@
 //! From the first instruction to the sandbox.
 
-use crate::{Events, Fatal, Warden};
+use crate::{Descriptors, Events, Fatal, Warden};
 use levee_ipc::warden::{CONTROL_FD, Order, Part, Place, Said};
 use levee_ipc::{Channel, RecvError};
 use levee_sys::sandbox::Sandbox;
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
 
 /// Everything that a process is given before it begins. Its fields are [`One`]s and [`Many`]s, empty at first.
 pub trait Kit: Default {
@@ -17,42 +16,6 @@ pub trait Kit: Default {
     /// # Errors
     /// It has come before, or cannot be used.
     fn take(&mut self, part: Self::Part, with: Descriptors) -> Result<(), Fatal>;
-}
-
-/// The descriptors that came with a part: as many as it has.
-#[derive(Debug)]
-pub struct Descriptors(Vec<OwnedFd>);
-
-impl Descriptors {
-    pub(crate) fn of(part: &impl Part, fds: Vec<OwnedFd>) -> Result<Self, Fatal> {
-        let expected = part.descriptors();
-        if fds.len() == expected {
-            return Ok(Self(fds));
-        }
-        Err(Fatal::new("take a part", format!("{part:?} has {expected} descriptors, and not {}", fds.len())))
-    }
-
-    /// The only one.
-    ///
-    /// # Errors
-    /// The part has another number of them.
-    pub fn one(mut self) -> Result<OwnedFd, Fatal> {
-        let only = if self.0.len() == 1 { self.0.pop() } else { None };
-        only.ok_or_else(|| Fatal::new("take a part", "it has not one descriptor"))
-    }
-
-    /// The only one, a channel.
-    ///
-    /// # Errors
-    /// As [`Descriptors::one`].
-    pub fn channel(self) -> Result<Channel, Fatal> {
-        self.one().map(Channel::from_fd)
-    }
-
-    /// All of them.
-    pub fn all(self) -> Vec<OwnedFd> {
-        self.0
-    }
 }
 
 /// A part of which there is one.
@@ -221,7 +184,7 @@ mod tests {
     use super::*;
     use levee_ipc::warden::mediator::MediatorPart;
     use levee_ipc::warden::tps::TpsPart;
-    use std::os::fd::{AsFd as _, BorrowedFd};
+    use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
     #[derive(Debug, Default)]
     struct Given {

@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod below;
+mod descriptors;
 mod events;
 mod fatal;
 mod file;
@@ -34,10 +35,11 @@ pub mod pace;
 pub mod tunnel;
 mod warden;
 
+pub use descriptors::Descriptors;
 pub use events::{Can, Events, Watched};
 pub use fatal::{Fatal, run};
-pub use file::{pem, revocations};
-pub use kit::{Beginning, Begun, Confined, Descriptors, Kit, Many, One, begin};
+pub use file::{pem, revocations, whole};
+pub use kit::{Beginning, Begun, Confined, Kit, Many, One, begin};
 pub use outbox::{Bound, Lost, Outbox};
 pub use warden::{Order, Warden};
 

@@ -106,6 +106,8 @@ struct ProgLoad {
     kernel: u32,
     flags: u32,
     name: [u8; 16],
+    interface: u32,
+    place: u32,
 }
 
 #[repr(C)]
@@ -146,7 +148,7 @@ fn descriptor(fd: BorrowedFd<'_>) -> u32 {
 /// # Safety
 /// `attributes` has the layout that the command takes, and every address in it is of memory that lives during the call and is
 /// as long as the sizes beside it (or the map's) say, writable where the command writes.
-unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
+pub(crate) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
     // SAFETY: the caller's; the kernel reads and writes no more of `attributes` than its size.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
@@ -246,12 +248,12 @@ impl Program {
         for instruction in instructions {
             encode(instruction, maps, &mut code).step(|| "load a BPF program".into())?;
         }
-        match load(&code, &mut []) {
+        match load(SCHED_CLS, 0, &code, &mut []) {
             Ok(fd) => Ok(Self(fd)),
             Err(e) => {
                 // Once more, for the verifier's words.
                 let mut log = vec![0; LOG];
-                let _ = load(&code, &mut log);
+                let _ = load(SCHED_CLS, 0, &code, &mut log);
                 let mut step = "load a BPF program".to_owned();
                 let words: Vec<&[u8]> = log.split(|octet| matches!(octet, 0 | b'\n')).collect();
                 let words: Vec<_> = words.iter().rev().filter(|line| !line.is_empty()).take(3).collect();
@@ -304,7 +306,7 @@ impl Program {
 }
 
 /// Appends the octets of an instruction. In a load of a map's address the second instruction is 0, as it must be.
-fn encode(instruction: &Instruction, maps: &[&Map], code: &mut Vec<u8>) -> io::Result<()> {
+pub(crate) fn encode(instruction: &Instruction, maps: &[&Map], code: &mut Vec<u8>) -> io::Result<()> {
     let &Instruction { code: operation, destination, source, offset, mut value } = instruction;
     if operation == LOAD_WIDE && source == PSEUDO_MAP_FD {
         let map = usize::try_from(value).ok().and_then(|place| maps.get(place));
@@ -324,9 +326,10 @@ fn encode(instruction: &Instruction, maps: &[&Map], code: &mut Vec<u8>) -> io::R
     Ok(())
 }
 
-fn load(code: &[u8], log: &mut [u8]) -> io::Result<OwnedFd> {
+/// Loads a program of this kind, for this place where its kind has several (`expected_attach_type`).
+pub(crate) fn load(kind: u32, place: u32, code: &[u8], log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attributes = ProgLoad {
-        kind: SCHED_CLS,
+        kind,
         count: length(code.len() / 8)?,
         instructions: address(code.as_ptr()),
         license: address(LICENSE.as_ptr()),
@@ -336,6 +339,8 @@ fn load(code: &[u8], log: &mut [u8]) -> io::Result<OwnedFd> {
         kernel: 0,
         flags: 0,
         name: *b"levee\0\0\0\0\0\0\0\0\0\0\0",
+        interface: 0,
+        place,
     };
     // SAFETY: the layout is PROG_LOAD's, which answers with a descriptor: it reads `count` instructions of 8 octets and the
     // license up to its NUL, and writes no more than `log_size` octets of the log.

@@ -6,10 +6,11 @@
 //! nanoseconds, mixed with a key of the group's. Nothing that it takes or leaves is another group's.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::bpf::{self, Instruction};
 use crate::cgroup::Cgroup;
 use crate::error::Step as _;
 use crate::{Error, Result};
@@ -21,14 +22,11 @@ const PORTS: i32 = 28_232;
 const TRIES: u64 = 32;
 
 /// `linux/bpf.h`: commands, kinds and places of programs, helpers.
-const PROG_LOAD: libc::c_int = 5;
 const PROG_ATTACH: libc::c_int = 8;
 const CGROUP_SOCK_ADDR: u32 = 18;
 const ALLOW_MULTI: u32 = 2;
 const KTIME_GET_NS: i32 = 5;
 const BIND: i32 = 64;
-/// What programs say of their licence; all helpers here are open to any.
-const LICENCE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 
 /// Where in `struct bpf_sock_addr` and `struct bpf_sock` there is what is asked for.
 mod at {
@@ -38,17 +36,6 @@ mod at {
     pub const SOURCE4: i16 = 24;
     pub const SOURCE6: i16 = 28;
     pub const SOURCE_PORT: i16 = 44;
-}
-
-/// One instruction (Documentation/bpf/standardization/instruction-set.rst).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-struct Instruction {
-    code: u8,
-    /// The source's number in the upper four bits, the destination's in the lower four.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
 }
 
 /// The addresses of a connection.
@@ -142,8 +129,8 @@ struct Program {
 }
 
 impl Program {
-    fn add(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) {
-        self.instructions.push(Instruction { code, registers: from << 4 | to, offset, immediate });
+    fn add(&mut self, code: u8, destination: u8, source: u8, offset: i16, value: i32) {
+        self.instructions.push(Instruction { code, destination, source, offset, value });
     }
 
     /// Lets the connection pass if the comparison holds.
@@ -194,23 +181,6 @@ impl Program {
     }
 }
 
-/// `bpf_attr` for `BPF_PROG_LOAD`, as far as it is used.
-#[repr(C)]
-struct Load {
-    kind: u32,
-    count: u32,
-    instructions: u64,
-    licence: u64,
-    log_level: u32,
-    log_size: u32,
-    log: u64,
-    kernel: u32,
-    flags: u32,
-    name: [u8; 16],
-    interface: u32,
-    place: u32,
-}
-
 /// `bpf_attr` for `BPF_PROG_ATTACH`, as far as it is used.
 #[repr(C)]
 struct Attach {
@@ -221,34 +191,13 @@ struct Attach {
 }
 
 fn load(program: &[Instruction], family: Family) -> io::Result<OwnedFd> {
-    let load = Load {
-        kind: CGROUP_SOCK_ADDR,
-        count: u32::try_from(program.len()).map_err(io::Error::other)?,
-        instructions: program.as_ptr().expose_provenance() as u64,
-        licence: LICENCE.as_ptr().expose_provenance() as u64,
-        log_level: 0,
-        log_size: 0,
-        log: 0,
-        kernel: 0,
-        flags: 0,
-        name: *b"levee_ports\0\0\0\0\0",
-        interface: 0,
-        place: family.numbers().2,
-    };
-    // SAFETY: the kernel reads one bpf_attr of the size that is given, which `load` is, and through it `count` instructions
-    // and a string that ends; all outlive the call, and nothing is written.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const load, size_of::<Load>()) };
-    let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it. It closes itself at execve.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let mut code = Vec::new();
+    program.iter().try_for_each(|instruction| bpf::encode(instruction, &[], &mut code))?;
+    bpf::load(CGROUP_SOCK_ADDR, family.numbers().2, &code, &mut [])
 }
 
 fn attach(directory: RawFd, program: RawFd, family: Family) -> io::Result<()> {
-    let attach = Attach { to: directory, program, place: family.numbers().2, flags: ALLOW_MULTI };
-    // SAFETY: the kernel reads one bpf_attr of the size that is given, which `attach` is; it outlives the call.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, PROG_ATTACH, &raw const attach, size_of::<Attach>()) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let mut attach = Attach { to: directory, program, place: family.numbers().2, flags: ALLOW_MULTI };
+    // SAFETY: the layout is PROG_ATTACH's; it has no addresses.
+    unsafe { bpf::bpf(PROG_ATTACH, &mut attach) }.map(|_| ())
 }
