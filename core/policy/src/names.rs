@@ -29,7 +29,7 @@ impl fmt::Display for InvalidName {
 impl std::error::Error for InvalidName {}
 
 macro_rules! name_type {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $valid:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $rule:expr, $valid:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -82,6 +82,11 @@ macro_rules! name_type {
     };
 }
 
+/// What a name of a person, a service and the like is made of.
+pub(crate) const NAME: &str = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
+/// What the name of a partition, a channel or a link is made of.
+pub(crate) const PARTITION_NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";
+
 fn lower_or_digit(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
@@ -103,7 +108,7 @@ name_type! {
 
 name_type! {
     /// A person's name at the site.
-    UserName, "user name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    UserName, "user name", NAME,
     |text| plain(text, 32)
 }
 
@@ -128,29 +133,29 @@ fn word(text: &str) -> bool {
 
 name_type! {
     /// A partition's name, which is its host name, too.
-    PartitionName, "partition name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", word
+    PartitionName, "partition name", PARTITION_NAME, word
 }
 
 name_type! {
     /// The name of a channel between partitions.
-    ChannelName, "channel name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", word
+    ChannelName, "channel name", PARTITION_NAME, word
 }
 
 name_type! {
     /// A posture's name.
-    PostureName, "posture's name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    PostureName, "posture's name", NAME,
     |text| plain(text, 32)
 }
 
 name_type! {
     /// A protection's name.
-    ProtectionName, "protection's name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    ProtectionName, "protection's name", NAME,
     |text| plain(text, 32)
 }
 
 name_type! {
     /// A service's name.
-    ServiceName, "service name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
+    ServiceName, "service name", NAME,
     |text| plain(text, 32)
 }
 

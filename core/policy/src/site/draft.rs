@@ -7,11 +7,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::read::At;
-use super::{
-    HostPpk, Mode, Needs, NetworkHost, Program, Protocol, Recorded, SecondFactor, federation, partition,
-};
+use super::services::DraftService;
+use super::{HostPpk, NetworkHost, SecondFactor, federation, partition};
 use crate::label::Range;
-use crate::names::{DomainName, HostName, InterfaceName, ProtectionName, ServiceName, UserName};
+use crate::names::{DomainName, HostName, InterfaceName, ServiceName, UserName};
 use crate::vocabulary::Vocabulary;
 
 /// Everything of a file.
@@ -71,20 +70,6 @@ pub(super) struct DraftHost {
     pub name: At<HostName>,
     pub accreditation: At<Range>,
     pub ppk: Option<At<HostPpk>>,
-}
-
-pub(super) struct DraftService {
-    pub name: At<ServiceName>,
-    pub port: At<u16>,
-    pub protocol: Protocol,
-    pub range: At<Range>,
-    pub mode: Mode,
-    pub program: Program,
-    pub uploads: bool,
-    pub needs: Needs,
-    pub software: Vec<String>,
-    pub recorded: Recorded,
-    pub protection: Option<At<ProtectionName>>,
 }
 
 pub(super) struct DraftNetwork {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::draft::{Draft, DraftService};
+use super::draft::Draft;
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
+use super::services::DraftService;
 use super::values::unknown_word;
 use super::vault::ranges;
 use super::{Site, partition, reference};

@@ -2,18 +2,63 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::draft::{Draft, DraftNetwork};
 use super::problem::ProblemKind;
+use super::reach::NetworkHost;
 use super::read::{At, Keys, Reader};
+use super::reference;
 use super::values::{NAME, port, protocol, range};
-use super::{NetworkHost, reference};
 use crate::domain::Domain;
 use crate::label::Range;
-use crate::names::ServiceName;
+use crate::names::{InterfaceName, ServiceName};
 use crate::vocabulary::Vocabulary;
+
+/// A network: an interface that belongs to one label, or whose packets carry one of several each.
+#[derive(Clone, Debug)]
+pub struct Network {
+    pub(super) interface: InterfaceName,
+    pub(super) labels: Range,
+    pub(super) domain: Option<u32>,
+    pub(super) addresses: Vec<IpNet>,
+    pub(super) services: Vec<ServiceName>,
+    pub(super) hosts: Vec<NetworkHost>,
+}
+
+impl Network {
+    /// The interface: it is moved into the label's compartment or, where it has several, to where their packets are parted.
+    pub fn interface(&self) -> &InterfaceName {
+        &self.interface
+    }
+
+    /// Its labels: one, which everything on it has, or those that its packets carry.
+    pub fn labels(&self) -> &Range {
+        &self.labels
+    }
+
+    /// The domain that its packets' labels are of; `None` for a single-level network, whose packets carry none.
+    pub fn domain(&self) -> Option<u32> {
+        self.domain
+    }
+
+    /// The interface's own addresses there, with the network's prefix length.
+    pub fn addresses(&self) -> &[IpNet] {
+        &self.addresses
+    }
+
+    /// The services that hosts on it may reach at its label; none means none.
+    pub fn services(&self) -> &[ServiceName] {
+        &self.services
+    }
+
+    /// The hosts on it that sessions at its label may reach; none means none.
+    pub fn hosts(&self) -> &[NetworkHost] {
+        &self.hosts
+    }
+}
 
 /// Labels that one network has at most: each has a compartment that runs.
 const MOST: u64 = 64;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{Draft, DraftHost, DraftNetwork, DraftServer, DraftService, DraftUser, Part};
+use super::draft::{Draft, DraftHost, DraftNetwork, DraftServer, DraftUser, Part};
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
+use super::services::DraftService;
 use super::services::service;
 use super::values::{NAME, port_or, quantity as read_quantity, range, unknown_word};
 use super::{
@@ -23,7 +24,17 @@ use crate::vocabulary::{NameList, Vocabulary};
 /// A site file is not larger than this, in bytes.
 const MAX_TEXT: usize = 4 << 20;
 
-pub(super) fn site(text: &str) -> Result<Site, Vec<Problem>> {
+impl Site {
+    /// Reads a site file.
+    ///
+    /// # Errors
+    /// Every problem of the file, in its order. A file with any problem at all is not a site.
+    pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
+        site(text)
+    }
+}
+
+fn site(text: &str) -> Result<Site, Vec<Problem>> {
     let mut reader = Reader::new(text);
     if text.len() > MAX_TEXT {
         reader.problem(

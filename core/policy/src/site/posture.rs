@@ -11,7 +11,7 @@ use super::problem::ProblemKind;
 use super::quantity::duration;
 use super::read::{Keys, Reader};
 use super::reference;
-use super::values::{quantity, unknown_word};
+use super::values::{NAME, quantity, unknown_word};
 use super::vault::{Vault, ranges};
 use crate::label::{Label, Range};
 use crate::names::PostureName;
@@ -98,8 +98,7 @@ fn posture(
 ) -> Option<Posture> {
     let name = reader.need(keys, "name", "\"siege\"");
     let name = name.and_then(|value| {
-        let form = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
-        let name = reader.parsed::<PostureName>(value, "posture's name", form)?;
+        let name = reader.parsed::<PostureName>(value, "posture's name", NAME)?;
         if name.value.as_str() == Posture::DEFAULT {
             let what = "`default` is what the other tables say";
             reader.problem(ProblemKind::BadValue, &name.span, what, "give the posture another name");

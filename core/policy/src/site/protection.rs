@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::cipher::Cipher;
 use super::crypto::Crypto;
-use super::draft::DraftService;
 use super::posture::ciphers_of;
 use super::problem::ProblemKind;
 use super::quantity::duration;
 use super::read::{Keys, Reader};
-use super::values::{quantity, unknown_word};
+use super::services::DraftService;
+use super::values::{NAME, quantity, unknown_word};
 use super::vault::{Layer, Vault, ranges};
 use super::{Site, reference};
 use crate::label::{Label, Range};
@@ -203,10 +203,7 @@ fn protection(
     crypto: Option<&Crypto>,
 ) -> Option<Protection> {
     let name = reader.need(keys, "name", "\"strong\"");
-    let name = name.and_then(|value| {
-        let form = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
-        reader.parsed::<ProtectionName>(value, "protection's name", form)
-    });
+    let name = name.and_then(|value| reader.parsed::<ProtectionName>(value, "protection's name", NAME));
     let labels = match keys.get("labels") {
         None => Some(None),
         Some(_) => ranges(reader, keys, "labels", vocabulary).map(Some),

@@ -5,6 +5,8 @@
 
 mod apart;
 
+use crate::names::NAME;
+
 pub(super) use apart::{CHANNEL, FRAMES, LINK, PARTITION, SLOT};
 
 /// A key of a table.
@@ -341,11 +343,7 @@ pub(super) const USER: Section = Section {
     needed: false,
     means: "A person. `levee user add` gives them their first password.",
     keys: &[
-        must(
-            "name",
-            "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
-            "What they sign on as.",
-        ),
+        must("name", NAME, "What they sign on as."),
         must("clearance", RANGE, "At which labels they may work."),
         may(
             "export",
@@ -401,7 +399,7 @@ pub(super) const SERVICE: Section = Section {
     needed: false,
     means: "A service. Each label of its range has a process of its own, which is started by the first connection.",
     keys: &[
-        must("name", "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit", "Its name."),
+        must("name", NAME, "Its name."),
         must("port", PORT, "Where it answers, at the inner address."),
         must("protocol", "\"tcp\" or \"udp\"", "Its transport protocol."),
         must("range", RANGE, "At which labels there is one."),
@@ -573,7 +571,7 @@ pub(super) const POSTURE: Section = Section {
     needed: false,
     means: "What tunnels must have while an operator says so: `levee posture set`, which changes them while they run. `default` is what the other tables say.",
     keys: &[
-        must("name", "1 to 32 of a-z, 0-9, '.', '_' and '-'", "Its name; not `default`."),
+        must("name", NAME, "Its name; not `default`."),
         may(
             "labels",
             RANGES,
@@ -600,7 +598,7 @@ pub(super) const PROTECTION: Section = Section {
     needed: false,
     means: "What a person may ask of a session's tunnel, by `levee-tpe level LABEL --protection NAME`, and a service by `protection`: more than every tunnel at the label has. What was asked for by several counts together. What cannot be had is refused, and nothing less is given.",
     keys: &[
-        must("name", "1 to 32 of a-z, 0-9, '.', '_' and '-'", "Its name."),
+        must("name", NAME, "Its name."),
         may("labels", RANGES, "all labels", "At which labels it may be asked for."),
         may(
             "ciphers",

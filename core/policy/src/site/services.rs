@@ -1,13 +1,163 @@
-//! Reads `[[service]]`.
+//! A service: how it is started, reached and recorded; and how `[[service]]` is read.
 
-use super::draft::DraftService;
-use super::needs;
+use serde::{Deserialize, Serialize};
+
+use super::needs::{self, Needs};
 use super::problem::ProblemKind;
-use super::read::{Keys, Reader};
-use super::values::command;
-use super::values::{NAME, port, protocol, range, unknown_word};
-use super::{Mode, Passed, Program, Protocol, Recorded};
+use super::reach::Protocol;
+use super::read::{At, Keys, Reader};
+use super::values::{NAME, command, port, protocol, range, unknown_word};
+use crate::label::Range;
+use crate::names::{ProtectionName, ServiceName};
 use crate::vocabulary::{Vocabulary, nearest};
+
+/// How a service is mediated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The daemon listens in its compartment; the security association's selectors decide.
+    Direct,
+    /// As there, but the program binds its port itself: it takes no socket that is there already. So no first connection can start it,
+    /// and it runs as long as its label does.
+    Itself,
+    /// The label's mediator accepts each connection, has it granted and recorded, and hands it to a server process of its
+    /// own.
+    Handoff(Passed),
+    /// The label's mediator accepts each connection, has it granted and recorded, and stays between it and the daemon, which
+    /// nobody else reaches.
+    Relay,
+}
+
+impl Mode {
+    /// Its name in the site file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Itself => "itself",
+            Self::Handoff(_) => "handoff",
+            Self::Relay => "relay",
+        }
+    }
+
+    /// Whether a mediator decides about each connection.
+    pub fn is_mediated(self) -> bool {
+        !matches!(self, Self::Direct | Self::Itself)
+    }
+}
+
+/// When the record of a mediated connection's grant is as good as kept, so that the connection may go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recorded {
+    /// When it is on the disk.
+    #[default]
+    Synced,
+    /// When it is written, in its order; it is on the disk within 10 ms. A crash of the host may lose that much, and the log then
+    /// says so; a crash of levee loses nothing.
+    Written,
+}
+
+/// How a server process finds the connection that it was started for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Passed {
+    /// As standard input and output, as inetd(8) does it.
+    Stdio,
+    /// As descriptor 3, as systemd does it with `Accept=yes` (sd_listen_fds(3)).
+    ListenFds,
+}
+
+/// What runs as a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Program {
+    /// nginx with levee's configuration: the label's and the dominated documents.
+    Nginx,
+    /// A command line; the first word is an absolute path. It finds its listener as `LISTEN_FDS` says.
+    Command(Vec<String>),
+}
+
+/// A service.
+#[derive(Clone, Debug)]
+pub struct Service {
+    pub(super) name: ServiceName,
+    pub(super) port: u16,
+    pub(super) protocol: Protocol,
+    pub(super) range: Range,
+    pub(super) mode: Mode,
+    pub(super) program: Program,
+    pub(super) uploads: bool,
+    pub(super) needs: Needs,
+    pub(super) software: Vec<String>,
+    pub(super) recorded: Recorded,
+    pub(super) protection: Option<ProtectionName>,
+}
+
+impl Service {
+    /// Its name.
+    pub fn name(&self) -> &ServiceName {
+        &self.name
+    }
+
+    /// The port at which it answers, on the inner addresses.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The port's protocol.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The labels at which an instance of its own runs.
+    pub fn range(&self) -> &Range {
+        &self.range
+    }
+
+    /// How it is mediated.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What runs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Whether people may change the label's documents by it: nginx alone has this to decide.
+    pub fn uploads(&self) -> bool {
+        self.uploads
+    }
+
+    /// What of the host's software it needs beside the program itself: names of packages, and paths beneath `/usr`.
+    pub fn software(&self) -> &[String] {
+        &self.software
+    }
+
+    /// When a connection's record is as good as kept, where a mediator decides about each.
+    pub fn recorded(&self) -> Recorded {
+        self.recorded
+    }
+
+    /// What it asks for beyond what every service has.
+    pub fn needs(&self) -> &Needs {
+        &self.needs
+    }
+}
+
+pub(super) struct DraftService {
+    pub name: At<ServiceName>,
+    pub port: At<u16>,
+    pub protocol: Protocol,
+    pub range: At<Range>,
+    pub mode: Mode,
+    pub program: Program,
+    pub uploads: bool,
+    pub needs: Needs,
+    pub software: Vec<String>,
+    pub recorded: Recorded,
+    pub protection: Option<At<ProtectionName>>,
+}
 
 /// One of them; `None` where something is missing or wrong, which a problem says.
 pub(super) fn service(

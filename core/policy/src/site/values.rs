@@ -9,10 +9,7 @@ use super::read::{At, Keys, Reader};
 use crate::label::{Label, Range};
 use crate::vocabulary::{Vocabulary, nearest};
 
-/// What a name of a person, a service and the like is made of.
-pub(super) const NAME: &str = "1 to 32 of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
-/// What the name of a partition, a channel or a link is made of.
-pub(super) const PARTITION_NAME: &str = "a lower-case letter, then up to 31 of a-z, 0-9 and '-'";
+pub(super) use crate::names::{NAME, PARTITION_NAME};
 
 /// A table's `label`; nothing is said of it while the words themselves are at fault.
 pub(super) fn label(

@@ -1,6 +1,7 @@
 //! Of what is there without sessions, and of when what runs: partitions, channels, frames.
 
 use super::{RANGES, Section, may, must};
+use crate::names::PARTITION_NAME;
 
 /// `[frames]`
 pub(in crate::site) const FRAMES: Section = Section {
@@ -51,11 +52,7 @@ pub(in crate::site) const PARTITION: Section = Section {
     means: "A compartment that is there as long as the server runs, with or without sessions: a host name, processes, files, an empty network and a \
             share of the machine of its own. Nobody reaches it but by channels.",
     keys: &[
-        must(
-            "name",
-            "a lower-case letter, then up to 31 of a-z, 0-9 and '-'",
-            "Its name, and its host name.",
-        ),
+        must("name", PARTITION_NAME, "Its name, and its host name."),
         must("label", "one label", "What everything in it is."),
         must(
             "command",
@@ -116,7 +113,7 @@ pub(in crate::site) const CHANNEL: Section = Section {
     means: "A way for messages from one partition to another, and none back. Its ends are descriptors of the partitions' programs, from 3 on, named by LISTEN_FDNAMES: sockets that keep messages whole. levee check closes \
             the flow by all channels together and shows the shortest way to where the lattice forbids it.",
     keys: &[
-        must("name", "a lower-case letter, then up to 31 of a-z, 0-9 and '-'", "Its name."),
+        must("name", PARTITION_NAME, "Its name."),
         must(
             "kind",
             "\"oneway\" or \"guard\"",
